@@ -21,10 +21,11 @@ from . import _pelton
 from ._batch import Batch
 from ._classes import class_names, class_setting, given_words, warn_of_other_classes, warn_of_other_words, word_list
 from ._dataset import Dataset
+from ._names import FileName, file_name
 from ._run import Loop, Run
 from ._stage import Caller, Function
 from ._workers import Told
-from ._world import ALONE, World, find_world, handed_on
+from ._world import ALONE, World, find_world, handed_on, ranks_here
 
 if TYPE_CHECKING:
     from ._classes import Classes, Words
@@ -41,7 +42,7 @@ _DTYPES = {"float32": "f32", "float64": "f64"}
 MOST_NOTES = 5
 
 ConfigurationError = _pelton.ConfigurationError
-Paths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
+Paths = Union[FileName, Iterable[FileName]]
 
 
 def parse_bytes(size: int | str) -> int:
@@ -84,28 +85,30 @@ def load(
     that cannot be written to, and decompressed copies; ``remote_cache`` is how much of what was read from servers it may
     hold as well, such as ``"50GB"``, and nothing unless it is given.
 
+    Names of files may be bytes, as ``os.fsencode`` makes them, and need not be UTF-8.
+
     ``classes`` says which number is which class: a list of names or of labels, a file with one a line, or another pipeline,
     such as that of the training data. The label of a record is then its class's place in the list, or, of a pipeline, what
     it is there; a record of another class is a bad record. A number of classes, such as ``10``, stands for 0 to 9.
     """
-    if isinstance(paths, (str, os.PathLike)):
+    if isinstance(paths, (str, bytes, os.PathLike)):
         paths = [paths]
     setting, by_class = class_setting(classes)
     data = {
-        "paths": [os.fspath(path) for path in paths],
+        "paths": [file_name(path) for path in paths],
         "format": format,
         "header": ("yes" if header else "no") if isinstance(header, bool) else header,
         "label": None if label is None else str(label),
         "whole_arrays": True if label is None else None,
-        "label_file": label_file and os.fspath(label_file),
+        "label_file": label_file and file_name(label_file),
         "file_column": file_column,
         "classes": setting,
         "zero_based": zero_based,
         "missing": missing,
         "dtype": None if dtype is None else _DTYPES.get(str(dtype), str(dtype)),
-        "pair": pair and os.fspath(pair),
+        "pair": pair and file_name(pair),
         "io": io,
-        "cache_dir": cache_dir and os.fspath(cache_dir),
+        "cache_dir": cache_dir and file_name(cache_dir),
         "remote_cache_bytes": None if remote_cache is None else parse_bytes(remote_cache),
         "device_model": device_model,
     }
@@ -209,19 +212,28 @@ class Pipeline:
 
     # What happens to a record.
 
-    def decode(self, kind: str, *, vocabulary: Words | None = None, exif: str = "ignore") -> Pipeline:
+    def decode(
+        self,
+        kind: str,
+        *,
+        vocabulary: Words | None = None,
+        exif: str = "ignore",
+        max_megapixels: int | None = None,
+    ) -> Pipeline:
         """How records become samples: ``"jpg"``, ``"png"``, ``"webp"`` or ``"image"``, ``"words"`` or ``"bytes"`` as
         numbers of a vocabulary, ``"pairs"``, or ``"member:EXT"`` of a tar sample.
 
         ``vocabulary`` says which number is which word: a file that ``pelton vocabulary`` wrote, a list of words, or another
         pipeline, such as that of the training data; otherwise it is all words of this data. Words of a list have the numbers
         from 4 on, behind ``<pad>``, ``<unk>``, ``<bos>`` and ``<eos>``, which it may begin with.
+
+        Pictures of more than ``max_megapixels`` million pixels (100 where it is not given) are bad records.
         """
-        made = self._with(config={"decode": kind, "exif": exif})
+        made = self._with(config={"decode": kind, "exif": exif, "max_megapixels": max_megapixels})
         made._config.pop("vocabulary", None)
         made._vocabulary = None
         if isinstance(vocabulary, (str, os.PathLike)):
-            made._config["vocabulary"] = os.fspath(vocabulary)
+            made._config["vocabulary"] = file_name(vocabulary)
         elif vocabulary is not None:
             made._vocabulary = vocabulary if isinstance(vocabulary, Pipeline) else word_list(vocabulary)
         return made
@@ -321,7 +333,8 @@ class Pipeline:
     # How it runs.
 
     def memory(self, size: int | str) -> Pipeline:
-        """What look-ahead, held examples and batches may take together: ``"512MiB"``, ``"2GB"`` or bytes (1 GiB)."""
+        """What look-ahead, held examples and batches may take together: ``"512MiB"``, ``"2GB"`` or bytes. By default
+        1 GiB, or a quarter of what the machine or container has, over its ranks, if that is less."""
         return self._with(terms={"memory_bytes": parse_bytes(size)})
 
     def threads(self, threads: int, *, read: int | None = None) -> Pipeline:
@@ -538,7 +551,7 @@ class Pipeline:
     def _opened(self) -> Run:
         terms = {
             "batch": None,
-            "memory_bytes": 1 << 30,
+            "memory_bytes": _pelton.memory_budget(1 << 30, ranks_here()),
             "threads": len(os.sched_getaffinity(0)),
             "access": "auto",
             **self._terms,

@@ -55,6 +55,12 @@ def find_world(inherited: World | None = None) -> World:
     return world
 
 
+def ranks_here() -> int:
+    """Ranks that share this machine, as far as their launcher says."""
+    said = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or ""
+    return max(1, int(said)) if said.isdigit() else 1
+
+
 def handed_on() -> World | None:
     """The rank that a process takes along which this one is starting, such as a worker of a ``DataLoader``."""
     return _of_torch() if get_spawning_popen() is not None else None

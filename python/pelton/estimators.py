@@ -31,6 +31,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _pelton
 from ._pipeline import load, parse_bytes, warn_of
+from ._world import ranks_here
 
 __all__ = ["LinearClassifier", "LogisticRegression"]
 
@@ -59,7 +60,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         max_epochs: int | None = None,
         solver: str = "auto",
         scale: str = "none",
-        memory: int | str = "1GiB",
+        memory: int | str | None = None,
         threads: int | None = None,
         scratch_dir: str | os.PathLike[str] | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -118,7 +119,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             **self._config(names),
             "data": load(X, **data)._data,
             "threads": self.threads or _LOADING_THREADS,
-            "scratch_dir": None if self.scratch_dir is None else os.fspath(self.scratch_dir),
+            "scratch_dir": None if self.scratch_dir is None else file_name(self.scratch_dir),
         }
         columns = self._take(_pelton.fit_linear(json.dumps(config), self._threads()), None)
         self.n_features_in_ = self.coef_.shape[1]
@@ -166,7 +167,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "bias": float(self.intercept_scaling) if self.fit_intercept else None,
             "solver": self.solver,
             "scale": self.scale,
-            "memory_bytes": parse_bytes(self.memory),
+            "memory_bytes": _pelton.memory_budget(1 << 30, ranks_here()) if self.memory is None else parse_bytes(self.memory),
             "seed": self._seed(),
             "target": float(self.tol),
         }
@@ -249,7 +250,8 @@ class LinearClassifier(_LinearModel):
     max_epochs : most epochs, or passes of Newton's method; ``None`` for 30 epochs, or 300 passes in memory.
     solver : ``"newton"``, ``"coordinate-descent"``, or ``"auto"``, the faster by a model of their cost.
     scale : ``"standard"`` or ``"max-abs"`` scales features before training; coefficients are for features as they come.
-    memory : what files may take in memory: ``"512MiB"``, ``"2GB"`` or bytes.
+    memory : what files may take in memory: ``"512MiB"``, ``"2GB"`` or bytes; ``None`` for 1 GiB, or a quarter of what the
+        machine or container has if that is less.
     threads : threads that compute, and that load files; by default as many as there are processors, and 3 that load.
     scratch_dir : where nameless copies of files go that training needs; by default the system's temporary folder.
     random_state : seed of the order in which rows are visited; a number is the command's ``--seed``.
@@ -278,7 +280,7 @@ class LinearClassifier(_LinearModel):
         max_epochs: int | None = None,
         solver: str = "auto",
         scale: str = "none",
-        memory: int | str = "1GiB",
+        memory: int | str | None = None,
         threads: int | None = None,
         scratch_dir: str | os.PathLike[str] | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -331,8 +333,8 @@ class LogisticRegression(_LinearModel):
 
 def _names_files(X: Any) -> bool:
     if isinstance(X, (list, tuple)):
-        return len(X) > 0 and all(isinstance(name, (str, os.PathLike)) for name in X)
-    return isinstance(X, (str, os.PathLike))
+        return len(X) > 0 and all(isinstance(name, (str, bytes, os.PathLike)) for name in X)
+    return isinstance(X, (str, bytes, os.PathLike))
 
 
 def _check_number(name: str, value: Any, above: float, below: float) -> None:

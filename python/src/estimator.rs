@@ -9,7 +9,7 @@ use std::convert::Infallible;
 
 use bytemuck::Pod;
 use pelton_comm::Comm;
-use pelton_data::DataError as JobError;
+use pelton_data::{DataError as JobError, check_threads};
 use pelton_format::{ClassMap, FormatError, Layout, RowLayout, Rows};
 use pelton_run::{Event, Interrupt, RunContext};
 use pelton_train::linear::{Fitted, fit, fit_rows};
@@ -206,8 +206,9 @@ fn train(
     threads: usize,
     work: impl FnOnce(&Interrupt) -> Result<Fitted, TrainError> + Send,
 ) -> PyResult<Found> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    let pool = pool.map_err(|error| configuration(format!("`threads` {threads}: {error}")))?;
+    check_threads("`threads`", threads).map_err(|error| of_job(py, &error))?;
+    let pool = pelton_storage::thread_pool(threads);
+    let pool = pool.map_err(|error| configuration(error.to_string()))?;
     let fitted = interruptible(py, |interrupt| pool.install(|| work(interrupt)))?;
     let fitted = fitted.map_err(|error| of_train(py, &error))?;
     let (model, certificate) = (&fitted.model, fitted.certificate);

@@ -10,12 +10,14 @@ use numpy::{
 };
 use pelton_comm::tcp::Job;
 use pelton_comm::{Alike, Comm};
+use pelton_data::check_threads;
 use pelton_run::Interrupt;
 use pelton_softmax::{HeadError, HeadOptions, Rule, Update, class_head};
+use pelton_storage::spare_memory;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::error::configuration;
+use crate::error::{configuration, of_job};
 use crate::head_failure::HeadFailure;
 use crate::interruptible::interruptible_or;
 use crate::listener::{Ranks, connect};
@@ -59,6 +61,17 @@ impl Head {
                 "{d} features and {threads} threads: there must be at least one of each"
             )));
         }
+        check_threads("`threads`", threads).map_err(|error| of_job(py, &error))?;
+        let sharing = ranks.as_ref().map_or(1, |ranks| ranks.2.len());
+        let needed = 4 * u128::from(classes) * d as u128 / sharing as u128;
+        let spare = spare_memory();
+        if spare > 0 && needed > u128::from(spare) {
+            return Err(configuration(format!(
+                "{classes} classes of {d} features take {:.1} GB, and {:.1} GB are left here; take fewer, or more ranks",
+                needed as f64 / 1e9,
+                spare as f64 / 1e9
+            )));
+        }
         let options = HeadOptions {
             kind: kind.parse().map_err(configuration)?,
             logits: logits.parse().map_err(configuration)?,
@@ -67,8 +80,7 @@ impl Head {
             seed,
             scratch_bytes: HeadOptions::SCRATCH_BYTES,
         };
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-        let pool = pool.build();
+        let pool = pelton_storage::thread_pool(threads);
         let threads = pool.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         let (comm, job) = match ranks {
             None => (Comm::alone(), None),

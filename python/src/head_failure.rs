@@ -118,6 +118,7 @@ impl From<HeadFailure> for PyErr {
                 | HeadError::Comm(CommError::RanksDiffer { .. } | CommError::Setting { .. }) => {
                     configuration(error)
                 }
+                HeadError::Weights { .. } => PyValueError::new_err(error.to_string()),
                 error => PyRuntimeError::new_err(error.to_string()),
             },
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pelton_run::Interrupt;
@@ -27,14 +27,24 @@ pub(crate) fn interruptible_or<T: Send>(
     work: impl FnOnce(&Interrupt) -> T + Send,
 ) -> PyResult<T> {
     let interrupt: Interrupt = Arc::new(AtomicBool::new(false));
+    let work = Mutex::new(Some(work));
+    let work = || {
+        let work = { work.lock().unwrap_or_else(PoisonError::into_inner) }.take();
+        work.map(|work| work(&interrupt))
+    };
     std::thread::scope(|scope| {
         let (sender, receiver) = sync_channel(1);
         let receiver = Mutex::new(receiver);
-        let flag = Arc::clone(&interrupt);
-        let worker = scope.spawn(move || {
-            // Nobody listens any more once a signal was raised.
-            let _ = sender.send(work(&flag));
+        let started = std::thread::Builder::new().spawn_scoped(scope, move || {
+            if let Some(done) = work() {
+                // Nobody listens any more once a signal was raised.
+                let _ = sender.send(done);
+            }
         });
+        let Ok(worker) = started else {
+            // The system starts no more threads: signals wait until it is done.
+            return Ok(py.detach(work).expect("nobody else did it"));
+        };
         loop {
             match py.detach(|| {
                 receiver

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,18 @@ def test_files_of_a_bucket_are_a_data_set(store: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(batch["label"], batch["features"][:, 0] // 100)
             seen.extend(batch.ids)
         assert sorted(seen) == list(range(300)), names
+
+
+def test_a_name_that_is_there_is_no_pattern(store: str, tmp_path: Path) -> None:
+    names = ["a[1].csv", "x{1}.csv", "/lead.csv", "a//b.csv", "a b//ü.csv", "p1.csv", "p2.csv"]
+    for number, name in enumerate(names):
+        put(f"{store}/data/{urllib.parse.quote(name)}", f"1,{number + 5},3\n2,{number + 5},4\n".encode())
+    for number, name in enumerate(names):
+        (batch,) = pelton.load(f"s3://data/{name}", cache_dir=tmp_path / "cache").batch(2)
+        np.testing.assert_array_equal(batch["features"][:, 1], [number + 5] * 2)
+    for pattern in ("p*.csv", "p[12].csv", "p{1..2}.csv"):
+        (batch,) = pelton.load(f"s3://data/{pattern}", cache_dir=tmp_path / "cache").batch(4)
+        np.testing.assert_array_equal(batch["features"][:, 1], [10, 10, 11, 11])
 
 
 def test_what_was_read_from_a_bucket_is_kept(store: str, tmp_path: Path) -> None:

@@ -348,3 +348,19 @@ def test_progress_is_told_with_the_verdict(rows: tuple[Path, np.ndarray], capsys
     assert sum(len(batch.ids) for batch in pipeline.progress()) == 1003
     told = capsys.readouterr().err
     assert "batch 11 of 11" in told and "bound" in told.splitlines()[-1]
+
+
+def test_names_of_files_may_be_any_bytes(tmp_path: Path, rows: tuple[Path, np.ndarray]) -> None:
+    name = os.fsencode(tmp_path) + b"/caf\xe9.npy"
+    with open(name, "wb") as file:
+        file.write(rows[0].read_bytes())
+    for named in (name, os.fsdecode(name), Path(os.fsdecode(name)), [name], str(tmp_path / "*.npy")):
+        assert pelton.load(named).records == pelton.load(rows[0]).records
+    with pytest.raises(FileNotFoundError, match="caf"):
+        pelton.load(name.replace(b"\xe9", b"\xe8")).records  # noqa: B018
+
+
+def test_numbers_beyond_the_machine_are_refused(rows: tuple[Path, np.ndarray]) -> None:
+    for threads in (100_000, 0):
+        with pytest.raises(pelton.ConfigurationError, match="at most 1024"):
+            len(pelton.load(rows[0]).batch(10).threads(threads))

@@ -159,3 +159,17 @@ print(len(ids))
         assert errors and re.search(told, errors[0]), ended
     else:
         assert not errors and {output for output, _ in ended} <= {"49\n", "50\n", "100\n"}, ended
+
+
+def test_ranks_of_a_machine_share_its_memory(monkeypatch):
+    from pelton import _pelton, _world
+
+    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert _world.ranks_here() == 1
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert _world.ranks_here() == 4
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "nonsense")
+    assert _world.ranks_here() == 1
+    assert _pelton.memory_budget(1 << 20, 1) == 1 << 20
+    assert _pelton.memory_budget(1 << 60, 1) > 2 * _pelton.memory_budget(1 << 60, 4)

@@ -5,6 +5,9 @@
 //! any other the aligned surroundings are read into bounce memory, where parts that follow each other
 //! within a unit share it.
 
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
 use pelton_storage::{AlignedBuffer, Granularity, RangeRead, Storage, huge_buffer};
 
 use crate::CacheError;
@@ -76,10 +79,17 @@ pub(crate) fn read_much<'b>(
     let Some(rest) = rest.filter(|rest| !rest.is_empty()) else {
         return read_pieces(backend, reads, first);
     };
-    let (asked, more) = std::thread::scope(|scope| {
-        let other = scope.spawn(|| read_pieces(backend, rest, second));
+    let rest = Mutex::new(rest);
+    let rest = || std::mem::take(&mut *rest.lock().unwrap_or_else(PoisonError::into_inner));
+    let (asked, more) = thread::scope(|scope| {
+        let other = || read_pieces(backend, rest(), second);
+        let other = thread::Builder::new().spawn_scoped(scope, other);
         let asked = read_pieces(backend, reads, first);
-        (asked, other.join())
+        match other {
+            Ok(other) => (asked, other.join()),
+            // The system starts no more threads: one after the other.
+            Err(_) => (asked, Ok(read_pieces(backend, rest(), first))),
+        }
     });
     Ok(asked? + more.unwrap_or(Err(CacheError::LoaderPanicked))?)
 }

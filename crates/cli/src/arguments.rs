@@ -12,7 +12,7 @@ use pelton_train::{
 
 use crate::bytes::Memory;
 use crate::capacity_arguments::CapacityArguments;
-use crate::data_arguments::{DataArguments, set, set_option};
+use crate::data_arguments::{DataArguments, name, set, set_option};
 #[cfg(feature = "nets")]
 use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments};
 use crate::peer_arguments::PeerArguments;
@@ -85,6 +85,7 @@ pub enum TrainCommand {
 #[derive(Debug, Args)]
 pub struct LinearArguments {
     /// Files of the training data, or demo:higgs, demo:epsilon, demo:webspam, demo:kdd (demo:NAME:ROWS)
+    #[arg(value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
@@ -92,7 +93,7 @@ pub struct LinearArguments {
     #[arg(long)]
     pub config: Option<PathBuf>,
     /// Test data
-    #[arg(long)]
+    #[arg(long, value_parser = name())]
     pub test: Vec<String>,
     /// Loss: l1 (hinge), l2 (squared hinge) or logistic
     #[arg(long)]
@@ -130,7 +131,8 @@ pub struct LinearArguments {
     /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
     #[arg(long)]
     pub access: Option<Access>,
-    /// Memory for look-ahead, blocks and rows kept between them: 64MiB, 1.5GB, or a share of the bytes of the files (1/8)
+    /// Memory for look-ahead, blocks and rows kept between them: 64MiB, 1.5GB, or a share of the bytes of the files
+    /// (1/8) (default: 1GiB, or a quarter of what the machine or container has, if that is less)
     #[arg(long)]
     pub memory: Option<Memory>,
     /// Passes over a block in memory: a number, or until:EPSILON[:MOST]
@@ -266,13 +268,13 @@ pub struct EvalArguments {
     /// Run folder, or a model file
     pub model: PathBuf,
     /// Files with labels
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// Memory for the data
-    #[arg(long, default_value = "256MiB")]
-    pub memory: Memory,
+    /// Memory for the data (default: 256MiB, or a quarter of what the machine or container has, if that is less)
+    #[arg(long)]
+    pub memory: Option<Memory>,
     /// Print the figures as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
@@ -284,13 +286,13 @@ pub struct PredictArguments {
     /// Run folder, or a model file
     pub model: PathBuf,
     /// Files in the format of the training data; labels in them are not used, and CSV, TSV and npy may have none
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// Memory for the data
-    #[arg(long, default_value = "256MiB")]
-    pub memory: Memory,
+    /// Memory for the data (default: 256MiB, or a quarter of what the machine or container has, if that is less)
+    #[arg(long)]
+    pub memory: Option<Memory>,
     /// Print the probability of every class as well (logistic models, and nets without a head over many classes): a
     /// first line names the columns, `label` and then each class, with tabs between
     #[arg(long)]
@@ -359,7 +361,7 @@ pub struct SampleArguments {
 #[derive(Debug, Args)]
 pub struct IndexArguments {
     /// Files
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
@@ -372,7 +374,7 @@ pub struct IndexArguments {
 #[derive(Debug, Args)]
 pub struct InspectArguments {
     /// Files
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
@@ -391,7 +393,7 @@ pub struct InspectArguments {
 #[derive(Debug, Args)]
 pub struct PackArguments {
     /// Files
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
@@ -429,7 +431,7 @@ pub struct ProbeArguments {
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     /// Files, or demo:NAME (demo:classes:N for any number of classes), or demo:NAME:test
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
@@ -443,9 +445,10 @@ pub struct BenchArguments {
     /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
     #[arg(long, default_value = "auto")]
     pub access: Access,
-    /// Memory for look-ahead and batches
-    #[arg(long, default_value = "256MiB")]
-    pub memory: Memory,
+    /// Memory for look-ahead and batches (default: 256MiB, or a quarter of what the machine or container has, if that
+    /// is less)
+    #[arg(long)]
+    pub memory: Option<Memory>,
     /// Epochs to run
     #[arg(long, default_value_t = 1)]
     pub epochs: u64,
@@ -510,7 +513,7 @@ pub struct BucketsArguments {
 #[derive(Debug, Args)]
 pub struct VocabularyArguments {
     /// Files of text; of tar samples the members .txt
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,

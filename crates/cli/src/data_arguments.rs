@@ -1,9 +1,12 @@
 //! The flags that say what the data is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use pelton_train::{ClassName, ClassSetting, DataConfig, FeatureType, Header, IoMode, Missing};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use pelton_train::{
+    ClassName, ClassSetting, DataConfig, FeatureType, Header, IoMode, Missing, path_text,
+};
 
 use crate::bytes::size;
 
@@ -11,7 +14,7 @@ use crate::bytes::size;
 #[derive(Debug, Default, Args)]
 pub struct DataArguments {
     /// Format of the files: libsvm, csv, tsv, prow, npy, text (a record a line), tokens:LENGTH (runs of so many words
-    /// of a text), bytes:LENGTH (of bytes), raw:FIELDS (such as raw:u8[28,28],label:u8), jsonl, npz, tfrecord,
+    /// of a text), bytes:LENGTH (of bytes), raw:FIELDS (such as raw:u8[28,28],label:u8), jsonl, npz (of some arrays npz:ARRAY,…), tfrecord,
     /// array_record (tfrecord:bytes and array_record:bytes for records as they are), mds, litdata, parquet, arrow
     /// (or of either some columns: parquet:COLUMN,COLUMN), idx, cifar10,
     /// cifar100, tar or folder (default: by name and content)
@@ -100,6 +103,11 @@ impl DataArguments {
         self.apply(&mut config);
         config
     }
+}
+
+/// Parses the name of data, of any bytes, to its text.
+pub fn name() -> impl TypedValueParser<Value = String> {
+    OsStringValueParser::new().map(|name| path_text(Path::new(&name)))
 }
 
 /// Refuses flags that were given and change nothing: whether that is so, the flag, and with what.

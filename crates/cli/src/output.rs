@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, StdoutLock, Write};
 
 use anyhow::Context;
 use pelton_comm::Comm;
-use pelton_train::{DataError, Event, RunContext, TrainError};
+use pelton_train::{DataError, Event, RunContext, TrainError, check_positive};
 use serde::Serialize;
 
 use crate::bytes::Memory;
@@ -37,14 +37,10 @@ pub fn usage(error: anyhow::Error) -> Failure {
     Failure { error, code: 2 }
 }
 
-/// A rate above 0, as a flag states it.
-pub fn positive(value: f64, flag: &str) -> Result<f64, Failure> {
-    match value > 0.0 && value.is_finite() {
-        true => Ok(value),
-        false => Err(usage(anyhow::anyhow!(
-            "{flag} {value} is no rate; give a number above 0"
-        ))),
-    }
+/// A number above 0, as a setting states it.
+pub fn positive(value: f64, setting: &str) -> Result<f64, Failure> {
+    check_positive(setting, value)?;
+    Ok(value)
 }
 
 /// Runs a job on one rank with its events on the console.

@@ -77,7 +77,7 @@ pub fn link(rate: Option<Memory>, ranks: usize) -> Result<Option<f64>, Failure> 
             "--link models a network between threads of this process; give --ranks 2 or more, without mpirun"
         )));
     }
-    positive(bytes_of(rate, "--link")? as f64, "--link").map(Some)
+    positive(bytes_of(rate, "--link")? as f64, "link").map(Some)
 }
 
 /// [`run`], threads over a modelled network of so many bytes a second.

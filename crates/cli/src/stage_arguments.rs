@@ -23,6 +23,9 @@ pub struct PipelineArguments {
     pub vocabulary: Option<PathBuf>,
     #[arg(long, help = PipelineConfig::EXIF_HELP)]
     pub exif: Option<Exif>,
+    /// Most pixels of a picture in millions: larger ones are bad records (default: 100)
+    #[arg(long, value_name = "MILLIONS")]
+    pub max_megapixels: Option<u64>,
     #[arg(long, help = PipelineConfig::AUGMENT_HELP)]
     pub augment: Option<Pipeline>,
     #[arg(long, help = EchoSetting::HELP)]
@@ -63,6 +66,7 @@ impl PipelineArguments {
         self.decode.is_some()
             || self.vocabulary.is_some()
             || self.exif.is_some()
+            || self.max_megapixels.is_some()
             || self.augment.is_some()
             || self.echo.is_some()
             || self.buckets.is_some()
@@ -83,6 +87,7 @@ impl PipelineArguments {
         set(&mut config.decode, self.decode);
         set_option(&mut config.vocabulary, self.vocabulary);
         set(&mut config.exif, self.exif);
+        set_option(&mut config.max_megapixels, self.max_megapixels);
         set_option(&mut config.augment, self.augment);
         set_option(&mut config.echo, self.echo);
         set_option(&mut config.buckets, self.buckets);

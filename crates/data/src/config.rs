@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pelton_feed::as_text;
 use pelton_format::{ClassName, FeatureType, Header, Missing, RowLayout};
-use pelton_storage::LocalMode;
+use pelton_storage::{LocalMode, path_text};
 use serde::{Deserialize, Serialize};
 
 use crate::class_setting::ClassSetting;
@@ -13,9 +13,11 @@ use crate::class_setting::ClassSetting;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataConfig {
-    /// Files of the data set in order, or one `demo:NAME[:ROWS][:test]`.
+    /// Files of the data set in order, as [`path_text`](pelton_storage::path_text()) has them, or one
+    /// `demo:NAME[:ROWS][:test]`.
     pub paths: Vec<String>,
     /// A text of which line N belongs to line N of the one that `paths` names.
+    #[serde(with = "path_text")]
     pub pair: Option<PathBuf>,
     /// Format of every file, such as csv or tar; by name and content where absent.
     pub format: Option<String>,
@@ -26,6 +28,7 @@ pub struct DataConfig {
     /// Label column of CSV, TSV and npy: `first`, `last`, a position from 1, or a name; of tar samples `json:KEY`.
     pub label: String,
     /// Table of the classes of a folder's images, which `label` is a column of.
+    #[serde(with = "path_text")]
     pub label_file: Option<PathBuf>,
     /// Column of that table that names the image: `first`, `last`, a position from 1, or a name.
     pub file_column: String,
@@ -44,6 +47,7 @@ pub struct DataConfig {
     #[serde(with = "as_text")]
     pub io: IoMode,
     /// Folder for indexes of read-only folders, decompressed text and demo data.
+    #[serde(with = "path_text")]
     pub cache_dir: Option<PathBuf>,
     /// Bytes of what was read from servers that the cache folder may hold; nothing is kept where absent.
     pub remote_cache_bytes: Option<u64>,

@@ -134,10 +134,12 @@ fn counted(
     let mut found = 0_u64;
     let (sender, receiver) = sync_channel::<Vec<u8>>(STEPS_AHEAD);
     // An interruption leaves this thread behind: what it adds up and sorts is for nobody then.
-    let counter = thread::spawn(move || {
-        let chunks = receiver.into_iter().par_bridge().map(|chunk| [chunk]);
-        Vocabulary::from_chunks(chunks, &options)
-    });
+    let counter = pelton_storage::spawn("count", move || {
+        pelton_storage::in_parallel(|| {
+            let chunks = receiver.into_iter().par_bridge().map(|chunk| [chunk]);
+            Vocabulary::from_chunks(chunks, &options)
+        })
+    })?;
     loop {
         // Words are cut at line ends as at blanks, so that texts may stand side by side.
         let mut joined = Vec::new();
@@ -161,7 +163,7 @@ fn counted(
         thread::sleep(LOOK);
     }
     let counted = match counter.join() {
-        Ok(counted) => counted.map_err(DataError::from),
+        Ok(counted) => counted?.map_err(DataError::from),
         Err(panic) => std::panic::resume_unwind(panic),
     };
     if counted.is_ok() && found == 0 && dataset.contents() == Contents::Members {

@@ -7,6 +7,7 @@ mod class_setting;
 mod config;
 mod demo;
 mod error;
+mod ranges;
 
 mod braces;
 mod names;
@@ -51,6 +52,7 @@ pub use pelton_feed::as_text;
 pub use pelton_text::Vocabulary;
 pub use pipeline::{PipelineLoader, PipelineTerms, PreparedPipeline};
 pub use plan::{plan_of, units_of};
+pub use ranges::{check_positive, check_range, check_seconds, check_share};
 pub use record_bytes::fetch_bytes;
 pub use record_classes::check_classes;
 pub use texts::Texts;

@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use glob::{Pattern, PatternError};
 use pelton_format::is_remote;
 use pelton_run::{Event, Interrupt, Observer};
+use pelton_storage::path_text::is_ambiguous;
+use pelton_storage::{path_of_text, path_text};
 
 use crate::braces;
 use crate::demo::{DemoSpec, classes};
@@ -35,12 +38,16 @@ pub(crate) fn resolve(
                 Some(_) => files.push(test_file),
                 None => {
                     files.push(train_file);
-                    test.push(test_file.display().to_string());
+                    test.push(path_text(&test_file));
                 }
             }
             continue;
         }
-        if !name.contains('{') || Path::new(name).exists() {
+        let is_there = || match remote.filter(|_| is_remote(Path::new(name))) {
+            Some(remote) => remote.is_there(name),
+            None => path_of_text(name).exists(),
+        };
+        if !name.contains('{') || is_there() {
             add(name, remote, &mut files)?;
             continue;
         }
@@ -59,24 +66,55 @@ fn add(name: &str, remote: Option<&Remote>, files: &mut Vec<PathBuf>) -> Result<
         files.extend(remote.names(name)?);
         return Ok(());
     }
-    if !name.contains(['*', '?', '[']) || Path::new(name).exists() {
-        files.push(PathBuf::from(name));
+    if is_ambiguous(name) {
+        return Err(DataError::Config(format!(
+            "{name}: two files have this name, one of them with a byte that is not UTF-8; give one of them another name"
+        )));
+    }
+    let path = path_of_text(name);
+    if !name.contains(['*', '?', '[']) || path.exists() {
+        files.push(path);
         return Ok(());
     }
-    let found = glob::glob(name).map_err(|error| {
+    let found = matching(name).map_err(|error| {
         DataError::Config(format!(
             "{name}: not a pattern ({error}); name the file, or write a bracket as [[]"
         ))
     })?;
     let before = files.len();
     let is_data = |file: &PathBuf| !file.to_string_lossy().ends_with(".pelton-index");
-    files.extend(found.filter_map(Result::ok).filter(is_data));
+    files.extend(found.into_iter().filter(is_data));
     match files.len() > before {
         true => Ok(()),
         false => Err(DataError::Config(format!(
             "{name}: no file matches the pattern; check it and the folder"
         ))),
     }
+}
+
+/// The files that a pattern matches, in the order of their names.
+///
+/// `glob` passes over names that are not UTF-8. Where only the last part is a pattern, as in `data/*.csv`, such names
+/// are matched too, as their text.
+fn matching(pattern: &str) -> Result<Vec<PathBuf>, PatternError> {
+    let (folder, last) = match pattern.rsplit_once('/') {
+        Some((folder, last)) => (format!("{folder}/"), last),
+        None => (String::new(), pattern),
+    };
+    let mut found: Vec<PathBuf> = glob::glob(pattern)?.filter_map(Result::ok).collect();
+    if folder.contains(['*', '?', '[']) {
+        return Ok(found);
+    }
+    let last = Pattern::new(last)?;
+    let listed = Path::new(if folder.is_empty() { "." } else { &folder }).read_dir();
+    for entry in listed.into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if name.to_str().is_none() && last.matches(&path_text(Path::new(&name))) {
+            found.push(Path::new(&folder).join(name));
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 fn demo(

@@ -30,6 +30,10 @@ impl Remote {
         match *self {}
     }
 
+    pub(crate) fn is_there(&self, _: &str) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn opener(&self) -> OpenRemote {
         match *self {}
     }

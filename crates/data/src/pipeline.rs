@@ -18,14 +18,15 @@ use pelton_feed::{
 use pelton_fetch::{Access, Cursor};
 use pelton_format::{Contents, DataFile, Dataset, Field, Row, fields};
 use pelton_image::{Format, Layout};
-use pelton_plan::{Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
-use pelton_run::RunContext;
+use pelton_plan::{Batching, Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
+use pelton_run::{Event, RunContext};
+use pelton_storage::memory_limit;
 use pelton_text::{Ends, Vocabulary};
 
 use crate::bad_records::{check_limit_on, check_some_left};
 use crate::error::DataError;
 use crate::kept_vocabulary::{of_tokens, pipeline_vocabulary};
-use crate::open::{OpenedData, fetch_rows};
+use crate::open::{OpenedData, check_threads, fetch_rows};
 use crate::peers::{Filling, PeerConfig, PeerFigures, Peers};
 use crate::pipeline_plan::pipeline_plan;
 use crate::record_classes::check_classes;
@@ -89,11 +90,27 @@ impl PreparedPipeline {
         opened: &OpenedData,
         context: &mut RunContext<'_>,
     ) -> Result<PreparedPipeline, DataError> {
+        check_threads("`threads`", terms.threads)?;
+        if let Some(threads) = config.read_threads {
+            check_threads("`read_threads`", threads)?;
+        }
         let decode = &config.decode;
         if config.exif == Exif::Apply && !decode.makes_pictures() {
             return Err(DataError::Config(format!(
                 "`exif` apply does nothing with `decode` {decode}; give `decode` image, or leave it out",
             )));
+        }
+        if let Some(most) = config.max_megapixels {
+            if !decode.makes_pictures() {
+                return Err(DataError::Config(format!(
+                    "`max_megapixels` does nothing with `decode` {decode}; give `decode` image, or leave it out",
+                )));
+            }
+            if most == 0 {
+                return Err(DataError::Config(
+                    "`max_megapixels` 0 leaves no picture; give 1 or more".into(),
+                ));
+            }
         }
         if config.planar && matches!(decode, DecodeSetting::Text(_) | DecodeSetting::Pairs(_)) {
             return Err(DataError::Config(format!(
@@ -173,6 +190,13 @@ impl PreparedPipeline {
         // Lengths that each machine has counted show in it too.
         let own = own.with_digest("a plan with the fingerprint", plan.fingerprint());
         context.comm.agree(&own)?;
+        if let Some(limit) = memory_limit().filter(|&limit| terms.memory_bytes > limit) {
+            (context.observer)(Event::Note(&format!(
+                "`memory` {} MB is more than the {} MB that this process may take; it is killed once it holds these: give less",
+                terms.memory_bytes / 1_000_000,
+                limit / 1_000_000
+            )));
+        }
         let options = LoaderOptions {
             threads: terms.threads.max(1),
             read_threads: config
@@ -285,6 +309,20 @@ impl PreparedPipeline {
     /// The plan: which examples every step uses.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
+    }
+
+    /// Refuses epochs without a batch, which a job cannot use.
+    pub fn check_has_batches(&self) -> Result<(), DataError> {
+        let Batching::DropLast(batch) = self.plan.batching() else {
+            return Ok(());
+        };
+        match self.plan.steps(0) {
+            0 => Err(DataError::Config(format!(
+                "`drop_last` leaves out a last batch that is not full, and {} examples fill none of {batch}; give a smaller `batch`, or leave `drop_last` out",
+                self.plan.appearances()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// What happens to records.
@@ -488,11 +526,13 @@ fn stages_of(
                 Some(field) if !kind.contains(':') => decode.in_field(&field),
                 _ => decode,
             };
+            let decode = decode.with_most_pixels(config.most_pixels());
             stages.then(decode.with_exif(config.exif))
         }
         (DecodeSetting::Member(extension), _) => stages.then(TakeMember::of(extension)),
         (DecodeSetting::Fields(fields), _) => {
-            stages.then(DecodeFields::of(fields).with_exif(config.exif))
+            let decode = DecodeFields::of(fields).with_most_pixels(config.most_pixels());
+            stages.then(decode.with_exif(config.exif))
         }
         _ => stages,
     };

@@ -45,7 +45,7 @@ impl Remote {
             .get(..4)
             .is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
         let wildcards: &[char] = if is_web { &['*'] } else { &['*', '?', '['] };
-        if !address.contains(wildcards) {
+        if !address.contains(wildcards) || self.stores.is_there(address) {
             return Ok(vec![address.into()]);
         }
         let mut names = self.stores.matching(address)?;
@@ -53,12 +53,17 @@ impl Remote {
         Ok(names.into_iter().map(PathBuf::from).collect())
     }
 
+    /// Whether there is a file of just this name.
+    pub(crate) fn is_there(&self, address: &str) -> bool {
+        self.stores.is_there(address)
+    }
+
     /// What opens a file.
     pub(crate) fn opener(&self) -> OpenRemote {
         let (stores, cache) = (Arc::clone(&self.stores), self.cache.clone());
         OpenRemote::new(move |name| {
             let (object, head) = stores.open(&name.to_string_lossy(), HEAD_BYTES)?;
-            let (size, modified, tag) = (object.bytes(), object.modified(), object.tag());
+            let (size, tag) = (object.bytes(), object.tag());
             let name = object.name();
             let object: Arc<dyn Storage> = Arc::new(object);
             let storage = match &cache {
@@ -69,7 +74,6 @@ impl Remote {
                 storage,
                 head,
                 size,
-                modified,
                 tag,
             })
         })

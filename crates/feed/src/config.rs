@@ -7,6 +7,7 @@ use std::str::FromStr;
 use pelton_format::ClassName;
 use pelton_image::Pipeline;
 use pelton_plan::{BucketPolicy, Echo};
+use pelton_storage::path_text;
 use pelton_text::Tokenizer;
 use serde::{Deserialize, Serialize};
 
@@ -23,11 +24,14 @@ pub struct PipelineConfig {
     #[serde(with = "as_text")]
     pub decode: DecodeSetting,
     /// File of the vocabulary that text is decoded with; where absent, that of the data.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<PathBuf>,
     /// What is done with orientations that pictures state.
     #[serde(with = "as_text")]
     pub exif: Exif,
+    /// Most pixels of a picture, in millions; [`DecodeImages::MOST_PIXELS`] where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_megapixels: Option<u64>,
     /// Augmentation of pictures.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub augment: Option<Pipeline>,
@@ -75,6 +79,7 @@ impl Default for PipelineConfig {
             decode: DecodeSetting::None,
             vocabulary: None,
             exif: Exif::Ignore,
+            max_megapixels: None,
             augment: None,
             echo: None,
             buckets: None,
@@ -109,6 +114,14 @@ impl PipelineConfig {
             keep_lengths: None,
             ..self.clone()
         }
+    }
+
+    /// Most pixels of a picture.
+    pub fn most_pixels(&self) -> u64 {
+        let pixels = self
+            .max_megapixels
+            .map(|most| most.saturating_mul(1_000_000));
+        pixels.unwrap_or(DecodeImages::MOST_PIXELS)
     }
 }
 

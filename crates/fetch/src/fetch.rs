@@ -168,7 +168,7 @@ impl Fetch {
                     sizes,
                     options.threads,
                     merge,
-                ))
+                )?)
             }
         };
         let mut planner = Planner::new(

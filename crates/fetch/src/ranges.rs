@@ -1,10 +1,11 @@
 //! Reads records from the data set's files: neighbours are merged into ranges, and the ranges are read
 //! as one batch.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use pelton_format::{DataFile, Dataset, Location};
-use pelton_storage::{AlignedBuffer, RangeRead, StorageError, huge_buffer};
+use pelton_storage::{AlignedBuffer, RangeRead, StorageError, huge_buffer, on_threads};
 
 use crate::error::FetchError;
 use crate::meters::MeterCounters;
@@ -235,22 +236,15 @@ fn read_ranges(
         });
     }
     let read = |of: &mut OfFile<'_, '_>| of.file.storage().read_batch(&mut of.reads);
-    match files.as_mut_slice() {
-        [first, others @ ..] if !others.is_empty() && first.file.is_remote() => {
-            let all = std::thread::scope(|scope| {
-                let asked = others.iter_mut().map(|of| scope.spawn(|| read(of)));
-                let asked: Vec<_> = asked.collect();
-                let first = read(first);
-                let others = asked.into_iter().map(|asked| {
-                    asked
-                        .join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                });
-                others.fold(first, |all, other| all.and(other))
-            });
-            all?;
-        }
-        files => files.iter_mut().try_for_each(read)?,
+    if files.first().is_some_and(|of| of.file.is_remote()) {
+        // All at once, or as many as the system starts threads for.
+        let threads = files.len();
+        let waiting = Mutex::new(files.iter_mut());
+        let next = || { waiting.lock().unwrap_or_else(PoisonError::into_inner) }.next();
+        let outcomes = on_threads(threads, || std::iter::from_fn(next).try_for_each(read));
+        outcomes.into_iter().collect::<Result<(), _>>()?;
+    } else {
+        files.iter_mut().try_for_each(read)?;
     }
     let mut total = 0;
     for OfFile { ranges, reads, .. } in files {

@@ -273,25 +273,41 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub fn new(shared: Arc<Shared>, sizes: Sizes, threads: usize, merge: Merge) -> Reader {
+    /// With `threads` threads, or as many as the system starts.
+    ///
+    /// Errors: it starts none.
+    pub fn new(
+        shared: Arc<Shared>,
+        sizes: Sizes,
+        threads: usize,
+        merge: Merge,
+    ) -> Result<Reader, FetchError> {
         let (sender, receiver) = crossbeam_channel::unbounded();
-        let threads: Vec<_> = (0..threads)
-            .map(|_| {
-                let mut worker = Worker::new(Arc::clone(&shared), sizes.task_bytes, merge);
-                let receiver: Receiver<Task> = receiver.clone();
-                std::thread::spawn(move || {
-                    for task in receiver {
-                        worker.run(task);
-                    }
-                })
+        let start = || {
+            let mut worker = Worker::new(Arc::clone(&shared), sizes.task_bytes, merge);
+            let receiver: Receiver<Task> = receiver.clone();
+            let thread = std::thread::Builder::new().name("pelton-read".into());
+            thread.spawn(move || {
+                for task in receiver {
+                    worker.run(task);
+                }
             })
-            .collect();
+        };
+        let mut started = Vec::with_capacity(threads);
+        while started.len() < threads {
+            match start() {
+                Ok(thread) => started.push(thread),
+                Err(_) if !started.is_empty() => break,
+                Err(error) => return Err(FetchError::Thread(error)),
+            }
+        }
+        let threads = started;
         let mean_bytes = (shared.dataset.bytes() / shared.dataset.records().max(1)).max(1);
         let rows_per_task = (sizes.task_bytes / mean_bytes).max(1);
         // Rows of all open panes in a section.
         let pane_rows = sizes.pane_batches * sizes.batch_rows;
         let section_rows = pane_rows * (sizes.sections + 1) / 2 / sizes.sections;
-        Reader {
+        Ok(Reader {
             shared,
             tasks: Some(sender),
             threads,
@@ -302,7 +318,7 @@ impl Reader {
             next_pane: 0,
             alone: 0,
             section: 0,
-        }
+        })
     }
 
     /// Number of steps before the first pane is complete.

@@ -94,7 +94,7 @@ impl Format for ArrayRecord {
             });
         }
         let first = first_sound(source, &mut window, &table)?;
-        let payload = Payload::of(&first, NAME, source)?;
+        let payload = Payload::of(&first, NAME, source, notes)?;
         let (located, index) = match &payload {
             Payload::Bytes(_) => {
                 let records = table.starts.len();

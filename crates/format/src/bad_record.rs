@@ -13,7 +13,12 @@ pub(crate) fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatEr
     let path = file.record_path(record);
     let (mut offset, _) = file.places.get(record);
     if file.has_lines() {
-        return line_error(file, record, offset, fault);
+        let error = line_error(file, record, offset, fault);
+        return if file.kind_is_guessed {
+            error.after_guess(file.kind.name())
+        } else {
+            error
+        };
     }
     if file.is_folder() {
         offset = 0;

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use pelton_storage::on_threads;
+
 /// Bytes of a chunk: half of a small second-level cache, so that they are still there when they are looked
 /// at again.
 pub(crate) const CHUNK: u64 = 256 << 10;
@@ -50,14 +52,7 @@ pub(crate) fn scan_in_order<W, T: Default + Send, E: Send>(
         outcome
     };
     let threads = threads.clamp(1, 64).min(chunks.max(1) as usize);
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
-        let mut outcome = run();
-        for other in others {
-            outcome = outcome.and(other.join().expect("a scanning thread does not panic"));
-        }
-        outcome
-    })
+    on_threads(threads, run).into_iter().collect()
 }
 
 fn lock<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -5,10 +5,11 @@
 //! an index into the compressed stream was rejected: every random read would decompress a stretch.
 
 use std::fs;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use flate2::bufread::GzDecoder;
 use pelton_storage::{StorageError, WholeFile};
 
 use crate::data_file::Stamp;
@@ -22,6 +23,34 @@ use crate::remote::without_query;
 /// Where copies go, and sidecars that cannot lie beside their data.
 pub(crate) fn cache_dir(options: &OpenOptions) -> PathBuf {
     options.cache_dir.clone().unwrap_or_else(default_cache_dir)
+}
+
+/// The members of a gzip file one after another. As for gzip, zeros behind one mean nothing: tapes and block devices fill
+/// their last block with them.
+struct GzipMembers<R>(Option<GzDecoder<R>>);
+
+impl<R: BufRead> Read for GzipMembers<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            let length = member.read(buffer)?;
+            if length > 0 || buffer.is_empty() {
+                return Ok(length);
+            }
+            let rest = member.get_mut();
+            let is_more = loop {
+                let bytes = rest.fill_buf()?;
+                let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+                let (is_end, is_more) = (bytes.is_empty(), zeros < bytes.len());
+                rest.consume(zeros);
+                if is_end || is_more {
+                    break is_more;
+                }
+            };
+            let rest = self.0.take().map(GzDecoder::into_inner);
+            self.0 = rest.filter(|_| is_more).map(GzDecoder::new);
+        }
+        Ok(0)
+    }
 }
 
 /// The user's cache folder.
@@ -86,7 +115,7 @@ pub(crate) fn decompressed(
     };
     let file = BufReader::with_capacity(256 << 10, open()?.into_reader());
     let mut text: Box<dyn Read> = match compression {
-        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
+        Compression::Gzip => Box::new(GzipMembers(Some(GzDecoder::new(file)))),
         Compression::Zstd => {
             Box::new(zstd::stream::read::Decoder::with_buffer(file).map_err(broken)?)
         }

@@ -34,6 +34,7 @@ pub struct DataFile {
     /// Where the bytes lie: the path, or the decompressed copy.
     pub(crate) source: PathBuf,
     pub(crate) kind: FormatKind,
+    pub(crate) kind_is_guessed: bool,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) first_id: u64,
     pub(crate) records: u64,

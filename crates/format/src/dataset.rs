@@ -322,6 +322,7 @@ impl Dataset {
             path: opened.path,
             source: opened.source,
             kind: opened.kind,
+            kind_is_guessed: opened.guessed,
             storage: opened.storage,
             first_id,
             records: file.records,

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use pelton_storage::StorageError;
 
 use crate::json_label::JsonFault;
+use crate::recognition_error::RecognitionError;
 use crate::table_error::TableError;
 
 /// Why a data set could not be opened, read or written.
@@ -69,23 +70,22 @@ pub enum FormatError {
         /// The file.
         path: PathBuf,
     },
-    /// Neither name nor content tells the format.
-    #[error("{}: is in no known format; name one with `format`, or check that it is the right file", path.display())]
-    UnknownFormat {
-        /// The file.
-        path: PathBuf,
+    /// The format cannot be told, or not be read as it is compressed.
+    #[error(transparent)]
+    Recognition(#[from] RecognitionError),
+    /// What is wrong with a file whose format was found by what its first lines look like.
+    #[error(
+        "{error}; its format was not named, and by its first lines it was taken for {kind}: name another with `format`, such as `format` text where it is prose"
+    )]
+    Guessed {
+        /// What is wrong.
+        error: Box<FormatError>,
+        /// The format's name.
+        kind: &'static str,
     },
     /// Bytes where features to train on are needed.
     #[error("{}: is in format {kind}, whose records are bytes and no features; give LIBSVM, CSV, TSV, npy, prow, Parquet, Arrow, IDX or CIFAR", path.display())]
     NoFeatures {
-        /// The file.
-        path: PathBuf,
-        /// The format's name.
-        kind: &'static str,
-    },
-    /// Compressed data of a format that is read in place.
-    #[error("{}: holds compressed {kind}, which is read in place only; decompress it first", path.display())]
-    CompressedBinary {
         /// The file.
         path: PathBuf,
         /// The format's name.
@@ -425,6 +425,16 @@ pub enum FormatError {
         /// Why not.
         what: &'static str,
     },
+}
+
+impl FormatError {
+    /// The same, of a file whose format `kind` was found by what its first lines look like.
+    pub(crate) fn after_guess(self, kind: &'static str) -> FormatError {
+        FormatError::Guessed {
+            error: Box::new(self),
+            kind,
+        }
+    }
 }
 
 /// What is wrong with one record. Columns count from 1.

@@ -158,6 +158,37 @@ pub(crate) fn delimited(
     }
 }
 
+/// Where bytes that begin as an Example stop being one, and the number of the field there; `None` where they do not even
+/// begin so, with a named feature.
+pub(crate) fn stops_at(bytes: &[u8]) -> Option<(u64, u64)> {
+    let mut source = bytes;
+    let mut within = 0..bytes.len() as u64;
+    for _ in 0..3 {
+        let (number, part) = delimited(&mut source, within.start, within.end).ok()?;
+        within = (number == 1 && !part.is_empty()).then_some(part)?;
+    }
+    str::from_utf8(&bytes[within.start as usize..within.end as usize]).ok()?;
+    let mut walk = Features::of(0..bytes.len() as u64);
+    let at = loop {
+        let walked = walk.next(&mut source).and_then(|feature| {
+            let Some(feature) = feature else {
+                return Ok(true);
+            };
+            if let Some(kind) = feature.kind {
+                measure(&mut source, kind, &feature.list)?;
+            }
+            Ok(false)
+        });
+        match walked {
+            Ok(true) | Err(Broken::Failed(_)) => return None,
+            Ok(false) => {}
+            Err(Broken::Damaged { at, .. }) => break at,
+        }
+    };
+    let (tag, _) = varint(bytes.get(at as usize..)?)?;
+    Some((at, tag >> 3))
+}
+
 /// The number that bytes begin with, and how many of them it takes.
 #[inline]
 pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {

@@ -8,6 +8,7 @@
 //! Numbers are little-endian, elements as they are in memory. Nothing here trusts what it reads: rows come from the
 //! peers' memory and from disk as well as from the decoders of this crate.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{BufReader, Read};
 use std::ops::Range;
@@ -196,6 +197,18 @@ pub(crate) fn check_name(name: &str, others: &[FieldSpec]) -> Result<(), String>
     match others.iter().any(|other| &*other.name == name) {
         true => Err(format!("two fields are called {name:?}")),
         false => Ok(()),
+    }
+}
+
+/// The names of fields that a spelling lists; messages call these `what`.
+pub(crate) fn selection<'a>(argument: &'a str, what: &str) -> Result<Vec<&'a str>, String> {
+    let names: Vec<&str> = argument.split(',').collect();
+    let distinct: BTreeSet<&str> = names.iter().copied().collect();
+    match distinct.contains("") || distinct.len() < names.len() {
+        true => Err(format!(
+            "does not name {what}; write their names with commas between them, each once"
+        )),
+        false => Ok(names),
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
 
-use pelton_storage::{FileSet, SetFile, Storage, changed_ns};
+use pelton_storage::{FileSet, SetFile, Storage, changed_ns, on_threads, path_text};
 
 use crate::codes::Codes;
 use crate::contents::Contents;
@@ -130,6 +130,7 @@ pub(crate) fn open(
         path: root.to_path_buf(),
         source: root.to_path_buf(),
         kind: FormatKind::new(NAME, None),
+        guessed: false,
         storage,
         remote: None,
         stamp: Stamp {
@@ -353,7 +354,7 @@ impl Walk<'_> {
         let mut names = Vec::new();
         for (class, (folder, mut images)) in (0..).zip(within) {
             images.sort_unstable();
-            names.push(folder.display().to_string());
+            names.push(path_text(&folder));
             files.extend(images.into_iter().map(|name| Listed { name, class }));
         }
         loose.sort_unstable();
@@ -547,16 +548,8 @@ fn look_at(
         }
     };
     let threads = threads.clamp(1, 16).min(chunks.len().max(1));
-    let outcomes: Vec<_> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let first = work();
-        let others = others
-            .into_iter()
-            .map(|other| other.join().expect("a looking thread does not panic"));
-        std::iter::once(first).chain(others).collect()
-    });
     let mut parts = Vec::new();
-    for outcome in outcomes {
+    for outcome in on_threads(threads, work) {
         parts.extend(outcome?);
     }
     parts.sort_unstable_by_key(|(number, _)| *number);

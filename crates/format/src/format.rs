@@ -93,6 +93,8 @@ pub(crate) struct Opened {
     pub(crate) stamp: Stamp,
     pub(crate) sample: u64,
     pub(crate) found: Found,
+    /// Whether its format was found by what its first lines look like.
+    pub(crate) guessed: bool,
     pub(crate) scan_seconds: f64,
     pub(crate) remote: Option<Arc<dyn Storage>>,
     pub(crate) parts: Option<Arc<FileSet>>,

@@ -5,7 +5,7 @@ use crate::cifar::Cifar;
 #[cfg(feature = "columns")]
 use crate::columns::{Columns, Kind};
 use crate::folder::Folder;
-use crate::format::Format;
+use crate::format::{Format, Match};
 use crate::idx::Idx;
 use crate::json_lines::JsonLines;
 use crate::kind::{FormatKind, Head, Look};
@@ -45,7 +45,8 @@ static FORMATS: &[&dyn Format] = &[
     &Bytes,
     &RawRecords,
     &JsonLines,
-    &Npz,
+    &Npz { selects: false },
+    &Npz { selects: true },
     &Mixtures,
     &TfRecord::Found,
     &TfRecord::AsBytes,
@@ -113,11 +114,11 @@ pub(crate) fn named(name: &str) -> &'static dyn Format {
     *format.expect("kinds are made of formats in the list")
 }
 
-/// The format that a file is in; `None` for anything that is no text and has no known name.
-pub(crate) fn detect(head: &Head<'_>) -> Option<&'static dyn Format> {
+/// The format that a file is in, and by what; `None` for anything that is no text and has no known name.
+pub(crate) fn detect(head: &Head<'_>) -> Option<(Match, &'static dyn Format)> {
     let found = FORMATS.iter().rev();
     let found = found.filter_map(|format| Some((format.recognise(head)?, *format)));
-    found.max_by_key(|(by, _)| *by).map(|(_, format)| format)
+    found.max_by_key(|(by, _)| *by)
 }
 
 #[cfg(test)]
@@ -128,7 +129,7 @@ mod tests {
 
     fn check(name: &str, head: &[u8], expected: Option<&str>) {
         assert_eq!(
-            detect(&Head::new(Path::new(name), head, 3074, false)).map(Format::name),
+            detect(&Head::new(Path::new(name), head, 3074, false)).map(|(_, format)| format.name()),
             expected,
             "{name}"
         );
@@ -160,7 +161,7 @@ mod tests {
         let prose = b"Dear reader\nyours\n";
         check("letter", prose, Some("text"));
         let as_numbers = detect(&Head::new(Path::new("letter"), prose, 99, true));
-        assert_eq!(as_numbers.map(Format::name), Some("libsvm"));
+        assert_eq!(as_numbers.map(|(_, format)| format.name()), Some("csv"));
         check("one.txt", b"a, b: c", Some("text"));
         for prose in [
             "Hello, world\n42, said he\n",
@@ -169,6 +170,16 @@ mod tests {
         ] {
             check("p.txt", prose.as_bytes(), Some("text"));
         }
+        for prose in [
+            "On a day, in May, 7 men met\nthey were 3, 4 and 5, said one, or so\n",
+            "1984 was a year\nof 12 months\n",
+            "17 4 99 3\n5 6 7\n",
+            "1.5 2.5 3.5\n4.5 5.5 6.5\n",
+        ] {
+            check("p", prose.as_bytes(), Some("text"));
+        }
+        check("a", b"1 qid:3 1:2\n", Some("libsvm"));
+        check("x.data", b"1,2,3\n4,5\n", Some("csv"));
         check("t.txt", b"a,b,label\n1,2,cat\n3,,dog\n", Some("csv"));
         check("winequality.data", b"a;b\n1,5;2\n", Some("csv"));
         check("x.data", b"1|2\n3|4\n", Some("csv"));
@@ -186,7 +197,9 @@ mod tests {
         check("train.bin", b"\0", Some("cifar100"));
         check("other.bin", b"\0", None);
         check("x.tar", b"\0", Some("tar"));
-        check("x.jsonl", b"{}", Some("jsonl"));
+        for name in ["x.jsonl", "x.jsonlines", "x.NDJSON", "x.jsonlines.gz"] {
+            check(name, b"{}", Some("jsonl"));
+        }
         check("x.npz", b"PK\x03\x04\0", Some("npz"));
         if cfg!(feature = "columns") {
             check("x", b"PAR1\0", Some("parquet"));

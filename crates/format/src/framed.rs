@@ -7,6 +7,7 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 
 use crate::delimited::LabelColumn;
 use crate::error::{Fault, FormatError};
+use crate::example::stops_at;
 use crate::example_fields::ExampleFields;
 use crate::fields::{FieldDecoder, RowWriter, overhead};
 use crate::fingerprint::mix;
@@ -65,12 +66,19 @@ impl Payload {
         first: &[u8],
         format: &'static str,
         source: &Source<'_>,
+        notes: &mut Vec<String>,
     ) -> Result<Payload, FormatError> {
         let label = &source.options.label;
-        if source.argument() != AS_BYTES
-            && let Some(fields) = ExampleFields::of_first(first, format)
-        {
-            return Ok(Payload::Example(fields.with_label(source.path, label)?));
+        if source.argument() != AS_BYTES {
+            if let Some(fields) = ExampleFields::of_first(first, format) {
+                return Ok(Payload::Example(fields.with_label(source.path, label)?));
+            }
+            if let Some((at, field)) = stops_at(first) {
+                notes.push(format!(
+                    "{}: its first record begins as a tf.train.Example, but field {field} at byte {at} of it is not known there, so records are read as bytes; write them as Examples alone, or say that this is meant by `format` {format}:{AS_BYTES}",
+                    source.path.display()
+                ));
+            }
         }
         match label {
             LabelColumn::Name(_) => Err(FormatError::NoLabelColumn {

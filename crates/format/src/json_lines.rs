@@ -53,7 +53,7 @@ impl Format for JsonLines {
     }
 
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
-        head.ends_in(&["jsonl", "ndjson", "json"])
+        head.ends_in(&["jsonl", "jsonlines", "ndjson", "json"])
             .then_some(Match::Name)
     }
 

@@ -62,6 +62,32 @@ impl Compression {
     }
 }
 
+/// How a file is compressed that is not decompressed here, by its first bytes.
+pub(crate) fn unread_codec(head: &[u8]) -> Option<&'static str> {
+    const BLOCK_OF_BZIP2: &[u8] = b"1AY&SY";
+    match head {
+        [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] if rest.starts_with(BLOCK_OF_BZIP2) => {
+            Some("bzip2")
+        }
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some("xz"),
+        [4, 0x22, 0x4d, 0x18, ..] => Some("LZ4"),
+        [0xff, 6, 0, 0, b's', b'N', b'a', b'P', b'p', b'Y', ..] => Some("Snappy"),
+        _ => None,
+    }
+}
+
+/// The same by the end of its name: two have no first bytes of their own.
+pub(crate) fn codec_by_name(path: &Path) -> Option<&'static str> {
+    match path.extension()?.to_str()? {
+        "br" => Some("Brotli"),
+        "bz2" => Some("bzip2"),
+        "lz4" => Some("LZ4"),
+        "snappy" => Some("Snappy"),
+        "xz" => Some("xz"),
+        _ => None,
+    }
+}
+
 /// What the first lines of a text look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
@@ -81,6 +107,8 @@ pub(crate) struct Head<'a> {
     pub(crate) size: u64,
     /// What its lines look like; `None` where it is no text.
     pub(crate) look: Option<Look>,
+    /// Whether they look like prose, and numbers are wanted.
+    pub(crate) is_forced: bool,
 }
 
 impl Head<'_> {
@@ -100,15 +128,19 @@ impl Head<'_> {
             .or(name.strip_suffix(".zst"))
             .unwrap_or(&name);
         let is_text = !bytes.contains(&0) && !name.ends_with(".bin");
-        let look = is_text.then(|| match text_look(name, bytes) {
-            Look::Text if features_only => numbers_look(bytes),
-            look => look,
-        });
+        let look = is_text.then(|| text_look(name, bytes));
+        let is_forced = features_only && look == Some(Look::Text);
+        let look = if is_forced {
+            Some(numbers_look(bytes))
+        } else {
+            look
+        };
         Head {
             name: name.to_owned(),
             bytes,
             size,
             look,
+            is_forced,
         }
     }
 
@@ -136,6 +168,9 @@ fn numbers_look(head: &[u8]) -> Look {
         Look::Csv
     } else if line.contains(&b'\t') {
         Look::Tsv
+    } else if line.trim_ascii().contains(&b' ') {
+        // The format of tables knows what to say of blanks.
+        Look::Csv
     } else {
         Look::Libsvm
     }
@@ -157,7 +192,12 @@ fn text_look(name: &str, head: &[u8]) -> Look {
         Some(colon) => is_number(&token[..colon]) && is_number(&token[colon + 1..]),
         None => false,
     };
-    let mut tokens = line
+    // The first line of an extreme classification data set holds its sizes.
+    let has_entries = |line: &[u8]| {
+        let mut tokens = line.split(u8::is_ascii_whitespace);
+        tokens.any(is_feature)
+    };
+    let tokens = line
         .split(u8::is_ascii_whitespace)
         .filter(|token| !token.is_empty());
     // A time of day is no feature: half of the tokens must be, or a label come first.
@@ -169,18 +209,25 @@ fn text_look(name: &str, head: &[u8]) -> Look {
     if features > 0 && (labelled || 2 * features >= tokens.clone().count()) {
         return Look::Libsvm;
     }
+    let begins_with_number = tokens.clone().next().is_some_and(is_number);
+    let are_entries = tokens.clone().skip(1).all(|token| token.contains(&b':'));
     // The first line may be a heading; a file of one line is taken for what its delimiter says, unless
     // its name says text. Prose has numbers and commas too, but not as tables do.
     let more: Vec<&[u8]> = lines.take(TABLE_LINES).collect();
     let second = more.first().copied();
     let says_text = [".txt", ".text"].iter().any(|end| name.ends_with(end));
-    let is_table = |line: &[u8], delimiter: u8| {
+    let is_mostly_numbers = |line: &[u8], delimiter: u8| {
         let cells = line.split(|byte| *byte == delimiter).map(bare);
         let numbers = cells.clone().filter(|cell| is_number(cell)).count();
         let missing = cells.clone().filter(|cell| is_missing(cell)).count();
-        match says_text {
-            true => numbers > 0 && 2 * (numbers + missing) > cells.count(),
-            false => numbers > 0,
+        numbers > 0 && 2 * (numbers + missing) > cells.count()
+    };
+    let is_table = |line: &[u8], delimiter: u8| {
+        let mut cells = line.split(|byte| *byte == delimiter).map(bare);
+        if says_text {
+            is_mostly_numbers(line, delimiter)
+        } else {
+            cells.any(is_number)
         }
     };
     let cells = |line: &[u8], delimiter: u8| line.split(|byte| *byte == delimiter).count();
@@ -190,8 +237,10 @@ fn text_look(name: &str, head: &[u8]) -> Look {
             // The head may end within a line.
             let cut = usize::from(!head.ends_with(b"\n") && more.len() > 1);
             let mut whole = more[..more.len() - cut].iter();
+            // Where most cells are numbers, lines of other lengths are faults of a table.
             is_table(second, delimiter)
-                && (!says_text || whole.all(|line| cells(line, delimiter) == count))
+                && (whole.all(|line| cells(line, delimiter) == count)
+                    || !says_text && is_mostly_numbers(second, delimiter))
         }
         None => !says_text,
     };
@@ -207,7 +256,7 @@ fn text_look(name: &str, head: &[u8]) -> Look {
         Look::Csv
     } else if line.contains(&b'\t') && has_numbers(b'\t') {
         Look::Tsv
-    } else if tokens.next().is_some_and(is_number)
+    } else if begins_with_number && (are_entries || second.is_some_and(has_entries))
         || line.contains(&b':') && !says_text && second.is_none()
     {
         Look::Libsvm

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use crate::byte_source::ByteSource;
 use crate::error::FormatError;
 use crate::format::{Format, Found, Match, Source};
-use crate::kind::Head;
+use crate::kind::{Head, codec_by_name};
+use crate::recognition_error::RecognitionError;
 use crate::shard::{self, Column, malformed, read_starts};
 use crate::shard_cells::{Cell, Element, Shape};
 
@@ -35,6 +36,10 @@ impl Format for Mds {
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+        if let Some(codec) = codec_by_name(source.path) {
+            let path = source.path.to_path_buf();
+            return Err(RecognitionError::UnreadCodec { path, codec }.into());
+        }
         let mut window = source.window()?;
         let starts = read_starts(source, &mut window)?;
         let from = 4 * (starts.len() as u64 + 1);

@@ -1,7 +1,8 @@
 //! NumPy's `.npy`: an array of numbers, one record a row along its first dimension.
 //!
 //! Matrices of f4, f8, i4 or i8 are features, one column of which is the label; of any other array each row is one field.
-//! Numbers are little-endian, in C order, format versions 1 to 3. The header is a Python dictionary in text; only its three known keys are read and nothing is
+//! Numbers are little-endian, format versions 1 to 3. In Fortran order the numbers of a row are read from as many places
+//! of the file. The header is a Python dictionary in text; only its three known keys are read and nothing is
 //! evaluated. Features become f32.
 
 use std::io::Read;
@@ -18,7 +19,7 @@ use crate::labels::checked_label;
 use crate::number::Feature;
 
 /// What to do about a file that holds something else than is wanted.
-pub(crate) const REMEDY: &str = "save an array of little-endian numbers in C order: i1, i2, i4, i8, u1, u2, u4, f2, f4 or f8, and for features a matrix";
+pub(crate) const REMEDY: &str = "save an array of little-endian numbers: i1, i2, i4, i8, u1, u2, u4, f2, f4 or f8, and for features a matrix";
 
 /// The longest header read; NumPy's own are under 200 bytes.
 pub(crate) const MOST_HEADER_BYTES: usize = 64 << 10;
@@ -32,9 +33,47 @@ pub struct NpyHeader {
     pub shape: Vec<u64>,
     /// Where the first row starts.
     pub data_offset: u64,
+    /// The first index runs fastest, so that a row does not lie in one place.
+    pub fortran: bool,
 }
 
+/// What to do about an array that cannot be read in its order.
+pub(crate) const REORDER: &str = "save it as np.ascontiguousarray makes it";
+
+/// Most numbers of a row in Fortran order, each of which lies in a place of its own.
+const MOST_PLACES: u64 = 4096;
+
 impl NpyHeader {
+    /// Where the parts of the first row lie, the first number of all being at `from`, and how far it is from each to that
+    /// of the next row; or why rows cannot be read.
+    pub(crate) fn parts(&self, from: u64) -> Result<Vec<(u64, u64)>, &'static str> {
+        let size = self.number.bytes() as u64;
+        let row_bytes = self.row_bytes().unwrap_or(0);
+        if !self.fortran {
+            return Ok(vec![(from, row_bytes)]);
+        }
+        if row_bytes / size > MOST_PLACES {
+            return Err("it is in Fortran order, with more than 4096 numbers a row");
+        }
+        // In the order of C, the last index runs fastest.
+        let mut places = vec![0];
+        let (mut step, mut of_dimensions) = (self.shape[0], Vec::new());
+        for length in &self.shape[1..] {
+            of_dimensions.push((*length, step));
+            step *= length;
+        }
+        for (length, step) in of_dimensions {
+            places = places
+                .iter()
+                .flat_map(|place| (0..length).map(move |i| place + i * step))
+                .collect();
+        }
+        Ok(places
+            .iter()
+            .map(|place| (from + place * size, size))
+            .collect())
+    }
+
     /// Dimensions of a row.
     pub(crate) fn row(&self) -> Vec<usize> {
         let row = self.shape.iter().skip(1);
@@ -134,9 +173,11 @@ pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
         "<f8" => DType::F64,
         _ => return Err(wrong(text_from, &format!("its numbers are {number:?}"))),
     };
-    if !field("fortran_order")?.starts_with("False") {
-        return Err(wrong(text_from, "it is in Fortran order"));
-    }
+    let fortran = match field("fortran_order")? {
+        order if order.starts_with("True") => true,
+        order if order.starts_with("False") => false,
+        _ => return Err(wrong(text_from, "its order cannot be read")),
+    };
     let shape = field("shape")?;
     let shape = shape
         .strip_prefix('(')
@@ -151,8 +192,9 @@ pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
     match sizes {
         Some(shape) if shape.len() <= MOST_DIMENSIONS => Ok(NpyHeader {
             number,
-            shape,
             data_offset: (text_from + length) as u64,
+            fortran: fortran && shape.len() > 1,
+            shape,
         }),
         _ => Err(wrong(text_from, "its shape cannot be read")),
     }
@@ -161,6 +203,9 @@ pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
 /// The header of a whole file, and the elements behind it; or the offset and the description of what is wrong.
 pub fn npy_array(bytes: &[u8]) -> Result<(NpyHeader, &[u8]), (u64, String)> {
     let header = parse_npy_header(bytes)?;
+    if header.fortran {
+        return Err((0, format!("it is in Fortran order; {REORDER}")));
+    }
     let size = header.number.bytes() as u64;
     let mut lengths = header.shape.iter();
     let expected = lengths.try_fold(size, |all, length| all.checked_mul(*length));
@@ -351,7 +396,19 @@ mod tests {
             &header(1, &text.replace("<f4", ">f4")),
             "numbers are \">f4\"",
         );
-        refuses(&header(1, &text.replace("False", "True")), "Fortran");
+        refuses(&header(1, &text.replace("False", "Maybe")), "its order");
+        let fortran = text
+            .replace("False", "True")
+            .replace("(3, 29)", "(5, 2, 3)");
+        let fortran = parse_npy_header(&header(1, &fortran)).unwrap();
+        // Places of [0, 0, 0], [0, 0, 1] … of 4 bytes each: 5 numbers apart by the second index, 10 by the third.
+        let places = [0, 10, 20, 5, 15, 25].map(|place| (100 + 4 * place, 4));
+        assert_eq!(fortran.parts(100).unwrap(), places);
+        let wide = NpyHeader {
+            shape: vec![2, 5000],
+            ..fortran
+        };
+        assert!(wide.parts(0).unwrap_err().contains("Fortran order"));
         for (shape, row) in [("(3,)", 4), ("(3, 2, 1)", 8), ("()", 4)] {
             let text = text.replace("(3, 29)", shape);
             let found = parse_npy_header(&header(1, &text)).unwrap();

@@ -1,71 +1,98 @@
 //! NumPy's `.npz`: a zip file of `.npy` entries, each of which is a field, a record being one row of each.
 //!
-//! Only entries that are stored, not compressed, are read (`np.savez`), since places must be known without reading
-//! what comes before. The rows of a record lie in different places of the file: [`Gathered`] reads them as if they
-//! were side by side, which costs a copy of what is read.
+//! The rows of a record lie in different places of the file: [`Gathered`] reads them as if they were side by side.
+//! Arrays of which some are compressed (`np.savez_compressed`) are read from a copy in the cache folder, one `.npy` after
+//! another. Every array is held to its checksum: while it is copied, or else by one pass that a sidecar remembers.
 
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pelton_batch::DType;
-use pelton_storage::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
+use pelton_storage::{LocalFile, Storage, WholeFile};
 
 use crate::codes::Codes;
-use crate::data_file::{Places, Reach};
+use crate::compressed::{cache_dir, hashed_name, state_hash};
+use crate::data_file::{IndexSource, Places, Reach};
+use crate::elias_fano::EliasFano;
 use crate::error::FormatError;
-use crate::fields::{self, Column, check_name};
+use crate::example_scan::Scanned;
+use crate::fields::{self, Column, check_name, selection};
+use crate::fingerprint::mix;
 use crate::format::{Format, Found, Match, Source};
+use crate::gathered::Gathered;
+use crate::input::Input;
 use crate::kind::Head;
-use crate::npy::{MOST_HEADER_BYTES, NpyHeader, parse_npy_header};
+use crate::npy::{MOST_HEADER_BYTES, NpyHeader, REORDER, parse_npy_header};
 use crate::raw_records::RawDecoder;
+use crate::sidecar::RecordShape;
 
 /// Most entries.
 const MOST_ENTRIES: usize = 4096;
 /// Longest table of entries.
 const MOST_DIRECTORY_BYTES: u64 = 16 << 20;
+/// Tells these sidecars from others.
+const SIDECAR: u64 = 13;
+const SAVE: &str = "save arrays of numbers of equal first length with np.savez, or choose such with `format` npz:NAME,NAME";
+const FETCH: &str = "fetch or save the file again";
 
-/// NumPy arrays in a zip file.
-pub(crate) struct Npz;
+/// NumPy arrays in a zip file; with `selects` some of them.
+pub(crate) struct Npz {
+    pub(crate) selects: bool,
+}
 
 impl Format for Npz {
     fn name(&self) -> &'static str {
         "npz"
     }
 
+    fn argument(&self) -> Option<&'static str> {
+        self.selects.then_some("ARRAY,…")
+    }
+
+    fn check(&self, argument: &str) -> Result<(), String> {
+        selection(argument, "arrays").map(drop)
+    }
+
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
-        head.ends_in(&["npz"]).then_some(Match::Name)
+        (!self.selects && head.ends_in(&["npz"])).then_some(Match::Name)
     }
 
     fn in_place_only(&self) -> bool {
         true
     }
 
-    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
         let failed = |e| FormatError::io(source.path, "read it", e);
-        let malformed = |(offset, what)| FormatError::Malformed {
-            path: source.path.to_path_buf(),
-            offset,
-            what,
-            remedy: "save arrays of equal first length with np.savez",
-        };
         let input = source.input()?;
-        let mut file = input.from(0);
-        let entries = entries_of(&mut file, source.stamp.size);
-        let entries = entries.map_err(failed)?.map_err(malformed)?;
-        let mut arrays = Vec::new();
-        for entry in entries {
-            arrays.push(
-                array_of(&mut file, source.stamp.size, entry)
-                    .map_err(failed)?
-                    .map_err(malformed)?,
-            );
-        }
+        let entries = entries_of(&mut input.from(0), source.stamp.size);
+        let entries = entries.map_err(failed)?.map_err(malformed(source, SAVE))?;
+        let entries = chosen(source, entries)?;
+        let all_stored = entries.iter().all(|entry| entry.method == Method::Stored);
+        let (input, storage, arrays, index) = if all_stored {
+            let arrays = arrays_in_place(source, &input, &entries)?;
+            let index = checked_once(source, &input, &entries, &arrays, notes)?;
+            (input, source.storage()?, arrays, index)
+        } else {
+            let copy = unpacked(source, &input, &entries, notes)?;
+            let input = Input::open(&copy, source.path)?;
+            let arrays = arrays_of_copy(source, &input, &entries)?;
+            let storage: Arc<dyn Storage> =
+                Arc::new(LocalFile::open(&copy, source.options.storage)?);
+            (input, storage, arrays, IndexSource::Arithmetic)
+        };
         let records = arrays.first().map_or(0, |array| array.header.shape[0]);
-        if let Some(other) = arrays.iter().find(|array| array.header.shape[0] != records) {
-            let (first, found) = (&arrays[0].name, other.header.shape[0]);
-            let name = &other.name;
-            let what = format!("{name} has {found} rows where {first} has {records}");
-            return Err(malformed((other.from, what)));
+        if arrays.iter().any(|array| array.header.shape[0] != records) {
+            let lengths = arrays
+                .iter()
+                .map(|array| format!("{} {}", array.name, array.header.shape[0]));
+            let lengths: Vec<String> = lengths.collect();
+            let what = format!(
+                "its arrays have different first lengths: {}",
+                lengths.join(", ")
+            );
+            return Err(malformed(source, SAVE)((0, what)));
         }
         let names: Vec<&str> = arrays.iter().map(|array| array.name.as_str()).collect();
         let label = fields::label_field(source.path, &names, &source.options.label)?;
@@ -94,25 +121,32 @@ impl Format for Npz {
             .iter()
             .map(|array| (array.name.clone(), array.header.number, array.header.row()))
             .collect();
+        let mut parts = Vec::new();
+        for array in &arrays {
+            let of_array = array.header.parts(array.from).map_err(|what| {
+                malformed(source, REORDER)((
+                    array.from,
+                    format!("its array {}: {what}", array.name),
+                ))
+            });
+            parts.extend(of_array?);
+        }
         let gathered = Gathered {
-            storage: source.storage()?,
-            parts: arrays
-                .iter()
-                .map(|array| (array.from, array.row_bytes))
-                .collect(),
+            storage,
             record_bytes: arrays.iter().map(|array| array.row_bytes).sum(),
             records,
+            parts,
         };
         let bytes = gathered.record_bytes;
+        let places = gathered.parts.len() as u32;
         Ok(Found {
             records,
             bytes: records * bytes,
             longest: bytes,
             places: Places::Fixed { from: 0, bytes },
             storage: Some(Arc::new(gathered)),
-            reach: Reach::Gathered {
-                places: arrays.len() as u32,
-            },
+            reach: Reach::Gathered { places },
+            index,
             ..Found::fields(
                 labels,
                 records,
@@ -123,16 +157,229 @@ impl Format for Npz {
     }
 }
 
+fn malformed(source: &Source<'_>, remedy: &'static str) -> impl Fn(Wrong) -> FormatError {
+    let path = source.path.to_path_buf();
+    move |(offset, what)| FormatError::Malformed {
+        path: path.clone(),
+        offset,
+        what,
+        remedy,
+    }
+}
+
+/// The entries to read: those that the format names, in that order, or all.
+fn chosen(source: &Source<'_>, entries: Vec<ZipEntry>) -> Result<Vec<ZipEntry>, FormatError> {
+    let entries = match source.kind.argument() {
+        None => entries,
+        Some(argument) => {
+            let array = |wanted: &&str| {
+                let found = entries.iter().find(|entry| entry.array() == Some(*wanted));
+                found.cloned().ok_or_else(|| {
+                    let names: Vec<&str> = entries.iter().filter_map(ZipEntry::array).collect();
+                    let what = format!(
+                        "it has no array {wanted}; its arrays are {}",
+                        names.join(", ")
+                    );
+                    malformed(source, "name some of them, as in `format` npz:NAME,NAME")((0, what))
+                })
+            };
+            let names = selection(argument, "arrays").expect("it was checked");
+            names.iter().map(array).collect::<Result<_, _>>()?
+        }
+    };
+    for entry in &entries {
+        let what = match (entry.array(), &entry.method) {
+            (None, _) => "is no array (.npy)",
+            (_, Method::Encrypted) => "is encrypted",
+            (_, Method::Other) => "is compressed by another method than DEFLATE",
+            (_, Method::Stored) if entry.packed != entry.bytes => "has two sizes",
+            (_, Method::Stored | Method::Deflated) => continue,
+        };
+        let what = format!("its entry {} {what}", entry.name);
+        return Err(malformed(source, SAVE)((entry.at, what)));
+    }
+    Ok(entries)
+}
+
+/// The arrays where they lie in the zip file.
+fn arrays_in_place(
+    source: &Source<'_>,
+    input: &Input,
+    entries: &[ZipEntry],
+) -> Result<Vec<Array>, FormatError> {
+    let size = source.stamp.size;
+    let array = |entry| array_in_place(&mut input.from(0), size, entry);
+    entries
+        .iter()
+        .map(|entry| {
+            array(entry)
+                .map_err(|e| FormatError::io(source.path, "read it", e))?
+                .map_err(malformed(source, SAVE))
+        })
+        .collect()
+}
+
+/// Reads all arrays and compares their checksums, unless a sidecar says that this was done.
+fn checked_once(
+    source: &Source<'_>,
+    input: &Input,
+    entries: &[ZipEntry],
+    arrays: &[Array],
+    notes: &mut Vec<String>,
+) -> Result<IndexSource, FormatError> {
+    let shape = RecordShape::Classed {
+        format: SIDECAR,
+        label: names_hash(0, entries),
+    };
+    let (_, index) = source.located(shape, 0, notes, || {
+        for (entry, array) in entries.iter().zip(arrays) {
+            let from = array.from - array.header.data_offset;
+            let mut bytes = input.from(from).take(entry.bytes);
+            checked(source, entry, &mut bytes, |_| Ok(()))?;
+        }
+        Ok(Scanned::of_bytes(0).located(EliasFano::default(), 0, 0))
+    })?;
+    Ok(index)
+}
+
+fn names_hash(hash: u64, entries: &[ZipEntry]) -> u64 {
+    let bytes = entries
+        .iter()
+        .flat_map(|entry| entry.name.bytes().chain([0]));
+    bytes.fold(hash, |hash, byte| mix(hash, u64::from(byte)))
+}
+
+/// Hands the bytes of an entry to `take` and compares their length and checksum with those that the table states.
+fn checked(
+    source: &Source<'_>,
+    entry: &ZipEntry,
+    bytes: &mut dyn Read,
+    mut take: impl FnMut(&[u8]) -> Result<(), FormatError>,
+) -> Result<(), FormatError> {
+    let (mut crc, mut length) = (crc32fast::Hasher::new(), 0);
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        if source.options.interrupt.load(Ordering::Relaxed) {
+            let path = source.path.to_path_buf();
+            return Err(FormatError::Interrupted { path });
+        }
+        let filled = match bytes.read(&mut buffer) {
+            Ok(filled) => filled,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            // What lies elsewhere fails in its own words.
+            Err(error) if entry.method == Method::Stored => {
+                return Err(FormatError::io(source.path, "read it", error));
+            }
+            Err(error) => {
+                return Err(FormatError::Compressed {
+                    path: source.path.to_path_buf(),
+                    source: error,
+                });
+            }
+        };
+        length += filled as u64;
+        if filled == 0 || length > entry.bytes {
+            break;
+        }
+        crc.update(&buffer[..filled]);
+        take(&buffer[..filled])?;
+    }
+    if length == entry.bytes && crc.finalize() == entry.crc {
+        return Ok(());
+    }
+    let what = format!("its array {} does not agree with its checksum", entry.name);
+    Err(malformed(source, FETCH)((entry.at, what)))
+}
+
+/// A copy of the arrays in the cache folder, one after another, made now unless it is there.
+fn unpacked(
+    source: &Source<'_>,
+    input: &Input,
+    entries: &[ZipEntry],
+    notes: &mut Vec<String>,
+) -> Result<PathBuf, FormatError> {
+    let folder = cache_dir(source.options);
+    let hash = names_hash(state_hash(source.path, &source.stamp), entries);
+    let copy = folder.join(hashed_name(source.path, hash, ".arrays"));
+    let mut done = "read from its decompressed copy";
+    if !copy.is_file() {
+        done = "decompressed to";
+        std::fs::create_dir_all(&folder)
+            .map_err(|e| FormatError::io(&folder, "create the folder", e))?;
+        let failed = |e| FormatError::io(&copy, "write it", e);
+        let mut out = WholeFile::create_shared(&copy).map_err(failed)?;
+        for entry in entries {
+            let from = entry_from(&mut input.from(0), entry)
+                .map_err(|e| FormatError::io(source.path, "read it", e))?
+                .map_err(malformed(source, FETCH))?;
+            let packed = BufReader::with_capacity(256 << 10, input.from(from).take(entry.packed));
+            let mut bytes: Box<dyn Read + '_> = match entry.method {
+                Method::Deflated => Box::new(flate2::bufread::DeflateDecoder::new(packed)),
+                _ => Box::new(packed),
+            };
+            checked(source, entry, &mut bytes, |bytes| {
+                io::Write::write_all(&mut out, bytes).map_err(failed)
+            })?;
+        }
+        out.publish().map_err(failed)?;
+    }
+    notes.push(format!(
+        "{}: {done} {}",
+        source.path.display(),
+        copy.display()
+    ));
+    Ok(copy)
+}
+
+/// The arrays of such a copy.
+fn arrays_of_copy(
+    source: &Source<'_>,
+    copy: &Input,
+    entries: &[ZipEntry],
+) -> Result<Vec<Array>, FormatError> {
+    let mut from = 0;
+    entries
+        .iter()
+        .map(|entry| {
+            let array = array_at(&mut copy.from(0), from, entry)
+                .map_err(|e| FormatError::io(source.path, "read its decompressed copy", e))?;
+            from += entry.bytes;
+            array.map_err(malformed(source, SAVE))
+        })
+        .collect()
+}
+
 /// Where something is wrong, and what.
 type Wrong = (u64, String);
 
+/// How the bytes of an entry are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    Stored,
+    Deflated,
+    Encrypted,
+    Other,
+}
+
 /// An entry of the zip file.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZipEntry {
     name: String,
     /// Where its own header lies.
     at: u64,
+    method: Method,
+    /// Bytes in the file.
+    packed: u64,
+    /// Bytes of the entry itself.
     bytes: u64,
+    crc: u32,
+}
+
+impl ZipEntry {
+    /// What NumPy calls the array; `None` where it is none.
+    fn array(&self) -> Option<&str> {
+        self.name.strip_suffix(".npy")
+    }
 }
 
 /// An array of the file.
@@ -147,7 +394,7 @@ struct Array {
 fn entries_of(
     file: &mut (impl Read + Seek),
     size: u64,
-) -> std::io::Result<Result<Vec<ZipEntry>, Wrong>> {
+) -> io::Result<Result<Vec<ZipEntry>, Wrong>> {
     let tail_bytes = size.min((64 << 10) + 22 + 20);
     let tail = read_at(file, size - tail_bytes, tail_bytes)?;
     let directory = match find_directory(&tail, size) {
@@ -165,7 +412,7 @@ fn entries_of(
     Ok(parse_directory(&read_at(file, at, bytes)?, at))
 }
 
-fn read_at(file: &mut (impl Read + Seek), at: u64, bytes: u64) -> std::io::Result<Vec<u8>> {
+fn read_at(file: &mut (impl Read + Seek), at: u64, bytes: u64) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(at))?;
     let mut read = Vec::new();
     file.take(bytes).read_to_end(&mut read)?;
@@ -232,23 +479,19 @@ pub fn parse_directory(table: &[u8], from: u64) -> Result<Vec<ZipEntry>, Wrong> 
         let (name_bytes, extra_bytes, comment_bytes) = (field(28)?, field(30)?, field(32)?);
         let wide = |at| number::<4>(entry, at).ok_or_else(cut);
         let (packed, whole, _, start) = (wide(20)?, wide(24)?, wide(38)?, wide(42)?);
+        let crc = wide(16)?;
         let name_end = 46 + name_bytes as usize;
         let extra_end = name_end + extra_bytes as usize;
         let name = entry.get(46..name_end).ok_or_else(cut)?;
         let extra = entry.get(name_end..extra_end).ok_or_else(cut)?;
         at += extra_end + comment_bytes as usize;
         let name = String::from_utf8_lossy(name).into_owned();
-        if method != 0 || flags & 1 != 0 {
-            let how = if flags & 1 != 0 {
-                "encrypted"
-            } else {
-                "compressed"
-            };
-            return Err((
-                place,
-                format!("its entry {name} is {how}, and records are read where they lie"),
-            ));
-        }
+        let method = match method {
+            _ if flags & 1 != 0 => Method::Encrypted,
+            0 => Method::Stored,
+            8 => Method::Deflated,
+            _ => Method::Other,
+        };
         // Sizes from 4 GiB on stand in an extra field, in this order.
         let mut wider = zip64_numbers(extra).into_iter();
         let mut of = |narrow: u64| match narrow {
@@ -256,12 +499,6 @@ pub fn parse_directory(table: &[u8], from: u64) -> Result<Vec<ZipEntry>, Wrong> 
             narrow => Ok(narrow),
         };
         let (whole, packed, start) = (of(whole)?, of(packed)?, of(start)?);
-        if packed != whole {
-            return Err((place, format!("its entry {name} has two sizes")));
-        }
-        let Some(name) = name.strip_suffix(".npy") else {
-            return Err((place, format!("its entry {name} is no array (.npy)")));
-        };
         if entries.iter().any(|entry| entry.name == name) || entries.len() >= MOST_ENTRIES {
             return Err((
                 place,
@@ -269,9 +506,12 @@ pub fn parse_directory(table: &[u8], from: u64) -> Result<Vec<ZipEntry>, Wrong> 
             ));
         }
         entries.push(ZipEntry {
-            name: name.to_owned(),
+            name,
             at: start,
+            method,
+            packed,
             bytes: whole,
+            crc: crc as u32,
         });
     }
     match entries.is_empty() {
@@ -292,25 +532,48 @@ fn zip64_numbers(mut extra: &[u8]) -> Vec<u64> {
     Vec::new()
 }
 
-fn array_of(
-    file: &mut (impl Read + Seek),
-    size: u64,
-    entry: ZipEntry,
-) -> std::io::Result<Result<Array, Wrong>> {
+/// Where the bytes of an entry begin, behind its own header.
+fn entry_from(file: &mut (impl Read + Seek), entry: &ZipEntry) -> io::Result<Result<u64, Wrong>> {
     let local = read_at(file, entry.at, 30)?;
     let lengths = number::<2>(&local, 26).zip(number::<2>(&local, 28));
     let lengths = lengths.filter(|_| local.starts_with(b"PK\x03\x04"));
-    let Some((name, extra)) = lengths else {
-        let what = format!("its entry {} does not lie where its table says", entry.name);
-        return Ok(Err((entry.at, what)));
-    };
-    let from = entry.at + 30 + name + extra;
+    Ok(match lengths {
+        Some((name, extra)) => Ok(entry.at + 30 + name + extra),
+        None => {
+            let what = format!("its entry {} does not lie where its table says", entry.name);
+            Err((entry.at, what))
+        }
+    })
+}
+
+fn array_in_place(
+    file: &mut (impl Read + Seek),
+    size: u64,
+    entry: &ZipEntry,
+) -> io::Result<Result<Array, Wrong>> {
+    match entry_from(file, entry)? {
+        Ok(from) if from.checked_add(entry.bytes).is_none_or(|end| end > size) => {
+            let what = format!("its entry {} does not lie in it", entry.name);
+            Ok(Err((entry.at, what)))
+        }
+        Ok(from) => array_at(file, from, entry),
+        Err(wrong) => Ok(Err(wrong)),
+    }
+}
+
+/// The array whose `.npy` begins at `from`.
+fn array_at(
+    file: &mut (impl Read + Seek),
+    from: u64,
+    entry: &ZipEntry,
+) -> io::Result<Result<Array, Wrong>> {
     let head = read_at(file, from, entry.bytes.min(MOST_HEADER_BYTES as u64 + 12))?;
     let read = || {
+        let name = entry.array().unwrap_or(&entry.name);
         let header = parse_npy_header(&head)
-            .map_err(|(at, what)| (from + at, format!("its entry {}.npy: {what}", entry.name)))?;
-        check_name(&entry.name, &[]).map_err(|what| (entry.at, what))?;
-        let wrong = |what: &str| (from, format!("its entry {} {what}", entry.name));
+            .map_err(|(at, what)| (from + at, format!("its entry {}: {what}", entry.name)))?;
+        check_name(name, &[]).map_err(|what| (entry.at, what))?;
+        let wrong = |what: &str| (from, format!("its array {name} {what}"));
         if header.shape.is_empty() {
             return Err(wrong("is a single number"));
         }
@@ -318,13 +581,12 @@ fn array_of(
         let row_bytes = row_bytes.ok_or_else(|| wrong("has rows of no or too many bytes"))?;
         let rows = row_bytes.checked_mul(header.shape[0]);
         let filled = rows.and_then(|rows| rows.checked_add(header.data_offset));
-        let ends = from.checked_add(entry.bytes).is_some_and(|end| end <= size);
-        if filled != Some(entry.bytes) || !ends {
+        if filled != Some(entry.bytes) {
             return Err(wrong("is not as long as its shape says"));
         }
         Ok(Array {
             from: from + header.data_offset,
-            name: entry.name.clone(),
+            name: name.to_owned(),
             header,
             row_bytes,
         })
@@ -332,145 +594,13 @@ fn array_of(
     Ok(read())
 }
 
-/// Rows of several arrays as if those of one record lay side by side.
-#[derive(Debug)]
-struct Gathered<S> {
-    storage: S,
-    /// Where the first row of each array lies, and the bytes of its rows.
-    parts: Vec<(u64, u64)>,
-    record_bytes: u64,
-    records: u64,
-}
-
-impl<S: Storage> Storage for Gathered<S> {
-    fn name(&self) -> String {
-        self.storage.name()
-    }
-
-    fn size(&self) -> Result<u64, StorageError> {
-        self.storage.size()?;
-        Ok(self.records * self.record_bytes)
-    }
-
-    fn granularity(&self) -> Granularity {
-        Granularity::BYTE
-    }
-
-    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
-        let units = self.storage.granularity();
-        let size = self.records * self.record_bytes;
-        // What each range needs of each array: the first record, where the rows begin in the buffer, and the buffer.
-        let mut buffers = Vec::with_capacity(reads.len() * self.parts.len());
-        for read in reads.iter_mut() {
-            let left = size.saturating_sub(read.offset);
-            read.filled = left.min(read.buffer.len() as u64) as usize;
-            if read.filled == 0 {
-                continue;
-            }
-            let first = read.offset / self.record_bytes;
-            let last = (read.offset + read.filled as u64 - 1) / self.record_bytes;
-            for (from, row_bytes) in &self.parts {
-                let begin = from + first * row_bytes;
-                let wanted = (last - first + 1) * row_bytes;
-                // Rows lie in the file, far from the largest offset.
-                let (start, length) = units.align_out(begin, wanted).unwrap_or((begin, wanted));
-                let mut buffer = AlignedBuffer::with_capacity(4096, length as usize);
-                buffer.resize(length as usize, 0);
-                buffers.push((start, (begin - start) as usize, buffer));
-            }
-        }
-        let mut batch: Vec<RangeRead<'_>> = buffers
-            .iter_mut()
-            .map(|(offset, _, buffer)| RangeRead {
-                offset: *offset,
-                buffer,
-                filled: 0,
-            })
-            .collect();
-        self.storage.read_batch(&mut batch)?;
-        let filled: Vec<usize> = batch.iter().map(|read| read.filled).collect();
-        let mut gathered = buffers.iter().zip(filled);
-        for read in reads.iter_mut().filter(|read| read.filled > 0) {
-            let first = read.offset / self.record_bytes;
-            let end = read.offset + read.filled as u64;
-            let mut at = 0;
-            for (_, row_bytes) in &self.parts {
-                let ((_, skip, buffer), filled) = gathered.next().expect("one for each array");
-                let mut record = first;
-                while record * self.record_bytes < end {
-                    let place = record * self.record_bytes + at;
-                    let from = place.max(read.offset);
-                    let to = (place + row_bytes).min(end);
-                    if from < to {
-                        let begin = skip + ((record - first) * row_bytes + from - place) as usize;
-                        let length = (to - from) as usize;
-                        if begin + length > filled {
-                            // The file became shorter.
-                            read.filled = 0;
-                            break;
-                        }
-                        let to = (from - read.offset) as usize;
-                        read.buffer[to..to + length]
-                            .copy_from_slice(&buffer[begin..begin + length]);
-                    }
-                    record += 1;
-                }
-                at += row_bytes;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The path is for messages only.
+/// The entries of a zip file that lies in memory, all of whose arrays are sound.
 pub fn read_entries(bytes: &[u8]) -> Option<Vec<ZipEntry>> {
-    let mut file = std::io::Cursor::new(bytes);
-    let entries = entries_of(&mut file, bytes.len() as u64).ok()?.ok()?;
+    let mut file = io::Cursor::new(bytes);
+    let size = bytes.len() as u64;
+    let entries = entries_of(&mut file, size).ok()?.ok()?;
     for entry in &entries {
-        let ZipEntry { name, at, bytes } = entry;
-        let entry = ZipEntry {
-            name: name.clone(),
-            at: *at,
-            bytes: *bytes,
-        };
-        let size = file.get_ref().len() as u64;
-        array_of(&mut file, size, entry).ok()?.ok()?;
+        array_in_place(&mut file, size, entry).ok()?.ok()?;
     }
     Some(entries)
-}
-
-#[cfg(test)]
-mod tests {
-    use pelton_storage::MemoryStorage;
-    use pelton_storage::conformance::check_storage;
-
-    use super::*;
-
-    #[test]
-    fn rows_are_gathered() {
-        let (records, widths) = (5000u64, [3u64, 8, 1]);
-        let file: Vec<u8> = (0..records * 12 + 100)
-            .map(|i| (i * 7 + i / 251) as u8)
-            .collect();
-        let mut from = 100;
-        let mut parts = Vec::new();
-        for width in widths {
-            parts.push((from, width));
-            from += width * records;
-        }
-        let mut expected = Vec::new();
-        for record in 0..records {
-            for (from, width) in &parts {
-                let at = (from + record * width) as usize;
-                expected.extend_from_slice(&file[at..at + *width as usize]);
-            }
-        }
-        let gathered = Gathered {
-            storage: MemoryStorage::new(file),
-            parts,
-            record_bytes: 12,
-            records,
-        };
-        check_storage(&gathered, &expected);
-    }
 }

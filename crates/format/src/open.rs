@@ -6,18 +6,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use pelton_storage::on_threads;
+
 use crate::contents::Contents;
 use crate::delimited::LabelColumn;
 use crate::error::FormatError;
 use crate::feature_type::FeatureType;
 use crate::folder;
-use crate::format::{Format, Opened, Reading, Source, scan_threads};
+use crate::format::{Format, Match, Opened, Reading, Source, scan_threads};
 use crate::formats::{detect, named};
-use crate::kind::{FormatKind, Head};
+use crate::kind::{FormatKind, Head, codec_by_name, unread_codec};
 use crate::known_columns::KnownColumns;
 use crate::options::OpenOptions;
 use crate::origin::Origin;
+use crate::recognition_error::RecognitionError;
 use crate::remote::is_remote;
+use crate::table_error::TableError;
 
 /// Opens files, the first alone, whose columns the others must have. What the user may want to know comes in the order
 /// of the files, and so does what is wrong with them.
@@ -97,14 +101,10 @@ fn open_together(
         }
         done
     };
-    let mut all: Vec<_> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let mut all = work();
-        for other in others {
-            all.extend(other.join().expect("an opening thread does not panic"));
-        }
-        all
-    });
+    let mut all: Vec<_> = { on_threads(threads, work) }
+        .into_iter()
+        .flatten()
+        .collect();
     all.sort_unstable_by_key(|(number, ..)| *number);
     let mut found = (Vec::with_capacity(paths.len()), Vec::new());
     for (_, opened, notes) in all {
@@ -138,22 +138,47 @@ fn open_file(
         stamp,
         head,
     } = origin;
-    let format =
-        match &options.format {
-            Some(kind) => named(kind.name()),
-            None => detect(&Head::new(path, &head, stamp.size, options.features_only)).ok_or_else(
-                || FormatError::UnknownFormat {
-                    path: path.to_path_buf(),
+    // Formats with an argument take any bytes.
+    let takes_any = |kind: &FormatKind| kind.argument().is_some();
+    if let (Some(codec), false) = (
+        unread_codec(&head),
+        options.format.as_ref().is_some_and(takes_any),
+    ) {
+        let path = path.to_path_buf();
+        return Err(RecognitionError::UnreadCodec { path, codec }.into());
+    }
+    let (guessed, format) = match &options.format {
+        Some(kind) => (false, named(kind.name())),
+        None => {
+            let head = Head::new(path, &head, stamp.size, options.features_only);
+            let owned = || path.to_path_buf();
+            let (by, format) = detect(&head).ok_or_else(|| match codec_by_name(path) {
+                Some(codec) => RecognitionError::UnreadCodec {
+                    path: owned(),
+                    codec,
                 },
-            )?,
-        };
+                None => RecognitionError::UnknownFormat { path: owned() },
+            })?;
+            // The lines of a text are what they are; numbers may turn out to be none.
+            let guessed = by == Match::Lines && format.has_features();
+            if guessed && head.is_forced {
+                notes.push(format!(
+                    "{}: its lines look like prose, and were taken for {} since features are needed; name the format with `format` if it is another",
+                    path.display(),
+                    format.name()
+                ));
+            }
+            (guessed, format)
+        }
+    };
     let kind = options.format.clone();
     let kind = kind.unwrap_or_else(|| FormatKind::new(format.name(), None));
     if source != path && format.in_place_only() {
-        return Err(FormatError::CompressedBinary {
+        return Err(RecognitionError::CompressedBinary {
             path: path.to_path_buf(),
             kind: kind.name(),
-        });
+        }
+        .into());
     }
     if options.features_only && !format.has_features() {
         return Err(FormatError::NoFeatures {
@@ -180,7 +205,16 @@ fn open_file(
         head: &head,
         options,
     };
-    let found = format.open(&text, notes)?;
+    let found = format.open(&text, notes);
+    let found = found.map_err(|error| match error {
+        FormatError::TooManyLabels { .. }
+        | FormatError::Table(TableError::Header { .. } | TableError::Delimiter { .. })
+            if guessed =>
+        {
+            error.after_guess(format.name())
+        }
+        error => error,
+    })?;
     let mut found = match options.features_only {
         true => found.with_pixels_as_features(),
         false => found,
@@ -211,6 +245,7 @@ fn open_file(
         stamp,
         sample,
         found,
+        guessed,
         scan_seconds,
         remote,
         parts: None,

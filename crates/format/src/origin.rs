@@ -89,7 +89,7 @@ impl Origin {
             remote: Some(file.storage),
             stamp: Stamp {
                 size: file.size,
-                modified: file.modified,
+                modified: None,
                 tag: file.tag,
             },
             head: file.head,

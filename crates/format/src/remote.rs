@@ -5,7 +5,6 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use pelton_storage::{Storage, StorageError};
 
@@ -18,8 +17,6 @@ pub struct RemoteFile {
     pub head: Vec<u8>,
     /// Bytes of the file.
     pub size: u64,
-    /// Time of last change, where it is known.
-    pub modified: Option<SystemTime>,
     /// What its server says of its content, as a number: differs where the content does.
     pub tag: u64,
 }

@@ -1,5 +1,9 @@
 //! Formats of features: how files of LIBSVM text, tables, matrices and packed rows are recognised and opened.
 
+use std::sync::Arc;
+
+use pelton_storage::Storage;
+
 use crate::codes::Codes;
 use crate::contents::Contents;
 use crate::data_file::{FEATURES, IN_FILE, IndexSource, LINE_ENDS, Places, Reach};
@@ -8,11 +12,12 @@ use crate::error::FormatError;
 use crate::feature_type::FeatureType;
 use crate::fields::{Column, overhead, scan_labels};
 use crate::format::{Format, Found, Match, Reading, Source};
+use crate::gathered::Gathered;
 use crate::kind::{Head, Look};
 use crate::labels::FileLabels;
 use crate::line_scan::first_line_from;
 use crate::located::Located;
-use crate::npy::{self, NpyRules};
+use crate::npy::{self, NpyHeader, NpyRules};
 use crate::options::OpenOptions;
 use crate::packed_reader;
 use crate::raw_records::RawDecoder;
@@ -219,7 +224,7 @@ impl Format for Npy {
         let file = source.input()?;
         let header = npy::read_header(&file, path, size)?;
         let row_bytes = header.row_bytes().unwrap_or(0);
-        let from = header.data_offset;
+        let lies = Lies::of(source, &header)?;
         let matrix = header.matrix().filter(|_| !options.whole_arrays);
         let Some((rows, columns)) = matrix else {
             let what = match header.shape.first() {
@@ -231,10 +236,9 @@ impl Format for Npy {
                         records: rows,
                         bytes: rows * row_bytes,
                         longest: row_bytes,
-                        places: Places::Fixed {
-                            from,
-                            bytes: row_bytes,
-                        },
+                        places: lies.places,
+                        storage: lies.storage,
+                        reach: lies.reach,
                         ..Found::fields(
                             Vec::new(),
                             rows,
@@ -253,7 +257,7 @@ impl Format for Npy {
             };
             return Err(FormatError::Malformed {
                 path: path.to_path_buf(),
-                offset: from,
+                offset: header.data_offset,
                 what,
                 remedy: npy::REMEDY,
             });
@@ -262,10 +266,13 @@ impl Format for Npy {
         let (mut label, mut labels) = (None, Vec::new());
         if !options.are_all_features(columns) {
             let column = npy::label_column(path, columns, &options.label)?;
-            let size = header.number.bytes();
+            let (from, stride) = match lies.parts[..] {
+                [(from, _)] => (from + (column * header.number.bytes()) as u64, row_bytes),
+                _ => lies.parts[column],
+            };
             let place = Column {
-                from: from + (column * size) as u64,
-                stride: row_bytes,
+                from,
+                stride,
                 count: rows,
                 dtype: header.number,
             };
@@ -283,10 +290,7 @@ impl Format for Npy {
             options,
             rules.features(),
             Found {
-                places: Places::Fixed {
-                    from,
-                    bytes: row_bytes,
-                },
+                places: lies.places,
                 records: rows,
                 bytes: rows * row_bytes,
                 longest: row_bytes,
@@ -300,11 +304,55 @@ impl Format for Npy {
                 names: Vec::new(),
                 reading: Reading::Npy(rules),
                 index: IndexSource::Arithmetic,
-                storage: None,
-                reach: Reach::AsItLies,
+                storage: lies.storage,
+                reach: lies.reach,
                 columns: None,
             },
         ))
+    }
+}
+
+/// Where the rows of a NumPy array lie.
+struct Lies {
+    /// Where the parts of the first row lie, and how far it is from each to that of the next row.
+    parts: Vec<(u64, u64)>,
+    places: Places,
+    storage: Option<Arc<dyn Storage>>,
+    reach: Reach,
+}
+
+impl Lies {
+    fn of(source: &Source<'_>, header: &NpyHeader) -> Result<Lies, FormatError> {
+        let from = header.data_offset;
+        let bytes = header.row_bytes().unwrap_or(0);
+        let parts = header.parts(from).map_err(|what| FormatError::Malformed {
+            path: source.path.to_path_buf(),
+            offset: 0,
+            what: what.into(),
+            remedy: npy::REORDER,
+        })?;
+        if !header.fortran {
+            return Ok(Lies {
+                parts,
+                places: Places::Fixed { from, bytes },
+                storage: None,
+                reach: Reach::AsItLies,
+            });
+        }
+        let gathered = Gathered {
+            storage: source.storage()?,
+            record_bytes: bytes,
+            records: header.shape[0],
+            parts: parts.clone(),
+        };
+        Ok(Lies {
+            places: Places::Fixed { from: 0, bytes },
+            storage: Some(Arc::new(gathered)),
+            reach: Reach::Gathered {
+                places: parts.len() as u32,
+            },
+            parts,
+        })
     }
 }
 

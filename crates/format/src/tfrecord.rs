@@ -84,7 +84,7 @@ impl Format for TfRecord {
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
         let mut window = source.window()?;
         let first = first_sound(source.path, &mut window)?;
-        let payload = Payload::of(&first, NAME, source)?;
+        let payload = Payload::of(&first, NAME, source, notes)?;
         let shape = RecordShape::Classed {
             format: SHAPE,
             label: payload.hash(),

@@ -85,6 +85,11 @@ fn jpeg_is_what_libjpeg_makes_of_it() {
     ] {
         check(name, Format::Jpeg, 3);
     }
+    for width in 1..=5 {
+        for sampling in [420, 422] {
+            check(&format!("narrow_{width}_{sampling}.jpg"), Format::Jpeg, 3);
+        }
+    }
 }
 
 /// As `ImageOps.exif_transpose` has it; where nobody asks for it, pixels come as they are stored.

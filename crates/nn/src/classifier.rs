@@ -337,11 +337,11 @@ impl Trainer for Classifier {
     }
 
     fn head(&self) -> Option<HeadFigures> {
-        let classes = self.head.classes();
         let (active, steps) = self.active;
         Some(HeadFigures {
-            classes,
-            active_fraction: active as f64 / (steps.max(1) * classes) as f64,
+            classes: self.head.classes(),
+            steps,
+            active,
             head_s: self.head_s,
             features_s: self.features_s,
             communication_s: self.waited_s + self.head.communication_seconds(),

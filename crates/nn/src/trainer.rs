@@ -1,6 +1,7 @@
 //! What trains a net, whatever it runs on.
 
 use pelton_softmax::{ReadRows, RowBlock};
+use serde::{Deserialize, Serialize};
 
 use crate::error::NnError;
 use crate::input::Input;
@@ -26,12 +27,14 @@ impl StepOptions {
 }
 
 /// What a head did.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeadFigures {
     /// Classes of all ranks.
     pub classes: u64,
-    /// Mean part of the classes that took part in a step.
-    pub active_fraction: f64,
+    /// Steps.
+    pub steps: u64,
+    /// Classes that took part, added up over the steps.
+    pub active: u64,
     /// Seconds of the head in steps, its communication aside.
     pub head_s: f64,
     /// Seconds of the feature net in steps; the sums of its gradients over the ranks are part of them.
@@ -40,6 +43,26 @@ pub struct HeadFigures {
     pub communication_s: f64,
     /// Seconds of building graphs or forests.
     pub graph_s: f64,
+}
+
+impl HeadFigures {
+    /// Mean part of the classes that took part in a step.
+    pub fn active_fraction(&self) -> f64 {
+        self.active as f64 / (self.steps * self.classes).max(1) as f64
+    }
+
+    /// The figures of a run that was resumed: these, after those of its earlier part.
+    pub fn after(self, before: HeadFigures) -> HeadFigures {
+        HeadFigures {
+            classes: self.classes,
+            steps: before.steps + self.steps,
+            active: before.active + self.active,
+            head_s: before.head_s + self.head_s,
+            features_s: before.features_s + self.features_s,
+            communication_s: before.communication_s + self.communication_s,
+            graph_s: before.graph_s + self.graph_s,
+        }
+    }
 }
 
 /// A net that trains, evaluates and predicts. Gradients add up from [`gradients`](Trainer::gradients) to

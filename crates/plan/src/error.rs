@@ -280,7 +280,7 @@ pub enum PlanError {
     },
     /// A weight that is no share.
     #[error(
-        "part {part} of the mixture has the weight {weight}: give 0 or a positive number, for instance 0.25"
+        "part {part} of the mixture has the weight {weight}: give 0 or a positive number below 1e30, for instance 0.25"
     )]
     BadWeight {
         /// The part, counted from 0.

@@ -102,9 +102,7 @@ pub use locality::{assign_slots, expected_remote_share};
 pub use order::Order;
 pub use permutation::Permutation;
 pub use plan::Plan;
-pub use randomness::{
-    Randomness, harmonic_log, ln_factorial, randomness_level, randomness_level_of_loads,
-};
+pub use randomness::{Randomness, harmonic_log, ln_factorial, randomness_level};
 pub use sampler::Sampler;
 pub use selection::Selection;
 pub use spec::{Catalog, Part, PlanSpec};

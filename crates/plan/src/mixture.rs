@@ -24,6 +24,8 @@ use crate::spec::Part;
 
 /// Sum of the shares: weights are taken to so many parts of 1.
 const SHARES: f64 = (1_u64 << 53) as f64;
+/// Largest weight of a part; only proportions matter.
+const MOST_WEIGHT: f64 = 1e30;
 
 /// Most examples of an epoch: then all products fit 128 bits.
 const MAX_EXAMPLES: u64 = 1 << 53;
@@ -86,7 +88,7 @@ impl Mixture {
         let mut kept: Vec<KeptPart> = Vec::with_capacity(parts.len());
         let mut shares = 0;
         for (part, Part { ids, weight }) in parts.iter().enumerate() {
-            if !(*weight >= 0.0 && weight.is_finite()) {
+            if !(0.0..=MOST_WEIGHT).contains(weight) {
                 let weight = weight.to_string();
                 return Err(PlanError::BadWeight { part, weight });
             }

@@ -1,13 +1,15 @@
 //! One thing asked of a server as often as it may help, with pauses between.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_util::future::{Either, select};
 use pelton_key::splitmix64;
 use pelton_storage::StorageError;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::failure::{Failure, Kind, LAST};
@@ -18,12 +20,35 @@ use crate::options::RemoteOptions;
 pub(crate) struct Limits {
     pub(crate) options: RemoteOptions,
     pub(crate) permits: Semaphore,
+    /// Why something was asked for in vain until its deadline. A run ends with that, so what is under way ends too, and
+    /// does not wait for deadlines of its own.
+    pub(crate) gave_up: watch::Sender<Option<Failure>>,
     pub(crate) interrupt: Arc<AtomicBool>,
 }
 
 /// Makes attempts until one succeeds, one fails for good, or the next would begin after `deadline`; messages call what
 /// is asked for `url`. Between attempts the place among those under way is free.
 pub(crate) async fn again<T>(
+    limits: &Limits,
+    url: &str,
+    bytes: Option<Range<u64>>,
+    deadline: Duration,
+    attempt: impl AsyncFnMut() -> Result<T, Failure>,
+) -> Result<T, StorageError> {
+    let mut gave_up = limits.gave_up.subscribe();
+    let of_another = async {
+        let changed = gave_up.changed().await;
+        let failure = changed.ok().and_then(|()| gave_up.borrow().clone());
+        failure.unwrap_or_else(|| Failure::passing("nothing more is asked for"))
+    };
+    let attempts = attempts(limits, url, bytes.clone(), deadline, attempt);
+    match select(pin!(attempts), pin!(of_another)).await {
+        Either::Left((outcome, _)) => outcome,
+        Either::Right((failure, _)) => Err(error(failure, url, bytes, 1, Duration::ZERO)),
+    }
+}
+
+async fn attempts<T>(
     limits: &Limits,
     url: &str,
     bytes: Option<Range<u64>>,
@@ -45,6 +70,9 @@ pub(crate) async fn again<T>(
         drop(permit);
         let pause = pause_after(attempts);
         if failure.kind != Kind::Passing || began.elapsed() + pause >= deadline {
+            if failure.kind == Kind::Passing {
+                limits.gave_up.send_replace(Some(failure.clone()));
+            }
             return Err(error(failure, url, bytes, attempts, began.elapsed()));
         }
         tracing::debug!(url, what = %failure.what, attempts, ?pause, "asked for again");

@@ -10,6 +10,8 @@ use object_store::client::{
 };
 use object_store::{ClientOptions, Error as StoreError};
 
+use crate::headers;
+
 /// What a server answered last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -24,7 +26,7 @@ tokio::task_local! {
     pub(crate) static LAST: RefCell<Option<Answer>>;
 }
 
-/// Makes clients that note what servers answer.
+/// Makes clients that note what servers answer, and take headers as they come.
 #[derive(Debug, Default)]
 pub(crate) struct NotingConnector;
 
@@ -51,19 +53,25 @@ impl HttpService for Noting {
             let note = |answer| LAST.try_with(|last| *last.borrow_mut() = answer);
             // Outside of an attempt nobody asks.
             let _ = note(None);
-            let response = self.0.execute(request).await?;
+            let again = request.clone();
+            let mut response = self.0.execute(request).await?;
             let status = response.status();
             let _ = note(Some(Answer {
                 status: status.as_u16(),
                 text: status.to_string(),
             }));
+            if headers::lacks_size(response.headers()) {
+                let whole = self.0.execute(headers::of_whole(again)).await?;
+                headers::take_size(response.headers_mut(), whole.headers());
+            }
+            headers::mend(response.headers_mut());
             Ok(response)
         })
     }
 }
 
 /// Why an attempt failed.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
     pub(crate) status: Option<u16>,
@@ -149,9 +157,9 @@ impl Failure {
                 true => "the server answered with the whole file (200 OK)".into(),
                 false => last_text(error),
             },
-            remedy: match ignored {
-                true => RANGES,
-                false => "check the name and the settings in the environment",
+            remedy: match status {
+                Some(200..=299) => RANGES,
+                _ => "check the name and the settings in the environment",
             },
         }
     }

@@ -5,13 +5,14 @@
 //! once, each attempted as often as it may help. Over it a [`DiskCache`] keeps what was fetched in a folder.
 //!
 //! Reading order: `stores` finds the client of an address, `object` reads a file, `merge` makes requests of ranges,
-//! `attempts` makes them again, `failure` says what went wrong, `disk_cache` keeps blocks.
+//! `attempts` makes them again, `failure` says what went wrong, `headers` puts answers right, `disk_cache` keeps blocks.
 
 mod options;
 
 mod address;
 mod aws_profile;
 mod failure;
+mod headers;
 mod merge;
 mod runtime;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
 use pelton_key::Digest;
 use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
 use tokio::time::timeout;
@@ -109,12 +109,7 @@ impl RemoteObject {
         self.meta.size
     }
 
-    /// When it was changed last, where the server says so.
-    pub fn modified(&self) -> Option<SystemTime> {
-        modified(&self.meta)
-    }
-
-    /// A number that differs where the content does: from the ETag, or from time and size where there is none. Of a
+    /// A number that differs where the content does: from the ETag, or the time of last change where there is none. Of a
     /// server that says neither, a new one at each opening, so that nothing kept is taken for what it has now.
     pub fn tag(&self) -> u64 {
         self.tag
@@ -211,12 +206,10 @@ impl RemoteObject {
         } else if now.e_tag != then.e_tag {
             let shown = |tag: &Option<String>| tag.clone().unwrap_or_else(|| "none".into());
             format!(
-                "its ETag: {} became {}",
+                "its ETag or time of last change: {} became {}",
                 shown(&then.e_tag),
                 shown(&now.e_tag)
             )
-        } else if now.last_modified != then.last_modified {
-            "its time of last change".into()
         } else {
             return Ok(());
         };
@@ -224,20 +217,11 @@ impl RemoteObject {
     }
 }
 
-fn modified(meta: &ObjectMeta) -> Option<SystemTime> {
-    let modified = SystemTime::from(meta.last_modified);
-    (modified != SystemTime::UNIX_EPOCH).then_some(modified)
-}
-
 fn tag_of(meta: &ObjectMeta) -> u64 {
     let digest = Digest::new(KIND);
-    let digest = match (&meta.e_tag, modified(meta)) {
-        (Some(tag), _) => digest.words(tag.bytes().map(u64::from)),
-        (None, Some(modified)) => {
-            let since = modified.duration_since(SystemTime::UNIX_EPOCH);
-            digest.words([meta.size, since.map_or(0, |since| since.as_nanos() as u64)])
-        }
-        (None, None) => digest.words([jitter(), u64::from(std::process::id())]),
+    let digest = match &meta.e_tag {
+        Some(tag) => digest.words(tag.bytes().map(u64::from).chain([meta.size])),
+        None => digest.words([jitter(), u64::from(std::process::id())]),
     };
     digest.value().max(1)
 }
@@ -252,16 +236,10 @@ impl Storage for RemoteObject {
     }
 
     fn size(&self) -> Result<u64, StorageError> {
-        let head = async || {
-            let asked = timeout(self.limits.options.stall, self.store.head(&self.path));
-            match asked.await {
-                Ok(Ok(meta)) => Ok(meta.size),
-                Ok(Err(error)) => Err(Failure::of(&error)),
-                Err(_) => Err(self.silent()),
-            }
-        };
+        // As when it was opened: not every server says it of the whole.
+        let first = async || Ok(self.first_bytes(0..1).await?.0.size);
         let deadline = self.limits.options.deadline;
-        let asked = self.again(None, deadline, head);
+        let asked = self.again(None, deadline, first);
         wait_for(&self.url, &self.limits.interrupt, asked)
     }
 

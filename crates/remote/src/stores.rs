@@ -15,7 +15,7 @@ use object_store::http::HttpBuilder;
 use object_store::path::Path;
 use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use pelton_storage::StorageError;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use url::Url;
 
 use crate::address::{Address, shown, wrong};
@@ -56,6 +56,7 @@ impl Stores {
             limits: Arc::new(Limits {
                 options,
                 permits: Semaphore::new(options.in_flight.max(1)),
+                gave_up: watch::Sender::default(),
                 interrupt,
             }),
             open: Mutex::default(),
@@ -95,6 +96,10 @@ impl Stores {
     /// answers.
     pub fn matching(&self, pattern: &str) -> Result<Vec<String>, StorageError> {
         let address = self.address(pattern)?;
+        if address.root.ends_with("//") {
+            let what = "a folder with an empty name cannot be listed";
+            return Err(wrong(pattern, what, "write out the names"));
+        }
         if address.path.is_empty() {
             let what = "a web server does not list its files";
             return Err(wrong(
@@ -104,6 +109,11 @@ impl Stores {
             ));
         }
         listing::matching(&address, shown(pattern), &self.limits)
+    }
+
+    /// Whether there is a file of just this name, whatever it would be as a pattern.
+    pub fn is_there(&self, url: &str) -> bool {
+        self.open(url, 1).is_ok()
     }
 
     fn address(&self, url: &str) -> Result<Address, StorageError> {
@@ -131,12 +141,21 @@ impl Stores {
         if host.is_empty() || path.is_empty() {
             return Err(malformed("it names no file of a bucket".into()));
         }
-        let root = format!("{scheme}://{host}/");
+        if path.ends_with('/') {
+            return Err(malformed("it ends in / and so names no file".into()));
+        }
+        // What comes before an empty part is put with the bucket: `Path` has none.
+        let from = match path.rfind("//") {
+            Some(at) => at + 2,
+            None => usize::from(path.starts_with('/')),
+        };
+        let (before, path) = path.split_at(from);
+        let root = format!("{scheme}://{host}/{before}");
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let store = match open.get(&root) {
             Some(store) => Arc::clone(store),
             None => {
-                let store = bucket(&scheme, host, &root)?;
+                let store = bucket(&scheme, host, before, &root)?;
                 open.insert(root.clone(), Arc::clone(&store));
                 store
             }
@@ -181,10 +200,23 @@ fn no_retry() -> RetryConfig {
     }
 }
 
-/// The store of a bucket or container, by the environment.
-fn bucket(scheme: &str, host: &str, root: &str) -> Result<Arc<dyn ObjectStore>, StorageError> {
+/// The store of a bucket or container, by the environment; of what begins with `before` in it.
+fn bucket(
+    scheme: &str,
+    host: &str,
+    before: &str,
+    root: &str,
+) -> Result<Arc<dyn ObjectStore>, StorageError> {
     let built: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
-        "s3" | "s3a" => amazon(host).map(|store| Arc::new(store) as _),
+        "s3" | "s3a" => match before.strip_suffix('/') {
+            Some(before) => amazon(&format!("{host}/{}", encoded(before))),
+            None => amazon(host),
+        }
+        .map(|store| Arc::new(store) as _),
+        _ if !before.is_empty() => {
+            let what = "a folder of its name is empty, which only s3:// can ask for";
+            return Err(wrong(root, what, "check the name"));
+        }
         "gs" => GoogleCloudStorageBuilder::from_env()
             .with_bucket_name(host)
             .with_config(GoogleConfigKey::Client(TIMEOUT.0), TIMEOUT.1)
@@ -209,6 +241,19 @@ fn bucket(scheme: &str, host: &str, root: &str) -> Result<Arc<dyn ObjectStore>, 
         }
     };
     built.map_err(|error| unusable(root, &error))
+}
+
+/// Part of a path as it stands in addresses.
+fn encoded(path: &str) -> String {
+    let mut encoded = String::new();
+    for byte in path.bytes() {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b'~' => encoded.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => encoded.push(char::from(byte)),
+            _ => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
 }
 
 /// Where the environment names no keys, those of a profile in the user's files.
@@ -259,4 +304,35 @@ fn amazon(bucket: &str) -> object_store::Result<object_store::aws::AmazonS3> {
         .with_retry(no_retry())
         .with_http_connector(NotingConnector)
         .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_empty_parts() {
+        let stores = Stores::new(RemoteOptions::default(), Arc::default());
+        for (url, root, path) in [
+            ("s3://bucket/a/b.tar", "s3://bucket/", "a/b.tar"),
+            ("s3://bucket//b.tar", "s3://bucket//", "b.tar"),
+            ("s3://bucket/a//b/c.tar", "s3://bucket/a//", "b/c.tar"),
+            ("s3://bucket/a[1].tar", "s3://bucket/", "a[1].tar"),
+        ] {
+            let address = stores.address(url).expect(url);
+            assert_eq!((&*address.root, &*address.path), (root, path));
+        }
+        for (url, message) in [
+            ("gs://bucket/a//b.tar", "only s3:// can ask for"),
+            ("s3://bucket/a/", "it ends in / and so names no file"),
+        ] {
+            let error = stores.address(url).expect_err(url).to_string();
+            assert!(error.contains(message), "{error}");
+        }
+        let error = stores
+            .matching("s3://bucket/a//*.tar")
+            .expect_err("refused");
+        assert!(error.to_string().contains("cannot be listed"), "{error}");
+        assert_eq!(encoded("a b/ü-1.~_"), "a%20b/%C3%BC-1.~_");
+    }
 }

@@ -69,13 +69,48 @@ fn servers_that_say_less() {
         };
         let (server, object) = opened(behaviour, &bytes);
         check_ranges(&object, &bytes, &[(7, 20_000), (40_000, 20_000)]);
-        assert_eq!(object.modified().is_some(), last_modified);
         let again = stores(quick())
             .open(&server.url("data"), 10)
             .expect("opened")
             .0;
         assert_eq!(object.tag() == again.tag(), etag || last_modified);
         assert_ne!(object.tag(), 0);
+    }
+}
+
+/// Answers in chunks, without the size of the whole, and with headers that are not as they should be.
+#[test]
+fn servers_with_odd_headers() {
+    let bytes = pattern(50_000);
+    let odd = |headers: &'static str| Behaviour {
+        etag: false,
+        last_modified: false,
+        headers,
+        ..Behaviour::default()
+    };
+    for behaviour in [
+        Behaviour {
+            in_chunks: true,
+            ..Behaviour::default()
+        },
+        Behaviour {
+            says_size: false,
+            ..Behaviour::default()
+        },
+        odd("Last-Modified: Mon, 01 Jul 2025 10:00:00 GMT\r\n"),
+        odd("Last-Modified: yesterday\r\n"),
+        odd("ETag: \"caf\u{e9}\"\r\nContent-Disposition: attachment; filename=\"\u{e4}.tar\"\r\n"),
+    ] {
+        let says_state = behaviour.etag || !behaviour.headers.is_empty();
+        let (server, object) = opened(behaviour.clone(), &bytes);
+        check_ranges(&object, &bytes, &[(7, 20_000), (40_000, 20_000)]);
+        assert_eq!(object.size().expect("a size"), 50_000, "{behaviour:?}");
+        let again = stores(quick()).open(&server.url("data"), 10);
+        let again = again.expect("opened").0;
+        assert_eq!(object.tag() == again.tag(), says_state, "{behaviour:?}");
+        server.put("data", vec![1; 49_999]);
+        let error = read_ranges(&object, &[(0, 10)]).expect_err("changed");
+        assert!(matches!(&error, StorageError::Changed { .. }), "{error}");
     }
 }
 
@@ -320,7 +355,7 @@ fn a_file_that_changes_is_an_error() {
     server.faults([Fault::Rewritten]);
     let error = refusal(read_ranges(&object, &[(0, 10)]));
     assert!(
-        error.contains("its ETag: \"data-0\" became \"data-1\""),
+        error.contains("its ETag or time of last change: \"data-0\" became \"data-1\""),
         "{error}"
     );
     // In the middle of an answer, between two attempts.
@@ -339,6 +374,29 @@ fn a_file_that_changes_is_an_error() {
         error.contains("its size: 50000 bytes became 49999"),
         "{error}"
     );
+}
+
+/// The first thing that was asked for in vain until its deadline ends the others too, which began later.
+#[test]
+fn a_dead_server_ends_all_waiting_at_once() {
+    let (server, object) = opened(Behaviour::default(), &pattern(1000));
+    server.faults(std::iter::repeat_n(Fault::Status(503, ""), 1000));
+    let took = std::thread::scope(|scope| {
+        let read = |after| {
+            let object = &object;
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(after));
+                read_ranges(object, &[(0, 10)]).expect_err("refused");
+                Instant::now()
+            })
+        };
+        let (first, later) = (read(0), read(1500));
+        let first = first.join().expect("it ends");
+        later.join().expect("it ends").duration_since(first)
+    });
+    assert!(took < Duration::from_millis(200), "{took:?}");
+    server.faults([]);
+    read_ranges(&object, &[(0, 10)]).expect("it is there again");
 }
 
 #[test]

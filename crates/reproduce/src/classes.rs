@@ -175,7 +175,7 @@ mod tests {
         let head = config.head.unwrap();
         assert_eq!(
             (config.fit.epochs, config.fit.rate, config.fit.seed),
-            (3, 0.1, 7)
+            (3, Some(0.1), 7)
         );
         assert_eq!(
             (head.embedding, config.data.paths),

@@ -123,11 +123,7 @@ pub(super) fn runs(
                 .unwrap_or_else(PoisonError::into_inner) = Some(result);
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(jobs.len()) {
-            scope.spawn(work);
-        }
-    });
+    pelton_storage::on_threads(threads.min(jobs.len()), work);
     let mut runs = results.into_iter().map(|result| {
         let result = result.into_inner().unwrap_or_else(PoisonError::into_inner);
         result.expect("every job was run")

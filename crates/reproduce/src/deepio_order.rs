@@ -126,7 +126,7 @@ fn notes(config: &ReproduceConfig) -> Vec<String> {
             "memory 1/k holds two loads of 1/(2k) of the data, one used while the other is read; the published R is one load: R = 0.25 is memory 1/2 here. Loads are made of {} files of equal size",
             experiment.files
         ),
-        "RL is the published formula, whose P is no distribution when memory holds a part of the data: it exceeds 100 % there; RL* = ln(orders an epoch can have)/ln(N!) never does".to_string(),
+        "RL of loads is not by the published formula, whose P is not a distribution when memory holds a part of the data, so that it exceeds 100 %: the bits of each draw have the weight of a full shuffle's draw instead; RL* = ln(orders an epoch can have)/ln(N!)".to_string(),
     ]
 }
 

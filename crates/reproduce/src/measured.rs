@@ -112,7 +112,7 @@ fn output_of(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output>
     let ended = AtomicBool::new(false);
     let process = Pid::from_child(&child);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let watch = || {
             while !ended.load(Ordering::Relaxed) {
                 if interrupt.load(Ordering::Relaxed) {
                     // It may have ended by itself just now.
@@ -121,7 +121,11 @@ fn output_of(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output>
                 }
                 std::thread::sleep(Duration::from_millis(50));
             }
-        });
+        };
+        if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, watch) {
+            let _ = kill_process(process, Signal::KILL);
+            return Err(error);
+        }
         let output = child.wait_with_output();
         ended.store(true, Ordering::Relaxed);
         output

@@ -9,12 +9,12 @@ use crate::table::interrupted;
 /// A constant rate, with decay and momentum as they are by default.
 pub(super) fn constant(rate: f64, batch: u64, epochs: u64, seed: u64) -> FitConfig {
     FitConfig {
-        rate,
+        rate: Some(rate),
         batch,
         epochs,
         seed,
         schedule: "constant".parse().expect("a schedule"),
-        checkpoint_seconds: 1 << 20,
+        checkpoint_seconds: 1e6,
         ..FitConfig::default()
     }
 }

@@ -20,7 +20,9 @@ use crate::run_folder::write_atomically;
 /// Key of the text in the metadata.
 const TEXT: &str = "pelton";
 /// Key of the checksum in the metadata.
-const CHECKSUM: &str = "crc32c";
+const CHECKSUM: &str = "crc32c_with_shapes";
+/// The same of earlier versions, which did not cover types and shapes.
+const EARLIER_CHECKSUM: &str = "crc32c";
 
 /// A vector of numbers with its name.
 #[derive(Debug)]
@@ -68,9 +70,10 @@ pub fn encode_checkpoint(
     mut tensors: Vec<Tensor<'_>>,
 ) -> io::Result<()> {
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
-    let parts = tensors
-        .iter()
-        .map(|tensor| (tensor.name.as_str(), tensor.bytes));
+    let parts = tensors.iter().map(|tensor| {
+        let label = label(tensor.dtype, &tensor.shape);
+        (tensor.name.as_str(), label, tensor.bytes)
+    });
     let header = header(text, checksum(text, parts), &tensors);
     out.write_all(&(header.len() as u64).to_le_bytes())?;
     out.write_all(header.as_bytes())?;
@@ -80,14 +83,22 @@ pub fn encode_checkpoint(
     out.flush()
 }
 
-/// The checksum of the text and of the tensors, which come in the order of their names.
-fn checksum<'a>(text: &str, tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> u32 {
-    tensors.fold(crc32c::crc32c(text.as_bytes()), |crc, (name, bytes)| {
-        let length = (bytes.len() as u64).to_le_bytes();
-        [name.as_bytes(), &length, bytes]
-            .into_iter()
-            .fold(crc, crc32c::crc32c_append)
-    })
+/// What a checksum covers of a tensor's type and shape.
+fn label(dtype: Dtype, shape: &[usize]) -> String {
+    format!("{dtype:?}{shape:?}")
+}
+
+/// The checksum of the text and of the tensors, with their labels, in the order of their names.
+fn checksum<'a>(text: &str, tensors: impl Iterator<Item = (&'a str, String, &'a [u8])>) -> u32 {
+    tensors.fold(
+        crc32c::crc32c(text.as_bytes()),
+        |crc, (name, label, bytes)| {
+            let length = (bytes.len() as u64).to_le_bytes();
+            [name.as_bytes(), label.as_bytes(), &length, bytes]
+                .into_iter()
+                .fold(crc, crc32c::crc32c_append)
+        },
+    )
 }
 
 /// The header of a safetensors file whose tensors follow one another in the order given.
@@ -127,6 +138,8 @@ pub struct Checkpoint<'a> {
     text: String,
     /// As the file states it.
     checksum: Option<u32>,
+    /// Whether it covers types and shapes.
+    covers_shapes: bool,
     file: SafeTensors<'a>,
 }
 
@@ -140,7 +153,10 @@ impl<'a> Checkpoint<'a> {
         Ok(Checkpoint {
             path,
             text: key(TEXT).ok_or_else(|| damaged("no progress"))?.clone(),
-            checksum: key(CHECKSUM).and_then(|stated| u32::from_str_radix(stated, 16).ok()),
+            checksum: key(CHECKSUM)
+                .or_else(|| key(EARLIER_CHECKSUM))
+                .and_then(|stated| u32::from_str_radix(stated, 16).ok()),
+            covers_shapes: key(CHECKSUM).is_some(),
             file: SafeTensors::deserialize(bytes).map_err(|_| damaged("tensors"))?,
         })
     }
@@ -159,9 +175,13 @@ impl<'a> Checkpoint<'a> {
     pub fn check(&self) -> Result<(), RunError> {
         let mut parts = self.file.tensors();
         parts.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        let parts = parts
-            .iter()
-            .map(|(name, tensor)| (name.as_str(), tensor.data()));
+        let parts = parts.iter().map(|(name, tensor)| {
+            let label = match self.covers_shapes {
+                true => label(tensor.dtype(), tensor.shape()),
+                false => String::new(),
+            };
+            (name.as_str(), label, tensor.data())
+        });
         match self.checksum == Some(checksum(&self.text, parts)) {
             true => Ok(()),
             false => Err(self.damaged("checksum")),
@@ -240,5 +260,76 @@ fn damaged(path: &Path, what: &str) -> RunError {
     RunError::Checkpoint {
         path: path.to_path_buf(),
         problem: format!("is damaged ({what})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Found = (String, Vec<(String, Vec<usize>, Vec<u8>)>);
+
+    /// All that a checkpoint says, once its checksum fits.
+    fn read(bytes: &[u8]) -> Result<Found, RunError> {
+        let file = Checkpoint::parse(bytes, Path::new("state"))?;
+        file.check()?;
+        let mut arrays = Vec::new();
+        for (name, shape) in file.names() {
+            let dtype = if name.starts_with("skip") {
+                Dtype::U8
+            } else {
+                Dtype::F32
+            };
+            let values = match dtype {
+                Dtype::U8 => file.required::<u8>(&name, dtype)?,
+                _ => bytemuck::cast_slice(&file.required::<f32>(&name, dtype)?).to_vec(),
+            };
+            arrays.push((name, shape, values));
+        }
+        Ok((file.text().to_string(), arrays))
+    }
+
+    /// A file as earlier versions wrote it.
+    #[test]
+    fn a_checksum_without_shapes_is_read() {
+        let values = [1.0_f32, 2.0];
+        let tensors = [Tensor::new("w.0", Dtype::F32, &values).shaped(&[2, 1])];
+        let parts = || {
+            tensors
+                .iter()
+                .map(|of| (of.name.as_str(), String::new(), of.bytes))
+        };
+        let header = header("text", checksum("text", parts()), &tensors);
+        let header = header.replace(CHECKSUM, EARLIER_CHECKSUM);
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(tensors[0].bytes);
+        assert_eq!(read(&bytes).unwrap().0, "text");
+        *bytes.last_mut().unwrap() ^= 1;
+        assert!(read(&bytes).is_err());
+    }
+
+    #[test]
+    fn any_damaged_bit_is_found() {
+        let values = [1.0_f32, -2.5, 0.0, 3.0, 4.0, 5.0];
+        let tensors = || {
+            vec![
+                Tensor::new("w.0", Dtype::F32, &values).shaped(&[2, 3]),
+                Tensor::new("alpha.0", Dtype::F32, &values[..4]),
+                Tensor::new("skip", Dtype::U8, &[0_u8, 1, 2]),
+                Tensor::new("state.none", Dtype::F32, &values[..0]).shaped(&[0, 4]),
+            ]
+        };
+        let mut good = Vec::new();
+        encode_checkpoint(&mut good, "{\"version\":5}", tensors()).unwrap();
+        let expected = read(&good).unwrap();
+        for bit in 0..8 * good.len() {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            // Blanks behind the header may become others.
+            if let Ok(found) = read(&bad) {
+                assert_eq!(found, expected, "bit {bit}");
+            }
+        }
     }
 }

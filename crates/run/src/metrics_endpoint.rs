@@ -29,8 +29,9 @@ impl MetricsEndpoint {
     ///
     /// Errors: an address that is none, or that is taken.
     pub fn start(address: &str) -> Result<MetricsEndpoint, RunError> {
+        let given = address;
         let refused = |error: io::Error| RunError::Address {
-            address: address.to_string(),
+            address: given.to_string(),
             source: error,
         };
         let listener = TcpListener::bind(address).map_err(refused)?;
@@ -38,7 +39,8 @@ impl MetricsEndpoint {
         let text = Arc::new(Mutex::new(String::new()));
         let ends = Arc::new(AtomicBool::new(false));
         let (shown, ended) = (Arc::clone(&text), Arc::clone(&ends));
-        let thread = std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().name("metrics".to_string());
+        let thread = thread.spawn(move || {
             for connection in listener.incoming() {
                 if ended.load(Ordering::Relaxed) {
                     return;
@@ -47,6 +49,7 @@ impl MetricsEndpoint {
                 let _ = connection.and_then(|connection| answer(connection, &shown));
             }
         });
+        let thread = thread.map_err(refused)?;
         Ok(MetricsEndpoint {
             address,
             text,

@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use pelton_storage::{TEMPORARY_PREFIX, WholeFile};
+use pelton_storage::{WholeFile, is_temporary_name};
 use serde::Serialize;
 
 use crate::error::RunError;
@@ -79,6 +79,9 @@ impl RunFolder {
         }
         let checkpoints = path.join(CHECKPOINTS);
         std::fs::create_dir_all(&checkpoints).map_err(unusable)?;
+        for folder in [path, &checkpoints] {
+            remove_unfinished(folder).map_err(unusable)?;
+        }
         write_atomically(&file, |temporary| std::fs::write(temporary, &text))?;
         let metrics = path.join(METRICS);
         let metrics =
@@ -172,12 +175,23 @@ fn replace(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Resu
 /// A file of the folder that no run would have left there before its `run.toml`.
 fn foreign_file(path: &Path) -> io::Result<Option<String>> {
     for entry in std::fs::read_dir(path)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if name != LOCK && name != CHECKPOINTS && !name.starts_with(TEMPORARY_PREFIX) {
-            return Ok(Some(name));
+        let name = entry?.file_name();
+        if name != LOCK && name != CHECKPOINTS && !is_temporary_name(&name) {
+            return Ok(Some(name.to_string_lossy().into_owned()));
         }
     }
     Ok(None)
+}
+
+/// Removes what processes that were killed while they wrote a file have left in a folder whose lock is held.
+fn remove_unfinished(folder: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if is_temporary_name(&entry.file_name()) && entry.file_type()?.is_file() {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn lock(path: &Path) -> Result<File, RunError> {
@@ -214,9 +228,11 @@ fn clear(path: &Path) -> Result<(), RunError> {
         .and_then(|entries| entries.collect::<io::Result<Vec<_>>>())
         .map_err(|source| RunError::io(path, "list", source))?;
     for entry in entries {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with(EVENTS) || name.starts_with(TEMPORARY_PREFIX) {
+        if entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(EVENTS.as_bytes())
+        {
             remove(&entry.path(), std::fs::remove_file(entry.path()))?;
         }
     }

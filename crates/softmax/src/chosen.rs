@@ -147,6 +147,7 @@ impl ClassHead for ChosenHead {
                 *graph = Some((neighbours, divided));
             }
             Choice::Leaves { trees, forest } => {
+                rows.check(&self.comm)?;
                 let (seed, classes) = (mix(self.options.seed ^ epoch), self.options.classes);
                 *forest = Some(Forest::new(rows, *trees, classes, seed, &self.comm)?);
             }
@@ -224,10 +225,12 @@ impl ClassHead for ChosenHead {
 
     fn gradient_square(&mut self) -> Result<f64, HeadError> {
         self.gather();
-        match self.scored.first() {
-            Some(scored) => Ok(self.head.squares(scored, &self.comm)?[0]),
-            None => Ok(0.0),
-        }
+        let Some(scored) = self.scored.first() else {
+            return Ok(0.0);
+        };
+        let mut square = [self.head.gradient_square(scored)];
+        self.comm.all_reduce(&mut square, Reduction::Sum)?;
+        Ok(square[0])
     }
 
     fn update(&mut self, update: &Update) -> Result<(), HeadError> {

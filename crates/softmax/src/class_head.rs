@@ -164,7 +164,7 @@ pub trait ClassHead: Send {
 
     /// Renews what is made from the weights between epochs: graph or forest. `stop` is asked now and then.
     ///
-    /// Errors: [`HeadError::Interrupted`]; a lost rank.
+    /// Errors: [`HeadError::Interrupted`]; weights that are not finite; a lost rank.
     fn renew(&mut self, epoch: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), HeadError>;
 
     /// Chooses the classes of a step, by the labels of all its micro-batches. Returns how many there are.

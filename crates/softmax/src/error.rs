@@ -59,6 +59,14 @@ pub enum HeadError {
         /// Place in the batch.
         example: usize,
     },
+    /// Weights that are no numbers, or too large for f32.
+    #[error(
+        "the weights of class {class} of the head are not a number or too large; lower the learning rate"
+    )]
+    Weights {
+        /// The class.
+        class: u64,
+    },
     /// Another rank failed.
     #[error(transparent)]
     Comm(#[from] CommError),

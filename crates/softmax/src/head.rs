@@ -399,7 +399,9 @@ impl Head {
             nesterov: matches!(update.rule, Rule::Sgd { nesterov: true, .. }),
         };
         if let Rule::Lars { trust, .. } = update.rule {
-            let [g, w] = self.squares(scored, comm)?.map(f64::sqrt);
+            let mut squares = [self.gradient_square(scored), self.rows.square()];
+            comm.all_reduce(&mut squares, Reduction::Sum)?;
+            let [g, w] = squares.map(f64::sqrt);
             let lambda = match w > 0.0 && g > 0.0 {
                 true => f64::from(trust) * w / (g + f64::from(weight_decay) * w),
                 false => 1.0,
@@ -417,17 +419,14 @@ impl Head {
         Ok(())
     }
 
-    /// Sums over the active rows of all ranks: squares of the gradient, and of the weights. One more pass over the rows.
-    pub(crate) fn squares(&mut self, scored: &Scored, comm: &Comm) -> Result<[f64; 2], HeadError> {
-        let mut squares = [0.0; 2];
-        self.gradients(scored, &mut |head, places, scratch| {
-            let all = |numbers: &[f32]| numbers.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
-            squares[0] += all(&scratch.gradient);
-            let rows = places.map(|place| all(head.rows.row(scored.row(place))));
-            squares[1] += rows.sum::<f64>();
+    /// The sum of squares of the gradient of this rank's rows. One more pass over those that take part.
+    pub(crate) fn gradient_square(&mut self, scored: &Scored) -> f64 {
+        let mut square = 0.0;
+        self.gradients(scored, &mut |_, _, scratch| {
+            let squares = scratch.gradient.iter().map(|&x| f64::from(x).powi(2));
+            square += squares.sum::<f64>();
         });
-        comm.all_reduce(&mut squares, Reduction::Sum)?;
-        Ok(squares)
+        square
     }
 
     /// Gives the gradients of the active rows to `visit`, chunk by chunk.
@@ -493,17 +492,16 @@ impl Head {
         let level = Simd::current();
         let rows = self.rows.moving(places.map(|place| scored.row(place)));
         let gradients = scratch.gradient.par_chunks_exact(d);
-        gradients
-            .zip(rows)
-            .for_each(|(gradient, (weights, velocity))| {
-                let step = StepOfRow {
-                    factors,
-                    gradient,
-                    weights,
-                    velocity,
-                };
-                simd::run(level, step);
-            });
+        gradients.zip(rows).for_each(|(gradient, row)| {
+            let step = StepOfRow {
+                factors,
+                gradient,
+                weights: row.weights,
+                velocity: row.velocity,
+            };
+            simd::run(level, step);
+            row.end();
+        });
     }
 }
 

@@ -34,6 +34,8 @@ pub struct Neighbours {
 impl Neighbours {
     /// Finds the `k` nearest of each class among those of all ranks. Equally near classes are in the order of their
     /// numbers. Fewer than `k` are found where there are no more classes.
+    ///
+    /// Errors: weights that are not finite; a lost rank.
     pub fn find(rows: &ClassRows, k: usize, comm: &Comm) -> Result<Neighbours, HeadError> {
         Neighbours::find_until(rows, k, comm, &|| false)
     }
@@ -46,6 +48,7 @@ impl Neighbours {
         comm: &Comm,
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<Neighbours, HeadError> {
+        rows.check(comm)?;
         let d = rows.d();
         let counts = comm.all_gather_ragged(&[rows.len() as u64])?.concat();
         let k = k.min(counts.iter().sum::<u64>() as usize);

@@ -2,7 +2,11 @@
 
 use std::ops::Range;
 
+use pelton_comm::{Comm, Reduction};
+use pelton_kernels::sums::dot;
 use rayon::prelude::*;
+
+use crate::error::HeadError;
 
 /// How class weights change.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,8 +18,9 @@ pub enum Rule {
         /// Whether the step looks ahead.
         nesterov: bool,
     },
-    /// λ = η‖w‖ / (‖g‖ + β‖w‖); v ← m·v + γλ(g + βw); w ← w − v (You et al., 2017). The norms are those of the active
-    /// rows of all ranks, which take one more pass over them.
+    /// λ = η‖w‖ / (‖g‖ + β‖w‖); v ← m·v + γλ(g + βw); w ← w − v (You et al., 2017). The norms are those of all rows of
+    /// all ranks, where they would be if none waited. They take one more pass over the active rows, and three numbers
+    /// of each other row.
     Lars {
         /// m, below 1.
         momentum: f32,
@@ -79,6 +84,33 @@ pub struct ClassRows {
     seen: Vec<u32>,
     /// What becomes of rows that wait, by the step that they wait for; the last is the next step.
     waits: Vec<Wait>,
+    /// w·w, w·v and v·v of each row; empty until [`ClassRows::square`] needs them.
+    products: Vec<f32>,
+}
+
+/// Numbers of a row in [`ClassRows::products`].
+const PRODUCTS: usize = 3;
+
+/// The memory of a row that moves.
+pub(crate) struct Moving<'a> {
+    pub(crate) weights: &'a mut [f32],
+    /// Empty without momentum.
+    pub(crate) velocity: &'a mut [f32],
+    /// Empty where nothing needs them.
+    products: &'a mut [f32],
+}
+
+impl Moving<'_> {
+    /// Ends the move.
+    pub(crate) fn end(self) {
+        if let [ww, wv, vv] = self.products {
+            let (w, v) = (&*self.weights, &*self.velocity);
+            *ww = dot(w, w);
+            if !v.is_empty() {
+                (*wv, *vv) = (dot(w, v), dot(v, v));
+            }
+        }
+    }
 }
 
 /// What becomes of a row with velocity v between two of its steps: w −= moved·v; v ← kept·v.
@@ -110,6 +142,7 @@ impl ClassRows {
             velocity: Vec::new(),
             seen,
             waits: vec![Wait::NONE],
+            products: Vec::new(),
         }
     }
 
@@ -143,7 +176,7 @@ impl ClassRows {
 
     /// Bytes that are held.
     pub(crate) fn bytes(&self) -> usize {
-        4 * (self.weights.len() + self.velocity.len() + self.seen.len())
+        4 * (self.weights.len() + self.velocity.len() + self.seen.len() + self.products.len())
             + self.waits.len() * size_of::<Wait>()
     }
 
@@ -185,32 +218,32 @@ impl ClassRows {
 
     /// Moves these rows, ascending, as far as they have come in the steps that they waited.
     pub(crate) fn wake(&mut self, rows: impl Iterator<Item = usize>) {
+        let now = self.now();
         if self.velocity.is_empty() {
+            // Nothing moves them.
+            rows.for_each(|row| self.seen[row] = now);
             return;
         }
-        let (d, now) = (self.d, self.now());
-        let (weights, velocity) = (&mut self.weights, &mut self.velocity);
-        let (mut weights, mut velocity) = (Rest::new(weights), Rest::new(velocity));
-        let (seen, waits) = (&mut self.seen, &self.waits);
-        let woken: Vec<(Wait, &mut [f32], &mut [f32])> = rows
+        let (waits, seen) = (&self.waits, &mut self.seen);
+        let mut memory = Memory::new(
+            self.d,
+            &mut self.weights,
+            &mut self.velocity,
+            &mut self.products,
+        );
+        let woken: Vec<(Wait, Moving<'_>)> = rows
             .filter_map(|row| {
                 let since = std::mem::replace(&mut seen[row], now);
-                let take = || {
-                    (
-                        waits[since as usize],
-                        weights.row(row, d),
-                        velocity.row(row, d),
-                    )
-                };
-                (since < now).then(take)
+                (since < now).then(|| (waits[since as usize], memory.row(row)))
             })
             .collect();
         let each = woken.into_par_iter().with_min_len(64);
-        each.for_each(|(Wait { moved, kept }, weights, velocity)| {
-            for (w, v) in weights.iter_mut().zip(velocity) {
+        each.for_each(|(Wait { moved, kept }, row)| {
+            for (w, v) in row.weights.iter_mut().zip(row.velocity.iter_mut()) {
                 *w -= moved * *v;
                 *v *= kept;
             }
+            row.end();
         });
     }
 
@@ -219,21 +252,61 @@ impl ClassRows {
         self.wake(0..self.len());
     }
 
-    /// Memory of these rows, ascending, which take a step: weights, and velocity or nothing.
-    pub(crate) fn moving(
-        &mut self,
-        rows: impl Iterator<Item = usize>,
-    ) -> Vec<(&mut [f32], &mut [f32])> {
-        let (d, next) = (self.d, self.now() + 1);
-        let (weights, velocity) = (&mut self.weights, &mut self.velocity);
-        let (mut weights, mut velocity) = (Rest::new(weights), Rest::new(velocity));
+    /// Memory of these rows, ascending, which take a step.
+    pub(crate) fn moving(&mut self, rows: impl Iterator<Item = usize>) -> Vec<Moving<'_>> {
+        let next = self.now() + 1;
         let seen = &mut self.seen;
+        let mut memory = Memory::new(
+            self.d,
+            &mut self.weights,
+            &mut self.velocity,
+            &mut self.products,
+        );
         rows.map(|row| {
             debug_assert_eq!(seen[row] + 1, next, "a row that was not woken");
             seen[row] = next;
-            (weights.row(row, d), velocity.row(row, d))
+            memory.row(row)
         })
         .collect()
+    }
+
+    /// The sum of squares of all weights, with those that wait where their momentum has brought them. A sum of three
+    /// numbers a row once they are known.
+    pub(crate) fn square(&mut self) -> f64 {
+        if self.products.is_empty() {
+            self.products = vec![0.0; PRODUCTS * self.len()];
+            let mut memory = Memory::new(
+                self.d,
+                &mut self.weights,
+                &mut self.velocity,
+                &mut self.products,
+            );
+            let rows: Vec<Moving<'_>> = (0..self.seen.len()).map(|row| memory.row(row)).collect();
+            rows.into_par_iter().with_min_len(64).for_each(Moving::end);
+        }
+        let rows = self.seen.iter().zip(self.products.chunks_exact(PRODUCTS));
+        rows.map(|(&seen, products)| {
+            let moved = f64::from(self.waits[seen as usize].moved);
+            let [ww, wv, vv] = [0, 1, 2].map(|at| f64::from(products[at]));
+            ww - 2.0 * moved * wv + moved * moved * vv
+        })
+        .sum()
+    }
+
+    /// Finds weights that have no direction, because they are not finite or too large for f32. All ranks call it.
+    ///
+    /// Errors: the first class with such weights, the same on all ranks; a lost rank.
+    pub(crate) fn check(&self, comm: &Comm) -> Result<(), HeadError> {
+        let is_lost = |&row: &usize| !dot(self.row(row), self.row(row)).is_finite();
+        let lost = (0..self.len()).into_par_iter().find_first(is_lost);
+        let mut left = [lost.map_or(0, |row| u64::MAX - self.first - row as u64)];
+        comm.all_reduce(&mut left, Reduction::Max)?;
+        match left[0] {
+            0 => Ok(()),
+            left => Err(HeadError::Weights {
+                class: u64::MAX - left,
+            }),
+        }
     }
 
     /// Ends a step: rows that took no part have waited for one more.
@@ -251,6 +324,39 @@ impl ClassRows {
     pub(crate) fn with_velocity(&mut self) {
         if self.velocity.is_empty() {
             self.velocity = vec![0.0; self.weights.len()];
+        }
+    }
+}
+
+/// Memory of rows, taken in ascending order.
+struct Memory<'a> {
+    d: usize,
+    weights: Rest<'a>,
+    velocity: Rest<'a>,
+    products: Rest<'a>,
+}
+
+impl<'a> Memory<'a> {
+    fn new(
+        d: usize,
+        weights: &'a mut [f32],
+        velocity: &'a mut [f32],
+        products: &'a mut [f32],
+    ) -> Memory<'a> {
+        let [weights, velocity, products] = [weights, velocity, products].map(Rest::new);
+        Memory {
+            d,
+            weights,
+            velocity,
+            products,
+        }
+    }
+
+    fn row(&mut self, row: usize) -> Moving<'a> {
+        Moving {
+            weights: self.weights.row(row, self.d),
+            velocity: self.velocity.row(row, self.d),
+            products: self.products.row(row, PRODUCTS),
         }
     }
 }

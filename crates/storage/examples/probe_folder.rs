@@ -3,6 +3,7 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use pelton_storage::{ProbeOptions, probe_dir};
 
@@ -10,7 +11,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args()
         .nth(1)
         .ok_or("usage: probe_folder FOLDER")?;
-    let probe = probe_dir(Path::new(&folder), ProbeOptions::default())?;
+    let probe = probe_dir(
+        Path::new(&folder),
+        ProbeOptions::default(),
+        &AtomicBool::new(false),
+    )?;
     println!("{}", serde_json::to_string_pretty(&probe)?);
     Ok(())
 }

@@ -20,6 +20,7 @@ mod local;
 mod memory;
 mod open_files;
 mod page_cache;
+pub mod path_text;
 mod pread;
 mod read_ahead;
 mod resident;
@@ -27,6 +28,7 @@ mod resident;
 mod ring;
 mod scratch;
 mod spare_memory;
+mod threads;
 mod whole_file;
 
 #[cfg(target_os = "linux")]
@@ -50,6 +52,7 @@ pub use memory::MemoryStorage;
 pub use metered::{Metered, ReadMeter};
 pub use open_files::allow_open_files;
 pub use page_cache::cached_fraction;
+pub use path_text::{path_of_text, path_text};
 pub use probe::{
     DeviceProbe, PROBE_BLOCKS, PROBE_DEPTHS, ProbeOptions, ProbePattern, ProbePoint, QuickProbe,
     probe_dir, quick_probe,
@@ -59,6 +62,7 @@ pub use read_ahead::ReadAhead;
 pub use resident::Resident;
 pub use scratch::ScratchFile;
 pub use scratch_queue::{ScratchQueue, Transfer};
-pub use spare_memory::spare_memory;
+pub use spare_memory::{memory_budget, memory_limit, spare_memory};
+pub use threads::{in_parallel, on_threads, spawn, thread_pool};
 pub use throttled::{ModelledDevice, ThrottleMode, Throttled};
-pub use whole_file::{TEMPORARY_PREFIX, WholeFile};
+pub use whole_file::{WholeFile, is_temporary_name};

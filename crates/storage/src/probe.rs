@@ -5,7 +5,7 @@
 //! measures the two figures that decide how to read it.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -145,25 +145,35 @@ pub struct QuickProbe {
 }
 
 /// Measures the disk under `folder` with a temporary file, which is gone afterwards.
-pub fn probe_dir(folder: &Path, options: ProbeOptions) -> Result<DeviceProbe, StorageError> {
-    let file_bytes = options.file_bytes.max(1 << 20).next_multiple_of(1 << 20);
+///
+/// Errors: among others, [`StorageError::Interrupted`] soon after `interrupt` is set.
+pub fn probe_dir(
+    folder: &Path,
+    options: ProbeOptions,
+    interrupt: &AtomicBool,
+) -> Result<DeviceProbe, StorageError> {
+    let uninterrupted = || match interrupt.load(Ordering::Relaxed) {
+        true => Err(StorageError::Interrupted {
+            path: folder.display().to_string(),
+        }),
+        false => Ok(()),
+    };
+    let uninterrupted: &Uninterrupted<'_> = &uninterrupted;
+    let file_bytes = options
+        .file_bytes
+        .max(1 << 20)
+        .checked_next_multiple_of(1 << 20)
+        .unwrap_or(u64::MAX);
     let scratch = ScratchFile::create(folder, file_bytes)?;
-    let sequential_write_bytes_per_s = fill(&scratch, file_bytes)?;
-    let random_write_iops = write_at_random(&scratch, file_bytes, options.seconds_per_point)?;
+    let sequential_write_bytes_per_s = fill(&scratch, file_bytes, uninterrupted)?;
+    let seconds = options.seconds_per_point;
+    let random_write_iops = write_at_random(&scratch, file_bytes, seconds, uninterrupted)?;
     let mut points = Vec::new();
     for pattern in [ProbePattern::Sequential, ProbePattern::Random] {
         for block_bytes in PROBE_BLOCKS {
             for depth in PROBE_DEPTHS {
-                let seconds = options.seconds_per_point;
-                let file = scratch.reader();
-                points.push(measure(
-                    file,
-                    pattern,
-                    block_bytes,
-                    depth,
-                    seconds,
-                    ARENA_BYTES,
-                )?);
+                let (file, at) = (scratch.reader(), (pattern, block_bytes, depth));
+                points.push(measure(file, at, seconds, ARENA_BYTES, uninterrupted)?);
             }
         }
     }
@@ -184,9 +194,10 @@ pub fn quick_probe(path: &Path) -> Result<QuickProbe, StorageError> {
     const SECONDS: f64 = 0.15;
     let file = LocalFile::open(path, LocalOptions::default())?;
     let arena = QUICK_ARENA_BYTES;
-    let random = measure(&file, ProbePattern::Random, PAGE_BYTES, 64, SECONDS, arena)?;
-    let sequential = ProbePattern::Sequential;
-    let sequential = measure(&file, sequential, 256 << 10, 16, SECONDS, arena)?;
+    let random = (ProbePattern::Random, PAGE_BYTES, 64);
+    let random = measure(&file, random, SECONDS, arena, &|| Ok(()))?;
+    let sequential = (ProbePattern::Sequential, 256 << 10, 16);
+    let sequential = measure(&file, sequential, SECONDS, arena, &|| Ok(()))?;
     Ok(QuickProbe {
         mode: file.mode(),
         note: note(file.mode()),
@@ -201,13 +212,21 @@ fn note(mode: LocalMode) -> Option<String> {
     })
 }
 
+/// Fails once a probe is interrupted.
+type Uninterrupted<'a> = dyn Fn() -> Result<(), StorageError> + Sync + 'a;
+
 /// Writes the whole file; returns bytes a second.
-fn fill(scratch: &ScratchFile, file_bytes: u64) -> Result<f64, StorageError> {
+fn fill(
+    scratch: &ScratchFile,
+    file_bytes: u64,
+    uninterrupted: &Uninterrupted<'_>,
+) -> Result<f64, StorageError> {
     // Words that do not compress, should the device try.
     let words = (0..1u64 << 17).flat_map(|i| splitmix64(i).to_le_bytes());
     let block = AlignedBuffer::from_iter(4096, words);
     let begun = Instant::now();
     for offset in (0..file_bytes).step_by(block.len()) {
+        uninterrupted()?;
         scratch.write_at(offset, &block)?;
     }
     scratch.sync()?;
@@ -219,6 +238,7 @@ fn write_at_random(
     scratch: &ScratchFile,
     file_bytes: u64,
     seconds: f64,
+    uninterrupted: &Uninterrupted<'_>,
 ) -> Result<f64, StorageError> {
     let begun = Instant::now();
     let until = begun + duration(seconds);
@@ -227,6 +247,7 @@ fn write_at_random(
         block.resize(PAGE_BYTES as usize, writer as u8);
         let mut written = 0u64;
         while written == 0 || Instant::now() < until {
+            uninterrupted()?;
             let page = splitmix64(splitmix64(writer) ^ written) % (file_bytes / PAGE_BYTES);
             scratch.write_at(page * PAGE_BYTES, &block)?;
             written += 1;
@@ -238,15 +259,14 @@ fn write_at_random(
     Ok(written as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// Reads blocks for `seconds`, `depth` in flight. From depth 2 on two threads share the depth, so
+/// Reads blocks of so many bytes for `seconds`, `depth` in flight. From depth 2 on two threads share the depth, so
 /// that one keeps the device busy while the other's batch ends.
 fn measure(
     file: &LocalFile,
-    pattern: ProbePattern,
-    block_bytes: u64,
-    depth: u32,
+    (pattern, block_bytes, depth): (ProbePattern, u64, u32),
     seconds: f64,
     arena_bytes: u64,
+    uninterrupted: &Uninterrupted<'_>,
 ) -> Result<ProbePoint, StorageError> {
     let threads = depth.min(2);
     let file = file.at_depth(depth / threads)?;
@@ -266,6 +286,7 @@ fn measure(
         let (mut done, mut bytes) = (0u64, 0u64);
         let begun = Instant::now();
         loop {
+            uninterrupted()?;
             let first = next.fetch_add(batch, Ordering::Relaxed);
             let mut reads: Vec<RangeRead<'_>> = arena
                 .chunks_exact_mut(block_bytes as usize)
@@ -300,16 +321,27 @@ fn each_thread<T: Send>(
     threads: u64,
     work: &(dyn Fn(u64) -> Result<T, StorageError> + Sync),
 ) -> Result<Vec<T>, StorageError> {
-    std::thread::scope(|scope| {
+    let mut refused = None;
+    let done = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
-            .map(|thread| scope.spawn(move || work(thread)))
+            .map_while(|thread| {
+                let begun = std::thread::Builder::new().spawn_scoped(scope, move || work(thread));
+                begun.map_err(|source| refused = Some(source)).ok()
+            })
             .collect();
         let finish = |handle: std::thread::ScopedJoinHandle<'_, _>| match handle.join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),
         };
         running.into_iter().map(finish).collect()
-    })
+    });
+    match refused {
+        None => done,
+        Some(source) => Err(StorageError::Threads {
+            name: "probe".to_string(),
+            source,
+        }),
+    }
 }
 
 fn duration(seconds: f64) -> Duration {

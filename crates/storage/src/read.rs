@@ -196,6 +196,16 @@ pub enum StorageError {
         /// The system's own error.
         source: io::Error,
     },
+    /// The operating system starts no more threads.
+    #[error(
+        "the thread `{name}` cannot be started ({source}); raise the limit on processes (pids of a container, or ulimit -u), or use fewer threads"
+    )]
+    Threads {
+        /// What the thread is for.
+        name: String,
+        /// The system's own error.
+        source: io::Error,
+    },
     /// A file of a set is no longer the one that was listed.
     #[error("{}: changed after it was listed ({what}); leave data alone during a run and start again", path.display())]
     Changed {

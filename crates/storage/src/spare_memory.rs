@@ -1,4 +1,4 @@
-//! How much memory the system can give to more pages of files.
+//! How much memory this process may take, and how much the system can give to more pages of files.
 
 use std::fs;
 use std::path::Path;
@@ -8,20 +8,61 @@ use std::path::Path;
 ///
 /// Cost: a few small files are read.
 pub fn spare_memory() -> u64 {
-    let available = fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| of_meminfo(&text))
-        .unwrap_or(0);
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let limits = limits(&groups, Path::new("/sys/fs/cgroup"));
-    available.min(limits)
+    let available = of_machine("MemAvailable:").unwrap_or(0);
+    available.min(of_groups()).min(spare_addresses())
 }
 
-/// `MemAvailable` in bytes.
-fn of_meminfo(text: &str) -> Option<u64> {
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+/// Bytes of addresses that the process may still take, where they are limited (`ulimit -v`).
+fn spare_addresses() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    let Some(limit) = limit else {
+        return u64::MAX;
+    };
+    let pages = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = pages
+        .split(' ')
+        .next()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0);
+    limit.saturating_sub(pages * rustix::param::page_size() as u64)
+}
+
+/// Bytes that this process may take at most: those of the machine or, if that is less, of the groups of processes that it
+/// belongs to, as containers have them. `None` where the system does not say.
+///
+/// Cost: a few small files are read.
+pub fn memory_limit() -> Option<u64> {
+    let limit = of_machine("MemTotal:").unwrap_or(u64::MAX).min(of_groups());
+    (limit < u64::MAX).then_some(limit)
+}
+
+/// The memory budget of a job that was given none: `usual` bytes or, where that is less, a quarter of what this process
+/// may take, divided by the `ranks` that share it. The rest is for what grows with records, features and parameters,
+/// for the program, and for pages of files.
+pub fn memory_budget(usual: u64, ranks: usize) -> u64 {
+    share(memory_limit(), usual, ranks)
+}
+
+fn share(limit: Option<u64>, usual: u64, ranks: usize) -> u64 {
+    let limit = limit.unwrap_or(u64::MAX);
+    usual.min((limit / 4 / ranks.max(1) as u64).max(LEAST_BUDGET))
+}
+
+/// What jobs can do something with at all.
+const LEAST_BUDGET: u64 = 1 << 20;
+
+fn of_machine(name: &str) -> Option<u64> {
+    of_meminfo(&fs::read_to_string("/proc/meminfo").ok()?, name)
+}
+
+fn of_groups() -> u64 {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    limits(&groups, Path::new("/sys/fs/cgroup"))
+}
+
+/// A figure of `/proc/meminfo` in bytes.
+fn of_meminfo(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -36,10 +77,11 @@ fn limits(groups: &str, root: &Path) -> u64 {
         else {
             continue;
         };
-        let (root, name) = match controllers {
-            "" => (root.to_path_buf(), "memory.max"),
+        // Beyond `memory.high` a process is slowed down until it hardly moves.
+        let (root, names) = match controllers {
+            "" => (root.to_path_buf(), &["memory.max", "memory.high"][..]),
             _ if controllers.split(',').any(|one| one == "memory") => {
-                (root.join("memory"), "memory.limit_in_bytes")
+                (root.join("memory"), &["memory.limit_in_bytes"][..])
             }
             _ => continue,
         };
@@ -48,10 +90,12 @@ fn limits(groups: &str, root: &Path) -> u64 {
             .ancestors()
             .take_while(|folder| folder.starts_with(&root))
         {
-            // "max" is no number, nor a limit.
-            let limit = fs::read_to_string(folder.join(name));
-            let limit = limit.ok().and_then(|text| text.trim().parse().ok());
-            least = least.min(limit.unwrap_or(u64::MAX));
+            for name in names {
+                // "max" is no number, nor a limit.
+                let limit = fs::read_to_string(folder.join(name));
+                let limit = limit.ok().and_then(|text| text.trim().parse().ok());
+                least = least.min(limit.unwrap_or(u64::MAX));
+            }
         }
     }
     least
@@ -65,14 +109,28 @@ mod tests {
     fn memory_of_this_machine_is_more_than_nothing() {
         if cfg!(target_os = "linux") {
             assert!(spare_memory() > 1 << 20);
+            assert!(memory_limit().is_some_and(|limit| limit > 1 << 20));
         }
+    }
+
+    #[test]
+    fn a_budget_is_a_quarter_of_what_there_is() {
+        let check = |limit, ranks, expected: u64| {
+            assert_eq!(share(limit, 1 << 30, ranks), expected, "{limit:?} {ranks}");
+        };
+        check(None, 1, 1 << 30);
+        check(Some(64 << 30), 1, 1 << 30);
+        check(Some(64 << 30), 64, 256 << 20);
+        check(Some(128 << 20), 1, 32 << 20);
+        check(Some(128 << 20), 4, 8 << 20);
+        check(Some(1 << 20), 4, 1 << 20);
     }
 
     #[test]
     fn available_memory_is_in_kibibytes() {
         let text = "MemTotal:       24 kB\nMemFree: 1 kB\nMemAvailable:   20 kB\n";
-        assert_eq!(of_meminfo(text), Some(20 * 1024));
-        assert_eq!(of_meminfo("MemTotal: 24 kB\n"), None);
+        assert_eq!(of_meminfo(text, "MemAvailable:"), Some(20 * 1024));
+        assert_eq!(of_meminfo("MemTotal: 24 kB\n", "MemAvailable:"), None);
     }
 
     #[test]
@@ -88,10 +146,12 @@ mod tests {
         };
         write("a/b/memory.max", "max\n");
         write("a/memory.max", "5000\n");
+        write("a/high/memory.high", "400\n");
         write("memory/c/memory.limit_in_bytes", "700\n");
         write("memory/memory.limit_in_bytes", "9223372036854771712\n");
         check("0::/a/b\n", 5000);
         check("0::/a/unknown\n", 5000);
+        check("0::/a/high/b\n", 400);
         check("0::/\n", u64::MAX);
         check("4:cpu,memory:/c\n3:cpu:/a\n0::/\n", 700);
         check("4:memory:/host/path\n", 9_223_372_036_854_771_712);

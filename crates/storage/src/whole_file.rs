@@ -4,6 +4,7 @@
 //! between. Writing in place was rejected for that reason; a nameless file that is linked when it is
 //! done was too, because not every filesystem can link over an existing name.
 
+use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +13,17 @@ use std::path::{Path, PathBuf};
 use tempfile::TempPath;
 
 /// Begins the temporary names.
-pub const TEMPORARY_PREFIX: &str = ".pelton-";
+const TEMPORARY_PREFIX: &str = ".pelton-";
+/// Letters and digits that follow.
+const RANDOM: usize = 6;
+
+/// Whether a file name is one that a [`WholeFile`] has until it is published: what a killed process has left.
+pub fn is_temporary_name(name: &OsStr) -> bool {
+    let rest = name
+        .as_encoded_bytes()
+        .strip_prefix(TEMPORARY_PREFIX.as_bytes());
+    rest.is_some_and(|rest| rest.len() == RANDOM && rest.iter().all(u8::is_ascii_alphanumeric))
+}
 
 /// A file being written, which gets its name when it is complete. Dropped before that it vanishes.
 #[derive(Debug)]
@@ -38,6 +49,7 @@ impl WholeFile {
         }
         let (file, temporary) = tempfile::Builder::new()
             .prefix(TEMPORARY_PREFIX)
+            .rand_bytes(RANDOM)
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(folder_of(&path))
             .map_err(without_path)?
@@ -151,6 +163,11 @@ mod tests {
         for content in ["first", "second"] {
             let mut file = WholeFile::create(&path).expect("a new file");
             file.write_all(b"______").expect("written");
+            assert!(
+                names(folder.path())
+                    .iter()
+                    .any(|name| is_temporary_name(name.as_ref()))
+            );
             drop(file);
             let mut file = WholeFile::create(&path).expect("a new file");
             file.write_all(content.as_bytes()).expect("written");

@@ -1,5 +1,8 @@
 //! Probes measure something plausible and leave nothing behind.
 
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
 use pelton_storage::{
     DeviceProbe, LocalMode, PROBE_BLOCKS, PROBE_DEPTHS, ProbeOptions, ProbePattern, StorageError,
     probe_dir, quick_probe,
@@ -12,7 +15,7 @@ fn probing_a_folder_measures_every_point_and_leaves_nothing() {
         file_bytes: 8 << 20,
         seconds_per_point: 0.005,
     };
-    let probe = probe_dir(folder.path(), options).expect("probe");
+    let probe = probe_dir(folder.path(), options, &AtomicBool::new(false)).expect("probe");
     assert_eq!(std::fs::read_dir(folder.path()).expect("list").count(), 0);
     for pattern in [ProbePattern::Sequential, ProbePattern::Random] {
         for block in PROBE_BLOCKS {
@@ -46,6 +49,27 @@ fn a_quick_probe_reads_only() {
     assert!(std::fs::read(&path).expect("read") == bytes);
 }
 
+/// The first signal was ignored until all 42 points were measured.
+#[test]
+fn an_interrupted_probe_ends() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let options = ProbeOptions {
+        file_bytes: 8 << 20,
+        seconds_per_point: 60.0,
+    };
+    let interrupt = AtomicBool::new(false);
+    let began = Instant::now();
+    let ended = std::thread::scope(|scope| {
+        let probe = scope.spawn(|| probe_dir(folder.path(), options, &interrupt));
+        std::thread::sleep(Duration::from_millis(200));
+        interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
+        probe.join().expect("no panic")
+    });
+    assert!(matches!(ended, Err(StorageError::Interrupted { .. })));
+    assert!(began.elapsed() < Duration::from_secs(20));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("list").count(), 0);
+}
+
 #[test]
 fn an_empty_file_has_no_rate() {
     let folder = tempfile::tempdir().expect("temporary folder");
@@ -64,7 +88,7 @@ fn probing_nothing_is_an_error() {
     let absent = folder.path().join("absent");
     let options = ProbeOptions::default();
     assert!(matches!(
-        probe_dir(&absent, options),
+        probe_dir(&absent, options, &AtomicBool::new(false)),
         Err(StorageError::NotFound { .. })
     ));
     assert!(matches!(

@@ -10,7 +10,8 @@ use pelton_format::{
     Contents, DataFile, Dataset, Field, IndexCoding, PackedShape, PackedSummary, PackedWriter,
     Reach, RecordBytes, Row, fields, members,
 };
-use pelton_run::{Event, RunContext, write_atomically};
+use pelton_run::{Event, Interrupt, RunContext, write_atomically};
+use pelton_storage::StorageError;
 use serde::Serialize;
 
 use crate::picture::Picture;
@@ -431,12 +432,21 @@ pub fn pack(
 pub use pelton_storage::{DeviceProbe, ProbeOptions, ProbePattern};
 
 /// Measures the device under a folder.
-pub fn probe(folder: &Path, options: ProbeOptions) -> Result<DeviceProbe, DataError> {
+pub fn probe(
+    folder: &Path,
+    options: ProbeOptions,
+    interrupt: &Interrupt,
+) -> Result<DeviceProbe, DataError> {
     let seconds = options.seconds_per_point;
     if !(seconds > 0.0 && seconds <= 3600.0) {
         return Err(DataError::Config(format!(
             "`seconds` {seconds} is no time to measure; give a number above 0 and at most 3600"
         )));
     }
-    Ok(pelton_storage::probe_dir(folder, options)?)
+    pelton_storage::probe_dir(folder, options, interrupt).map_err(|error| match error {
+        StorageError::Interrupted { .. } => DataError::Stopped {
+            job: "measuring the device",
+        },
+        error => error.into(),
+    })
 }

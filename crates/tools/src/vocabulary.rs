@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use pelton_data as data;
 use pelton_data::{DataConfig, DataError, kept_vocabulary};
 use pelton_run::RunContext;
+use pelton_storage::path_text;
 use pelton_text::{Special, Vocabulary};
 use serde::Serialize;
 
@@ -32,6 +33,7 @@ pub struct VocabularyConfig {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VocabularyFigures {
     /// The file.
+    #[serde(serialize_with = "path_text::serialize_path")]
     pub out: PathBuf,
     /// Tokens with numbers, the four special ones among them.
     pub size: u32,
@@ -75,6 +77,7 @@ pub fn vocabulary(
     mut context: RunContext<'_>,
 ) -> Result<VocabularyFigures, DataError> {
     check_out(config)?;
+    data::check_range("min_count", config.min_count, 1..=u64::MAX)?;
     let data = config.data.with_bytes();
     let opened = data::open(&data, &data.paths, None, &mut context)?;
     let all = kept_vocabulary(&opened, context.interrupt, context.observer)?;

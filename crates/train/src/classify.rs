@@ -1,13 +1,13 @@
 //! The job `train classify`: the job of images, or of vectors, with a head over very many classes.
 
 use pelton_comm::Comm;
-use pelton_data::as_text;
+use pelton_data::{as_text, check_positive, check_range, check_share};
 use pelton_nn::{ClassifierOptions, Net, Trainer, classifier};
 use pelton_softmax::HeadOptions;
 pub use pelton_softmax::{HeadKind, Logits};
 use serde::{Deserialize, Serialize};
 
-use crate::deep::{FitConfig, Optimizer};
+use crate::deep::{FitConfig, MOST_WIDTH, Optimizer};
 use crate::error::TrainError;
 
 /// A head over very many classes.
@@ -73,7 +73,11 @@ impl HeadConfig {
         Ok(classifier(net, &head, options, fit.device, fit.seed, comm)?)
     }
 
-    fn check(&self, fit: &FitConfig) -> Result<(), TrainError> {
+    pub(crate) fn check(&self, fit: &FitConfig) -> Result<(), TrainError> {
+        check_range("embedding", self.embedding, 1..=MOST_WIDTH)?;
+        check_range("micro_batches", self.micro_batches, 1..=MOST_WIDTH)?;
+        check_positive("head_rate", self.rate.into())?;
+        check_share("density", self.density)?;
         if fit.optimizer == Optimizer::Adamw {
             return Err(TrainError::config(
                 "`optimizer` adamw: a head over many classes takes sgd or lars; choose one of them"
@@ -86,24 +90,11 @@ impl HeadConfig {
                 fit.smoothing
             )));
         }
-        if !(self.density > 0.0 && self.density <= 1.0) {
-            return Err(TrainError::config(format!(
-                "`density` {} is no part of the gradients; give a number above 0 and at most 1",
-                self.density
-            )));
-        }
         if self.density < 1.0 && fit.optimizer != Optimizer::Sgd {
             return Err(TrainError::config(
                 "`density` below 1 takes `optimizer` sgd; choose it, or leave `density` at 1"
                     .to_string(),
             ));
-        }
-        let positive = self.rate.is_finite() && self.rate > 0.0;
-        if !positive || self.embedding == 0 || self.micro_batches == 0 {
-            return Err(TrainError::config(format!(
-                "`head_rate` {}, `embedding` {} and `micro_batches` {} must be above 0",
-                self.rate, self.embedding, self.micro_batches
-            )));
         }
         Ok(())
     }

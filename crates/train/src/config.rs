@@ -8,6 +8,7 @@ use pelton_fetch::{Access, OnBadRecord};
 use pelton_format::ClassName;
 use pelton_linear::{InnerPasses, Loss, Scaling};
 use pelton_plan::Order;
+use pelton_storage::{memory_budget, path_text};
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
@@ -44,7 +45,7 @@ impl std::str::FromStr for Optimum {
             _ => text
                 .parse()
                 .ok()
-                .filter(|value: &f64| value.is_finite() && *value > 0.0)
+                .filter(|value: &f64| *value > 0.0 && *value <= 1e300)
                 .map(Optimum::Value)
                 .ok_or_else(|| {
                     format!("`{text}` is not an optimum: use auto, unknown or a positive number")
@@ -146,12 +147,16 @@ pub struct LinearConfig {
     #[serde(with = "as_text")]
     pub on_bad_record: OnBadRecord,
     /// Folder for shuffled scratch files; beside the run folder where absent.
+    #[serde(with = "path_text")]
     pub scratch_dir: Option<PathBuf>,
     /// Seconds between checkpoints, beside those at the ends of epochs.
     pub checkpoint_every_s: f64,
 }
 
 impl LinearConfig {
+    /// Bytes of the budget where nothing is said and there are enough.
+    pub const USUAL_MEMORY: u64 = 1 << 30;
+
     /// Reads a configuration: the `run.toml` of a run, or a file like it.
     pub fn read(path: &Path) -> Result<LinearConfig, TrainError> {
         read(path)
@@ -191,7 +196,7 @@ impl Default for LinearConfig {
             order: Order::Full,
             blocks: None,
             access: Access::Auto,
-            memory_bytes: 1 << 30,
+            memory_bytes: memory_budget(LinearConfig::USUAL_MEMORY, 1),
             memory_share: None,
             inner_passes: InnerPasses::Until {
                 epsilon: 0.1,

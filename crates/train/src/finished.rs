@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use pelton_comm::Comm;
 use pelton_data::{
-    DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, open,
+    DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, check_range, open,
 };
 use pelton_feed::PipelineConfig;
 use pelton_key::{KeyedRng, Stage, key};
@@ -299,7 +299,10 @@ pub fn predict_lines(
     };
     let labels = &classes.map;
     let top = match wanted {
-        Predicted::Top(top) => top,
+        Predicted::Top(top) => {
+            check_range("top", top, 1..=usize::MAX)?;
+            top.min(labels.len())
+        }
         Predicted::Probabilities if config.head.is_some() => {
             return Err(TrainError::config(format!(
                 "{}: a head over many classes has scores and no probabilities; ask for the `top` classes",
@@ -334,7 +337,7 @@ pub fn predict_lines(
             (None, None) => unreachable!("one of them was found"),
         };
         if net.trainer.head().is_some() {
-            for row in net.pool.install(|| net.trainer.top(input, top.max(1)))? {
+            for row in net.pool.install(|| net.trainer.top(input, top))? {
                 let line: Vec<String> = row
                     .into_iter()
                     .map(|(class, score)| format!("{}\t{score:.6}", labels.describe(class as u32)))
@@ -398,12 +401,7 @@ pub fn sample(
     out: &mut dyn Write,
     context: &RunContext<'_>,
 ) -> Result<(), TrainError> {
-    if !of.temperature.is_finite() || of.temperature < 0.0 {
-        return Err(TrainError::config(format!(
-            "`temperature` {} is below 0 or no number; give 0 or more",
-            of.temperature
-        )));
-    }
+    check_range("temperature", of.temperature, 0.0..=1e6)?;
     let net = load(run)?;
     let Job::Text(config, vocabulary) = &net.job else {
         return Err(TrainError::config(format!(

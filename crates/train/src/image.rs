@@ -1,11 +1,13 @@
 //! The jobs `train image` and `train classify`: a net that tells the classes of images or vectors.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Instant;
 
 use pelton_comm::Comm;
 use pelton_data::{
-    DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, as_text, open,
+    DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, as_text,
+    check_range, open,
 };
 use pelton_feed::{DecodeSetting, PipelineConfig};
 use pelton_format::{ClassMap, Contents, Schema};
@@ -17,9 +19,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::classify::HeadConfig;
-use crate::deep::{Fit, FitConfig, LAST, NetSummary, Prepared, Ready, Targets, fit};
+use crate::deep::{Fit, FitConfig, LAST, NetSummary, Prepared, Ready, Targets, check_memory, fit};
 use crate::error::TrainError;
 
+/// Multiples of the published width that a net may have.
+const WIDTHS: RangeInclusive<f64> = 0.001..=1000.0;
 /// What is done with images where nothing is said: from 0 to 255 to from -1 to 1.
 pub(crate) const PLAIN: &str = "normalise:0.5:0.5";
 
@@ -128,13 +132,12 @@ impl Default for ImageConfig {
 pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
     let began = Instant::now();
     let mut config = context.agreed(config)?;
+    config.fit.rate = Some(config.fit.rate());
     config.fit.check()?;
     config.fit.check_ranks(&config.pipeline, context.comm)?;
-    if !(config.width.is_finite() && config.width > 0.0) {
-        return Err(TrainError::config(format!(
-            "`width` {} is not above 0; give a positive number",
-            config.width
-        )));
+    check_range("width", config.width, WIDTHS)?;
+    if let Some(head) = &config.head {
+        head.check(&config.fit)?;
     }
     if config.pipeline.planar {
         return Err(TrainError::config(
@@ -166,6 +169,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         vocabulary: None,
     };
     let mut training = PreparedPipeline::new(&pipeline, &terms, &data, context)?;
+    training.check_has_batches()?;
     let labels = data.dataset.labels();
     let classes = labels.len();
     if config.data.classes.is_none() {
@@ -209,6 +213,8 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         (context.observer)(Event::Note(&note));
     }
     let trained = net.trained();
+    let of_head = config.head.as_ref().map_or(0, |head| head.embedding);
+    check_memory(trained + of_head * classes / context.comm.size())?;
     let operations = 6.0 * net.summary.multiplications as f64;
     let what = match input {
         Flow::Image(height, width, channels) => format!("{height}×{width}×{channels} images"),
@@ -455,7 +461,15 @@ fn channels_last(height: usize, width: usize, channels: usize) -> Result<Flow, T
 ///
 /// Errors: also images whose channels come first.
 pub fn input_of(training: &PreparedPipeline) -> Result<Flow, TrainError> {
-    let none = || TrainError::config("the data has no records".to_string());
+    let none = || {
+        let options = training.options();
+        TrainError::config(format!(
+            "{} records make no batch for rank {} of {}; give more records or fewer `ranks`",
+            training.plan().records(),
+            options.rank,
+            options.world_size
+        ))
+    };
     let batch = training.first_batch()?.ok_or_else(none)?;
     match Ready::new(batch, Targets::Classes(usize::MAX))? {
         Ready::Images { pixels, .. } => {

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use pelton_comm::Comm;
 use pelton_data::{
-    DataConfig, DataError, OpenedData, PipelineTerms, PreparedPipeline, Validation, as_text, open,
+    DataConfig, DataError, OpenedData, PipelineTerms, PreparedPipeline, Validation, as_text,
+    check_range, open,
 };
 use pelton_feed::{DecodeSetting, PipelineConfig};
 use pelton_nn::nets::{self, LanguageModel};
@@ -16,7 +17,10 @@ use pelton_run::{Event, RunContext};
 use pelton_text::{Special, Tokenizer, Vocabulary};
 use serde::{Deserialize, Serialize};
 
-use crate::deep::{Fit, FitConfig, NetSummary, Optimizer, Prepared, Targets, TextStream, fit};
+use crate::deep::{
+    Fit, FitConfig, MOST_WIDTH, NetSummary, Optimizer, Prepared, Targets, TextStream, check_memory,
+    fit,
+};
 use crate::error::TrainError;
 use crate::image::{open_folder, same_data, same_settings};
 
@@ -133,7 +137,6 @@ impl Default for LanguageConfig {
                 batch: 32,
                 epochs: 25,
                 optimizer: Optimizer::Sgd,
-                rate: 20.0,
                 momentum: 0.0,
                 nesterov: false,
                 weight_decay: 0.0,
@@ -222,11 +225,16 @@ impl LanguageConfig {
                 self.dropout
             )));
         }
-        if [self.hidden, self.layers, self.heads, self.positions].contains(&0) {
-            return Err(TrainError::config(
-                "`hidden`, `layers`, `heads` and `positions` are above 0".to_string(),
-            ));
+        for (setting, size) in [
+            ("hidden", self.hidden),
+            ("embedding", self.embedding.unwrap_or(self.hidden)),
+            ("heads", self.heads),
+            ("positions", self.positions),
+            ("carry", self.carry.unwrap_or(1)),
+        ] {
+            check_range(setting, size, 1..=MOST_WIDTH)?;
         }
+        check_range("layers", self.layers, 1..=MOST_LAYERS)?;
         if !matches!(self.pipeline.decode, DecodeSetting::Text(_)) {
             return Err(TrainError::config(format!(
                 "`decode` {} makes no words; give `decode` words or bytes",
@@ -253,6 +261,9 @@ impl LanguageConfig {
     }
 }
 
+/// Most layers: one after the other, so that more of them only wait.
+const MOST_LAYERS: usize = 1000;
+
 /// Rows of a text that is measured in one piece.
 pub(crate) const MEASURED_ROWS: usize = 10;
 /// File of the vocabulary in the run folder.
@@ -263,7 +274,14 @@ pub(crate) const VOCABULARY: &str = "vocabulary.txt";
 /// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
 pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
     let began = Instant::now();
-    let config = &context.agreed(config)?;
+    let mut config = context.agreed(config)?;
+    let rate = match config.fit.optimizer {
+        // By plain steps whose gradients are clipped, a net of text learns slowly at less.
+        Optimizer::Sgd => config.fit.rate.unwrap_or(20.0),
+        Optimizer::Adamw | Optimizer::Lars => config.fit.rate(),
+    };
+    config.fit.rate = Some(rate);
+    let config = &config;
     config.check()?;
     config.fit.check_ranks(&config.pipeline, context.comm)?;
     let context = &mut context;
@@ -285,6 +303,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         vocabulary: None,
     };
     let pipeline = PreparedPipeline::new(&config.pipeline, &terms, &data, context)?;
+    pipeline.check_has_batches()?;
     let vocabulary = pipeline.vocabulary().cloned();
     let vocabulary = vocabulary.ok_or_else(|| {
         TrainError::config("the data has no words; give `decode` words or bytes".to_string())
@@ -330,6 +349,10 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
     }
     let training = whole.unwrap_or(Prepared::Pipeline(Box::new(pipeline)));
     let net = config.net(vocabulary.size() as usize)?;
+    check_memory(match config.parallel {
+        Parallel::Data => net.trained(),
+        Parallel::Model => net.trained() / comm.size(),
+    })?;
     let note = format!(
         "{} over {} words: {} parameters; {} sentences",
         config.model,

@@ -39,12 +39,16 @@ pub use pelton_nn::{Device, GrowingBatch};
 
 pub use config::{LinearConfig, Optimum, Solver};
 pub use error::TrainError;
-pub use pelton_data::{ClassSetting, DataConfig, DataError, IoMode, Validation};
+pub use pelton_data::{
+    ClassSetting, DataConfig, DataError, IoMode, Validation, check_positive, check_range,
+    check_share,
+};
 pub use pelton_fetch::{Access, OnBadRecord};
 pub use pelton_format::{ClassName, FeatureType, Header, Missing};
 pub use pelton_linear::{InnerPasses, Loss, Scaling};
 pub use pelton_plan::Order;
 pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};
+pub use pelton_storage::{memory_budget, path_text};
 pub use summary::LinearSummary;
 
 /// Entry points over plain bytes, for fuzzing.

@@ -30,8 +30,8 @@ fn config(folder: &Path, kind: &str) -> ImageConfig {
     head.embedding = 12;
     config.fit.epochs = 2;
     config.fit.batch = 40;
-    config.fit.rate = 0.3;
-    config.fit.checkpoint_seconds = 1000;
+    config.fit.rate = Some(0.3);
+    config.fit.checkpoint_seconds = 1000.0;
     config
 }
 
@@ -140,6 +140,22 @@ fn an_interrupted_run_goes_on_exactly_and_on_other_ranks() {
     }
 }
 
+/// The norms of LARS are those of rows that wait, too, and the rate is its own by default.
+#[test]
+fn lars_learns_by_default_and_goes_on_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path(), "sampled:0.5");
+    config.fit.optimizer = pelton_train::Optimizer::Lars;
+    config.fit.rate = None;
+    let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
+    run(&config, &whole, 2, false, None).unwrap();
+    run(&config, &parts, 2, false, Some(5)).unwrap_err();
+    run(&config, &parts, 2, true, None).unwrap();
+    let expected = losses(&whole);
+    assert_eq!(expected, losses(&parts));
+    assert!(expected[1] < expected[0] - 0.2, "learns: {expected:?}");
+}
+
 #[test]
 fn sparse_gradients_learn_and_go_on_exactly() {
     let folder = tempfile::tempdir().unwrap();
@@ -202,7 +218,7 @@ fn a_head_that_went_astray_is_not_written() {
     for kind in ["full", "mach:20:3"] {
         let mut config = config(folder.path(), kind);
         config.model = "none".parse().unwrap();
-        (config.fit.batch, config.fit.epochs, config.fit.rate) = (1000, 1, 1e300);
+        (config.fit.batch, config.fit.epochs, config.fit.rate) = (1000, 1, Some(1e30));
         let out = folder.path().join(kind.replace(':', "-"));
         let error = run(&config, &out, 2, false, None).unwrap_err().to_string();
         assert!(
@@ -213,6 +229,79 @@ fn a_head_that_went_astray_is_not_written() {
         let files = std::fs::read_dir(out.join("checkpoint")).unwrap().count();
         assert_eq!(files, 0);
     }
+}
+
+/// Rates that no training survives: every head with every optimiser says that something is not a number, and where, or
+/// comes to an end with numbers. None panics.
+#[test]
+fn a_run_that_diverges_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut diverged = 0;
+    for kind in KINDS {
+        for (optimizer, momentum, nesterov) in [
+            ("sgd", 0.9, true),
+            ("sgd", 0.0, false),
+            ("lars", 0.9, false),
+        ] {
+            for (rate, logits, clip) in [
+                (1e6, "product", None),
+                (1e20, "product", None),
+                (1e30, "cosine:16", Some(1.0)),
+                (1e300, "cosine:16", None),
+            ] {
+                for (model, ranks) in [("none", 2), ("mlp", 1)] {
+                    let mut config = config(folder.path(), kind);
+                    config.model = model.parse().unwrap();
+                    config.fit.optimizer = optimizer.parse().unwrap();
+                    (config.fit.momentum, config.fit.nesterov) = (momentum, nesterov);
+                    (config.fit.rate, config.fit.clip) = (Some(rate), clip);
+                    config.fit.epochs = 3;
+                    config.head.as_mut().unwrap().logits = logits.parse().unwrap();
+                    let what =
+                        format!("{kind} {optimizer} {momentum} {rate:e} {logits} {model} {ranks}");
+                    let out = folder.path().join(&what);
+                    let Err(error) = run(&config, &out, ranks, false, None) else {
+                        continue;
+                    };
+                    diverged += 1;
+                    let is_said = matches!(error, TrainError::NotANumber { .. });
+                    let error = error.to_string();
+                    let names = ["not a number any more", "not finite any more"];
+                    assert!(
+                        is_said
+                            && names.iter().any(|name| error.contains(name))
+                            && error.contains("step")
+                            && error.contains("smaller `rate`"),
+                        "{what}: {error}"
+                    );
+                    assert!(!out.join("model.safetensors").exists(), "{what}");
+                }
+            }
+        }
+    }
+    assert!(diverged > 60, "{diverged}");
+}
+
+/// Seconds and classes of a head count the whole run, also where it was interrupted.
+#[test]
+fn a_resumed_run_tells_of_the_head_from_its_beginning() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path(), "knn:5:0.4");
+    let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
+    let expected = run(&config, &whole, 1, false, None).unwrap();
+    run(&config, &parts, 1, false, Some(15)).unwrap_err();
+    let found = run(&config, &parts, 1, true, None).unwrap();
+    assert_eq!(expected.active_fraction, found.active_fraction);
+    // There is nothing left to do, and nothing is forgotten.
+    let again = run(&config, &whole, 1, true, None).unwrap();
+    let of = |s: &NetSummary| {
+        (
+            (s.active_fraction, s.iterations, s.head_s, s.features_s),
+            (s.communication_s, s.graph_s, s.load_s),
+        )
+    };
+    assert_eq!(of(&expected), of(&again));
+    assert!(expected.graph_s > Some(0.0) && expected.head_s > Some(0.0));
 }
 
 #[test]

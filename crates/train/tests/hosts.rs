@@ -309,7 +309,7 @@ mod nets {
         config.fit.schedule = "constant".parse().unwrap();
         config.fit.epochs = 2;
         config.fit.batch = 8;
-        config.fit.rate = 1.0;
+        config.fit.rate = Some(1.0);
         config
     }
 

@@ -68,7 +68,7 @@ fn small_language(folder: &Path) -> LanguageConfig {
     config.fit.test = vec![sentences(folder, "test.txt")];
     config.fit.epochs = 2;
     config.fit.batch = 8;
-    config.fit.rate = 1.0;
+    config.fit.rate = Some(1.0);
     config
 }
 
@@ -194,7 +194,7 @@ fn every_word_is_predicted_once_whatever_the_buckets() {
         let mut config = small_language(folder.path());
         config.fit.epochs = 1;
         // Nothing changes: all measure the same net.
-        config.fit.rate = 1e-30;
+        config.fit.rate = Some(1e-30);
         config.pipeline.buckets = buckets.parse().ok();
         let out = folder.path().join(buckets.replace(':', "-"));
         let summary = run(out.clone(), false, None, |c| language::run(&config, c)).unwrap();
@@ -225,7 +225,7 @@ fn a_transformer_learns_from_sentences_and_from_packed_rows() {
         let mut config = small_language(folder.path());
         config.model = "transformer".parse().unwrap();
         config.heads = 2;
-        config.fit.rate = 0.3;
+        config.fit.rate = Some(0.3);
         config.fit.epochs = 6;
         config.pipeline.buckets = buckets.parse().ok();
         let out = folder.path().join("run");
@@ -438,7 +438,7 @@ fn a_run_goes_on_with_its_own_net_only() {
         &|c| c.fit.optimizer = adamw,
         ["`optimizer` sgd", "with adamw;"],
     );
-    config.fit.rate = 0.5;
+    config.fit.rate = Some(0.5);
     config.fit.clip = None;
     run(out, true, None, |c| language::run(&config, c)).unwrap();
 }
@@ -459,7 +459,7 @@ fn more_ranks_than_layers_are_refused() {
 fn what_goes_astray_is_said_with_the_step_and_the_records() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = small_image(folder.path());
-    config.fit.rate = 1e30;
+    config.fit.rate = Some(1e30);
     let out = folder.path().join("run");
     let error = run(out, false, None, |c| image::run(&config, c)).unwrap_err();
     let text = error.to_string();
@@ -483,7 +483,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     config.fit.batch = IMAGES as u64;
     (config.fit.validation, config.fit.test) = (None, vec![]);
     config.fit.epochs = 1;
-    config.fit.rate = 1e300;
+    config.fit.rate = Some(1e30);
     let astray = |text: &str, remedy: &str| {
         assert!(text.contains("not finite any more after step"), "{text}");
         assert!(
@@ -497,7 +497,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     astray(&error.to_string(), "no checkpoint to go on from");
     assert!(!left(&out, "model.safetensors") && !left(&out, "checkpoint/state.safetensors"));
     // The second epoch goes astray.
-    config.fit.rate = 0.1;
+    config.fit.rate = Some(0.1);
     config.fit.epochs = 2;
     config.fit.schedule = "step:1:1e300".parse().unwrap();
     let out = folder.path().join("later");
@@ -509,7 +509,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     assert_eq!(summary.epochs, 2);
     // A text, on ranks of which one holds each layer.
     let mut config = small_language(folder.path());
-    (config.fit.batch, config.fit.epochs, config.fit.rate) = (200, 1, 1e300);
+    (config.fit.batch, config.fit.epochs, config.fit.rate) = (200, 1, Some(1e300));
     config.fit.test = vec![];
     config.parallel = Parallel::Model;
     let out = folder.path().join("text");
@@ -529,7 +529,7 @@ fn a_loss_on_other_data_that_is_no_number_ends_a_run() {
     let mut config = small_image(folder.path());
     config.fit.batch = IMAGES as u64;
     config.fit.epochs = 1;
-    config.fit.rate = 1e17;
+    config.fit.rate = Some(1e17);
     let out = folder.path().join("run");
     let error = run(out.clone(), false, None, |c| image::run(&config, c)).unwrap_err();
     let text = error.to_string();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use pelton_tools::bench::{self, BenchConfig, BenchReport, StagesConfig};
 use pelton_tools::{BadExamples, PipelineConfig};
-use pelton_train::OnBadRecord;
+use pelton_train::{OnBadRecord, memory_budget};
 
 use crate::arguments::BenchArguments;
 use crate::bytes::{Memory, human};
@@ -15,11 +15,16 @@ use crate::output::{Failure, print_json, print_with, usage};
 use crate::ranks;
 use crate::stage_arguments::StagesArguments;
 
+/// Bytes of a rank's feed where nothing is said and there are enough.
+const USUAL_MEMORY: u64 = 256 << 20;
+
 /// Measures how fast batches arrive.
 pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
+    let ranks = ranks::asked(arguments.ranks)?;
     let (memory_bytes, memory_share) = match arguments.memory {
-        Memory::Bytes(bytes) => (bytes, None),
-        Memory::Share(share) => (0, Some(share)),
+        Some(Memory::Bytes(bytes)) => (bytes, None),
+        Some(Memory::Share(share)) => (0, Some(share)),
+        None => (memory_budget(USUAL_MEMORY, ranks), None),
     };
     let mut data = arguments.format.config(arguments.data);
     data.pair = arguments.stages.pair.clone();
@@ -43,7 +48,6 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         cold: arguments.cold,
         cache: arguments.peers.config().map_err(usage)?,
     };
-    let ranks = ranks::asked(arguments.ranks)?;
     let report = ranks::run(ranks, |context| bench::bench(&config, context));
     let Some(mut report) = report? else {
         return Ok(());

@@ -31,14 +31,14 @@ pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {
     let cluster = Cluster {
         local_bytes_per_s: local_copy_rate()?,
         network_bytes_per_s: bytes(arguments.network.unwrap_or(NETWORK), "--network")?,
-        network_reads_per_s: positive(arguments.network_reads, "--network-reads")?,
+        network_reads_per_s: positive(arguments.network_reads, "network_reads")?,
         decode_bytes_per_s: match arguments.node_rate {
             Some(rate) => bytes(rate, "--node-rate")?,
             None => f64::INFINITY,
         },
         backend_bytes_per_s: bytes(arguments.backend, "--backend")?,
-        backend_reads_per_s: positive(arguments.backend_reads, "--backend-reads")?,
-        backend_nodes: positive(arguments.backend_nodes, "--backend-nodes")?,
+        backend_reads_per_s: positive(arguments.backend_reads, "backend_reads")?,
+        backend_nodes: positive(arguments.backend_nodes, "backend_nodes")?,
     };
     let workload = Workload {
         nodes: 1,

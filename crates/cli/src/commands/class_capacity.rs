@@ -5,6 +5,7 @@ use std::io::Write;
 use pelton_tools::class_capacity::{
     ClassCluster, ClassMemory, ClassTime, ClassWorkload, DEVICES, NetSize, predict_classes,
 };
+use pelton_train::{check_range, check_share};
 use serde_json::{Value, json};
 
 use crate::bytes::{Memory, human};
@@ -36,7 +37,7 @@ pub fn plan(classes: u64, arguments: &CapacityArguments) -> Result<(), Failure> 
     }
     let knn = ClassWorkload {
         neighbours: of.neighbours,
-        active: share(of.active, "--active")?,
+        active: share(of.active, "active")?,
         ..full
     };
     let overlap = ClassWorkload {
@@ -44,8 +45,8 @@ pub fn plan(classes: u64, arguments: &CapacityArguments) -> Result<(), Failure> 
         ..knn
     };
     let sparse = ClassWorkload {
-        sparse: Some(share(of.density, "--density")?),
-        selection_s: positive(of.selection_ms, "--selection-ms")? / 1e3,
+        sparse: Some(share(of.density, "density")?),
+        selection_s: positive(of.selection_ms, "selection_ms")? / 1e3,
         ..overlap
     };
     let methods = [
@@ -107,13 +108,15 @@ pub fn plan(classes: u64, arguments: &CapacityArguments) -> Result<(), Failure> 
 }
 
 /// A part of a whole.
-fn share(value: f64, flag: &str) -> Result<f64, Failure> {
-    match value > 0.0 && value <= 1.0 {
-        true => Ok(value),
-        false => Err(usage(anyhow::anyhow!(
-            "{flag} {value} is no share; give a number above 0 and at most 1"
-        ))),
-    }
+fn share(value: f64, setting: &str) -> Result<f64, Failure> {
+    check_share(setting, value)?;
+    Ok(value)
+}
+
+/// A size of the feature net.
+fn size(value: f64, setting: &str) -> Result<f64, Failure> {
+    check_range(setting, value, 1.0..=1e15)?;
+    Ok(value)
 }
 
 /// The cluster, and full softmax on it.
@@ -140,7 +143,7 @@ fn stated(
     };
     let cluster = ClassCluster {
         memory_bytes: bytes(of.device_memory, "--device-memory", device.memory_bytes)?,
-        flops: positive(of.device_flops.unwrap_or(peak), "--device-flops")?,
+        flops: positive(of.device_flops.unwrap_or(peak), "device_flops")?,
         memory_bytes_per_s: bytes(
             of.device_bandwidth,
             "--device-bandwidth",
@@ -148,15 +151,15 @@ fn stated(
         )?,
         node_devices: of.node_devices,
         network_bytes_per_s: bytes_of(arguments.network.unwrap_or(NETWORK), "--network")? as f64,
-        share: share(of.peak_share, "--peak-share")?,
+        share: share(of.peak_share, "peak_share")?,
     };
     let width = |text: &str| if text == "2" { 2 } else { 4 };
     let net = NetSize {
-        operations: positive(of.net_operations, "--net-operations")?,
-        parameters: positive(of.net_parameters, "--net-parameters")?,
-        activations: positive(of.net_activations, "--net-activations")?,
+        operations: size(of.net_operations, "net_operations")?,
+        parameters: size(of.net_parameters, "net_parameters")?,
+        activations: size(of.net_activations, "net_activations")?,
     };
-    let examples = positive(of.views, "--views")? * classes as f64;
+    let examples = positive(of.views, "views")? * classes as f64;
     let full = ClassWorkload {
         classes,
         features: of.features,
@@ -166,7 +169,7 @@ fn stated(
         momentum: !of.no_momentum,
         number_bytes: width(&of.number_bytes),
         examples: examples.ceil() as u64,
-        epochs: positive(of.epochs, "--epochs")?,
+        epochs: positive(of.epochs, "epochs")?,
         net,
         sparse: None,
         selection_s: 0.0,

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use pelton_tools::data_tools::{
     self, DeviceProbe, FileFigures, IndexFigures, ProbeOptions, ProbePattern,
 };
+use pelton_train::path_text;
 
 use super::blocks;
 use crate::arguments::{IndexArguments, InspectArguments, PackArguments, ProbeArguments};
@@ -181,7 +182,7 @@ pub fn pack(arguments: PackArguments) -> Result<(), Failure> {
         return print_json(&serde_json::json!({
             "records": summary.records,
             "bytes": bytes,
-            "out": arguments.out,
+            "out": path_text(&arguments.out),
         }));
     }
     print_with(|out| {
@@ -202,7 +203,8 @@ pub fn probe(arguments: ProbeArguments) -> Result<(), Failure> {
         file_bytes: bytes_of(arguments.size, "--size")?,
         seconds_per_point: arguments.seconds,
     };
-    let probe = with_console(|_| data_tools::probe(&arguments.folder, options))?;
+    let probe =
+        with_console(|context| data_tools::probe(&arguments.folder, options, context.interrupt))?;
     if arguments.json {
         return print_json(&probe);
     }

@@ -6,16 +6,28 @@ use std::io::{BufWriter, Write};
 use pelton_train::evaluate::{self, EvaluateConfig};
 #[cfg(feature = "nets")]
 use pelton_train::finished::{self, Predicted, SampleConfig};
+use pelton_train::memory_budget;
 
 #[cfg(feature = "nets")]
 use crate::arguments::SampleArguments;
 use crate::arguments::{EvalArguments, PredictArguments};
+use crate::bytes::Memory;
 use crate::output::{Failure, bytes_of, print_json, print_with, usage, with_console};
+
+/// Bytes for the data where nothing is said and there are enough.
+const USUAL_MEMORY: u64 = 256 << 20;
+
+fn memory_of(given: Option<Memory>) -> Result<u64, Failure> {
+    match given {
+        Some(memory) => bytes_of(memory, "--memory"),
+        None => Ok(memory_budget(USUAL_MEMORY, 1)),
+    }
+}
 
 /// Measures a model on data with labels.
 pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
     let config = EvaluateConfig {
-        memory_bytes: bytes_of(arguments.memory, "--memory")?,
+        memory_bytes: memory_of(arguments.memory)?,
         data: arguments.format.config(arguments.data),
         model: arguments.model,
     };
@@ -67,7 +79,7 @@ fn eval_net(config: &EvaluateConfig, json: bool) -> Result<(), Failure> {
 /// Prints a predicted label for every row.
 pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
     let config = EvaluateConfig {
-        memory_bytes: bytes_of(arguments.memory, "--memory")?,
+        memory_bytes: memory_of(arguments.memory)?,
         data: arguments.format.config(arguments.data),
         model: arguments.model,
     };

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use pelton_train::linear::RunOptions;
 use pelton_train::{
-    ImageConfig, LanguageConfig, NetSummary, RunContext, TrainError, image, language,
+    FitConfig, ImageConfig, LanguageConfig, NetSummary, RunContext, TrainError, image, language,
+    memory_budget,
 };
 
 use crate::bytes::human;
@@ -18,7 +19,11 @@ pub fn image(arguments: ImageArguments) -> Result<(), Failure> {
     let from = config_file(&arguments.run, arguments.data.is_empty());
     let mut config = match from {
         Some(path) => ImageConfig::read(&path)?,
-        None => ImageConfig::default(),
+        None => {
+            let mut config = ImageConfig::default();
+            config.fit.memory_bytes = budget(arguments.run.ranks)?;
+            config
+        }
     };
     let run = arguments.apply(&mut config).map_err(usage)?;
     train(run, &config.data.paths, |context| {
@@ -31,7 +36,11 @@ pub fn classify(arguments: ClassifyArguments) -> Result<(), Failure> {
     let from = config_file(&arguments.image.run, arguments.image.data.is_empty());
     let mut config = match from {
         Some(path) => ImageConfig::read(&path)?,
-        None => ImageConfig::for_classify(),
+        None => {
+            let mut config = ImageConfig::for_classify();
+            config.fit.memory_bytes = budget(arguments.image.run.ranks)?;
+            config
+        }
     };
     let run = arguments.apply(&mut config).map_err(usage)?;
     train(run, &config.data.paths, |context| {
@@ -44,12 +53,21 @@ pub fn language(arguments: LanguageArguments) -> Result<(), Failure> {
     let from = config_file(&arguments.run, arguments.data.is_empty());
     let mut config = match from {
         Some(path) => LanguageConfig::read(&path)?,
-        None => LanguageConfig::default(),
+        None => {
+            let mut config = LanguageConfig::default();
+            config.fit.memory_bytes = budget(arguments.run.ranks)?;
+            config
+        }
     };
     let run = arguments.apply(&mut config).map_err(usage)?;
     train(run, &config.data.paths, |context| {
         language::run(&config, context)
     })
+}
+
+/// The memory of the feed of each rank where nothing is said.
+fn budget(ranks: Option<usize>) -> Result<u64, Failure> {
+    Ok(memory_budget(FitConfig::USUAL_MEMORY, ranks::asked(ranks)?))
 }
 
 fn train(

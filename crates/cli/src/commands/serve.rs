@@ -4,19 +4,16 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use pelton_train::check_range;
 use pelton_train::serve::{self, Limits, ServeConfig};
 
 use crate::arguments::ServeArguments;
-use crate::output::{Failure, bytes_of, print_with, usage, with_console};
+use crate::output::{Failure, bytes_of, print_with, with_console};
 
 /// Serves a trained net until Ctrl-C.
 pub fn serve(arguments: ServeArguments) -> Result<(), Failure> {
-    let seconds = arguments.timeout;
-    let time = Duration::try_from_secs_f64(seconds).map_err(|_| {
-        usage(anyhow::anyhow!(
-            "--timeout {seconds} is no time; give seconds above 0"
-        ))
-    })?;
+    check_range("timeout", arguments.timeout, 0.0..=1e9)?;
+    let time = Duration::from_secs_f64(arguments.timeout);
     let config = ServeConfig {
         run: arguments.run,
         host: arguments.host,

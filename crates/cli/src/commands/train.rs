@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pelton_train::linear::{self, RunOptions};
-use pelton_train::{LinearConfig, LinearSummary, Solver};
+use pelton_train::{LinearConfig, LinearSummary, Solver, memory_budget};
 
 use crate::arguments::LinearArguments;
 use crate::bytes::human;
@@ -22,17 +22,21 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         (None, Some(run)) if run.exists() || arguments.data.is_empty() => Some(run),
         _ => None,
     };
+    let is_new = from.is_none();
     if let Some(path) = from {
         config = LinearConfig::read(&path)?;
     }
     let json = arguments.json;
     let ranks = ranks::asked(arguments.ranks)?;
+    if is_new {
+        config.memory_bytes = memory_budget(LinearConfig::USUAL_MEMORY, ranks);
+    }
     arguments.apply(&mut config).map_err(usage)?;
     // That of a demo is an offer, not something that was asked for.
     let target = config.target;
-    if config.memory_share.is_none()
+    // A run that is resumed keeps what it began with.
+    if is_new
         && arguments.memory.is_none()
-        && arguments.config.is_none()
         && config
             .data
             .paths

@@ -168,11 +168,15 @@ fn a_last_line_cut_off_is_reported_with_its_number() {
 fn data_that_is_something_else_is_named_by_its_first_bad_record() {
     let cases: [(&str, &str, &[&str]); 10] = [
         ("text.svm", "\u{1}\u{2} 1:1\n3 1:1\n", &["line 1", "label"]),
-        ("table", "1 2 3\n4 5 6\n", &["line 1", "no colon"]),
+        (
+            "table",
+            "1 2 3\n4 5 6\n",
+            &["separated by blanks", "taken for csv", "--format"],
+        ),
         (
             "prose",
             "Dear reader\nyours\n",
-            &["line 1", "\"Dear\"", "label"],
+            &["one column", "no features", "--format text"],
         ),
         ("some.json", "{\"a\": 1}\n", &["jsonl", "no features"]),
         (

@@ -210,6 +210,125 @@ fn absurd_numbers_are_refused() {
     child.wait().unwrap();
 }
 
+/// Each of these aborted, ran for ever, or was accepted.
+#[cfg(feature = "nets")]
+#[test]
+fn numbers_beyond_sense_or_the_machine_are_refused() {
+    let place = Place::new();
+    place.libsvm("train", 60);
+    place.write("text", "one two three\n".repeat(20));
+    let image = "train image demo:images:60 --model small --epochs 1";
+    let text = "train language text --hidden 8 --epochs 1";
+    for (line, flags, parts) in [
+        (
+            image,
+            "--feed-threads 100000",
+            ["--feed-threads 100000", "at most 1024"],
+        ),
+        (
+            image,
+            "--read-threads 100000",
+            ["--read-threads 100000", "at most 1024"],
+        ),
+        (
+            image,
+            "--threads 100000",
+            ["--threads 100000", "at most 1024"],
+        ),
+        (image, "--width 1e308", ["--width", "from 0.001 to 1000"]),
+        (
+            image,
+            "--weight-decay nan",
+            ["--weight-decay NaN", "from 0 to"],
+        ),
+        (image, "--warmup -1", ["--warmup -1", "epochs"]),
+        (
+            image,
+            "--checkpoint-every -1",
+            ["--checkpoint-every -1", "seconds"],
+        ),
+        (
+            image,
+            "--checkpoint-every inf",
+            ["--checkpoint-every inf", "seconds"],
+        ),
+        (
+            text,
+            "--embedding 99999999999",
+            ["--embedding 99999999999", "from 1 to"],
+        ),
+        (
+            text,
+            "--layers 100000",
+            ["--layers 100000", "from 1 to 1000"],
+        ),
+        (text, "--hidden 1000000 --layers 1000", ["parameters", "GB"]),
+        ("bench train", "--mix 1e308", ["weight", "1e30"]),
+        (
+            "train linear train",
+            "--optimum 1e308",
+            ["1e308", "--optimum"],
+        ),
+        (
+            "plan-capacity",
+            "--network-reads 1e308",
+            ["--network-reads", "above 0"],
+        ),
+        (
+            "plan-capacity --classes 1000",
+            "--net-parameters 1e19",
+            ["--net-parameters", "1"],
+        ),
+        (
+            "vocabulary text --out words",
+            "--min-count 0",
+            ["--min-count 0", "from 1"],
+        ),
+    ] {
+        let line = line.split(" --hidden 8").collect::<Vec<_>>();
+        let line = match flags.contains("--hidden") {
+            true => line.concat(),
+            false => line.join(" --hidden 8"),
+        };
+        place.refuses(&format!("{line} {flags}"), 2, &parts);
+    }
+    assert!(!place.path("runs").exists(), "nothing is left behind");
+    place.ok(&format!("{image} --checkpoint-every 0.1 --out run"));
+}
+
+/// It said that the data had no records.
+#[cfg(feature = "nets")]
+#[test]
+fn a_batch_that_nothing_fills_is_named() {
+    let place = Place::new();
+    place.libsvm("train", 60);
+    let parts = [
+        "--drop-last",
+        "60 examples fill none of 100",
+        "smaller --batch",
+    ];
+    place.refuses(
+        "bench train --format text --decode words --drop-last --batch 100",
+        2,
+        &parts,
+    );
+    let line = "train image demo:images:60 --model small --epochs 1";
+    place.refuses(&format!("{line} --drop-last --batch 100"), 2, &parts);
+    place.ok("bench train --format text --decode words --drop-last --batch 60");
+}
+
+/// The share of a demo's bytes was raised without a word.
+#[test]
+fn memory_that_is_raised_is_told() {
+    let place = Place::new();
+    let line = "train linear demo:higgs:3000 --epochs 1 --solver coordinate-descent";
+    let told = place.ok(&format!("{line} --memory 1/1000000 --out small"));
+    let note = "--memory asks for 0 bytes, less than reading needs:";
+    assert!(told.stderr.contains(note), "{}", told.stderr);
+    let told = place.ok(&format!("{line} --memory 16MiB --out large"));
+    assert!(!told.stderr.contains("asks for"), "{}", told.stderr);
+}
+
 #[test]
 fn a_configuration_that_is_none_is_refused_in_one_line() {
     let place = Place::new();

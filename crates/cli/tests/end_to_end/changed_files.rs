@@ -34,6 +34,24 @@ fn check(data: &str, access: &str, change: impl FnOnce(&std::fs::File, u64), par
     assert!(!place.path("run/model.txt").exists());
 }
 
+/// Only the first pass of scatter reads the files: it was refused when the model was certified, after all the work.
+#[test]
+fn data_that_is_touched_ends_scatter_soon() {
+    let touch = |file: &std::fs::File, _| {
+        let later = std::time::SystemTime::now() + Duration::from_secs(5);
+        file.set_modified(later).unwrap();
+    };
+    let began = Instant::now();
+    check(
+        "higgs.prow",
+        "scatter",
+        touch,
+        &["changed while it was read"],
+    );
+    check("text", "scatter", touch, &["changed while it was read"]);
+    assert!(began.elapsed() < Duration::from_secs(60), "400 epochs");
+}
+
 fn shrink(file: &std::fs::File, size: u64) {
     file.set_len(size / 2).unwrap();
 }

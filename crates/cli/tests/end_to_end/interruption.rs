@@ -367,6 +367,48 @@ fn any_damage_to_a_checkpoint_or_model_is_found() {
     }
 }
 
+/// The eighth of the data that a demo takes where nothing is said was put over what its run had been given.
+#[test]
+fn a_resumed_run_of_a_demo_keeps_its_memory() {
+    let place = Place::new();
+    let line = "train linear demo:higgs:20000 --solver coordinate-descent";
+    let memory = "--memory 1MiB --blocks 20";
+    let whole = place.json(&format!("{line} {memory} --epochs 4 --out whole"));
+    place.ok(&format!("{line} {memory} --epochs 2 --out run"));
+    let run = place.json("train linear --resume --epochs 4 --out run");
+    assert_eq!(run["memory_bytes"], whole["memory_bytes"]);
+    check_same(&place, line, &place.read(&format!("whole/{MODEL}")));
+    place.ok(&format!("{line} --resume --epochs 5 --out run"));
+}
+
+/// What a process that was killed while it wrote has left is gone once the folder is opened again, and nothing else.
+#[test]
+fn half_written_files_of_killed_runs_are_removed() {
+    let place = Place::new();
+    place.libsvm("train", 60);
+    let line = "train linear train --out run";
+    place.ok(&format!("{line} --epochs 1"));
+    let ours = ["run/.pelton-a1B2c3", "run/checkpoint/.pelton-ZZZZZZ"];
+    let others = ["run/.pelton-notes", "run/checkpoint/.pelton-a1B2c3d"];
+    for name in ours.iter().chain(&others) {
+        place.write(name, "half");
+    }
+    for flags in ["--resume --epochs 2", "--overwrite"] {
+        place.write(ours[0], "half");
+        place.ok(&format!("{line} {flags}"));
+        assert!(
+            !ours.iter().any(|name| place.path(name).exists()),
+            "{flags}"
+        );
+        assert!(place.path(others[0]).exists(), "{flags}");
+        assert_eq!(
+            place.path(others[1]).exists(),
+            flags != "--overwrite",
+            "{flags}"
+        );
+    }
+}
+
 #[test]
 fn more_epochs_go_on_from_a_finished_run() {
     let place = Place::new();
@@ -415,6 +457,7 @@ fn ctrl_c_ends_every_command() {
         &format!("predict run higgs.prow {slow}"),
         &format!("pack higgs.prow -o packed.prow {slow}"),
         "bench higgs.prow --epochs 100000",
+        "probe . --size 64MiB --seconds 60",
         &format!("bench higgs.prow --memory 4MiB --access direct {slow}"),
         &format!("bench higgs.prow --memory 4MiB --access window {slow}"),
         &format!("train linear higgs.prow --epochs 1 --out other {slow}"),

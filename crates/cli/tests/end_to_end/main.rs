@@ -6,14 +6,20 @@
 mod command;
 mod data;
 
+mod any_names;
 mod bad_data;
 mod bad_usage;
 mod buckets;
 mod changed_files;
 mod class_maps;
 mod column_names;
+mod containers;
 mod data_commands;
+#[cfg(feature = "nets")]
+mod documented;
 mod echo;
+#[cfg(feature = "nets")]
+mod flag_sets;
 mod full_disk;
 mod glyphs;
 mod interruption;

@@ -11,7 +11,7 @@ fn write(place: &Place, name: &str, bytes: impl AsRef<[u8]>) {
 }
 
 /// A PNG of one grey pixel.
-const DOT: &[u8] = &[
+pub const DOT: &[u8] = &[
     0x89, b'P', b'N', b'G', 13, 10, 26, 10, 0, 0, 0, 13, b'I', b'H', b'D', b'R', 0, 0, 0, 1, 0, 0,
     0, 1, 8, 0, 0, 0, 0, 0x3a, 0x7e, 0x9b, 0x55, 0, 0, 0, 10, b'I', b'D', b'A', b'T', 0x78, 0x9c,
     0x63, 0x68, 0, 0, 0, 0x82, 0, 0x81, 0x77, 0xcd, 0x72, 0xb6, 0, 0, 0, 0, b'I', b'E', b'N', b'D',

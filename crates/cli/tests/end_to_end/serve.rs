@@ -305,6 +305,167 @@ fn slow_and_many_clients_take_nothing_from_others() {
     drop(idle);
 }
 
+/// A figure of `/proc/PID/status` in KiB.
+fn status(child: &Child, name: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let figure = line
+        .unwrap()
+        .trim_start_matches(':')
+        .trim()
+        .trim_end_matches(" kB");
+    figure.parse().unwrap()
+}
+
+/// Answers had no limit: 64 of a thousand classes for each of 1024 vectors took 3 GB for as long as clients did not read
+/// them, and the end waited for all of them.
+#[test]
+fn many_of_the_largest_requests_take_bounded_memory_and_time() {
+    let place = trained();
+    let server = Server::start(&place, "--timeout 5");
+    let child = server.child.as_ref().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let idle = status(child, "VmRSS");
+    let row = "[0.25,0.25,0.25,0.25,0.25,0.25]";
+    let rows = |count: usize, k: usize| {
+        let more = format!("{row},").repeat(count - 1);
+        format!("{{\"features\":[{more}{row}],\"k\":{k}}}")
+    };
+    let (status_, refusal) = server.post(&rows(1024, 1000));
+    assert_eq!(status_, 400);
+    let sentence = refusal["error"].as_str().unwrap();
+    assert!(sentence.contains("send at most 32 vectors"), "{sentence}");
+    // The largest body there may be, with the largest answer there may be.
+    let mut largest = rows(1024, 32);
+    largest.push_str(&" ".repeat((8 << 20) - largest.len()));
+    let request = asking(&largest);
+    let seen = std::sync::Mutex::new(std::collections::BTreeMap::<u16, usize>::new());
+    std::thread::scope(|scope| {
+        for client in 0..50 {
+            let (server, request, seen) = (&server, &request, &seen);
+            scope.spawn(move || {
+                let mut stream = server.connect();
+                // Whoever is refused may be told while it still sends.
+                let _ = stream.write_all(request);
+                if client % 5 == 0 {
+                    // Asks and does not read.
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+                let (status, _, _) = response(stream);
+                *seen.lock().unwrap().entry(status).or_default() += 1;
+            });
+        }
+    });
+    let seen = seen.into_inner().unwrap();
+    assert!(
+        seen.keys().all(|status| [200, 408, 503].contains(status)) && seen[&200] > 0,
+        "{seen:?}"
+    );
+    let peak = status(child, "VmHWM");
+    // A room for bodies and one for answers, beside some MB for connections and a pass.
+    assert!(peak <= idle + (24 << 10), "{idle} KiB idle, {peak} KiB");
+
+    // The end comes soon under load too.
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let small = asking(&rows(1024, 32));
+    let address = server.address.clone();
+    std::thread::scope(|scope| {
+        for _ in 0..20 {
+            let (stop, small, address) = (&stop, &small, &address);
+            scope.spawn(move || {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let Ok(mut stream) = TcpStream::connect(address) else {
+                        continue;
+                    };
+                    let mut answer = Vec::new();
+                    let _ = stream.write_all(small);
+                    let _ = stream.read_to_end(&mut answer);
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let began = Instant::now();
+        server.end(rustix::process::Signal::TERM).succeeded("serve");
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(
+            began.elapsed() <= Duration::from_millis(1500),
+            "{:?}",
+            began.elapsed()
+        );
+    });
+}
+
+/// The connection was reset while the client still sent, and the refusal was lost with it.
+#[test]
+fn a_body_over_the_limit_is_refused_before_the_connection_ends() {
+    let place = trained();
+    let server = Server::start(&place, "--max-body 100kB");
+    let large = vec![b' '; 30 << 20];
+    let head = |length: &str| {
+        format!("POST /v1/classify HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n").into_bytes()
+    };
+    let declared = head(&format!("Content-Length: {}", large.len()));
+    let mut chunk = format!("{:x}\r\n", large.len()).into_bytes();
+    chunk.extend(&large);
+    chunk.extend(b"\r\n0\r\n\r\n");
+    let chunked = [head("Transfer-Encoding: chunked"), chunk].concat();
+    for request in [[declared, large].concat(), chunked] {
+        // As clients do that send all before they read.
+        let mut stream = server.connect();
+        stream.write_all(&request).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+        assert!(answer.contains("larger than 100000 bytes"), "{answer}");
+    }
+    // One that asks first is told without sending.
+    let asks = head("Content-Length: 1000000\r\nExpect: 100-continue");
+    assert_eq!(server.exchange(&asks).0, 413);
+    // A refusal without a body read leaves the connection for the next request.
+    let mut stream = server.connect();
+    let body = "{\"features\": [[3,0,0,0,0,0]]}";
+    let text = format!(
+        "POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 50000\r\n\r\n{}",
+        " ".repeat(50_000)
+    );
+    stream.write_all(text.as_bytes()).unwrap();
+    stream.write_all(&asking(body)).unwrap();
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).unwrap();
+    assert!(answers.starts_with("HTTP/1.1 415 "), "{answers}");
+    assert!(answers.contains("HTTP/1.1 200 "), "{answers}");
+}
+
+/// Its answer was held for ever.
+#[test]
+fn a_client_that_does_not_read_loses_its_connection() {
+    let place = Place::new();
+    // Names so long that an answer fills the buffers of a connection.
+    let name = "n".repeat(250);
+    let line = |i: usize| format!("{name}{},{},{}\n", i % 32, i % 32, i % 7);
+    place.write("data.csv", (0..400).map(line).collect::<String>());
+    place.ok("train classify data.csv --label 1 --model none --epochs 1 --batch 20 --out run");
+    let server = Server::start(&place, "--timeout 0.5");
+    let rows = "[1,1],".repeat(1023);
+    let question = format!("{{\"features\":[{rows}[1,1]],\"k\":32}}");
+    let mut idle = server.connect();
+    idle.write_all(&asking(&question)).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let mut answer = Vec::new();
+    let whole = idle.read_to_end(&mut answer);
+    // The system's buffers hold what was sent until then.
+    let text = String::from_utf8_lossy(&answer);
+    let mut lines = text.lines().map(|line| line.split_once("content-length: "));
+    let length: usize = lines.find_map(|line| line?.1.parse().ok()).unwrap();
+    assert!(
+        whole.is_err() || answer.len() < length,
+        "all {length} bytes were kept"
+    );
+    // Its room is free again.
+    let (status, _) = server.post(&question);
+    assert_eq!(status, 200);
+}
+
 #[test]
 fn pictures_are_prepared_as_the_run_measured_them() {
     let place = Place::new();

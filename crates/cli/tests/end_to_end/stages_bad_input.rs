@@ -260,6 +260,33 @@ fn flags_that_do_not_fit_the_data() {
     }
 }
 
+/// The limit guards the memory; whoever has such pictures raises it, and then other faults count.
+#[test]
+fn pictures_beyond_the_limit_of_pixels() {
+    // The head of a grey picture of 20 000 x 10 000 pixels.
+    const LARGE: &[u8] =
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x4e\x20\0\0\x27\x10\x08\0\0\0\0\xdc\x4f\x17\x7e";
+    let place = Place::new();
+    write(&place, "images/a/large.png", LARGE);
+    let line = "bench images --decode image --batch 1 --epochs 1";
+    let parts = ["large.png", "20000 x 10000", "raise --max-megapixels"];
+    place.refuses(line, 2, &parts);
+    let line = format!("{line} --max-megapixels");
+    place.refuses(&format!("{line} 200"), 2, &["large.png", "cut short"]);
+    place.refuses(&format!("{line} 199"), 2, &["more than the 199000000"]);
+    place.refuses(
+        &format!("{line} 0"),
+        2,
+        &["--max-megapixels 0", "1 or more"],
+    );
+    let words = "bench images --decode bytes --batch 1 --epochs 1 --max-megapixels 5";
+    place.refuses(
+        words,
+        2,
+        &["--max-megapixels does nothing", "--decode bytes"],
+    );
+}
+
 #[test]
 fn states_that_are_of_something_else() {
     let place = Place::new();

@@ -195,7 +195,8 @@ where
     let comm = world.comm().map_err(failed)?;
     let over = AtomicBool::new(false);
     let (result, ended) = thread::scope(|scope| {
-        scope.spawn(|| world.spread(asked, &over));
+        // Without one more thread an interruption reaches this rank only through its own signal.
+        let _ = thread::Builder::new().spawn_scoped(scope, || world.spread(asked, &over));
         let result = catch_unwind(AssertUnwindSafe(|| job(comm)));
         let result = result.unwrap_or_else(|panic| {
             let message = panic_message(&*panic);

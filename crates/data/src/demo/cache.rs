@@ -246,12 +246,12 @@ fn in_chunks<E>(
     let (set, layout) = (spec.set, spec.layout());
     let end = range.end;
     std::thread::scope(|scope| {
-        let lanes: Vec<_> = (0..threads)
+        let lanes: Option<Vec<_>> = (0..threads)
             .map(|thread| {
                 let (send, receive) = mpsc::sync_channel(CHUNKS_AHEAD);
                 let first = range.start + thread * chunk_rows;
                 let step = (threads * chunk_rows) as usize;
-                scope.spawn(move || {
+                let made = move || {
                     let mut generator = Generator::new(set, seed);
                     for start in (first..end).step_by(step) {
                         let rows =
@@ -261,10 +261,20 @@ fn in_chunks<E>(
                             return;
                         }
                     }
-                });
-                receive
+                };
+                let started = std::thread::Builder::new().spawn_scoped(scope, made);
+                started.is_ok().then_some(receive)
             })
             .collect();
+        let Some(lanes) = lanes else {
+            // The system starts no more threads; those there are end with their lanes.
+            let mut generator = Generator::new(set, seed);
+            for start in range.step_by(chunk_rows as usize) {
+                let rows = chunk(&mut generator, layout, start..end.min(start + chunk_rows));
+                take(&rows)?;
+            }
+            return Ok(());
+        };
         for chunk in 0..chunks {
             let Ok(rows) = lanes[(chunk % threads) as usize].recv() else {
                 // The thread has panicked, and the scope passes that on.

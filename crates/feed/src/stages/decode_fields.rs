@@ -9,7 +9,7 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_format::members;
 use pelton_image::Limits;
 
-use super::decode_image::{DecodeImages, Exif};
+use super::decode_image::{DecodeImages, Exif, refusal};
 use super::{MEMBERS, is_mask};
 use crate::field_setting::{FieldKind, FieldSetting};
 use crate::sample::{Sample, Value};
@@ -44,6 +44,14 @@ impl DecodeFields {
         DecodeFields { exif, ..self }
     }
 
+    /// Where pictures of more pixels are bad records.
+    pub fn with_most_pixels(self, most_pixels: u64) -> DecodeFields {
+        DecodeFields {
+            most_pixels,
+            ..self
+        }
+    }
+
     fn picture(&self, name: &str, bytes: &[u8], sample: &mut Sample<'_>, first: bool) -> Decoded {
         let limits = Limits {
             most_pixels: self.most_pixels,
@@ -53,7 +61,7 @@ impl DecodeFields {
             true => pelton_image::decode_mask(bytes, &limits, &mut pixels),
             false => pelton_image::decode(bytes, &limits, &mut pixels),
         };
-        decoded.map_err(|error| error.to_string())?;
+        decoded.map_err(refusal)?;
         let orientation = pelton_image::orientation(bytes);
         if !orientation.is_upright() {
             if self.exif == Exif::Apply {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
-use pelton_image::Limits;
+use pelton_image::{ImageError, Limits};
 
 use super::members::{Record, check_record, take_record};
 use super::{IMAGE, MEMBERS};
@@ -168,10 +168,11 @@ impl Stage for DecodeImages {
         let is_turned = self.exif == Exif::Apply && !orientation.is_upright();
         match slots.next.filter(|_| !is_turned) {
             Some(next) => {
-                pelton_image::decode_for((next, at.key), bytes, &limits, &mut pixels)?;
+                pelton_image::decode_for((next, at.key), bytes, &limits, &mut pixels)
+                    .map_err(refusal)?;
             }
             None => {
-                pelton_image::decode(bytes, &limits, &mut pixels)?;
+                pelton_image::decode(bytes, &limits, &mut pixels).map_err(refusal)?;
             }
         }
         if !orientation.is_upright() {
@@ -187,6 +188,14 @@ impl Stage for DecodeImages {
 
     fn counted(&self) -> Vec<(&'static str, u64)> {
         vec![(DecodeImages::EXIF_PICTURES, self.turned.load(Relaxed))]
+    }
+}
+
+/// What is wrong with a picture, and which setting lets a large one in.
+pub(super) fn refusal(error: ImageError) -> String {
+    match error {
+        ImageError::TooManyPixels { .. } => format!("{error}; raise `max_megapixels`"),
+        error => error.to_string(),
     }
 }
 

@@ -229,11 +229,12 @@ fn run(
     (all, loader.state())
 }
 
-fn check(case: &Case) {
+/// Whether there is such a plan; if so, that it resumes at any step.
+fn check(case: &Case) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dataset(folder.path());
     let Some(stream) = stream(&dataset, case) else {
-        return;
+        return false;
     };
     let vocabulary = vocabulary();
     let options = LoaderOptions {
@@ -283,6 +284,7 @@ fn check(case: &Case) {
         expected.sort_unstable();
         assert_eq!(together, expected, "step {step} from {done}");
     }
+    true
 }
 
 proptest! {
@@ -293,6 +295,6 @@ proptest! {
 
     #[test]
     fn any_pipeline_goes_on_from_any_step(case in cases()) {
-        check(&case);
+        prop_assume!(check(&case));
     }
 }

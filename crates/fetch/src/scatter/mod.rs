@@ -260,6 +260,11 @@ impl Scatter {
         {
             self.shared.fail(error);
         }
+        // Only the first pass reads the files. A job that reads them again at its end would be refused then, after all
+        // its work.
+        if let Err(error) = self.shared.dataset.check_unchanged() {
+            self.shared.fail(error.into());
+        }
         let pane = self.pane_load(planned);
         if pane.left.load(Ordering::Relaxed) == 0 {
             // No block brings records of it.
@@ -310,12 +315,19 @@ impl Scatter {
         stage.permit(self.permitted);
         for _ in 0..self.threads {
             let stage = Arc::clone(&stage);
-            self.workers.push(std::thread::spawn(move || {
+            let thread = std::thread::Builder::new().name("pelton-scatter".into());
+            let started = thread.spawn(move || {
                 let shared = Arc::clone(&stage.shared);
                 shared.guard(|| Worker::new(Arc::clone(&stage))?.run());
                 // Others have no use going on after a failure.
                 stage.close();
-            }));
+            });
+            match started {
+                Ok(worker) => self.workers.push(worker),
+                // Fewer do the same, later.
+                Err(_) if !self.workers.is_empty() => break,
+                Err(error) => return Err(FetchError::Thread(error)),
+            }
         }
         self.stage = Some(stage);
         Ok(())

@@ -3,7 +3,6 @@
 //! Cost: the footer of Parquet and the heads of Arrow's batches, and one pass over the label's column. Where some
 //! column holds strings or lists, the lengths of all its values are looked through once and kept in a sidecar.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -29,7 +28,7 @@ use crate::delimited::LabelColumn;
 use crate::elias_fano::EliasFanoBuilder;
 use crate::error::{Fault, FormatError};
 use crate::features::FeatureDecoder;
-use crate::fields::{check_name, element_value, label_field};
+use crate::fields::{check_name, element_value, label_field, selection};
 use crate::fingerprint::mix;
 use crate::format::{Format, Found, Match, Reading, Source, scan_threads};
 use crate::kind::Head;
@@ -70,7 +69,7 @@ impl Format for Columns {
     }
 
     fn check(&self, argument: &str) -> Result<(), String> {
-        selection(argument).map(drop)
+        selection(argument, "columns").map(drop)
     }
 
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
@@ -144,18 +143,6 @@ fn check_interrupted(source: &Source<'_>) -> Result<(), FormatError> {
     }
 }
 
-/// The names that a spelling lists.
-fn selection(argument: &str) -> Result<Vec<&str>, String> {
-    let names: Vec<&str> = argument.split(',').collect();
-    let distinct: BTreeSet<&str> = names.iter().copied().collect();
-    match distinct.contains("") || distinct.len() < names.len() {
-        true => Err(
-            "does not name columns; write their names with commas between them, each once".into(),
-        ),
-        false => Ok(names),
-    }
-}
-
 fn choose(
     source: &Source<'_>,
     leaves: Vec<Leaf>,
@@ -186,7 +173,7 @@ fn choose(
     let mut left_out = Vec::new();
     let mut columns: Vec<Column> = match selects {
         true => {
-            let wanted = selection(source.argument()).expect("it was checked");
+            let wanted = selection(source.argument(), "columns").expect("it was checked");
             wanted.into_iter().map(named).collect::<Result<_, _>>()?
         }
         false => {

@@ -1,9 +1,13 @@
 //! Records of named arrays: raw records, JSON Lines, `.npy` of any rank and `.npz`.
 
+use std::io::Write;
+
 use crate::support::fields::{open, records, refuses, shown, with};
 use crate::support::{file, rows};
 use pelton_batch::DType;
-use pelton_format::{Dataset, FeatureType, FormatError, IndexSource, LabelColumn, OpenOptions};
+use pelton_format::{
+    Dataset, FeatureType, FormatError, IndexSource, LabelColumn, OpenOptions, RecognitionError,
+};
 use tempfile::tempdir;
 
 #[test]
@@ -75,7 +79,10 @@ fn raw_records_of_several_files() {
     ];
     let mixed = Dataset::open(&two, &with(&folder, None, None)).unwrap_err();
     assert!(
-        matches!(mixed, FormatError::UnknownFormat { .. }),
+        matches!(
+            mixed,
+            FormatError::Recognition(RecognitionError::UnknownFormat { .. })
+        ),
         "{mixed}"
     );
     let bad = [&[0u8; 4][..], &f32::NAN.to_le_bytes()].concat();
@@ -430,19 +437,36 @@ fn arrays_of_any_rank() {
     assert!(found.into_iter().map(|record| record.0).eq(expected));
 }
 
-/// A zip file of entries that are stored, or say that they are compressed in some way.
+/// A zip file of entries that are stored, deflated (method 8), or say that they are compressed in some other way.
 pub fn zip(entries: &[(&str, Vec<u8>)], method: u16) -> Vec<u8> {
     let (mut bytes, mut table) = (Vec::new(), Vec::new());
     for (name, data) in entries {
         let start = bytes.len() as u32;
-        let sizes = [(data.len() as u32).to_le_bytes(); 2].concat();
-        let common = [&[20, 0, 0, 0][..], &method.to_le_bytes(), &[0; 8], &sizes].concat();
+        let packed = match method {
+            8 => {
+                let level = flate2::Compression::default();
+                let mut packed = flate2::write::DeflateEncoder::new(Vec::new(), level);
+                packed.write_all(data).unwrap();
+                packed.finish().unwrap()
+            }
+            _ => data.clone(),
+        };
+        let crc = crc32fast::hash(data).to_le_bytes();
+        let sizes = [packed.len(), data.len()].map(|n| (n as u32).to_le_bytes());
+        let common = [
+            &[20, 0, 0, 0][..],
+            &method.to_le_bytes(),
+            &[0; 4],
+            &crc,
+            &sizes.concat(),
+        ]
+        .concat();
         let name_bytes = (name.len() as u16).to_le_bytes();
         // As NumPy writes them: 20 bytes of an extra field, which the table does not have.
         bytes.extend(b"PK\x03\x04");
         bytes.extend([&common[..], &name_bytes, &[20, 0], name.as_bytes()].concat());
         bytes.extend([&[1, 0, 16, 0][..], &[0; 16]].concat());
-        bytes.extend(data);
+        bytes.extend(packed);
         table.extend(b"PK\x01\x02\x14\0");
         table.extend([&common[..], &name_bytes, &[0; 12]].concat());
         table.extend(start.to_le_bytes());
@@ -486,7 +510,10 @@ fn arrays_of_a_zip_file() {
         let path = file(folder.path(), "bad.npz", bytes);
         refuses(&path, &with(&folder, None, None), message);
     };
-    bad(zip(&entries, 8), "image.npy is compressed");
+    bad(
+        zip(&entries, 12),
+        "its entry image.npy is compressed by another method than DEFLATE",
+    );
     bad(zip(&[("a.txt", vec![1])], 0), "is no array");
     bad(zip(&[], 0), "no entries");
     bad(
@@ -496,7 +523,7 @@ fn arrays_of_a_zip_file() {
     let short = ("short.npy", npy("|u1", "(2,)", &[1, 2]));
     bad(
         zip(&[entries[0].clone(), short], 0),
-        "short has 2 rows where image has 3",
+        "different first lengths: image 3, short 2; save arrays of numbers of equal first length with np.savez, or choose such with `format` npz:NAME,NAME",
     );
     let cut = ("cut.npy", npy("|u1", "(3,)", &[1, 2]));
     bad(zip(&[cut], 0), "not as long as its shape");
@@ -515,6 +542,16 @@ fn arrays_of_a_zip_file() {
         let path = file(folder.path(), "cut.npz", &whole[..cut]);
         assert!(open(&path, &with(&folder, None, None)).is_err(), "{cut}");
     }
+    // Bytes of arrays and of their headers that are others are never handed out.
+    for at in (0..whole.len() - 200).step_by(3) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        let path = file(folder.path(), "damaged.npz", &bytes);
+        match open(&path, &with(&folder, None, None)) {
+            Ok(dataset) => assert_eq!(records(&dataset), expected, "{at}"),
+            Err(error) => assert!(error.to_string().contains("damaged.npz"), "{error}"),
+        }
+    }
     // Any byte of the table may be another: no panic, and no more memory than the file has.
     for at in whole.len() - 200..whole.len() {
         let mut bytes = whole.clone();
@@ -524,4 +561,124 @@ fn arrays_of_a_zip_file() {
             assert_eq!(dataset.records(), 3);
         }
     }
+}
+
+#[test]
+fn arrays_are_held_to_their_checksums() {
+    let folder = tempdir().unwrap();
+    let x: Vec<u8> = (0..200).collect();
+    let entries = [
+        ("x.npy", npy("|u1", "(100, 2)", &x)),
+        ("y.npy", npy("|u1", "(100,)", &x[..100])),
+    ];
+    let whole = zip(&entries, 0);
+    let path = file(folder.path(), "x.npz", &whole);
+    let sound = || open(&path, &with(&folder, None, None)).unwrap();
+    let expected = records(&sound());
+    // A sidecar remembers that they were compared.
+    assert_eq!(sound().index_report().source, IndexSource::Sidecar);
+    let packed = zip(&entries, 8);
+    let path = file(folder.path(), "packed.npz", &packed);
+    for _ in 0..2 {
+        let dataset = open(&path, &with(&folder, None, None)).unwrap();
+        assert_eq!(records(&dataset), expected);
+    }
+    for (name, bytes) in [("stored.npz", whole), ("deflated.npz", packed)] {
+        let at = 30 + 5 + 20 + 60 + bytes.len() / 10;
+        let mut bytes = bytes;
+        bytes[at] ^= 4;
+        let path = file(folder.path(), name, &bytes);
+        let error = open(&path, &with(&folder, None, None)).err().unwrap();
+        let error = error.to_string();
+        let is_told = error.contains("its array x.npy does not agree with its checksum")
+            || error.contains("cannot be decompressed");
+        assert!(is_told && error.contains(name), "{error}");
+    }
+}
+
+#[test]
+fn some_arrays_of_a_zip_file() {
+    let folder = tempdir().unwrap();
+    let bytes: Vec<u8> = (0..12).collect();
+    let entries = [
+        ("classes.npy", npy("|S1", "(12,)", &bytes)),
+        ("x.npy", npy("|u1", "(3, 2)", &bytes[..6])),
+        ("notes.txt", b"no array".to_vec()),
+        ("y.npy", npy("|u1", "(3,)", &bytes[6..9])),
+        ("mean.npy", npy("|u1", "(2,)", &bytes[..2])),
+    ];
+    for method in [0, 8] {
+        let path = file(
+            folder.path(),
+            &format!("{method}.npz"),
+            zip(&entries, method),
+        );
+        let dataset = open(&path, &with(&folder, Some("npz:y,x"), Some("y"))).unwrap();
+        let expected: Vec<_> = (0..3)
+            .map(|i| {
+                let x = shown("x", Some(DType::U8), &[2], &bytes[2 * i..][..2]);
+                (vec![x], (6 + i).to_string())
+            })
+            .collect();
+        assert_eq!(records(&dataset), expected);
+        let message = "has no array z; its arrays are classes, x, y, mean; name some of them";
+        refuses(&path, &with(&folder, Some("npz:x,z"), None), message);
+        refuses(
+            &path,
+            &with(&folder, Some("npz:x,mean"), None),
+            "different first lengths: x 3, mean 2",
+        );
+        refuses(&path, &with(&folder, None, None), "notes.txt is no array");
+    }
+}
+
+/// As `np.save(np.asfortranarray(x))` writes them, and `np.save(frame.to_numpy())` of pandas.
+#[test]
+fn arrays_in_fortran_order() {
+    let folder = tempdir().unwrap();
+    let fortran = |descr: &str, shape: &str, data: &[u8]| {
+        let mut bytes = npy(descr, shape, data);
+        let at = bytes.windows(5).position(|five| five == b"False").unwrap();
+        bytes.splice(at..at + 5, *b"True ");
+        bytes
+    };
+    let f32s = |values: &[f32]| {
+        values
+            .iter()
+            .flat_map(|v| v.to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
+    // [[1, 10, 0], [2, 20, 1]], column by column.
+    let columns = f32s(&[1.0, 2.0, 10.0, 20.0, 0.0, 1.0]);
+    let features = OpenOptions {
+        features_only: true,
+        ..with(&folder, None, None)
+    };
+    let path = file(folder.path(), "f.npy", fortran("<f4", "(2, 3)", &columns));
+    let c = f32s(&[1.0, 10.0, 0.0, 2.0, 20.0, 1.0]);
+    let plain = file(folder.path(), "c.npy", npy("<f4", "(2, 3)", &c));
+    for label in [LabelColumn::Last, LabelColumn::First] {
+        let options = OpenOptions {
+            label,
+            ..features.clone()
+        };
+        let opened = [&path, &plain].map(|path| open(path, &options).unwrap());
+        let [found, expected] = opened.each_ref().map(|dataset| rows(dataset).unwrap());
+        assert_eq!(found, expected);
+        let [found, expected] = opened.each_ref().map(|d| d.labels().values().to_vec());
+        assert_eq!(found, expected);
+    }
+    let array: Vec<u8> = [0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11].to_vec();
+    let path = file(
+        folder.path(),
+        "f.npz",
+        zip(&[("x.npy", fortran("|u1", "(2, 3, 2)", &array))], 0),
+    );
+    let found = records(&open(&path, &with(&folder, None, None)).unwrap());
+    let expected = [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]];
+    let expected = expected.map(|row| vec![shown("x", Some(DType::U8), &[3, 2], &row)]);
+    assert!(found.into_iter().map(|record| record.0).eq(expected));
+    let wide = fortran("|u1", "(2, 5000)", &[0; 10_000]);
+    let path = file(folder.path(), "wide.npy", wide);
+    refuses(&path, &with(&folder, None, None), "np.ascontiguousarray");
 }

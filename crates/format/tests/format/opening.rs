@@ -303,6 +303,109 @@ fn compressed_text_is_decompressed_once() {
     }
 }
 
+/// As tapes and block devices leave them, and as gzip reads them.
+#[test]
+fn zeros_behind_gzip() {
+    let folder = tempdir().unwrap();
+    let member = |text: &str| {
+        let mut gzip = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
+        gzip.write_all(text.as_bytes()).unwrap();
+        gzip.finish().unwrap()
+    };
+    let (first, second) = (member("1 1:1\n"), member("2 1:1\n"));
+    let zeros = vec![0; 600_000];
+    for (bytes, records) in [
+        ([&first[..], &zeros].concat(), 1),
+        ([&first[..], &second].concat(), 2),
+        ([&first[..], &[0], &second, &[0; 512]].concat(), 2),
+    ] {
+        let path = file(folder.path(), "x.svm.gz", bytes);
+        assert_eq!(open(&[path], folder.path()).unwrap().records(), records);
+    }
+    for (name, bytes) in [
+        ("other", [&first[..], &zeros[..9], b"other"].concat()),
+        ("cut", [&first[..], &second[..9]].concat()),
+    ] {
+        let path = file(folder.path(), name, bytes);
+        let error = open(&[path], folder.path()).unwrap_err().to_string();
+        assert!(error.contains("cannot be decompressed"), "{error}");
+    }
+}
+
+#[test]
+fn other_compression_is_named() {
+    let folder = tempdir().unwrap();
+    for (codec, bytes) in [
+        ("bzip2", &b"BZh91AY&SY\x01\x02\x03"[..]),
+        ("xz", b"\xfd7zXZ\0\0\x04"),
+        ("LZ4", b"\x04\x22\x4d\x18\x64\x40"),
+        ("Snappy", b"\xff\x06\0\0sNaPpY"),
+    ] {
+        let path = file(folder.path(), "x.csv", bytes);
+        let error = open(std::slice::from_ref(&path), folder.path()).unwrap_err();
+        let message = format!("is compressed with {codec}, which is not read; decompress it");
+        assert!(error.to_string().contains(&message), "{error}");
+        let as_bytes = OpenOptions {
+            format: FormatKind::from_name("raw:u8"),
+            cache_dir: Some(folder.path().to_path_buf()),
+            ..OpenOptions::default()
+        };
+        assert!(Dataset::open(&[path], &as_bytes).is_ok());
+    }
+    let path = file(folder.path(), "x.br", [0x8b, 0, 1, 2]);
+    let error = open(&[path], folder.path()).unwrap_err().to_string();
+    assert!(error.contains("is compressed with Brotli"), "{error}");
+}
+
+/// An error behind a guess says that it was one.
+#[test]
+fn guesses_are_named_with_what_is_wrong() {
+    let folder = tempdir().unwrap();
+    let numbers = |name: &str, text: &str, format: Option<&str>| {
+        let path = file(folder.path(), name, text);
+        let options = OpenOptions {
+            features_only: true,
+            format: format.and_then(FormatKind::from_name),
+            ..options(folder.path())
+        };
+        let outcome = Dataset::open(&[path], &options).and_then(|dataset| rows(&dataset));
+        outcome.expect_err("refused").to_string()
+    };
+    let prose = "1984, a novel, was read\nthen 7, 8 or 9 of us, it is said, went\n";
+    for (text, format) in [
+        (prose, "csv"),
+        ("1 2:3\nand then\n", "libsvm"),
+        ("5:3 was the score, and 2:1\nthe one before\n", "libsvm"),
+    ] {
+        let error = numbers("prose.txt", text, None);
+        let guess = format!(
+            "by its first lines it was taken for {format}: name another with `format`, such as `format` text"
+        );
+        assert!(error.contains(&guess), "{error}");
+        let error = numbers("prose.txt", text, Some(format));
+        assert!(!error.contains("taken for"), "{error}");
+    }
+    // Lines that look like no table at all are told of even where they can be read.
+    let path = file(folder.path(), "short.txt", "Hello, world\n42, said he\n");
+    let features = OpenOptions {
+        features_only: true,
+        ..options(folder.path())
+    };
+    let notes = Dataset::open(&[path], &features)
+        .unwrap()
+        .notes()
+        .join("; ");
+    assert!(
+        notes.contains("look like prose, and were taken for csv"),
+        "{notes}"
+    );
+    let error = numbers("blanks", "1.5 2.5 3\n4.5 5.5 6\n", None);
+    assert!(
+        error.contains("separated by blanks; write it with commas"),
+        "{error}"
+    );
+}
+
 #[test]
 fn a_file_that_changes_is_noticed() {
     let folder = tempdir().unwrap();

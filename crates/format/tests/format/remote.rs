@@ -4,7 +4,6 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use crate::arrays::{npy, zip};
 use crate::support::tar::{end, member};
@@ -30,7 +29,6 @@ fn elsewhere(folder: &Path, options: &OpenOptions, tag: u64) -> OpenOptions {
         Ok(RemoteFile {
             head: bytes[..bytes.len().min(64 << 10)].to_vec(),
             size: bytes.len() as u64,
-            modified: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000)),
             tag,
             storage: Arc::new(MemoryStorage::named(name.display().to_string(), bytes)),
         })
@@ -185,7 +183,7 @@ fn every_format_of_one_file() {
         name.to_string_lossy().ends_with(".pelton-index")
     };
     // Those of the local files; what was found of the others lies in the cache folder.
-    assert_eq!(beside.iter().filter(|entry| indexes(entry)).count(), 6);
+    assert_eq!(beside.iter().filter(|entry| indexes(entry)).count(), 7);
     assert!(
         fs::read_dir(root.join("cache"))
             .unwrap()
@@ -293,7 +291,6 @@ fn errors_are_those_of_the_storage() {
             Ok(RemoteFile {
                 head: bytes[..100].to_vec(),
                 size: bytes.len() as u64,
-                modified: None,
                 tag: 1,
                 storage: Arc::new(Faulty::new(inner, faults.clone())),
             })

@@ -137,6 +137,24 @@ fn shards_of_mosaicml_streaming() {
         &with(&folder, None, Some("none")),
         "no label column \"none\"",
     );
+    // Compressed in other ways than are read.
+    let packed = folder.path().join("packed");
+    std::fs::create_dir(&packed).unwrap();
+    for (extension, codec) in [("br", "Brotli"), ("bz2", "bzip2"), ("snappy", "Snappy")] {
+        let name = format!("shard.00000.mds.{extension}");
+        let index = format!(
+            r#"{{"shards": [{{"raw_data": {{"basename": "shard.00000.mds"}}, "zip_data": {{"basename": "{name}"}}}}]}}"#
+        );
+        file(&packed, "index.json", index);
+        file(&packed, &name, [0x8b; 40]);
+        let message = format!("{name}: is compressed with {codec}, which is not read; decompress");
+        refuses(&packed, &with(&folder, None, None), &message);
+        refuses(
+            &packed.join(&name),
+            &with(&folder, Some("mds"), None),
+            &message,
+        );
+    }
     // A shard by itself.
     let shard = open(&path.join("shard.00001.mds"), &with(&folder, None, None)).unwrap();
     assert_eq!(shard.labels().values(), [0.0, 1.0]);

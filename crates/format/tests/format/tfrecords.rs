@@ -480,7 +480,32 @@ fn records_that_are_no_examples() {
         let path = file(folder.path(), "y.tfrecord", record(bytes));
         let dataset = open(&path, &with(&folder, None, None)).unwrap();
         assert_eq!(&*dataset.fields().0[0].name, "bytes");
+        dataset.notes().join("; ")
     };
+    // What nearly is an Example is not taken for bytes without a word.
+    for (other, place) in [
+        (
+            [&good[..], &field(7, b"new")].concat(),
+            "field 7 at byte 27",
+        ),
+        ([&good[..], &[8, 1]].concat(), "field 1 at byte 27"),
+        (
+            field(1, &[feature("y", &integer(3)), field(2, b"")].concat()),
+            "field 2 at byte 14",
+        ),
+    ] {
+        let notes = check(&other, "");
+        assert!(
+            notes.contains(&format!("begins as a tf.train.Example, but {place} of it"))
+                && notes.contains("`format` tfrecord:bytes"),
+            "{place}: {notes}"
+        );
+        let path = file(folder.path(), "z.tfrecord", record(&other));
+        let meant = open(&path, &with(&folder, Some("tfrecord:bytes"), None)).unwrap();
+        assert!(meant.notes().is_empty());
+    }
+    assert_eq!(check(b"", "its feature \"x\" is missing"), "");
+    assert_eq!(check(b"{\"x\": 1}", ""), "");
     let y = feature("y", &integer(3));
     let with_x = |list: &[u8]| {
         let x = [field(1, b"x"), field(2, &field(3, list))].concat();
@@ -526,7 +551,6 @@ fn records_that_are_no_examples() {
     );
     let two = field(2, &[field(3, &[8, 1]), field(1, &field(1, b"s"))].concat());
     check(&field(1, &field(1, &two)), "two lists");
-    check(b"", "its feature \"x\" is missing");
     // A number without an end is only found when it is decoded.
     let path = file(
         folder.path(),

@@ -75,6 +75,16 @@ def jpegs(colour):
             keep("plain_cmyk.jpg", *both(cmyk[:start] + cmyk[end:]))
 
 
+def narrow_jpegs():
+    """Of colours that change from pixel to pixel, which libjpeg does not spread where there are few."""
+    noise = numpy.random.default_rng(0).integers(0, 256, (17, 5, 3), dtype=numpy.uint8)
+    for width in range(1, 6):
+        image = Image.fromarray(noise[:, :width])
+        for subsampling in ["4:2:0", "4:2:2"]:
+            data = encoded(image, "JPEG", quality=90, subsampling=subsampling)
+            keep(f"narrow_{width}_{subsampling.replace(':', '')}.jpg", *both(data))
+
+
 def both(data, mode="RGB"):
     return data, opened(data, mode)
 
@@ -164,6 +174,7 @@ def webps(colour):
 if __name__ == "__main__":
     picture = Image.fromarray(COLOUR)
     jpegs(picture)
+    narrow_jpegs()
     orientations(picture)
     pngs(picture)
     webps(picture)

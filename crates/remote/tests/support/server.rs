@@ -38,6 +38,12 @@ pub struct Behaviour {
     pub bytes_per_s: f64,
     pub etag: bool,
     pub last_modified: bool,
+    /// Whether a part comes with the size of the whole file.
+    pub says_size: bool,
+    /// Whether bodies come in chunks, without a length.
+    pub in_chunks: bool,
+    /// Further headers of files.
+    pub headers: &'static str,
 }
 
 impl Default for Behaviour {
@@ -47,6 +53,9 @@ impl Default for Behaviour {
             bytes_per_s: f64::INFINITY,
             etag: true,
             last_modified: true,
+            says_size: true,
+            in_chunks: false,
+            headers: "",
         }
     }
 }
@@ -249,12 +258,22 @@ impl Shared {
         }
         let mut head = match part {
             Some(_) => format!(
-                "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {from}-{}/{size}\r\n",
-                to - 1
+                "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {from}-{}/{}\r\n",
+                to - 1,
+                match self.behaviour.says_size {
+                    true => size.to_string(),
+                    false => "*".into(),
+                }
             ),
             None => "HTTP/1.1 200 OK\r\n".to_owned(),
         };
-        head += &format!("Content-Length: {length}\r\nAccept-Ranges: bytes\r\n");
+        head += "Accept-Ranges: bytes\r\n";
+        head += self.behaviour.headers;
+        let in_chunks = self.behaviour.in_chunks;
+        match in_chunks {
+            true => head += "Transfer-Encoding: chunked\r\n",
+            false => head += &format!("Content-Length: {length}\r\n"),
+        }
         if self.behaviour.etag {
             head += &format!("ETag: {etag}\r\n");
         }
@@ -269,7 +288,14 @@ impl Shared {
         if request.method == "HEAD" {
             return Some(true);
         }
-        self.body(&bytes[from..from + length], &fault, out)
+        let body = &bytes[from..from + length];
+        if !in_chunks {
+            return self.body(body, &fault, out);
+        }
+        out.write_all(format!("{length:x}\r\n").as_bytes()).ok()?;
+        let goes_on = self.body(body, &fault, out)?;
+        out.write_all(b"\r\n0\r\n\r\n").ok()?;
+        Some(goes_on)
     }
 
     /// Sends the body at the pace of the modelled network.

@@ -125,12 +125,19 @@ fn grid(
         let trials: Result<Vec<Trial>, TrainError> = match runs[0].paced {
             true => runs.iter().map(|run| workload.train(run)).collect(),
             false => std::thread::scope(|scope| {
-                let start = |run| scope.spawn(move || workload.train(run));
-                let started: Vec<_> = runs.iter().map(start).collect();
-                let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-                    thread.join().expect("a training does not panic")
+                // Here, one after the other, where the system starts no more threads.
+                let start = |run| {
+                    let thread = std::thread::Builder::new();
+                    let started = thread.spawn_scoped(scope, move || workload.train(run));
+                    started.map_err(|_| workload.train(run))
                 };
-                started.into_iter().map(join).collect()
+                let started: Vec<_> = runs.iter().map(start).collect();
+                let trial = |started: Result<std::thread::ScopedJoinHandle<'_, _>, _>| match started
+                {
+                    Ok(thread) => thread.join().expect("a training does not panic"),
+                    Err(trial) => trial,
+                };
+                started.into_iter().map(trial).collect()
             }),
         };
         let trials = trials?;

@@ -100,7 +100,7 @@ fn resume_without_a_run_begins_one() {
     let outer = tempfile::tempdir().unwrap();
     // What a process killed before it wrote its configuration leaves behind.
     std::fs::write(outer.path().join(".lock"), "").unwrap();
-    std::fs::write(outer.path().join(".pelton-x1"), "").unwrap();
+    std::fs::write(outer.path().join(".pelton-x1y2z3"), "").unwrap();
     RunFolder::open(outer.path(), &config(1), true, false).unwrap();
     assert_eq!(read(outer.path(), "run.toml"), "seed = 1\n");
 }

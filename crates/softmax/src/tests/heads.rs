@@ -80,6 +80,12 @@ const SGD: Rule = Rule::Sgd {
     nesterov: false,
 };
 
+/// Steps that keep nothing for the next.
+const STILL: Rule = Rule::Sgd {
+    momentum: 0.0,
+    nesterov: false,
+};
+
 /// Sums in another order differ by roundings, which three steps make larger.
 fn assert_close(what: &str, a: &[f64], b: &[f64]) {
     assert_eq!(a.len(), b.len(), "{what}");
@@ -96,7 +102,7 @@ fn values(blocks: &[RowBlock]) -> Vec<f64> {
 #[test]
 fn every_head_is_the_same_on_any_number_of_ranks() {
     for kind in KINDS {
-        for rule in [SGD, LARS] {
+        for rule in [SGD, STILL, LARS] {
             let (figures, blocks) = trained(kind, 1, rule, 1);
             for ranks in 2..=4 {
                 let what = format!("{kind}, {rule:?}, {ranks} ranks");
@@ -368,6 +374,102 @@ fn lars_takes_the_step_of_its_definition() {
             (expected - f64::from(found)).abs() < 1e-6,
             "{expected} {found}"
         );
+    }
+}
+
+/// What LARS adds to the velocity of a step is as long as the rate and the trust times all weights of all ranks, also
+/// those of classes that take no part or have waited.
+#[test]
+fn lars_goes_by_the_length_of_the_whole_head() {
+    let classes = 61;
+    for kind in &KINDS[..4] {
+        for ranks in [1, 2, 4] {
+            let options = HeadOptions {
+                kind: *kind,
+                logits: cosine(Margin::None),
+                classes,
+                d: D,
+                seed: 5,
+                scratch_bytes: 1 << 20,
+            };
+            let steps = run_ranks(ranks, |comm| {
+                let own = share(classes as usize, comm.rank(), comm.size());
+                let own = own.start as u64..own.end as u64;
+                let mut head = class_head(&options, comm.duplicate()?)?;
+                head.renew(0, &|| false)?;
+                let mut steps = Vec::new();
+                for step in 0..6 {
+                    let labels = [3, 9, step * 11];
+                    head.select(&labels, step)?;
+                    let before = head.save();
+                    head.score(&numbers(3 * D, step), &labels, 0.3)?;
+                    head.update(&Update {
+                        rule: LARS,
+                        rate: 0.5,
+                        weight_decay: 0.0,
+                        scale: 1.0,
+                    })?;
+                    let after = head.save();
+                    let block = |blocks: &[RowBlock], name: &str| {
+                        let block = blocks.iter().find(|block| block.name == name);
+                        block.map(|block| block.values.clone())
+                    };
+                    let weights = class_vectors(&mut |name, _| block(&before, name), own.clone());
+                    let square = |numbers: &[f32]| -> f64 {
+                        numbers.iter().map(|&x| f64::from(x).powi(2)).sum()
+                    };
+                    let mut squares = [square(&weights.unwrap()), 0.0];
+                    let moved = block(&after, "velocity").unwrap();
+                    let held = block(&before, "velocity").unwrap_or_else(|| vec![0.0; moved.len()]);
+                    let waited = block(&after, "waited").unwrap();
+                    for row in (0..waited.len() / 3).filter(|row| waited[3 * row] == 0.0) {
+                        let at = row * D..(row + 1) * D;
+                        let rows = moved[at.clone()].iter().zip(&held[at]);
+                        let added: Vec<f32> = rows.map(|(v, before)| v - 0.9 * before).collect();
+                        squares[1] += square(&added);
+                    }
+                    comm.all_reduce(&mut squares, pelton_comm::Reduction::Sum)?;
+                    steps.push(squares.map(f64::sqrt));
+                }
+                Ok::<_, HeadError>(steps)
+            });
+            for [weights, added] in steps.unwrap().remove(0) {
+                let expected = 0.5 * 0.1 * weights;
+                assert!(
+                    (added - expected).abs() < 1e-5 * expected,
+                    "{kind}, {ranks} ranks: {added} {expected}"
+                );
+            }
+        }
+    }
+}
+
+/// Weights that are not a number have no neighbours and no leaf: every rank says of which class they are.
+#[test]
+fn weights_that_are_not_finite_are_an_error() {
+    for kind in [KINDS[1], KINDS[3]] {
+        for (ranks, wrong) in [(1, f32::NAN), (2, f32::INFINITY), (3, 1e19)] {
+            let options = HeadOptions {
+                kind,
+                logits: cosine(Margin::None),
+                classes: 61,
+                d: D,
+                seed: 5,
+                scratch_bytes: 0,
+            };
+            let refused = run_ranks(ranks, |comm| {
+                let mut head = class_head(&options, comm)?;
+                head.load(&mut |name, rows| {
+                    let of_class = |class: u64| vec![if class < 40 { 1.0 } else { wrong }; D];
+                    (name == "weights").then(|| rows.flat_map(of_class).collect())
+                })?;
+                Ok::<_, HeadError>(head.renew(1, &|| false).unwrap_err().to_string())
+            });
+            for error in refused.unwrap() {
+                let said = ["class 40", "not a number", "lower the learning rate"];
+                assert!(said.iter().all(|part| error.contains(part)), "{error}");
+            }
+        }
     }
 }
 

@@ -57,8 +57,8 @@ impl BenchConfig {
             "cache": self.cache,
             "stages": stages.map(|stages| json!({
                 "pipeline": stages.pipeline,
-                "state": stages.state,
-                "log": stages.log,
+                "state": stages.state.is_some(),
+                "log": stages.log.is_some(),
             })),
         })
     }

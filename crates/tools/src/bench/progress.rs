@@ -41,7 +41,11 @@ const STEPS_TO_AGREE: u64 = 16;
 fn log_of(log: &Path, rank: usize) -> PathBuf {
     match rank {
         0 => log.to_owned(),
-        rank => PathBuf::from(format!("{}.{rank}", log.display())),
+        rank => {
+            let mut name = log.as_os_str().to_owned();
+            name.push(format!(".{rank}"));
+            name.into()
+        }
     }
 }
 
@@ -178,13 +182,21 @@ impl<'a> Progress<'a> {
 /// The member of a state file that says how many bytes each rank's log has; a loader's own state has no logs.
 const LOG_BYTES: &str = "log_bytes";
 
-/// A state file: the loader's state with the lengths of the logs, where there are any.
+/// The member with the checksum of the others, in 8 hexadecimal digits. A state without one is of an earlier version.
+const CHECKSUM: &str = "crc32c";
+
+/// A state file: the loader's state with the lengths of the logs, where there are any, and a checksum.
 fn document(state: &LoaderState, logged: &[u64]) -> Value {
     let mut document = serde_json::to_value(state).expect("numbers and text");
     if logged.iter().any(|&bytes| bytes > 0) {
         document[LOG_BYTES] = logged.into();
     }
+    document[CHECKSUM] = checksum(&document).into();
     document
+}
+
+fn checksum(document: &Value) -> String {
+    format!("{:08x}", crc32c::crc32c(document.to_string().as_bytes()))
 }
 
 /// What a state file says.
@@ -192,8 +204,14 @@ fn saved(bytes: &[u8]) -> Result<(LoaderState, Vec<u64>), FeedError> {
     let refuse =
         |error: serde_json::Error| FeedError::State(format!("it cannot be read ({error})"));
     let mut document: Value = serde_json::from_slice(bytes).map_err(refuse)?;
-    let logged = document.as_object_mut();
-    let logged = match logged.and_then(|document| document.remove(LOG_BYTES)) {
+    let mut taken = |name| document.as_object_mut().and_then(|all| all.remove(name));
+    if let Some(stated) = taken(CHECKSUM)
+        && stated != checksum(&document)
+    {
+        return Err(FeedError::State("it is damaged (checksum)".to_owned()));
+    }
+    let mut taken = |name| document.as_object_mut().and_then(|all| all.remove(name));
+    let logged = match taken(LOG_BYTES) {
         Some(logged) => serde_json::from_value(logged).map_err(refuse)?,
         None => Vec::new(),
     };
@@ -243,6 +261,21 @@ mod tests {
             &[16, 0, 8],
         );
         check(&STATE.replace(',', ",\n  "), &[]);
+    }
+
+    #[test]
+    fn any_damage_to_a_state_is_found() {
+        let (state, logged) =
+            saved(STATE.replace('}', r#","log_bytes":[16,0,8]}"#).as_bytes()).unwrap();
+        let good = document(&state, &logged).to_string().into_bytes();
+        for bit in 0..8 * good.len() {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            // An escape or a digit may be spelt another way and mean the same.
+            if let Ok(read) = saved(&bad) {
+                assert_eq!(read, (state.clone(), logged.clone()), "bit {bit}");
+            }
+        }
     }
 
     #[test]

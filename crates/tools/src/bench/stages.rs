@@ -40,6 +40,7 @@ pub(super) fn measure(
         vocabulary: None,
     };
     let pipeline = PreparedPipeline::new(&stages.pipeline, &terms, opened, context)?;
+    pipeline.check_has_batches()?;
     let (comm, interrupt) = (context.comm, context.interrupt);
     let observer = &mut *context.observer;
     let stream = pipeline.plan();

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use pelton_data::DataError;
 use pelton_key::Digest;
 use pelton_run::{Event, Interrupt, Observer};
+use pelton_storage::in_parallel;
 use rayon::prelude::*;
 use skrifa::instance::{LocationRef, Size};
 use skrifa::metrics::GlyphMetrics;
@@ -209,11 +210,9 @@ impl Fonts<'_, '_> {
                 })
             };
             let slots = pictures.par_chunks_mut(area);
-            let views: Vec<Option<View>> = chunk
-                .par_iter()
-                .zip(slots)
-                .map_init(Renderer::default, draw)
-                .collect();
+            let drawn = chunk.par_iter().zip(slots);
+            let drawn = drawn.map_init(Renderer::default, draw);
+            let views: Vec<Option<View>> = in_parallel(|| drawn.collect())?;
             for (view, picture) in views.into_iter().zip(pictures.chunks(area)) {
                 view.map_or(Ok(()), |view| take(view, picture))?;
             }

@@ -19,6 +19,7 @@ use std::time::Instant;
 use pelton_data::DataError;
 use pelton_format::IdxWriter;
 use pelton_run::{Event, RunContext, write_atomically};
+use pelton_storage::path_text;
 use serde::Serialize;
 
 use classes::{Choice, Place, Wish, choose};
@@ -52,8 +53,10 @@ pub struct GlyphsConfig {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GlyphsFigures {
     /// Training pictures.
+    #[serde(serialize_with = "path_text::serialize_path")]
     pub train: PathBuf,
     /// Test pictures.
+    #[serde(serialize_with = "path_text::serialize_path")]
     pub test: PathBuf,
     /// Classes.
     pub classes: u64,

@@ -1,6 +1,7 @@
 //! What a net takes, from a batch of the feed.
 
-use pelton_batch::{Array, Batch, DType, Layout};
+use pelton_batch::{Array, Batch, Buffer, DType, Layout};
+use pelton_format::element_value;
 use pelton_nn::{Carry, Input, NO_TARGET, Words};
 
 use crate::error::TrainError;
@@ -107,13 +108,36 @@ pub(crate) fn vectors(batch: &mut Batch) -> Result<Option<Array>, TrainError> {
     };
     let shape = values.shape();
     let stacked = shape.layout == Layout::Stacked && shape.dims.len() == 2;
-    if !stacked || values.dtype() != DType::F32 {
+    if !stacked {
         return Err(TrainError::config(
             "the features are no vectors of one length; give dense data, such as npy, csv or parquet"
                 .to_string(),
         ));
     }
-    Ok(Some(values))
+    narrowed(values).map(Some)
+}
+
+/// Numbers of any type as f32, which those of half precision are exactly, and those of double rounded.
+fn narrowed(values: Array) -> Result<Array, TrainError> {
+    let dtype = values.dtype();
+    if dtype == DType::F32 {
+        return Ok(values);
+    }
+    let is_whole = !matches!(dtype, DType::F16 | DType::BF16 | DType::F64);
+    let narrow = values.bytes().chunks_exact(dtype.bytes()).map(|number| {
+        let wide = element_value(dtype, number);
+        let value = wide as f32;
+        let is_lost = value.is_infinite() && wide.is_finite();
+        if is_lost || is_whole && f64::from(value) != wide {
+            return Err(TrainError::config(format!(
+                "the features are {dtype}, and 32-bit floats cannot hold {wide}; scale them, and save them as f32"
+            )));
+        }
+        Ok(value)
+    });
+    let narrow: Vec<f32> = narrow.collect::<Result<_, _>>()?;
+    let shape = values.shape().clone();
+    Ok(Array::new(DType::F32, shape, Buffer::of(&narrow)))
 }
 
 /// Images or vectors with their classes.
@@ -189,4 +213,41 @@ fn words(batch: &Batch, start: i64) -> Result<Words, TrainError> {
         words.segments = segments;
     }
     Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use pelton_batch::Shape;
+
+    use super::*;
+
+    #[test]
+    fn numbers_of_any_type_become_f32() {
+        let check = |dtype: DType, bytes: &[u8], expected: Option<&[f32]>| {
+            let shape = Shape::stacked(1, &[bytes.len() / dtype.bytes()]);
+            let narrow = narrowed(Array::new(dtype, shape.clone(), Buffer::of(bytes)));
+            match (narrow, expected) {
+                (Ok(narrow), Some(expected)) => {
+                    assert_eq!(narrow.values::<f32>(), Some(expected));
+                    assert_eq!(narrow.shape().dims, shape.dims);
+                }
+                (Err(error), None) => {
+                    let error = error.to_string();
+                    assert!(error.contains("32-bit floats cannot hold"), "{error}");
+                }
+                (narrow, _) => panic!("{dtype}: {:?}", narrow.map(|array| array.bytes().to_vec())),
+            }
+        };
+        check(DType::F16, &[0, 0x3e, 0, 0xc0], Some(&[1.5, -2.0]));
+        check(DType::F32, &0.1f32.to_le_bytes(), Some(&[0.1]));
+        check(DType::F64, &0.1f64.to_le_bytes(), Some(&[0.1]));
+        check(DType::F64, &1e300f64.to_le_bytes(), None);
+        check(DType::I8, &[0xff], Some(&[-1.0]));
+        check(
+            DType::I64,
+            &(1i64 << 24).to_le_bytes(),
+            Some(&[16_777_216.0]),
+        );
+        check(DType::I64, &((1i64 << 24) + 1).to_le_bytes(), None);
+    }
 }

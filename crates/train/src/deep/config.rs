@@ -4,11 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 
 use pelton_comm::Comm;
-use pelton_data::{HeldOut, OpenedData, PeerConfig, Validation, as_text};
+use pelton_data::{
+    HeldOut, OpenedData, PeerConfig, Validation, as_text, check_positive, check_range,
+    check_seconds, check_threads,
+};
 use pelton_feed::PipelineConfig;
 use pelton_fetch::Access;
 use pelton_nn::{Course, Device, GrowingBatch, Growth, Rule, Schedule};
 use pelton_plan::Order;
+use pelton_storage::spare_memory;
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
@@ -78,7 +82,7 @@ impl FromStr for CourseSetting {
                 let number = |text: &str| -> Option<f64> {
                     text.parse()
                         .ok()
-                        .filter(|x: &f64| x.is_finite() && *x > 0.0)
+                        .filter(|x: &f64| *x > 0.0 && *x <= MOST_OF_COURSE)
                 };
                 let at: Option<Vec<f64>> = at.split(',').map(number).collect();
                 Course::Step {
@@ -102,6 +106,15 @@ impl fmt::Display for CourseSetting {
         }
     }
 }
+
+/// Widest layer, and most of anything that a net has side by side.
+pub(crate) const MOST_WIDTH: usize = 1 << 20;
+/// Most examples of a batch, and most batches of a step.
+const MOST_EXAMPLES: u64 = 1 << 32;
+/// Latest epoch and largest factor of a schedule, and most batches of a step that grows.
+const MOST_OF_COURSE: f64 = 1e6;
+/// Most that a factor on parameters is of use for.
+const MOST_DECAY: f32 = 1e6;
 
 /// How a net is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -129,8 +142,9 @@ pub struct FitConfig {
     pub access: Access,
     /// How parameters are changed.
     pub optimizer: Optimizer,
-    /// Learning rate.
-    pub rate: f64,
+    /// Learning rate; that which suits the optimiser where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
     /// Momentum of sgd and lars.
     pub momentum: f32,
     /// Whether sgd looks ahead.
@@ -164,7 +178,7 @@ pub struct FitConfig {
     /// Bytes that the feed may hold.
     pub memory_bytes: u64,
     /// Seconds between checkpoints within an epoch.
-    pub checkpoint_seconds: u64,
+    pub checkpoint_seconds: f64,
     /// The memory of all ranks between the files and the feeds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<PeerConfig>,
@@ -182,7 +196,7 @@ impl Default for FitConfig {
             order: Order::Full,
             access: Access::Auto,
             optimizer: Optimizer::Sgd,
-            rate: 0.1,
+            rate: None,
             momentum: 0.9,
             nesterov: true,
             weight_decay: 1e-4,
@@ -196,14 +210,17 @@ impl Default for FitConfig {
             device: Device::Cpu,
             threads: 0,
             feed_threads: 1,
-            memory_bytes: 256 << 20,
-            checkpoint_seconds: 60,
+            memory_bytes: pelton_storage::memory_budget(FitConfig::USUAL_MEMORY, 1),
+            checkpoint_seconds: 60.0,
             cache: None,
         }
     }
 }
 
 impl FitConfig {
+    /// Bytes of the feed where nothing is said and there are enough.
+    pub const USUAL_MEMORY: u64 = 256 << 20;
+
     /// What saved state belongs to, by name.
     pub(crate) fn decisive(&self) -> Vec<(&'static str, String)> {
         vec![
@@ -214,28 +231,22 @@ impl FitConfig {
 
     /// Refuses what cannot be.
     pub(crate) fn check(&self) -> Result<(), TrainError> {
-        let positive = |what: &str, value: f64| match value.is_finite() && value > 0.0 {
-            true => Ok(()),
-            false => Err(TrainError::config(format!(
-                "`{what}` {value} is not above 0; give a positive number"
-            ))),
-        };
-        positive("rate", self.rate)?;
-        positive("batch", self.batch as f64)?;
-        positive("accumulate", self.accumulate as f64)?;
-        positive("epochs", self.epochs as f64)?;
+        check_positive("rate", self.rate())?;
+        check_range("batch", self.batch, 1..=MOST_EXAMPLES)?;
+        check_range("accumulate", self.accumulate, 1..=MOST_EXAMPLES)?;
+        check_range("epochs", self.epochs, 1..=u64::MAX)?;
+        check_positive("trust", f64::from(self.trust))?;
         if let Some(clip) = self.clip {
-            positive("clip", clip)?;
+            check_positive("clip", clip)?;
         }
         if let Some(patience) = self.patience {
-            positive("patience", patience as f64)?;
+            check_range("patience", patience, 1..=u64::MAX)?;
         }
-        let decay = self.weight_decay;
-        if !(decay.is_finite() && decay >= 0.0) {
-            return Err(TrainError::config(format!(
-                "`weight_decay` {decay} is below 0 or not a number; give 0 or more"
-            )));
-        }
+        check_range("weight_decay", self.weight_decay, 0.0..=MOST_DECAY)?;
+        check_seconds("checkpoint_every", self.checkpoint_seconds)?;
+        check_threads("`feed_threads`", self.feed_threads)?;
+        // 0 stands for all processors.
+        check_threads("`threads`", self.threads.max(1))?;
         let epochs = self.epochs as f64;
         if !(0.0..=epochs).contains(&self.warmup) {
             return Err(TrainError::config(format!(
@@ -286,6 +297,17 @@ impl FitConfig {
         }
     }
 
+    /// The learning rate; by default one that suits the optimiser.
+    pub fn rate(&self) -> f64 {
+        self.rate.unwrap_or(match self.optimizer {
+            Optimizer::Sgd => 0.1,
+            Optimizer::Adamw => 1e-3,
+            // Heads over 2 000 classes learn with 1 to 5, fastest with 3. At 10, momentum drives them to chance: biases
+            // take the rate without the trust.
+            Optimizer::Lars => 3.0,
+        })
+    }
+
     /// The rule of the optimiser, with its constants.
     pub fn rule(&self) -> Rule {
         match self.optimizer {
@@ -307,11 +329,26 @@ impl FitConfig {
 
     pub(crate) fn schedule(&self) -> Schedule {
         Schedule {
-            rate: self.rate,
+            rate: self.rate(),
             warmup_epochs: self.warmup,
             course: self.schedule.0.clone(),
             batch: self.grow,
         }
+    }
+}
+
+/// Refuses a net with so many parameters on this rank that they do not fit into what memory is left.
+pub(crate) fn check_memory(parameters: usize) -> Result<(), TrainError> {
+    // With their gradients.
+    let needed = 2 * 4 * parameters as u64;
+    let spare = spare_memory();
+    match needed <= spare || spare == 0 {
+        true => Ok(()),
+        false => Err(TrainError::config(format!(
+            "the net has {parameters} parameters, and training them takes at least {:.1} GB, and {:.1} GB are left here; make its layers fewer or narrower",
+            needed as f64 / 1e9,
+            spare as f64 / 1e9
+        ))),
     }
 }
 
@@ -335,7 +372,10 @@ pub fn growing_batch(text: &str) -> Result<GrowingBatch, String> {
         Some("epoch") => true,
         Some(_) => return Err(bad()),
     };
-    match most >= 1.0 && (0.0..1.0).contains(&from) && parts.next().is_none() {
+    match (1.0..=MOST_OF_COURSE).contains(&most)
+        && (0.0..1.0).contains(&from)
+        && parts.next().is_none()
+    {
         true => Ok(GrowingBatch {
             growth,
             most,

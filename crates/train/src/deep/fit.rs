@@ -1,11 +1,13 @@
 //! The loop: batches from the feed, steps, evaluation after each epoch, checkpoints.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pelton_comm::{Alike, Comm, Reduction};
 use pelton_key::{Stage, key};
-use pelton_nn::{Counts, Input, LossOptions, NnError, PARAMETERS, StepOptions, Trainer, Update};
+use pelton_nn::{
+    Counts, HeadFigures, Input, LossOptions, NnError, PARAMETERS, StepOptions, Trainer, Update,
+};
 use pelton_run::{Event, RunContext, RunFolder, peak_rss_bytes};
 use pelton_softmax::HeadError;
 use rayon::ThreadPool;
@@ -76,7 +78,11 @@ pub(crate) fn fit(
         pool: &pool,
         comm,
         began: Instant::now(),
-        before_s: progress.wall_s,
+        before: Before {
+            wall_s: progress.wall_s,
+            load_s: progress.load_s,
+            head: progress.head,
+        },
         saved: Instant::now(),
     };
     let ended_early = loop {
@@ -86,8 +92,7 @@ pub(crate) fn fit(
         }
         run.epoch(&mut source, &mut progress, folder, context)?;
         if let Some((validation, steps)) = &mut validation {
-            let is_saved = progress.feed.is_some();
-            let counts = run.evaluate("validation", validation, *steps, is_saved, context)?;
+            let counts = run.evaluate("validation", validation, *steps, &progress, context)?;
             progress.epoch.validation(counts);
         }
         progress.epoch.wall_s = run.wall_s();
@@ -96,9 +101,7 @@ pub(crate) fn fit(
         folder.append_metrics(&record)?;
         progress.epochs.push(record);
         let best = run.note_best(&mut progress);
-        progress.feed = Some(source.state());
-        progress.wall_s = run.wall_s();
-        run.save(&progress, best, folder)?;
+        run.save(&source, &mut progress, best, folder)?;
         if run.is_patient(&progress) {
             break true;
         }
@@ -124,18 +127,20 @@ pub(crate) fn fit(
             let steps = test.steps(0);
             let mut source = test.source(None, run.of.targets, comm)?;
             // The last checkpoint is what is measured.
-            Some(run.evaluate("test", &mut source, steps, false, context)?)
+            progress.feed = None;
+            Some(run.evaluate("test", &mut source, steps, &progress, context)?)
         }
         None => None,
     };
     let wall_s = run.wall_s();
     let dropped = run.of.training.dropped();
     let verdict = meters.verdict();
-    let head = of.trainer.head();
+    let before = run.before.head;
+    let head = of.trainer.head().map(|head| head.after(before));
     let summary = NetSummary {
         head: head.and(of.head.clone()),
         classes: head.map(|head| head.classes),
-        active_fraction: head.map(|head| head.active_fraction),
+        active_fraction: head.map(|head| head.active_fraction()),
         samples_per_s: head.map(|_| progress.rows_per_s()),
         head_s: head.map(|head| head.head_s),
         features_s: head.map(|head| head.features_s),
@@ -144,8 +149,8 @@ pub(crate) fn fit(
         graph_s: head.map(|head| head.graph_s),
         iterations: head.map(|_| progress.steps),
         prepare_s,
-        load_s: meters.feed.load_s,
-        overlap_s: (meters.feed.load_s + progress.step_s - wall_s).max(0.0),
+        load_s: progress.load_s,
+        overlap_s: (progress.load_s + progress.step_s - wall_s).max(0.0),
         wall_s,
         peak_rss_bytes: peak_rss_bytes(),
         ended_early,
@@ -168,12 +173,7 @@ pub fn thread_pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError
         0 => (processors / comm.size()).max(1),
         threads => threads,
     };
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build()
-        .map_err(|error| {
-            TrainError::config(format!("`threads` {threads} cannot be started: {error}"))
-        })
+    Ok(pelton_storage::thread_pool(threads)?)
 }
 
 /// Losses over one epoch of a pipeline for evaluation. All ranks call it.
@@ -217,13 +217,20 @@ struct Run<'r, 'a> {
     pool: &'r ThreadPool,
     comm: &'r Comm,
     began: Instant,
-    before_s: f64,
+    before: Before,
     saved: Instant,
+}
+
+/// What a run that is resumed had used before.
+struct Before {
+    wall_s: f64,
+    load_s: f64,
+    head: HeadFigures,
 }
 
 impl Run<'_, '_> {
     fn wall_s(&self) -> f64 {
-        self.before_s + self.began.elapsed().as_secs_f64()
+        self.before.wall_s + self.began.elapsed().as_secs_f64()
     }
 
     /// Steps of an epoch, from where the loader stands.
@@ -261,13 +268,11 @@ impl Run<'_, '_> {
                 },
                 total,
             });
-            let due = self.saved.elapsed() > Duration::from_secs(self.of.config.checkpoint_seconds);
+            let due = self.saved.elapsed().as_secs_f64() > self.of.config.checkpoint_seconds;
             let interrupted = context.interrupt.load(Ordering::Relaxed);
             let (due, interrupted) = self.agreed(due, interrupted)?;
             if due || interrupted {
-                progress.feed = Some(source.state());
-                progress.wall_s = self.wall_s();
-                self.save(progress, false, folder)?;
+                self.save(source, progress, false, folder)?;
             }
             if interrupted {
                 return Err(TrainError::Interrupted {
@@ -297,6 +302,14 @@ impl Run<'_, '_> {
             Err(NnError::Head(HeadError::Interrupted)) => Err(TrainError::Interrupted {
                 folder: folder.path().display().to_string(),
             }),
+            Err(NnError::Head(HeadError::Weights { class })) => {
+                let what = format!(
+                    "the weights of class {class} in the head are not a number any more after step {}, before epoch {}",
+                    progress.steps,
+                    number + 1
+                );
+                Err(TrainError::not_a_number(what, progress.feed.is_some()))
+            }
             result => Ok(result?),
         }
     }
@@ -394,7 +407,11 @@ impl Run<'_, '_> {
         }
         let [broken, loss, correct] = sums;
         if broken > 0.0 {
-            return Err(self.not_a_number(number, &ids, progress));
+            let what = match loss.is_finite() {
+                true => "the norm of the gradients",
+                false => "the loss",
+            };
+            return Err(not_a_number(what, number, &ids, progress));
         }
         progress.epoch.training(Counts {
             loss,
@@ -409,18 +426,7 @@ impl Run<'_, '_> {
         Ok(true)
     }
 
-    fn not_a_number(&self, number: u64, ids: &[u64], progress: &Progress) -> TrainError {
-        let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
-        let what = format!(
-            "the loss is not a number any more in epoch {}, step {} (records {}, …)",
-            number + 1,
-            progress.steps,
-            ids.join(", ")
-        );
-        TrainError::not_a_number(what, progress.feed.is_some())
-    }
-
-    /// Losses on data of this name; whether there is a checkpoint of other parameters.
+    /// Losses on data of this name, after this much progress, whose `feed` says that there is a checkpoint of before.
     ///
     /// Errors: also a loss that is not a number.
     fn evaluate(
@@ -428,7 +434,7 @@ impl Run<'_, '_> {
         name: &str,
         source: &mut Source,
         steps: u64,
-        is_saved: bool,
+        progress: &Progress,
         context: &mut RunContext<'_>,
     ) -> Result<Counts, TrainError> {
         let trainer = self.of.trainer.as_mut();
@@ -442,8 +448,11 @@ impl Run<'_, '_> {
             Ok(counts) if counts.loss.is_finite() => Ok(counts),
             Err(error) if !is_lost(&error) => Err(error),
             _ => {
-                let what = format!("the loss on {name} data is not a number any more");
-                Err(TrainError::not_a_number(what, is_saved))
+                let what = format!(
+                    "the loss on {name} data is not a number any more after step {}",
+                    progress.steps
+                );
+                Err(TrainError::not_a_number(what, progress.feed.is_some()))
             }
         }
     }
@@ -476,12 +485,17 @@ impl Run<'_, '_> {
 
     fn save(
         &mut self,
-        progress: &Progress,
+        source: &Source,
+        progress: &mut Progress,
         best: bool,
         folder: &RunFolder,
     ) -> Result<(), TrainError> {
         self.saved = Instant::now();
         let trainer = self.of.trainer.as_ref();
+        progress.feed = Some(source.state());
+        progress.wall_s = self.wall_s();
+        progress.load_s = self.before.load_s + source.meters().feed.load_s;
+        progress.head = trainer.head().unwrap_or_default().after(self.before.head);
         let path = folder.path();
         saving::save(&path.join(LAST), progress, trainer, true, self.comm)?;
         if best {
@@ -489,4 +503,16 @@ impl Run<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// Training went astray in a step of epoch `number` with records of these `ids`.
+fn not_a_number(what: &str, number: u64, ids: &[u64], progress: &Progress) -> TrainError {
+    let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
+    let what = format!(
+        "{what} is not a number any more in epoch {}, step {} (records {}, …)",
+        number + 1,
+        progress.steps,
+        ids.join(", ")
+    );
+    TrainError::not_a_number(what, progress.feed.is_some())
 }

@@ -20,6 +20,7 @@ pub use progress::NetEpoch;
 pub use summary::NetSummary;
 
 pub(crate) use batch::{pixels, vectors};
+pub(crate) use config::{MOST_WIDTH, check_memory};
 pub(crate) use fit::{Fit, LAST, fit, measure};
 pub(crate) use saving::{load_parameters, load_rows};
 pub(crate) use source::{Prepared, TextStream};

@@ -1,6 +1,6 @@
 //! How far a run is, epoch by epoch.
 
-use pelton_nn::Counts;
+use pelton_nn::{Counts, HeadFigures};
 use serde::{Deserialize, Serialize};
 
 /// How far a run is: what a checkpoint says beside the parameters.
@@ -20,6 +20,11 @@ pub(crate) struct Progress {
     pub(crate) wall_s: f64,
     pub(crate) step_s: f64,
     pub(crate) wait_s: f64,
+    /// Seconds in which something was loaded, and what a head did. Not in older checkpoints.
+    #[serde(default)]
+    pub(crate) load_s: f64,
+    #[serde(default)]
+    pub(crate) head: HeadFigures,
     /// The best validation loss, and the epoch it followed.
     pub(crate) best: Option<(f64, u64)>,
 }

@@ -15,6 +15,7 @@ mod packing;
 mod ranks;
 mod report;
 mod resume;
+mod room;
 mod rows;
 mod scaling;
 mod session;
@@ -30,6 +31,7 @@ use pelton_fetch::{FetchOptions, OnBadRecord};
 use pelton_format::{Dataset, RowLayout};
 use pelton_linear::Scaling;
 use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
+use pelton_storage::memory_limit;
 
 pub(crate) use evaluation::for_each_batch;
 pub use evaluation::{Evaluation, evaluate};
@@ -47,6 +49,7 @@ use outcome::{Ended, many_classes};
 use ranks::Ranks;
 use resume::Before;
 use session::Session;
+use setup::resolve_within;
 
 /// Memory for reading data once more to say what is wrong with it.
 const DIAGNOSIS_BYTES: u64 = 16 << 20;
@@ -124,7 +127,10 @@ fn train<T>(
     };
     let before = earlier.as_ref();
     let before = before.and_then(|before| resume::take_over(before, &mut config, ranks.size()));
-    resolve(&mut config, &data)?;
+    let note = resolve_within(&mut config, &data, ranks.size(), memory_limit())?;
+    if let Some(note) = note {
+        observer(Event::Note(&note));
+    }
     let given = LinearConfig {
         skip: config.skip,
         cache_fraction: config.cache_fraction,
@@ -133,7 +139,14 @@ fn train<T>(
         ..given.clone()
     };
     let share = ranks.share(&data.dataset);
+    let asked = setup::asked_bytes(&config, &data.dataset);
     let mut setup = setup::set_up_share(&config, data, share.clone())?;
+    if asked < setup.memory_bytes {
+        observer(Event::Note(&format!(
+            "`memory` asks for {asked} bytes, less than reading needs: {} are used",
+            setup.memory_bytes
+        )));
+    }
     setup.interrupt = Arc::clone(interrupt);
     // Setting up anew over other rows of the same data keeps the budget.
     let again = LinearConfig {
@@ -328,12 +341,7 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
             config.order
         ));
     }
-    if config.checkpoint_every_s.is_nan() || config.checkpoint_every_s < 0.0 {
-        return wrong(format!(
-            "`checkpoint_every` {} is no number of seconds; give 0 or more",
-            config.checkpoint_every_s
-        ));
-    }
+    data::check_seconds("checkpoint_every", config.checkpoint_every_s)?;
     if let Some(folder) = &config.scratch_dir {
         data::check_scratch(folder)?;
     }

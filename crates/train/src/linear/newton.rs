@@ -9,6 +9,7 @@ use pelton_comm::Alike;
 use pelton_fetch::{Cursor, FetchOptions, Meters};
 use pelton_linear::{LossSum, Newton, NewtonPass, Simd};
 use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
+use pelton_storage::in_parallel;
 
 use super::evaluation::{evaluate, for_each_batch};
 use super::first_pass::totals_of;
@@ -99,7 +100,7 @@ impl<'a> Passes<'a> {
         let dataset = &self.setup.data.dataset;
         let whole = match self.source.as_ref().and_then(Source::rows) {
             Some(rows) => {
-                let whole = newton.add(rows, interrupt)?;
+                let whole = in_parallel(|| newton.add(rows, interrupt))??;
                 self.meters.compute_s += began.elapsed().as_secs_f64();
                 whole
             }
@@ -110,7 +111,7 @@ impl<'a> Passes<'a> {
                     if std::mem::take(&mut looks) {
                         *advice = scaling::advice(&batch.rows);
                     }
-                    newton.add(&batch.rows, interrupt)?;
+                    in_parallel(|| newton.add(&batch.rows, interrupt))??;
                     observer(Event::Progress {
                         what,
                         done,

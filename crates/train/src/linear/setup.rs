@@ -16,6 +16,7 @@ use pelton_linear::{
 use pelton_plan::{Batching, Order, Plan};
 use pelton_run::Interrupt;
 
+use super::room;
 use crate::checkpoint::Totals;
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
@@ -94,23 +95,16 @@ pub(super) fn set_up_share(
     let row_bytes = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64;
     let records = dataset.records();
     let whole = row_bytes * rows_of(share.as_ref(), records, records);
-    let memory_bytes = match config.memory_share {
-        Some(share) => {
-            let asked = (dataset.bytes() as f64 * share) as u64;
-            // Demo sets are as tiny as anybody wants them.
-            let is_demo = config
-                .data
-                .paths
-                .iter()
-                .any(|path| path.starts_with("demo:"));
-            asked.max(if is_demo {
-                least_bytes(config, dataset)
-            } else {
-                0
-            })
-        }
-        None => config.memory_bytes,
+    // Demo sets are as tiny as anybody wants them.
+    let demo = |path: &String| path.starts_with("demo:");
+    let least = match config
+        .memory_share
+        .filter(|_| config.data.paths.iter().any(demo))
+    {
+        Some(_) => least_bytes(config, dataset),
+        None => 0,
     };
+    let memory_bytes = asked_bytes(config, dataset).max(least);
     let mut feed = FetchOptions {
         access: config.access,
         threads: config.threads.max(1),
@@ -204,6 +198,14 @@ pub(super) fn options(config: &LinearConfig, in_core: bool, over_ranks: bool) ->
     }
 }
 
+/// The memory that a configuration asks for.
+pub(super) fn asked_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
+    match config.memory_share {
+        Some(share) => (dataset.bytes() as f64 * share) as u64,
+        None => config.memory_bytes,
+    }
+}
+
 /// The least that a share of a demo set comes to: twice the smallest read buffers, with some rows beside
 /// them. Of a tiny one a share would hold neither.
 fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
@@ -220,13 +222,23 @@ fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
 ///
 /// Errors: rows to be kept that cannot be.
 pub fn resolve(config: &mut LinearConfig, data: &OpenedData) -> Result<(), TrainError> {
+    resolve_within(config, data, 1, None).map(drop)
+}
+
+/// The same for one of `ranks` ranks where a process may take `limit` bytes; a note where that lowers the budget.
+pub(super) fn resolve_within(
+    config: &mut LinearConfig,
+    data: &OpenedData,
+    ranks: usize,
+    limit: Option<u64>,
+) -> Result<Option<String>, TrainError> {
     let problem = problem(config, data.dataset.labels(), &Shape::of(data))?;
-    let memory = match config.memory_share {
-        Some(share) => (data.dataset.bytes() as f64 * share) as u64,
-        None => config.memory_bytes,
-    };
+    let free = config.solver == Solver::Auto;
+    let memory = asked_bytes(config, &data.dataset);
     resolve_solver(config, &problem, &Shape::of(data), memory)?;
-    resolve_kept(config, &data.dataset)
+    let note = room::fit(config, free, data, &problem, ranks, limit)?;
+    resolve_kept(config, &data.dataset)?;
+    Ok(note)
 }
 
 /// Chooses the solver where the configuration does not. What one alone does decides: orders, blocks, inner passes and
@@ -593,6 +605,48 @@ mod tests {
             device: DeviceSpeed::default().into(),
             ..opened.unwrap()
         }
+    }
+
+    /// Tables grow with records, whatever the budget is; budgets beyond the limit of a container were killed.
+    #[test]
+    fn a_budget_has_room_beside_the_tables() {
+        let folder = tempfile::tempdir().unwrap();
+        let given = LinearConfig {
+            memory_bytes: 64 << 20,
+            ..config(&folder)
+        };
+        let data = opened(&given);
+        let problem = problem(&given, data.dataset.labels(), &Shape::of(&data)).unwrap();
+        let fit = |solver, free, limit| {
+            let mut config = LinearConfig {
+                solver,
+                ..given.clone()
+            };
+            let note = room::fit(&mut config, free, &data, &problem, 1, limit);
+            note.map(|note| (config.memory_bytes, config.solver, note.is_some()))
+        };
+        let (descent, newton) = (Solver::CoordinateDescent, Solver::Newton);
+        for limit in [None, Some(1 << 30)] {
+            assert_eq!(
+                fit(descent, true, limit).unwrap(),
+                (64 << 20, descent, false)
+            );
+        }
+        let tables = 4 * RECORDS + 12 * 28;
+        let lowered = (64 << 20) - tables;
+        assert_eq!(
+            fit(descent, true, Some(104 << 20)).unwrap(),
+            (lowered, descent, true)
+        );
+        // Too little for the tables of Newton's method, of 8 bytes a record.
+        let tight = Some((44 << 20) + tables);
+        assert_eq!(fit(newton, true, tight).unwrap(), (4 << 20, descent, true));
+        assert_eq!(fit(newton, false, tight).unwrap(), (4 << 20, newton, true));
+        let said = fit(descent, true, Some(1 << 20)).unwrap_err().to_string();
+        assert!(
+            said.contains("30000 records") && said.contains("a part of the data"),
+            "{said}"
+        );
     }
 
     fn feed_of(setup: &Setup) -> Fetch {

@@ -1,26 +1,36 @@
 //! A trained net that answers requests: bodies to inputs, inputs to features, features to classes.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use pelton_batch::{Array, Buffer, DType, Shape};
 use pelton_feed::Exif;
 use pelton_format::ClassMap;
-use pelton_image::{Augment, Limits, Output, Pipeline, Pixels, Workspace};
+use pelton_image::{Augment, ImageError, Limits, Output, Pipeline, Pixels, Workspace};
 use pelton_nn::{Flow, Input, Trainer};
 use pelton_softmax::ClassIndex;
 use rayon::ThreadPool;
 use rayon::prelude::*;
 use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::question::{Asked, Question, Refusal, Rows};
+use super::queue::Reply;
 use crate::error::TrainError;
 use crate::finished::{likeliest, softmax};
 use crate::image::sizes;
 
-/// Inputs that go through the net at once.
+/// Most inputs that go through the net at once.
 const PASS: usize = 256;
+/// Most numbers of these inputs, of their logits, and of what is kept of their best classes.
+const PASS_NUMBERS: usize = 1 << 19;
+/// Numbers for each class that is kept, which is copied while threads search.
+const PER_BEST: usize = 16;
 /// Pixels of the largest picture that is decoded.
 const MOST_PIXELS: u64 = 50_000_000;
+/// Pixels of pictures that threads decode side by side; larger ones are decoded one after the other.
+const FEW_PIXELS: u64 = 2_000_000;
 
 /// How classes are ranked by what the net makes.
 pub(super) enum Ranking {
@@ -39,7 +49,14 @@ pub(super) struct Engine {
     pub(super) labels: ClassMap,
     pub(super) pool: ThreadPool,
     pub(super) reader: Reader,
+    /// Bytes of answers that may wait for clients to take them.
+    pub(super) room: Arc<Semaphore>,
 }
+
+/// Bytes of bodies that are read together: numbers take up to twice as many until they are ranked.
+const BODIES: usize = 1 << 20;
+/// Bytes of answers that clients have not taken yet; more are refused. The largest have about half as many.
+pub(super) const ROOM: usize = 4 << 20;
 
 /// Makes inputs of bodies.
 pub(super) struct Reader {
@@ -49,6 +66,8 @@ pub(super) struct Reader {
     pub(super) exif: Exif,
     /// Classes where a request does not say how many.
     pub(super) top: usize,
+    /// Held while a large picture is decoded.
+    pub(super) large: Mutex<()>,
 }
 
 /// A question as the net takes it.
@@ -59,28 +78,65 @@ struct Prepared {
     k: usize,
 }
 
+/// A question that is being answered.
+struct Open {
+    prepared: Prepared,
+    /// Rows that are answered.
+    done: usize,
+    text: Vec<u8>,
+    reply: Reply<Told>,
+    /// Whether a row has a score that is not a number.
+    failed: bool,
+}
+
+/// The text of an answer, which has its room until it is written.
+pub(super) struct Text {
+    text: Vec<u8>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+/// The text of an answer and the rows it answers, or why there is none.
+pub(super) type Told = Result<(Text, u64), Refusal>;
+
 /// The best classes of one row with their scores.
 type Ranked = Vec<(u64, f32)>;
 
 #[derive(Serialize)]
-struct Answer<'a> {
-    results: Vec<Vec<Told<'a>>>,
-    milliseconds: f64,
-}
-
-#[derive(Serialize)]
-struct Told<'a> {
+struct Class {
     class: u64,
-    label: &'a str,
+    label: String,
     score: f32,
 }
 
 impl Engine {
-    /// Answers requests together: the text of each answer and the rows it answers, or why there is none.
-    pub(super) fn answer<B: AsRef<[u8]> + Sync>(
-        &mut self,
-        asked: &[Asked<B>],
-    ) -> Vec<Result<(String, u64), Refusal>> {
+    /// Answers requests together, as many as have [`BODIES`] bytes, and then the next.
+    pub(super) fn answer<B: AsRef<[u8]> + Send>(&mut self, asked: Vec<(Asked<B>, Reply<Told>)>) {
+        let mut asked = asked.into_iter().peekable();
+        while asked.peek().is_some() {
+            let mut bytes = 0;
+            let together = std::iter::from_fn(|| {
+                asked.next_if(|(one, _)| {
+                    let first = bytes == 0;
+                    bytes += one.body.as_ref().len().max(1);
+                    first || bytes <= BODIES
+                })
+            });
+            let together = together.collect();
+            self.answer_together(together);
+        }
+    }
+
+    /// Answers each request as soon as its rows are ranked.
+    ///
+    /// Memory: [`PASS_NUMBERS`] a few times, the text of one answer, and the [`ROOM`] of those that are complete. Requests that nobody
+    /// waits for any more are dropped between two passes.
+    fn answer_together<B: AsRef<[u8]> + Send>(&mut self, asked: Vec<(Asked<B>, Reply<Told>)>) {
         let began = Instant::now();
         let Engine {
             trainer,
@@ -88,35 +144,132 @@ impl Engine {
             labels,
             pool,
             reader,
+            room,
         } = self;
+        let width: usize = sizes(reader.input).iter().product();
         pool.install(|| {
-            let read = |asked| reader.prepare(asked);
-            let prepared: Vec<Result<Prepared, Refusal>> = asked.par_iter().map(read).collect();
-            let good = || prepared.iter().flatten();
-            let values: Vec<f32> = good().flat_map(|one| &one.values).copied().collect();
-            let k = good().map(|one| one.k).max().unwrap_or(0);
-            let ranked = rank(trainer.as_mut(), ranking, reader.input, &values, k);
-            let mut ranked = ranked.map(Vec::into_iter);
-            let milliseconds = began.elapsed().as_secs_f64() * 1e3;
-            let told = prepared.into_iter().map(|one| {
-                let one = one?;
-                let rows = match &mut ranked {
-                    Ok(rows) => rows.take(one.rows).collect::<Vec<_>>(),
-                    Err(error) => return Err(Refusal::new(500, error.to_string())),
-                };
-                // A head that met no number ranks nothing.
-                if rows.iter().flatten().any(|(_, score)| !score.is_finite()) || rows.iter().any(Vec::is_empty) {
-                    let sentence = "the net makes no finite numbers of this; send values such as it was trained on";
-                    return Err(Refusal::new(400, sentence));
+            let prepare = |(asked, reply): (Asked<B>, Reply<Told>)| {
+                if reply.is_closed() {
+                    return None;
                 }
-                Ok((text(&rows, one.k, labels, milliseconds), one.rows as u64))
-            });
-            told.collect()
+                match reader.prepare(&asked) {
+                    Ok(prepared) => Some(Open::new(prepared, reply)),
+                    Err(refusal) => {
+                        reply.send(Err(refusal));
+                        None
+                    }
+                }
+            };
+            let mut open: VecDeque<Open> = asked.into_par_iter().filter_map(prepare).collect();
+            loop {
+                open.retain(|one| !one.reply.is_closed());
+                let Some(k) = open.iter().map(|one| one.prepared.k).max() else {
+                    return;
+                };
+                let logits = match ranking {
+                    Ranking::Logits => labels.len(),
+                    _ => 1,
+                };
+                let most = PASS_NUMBERS / width.max(PER_BEST * k).max(logits);
+                let values = next_rows(&open, width, most.clamp(1, PASS));
+                match rank(trainer.as_mut(), ranking, reader.input, &values, k) {
+                    Ok(ranked) => {
+                        for row in &ranked {
+                            tell(&mut open, row, labels, room, began);
+                        }
+                    }
+                    Err(error) => {
+                        for one in open.drain(..) {
+                            one.reply.send(Err(Refusal::new(500, error.to_string())));
+                        }
+                    }
+                }
+            }
         })
     }
 }
 
-/// The best classes of each row.
+impl Open {
+    fn new(prepared: Prepared, reply: Reply<Told>) -> Open {
+        Open {
+            prepared,
+            done: 0,
+            text: b"{\"results\":".to_vec(),
+            failed: false,
+            reply,
+        }
+    }
+}
+
+/// The values of the next rows, `most` at most.
+fn next_rows(open: &VecDeque<Open>, width: usize, most: usize) -> Vec<f32> {
+    let mut values = Vec::new();
+    for one in open {
+        let rest = &one.prepared.values[one.done * width..];
+        let room = most * width - values.len();
+        values.extend(&rest[..rest.len().min(room)]);
+    }
+    values
+}
+
+/// Adds a row to the first answer, and sends that once it is complete.
+fn tell(
+    open: &mut VecDeque<Open>,
+    ranked: &Ranked,
+    labels: &ClassMap,
+    room: &Arc<Semaphore>,
+    began: Instant,
+) {
+    let one = open
+        .front_mut()
+        .expect("an answer for each row of the pass");
+    // A head that met no number ranks nothing.
+    one.failed |= ranked.is_empty() || ranked.iter().any(|(_, score)| !score.is_finite());
+    if !one.failed {
+        one.text.push(if one.done == 0 { b'[' } else { b',' });
+        let labels = ranked.iter().take(one.prepared.k).map(|&(class, score)| {
+            let label = labels.describe(class as u32);
+            Class {
+                class,
+                label,
+                score,
+            }
+        });
+        let row: Vec<Class> = labels.collect();
+        serde_json::to_writer(&mut one.text, &row).expect("numbers and text");
+    }
+    one.done += 1;
+    if one.done < one.prepared.rows {
+        return;
+    }
+    let Some(mut one) = open.pop_front() else {
+        return;
+    };
+    let milliseconds = began.elapsed().as_secs_f64() * 1e3;
+    one.text
+        .extend(format!("],\"milliseconds\":{milliseconds}}}").bytes());
+    let bytes = one.text.len().min(ROOM) as u32;
+    let answer = match Arc::clone(room).try_acquire_many_owned(bytes) {
+        _ if one.failed => Err(Refusal::new(
+            400,
+            "the net makes no finite numbers of this; send values such as it was trained on",
+        )),
+        Err(_) => Err(Refusal::new(
+            503,
+            "too many answers wait for clients to read them; try again in a second",
+        )),
+        Ok(room) => Ok((
+            Text {
+                text: one.text,
+                _room: room,
+            },
+            one.prepared.rows as u64,
+        )),
+    };
+    one.reply.send(answer);
+}
+
+/// The best classes of each row of a pass.
 fn rank(
     trainer: &mut dyn Trainer,
     ranking: &Ranking,
@@ -126,75 +279,46 @@ fn rank(
 ) -> Result<Vec<Ranked>, TrainError> {
     let sizes = sizes(input);
     let width: usize = sizes.iter().product();
-    let mut ranked = Vec::new();
-    for values in values.chunks(PASS * width.max(1)) {
-        let rows = values.len() / width.max(1);
-        let shape = Shape::stacked(rows, &sizes);
-        let array = Array::new(DType::F32, shape, Buffer::of(values));
-        let none = vec![0; rows];
-        let input = match input {
-            Flow::Image(..) => Input::Images {
-                pixels: &array,
-                labels: &none,
-            },
-            _ => Input::Vectors {
-                values: &array,
-                labels: &none,
-            },
-        };
-        match ranking {
-            Ranking::Vectors(index) => {
-                let features = trainer.logits(input)?;
-                ranked.extend(index.search(&features, k));
-            }
-            Ranking::Head => ranked.extend(trainer.top(input, k)?),
-            Ranking::Logits => {
-                let logits = trainer.logits(input)?;
-                ranked.extend(logits.chunks(logits.len() / rows).map(|row| {
-                    let shares = softmax(row, 1.0);
-                    let best = likeliest(row, k).into_iter();
-                    best.map(|class| (class as u64, shares[class] as f32))
-                        .collect::<Ranked>()
-                }));
-            }
-        }
-    }
-    Ok(ranked)
-}
-
-fn text(rows: &[Ranked], k: usize, labels: &ClassMap, milliseconds: f64) -> String {
-    let described: Vec<Vec<String>> = rows
-        .iter()
-        .map(|row| {
-            row.iter()
-                .take(k)
-                .map(|&(class, _)| labels.describe(class as u32))
-                .collect()
-        })
-        .collect();
-    let results = rows.iter().zip(&described).map(|(row, labels)| {
-        let told = row.iter().zip(labels);
-        told.map(|(&(class, score), label)| Told {
-            class,
-            label,
-            score,
-        })
-        .collect()
-    });
-    let answer = Answer {
-        results: results.collect(),
-        milliseconds,
+    let rows = values.len() / width.max(1);
+    let shape = Shape::stacked(rows, &sizes);
+    let array = Array::new(DType::F32, shape, Buffer::of(values));
+    let none = vec![0; rows];
+    let input = match input {
+        Flow::Image(..) => Input::Images {
+            pixels: &array,
+            labels: &none,
+        },
+        _ => Input::Vectors {
+            values: &array,
+            labels: &none,
+        },
     };
-    serde_json::to_string(&answer).expect("numbers and text")
+    Ok(match ranking {
+        Ranking::Vectors(index) => index.search(&trainer.logits(input)?, k),
+        Ranking::Head => trainer.top(input, k)?,
+        Ranking::Logits => {
+            let logits = trainer.logits(input)?;
+            let best = |row: &[f32]| {
+                let shares = softmax(row, 1.0);
+                let best = likeliest(row, k).into_iter();
+                best.map(|class| (class as u64, shares[class] as f32))
+                    .collect::<Ranked>()
+            };
+            logits.chunks(logits.len() / rows).map(best).collect()
+        }
+    })
 }
 
 impl Reader {
     fn prepare<B: AsRef<[u8]>>(&self, asked: &Asked<B>) -> Result<Prepared, Refusal> {
-        let Question { rows, k } = asked.read(self.top)?;
+        let width = match self.input {
+            Flow::Row(width) => width,
+            _ => 0,
+        };
+        let Question { rows, k } = asked.read(width, self.top)?;
         match (rows, self.input) {
-            (Rows::Vectors(rows), Flow::Row(width)) => {
-                if let Some(row) = rows.iter().position(|row| row.len() != width) {
-                    let found = rows[row].len();
+            (Rows::Vectors(vectors), Flow::Row(width)) => {
+                if let Some((row, found)) = vectors.wrong {
                     return Err(Refusal::new(
                         400,
                         format!(
@@ -203,8 +327,8 @@ impl Reader {
                     ));
                 }
                 Ok(Prepared {
-                    values: rows.concat(),
-                    rows: rows.len(),
+                    values: vectors.values,
+                    rows: vectors.count,
                     k,
                 })
             }
@@ -228,17 +352,23 @@ impl Reader {
     }
 
     /// A picture as the run measured its own. What would come out in another size than the net's is resized first.
-    fn draw(
-        &self,
-        bytes: &[u8],
-        size: (u32, u32),
-        values: &mut [f32],
-    ) -> Result<(), pelton_image::ImageError> {
-        let limits = Limits {
-            most_pixels: MOST_PIXELS,
-        };
+    fn draw(&self, bytes: &[u8], size: (u32, u32), values: &mut [f32]) -> Result<(), ImageError> {
         let (mut pixels, mut work) = (Pixels::new(), Workspace::new());
-        pelton_image::decode(bytes, &limits, &mut pixels)?;
+        let mut decode = |most_pixels| {
+            let limits = Limits { most_pixels };
+            pelton_image::decode(bytes, &limits, &mut pixels)
+        };
+        let _alone = match decode(FEW_PIXELS) {
+            Err(ImageError::TooManyPixels { .. }) => {
+                let alone = self.large.lock().unwrap_or_else(PoisonError::into_inner);
+                decode(MOST_PIXELS)?;
+                Some(alone)
+            }
+            decoded => {
+                decoded?;
+                None
+            }
+        };
         if self.exif == Exif::Apply {
             pixels.turn_upright(pelton_image::orientation(bytes));
         }
@@ -250,7 +380,7 @@ impl Reader {
     }
 
     /// The stages behind a resize to the size of the net, which they keep: otherwise they would fix another.
-    fn resized(&self, (height, width): (u32, u32)) -> Result<Pipeline, pelton_image::ImageError> {
+    fn resized(&self, (height, width): (u32, u32)) -> Result<Pipeline, ImageError> {
         let mut stages = vec![Augment::Resize { height, width }];
         stages.extend(self.pictures.stages().iter().copied());
         Pipeline::new(stages)?.with_channels(self.pictures.channels())

@@ -6,43 +6,61 @@
 //! |---|---|
 //! | requests to classify under way | 503 with Retry-After, at once |
 //! | bytes of a body | 413, before the body is read where its length is declared |
+//! | bytes of all large bodies | the next waits to be read, and gets 503 once its time is over |
 //! | seconds in which a body arrives | 408 |
 //! | seconds in which it is answered | 503 |
+//! | classes that an answer names | 400 |
+//! | bytes of answers that clients have not taken | 503 |
+//! | seconds in which an answer is taken | the connection is closed |
 //! | seconds in which a head arrives, and between two requests | the connection is closed |
 //! | connections | the next waits to be accepted |
+//!
+//! What is left of the body of a refused request is read and dropped for a while, since a client that still sends would
+//! lose the refusal with its connection.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{BodyDataStream, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER,
+};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use futures_util::StreamExt;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use pelton_run::Interrupt;
+use pelton_storage::StorageError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{interval, sleep, timeout, timeout_at};
 
+use super::engine::Told;
 use super::metrics::Metrics;
 use super::question::{Asked, Kind, Refusal};
-use super::queue::{Queue, Unanswered};
+use super::queue::{Queue, Unanswered, Waiting};
+use super::timely::Timely;
 
 /// Connections beside those whose requests may be under way: overload is told so, not left waiting.
 const SPARE_CONNECTIONS: usize = 1024;
 /// How long requests that are under way may take once the server is to end.
-const GRACE: Duration = Duration::from_millis(1500);
+const GRACE: Duration = Duration::from_secs(1);
 /// How often it is asked whether the server is to end.
 const LOOK: Duration = Duration::from_millis(50);
+/// Bytes of a body that are read without regard to other bodies.
+const SMALL_BODY: usize = 16 << 10;
+/// Most bytes that a connection reads ahead.
+const READ_AHEAD: usize = 16 << 10;
 /// What is said to those who find the server full.
 const RETRY_SECONDS: &str = "1";
 
@@ -67,33 +85,45 @@ impl Default for Limits {
     }
 }
 
-/// Text of an answer and the queries it answers, or why there is none.
-pub(super) type Answer = Result<(String, u64), Refusal>;
+/// A body, which has its room until it is read.
+pub(super) struct Held {
+    bytes: Vec<u8>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// What all requests share.
 pub(super) struct Service {
-    pub(super) queue: Queue<Asked<Bytes>, Answer>,
+    pub(super) queue: Queue<Asked<Held>, Told>,
     pub(super) limits: Limits,
     pub(super) metrics: Metrics,
     /// What the net is, as JSON.
     pub(super) model: String,
     permits: Semaphore,
+    /// Bytes of large bodies: one of the largest, or several that are smaller.
+    room: Arc<Semaphore>,
 }
 
 impl Service {
     pub(super) fn new(
         limits: Limits,
         model: String,
-        answer: impl FnMut(Vec<Asked<Bytes>>) -> Vec<Answer> + Send + 'static,
-    ) -> Service {
-        Service {
+        answer: impl FnMut(Vec<Waiting<Asked<Held>, Told>>) + Send + 'static,
+    ) -> Result<Service, StorageError> {
+        Ok(Service {
             // Whoever asks has a permit.
-            queue: Queue::new(limits.concurrency, answer),
+            queue: Queue::new(limits.concurrency, answer)?,
             limits,
             metrics: Metrics::default(),
             model,
             permits: Semaphore::new(limits.concurrency),
-        }
+            room: Arc::new(Semaphore::new(limits.body_bytes.min(u32::MAX as usize))),
+        })
     }
 }
 
@@ -108,8 +138,10 @@ pub(super) fn serve(
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_all().build()?;
+    // Names are resolved here: the runtime would start a thread for it.
+    let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
     runtime.block_on(async {
-        let listener = TcpListener::bind(address).await?;
+        let listener = TcpListener::bind(&addresses[..]).await?;
         ready(listener.local_addr()?);
         accept(listener, service, interrupt).await;
         Ok(())
@@ -121,6 +153,7 @@ async fn accept(listener: TcpListener, service: &Arc<Service>, interrupt: &Inter
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
+        .max_buf_size(READ_AHEAD)
         .header_read_timeout(service.limits.time);
     let most = service.limits.concurrency.saturating_add(SPARE_CONNECTIONS);
     let connections = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
@@ -138,7 +171,8 @@ async fn accept(listener: TcpListener, service: &Arc<Service>, interrupt: &Inter
         };
         // Answers are written whole.
         let _ = stream.set_nodelay(true);
-        let connection = builder.serve_connection(TokioIo::new(stream), routes.clone());
+        let stream = TokioIo::new(Timely::new(stream, service.limits.time));
+        let connection = builder.serve_connection(stream, routes.clone());
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             // The other end may break off at any time.
@@ -203,8 +237,12 @@ async fn model(State(service): State<Arc<Service>>) -> Response {
 }
 
 fn text(content_type: &'static str, text: String) -> Response {
+    typed(content_type, text.into())
+}
+
+fn typed(content_type: &'static str, body: Bytes) -> Response {
     let headers = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store")];
-    (headers, text).into_response()
+    (headers, body).into_response()
 }
 
 /// The refusal as JSON.
@@ -218,7 +256,7 @@ fn refused(refusal: &Refusal) -> Response {
             let seconds = HeaderValue::from_static(RETRY_SECONDS);
             response.headers_mut().insert(RETRY_AFTER, seconds);
         }
-        // What is left of the body is not waited for.
+        // What is left of the body is not waited for long.
         408 | 413 => {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
@@ -230,23 +268,39 @@ fn refused(refusal: &Refusal) -> Response {
 
 async fn classify(State(service): State<Arc<Service>>, request: Request) -> Response {
     let began = Instant::now();
-    let Ok(_permit) = service.permits.try_acquire() else {
-        let most = service.limits.concurrency;
-        let sentence = format!("{most} requests are under way already; try again in a second");
-        return refused(&Refusal::new(503, sentence));
-    };
-    let _under_way = service.metrics.begin();
-    match answer(&service, request).await {
-        Ok((body, queries)) => {
-            service.metrics.classified(queries, began.elapsed());
-            text("application/json", body)
+    let (head, body) = request.into_parts();
+    let waits = head.headers.contains_key(EXPECT);
+    let mut body = body.into_data_stream();
+    let answer = match service.permits.try_acquire() {
+        Ok(_permit) => {
+            let _under_way = service.metrics.begin();
+            answer(&service, &head, &mut body).await
         }
-        Err(refusal) => refused(&refusal),
+        Err(_) => {
+            let most = service.limits.concurrency;
+            let sentence = format!("{most} requests are under way already; try again in a second");
+            Err(Refusal::new(503, sentence))
+        }
+    };
+    match answer {
+        Ok((text, queries)) => {
+            service.metrics.classified(queries, began.elapsed());
+            typed("application/json", Bytes::from_owner(text))
+        }
+        Err(refusal) => {
+            // A client that waits to be asked for its body is told instead, and sends none.
+            if !waits && !body.is_end_stream() {
+                let time = service.limits.time;
+                tokio::spawn(timeout(time, async move {
+                    while let Some(Ok(_)) = body.next().await {}
+                }));
+            }
+            refused(&refusal)
+        }
     }
 }
 
-async fn answer(service: &Service, request: Request) -> Answer {
-    let (head, body) = request.into_parts();
+async fn answer(service: &Service, head: &Parts, body: &mut BodyDataStream) -> Told {
     let content_type = head.headers.get(CONTENT_TYPE);
     let kind = Kind::of(content_type.map(|text| text.to_str().unwrap_or("of no letters")))?;
     let k = match head.uri.query() {
@@ -282,7 +336,11 @@ async fn answer(service: &Service, request: Request) -> Answer {
 }
 
 /// The body, whole.
-async fn received(service: &Service, declared: Option<u64>, body: Body) -> Result<Bytes, Refusal> {
+async fn received(
+    service: &Service,
+    declared: Option<u64>,
+    body: &mut BodyDataStream,
+) -> Result<Held, Refusal> {
     let Limits {
         body_bytes, time, ..
     } = service.limits;
@@ -293,20 +351,38 @@ async fn received(service: &Service, declared: Option<u64>, body: Body) -> Resul
     if declared.is_some_and(|bytes| bytes > body_bytes as u64) {
         return Err(too_large());
     }
-    let slow = |_| {
-        let seconds = time.as_secs_f64();
-        Refusal::new(408, format!("the body did not arrive within {seconds} s"))
+    let seconds = time.as_secs_f64();
+    let end = tokio::time::Instant::now() + time;
+    let mut held = Held {
+        bytes: Vec::new(),
+        _room: None,
     };
-    let received = timeout(time, to_bytes(body, body_bytes))
-        .await
-        .map_err(slow)?;
-    received.map_err(|error| {
-        let source = std::error::Error::source(&error);
-        match source.is_some_and(|source| source.to_string().contains("length limit")) {
-            true => too_large(),
-            false => Refusal::new(400, "the body ended early"),
+    loop {
+        let slow = |_| Refusal::new(408, format!("the body did not arrive within {seconds} s"));
+        let Some(part) = timeout_at(end, body.next()).await.map_err(slow)? else {
+            return Ok(held);
+        };
+        let part = part.map_err(|_| Refusal::new(400, "the body ended early"))?;
+        let bytes = held.bytes.len() + part.len();
+        if bytes > body_bytes {
+            return Err(too_large());
         }
-    })
+        if bytes > SMALL_BODY && held._room.is_none() {
+            let most = declared.unwrap_or(body_bytes as u64) as usize;
+            let room = Arc::clone(&service.room)
+                .acquire_many_owned(u32::try_from(most).unwrap_or(u32::MAX));
+            let full = |_| {
+                let sentence = format!(
+                    "large bodies of other requests were not read within {seconds} s; try again later"
+                );
+                Refusal::new(503, sentence)
+            };
+            held._room = timeout_at(end, room).await.map_err(full)?.ok();
+            held.bytes
+                .reserve_exact(most.saturating_sub(held.bytes.len()));
+        }
+        held.bytes.extend_from_slice(&part);
+    }
 }
 
 /// The number of a query such as `k=5`.

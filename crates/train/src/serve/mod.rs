@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! http.rs      connections, paths, limits            one thread, never computes
+//! timely.rs    writes that end within a time
 //! queue.rs     requests that wait, taken together    one thread, with the processors of a pool
 //! engine.rs    question.rs → net → class index       what is asked, and the answer
 //! ```
@@ -14,19 +15,22 @@ mod http;
 mod metrics;
 mod question;
 mod queue;
+mod timely;
 
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use pelton_comm::Comm;
+use pelton_data::check_range;
 use pelton_image::Pipeline;
 use pelton_nn::{Device, Flow, trainer};
 use pelton_run::{Event, RunContext};
 use pelton_softmax::{ClassIndex, HeadKind, Logits, class_vectors};
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
 pub use http::Limits;
 
@@ -36,6 +40,9 @@ use crate::finished::tells_classes;
 use crate::image::{Classes, ImageConfig, PLAIN, sizes};
 use engine::{Engine, Ranking, Reader};
 use http::Service;
+
+/// Most requests at once, which are connections and answers in memory.
+const MOST_REQUESTS: usize = 1 << 16;
 
 /// What is served, and where.
 #[derive(Clone, Debug)]
@@ -106,6 +113,7 @@ pub fn run(
             config.top
         )));
     }
+    check_range("concurrency", limits.concurrency, 1..=MOST_REQUESTS)?;
     let (mut engine, model) = open(config)?;
     let note = match &model.index {
         Some(index) if index.lists > index.probes => format!(
@@ -116,8 +124,8 @@ pub fn run(
     };
     (context.observer)(Event::Note(&note));
     let model = serde_json::to_string(&model).expect("numbers and text");
-    let answer = move |asked: Vec<_>| engine.answer(&asked);
-    let service = Arc::new(Service::new(limits, model, answer));
+    let answer = move |asked: Vec<_>| engine.answer(asked);
+    let service = Arc::new(Service::new(limits, model, answer)?);
     let began = Instant::now();
     let address = (config.host.as_str(), config.port);
     http::serve(&service, address, context.interrupt, ready).map_err(|error| {
@@ -204,7 +212,9 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
             pictures: pictures(&image, &classes, &config.run)?,
             exif: image.pipeline.exif,
             top: config.top,
+            large: Mutex::default(),
         },
+        room: Arc::new(Semaphore::new(engine::ROOM)),
     };
     Ok((engine, model))
 }

@@ -1,11 +1,19 @@
 //! What a request asks, and how it is refused.
+//!
+//! Vectors are read into one list of numbers, and only as many as the net takes: a body of brackets alone takes no more
+//! memory than it is long.
+
+use std::fmt;
 
 use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// Most vectors of a request.
 pub(super) const MOST_ROWS: usize = 1024;
 /// Most classes that an answer names for each of them.
 pub(super) const MOST_CLASSES: usize = 1000;
+/// Most classes that an answer names for all of them: about 2 MB of text.
+const MOST_NAMED: usize = 32_768;
 
 /// Why there is no answer: a status of HTTP and a sentence.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,27 +74,155 @@ pub(super) struct Question {
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Rows {
-    Vectors(Vec<Vec<f32>>),
+    Vectors(Vectors),
     /// Encoded.
     Image(Vec<u8>),
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+/// Vectors of a request.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Vectors {
+    pub(super) count: usize,
+    /// Vector by vector; incomplete where they are too many or one has a wrong length.
+    pub(super) values: Vec<f32>,
+    /// The first vector of a wrong length, and its length.
+    pub(super) wrong: Option<(usize, usize)>,
+}
+
+#[derive(Default)]
 struct Json {
-    features: Option<Vec<Vec<f32>>>,
+    features: Option<Vectors>,
     image: Option<String>,
     k: Option<usize>,
 }
 
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Key {
+    Features,
+    Image,
+    K,
+}
+
+/// Reads a body whose vectors have `width` numbers.
+struct Body {
+    width: usize,
+}
+
+impl<'de> Visitor<'de> for Body {
+    type Value = Json;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
+        let mut json = Json::default();
+        while let Some(key) = map.next_key()? {
+            let (name, again) = match key {
+                Key::Features => {
+                    let width = self.width;
+                    let vectors = map.next_value_seed(VectorsOf { width })?;
+                    ("features", json.features.replace(vectors).is_some())
+                }
+                Key::Image => {
+                    let before = std::mem::replace(&mut json.image, map.next_value()?);
+                    ("image", before.is_some())
+                }
+                Key::K => {
+                    let before = std::mem::replace(&mut json.k, map.next_value()?);
+                    ("k", before.is_some())
+                }
+            };
+            if again {
+                return Err(A::Error::duplicate_field(name));
+            }
+        }
+        Ok(json)
+    }
+}
+
+/// Reads a list of vectors.
+struct VectorsOf {
+    width: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for VectorsOf {
+    type Value = Vectors;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Vectors, D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for VectorsOf {
+    type Value = Vectors;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of vectors")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vectors, A::Error> {
+        let mut vectors = Vectors::default();
+        let width = self.width;
+        while let Some(length) = list.next_element_seed(VectorOf {
+            width,
+            vectors: &mut vectors,
+        })? {
+            if length != width && vectors.wrong.is_none() {
+                vectors.wrong = Some((vectors.count, length));
+            }
+            vectors.count += 1;
+        }
+        Ok(vectors)
+    }
+}
+
+/// Reads one vector behind those there are, and returns its length.
+struct VectorOf<'a> {
+    width: usize,
+    vectors: &'a mut Vectors,
+}
+
+impl<'de> DeserializeSeed<'de> for VectorOf<'_> {
+    type Value = usize;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<usize, D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for VectorOf<'_> {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of numbers")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<usize, A::Error> {
+        let takes = self.vectors.count < MOST_ROWS && self.vectors.wrong.is_none();
+        let mut length = 0;
+        while let Some(number) = list.next_element()? {
+            if takes && length < self.width {
+                self.vectors.values.push(number);
+            }
+            length += 1;
+        }
+        Ok(length)
+    }
+}
+
 impl<B: AsRef<[u8]>> Asked<B> {
-    /// Reads the body.
-    pub(super) fn read(&self, default_k: usize) -> Result<Question, Refusal> {
+    /// Reads the body, whose vectors are to have `width` numbers.
+    pub(super) fn read(&self, width: usize, default_k: usize) -> Result<Question, Refusal> {
         let bad = |sentence: String| Refusal::new(400, sentence);
         let (rows, k) = match self.kind {
             Kind::Image => (Rows::Image(self.body.as_ref().to_vec()), None),
             Kind::Json => {
-                let json: Json = serde_json::from_slice(self.body.as_ref()).map_err(|error| {
+                let mut text = serde_json::Deserializer::from_slice(self.body.as_ref());
+                let read = text.deserialize_map(Body { width });
+                let json = read.and_then(|json| text.end().map(|()| json));
+                let json = json.map_err(|error| {
                     bad(format!(
                         "the body is not {{\"features\": [[number, …], …], \"k\": count}} or {{\"image\": \"base64\", \"k\": count}}: {error}"
                     ))
@@ -111,9 +247,15 @@ impl<B: AsRef<[u8]>> Asked<B> {
         }
         // JSON has no NaN, and numbers beyond f32 are refused as they are read.
         match &rows {
-            Rows::Vectors(rows) if !(1..=MOST_ROWS).contains(&rows.len()) => Err(bad(format!(
+            Rows::Vectors(rows) if !(1..=MOST_ROWS).contains(&rows.count) => Err(bad(format!(
                 "`features` holds {} vectors; send 1 to {MOST_ROWS} at once",
-                rows.len()
+                rows.count
+            ))),
+            Rows::Vectors(rows) if rows.count * k > MOST_NAMED => Err(bad(format!(
+                "`features` holds {} vectors, and with `k` {k} the answer would name {} classes, more than {MOST_NAMED}; send at most {} vectors at once, or a smaller `k`",
+                rows.count,
+                rows.count * k,
+                MOST_NAMED / k
             ))),
             _ => Ok(Question { rows, k }),
         }
@@ -162,21 +304,23 @@ mod tests {
     #[test]
     fn a_body_of_json_is_read() {
         let question = asked("{\"features\": [[1, 2.5], [-3, 0]], \"k\": 7}")
-            .read(5)
+            .read(2, 5)
             .unwrap();
-        assert_eq!(
-            question.rows,
-            Rows::Vectors(vec![vec![1.0, 2.5], vec![-3.0, 0.0]])
-        );
+        let vectors = Vectors {
+            count: 2,
+            values: vec![1.0, 2.5, -3.0, 0.0],
+            wrong: None,
+        };
+        assert_eq!(question.rows, Rows::Vectors(vectors));
         assert_eq!(question.k, 7);
-        let question = asked("{\"image\": \"AAEC\"}").read(5).unwrap();
+        let question = asked("{\"image\": \"AAEC\"}").read(1, 5).unwrap();
         assert_eq!((question.rows, question.k), (Rows::Image(vec![0, 1, 2]), 5));
         let picture = Asked {
             kind: Kind::Image,
             k: Some(3),
             body: [9, 8],
         };
-        let question = picture.read(5).unwrap();
+        let question = picture.read(1, 5).unwrap();
         assert_eq!((question.rows, question.k), (Rows::Image(vec![9, 8]), 3));
     }
 
@@ -195,15 +339,58 @@ mod tests {
             ("{\"features\": [[1]], \"k\": 1001}", "`k` is 1001"),
             ("{\"features\": [[1]], \"k\": -1}", "the body is not"),
             ("{\"feature\": [[1]]}", "unknown field `feature`"),
+            ("{\"k\": 1, \"k\": 2}", "duplicate field `k`"),
+            ("{\"features\": [[1]]} x", "trailing characters"),
             ("{\"image\": \"A?==\"}", "not base64"),
         ] {
-            let refusal = asked(body).read(5).unwrap_err();
+            let refusal = asked(body).read(1, 5).unwrap_err();
             assert_eq!(refusal.status, 400);
             assert!(
                 refusal.sentence.contains(part),
                 "{body}: {}",
                 refusal.sentence
             );
+        }
+    }
+
+    #[test]
+    fn vectors_take_no_more_memory_than_the_net_takes_numbers() {
+        let read = |body: String| asked(&body).read(3, 1).map(|question| question.rows);
+        let long = format!(
+            "{{\"features\": [[1,2,3],[{}1],[4,5,6]]}}",
+            "0,".repeat(9999)
+        );
+        let Ok(Rows::Vectors(vectors)) = read(long) else {
+            panic!("vectors")
+        };
+        assert_eq!((vectors.count, vectors.wrong), (3, Some((1, 10_000))));
+        assert!(vectors.values.len() <= 9, "{}", vectors.values.len());
+        let short = "{\"features\": [[1,2,3],[],[4]]}".to_string();
+        let Ok(Rows::Vectors(vectors)) = read(short) else {
+            panic!("vectors")
+        };
+        assert_eq!((vectors.count, vectors.wrong), (3, Some((1, 0))));
+        let many = format!("{{\"features\": [{}[1]]}}", "[1],".repeat(1024));
+        let refusal = asked(&many).read(1, 5).unwrap_err();
+        assert!(
+            refusal.sentence.contains("1025 vectors"),
+            "{}",
+            refusal.sentence
+        );
+    }
+
+    #[test]
+    fn an_answer_names_a_limited_number_of_classes() {
+        let body = |rows: usize, k: usize| {
+            let more = "[1],".repeat(rows - 1);
+            format!("{{\"features\": [{more}[1]], \"k\": {k}}}")
+        };
+        assert!(asked(&body(1024, 32)).read(1, 5).is_ok());
+        assert!(asked(&body(32, 1000)).read(1, 5).is_ok());
+        let refusal = asked(&body(1024, 1000)).read(1, 5).unwrap_err();
+        assert_eq!(refusal.status, 400);
+        for part in ["1024 vectors", "1024000 classes", "at most 32 vectors"] {
+            assert!(refusal.sentence.contains(part), "{}", refusal.sentence);
         }
     }
 

@@ -6,11 +6,19 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
+use pelton_storage::StorageError;
 use tokio::sync::oneshot;
 
 /// Requests that are answered together at most.
 const TOGETHER: usize = 64;
+/// How long the end of a queue waits for its thread. One that computes longer ends after its pass, since nobody waits for
+/// its answers.
+const LAST_PASS: Duration = Duration::from_millis(100);
+
+/// A question and the way back.
+pub(super) type Waiting<Q, A> = (Q, Reply<A>);
 
 /// The thread, and the way to it.
 pub(super) struct Queue<Q, A> {
@@ -28,30 +36,41 @@ pub(super) enum Unanswered {
     Failed,
 }
 
-struct Waiting<Q, A> {
-    question: Q,
-    reply: oneshot::Sender<A>,
+/// Takes one answer to whoever waits for it. Dropped without one, it says that answering failed.
+pub(super) struct Reply<A>(oneshot::Sender<A>);
+
+impl<A> Reply<A> {
+    pub(super) fn send(self, answer: A) {
+        let _ = self.0.send(answer);
+    }
+
+    /// Whether nobody waits any more: the time was up, the client left, or the server ends.
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Queue<Q, A> {
-    /// With room for so many questions that wait; `answer` gives one answer a question.
+    /// With room for `room` questions that wait; `answer` replies to each question as soon as it can.
+    ///
+    /// Errors: no thread can be started.
     pub(super) fn new(
         room: usize,
-        answer: impl FnMut(Vec<Q>) -> Vec<A> + Send + 'static,
-    ) -> Queue<Q, A> {
+        answer: impl FnMut(Vec<Waiting<Q, A>>) + Send + 'static,
+    ) -> Result<Queue<Q, A>, StorageError> {
         let (sender, receiver) = sync_channel(room);
-        let thread = std::thread::spawn(move || work(&receiver, answer));
-        Queue {
+        let thread = pelton_storage::spawn("pelton-answers", move || work(&receiver, answer))?;
+        Ok(Queue {
             sender: Some(sender),
             thread: Some(thread),
-        }
+        })
     }
 
     /// Asks, and waits for the answer.
     pub(super) async fn ask(&self, question: Q) -> Result<A, Unanswered> {
         let (reply, answer) = oneshot::channel();
-        let waiting = Waiting { question, reply };
         let sender = self.sender.as_ref().ok_or(Unanswered::Failed)?;
+        let waiting = (question, Reply(reply));
         sender.try_send(waiting).map_err(|_| Unanswered::Full)?;
         answer.await.map_err(|_| Unanswered::Failed)
     }
@@ -60,33 +79,31 @@ impl<Q: Send + 'static, A: Send + 'static> Queue<Q, A> {
 impl<Q, A> Drop for Queue<Q, A> {
     fn drop(&mut self) {
         self.sender = None;
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        let began = Instant::now();
+        while !thread.is_finished() && began.elapsed() < LAST_PASS {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if thread.is_finished() {
             // Panics of answers were caught.
             let _ = thread.join();
         }
     }
 }
 
-fn work<Q, A>(receiver: &Receiver<Waiting<Q, A>>, mut answer: impl FnMut(Vec<Q>) -> Vec<A>) {
+fn work<Q, A>(receiver: &Receiver<Waiting<Q, A>>, mut answer: impl FnMut(Vec<Waiting<Q, A>>)) {
     while let Ok(first) = receiver.recv() {
         let mut waiting = vec![first];
         waiting.extend(receiver.try_iter().take(TOGETHER - 1));
         // Nobody waits for those whose time was up.
-        waiting.retain(|waiting| !waiting.reply.is_closed());
-        let (questions, replies): (Vec<_>, Vec<_>) = waiting
-            .into_iter()
-            .map(|waiting| (waiting.question, waiting.reply))
-            .unzip();
-        if questions.is_empty() {
+        waiting.retain(|(_, reply)| !reply.is_closed());
+        if waiting.is_empty() {
             continue;
         }
-        // Those who asked are told; others are to be answered still.
-        let Ok(answers) = catch_unwind(AssertUnwindSafe(|| answer(questions))) else {
-            continue;
-        };
-        for (reply, answer) in replies.into_iter().zip(answers) {
-            let _ = reply.send(answer);
-        }
+        // A panic drops the replies of its questions; the thread still answers others.
+        let _ = catch_unwind(AssertUnwindSafe(|| answer(waiting)));
     }
 }
 
@@ -106,15 +123,18 @@ mod tests {
         let (inside, onward) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
         let (inside_too, onward_too) = (Arc::clone(&inside), Arc::clone(&onward));
         let mut calls = 0;
-        let queue = Queue::new(16, move |questions: Vec<u32>| {
+        let queue = Queue::new(16, move |waiting: Vec<Waiting<u32, _>>| {
             calls += 1;
             if calls == 1 {
                 inside_too.wait();
                 onward_too.wait();
             }
-            let together = questions.len();
-            questions.iter().map(|q| (2 * q, together)).collect()
-        });
+            let together = waiting.len();
+            for (question, reply) in waiting {
+                reply.send((2 * question, together));
+            }
+        })
+        .unwrap();
         let answers = runtime().block_on(async {
             let first = queue.ask(1);
             let rest = async {
@@ -142,12 +162,36 @@ mod tests {
 
     #[test]
     fn a_panic_fails_its_own_questions_only() {
-        let queue = Queue::new(4, |questions: Vec<u32>| {
-            assert!(questions[0] != 13, "a test of panics");
-            questions
-        });
+        let queue = Queue::new(4, |waiting: Vec<Waiting<u32, _>>| {
+            assert!(waiting[0].0 != 13, "a test of panics");
+            for (question, reply) in waiting {
+                reply.send(question);
+            }
+        })
+        .unwrap();
         let runtime = runtime();
         assert_eq!(runtime.block_on(queue.ask(13)), Err(Unanswered::Failed));
         assert_eq!(runtime.block_on(queue.ask(14)), Ok(14));
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_a_long_answer() {
+        let (inside, held) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+        let (inside_too, held_too) = (Arc::clone(&inside), Arc::clone(&held));
+        let queue = Queue::new(4, move |waiting: Vec<Waiting<u32, u32>>| {
+            inside_too.wait();
+            held_too.wait();
+            assert!(waiting.iter().all(|(_, reply)| reply.is_closed()));
+        })
+        .unwrap();
+        let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+        let mut asked = Box::pin(queue.ask(1));
+        assert!(asked.as_mut().poll(context).is_pending());
+        inside.wait();
+        drop(asked);
+        let began = Instant::now();
+        drop(queue);
+        assert!(began.elapsed() < LAST_PASS * 10, "{:?}", began.elapsed());
+        held.wait();
     }
 }

@@ -23,6 +23,14 @@ pub(super) fn spread(row: &[u8], out: &mut [u8]) {
     }
 }
 
+/// Twice as many samples, each twice.
+#[inline(always)]
+pub(super) fn repeat(row: &[u8], out: &mut [u8]) {
+    for (out, &sample) in out.as_chunks_mut::<2>().0.iter_mut().zip(row) {
+        *out = [sample; 2];
+    }
+}
+
 #[inline(always)]
 fn towards(near: u8, far: u8) -> u8 {
     ((3 * u16::from(near) + u16::from(far) + 2) >> 2) as u8

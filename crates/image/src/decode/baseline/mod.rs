@@ -7,8 +7,8 @@
 //! Taken are images of one scan with one component, or three (luma and two colours) of which the colours have the same
 //! resolution as luma or half of it in either direction. [`Scan::of`] says no to all others.
 //!
-//! Samples and pixels are those of zune-jpeg, which decodes the others, by the same formulas: halved colours are spread
-//! as libjpeg does, but for edges, where coded samples beyond the image count as its neighbours.
+//! Samples are those of zune-jpeg, which decodes the others, by the same formulas. Halved colours are spread as libjpeg
+//! does: what is coded beyond the image has no part in it, and those of images up to 4 pixels wide are repeated instead.
 //!
 //! A row of units is decoded and made pixels before the next, with the last row of samples of the one before.
 
@@ -168,8 +168,10 @@ impl<'a> Scan<'a> {
             let (own_across, own_down) = self.frame.components[number].sampling();
             let (own_across, own_down) = (own_across as usize, own_down as usize);
             let [means, others] = self.tables[number];
-            let columns = Stretch::of(part.left, part.width, own_across, across, units);
-            let lines = Stretch::of(part.top, part.height, own_down, down, unit_rows);
+            let (width, height) = (self.frame.width as usize, self.frame.height as usize);
+            let columns = Stretch::of(part.left, part.width, own_across, across, width);
+            let lines = Stretch::of(part.top, part.height, own_down, down, height);
+            let repeats = columns.scale == 2 && columns.all <= MOST_REPEATED;
             plane.resize(columns.samples() * (own_down * SIDE + 1), 0);
             components.push(Component {
                 tables: [&tables[0][means], &tables[1][others]],
@@ -177,6 +179,7 @@ impl<'a> Scan<'a> {
                 mean: 0,
                 first: 0,
                 varies: [false; 4],
+                repeats,
                 columns,
                 lines,
                 plane,
@@ -296,6 +299,9 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// Up to so many samples in a row libjpeg repeats them where it has half as many as pixels.
+const MOST_REPEATED: usize = 2;
+
 const TOO_SHORT: &str = "its data end before the image does";
 
 /// The loops of which there are a plain and a wide form.
@@ -371,6 +377,8 @@ struct Component<'a> {
     /// The first of its blocks among those of the unit, and whether they have coefficients other than their means.
     first: usize,
     varies: [bool; 4],
+    /// Whether its samples are repeated and not spread.
+    repeats: bool,
     columns: Stretch,
     lines: Stretch,
     /// The last row of samples of the units before, and those of this row of units.
@@ -397,29 +405,29 @@ struct Stretch {
     own: usize,
     /// How many pixels there are to a sample.
     scale: usize,
-    /// Samples that are coded.
-    coded: usize,
+    /// Samples of the image, without what is coded beyond it.
+    all: usize,
     blocks: Range<usize>,
 }
 
 impl Stretch {
-    /// For `length` pixels from `start` on; of `units` of which the finest component has `finest` blocks.
-    fn of(start: u32, length: u32, own: usize, finest: usize, units: usize) -> Stretch {
+    /// For `length` pixels from `start` on, of `pixels`; the finest component has `finest` blocks a unit.
+    fn of(start: u32, length: u32, own: usize, finest: usize, pixels: usize) -> Stretch {
         let scale = finest / own;
-        let coded = units * own * SIDE;
+        let all = pixels.div_ceil(scale);
         let (first, last) = (start as usize, (start + length - 1) as usize);
         // Samples that are spread need their neighbours.
         let (first, last) = match scale {
             1 => (first, last),
             _ => (
                 (first / scale).saturating_sub(1),
-                (last / scale + 1).min(coded - 1),
+                (last / scale + 1).min(all - 1),
             ),
         };
         Stretch {
             own,
             scale,
-            coded,
+            all,
             blocks: first / SIDE..last / SIDE + 1,
         }
     }
@@ -479,12 +487,15 @@ fn full_row<'a>(
     let (lines, columns) = (&component.lines, &component.columns);
     let near = line / lines.scale;
     let row = component.row(unit_row, near);
+    let begin = columns.blocks.start * SIDE;
+    let row = &row[..row.len().min(columns.all - begin)];
     let row = match lines.scale {
         1 => row,
+        _ if component.repeats => row,
         _ => {
             let far = match line % 2 {
                 0 => near.saturating_sub(1),
-                _ => (near + 1).min(lines.coded - 1),
+                _ => (near + 1).min(lines.all - 1),
             };
             blended.resize(row.len(), 0);
             colour::blend(row, component.row(unit_row, far), blended);
@@ -495,7 +506,11 @@ fn full_row<'a>(
         1 => row,
         _ => {
             spread.resize(2 * row.len(), 0);
-            colour::spread(row, spread);
+            if component.repeats {
+                colour::repeat(row, spread);
+            } else {
+                colour::spread(row, spread);
+            }
             spread
         }
     };

@@ -1,0 +1,141 @@
+//! The commands that the pages on nets show run, on less data, and reach what they are shown for.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::command::{Place, number};
+use crate::data::random;
+
+/// What the pages name, and what is small enough here. Files that stay are written by [`files`].
+const SMALLER: [(&str, &str); 5] = [
+    ("demo:classes:100000", "demo:classes:500:16:32"),
+    ("vectors.npz", "demo:classes:200:16:32"),
+    // Of few classes there are no ten nearest.
+    ("idx --head knn", "idx --head knn:3:1"),
+    ("--model resnet20", "--model resnet20 --width 0.25"),
+    (
+        "ptb.train.txt --validation",
+        "ptb.train.txt --hidden 32 --epochs 10 --batch 8 --validation",
+    ),
+];
+
+/// Runs each command of a page in its order. `figure` must come to `bound` of each training: to at least that, or of
+/// perplexities to at most that.
+#[track_caller]
+fn check(page: &str, commands: usize, bound: impl Fn(&str) -> (&'static str, f64)) {
+    let place = Place::new();
+    files(&place);
+    let page = page.replace("\\\n", " ");
+    let lines = page.lines().filter(|line| line.starts_with("pelton "));
+    // Glyphs need fonts, which their own tests make.
+    let lines: Vec<&str> = lines
+        .map(|line| line.strip_prefix("pelton ").expect("it begins so"))
+        .filter(|line| !line.starts_with("generate "))
+        .collect();
+    assert_eq!(lines.len(), commands, "{lines:#?}");
+    for shown in lines {
+        let line = SMALLER
+            .iter()
+            .fold(shown.to_string(), |line, (from, to)| line.replace(from, to));
+        if !line.starts_with("train ") {
+            place.shell(&format!("$PELTON {line}")).succeeded(&line);
+            continue;
+        }
+        let figures = place.json(&format!("{line} --overwrite"));
+        let (figure, bound) = bound(shown);
+        let reached = number(&figures, figure);
+        let is_met = match figure {
+            "test_perplexity" => reached <= bound,
+            _ => reached >= bound,
+        };
+        assert!(is_met, "{shown}: {figure} {reached}, and not {bound}");
+    }
+}
+
+/// Pictures in five classes and sentences, under the names of the pages.
+fn files(place: &Place) {
+    for (images, labels, count) in [
+        (
+            "train-images-idx3-ubyte.gz",
+            "train-labels-idx1-ubyte.gz",
+            400,
+        ),
+        (
+            "t10k-images-idx3-ubyte.gz",
+            "t10k-labels-idx1-ubyte.gz",
+            100,
+        ),
+        ("glyphs-train-images.idx", "glyphs-train-labels.idx", 400),
+        ("glyphs-test-images.idx", "glyphs-test-labels.idx", 100),
+    ] {
+        let mut state = count.into();
+        let size = |bytes: &mut Vec<u8>, size: u32| bytes.extend(size.to_be_bytes());
+        let (mut pixels, mut classes) = (vec![0, 0, 8, 3], vec![0, 0, 8, 1]);
+        for length in [count, 28, 28] {
+            size(&mut pixels, length);
+        }
+        size(&mut classes, count);
+        for image in 0..count {
+            let class = image % 5;
+            classes.push(class as u8);
+            // A bright band, which no flip and no small shift makes another.
+            pixels.extend((0..28 * 28).map(|pixel| {
+                let bright = if pixel / 28 / 6 == class { 160.0 } else { 40.0 };
+                (bright + 40.0 * random(&mut state)) as u8
+            }));
+        }
+        for (name, bytes) in [(images, pixels), (labels, classes)] {
+            let bytes = match name.ends_with(".gz") {
+                true => {
+                    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+                    packed.write_all(&bytes).unwrap();
+                    packed.finish().unwrap()
+                }
+                false => bytes,
+            };
+            place.write(name, bytes);
+        }
+    }
+    for (name, sentences) in [("train", 600), ("valid", 50), ("test", 50)] {
+        // Each word but the first follows from the one before; the pages have a prompt of these three.
+        let word = |number: usize| match number {
+            0 => "the".to_string(),
+            1 => "company".to_string(),
+            2 => "said".to_string(),
+            _ => format!("w{number}"),
+        };
+        let sentence = |i: usize| -> String {
+            let words = (0..4 + i % 5).map(|at| word((7 * i + at) % 40));
+            words.collect::<Vec<String>>().join(" ") + "\n"
+        };
+        let text: String = (0..sentences).map(sentence).collect();
+        place.write(&format!("ptb.{name}.txt"), text);
+    }
+}
+
+#[test]
+fn commands_of_heads_reach_what_they_are_shown_for() {
+    check(include_str!("../../../../docs/classes.md"), 5, |line| {
+        // Of 500 classes, 200 and 5.
+        let floor = match line {
+            _ if line.contains("--grow") => 0.5,
+            _ if line.contains("demo:classes") => 0.5,
+            _ if line.contains("vectors.npz") => 0.5,
+            _ => 0.8,
+        };
+        ("test_accuracy", floor)
+    });
+}
+
+#[test]
+fn commands_of_nets_reach_what_they_are_shown_for() {
+    check(include_str!("../../../../docs/nets.md"), 6, |line| {
+        match line.starts_with("train language") {
+            // Of 40 words and the end, nearly all of which follow from the one before.
+            true => ("test_perplexity", 15.0),
+            false => ("test_accuracy", 0.8),
+        }
+    });
+}
