@@ -208,14 +208,22 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             coefficients, intercepts = 0.0 - coefficients, 0.0 - intercepts
         self.coef_, self.intercept_ = coefficients, intercepts
         if not self.gap_ <= self.tol:
-            remedy = f"{advice}; or raise max_epochs" if advice else "raise max_epochs"
             warnings.warn(
                 f"after {self.n_iter_} epochs the objective is proven to lie within {self.gap_:.1e} of the optimum, which is "
-                f"above tol={self.tol:g}: {remedy}",
+                f"above tol={self.tol:g}: {self._remedy(advice)}",
                 ConvergenceWarning,
                 stacklevel=3,
             )
         return columns
+
+    def _remedy(self, advice: str | None) -> str:
+        if advice:
+            return advice
+        if self.solver == "coordinate-descent" and self.coef_.shape[1] <= 1000:
+            return 'leave solver at "auto", which goes on with Newton\'s method where coordinate descent is slow'
+        if self.n_iter_ < (self.max_epochs or 30):
+            return "weights of 32 bits come no nearer; scale the features, or choose a smaller C or a larger tol"
+        return "raise max_epochs, or choose a smaller C or a larger tol"
 
     def decision_function(self, X: Any) -> Any:
         """w·x of each row: above 0 for ``classes_[1]``; with more than two classes a column for each."""
@@ -247,8 +255,10 @@ class LinearClassifier(_LinearModel):
     intercept_scaling : the value of that feature (the command's ``--bias``).
     class_weight : factors on ``C`` by class, as a dict or, for arrays, ``"balanced"``.
     tol : the certified relative gap, (primal − dual) / dual, at which training ends.
-    max_epochs : most epochs, or passes of Newton's method; ``None`` for 30 epochs, or 300 passes in memory.
-    solver : ``"newton"``, ``"coordinate-descent"``, or ``"auto"``, the faster by a model of their cost.
+    max_epochs : most epochs, or passes of Newton's method; ``None`` for 30 epochs or passes over files, and over arrays
+        for 1000 visits of a row, or 300 passes.
+    solver : ``"newton"``, ``"coordinate-descent"``, or ``"auto"``: over arrays coordinate descent for as long as it promises
+        to be the faster, then Newton's method; over files the faster by a model of their cost.
     scale : ``"standard"`` or ``"max-abs"`` scales features before training; coefficients are for features as they come.
     memory : what files may take in memory: ``"512MiB"``, ``"2GB"`` or bytes; ``None`` for 1 GiB, or a quarter of what the
         machine or container has if that is less.

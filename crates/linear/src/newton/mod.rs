@@ -64,8 +64,8 @@ const SHRINK: [f64; 2] = [0.05, 0.6];
 /// not at all.
 const NEAR: f64 = 1.0;
 const FAR: f64 = 8.0;
-/// τ over ‖w‖ times the mean ‖x‖, at least: f64 knows margins to a thousandth of that.
-const FINEST: f64 = 1e-13;
+/// What rounding w moves a margin by, over τ, from which on w is not rounded.
+const FINE_BEND: f64 = 0.01;
 /// Share of the unit matrix that rows of little curvature may be left out of the matrix for.
 const SLIGHT: f64 = 0.01;
 /// Decrease still to be had, over the value, from which on w is not rounded: rounding it moves the value by less.
@@ -96,12 +96,16 @@ pub fn modelled_costs(problem: &Problem, records: u64, values: f64) -> (f64, f64
     (30.0 + values, if possible { newton } else { f64::INFINITY })
 }
 
-/// Whether Newton's method takes less time than coordinate descent, by [`modelled_costs`] and 100 visits of a row, which
-/// is what that needs to 1e-3 on classes that overlap, and too few by far at smaller targets or for features of different
-/// sizes.
+/// Whether Newton's method takes less time than coordinate descent, by [`modelled_costs`] and 100 visits of a row (hinge:
+/// 400), which is what that needs to 1e-3 on classes that overlap, and too few by far at smaller targets or for features
+/// of different sizes.
 pub fn newton_pays(problem: &Problem, records: u64, values: f64) -> bool {
     let (visit, newton) = modelled_costs(problem, records, values);
-    newton < 100.0 * visit * records as f64 * problem.subproblems() as f64
+    let visits = match problem.loss() {
+        Loss::Hinge => 400.0,
+        _ => 100.0,
+    };
+    newton < visits * visit * records as f64 * problem.subproblems() as f64
 }
 
 fn width_of(problem: &Problem) -> usize {
@@ -442,9 +446,11 @@ impl Point {
             return;
         }
         // What rounding w to f32 moves the smoothed value by, about: much where the cost is large and the bend narrow.
-        let rounding: f64 = (self.w.iter().enumerate())
-            .map(|(j, w)| sums.matrix[j * (width + 1)] * (w * HALF_A_UNIT).powi(2))
+        let squares: f64 = (self.w.iter().enumerate())
+            .map(|(j, w)| sums.matrix[j * (width + 1)] * w * w)
             .sum();
+        let rounding = squares * HALF_A_UNIT.powi(2);
+        let trace: f64 = (0..width).map(|j| sums.matrix[j * (width + 1)]).sum();
         let Some(factor) = factor_of(sums.matrix, width) else {
             self.done = true;
             return;
@@ -472,7 +478,11 @@ impl Point {
                 false => (1.5 * self.shrink).min(SHRINK[1]),
             };
             let enough = 0.5 * wanted * self.best_primal / costs;
-            let finest = FINEST * norm * sums.loss_slope / costs;
+            // About as large as the products that add up to the margin of a row in the bend.
+            let margin = (squares / sums.curvature).sqrt();
+            // What rounding margins to f64 costs the dual value falls with τ², and what smoothing leaves rises with τ.
+            let noise = 0.5 * (f64::EPSILON * margin).powi(2) * largest / (8.0 * tau) * trace;
+            let finest = (noise * tau * tau / costs).cbrt();
             let next = (self.shrink * tau).max(enough).max(finest);
             if length <= FAR && next < tau {
                 let along = solve(&sums.path);
@@ -483,6 +493,7 @@ impl Point {
                 self.smoothing = next;
                 shrinks = true;
             }
+            self.exact |= HALF_A_UNIT * margin > FINE_BEND * self.smoothing;
         }
         if !step.iter().all(|step| step.is_finite()) {
             self.done = true;

@@ -4,6 +4,7 @@
 use pelton_data::OpenedData;
 use pelton_linear::{Newton, Problem};
 
+use super::setup::asked_bytes;
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
@@ -30,7 +31,7 @@ pub(super) fn fit(
     let own = records.div_ceil(ranks as u64);
     let located = dataset.index_report().index_bytes;
     let tables = |solver| match solver {
-        Solver::Newton => located + Newton::bytes(problem, own),
+        Solver::Newton => located + Newton::bytes(problem),
         // α; w with its sum in f64.
         _ => located + problem.subproblems() as u64 * (4 * own + 12 * features),
     };
@@ -46,10 +47,7 @@ pub(super) fn fit(
             limit / 1_000_000
         )));
     }
-    let asked = match config.memory_share {
-        Some(share) => (dataset.bytes() as f64 * share) as u64,
-        None => config.memory_bytes,
-    };
+    let asked = asked_bytes(config, dataset);
     if asked <= left {
         return Ok(None);
     }

@@ -83,9 +83,15 @@ pub fn fit_rows(
     let solved = match config.solver {
         Solver::Newton if chosen == Solver::Newton || config.target.is_none() => None,
         _ => {
+            // What the processor's caches hold takes less time to visit than the model says, and more to make products of.
+            let a_value = match shape.layout {
+                Layout::Dense { .. } => 0.2,
+                _ => 2.0,
+            };
             let values = shape.values_of_a_row();
             let race = Race {
-                costs: modelled_costs(&problem, shape.records, values),
+                visit: 30.0 + a_value * values,
+                newton: 2.0 * modelled_costs(&problem, shape.records, values).1,
                 open: chosen == Solver::Auto && newton_can,
                 newton_can,
             };
@@ -149,8 +155,9 @@ fn by_newton(
 
 /// When coordinate descent gives way to Newton's method.
 struct Race {
-    /// Nanoseconds of a visit, and of Newton's method to the end.
-    costs: (f64, f64),
+    /// Nanoseconds of a visit, and of Newton's method to the end, about.
+    visit: f64,
+    newton: f64,
     /// Whether it does so for being slower.
     open: bool,
     /// Whether Newton's method can be used at all.
@@ -161,7 +168,7 @@ impl Race {
     /// Whether Newton's method is expected to be at the target sooner than coordinate descent, which has these gaps after
     /// these visits.
     fn is_lost(&self, gaps: &[(u64, f64)], target: f64) -> bool {
-        let (visit, newton) = self.costs;
+        let (visit, newton) = (self.visit, self.newton);
         let &[.., (before, was), (visits, gap)] = gaps else {
             return false;
         };
@@ -195,7 +202,7 @@ fn by_descent(
     let all = (rows.len() * problem.subproblems()) as u64;
     if let (true, InnerPasses::Until { at_most, .. }) = (race.open, &mut options.inner) {
         // An epoch takes an eighth of what Newton's method takes, at most.
-        let passes = race.costs.1 / (8.0 * race.costs.0 * all as f64);
+        let passes = race.newton / (8.0 * race.visit * all as f64);
         *at_most = (*at_most).min(passes as u32).max(1);
     }
     let mut solver = OutOfCore::new(Arc::clone(problem), rows.len() as u64, options);
