@@ -6,6 +6,9 @@
 
 use std::sync::Arc;
 
+/// The code of a record whose class cannot be told.
+pub(crate) const NO_CLASS: u32 = u32::MAX;
+
 /// One code a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Codes {
@@ -68,7 +71,8 @@ impl Codes {
         Some(records.checked_mul(width)?.div_ceil(8))
     }
 
-    /// The codes of `records` records, all below `labels`, from words; `None` where they are not.
+    /// The codes of `records` records, all below `labels` or [`NO_CLASS`], from words; `None` where they
+    /// are not.
     pub(crate) fn from_words(
         width: u64,
         records: u64,
@@ -90,7 +94,7 @@ impl Codes {
             _ => return None,
         };
         (0..records)
-            .all(|i| (codes.get(i) as usize) < labels)
+            .all(|i| (codes.get(i) as usize) < labels || codes.get(i) == NO_CLASS)
             .then_some(codes)
     }
 }
@@ -106,6 +110,7 @@ mod tests {
             vec![0, 0, 0],
             vec![1, 0, 255, 3, 4, 5, 6, 7, 8],
             vec![256, 0, 70_000],
+            vec![1, NO_CLASS, 0],
         ] {
             let held = Codes::new(codes.clone());
             let records = codes.len() as u64;

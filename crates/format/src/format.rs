@@ -2,6 +2,7 @@
 //!
 //! A format is a file of its own that implements [`Format`], and a line of the list in `formats.rs`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -173,6 +174,8 @@ pub(crate) struct Found {
     pub(crate) names: Vec<String>,
     pub(crate) reading: Reading,
     pub(crate) index: IndexSource,
+    /// The first record that is known to be damaged.
+    pub(crate) first_bad: Option<u64>,
     /// What places are places of; the file itself where `None`.
     pub(crate) storage: Option<Arc<dyn Storage>>,
     /// What reading one record costs.
@@ -220,6 +223,7 @@ impl Found {
             names: Vec::new(),
             reading: Reading::Sample(reading),
             index: IndexSource::Arithmetic,
+            first_bad: None,
             storage: None,
             reach: Reach::AsItLies,
             columns: None,
@@ -264,6 +268,18 @@ pub(crate) fn regular_file(path: &Path) -> Result<fs::Metadata, FormatError> {
         path: path.to_path_buf(),
         found,
     })
+}
+
+/// The names of columns that an argument lists.
+pub(crate) fn selection(argument: &str) -> Result<Vec<&str>, String> {
+    let names: Vec<&str> = argument.split(',').collect();
+    let distinct: BTreeSet<&str> = names.iter().copied().collect();
+    match distinct.contains("") || distinct.len() < names.len() {
+        true => Err(
+            "does not name columns; write their names with commas between them, each once".into(),
+        ),
+        false => Ok(names),
+    }
 }
 
 /// How many threads scan.
@@ -353,7 +369,11 @@ impl Source<'_> {
         };
         let places = self.sidecar_places();
         for place in &places {
-            if let Some(contents) = sidecar::load(place, &key) {
+            let kept = sidecar::load(place, &key);
+            // A scan says what is wrong and where.
+            if let Some(contents) =
+                kept.filter(|kept| self.options.tolerant || kept.first_bad.is_none())
+            {
                 tracing::debug!(index = %place.display(), "index read");
                 return Ok((contents, IndexSource::Sidecar));
             }
@@ -365,7 +385,7 @@ impl Source<'_> {
         // One that lies elsewhere is held to its state by each read.
         if self.remote.is_none() {
             let now = Stamp::of(&regular_file(self.source)?);
-            if now != self.stamp {
+            if !now.has_bytes_of(&self.stamp) {
                 return Err(changed(self.path, &self.stamp, &now));
             }
         }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use pelton_comm::Alike;
 use pelton_feed::StageMeters;
-use pelton_fetch::{Fetch, FetchOptions, RowBatch, Share};
+use pelton_fetch::{Fetch, FetchOptions, OnBadRecord, RowBatch, Share};
 use pelton_format::{FeatureType, Row};
 use pelton_plan::Batching;
 
@@ -35,7 +35,9 @@ pub fn bench(config: &BenchConfig, mut context: RunContext<'_>) -> Result<BenchR
     let began = Instant::now();
     check(config)?;
     context.agree(&config.shown())?;
+    let skips_rows = config.on_bad_record != OnBadRecord::Fail;
     let mut data = config.data.with_bytes();
+    data.tolerant = config.stages.is_some() || skips_rows;
     if data.dtype == FeatureType::Checked {
         // Nobody looks at what is rounded.
         data.dtype = FeatureType::F32;

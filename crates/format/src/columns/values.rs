@@ -46,6 +46,35 @@ impl Values {
         }
     }
 
+    /// How many there are.
+    fn len(&self, width: Option<usize>) -> usize {
+        match &self.items {
+            Items::Fixed(bytes) => bytes.len() / width.unwrap_or(1).max(1),
+            Items::Variable(starts, _) => starts.len().saturating_sub(1),
+        }
+    }
+
+    /// These and `more` behind them.
+    pub(crate) fn followed_by(&self, more: &Values, kind: &ColumnKind) -> Option<Values> {
+        let width = kind.fixed_bytes();
+        let (mut valid, mut starts, mut bytes) = (Vec::new(), vec![0], Vec::new());
+        for part in [self, more] {
+            for i in 0..part.len(width) {
+                bytes.extend_from_slice(part.get(i, width.unwrap_or(0))?);
+                valid.push(part.has(i));
+                starts.push(bytes.len());
+            }
+        }
+        let bytes = Buffer::from_vec(bytes);
+        Some(Values {
+            nulls: valid.contains(&false).then(|| NullBuffer::from(valid)),
+            items: match width {
+                Some(_) => Items::Fixed(bytes),
+                None => Items::Variable(starts, bytes),
+            },
+        })
+    }
+
     /// Values whose numbers in `dictionary` are `keys`; a record without a key has no value.
     pub(crate) fn of_keys(
         dictionary: &Values,

@@ -98,7 +98,9 @@ fn train<T>(
             "no data is named; give files, or demo:higgs to try it on generated data".to_string(),
         ));
     }
+    let skips = config.on_bad_record != OnBadRecord::Fail;
     let data_config = config.data.with_rows(RowLayout::DenseWhereFull);
+    let data_config = data_config.leaving_damage(skips);
     let data = ranks.open(&data_config, paths, None, interrupt, observer)?;
     let given = config;
     let mut config = config.clone();
@@ -173,7 +175,8 @@ fn train<T>(
         let opened = ranks.open(
             &config
                 .data
-                .with_rows(data::row_layout(scale.map(AsRef::as_ref))),
+                .with_rows(data::row_layout(scale.map(AsRef::as_ref)))
+                .leaving_damage(skips),
             &test_paths,
             Some(&setup.expected()),
             interrupt,
