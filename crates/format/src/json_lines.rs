@@ -93,7 +93,10 @@ impl Format for JsonLines {
                 remedy: "remove the index (.pelton-index) next to the file",
             })?;
         let records = located.starts.len();
-        let kinds = chosen(source, &schema, notes)?;
+        let known = chosen(source, &schema, notes)?;
+        let row_bytes: u64 = known.iter().map(|known| known.bytes).sum();
+        let kinds = known.iter().map(|known| (known.key.clone(), known.kind));
+        let kinds = kinds.collect();
         let names = &located.names;
         let label = LabelKey {
             key: label.to_owned(),
@@ -121,7 +124,7 @@ impl Format for JsonLines {
             records,
             bytes: located.end - first,
             longest: located.longest,
-            nonzeros: located.nonzeros,
+            nonzeros: row_bytes + 2 * records,
             index,
             places: Places::listed(located.starts, located.end, LINE_ENDS),
             names: located.names,
@@ -132,11 +135,11 @@ impl Format for JsonLines {
 }
 
 /// The keys that become fields: those that are named, or all that can. Which of all cannot is added to `notes`.
-fn chosen(
+fn chosen<'a>(
     source: &Source<'_>,
-    schema: &Schema,
+    schema: &'a Schema,
     notes: &mut Vec<String>,
-) -> Result<Vec<(String, Kind)>, FormatError> {
+) -> Result<Vec<&'a Known>, FormatError> {
     let path = || source.path.to_path_buf();
     if source.options.missing == Some(Missing::Mean) {
         return Err(FormatError::SettingElsewhere {
@@ -146,20 +149,25 @@ fn chosen(
         });
     }
     let fills = source.options.missing.is_some();
-    let absent =
-        |line: &u64| format!("line {line} does not have it, and no `missing` zero stands for it");
-    let mut left_out = schema.left_out.clone();
+    let alike = "write values of one kind under it in every line";
+    let mut left_out: Vec<(String, String, &str)> = (schema.left_out.iter())
+        .map(|(key, why)| (key.clone(), why.clone(), alike))
+        .collect();
     let mut kinds = Vec::new();
-    for (key, kind, lacking) in &schema.kinds {
-        match lacking {
-            Some(line) if !fills => left_out.push((key.clone(), absent(line))),
-            _ => kinds.push((key.clone(), *kind)),
+    for known in &schema.known {
+        match known.lacking {
+            Some(line) if !fills => left_out.push((
+                known.key.clone(),
+                format!("line {line} does not have it"),
+                "write it in every line, or let `missing` zero stand for it",
+            )),
+            _ => kinds.push(known),
         }
     }
     if source.argument().is_empty() {
-        for (key, why) in left_out {
+        for (key, why, remedy) in left_out {
             notes.push(format!(
-                "{}: the key {:?} is left out: {why}; write values of one kind under it in every line",
+                "{}: the key {:?} is left out: {why}; {remedy}",
                 source.path.display(),
                 excerpt(key.as_bytes())
             ));
@@ -168,11 +176,11 @@ fn chosen(
     }
     let wanted = selection(source.argument()).expect("it was checked");
     for name in &wanted {
-        if kinds.iter().any(|(key, _)| key == name) {
+        if kinds.iter().any(|known| known.key == *name) {
             continue;
         }
-        return Err(match left_out.iter().find(|(key, _)| key == name) {
-            Some((_, why)) => FormatError::ColumnType {
+        return Err(match left_out.iter().find(|(key, ..)| key == name) {
+            Some((_, why, _)) => FormatError::ColumnType {
                 path: path(),
                 column: (*name).to_owned(),
                 found: format!("nothing that a record can hold: {why}"),
@@ -182,13 +190,13 @@ fn chosen(
                 wanted: (*name).to_owned(),
                 columns: kinds
                     .iter()
-                    .map(|(key, _)| key.as_str())
+                    .map(|known| known.key.as_str())
                     .collect::<Vec<_>>()
                     .join(", "),
             },
         });
     }
-    kinds.retain(|(key, _)| wanted.contains(&key.as_str()));
+    kinds.retain(|known| wanted.contains(&known.key.as_str()));
     Ok(kinds)
 }
 
@@ -211,11 +219,22 @@ enum Kind {
     },
 }
 
+/// A key that can be a field.
+#[derive(Debug, Serialize, Deserialize)]
+struct Known {
+    key: String,
+    kind: Kind,
+    /// The line of the first record without it.
+    lacking: Option<u64>,
+    /// Bytes that it takes in all rows.
+    bytes: u64,
+}
+
 /// What is known of the keys of a file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Schema {
-    /// Those that can be fields, in ascending order, with the line of a record that lacks it.
-    kinds: Vec<(String, Kind, Option<u64>)>,
+    /// Those that can be fields, in ascending order.
+    known: Vec<Known>,
     /// Those that are not, and why.
     left_out: Vec<(String, String)>,
     /// How many records have no label where others have one, and the line of the first.
@@ -308,10 +327,9 @@ impl Keys {
         Ok(())
     }
 
-    /// What is known of them, and the bytes that rows take.
-    fn finish(self) -> (Schema, u64) {
+    /// What is known of them.
+    fn finish(self) -> Schema {
         let mut schema = Schema::default();
-        let mut bytes = 0;
         for (name, key) in self.known {
             match (key.why, key.kind) {
                 (Some(why), _) => schema.left_out.push((name, why)),
@@ -321,12 +339,16 @@ impl Keys {
                         Kind::Numbers { depth, .. } => depth,
                         _ => 1,
                     };
-                    bytes += key.payload + overhead(&name, dimensions) * self.records;
-                    schema.kinds.push((name, key.kind, key.lacking));
+                    schema.known.push(Known {
+                        bytes: key.payload + overhead(&name, dimensions) * self.records,
+                        key: name,
+                        kind: key.kind,
+                        lacking: key.lacking,
+                    });
                 }
             }
         }
-        (schema, bytes + 2 * self.records)
+        schema
     }
 }
 
@@ -682,7 +704,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
         starts.push(start);
     }
     let records = starts.len() as u64;
-    let (mut schema, row_bytes) = keys.finish();
+    let mut schema = keys.finish();
     if unlabelled > 0 && unlabelled < records {
         schema.unlabelled = Some((unlabelled, first_unlabelled));
     }
@@ -705,7 +727,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
         names,
         codes,
         index_end: 0,
-        nonzeros: row_bytes,
+        nonzeros: 0,
         longest: longest.unwrap_or(0),
         tallies: schema.words(),
     })
@@ -823,8 +845,8 @@ pub fn decode_json_line(line: &[u8], row: &mut Vec<u8>) -> bool {
     if keys.add(&object, LABEL, 1).is_err() {
         return false;
     }
-    let kinds = keys.finish().0.kinds.into_iter();
-    let kinds = kinds.map(|(key, kind, _)| (key, kind)).collect();
+    let known = keys.finish().known.into_iter();
+    let kinds = known.map(|known| (known.key, known.kind)).collect();
     let label = LabelKey {
         key: LABEL.to_owned(),
         must: false,
