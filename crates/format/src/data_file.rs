@@ -264,7 +264,8 @@ impl Stamp {
         Stamp {
             size: status.len(),
             modified: status.modified().ok(),
-            touched_ns: status.ctime() * 1_000_000_000 + status.ctime_nsec(),
+            touched_ns: (status.ctime().saturating_mul(1_000_000_000))
+                .saturating_add(status.ctime_nsec()),
             tag: 0,
         }
     }

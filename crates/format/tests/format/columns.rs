@@ -36,6 +36,7 @@
 //! few = table.select(["i16", "flag", "text", "word", "pixels", "tags", "label"])
 //! with pa.ipc.new_file("few.arrow", few.schema, options=options(compression="zstd")) as file:
 //!     file.write_table(few, 12)
+//! pq.write_table(few, "brotli.parquet", compression="brotli")
 //! views = few.set_column(2, "text", pa.array(["é" * (k % 9) for k in i], pa.string_view()))
 //! with pa.ipc.new_stream("stream.arrow", views.schema) as stream:
 //!     stream.write_table(views, 7)
@@ -233,6 +234,7 @@ fn chosen_columns() {
         ("few.arrow", "arrow"),
         ("stream.arrow", "arrow"),
         ("all.parquet", "parquet"),
+        ("brotli.parquet", "parquet"),
     ] {
         let format = format!("{format}:{few}");
         let dataset = open(&fixture(name), &with(&folder, Some(&format), Some("i16"))).unwrap();
