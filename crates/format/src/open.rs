@@ -113,7 +113,10 @@ fn open_together(
             let is_empty =
                 matches!(&opened, Err(FormatError::Empty { path: empty }) if empty == path);
             if is_empty {
-                notes = vec![format!("{}: holds no records", path.display())];
+                notes = vec![format!(
+                    "{}: holds no records and is left out",
+                    path.display()
+                )];
             }
             failed.fetch_or(opened.is_err() && !is_empty, Ordering::Relaxed);
             done.push((number, opened, notes));

@@ -479,6 +479,8 @@ fn a_part_that_is_empty_or_damaged_does_not_refuse_the_rest() {
     place.refuses(line, 2, &place_of_it);
     let kept = place.ok(&format!("{line} --on-bad-record skip --json"));
     assert_eq!(number(&kept.json(), "skipped_records"), 1.0);
+    let named = "1 record is bad and left out; the first: bad.jsonl: line 2: column 8";
+    assert!(kept.stderr.contains(named), "{}", kept.stderr);
     // Its index is no reason to let it pass.
     place.refuses(line, 2, &place_of_it);
     let limited = format!("{line} --on-bad-record skip:0");

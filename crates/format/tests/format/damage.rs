@@ -82,7 +82,7 @@ fn files_without_records_are_left_out() {
                 let sound = files.iter().filter(|file| *file == good).count() as u64;
                 assert_eq!(dataset.records(), 2 * sound, "{files:?}");
                 assert!(faults(&dataset).iter().all(Option::is_none));
-                let note = format!("{}: holds no records", empty.display());
+                let note = format!("{}: holds no records and is left out", empty.display());
                 assert!(dataset.notes().contains(&note), "{:?}", dataset.notes());
             }
             let files = [empty.clone(), zero.clone()];

@@ -252,6 +252,9 @@ fn train<T>(
         AnySession::Descent(session) => session.train(optimum, &mut folder, interrupt, observer),
     };
     let mut trained = trained.map_err(in_folder)?;
+    if let Some(note) = &trained.left_out {
+        observer(Event::Note(note));
+    }
     if !trained.certificate.primal.is_finite() {
         return Err(TrainError::config(
             "the solution is not finite, and no model is written; make features smaller, such as by `scale` standard, or lower `cost`".to_string(),
