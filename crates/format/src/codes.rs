@@ -71,7 +71,7 @@ impl Codes {
         Some(records.checked_mul(width)?.div_ceil(8))
     }
 
-    /// The codes of `records` records, all below `labels` or [`NO_CLASS`], from words; `None` where they
+    /// The codes of `records` records, all below `labels`, 0 without labels, or [`NO_CLASS`], from words; `None` where they
     /// are not.
     pub(crate) fn from_words(
         width: u64,
@@ -94,7 +94,7 @@ impl Codes {
             _ => return None,
         };
         (0..records)
-            .all(|i| (codes.get(i) as usize) < labels || codes.get(i) == NO_CLASS)
+            .all(|i| (codes.get(i) as usize) < labels.max(1) || codes.get(i) == NO_CLASS)
             .then_some(codes)
     }
 }
@@ -104,13 +104,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn records_without_a_class() {
+        let held = Codes::new(vec![0, NO_CLASS, 1]);
+        let (width, words) = held.to_words();
+        assert_eq!(Codes::from_words(width, 3, 2, &words), Some(held));
+        assert_eq!(Codes::from_words(width, 3, 1, &words), None);
+        let held = Codes::new(vec![0, NO_CLASS]);
+        let (width, words) = held.to_words();
+        assert_eq!(Codes::from_words(width, 2, 0, &words), Some(held));
+    }
+
+    #[test]
     fn words_and_back() {
         for codes in [
             vec![],
             vec![0, 0, 0],
             vec![1, 0, 255, 3, 4, 5, 6, 7, 8],
             vec![256, 0, 70_000],
-            vec![1, NO_CLASS, 0],
         ] {
             let held = Codes::new(codes.clone());
             let records = codes.len() as u64;

@@ -639,7 +639,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
         are_names: false,
         are_numbers: false,
     };
-    let mut first_bad = None;
+    let (mut first_bad, mut bad) = (None, 0);
     let (mut at, mut number) = (from, 0);
     // How many records have no label, and the line of the first.
     let (mut unlabelled, mut first_unlabelled) = (0, 0);
@@ -675,6 +675,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
             Ok(sound) => sound,
             Err(_) if source.options.tolerant => {
                 first_bad.get_or_insert(starts.len() as u64);
+                bad += 1;
                 classes.push_unknown();
                 starts.push(start);
                 continue;
@@ -705,7 +706,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
     }
     let records = starts.len() as u64;
     let mut schema = keys.finish();
-    if unlabelled > 0 && unlabelled < records {
+    if unlabelled > 0 && unlabelled + bad < records {
         schema.unlabelled = Some((unlabelled, first_unlabelled));
     }
     let longest = starts.iter().skip(1).chain([&end]).zip(&starts);
@@ -716,7 +717,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
         builder.push(*start);
     }
     let (mut labels, names, codes) = classes.finish();
-    if unlabelled == records {
+    if unlabelled + bad == records {
         labels.clear();
     }
     Ok(Located {

@@ -165,7 +165,8 @@ impl<'a> TarClasses<'a> {
         if let Some(last) = self.codes.last_mut() {
             *last = NO_CLASS;
         }
-        self.has_class = true;
+        // It counts as one without a class only where all are.
+        self.has_class = self.any;
     }
 
     pub(crate) fn finish(mut self) -> ClassesFound {

@@ -128,6 +128,13 @@ fn lines_that_are_no_json_are_bad_records() {
         [first, r#"{"x": 2}"#, last],
         "its label, \"label\", is nothing;",
     );
+    check(
+        [r#"{"x": 1}"#, "{", r#"{"x": 1}"#],
+        "line 2: column 1: the line ends",
+    );
+    let path = folder.path().join("x.jsonl");
+    let dataset = Dataset::open(&[path], &tolerant(folder.path())).unwrap();
+    assert!(!dataset.has_labels() && dataset.notes().is_empty());
 }
 
 /// Wherever an archive is cut off, the samples before are read, and no sample without all of its members.
@@ -165,6 +172,20 @@ fn archives_that_are_cut_off() {
         };
         check_bad(&path, &tolerant(folder.path()), sound + 1, sound, what);
     }
+    // Without classes there are none with a sample that is cut off either.
+    let plain: Vec<u8> = ["a", "b"]
+        .map(|name| member(&format!("{name}.txt"), b"x"))
+        .concat();
+    let path = file(folder.path(), "plain.tar", &plain[..1024 + 512]);
+    check_bad(
+        &path,
+        &tolerant(folder.path()),
+        2,
+        1,
+        "a member reaches past its end",
+    );
+    let dataset = Dataset::open(&[path], &tolerant(folder.path())).unwrap();
+    assert!(!dataset.has_labels());
     let mut damaged = whole.clone();
     damaged[size + 3] ^= 1;
     let path = file(folder.path(), "damaged.tar", &damaged);
