@@ -145,7 +145,7 @@ fn objects_a_line() {
         assert_eq!(records(&dataset), expected);
         assert_eq!(dataset.labels().names(), ["cat", "dog"]);
         let notes = dataset.notes();
-        assert!(notes[0].contains("the key \"o\" is left out: line 2 has a number where lines before it have an object or a list;"));
+        assert!(notes[0].contains("the key \"o\" is left out: line 3 has a number where lines before it have an object or a list;"));
         assert!(notes[1].contains("the key \"more\" is left out: line 1 does not have it;"));
         assert_eq!(notes.len(), 2);
     }
