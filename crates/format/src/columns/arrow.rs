@@ -292,7 +292,11 @@ impl Table for ArrowTable {
                 }
                 Head::Keys(keys) => {
                     let dictionary = run.dictionary.ok_or_else(wrong)?;
-                    for key in keys {
+                    let nulls = nulls_of(&self.file, &[run])?.remove(0);
+                    for (i, key) in keys.into_iter().enumerate() {
+                        // A record without a value has some key all the same.
+                        let has = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(i));
+                        let key = key.filter(|_| has);
                         let length = |key| {
                             let value = dictionary.get(key, 0).ok_or_else(wrong)?;
                             Ok::<_, Wrong>(if dictionary.has(key) { value.len() } else { 0 })
