@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pelton_comm::Alike;
-use pelton_feed::StageMeters;
+use pelton_feed::{BadExamples, StageMeters};
 use pelton_fetch::{Fetch, FetchOptions, OnBadRecord, RowBatch, Share};
 use pelton_format::{FeatureType, Row};
 use pelton_plan::Batching;
@@ -37,7 +37,10 @@ pub fn bench(config: &BenchConfig, mut context: RunContext<'_>) -> Result<BenchR
     context.agree(&config.shown())?;
     let skips_rows = config.on_bad_record != OnBadRecord::Fail;
     let mut data = config.data.with_bytes();
-    data.tolerant = config.stages.is_some() || skips_rows;
+    data.tolerant = match &config.stages {
+        Some(stages) => stages.pipeline.bad_examples != BadExamples::Fail,
+        None => skips_rows,
+    };
     if data.dtype == FeatureType::Checked {
         // Nobody looks at what is rounded.
         data.dtype = FeatureType::F32;
