@@ -79,7 +79,8 @@ def load(
     whether the first line of a text table names its columns (``"yes"``, ``"no"``, or ``"auto"``, which refuses a line that
     may be names or a record), by which the columns of further files are matched; ``label`` is the
     column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name; the last one of text, none of
-    NumPy's arrays), or ``"json:KEY"`` for samples of tar files; ``missing`` what stands for empty cells (``"zero"`` or ``"mean"``). The
+    NumPy's arrays), or ``"json:KEY"`` for samples of tar files; ``missing`` what stands for empty cells and null
+    (``"zero"``, or ``"mean"`` for features). The
     features of CSV, TSV and NumPy matrices are float32, and a whole number that this would round is an error; ``dtype`` is
     ``"float64"`` to keep more digits, or ``"float32"`` to have them rounded. ``cache_dir`` keeps indexes of folders
     that cannot be written to, and decompressed copies; ``remote_cache`` is how much of what was read from servers it may

@@ -28,7 +28,8 @@ impl Source {
     fn new(py: Python<'_>, config: &str) -> PyResult<Source> {
         let config: DataConfig =
             serde_json::from_str(config).map_err(|error| of_settings(&error))?;
-        let config = config.with_bytes();
+        // What is damaged is an error where a pipeline begins, unless it has another policy.
+        let config = config.with_bytes().leaving_damage(true);
         let opened = interruptible(py, |interrupt| {
             let mut notes = Vec::new();
             let comm = Comm::alone();

@@ -16,7 +16,7 @@ pub struct DataArguments {
     /// Format of the files: libsvm, csv, tsv, prow, npy, text (a record a line), tokens:LENGTH (runs of so many words
     /// of a text), bytes:LENGTH (of bytes), raw:FIELDS (such as raw:u8[28,28],label:u8), jsonl, npz (of some arrays npz:ARRAY,…), tfrecord,
     /// array_record (tfrecord:bytes and array_record:bytes for records as they are), mds, litdata, parquet, arrow
-    /// (or of either some columns: parquet:COLUMN,COLUMN), idx, cifar10,
+    /// (or some columns or keys: parquet:COLUMN,COLUMN and jsonl:KEY,KEY), idx, cifar10,
     /// cifar100, tar or folder (default: by name and content)
     #[arg(long)]
     pub format: Option<String>,
@@ -45,8 +45,8 @@ pub struct DataArguments {
     /// data); records of other classes are bad
     #[arg(long, value_name = "CLASSES")]
     pub classes: Option<ClassSetting>,
-    /// Fill missing cells of CSV and TSV in (empty, NA, NaN, null, ?), and null and NaN of features in Parquet and
-    /// Arrow: zero, or mean of the column in the training data; without it they are bad records
+    /// Fill missing cells of CSV and TSV in (empty, NA, NaN, null, ?), null in JSON Lines, Parquet and Arrow, and NaN of
+    /// features there: zero, or for features mean of the column in the training data; without it they are bad records
     #[arg(long)]
     pub missing: Option<Missing>,
     /// Numbers that the features of CSV, TSV and npy become where records are read as they are: f32, f64, or checked,

@@ -46,6 +46,16 @@ pub fn problem_of(dataset: &Dataset, id: u64) -> String {
     }
 }
 
+/// What to say of the records `ids` that were left out; nothing where none was.
+pub fn left_out(dataset: &Dataset, ids: &[u64]) -> Option<String> {
+    let count = match ids.len() {
+        1 => "1 record is".to_owned(),
+        count => format!("{count} records are"),
+    };
+    let first = problem_of(dataset, *ids.first()?);
+    Some(format!("{count} bad and left out; the first: {first}"))
+}
+
 /// Fails where no record was left and some were bad. `bad` are the ids that this rank met, and `first` is the first
 /// of those whose problem it knows. All ranks call it.
 pub fn check_some_left(

@@ -37,7 +37,8 @@ pub struct DataConfig {
     /// The classes in the order of their numbers; those of the data where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classes: Option<ClassSetting>,
-    /// What stands for missing cells of CSV and TSV: zero or mean; they are bad records where absent.
+    /// What stands for missing values of CSV, TSV, JSON Lines, Parquet and Arrow: zero or mean; records with some are bad where
+    /// absent.
     pub missing: Option<Missing>,
     /// What numbers the features of CSV, TSV and `.npy` become in batches: f32, f64, or checked: f32, and a whole number
     /// that it rounds is a bad record.
@@ -65,6 +66,9 @@ pub struct DataConfig {
     /// Whether classes without names keep the order of their numbers, as nets have them.
     #[serde(skip)]
     pub by_number: bool,
+    /// Whether damage that opening finds is left to the policy for bad records of whoever reads.
+    #[serde(skip)]
+    pub tolerant: bool,
 }
 
 impl Default for DataConfig {
@@ -90,6 +94,7 @@ impl Default for DataConfig {
             whole_arrays: false,
             rows: RowLayout::Stored,
             by_number: false,
+            tolerant: false,
         }
     }
 }
@@ -103,11 +108,20 @@ impl DataConfig {
         }
     }
 
-    /// The same as nets read it: rows of bytes are accepted, and classes keep the order of their numbers.
+    /// The same as nets read it: rows of bytes are accepted, classes keep the order of their numbers, and their pipeline
+    /// applies a policy to damage.
     pub fn for_nets(&self) -> DataConfig {
         DataConfig {
             by_number: true,
-            ..self.with_bytes()
+            ..self.with_bytes().leaving_damage(true)
+        }
+    }
+
+    /// The same, with damage that opening finds left to the reader's policy for bad records, or else an error.
+    pub fn leaving_damage(&self, tolerant: bool) -> DataConfig {
+        DataConfig {
+            tolerant,
+            ..self.clone()
         }
     }
 

@@ -37,7 +37,9 @@ mod pipeline_plan;
 
 mod pipeline;
 
-pub use bad_records::{check_limit, check_limit_on, check_some_left, met_by_all, problem_of};
+pub use bad_records::{
+    check_limit, check_limit_on, check_some_left, left_out, met_by_all, problem_of,
+};
 pub use batches::{for_each_batch, hold_rows, stripe_records};
 pub use class_setting::ClassSetting;
 pub use config::{DataConfig, IoMode};

@@ -48,23 +48,27 @@ pub(crate) fn resolve(
             None => path_of_text(name).exists(),
         };
         if !name.contains('{') || is_there() {
-            add(name, remote, &mut files)?;
+            add(name, remote, &mut files, observer)?;
             continue;
         }
         let expanded = braces::expanded(name);
         let expanded = expanded.map_err(|what| DataError::Config(format!("{name}: {what}")))?;
         for name in &expanded {
-            add(name, remote, &mut files)?;
+            add(name, remote, &mut files, observer)?;
         }
     }
     Ok((files, test))
 }
 
 /// Adds the files of one name without braces.
-fn add(name: &str, remote: Option<&Remote>, files: &mut Vec<PathBuf>) -> Result<(), DataError> {
+fn add(
+    name: &str,
+    remote: Option<&Remote>,
+    files: &mut Vec<PathBuf>,
+    observer: Observer<'_>,
+) -> Result<(), DataError> {
     if let Some(remote) = remote.filter(|_| is_remote(Path::new(name))) {
-        files.extend(remote.names(name)?);
-        return Ok(());
+        return add_matching(name, remote.names(name)?, files, observer);
     }
     if is_ambiguous(name) {
         return Err(DataError::Config(format!(
@@ -81,15 +85,61 @@ fn add(name: &str, remote: Option<&Remote>, files: &mut Vec<PathBuf>) -> Result<
             "{name}: not a pattern ({error}); name the file, or write a bracket as [[]"
         ))
     })?;
-    let before = files.len();
     let is_data = |file: &PathBuf| !file.to_string_lossy().ends_with(".pelton-index");
-    files.extend(found.into_iter().filter(is_data));
-    match files.len() > before {
-        true => Ok(()),
-        false => Err(DataError::Config(format!(
-            "{name}: no file matches the pattern; check it and the folder"
-        ))),
+    let found = found.into_iter().filter(is_data).collect();
+    add_matching(name, found, files, observer)
+}
+
+/// Adds the files that match a pattern, without those that writers leave next to data. A name without wildcards, which
+/// matches itself, is taken as it is.
+fn add_matching(
+    pattern: &str,
+    found: Vec<PathBuf>,
+    files: &mut Vec<PathBuf>,
+    observer: Observer<'_>,
+) -> Result<(), DataError> {
+    let (markers, data): (Vec<PathBuf>, Vec<PathBuf>) =
+        found.into_iter().partition(|file| is_marker(file, pattern));
+    let listed = |files: &[PathBuf]| {
+        let names = files.iter().take(3).map(|file| file.display().to_string());
+        let more = if files.len() > 3 { ", …" } else { "" };
+        names.collect::<Vec<_>>().join(", ") + more
+    };
+    if data.is_empty() {
+        let only = match markers.is_empty() {
+            true => "no file matches the pattern; check it and the folder".to_owned(),
+            false => format!(
+                "only {} match the pattern, which are not data by their names; name them without a wildcard if they are",
+                listed(&markers)
+            ),
+        };
+        return Err(DataError::Config(format!("{pattern}: {only}")));
     }
+    if !markers.is_empty() {
+        observer(Event::Note(&format!(
+            "{pattern}: leaves out {}, which are not data by their names",
+            listed(&markers)
+        )));
+    }
+    files.extend(data);
+    Ok(())
+}
+
+/// Whether a file that matches a pattern is one that a writer left next to its data, or lies in such a folder: `_SUCCESS`,
+/// `_metadata`, `.part-0.crc`, `_delta_log`. One whose beginning the pattern spells out is data, and so are folders of
+/// a partition such as `_month=1`.
+fn is_marker(file: &Path, pattern: &str) -> bool {
+    let spelled = |part: &str| {
+        let mut parts = pattern.split('/');
+        parts.any(|known| {
+            known == part || known.get(..1) == part.get(..1) && known.contains(['*', '?', '['])
+        })
+    };
+    file.to_string_lossy().split('/').any(|part| {
+        let hidden = part.starts_with('.') && part != "." && part != "..";
+        (hidden || part.starts_with('_') && !part.contains('=')) && !spelled(part)
+            || part.ends_with(".crc") && !pattern.ends_with(".crc")
+    })
 }
 
 /// The files that a pattern matches, in the order of their names.
@@ -136,4 +186,39 @@ fn demo(
         });
     })?;
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_writers_leave_next_to_data_is_no_data() {
+        let check = |file: &str, pattern: &str, expected| {
+            assert_eq!(
+                is_marker(Path::new(file), pattern),
+                expected,
+                "{file} by {pattern}"
+            );
+        };
+        for name in [
+            "_SUCCESS",
+            "_metadata",
+            "_committed_1",
+            ".part-0.parquet.crc",
+            ".hidden",
+            "x.crc",
+        ] {
+            check(&format!("/tmp/a/{name}"), "/tmp/a/*", true);
+            check(&format!("s3://a/{name}"), "s3://a/*", true);
+        }
+        check("a/_delta_log/0.json", "a/**/*.json", true);
+        check("a/_delta_log/0.json", "a/_delta_log/*.json", false);
+        check("a/_part.csv", "a/_*.csv", false);
+        check("a/.x.csv", "a/.*", false);
+        check("a/x.crc", "a/*.crc", false);
+        check("a/_month=1/x.csv", "a/*/*.csv", false);
+        check("/tmp/.tmpab/part-0", "/tmp/.tmpab/part-*", false);
+        check("../a/part-0", "../a/*", false);
+    }
 }

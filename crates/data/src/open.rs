@@ -211,6 +211,7 @@ fn open_files(
         positive: config.positive.clone(),
         labels: classes,
         by_number: config.by_number,
+        tolerant: config.tolerant,
         any_label: expected.is_some_and(|expected| expected.any_label),
         features: expected.map(|expected| expected.features),
         missing: config.missing,
@@ -280,7 +281,7 @@ fn refuse_idle(config: &DataConfig, dataset: &Dataset) -> Result<(), DataError> 
         let found = dataset.files().first().map(kind).unwrap_or_default();
         format!("with {found}, but with {kinds}")
     };
-    let tables = ["csv", "tsv", "parquet", "arrow"];
+    let tables = ["csv", "tsv", "jsonl", "parquet", "arrow"];
     let file_column = DataConfig::default().file_column;
     let idle = [
         (

@@ -154,6 +154,11 @@ impl PreparedPipeline {
         vocabulary: Option<Arc<Vocabulary>>,
         context: &mut RunContext<'_>,
     ) -> Result<PreparedPipeline, DataError> {
+        if let (BadExamples::Fail, Some(damaged)) =
+            (config.bad_examples, opened.dataset.first_bad())
+        {
+            fetch_rows(&opened.dataset, &[damaged])?;
+        }
         // Records of other classes that are to be left out are so one by one.
         if config.bad_examples == BadExamples::Fail && config.keep_classes.is_empty() {
             check_classes(&opened.dataset, context)?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::codes::Codes;
+use crate::codes::{Codes, NO_CLASS};
 use crate::labels::bits;
 
 /// One class a record, so far.
@@ -102,6 +102,11 @@ impl ClassesSoFar {
         self.codes.push(0);
     }
 
+    /// The next record has none that can be told, so that it cannot be decoded.
+    pub(crate) fn push_unknown(&mut self) {
+        self.codes.push(NO_CLASS);
+    }
+
     /// Labels, none where no record had one, names in ascending order, and the codes.
     pub(crate) fn finish(mut self) -> (Vec<f64>, Vec<String>, Codes) {
         if self.names.is_empty() {
@@ -112,7 +117,7 @@ impl ClassesSoFar {
             places[*number as usize] = place;
         }
         for code in &mut self.codes {
-            *code = places[*code as usize];
+            *code = places.get(*code as usize).copied().unwrap_or(NO_CLASS);
         }
         let labels = (0..self.names.len()).map(|number| number as f64).collect();
         let names = self.names.into_keys().collect();

@@ -6,6 +6,9 @@
 
 use std::sync::Arc;
 
+/// The code of a record whose class cannot be told.
+pub(crate) const NO_CLASS: u32 = u32::MAX;
+
 /// One code a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Codes {
@@ -68,7 +71,8 @@ impl Codes {
         Some(records.checked_mul(width)?.div_ceil(8))
     }
 
-    /// The codes of `records` records, all below `labels`, from words; `None` where they are not.
+    /// The codes of `records` records, all below `labels`, 0 without labels, or [`NO_CLASS`], from words; `None` where they
+    /// are not.
     pub(crate) fn from_words(
         width: u64,
         records: u64,
@@ -90,7 +94,7 @@ impl Codes {
             _ => return None,
         };
         (0..records)
-            .all(|i| (codes.get(i) as usize) < labels)
+            .all(|i| (codes.get(i) as usize) < labels.max(1) || codes.get(i) == NO_CLASS)
             .then_some(codes)
     }
 }
@@ -98,6 +102,17 @@ impl Codes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn records_without_a_class() {
+        let held = Codes::new(vec![0, NO_CLASS, 1]);
+        let (width, words) = held.to_words();
+        assert_eq!(Codes::from_words(width, 3, 2, &words), Some(held));
+        assert_eq!(Codes::from_words(width, 3, 1, &words), None);
+        let held = Codes::new(vec![0, NO_CLASS]);
+        let (width, words) = held.to_words();
+        assert_eq!(Codes::from_words(width, 2, 0, &words), Some(held));
+    }
 
     #[test]
     fn words_and_back() {

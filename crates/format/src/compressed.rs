@@ -77,6 +77,9 @@ pub(crate) fn state_hash(path: &Path, stamp: &Stamp) -> u64 {
     let path = without_query(path);
     let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let mut state = mix(stamp.size, stamp.modified_ns() as u64);
+    if stamp.touched_ns != 0 {
+        state = mix(state, stamp.touched_ns as u64);
+    }
     if stamp.tag != 0 {
         state = mix(state, stamp.tag);
     }

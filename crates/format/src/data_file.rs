@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,7 +10,7 @@ use std::time::SystemTime;
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::{FileSet, Storage};
 
-use crate::codes::Codes;
+use crate::codes::{Codes, NO_CLASS};
 use crate::delimited::{
     DelimitedRules, decode_cells, decode_delimited_line, is_missing, numeric_label,
 };
@@ -247,11 +248,14 @@ pub struct Blocks {
     pub kept_bytes: u64,
 }
 
-/// Size and time of last change, which tell whether a file is still the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Size and times of last change, which tell whether a file is still the same.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     pub(crate) size: u64,
     pub(crate) modified: Option<SystemTime>,
+    /// When its bytes, name, owner or permissions last changed, in nanoseconds since 1970. Programs set `modified` to what
+    /// they like, but not this time, so bytes that were replaced show here. 0 of a file elsewhere.
+    pub(crate) touched_ns: i64,
     /// What its server says of its content; 0 of a file on this machine.
     pub(crate) tag: u64,
 }
@@ -261,8 +265,16 @@ impl Stamp {
         Stamp {
             size: status.len(),
             modified: status.modified().ok(),
+            touched_ns: (status.ctime().saturating_mul(1_000_000_000))
+                .saturating_add(status.ctime_nsec()),
             tag: 0,
         }
+    }
+
+    /// Whether a file that is being read still has the same bytes. A new name, link or permission in the meantime is none
+    /// of the reader's business, so `touched_ns` does not count.
+    pub(crate) fn has_bytes_of(&self, other: &Stamp) -> bool {
+        (self.size, self.modified, self.tag) == (other.size, other.modified, other.tag)
     }
 
     /// Nanoseconds since 1970, for files and keys.
@@ -441,6 +453,7 @@ impl StoredClasses {
             what: "its label is not in the file's list",
         };
         match self {
+            _ if stored == NO_CLASS => Err(Fault::NoClass),
             StoredClasses::Same(count) if (stored as usize) < *count => Ok(stored),
             StoredClasses::Same(_) => Err(unlisted),
             StoredClasses::Listed {

@@ -52,6 +52,7 @@ pub struct Dataset {
     numbers: Option<Arc<dyn Renumber>>,
     means: Option<Arc<[f32]>>,
     columns: Option<Arc<Schema>>,
+    first_bad: Option<u64>,
 }
 
 /// Gives the features of decoded sparse rows other numbers.
@@ -192,6 +193,7 @@ impl Dataset {
             scale: None,
             numbers: None,
             means: None,
+            first_bad: None,
             columns: columns.map(Arc::new),
         };
         for file in opened {
@@ -223,6 +225,8 @@ impl Dataset {
         let Opened {
             found: file, stamp, ..
         } = opened;
+        let first_bad = file.first_bad.map(|record| first_id + record);
+        self.first_bad = self.first_bad.or(first_bad);
         self.records += file.records;
         self.bytes += file.bytes;
         self.longest = self.longest.max(file.longest);
@@ -387,6 +391,11 @@ impl Dataset {
     /// The columns that features come from, where the files name them.
     pub fn columns(&self) -> Option<&Arc<Schema>> {
         self.columns.as_ref()
+    }
+
+    /// The first record that opening found to be damaged, where [`OpenOptions::tolerant`] let it pass.
+    pub fn first_bad(&self) -> Option<u64> {
+        self.first_bad
     }
 
     /// The classes.
@@ -596,7 +605,7 @@ impl Dataset {
             return Ok(());
         }
         let now = Stamp::of(&regular_file(&file.source)?);
-        if now != file.stamp {
+        if !now.has_bytes_of(&file.stamp) {
             return Err(changed(&file.path, &file.stamp, &now));
         }
         Ok(())

@@ -2,8 +2,8 @@
 //!
 //! `heading.rs` tells whether the first line is the header. Cells may stand in double quotes
 //! and have blanks around them; empty lines are passed over. Rows are dense: every row must have as many
-//! cells as the first line. A cell that is empty or says NA, NaN, null or `?` is missing: a fault, unless
-//! something is to stand for it.
+//! cells as the first line. A feature may be true or false, which are 1 and 0. A cell that is empty or says NA, NaN, null
+//! or `?` is missing: a fault, unless something is to stand for it.
 
 use std::sync::Arc;
 
@@ -85,6 +85,14 @@ fn first_line(bytes: &[u8]) -> &[u8] {
 pub(crate) fn is_missing(cell: &[u8]) -> bool {
     const WORDS: [&[u8]; 5] = [b"", b"?", b"na", b"nan", b"null"];
     WORDS.iter().any(|word| cell.eq_ignore_ascii_case(word))
+}
+
+/// The number that a truth value among numbers is.
+pub(crate) fn truth(cell: &[u8]) -> Option<f64> {
+    const WORDS: [(&[u8], f64); 2] = [(b"true", 1.0), (b"false", 0.0)];
+    let mut words = WORDS.iter();
+    let found = words.find(|(word, _)| cell.eq_ignore_ascii_case(word));
+    found.map(|(_, value)| *value)
 }
 
 /// What a label cell says.
@@ -194,6 +202,9 @@ fn unusual_value<T: Feature>(
     rules: &DelimitedRules,
 ) -> Result<T, Fault> {
     let column = column as u64 + 1;
+    if let Some(value) = truth(cell) {
+        return Ok(T::of(value));
+    }
     if !is_missing(cell) {
         let bad = |found| Fault::BadCell { column, found };
         let value = T::parse(cell).map_err(|why| bad_number(why, column, cell, bad))?;
@@ -347,6 +358,8 @@ mod tests {
             Ok((-2.0, vec![1.0, 3.0]))
         );
         assert_eq!(decode("7", 1, 0), Ok((7.0, vec![])));
+        assert_eq!(decode("true,FALSE,3\n", 3, 2), Ok((3.0, vec![1.0, 0.0])));
+        assert_eq!(decode("\"True\",false,3", 3, 2), Ok((3.0, vec![1.0, 0.0])));
     }
 
     #[test]

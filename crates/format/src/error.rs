@@ -461,6 +461,11 @@ pub enum Fault {
         /// The column.
         column: u64,
     },
+    /// A label outside the record that is missing or no class.
+    #[error(
+        "its label is missing or cannot be read; leave such records out with `on_bad_record` skip, or name another one with `label`"
+    )]
+    NoClass,
     /// A name where labels are numbers.
     #[error(
         "label {found:?} in column {column} is no number where other labels are; give all classes numbers or all names, or name another column with `label`"
@@ -644,7 +649,9 @@ pub enum Fault {
         what: String,
     },
     /// A sample of a tar file that does not hold together.
-    #[error("byte {offset} of it: {what}; the archive changed or is damaged: index it again")]
+    #[error(
+        "byte {offset} of it: {what}; the archive is cut off, damaged or changed: fetch or make it again"
+    )]
     Group {
         /// Offset within the sample.
         offset: u64,

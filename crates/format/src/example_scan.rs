@@ -79,6 +79,7 @@ impl Scanned {
     /// With where the records lie.
     pub(crate) fn located(self, starts: EliasFano, end: u64, longest: u64) -> Located {
         Located {
+            first_bad: None,
             starts,
             end,
             labels: self.labels,

@@ -136,6 +136,7 @@ pub(crate) fn open(
         stamp: Stamp {
             size: bytes,
             modified: None,
+            touched_ns: 0,
             tag: 0,
         },
         sample: fingerprint(&set),

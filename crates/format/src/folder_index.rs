@@ -35,9 +35,9 @@ use crate::options::OpenOptions;
 use crate::packed_reader::without_checksum;
 
 /// First bytes; the last one is the version.
-pub(crate) const MAGIC: &[u8; 8] = b"pltnfld\x02";
+pub(crate) const MAGIC: &[u8; 8] = b"pltnfld\x03";
 /// Words before the lists: the key and the counts.
-const KEY_WORDS: usize = 5;
+const KEY_WORDS: usize = 6;
 const COUNTS: usize = 9;
 const HEAD_BYTES: usize = 8 * (1 + KEY_WORDS + COUNTS);
 /// Folders must have been left alone for so long before their listing is kept: a file that arrives in the
@@ -66,6 +66,7 @@ impl FolderKey {
             stamp.size,
             modified as u64,
             (modified >> 64) as u64,
+            stamp.touched_ns as u64,
             sample,
             columns,
         ]))
@@ -288,6 +289,7 @@ pub(crate) fn places(root: &Path, options: &OpenOptions) -> Vec<PathBuf> {
     let stamp = Stamp {
         size: 0,
         modified: None,
+        touched_ns: 0,
         tag: 0,
     };
     let cache = options.cache_dir.clone().unwrap_or_else(default_cache_dir);

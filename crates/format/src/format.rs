@@ -175,6 +175,8 @@ pub(crate) struct Found {
     pub(crate) names: Vec<String>,
     pub(crate) reading: Reading,
     pub(crate) index: IndexSource,
+    /// The first record that is known to be damaged.
+    pub(crate) first_bad: Option<u64>,
     /// What places are places of; the file itself where `None`.
     pub(crate) storage: Option<Arc<dyn Storage>>,
     /// What reading one record costs.
@@ -222,6 +224,7 @@ impl Found {
             names: Vec::new(),
             reading: Reading::Sample(reading),
             index: IndexSource::Arithmetic,
+            first_bad: None,
             storage: None,
             reach: Reach::AsItLies,
             columns: None,
@@ -355,7 +358,11 @@ impl Source<'_> {
         };
         let places = self.sidecar_places();
         for place in &places {
-            if let Some(contents) = sidecar::load(place, &key) {
+            let kept = sidecar::load(place, &key);
+            // A scan says what is wrong and where.
+            if let Some(contents) =
+                kept.filter(|kept| self.options.tolerant || kept.first_bad.is_none())
+            {
                 tracing::debug!(index = %place.display(), "index read");
                 return Ok((contents, IndexSource::Sidecar));
             }
@@ -367,7 +374,7 @@ impl Source<'_> {
         // One that lies elsewhere is held to its state by each read.
         if self.remote.is_none() {
             let now = Stamp::of(&regular_file(self.source)?);
-            if now != self.stamp {
+            if !now.has_bytes_of(&self.stamp) {
                 return Err(changed(self.path, &self.stamp, &now));
             }
         }

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use serde::{Deserialize, Serialize};
 
-use crate::delimited::{LabelColumn, bare, is_missing};
+use crate::delimited::{LabelColumn, bare, is_missing, truth};
 use crate::error::{FormatError, excerpt};
 use crate::number::{NotANumber, parse_f64};
 use crate::table_error::TableError;
@@ -40,11 +40,13 @@ fn cells(line: &[u8], delimiter: u8) -> Vec<&[u8]> {
 }
 
 fn is_number(cell: &[u8]) -> bool {
-    parse_f64(cell).is_ok()
+    parse_f64(cell).is_ok() || truth(cell).is_some()
 }
 
 fn is_word(cell: &[u8]) -> bool {
-    !is_missing(cell) && matches!(parse_f64(cell), Err(NotANumber::Malformed))
+    !is_missing(cell)
+        && truth(cell).is_none()
+        && matches!(parse_f64(cell), Err(NotANumber::Malformed))
 }
 
 /// A whole number that is written without a point.

@@ -1,9 +1,11 @@
 //! JSON Lines: an object a line, whose values are the fields of a record.
 //!
-//! Whole numbers become i64, other numbers f64, lists of them (also nested, of equal lengths) arrays, strings bytes. The
-//! keys of all records count. One that some record lacks, or has in another kind, is left out with a note that names the
-//! line, and so is one of objects, of truth values, of null, or of whole numbers that no such type holds exactly. The
-//! label is an integer or a string under the key `label`, or the one that is named.
+//! Whole numbers become i64, other numbers f64, true and false 1 and 0, lists of them (also nested, of equal lengths) arrays,
+//! strings bytes, and objects and other lists the bytes of their JSON text. The keys of all records count, or with
+//! `jsonl:KEY,…` those that are named. A null is a missing value: its record is a bad one unless something stands for
+//! missing values. A key that some record lacks is left out with a note that names the line, unless something stands for
+//! it; so is one of different kinds of values, of null alone, or of whole numbers that no such type holds exactly. The label
+//! is a number, a truth value or a string under the key `label`, or the one that is named.
 //!
 //! Cost: one pass that reads every line, kept in a sidecar; four bytes a record for its class beside the list of
 //! places.
@@ -14,19 +16,21 @@ use std::sync::atomic::Ordering;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::classes_so_far::ClassesSoFar;
 use crate::data_file::{LINE_ENDS, Places};
 use crate::delimited::LabelColumn;
 use crate::elias_fano::EliasFanoBuilder;
 use crate::error::{Fault, FormatError, excerpt};
+use crate::fields::selection;
 use crate::fields::{FieldDecoder, RowWriter, overhead};
 use crate::fingerprint::mix;
 use crate::format::{Format, Found, Match, Source};
 use crate::kind::Head;
 use crate::labels::{MOST_LABELS, checked_label};
 use crate::located::{Located, text_of, words_of};
+use crate::options::{MEAN_OF_FIELDS, Missing};
 use crate::sidecar::RecordShape;
 
 /// The key of the label unless another is named.
@@ -41,20 +45,30 @@ const MOST_EXACT: u64 = 1 << 53;
 const MOST_DEPTH: usize = 6;
 /// Longest line.
 const MOST_LINE_BYTES: u64 = 1 << 30;
-/// Tells these sidecars from others.
-const SHAPE: u64 = 11;
+/// Tells these sidecars from others; 11 stood for keys without null, truth values and objects.
+const SHAPE: u64 = 13;
 
-/// JSON Lines.
-pub(crate) struct JsonLines;
+/// JSON Lines; with `selects` some keys of them.
+pub(crate) struct JsonLines {
+    pub(crate) selects: bool,
+}
 
 impl Format for JsonLines {
     fn name(&self) -> &'static str {
         "jsonl"
     }
 
+    fn argument(&self) -> Option<&'static str> {
+        self.selects.then_some("KEY,…")
+    }
+
+    fn check(&self, argument: &str) -> Result<(), String> {
+        selection(argument, "keys").map(drop)
+    }
+
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
-        head.ends_in(&["jsonl", "jsonlines", "ndjson", "json"])
-            .then_some(Match::Name)
+        let is_one = head.ends_in(&["jsonl", "jsonlines", "ndjson", "json"]);
+        (is_one && !self.selects).then_some(Match::Name)
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
@@ -79,24 +93,31 @@ impl Format for JsonLines {
                 what: "its index says nothing of its keys".into(),
                 remedy: "remove the index (.pelton-index) next to the file",
             })?;
-        let path = source.path.display();
-        for (key, why) in &schema.left_out {
-            notes.push(format!(
-                "{path}: the key {key:?} is left out: {why}; write a number, a list of numbers or a string under it in every line"
-            ));
-        }
-        let decoder = JsonDecoder::new(schema.kinds);
         let records = located.starts.len();
+        let known = chosen(source, &schema, notes)?;
+        let row_bytes: u64 = known.iter().map(|known| known.bytes).sum();
+        let kinds = known.iter().map(|known| (known.key.clone(), known.kind));
+        let kinds = kinds.collect();
+        let names = &located.names;
+        let label = LabelKey {
+            key: label.to_owned(),
+            must,
+            are_names: !names.is_empty(),
+            are_numbers: names.is_empty() && !located.labels.is_empty(),
+        };
+        let decoder = JsonDecoder::new(kinds, label, source.options.missing.is_some());
         if let Some((unlabelled, line)) = schema.unlabelled {
             notes.push(format!(
-                "{path}: {unlabelled} of {records} records, the first in line {line}, have no {label:?} and count as labelled 0"
+                "{}: {unlabelled} of {records} records, the first in line {line}, have no {:?} and count as labelled 0",
+                source.path.display(),
+                decoder.label.key
             ));
         }
         if decoder.kinds.is_empty() && records > 0 {
             return Err(FormatError::Malformed {
                 path: source.path.to_path_buf(),
                 offset: first,
-                what: "no key has a number, a list of numbers or a string in every record".into(),
+                what: "no key has values of one kind in every record".into(),
                 remedy: "write the same keys in every line",
             });
         }
@@ -104,13 +125,80 @@ impl Format for JsonLines {
             records,
             bytes: located.end - first,
             longest: located.longest,
-            nonzeros: located.nonzeros,
+            nonzeros: row_bytes + 2 * records,
             index,
             places: Places::listed(located.starts, located.end, LINE_ENDS),
             names: located.names,
+            first_bad: located.first_bad,
             ..Found::fields(located.labels, records, located.codes, decoder)
         })
     }
+}
+
+/// The keys that become fields: those that are named, or all that can. Which of all cannot is added to `notes`.
+fn chosen<'a>(
+    source: &Source<'_>,
+    schema: &'a Schema,
+    notes: &mut Vec<String>,
+) -> Result<Vec<&'a Known>, FormatError> {
+    let path = || source.path.to_path_buf();
+    if source.options.missing == Some(Missing::Mean) {
+        return Err(FormatError::SettingElsewhere {
+            path: path(),
+            kind: "jsonl",
+            setting: MEAN_OF_FIELDS,
+        });
+    }
+    let fills = source.options.missing.is_some();
+    let alike = "write values of one kind under it in every line";
+    let mut left_out: Vec<(String, String, &str)> = (schema.left_out.iter())
+        .map(|(key, why)| (key.clone(), why.clone(), alike))
+        .collect();
+    let mut kinds = Vec::new();
+    for known in &schema.known {
+        match known.lacking {
+            Some(line) if !fills => left_out.push((
+                known.key.clone(),
+                format!("line {line} does not have it"),
+                "write it in every line, or let `missing` zero stand for it",
+            )),
+            _ => kinds.push(known),
+        }
+    }
+    if source.argument().is_empty() {
+        for (key, why, remedy) in left_out {
+            notes.push(format!(
+                "{}: the key {:?} is left out: {why}; {remedy}",
+                source.path.display(),
+                excerpt(key.as_bytes())
+            ));
+        }
+        return Ok(kinds);
+    }
+    let wanted = selection(source.argument(), "keys").expect("it was checked");
+    for name in &wanted {
+        if kinds.iter().any(|known| known.key == *name) {
+            continue;
+        }
+        return Err(match left_out.iter().find(|(key, ..)| key == name) {
+            Some((_, why, _)) => FormatError::ColumnType {
+                path: path(),
+                column: (*name).to_owned(),
+                found: format!("nothing that a record can hold: {why}"),
+            },
+            None => FormatError::NoColumn {
+                path: path(),
+                wanted: (*name).to_owned(),
+                columns: kinds
+                    .iter()
+                    .map(|known| known.key.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            },
+        });
+    }
+    kinds.retain(|known| wanted.contains(&known.key.as_str()));
+    Ok(kinds)
 }
 
 /// What a value is, in every record so far.
@@ -118,7 +206,11 @@ impl Format for JsonLines {
 enum Kind {
     /// Nothing that is a field.
     Other,
+    /// No value.
+    Null,
     Text,
+    /// An object, or a list of other things than numbers: its JSON text.
+    Json,
     /// Numbers in lists so deep, 0 being a number by itself.
     Numbers {
         whole: bool,
@@ -128,11 +220,22 @@ enum Kind {
     },
 }
 
+/// A key that can be a field.
+#[derive(Debug, Serialize, Deserialize)]
+struct Known {
+    key: String,
+    kind: Kind,
+    /// The line of the first record without it.
+    lacking: Option<u64>,
+    /// Bytes that it takes in all rows.
+    bytes: u64,
+}
+
 /// What is known of the keys of a file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Schema {
-    /// Those that are fields, in ascending order.
-    kinds: Vec<(String, Kind)>,
+    /// Those that can be fields, in ascending order.
+    known: Vec<Known>,
     /// Those that are not, and why.
     left_out: Vec<(String, String)>,
     /// How many records have no label where others have one, and the line of the first.
@@ -158,6 +261,8 @@ struct Key {
     payload: u64,
     /// Why it is no field, from the first record that says so.
     why: Option<String>,
+    /// The line of the first record without it.
+    lacking: Option<u64>,
 }
 
 /// The keys of the records so far.
@@ -190,8 +295,8 @@ impl Keys {
         }
         self.records += 1;
         for key in self.known.values_mut() {
-            if key.records < self.records && key.why.is_none() {
-                key.why = Some(format!("line {line} does not have it"));
+            if key.records < self.records {
+                key.lacking.get_or_insert(line);
             }
         }
         Ok(())
@@ -206,10 +311,9 @@ impl Keys {
             );
             return Err(Fault::Json { what });
         }
-        let why = match (name.len(), self.records) {
-            (1..=MOST_NAME_BYTES, 0) => None,
-            (1..=MOST_NAME_BYTES, _) => Some(format!("line {} does not have it", self.first)),
-            (bytes, _) => Some(format!(
+        let why = match name.len() {
+            1..=MOST_NAME_BYTES => None,
+            bytes => Some(format!(
                 "its name has {bytes} bytes, and a field 1 to {MOST_NAME_BYTES}"
             )),
         };
@@ -218,29 +322,34 @@ impl Keys {
             records: 0,
             payload: 0,
             why,
+            lacking: (self.records > 0).then_some(self.first),
         };
         self.known.insert(name.to_owned(), key);
         Ok(())
     }
 
-    /// What is known of them, and the bytes that rows take.
-    fn finish(self) -> (Schema, u64) {
+    /// What is known of them.
+    fn finish(self) -> Schema {
         let mut schema = Schema::default();
-        let mut bytes = 0;
         for (name, key) in self.known {
-            match key.why {
-                Some(why) => schema.left_out.push((excerpt(name.as_bytes()), why)),
-                None => {
+            match (key.why, key.kind) {
+                (Some(why), _) => schema.left_out.push((name, why)),
+                (None, Kind::Null) => schema.left_out.push((name, "every line has null".into())),
+                (None, _) => {
                     let dimensions = match key.kind {
                         Kind::Numbers { depth, .. } => depth,
                         _ => 1,
                     };
-                    bytes += key.payload + overhead(&name, dimensions) * self.records;
-                    schema.kinds.push((name, key.kind));
+                    schema.known.push(Known {
+                        bytes: key.payload + overhead(&name, dimensions) * self.records,
+                        key: name,
+                        kind: key.kind,
+                        lacking: key.lacking,
+                    });
                 }
             }
         }
-        (schema, bytes + 2 * self.records)
+        schema
     }
 }
 
@@ -261,13 +370,15 @@ impl Key {
                     "line {line} has {found} where lines before it have {others}"
                 ));
             }
+            (_, Value::Null) => {}
             (Kind::Text, Value::String(text)) => self.payload += text.len() as u64,
-            (Kind::Text, _) => {}
+            (Kind::Text | Kind::Null, _) => {}
+            (Kind::Json, value) => self.payload += value.to_string().len() as u64,
             (Kind::Numbers { whole, large, .. }, value) => {
                 let (dims, elements) = scratch;
                 dims.clear();
                 elements.clear();
-                let lists = array(value, false, dims, elements);
+                let lists = array(value, false, true, dims, elements);
                 self.payload += elements.len() as u64;
                 if lists.is_none() {
                     self.why = Some(format!(
@@ -299,6 +410,13 @@ impl Kind {
     fn of(value: &Value) -> Kind {
         match value {
             Value::String(_) => Kind::Text,
+            Value::Null => Kind::Null,
+            Value::Object(_) => Kind::Json,
+            Value::Bool(_) => Kind::Numbers {
+                whole: true,
+                large: false,
+                depth: 0,
+            },
             Value::Number(number) => Kind::Numbers {
                 whole: number.is_i64(),
                 large: number.as_u64().is_some_and(|number| number > MOST_EXACT)
@@ -308,13 +426,14 @@ impl Kind {
                 depth: 0,
             },
             Value::Array(values) => {
-                let kinds = values.iter().map(Kind::of).reduce(Kind::with);
+                let kinds = values.iter().map(Kind::of).fold(Kind::Null, Kind::with);
                 // Of an empty list nobody knows what it would hold.
-                match kinds.unwrap_or(Kind::Numbers {
+                let empty = Kind::Numbers {
                     whole: true,
                     large: false,
                     depth: 0,
-                }) {
+                };
+                match if kinds == Kind::Null { empty } else { kinds } {
                     Kind::Numbers {
                         whole,
                         large,
@@ -324,10 +443,9 @@ impl Kind {
                         large,
                         depth: depth + 1,
                     },
-                    _ => Kind::Other,
+                    _ => Kind::Json,
                 }
             }
-            _ => Kind::Other,
         }
     }
 
@@ -350,7 +468,10 @@ impl Kind {
                 large: large || or,
                 depth,
             },
+            (Kind::Null, kind) | (kind, Kind::Null) => kind,
             (Kind::Text, Kind::Text) => Kind::Text,
+            (Kind::Json | Kind::Numbers { depth: 1.., .. }, Kind::Json)
+            | (Kind::Json, Kind::Numbers { depth: 1.., .. }) => Kind::Json,
             _ => Kind::Other,
         }
     }
@@ -358,7 +479,8 @@ impl Kind {
     /// For messages.
     fn described(self) -> &'static str {
         match self {
-            Kind::Other => "something else",
+            Kind::Other | Kind::Null => "something else",
+            Kind::Json => "an object or a list",
             Kind::Text => "a string",
             Kind::Numbers { depth: 0, .. } => "a number",
             Kind::Numbers { .. } => "a list of numbers of other depth",
@@ -366,15 +488,29 @@ impl Kind {
     }
 }
 
-/// Lengths of the lists of a value, outermost first, and its numbers; `None` where lists beside one another differ.
-fn array(value: &Value, whole: bool, dims: &mut Vec<usize>, bytes: &mut Vec<u8>) -> Option<()> {
+/// Lengths of the lists of a value, outermost first, and its numbers; `None` where lists next to each other differ, or a
+/// null is among the numbers that nothing `fills`.
+fn array(
+    value: &Value,
+    whole: bool,
+    fills: bool,
+    dims: &mut Vec<usize>,
+    bytes: &mut Vec<u8>,
+) -> Option<()> {
     fn walk(
         value: &Value,
         at: usize,
-        whole: bool,
+        (whole, fills): (bool, bool),
         dims: &mut Vec<usize>,
         bytes: &mut Vec<u8>,
     ) -> Option<()> {
+        let mut put = |number: &Number| {
+            match whole {
+                true => bytes.extend(number.as_i64()?.to_le_bytes()),
+                false => bytes.extend(number.as_f64()?.to_le_bytes()),
+            }
+            Some(())
+        };
         match value {
             Value::Array(values) => {
                 match dims.get(at) {
@@ -384,20 +520,15 @@ fn array(value: &Value, whole: bool, dims: &mut Vec<usize>, bytes: &mut Vec<u8>)
                 }
                 values
                     .iter()
-                    .try_for_each(|value| walk(value, at + 1, whole, dims, bytes))
+                    .try_for_each(|value| walk(value, at + 1, (whole, fills), dims, bytes))
             }
-            Value::Number(number) if whole => {
-                bytes.extend(number.as_i64()?.to_le_bytes());
-                Some(())
-            }
-            Value::Number(number) => {
-                bytes.extend(number.as_f64()?.to_le_bytes());
-                Some(())
-            }
+            Value::Number(number) => put(number),
+            Value::Bool(value) => put(&u8::from(*value).into()),
+            Value::Null if fills => put(&0.into()),
             _ => None,
         }
     }
-    walk(value, 0, whole, dims, bytes)
+    walk(value, 0, (whole, fills), dims, bytes)
 }
 
 /// The object of a line, or what is wrong with it.
@@ -425,7 +556,24 @@ fn no_json(line: &[u8], error: &serde_json::Error) -> Fault {
         true => "the line ends before its JSON does".to_owned(),
         false => {
             let rest = line.get(column - 1..).unwrap_or_default();
-            format!("{what} at {:?}", excerpt(rest))
+            let is_number = |word: &[u8]| {
+                line.get(column.saturating_sub(2)..).is_some_and(|rest| {
+                    rest.starts_with(word)
+                        || rest.get(1..).is_some_and(|rest| rest.starts_with(word))
+                })
+            };
+            match [&b"NaN"[..], b"Infinity"]
+                .iter()
+                .any(|word| is_number(word))
+            {
+                true => {
+                    let what = format!(
+                        "column {column}: JSON has no NaN or infinity; write null in its place, which `missing` zero fills in"
+                    );
+                    return Fault::Json { what };
+                }
+                false => format!("{what} at {:?}", excerpt(rest)),
+            }
         }
     };
     Fault::Json {
@@ -433,33 +581,47 @@ fn no_json(line: &[u8], error: &serde_json::Error) -> Fault {
     }
 }
 
-/// Notes the class of the next record.
-fn add_class(
-    classes: &mut ClassesSoFar,
-    value: Option<&Value>,
-    label: &str,
+/// Under which key labels are, and what they are.
+#[derive(Debug)]
+struct LabelKey {
+    key: String,
+    /// Whether every record must have it.
     must: bool,
-) -> Result<(), Fault> {
-    match value {
-        Some(Value::String(name)) if !name.is_empty() && !classes.are_numbers() => {
-            classes.push_name(name);
-        }
-        Some(Value::Number(number)) if !classes.are_names() => {
-            let value = number.as_f64().unwrap_or(f64::NAN);
-            classes.push_number(checked_label(value, || number.to_string())?);
-        }
-        None if !must && !classes.are_names() => classes.push_number(0.0),
-        found => {
-            let found = found.map_or("nothing".to_owned(), |value| {
-                excerpt(value.to_string().as_bytes())
-            });
-            let what = format!(
-                "its label, {label:?}, is {found}; give all records integers or all of them strings there, or name another key with `label`"
-            );
-            return Err(Fault::Json { what });
+    are_names: bool,
+    are_numbers: bool,
+}
+
+/// What a record says of its label.
+enum Class<'a> {
+    Name(&'a str),
+    Number(f64),
+    None,
+}
+
+impl LabelKey {
+    fn class_of<'a>(&self, object: &'a Map<String, Value>) -> Result<Class<'a>, Fault> {
+        match object.get(&self.key) {
+            Some(Value::String(name)) if !name.is_empty() && !self.are_numbers => {
+                Ok(Class::Name(name))
+            }
+            Some(Value::Number(number)) if !self.are_names => {
+                let value = number.as_f64().unwrap_or(f64::NAN);
+                checked_label(value, || number.to_string()).map(Class::Number)
+            }
+            Some(Value::Bool(value)) if !self.are_names => Ok(Class::Number(f64::from(*value))),
+            None if !self.must && !self.are_names => Ok(Class::None),
+            found => {
+                let found = found.map_or("nothing".to_owned(), |value| {
+                    excerpt(value.to_string().as_bytes())
+                });
+                let what = format!(
+                    "its label, {:?}, is {found}; give all records numbers or all of them strings there, leave such records out with `on_bad_record` skip, or name another key with `label`",
+                    self.key
+                );
+                Err(Fault::Json { what })
+            }
         }
     }
-    Ok(())
 }
 
 /// Reads every line.
@@ -472,6 +634,13 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
     let mut starts = Vec::new();
     let mut classes = ClassesSoFar::default();
     let mut keys = Keys::default();
+    let mut labels = LabelKey {
+        key: label.to_owned(),
+        must,
+        are_names: false,
+        are_numbers: false,
+    };
+    let (mut first_bad, mut bad) = (None, 0);
     let (mut at, mut number) = (from, 0);
     // How many records have no label, and the line of the first.
     let (mut unlabelled, mut first_unlabelled) = (0, 0);
@@ -500,14 +669,32 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
             offset: start,
             fault,
         };
-        let object = object(&line).map_err(wrong)?;
-        if !object.contains_key(label) {
-            unlabelled += 1;
-            if unlabelled == 1 {
-                first_unlabelled = number;
+        let object = object(&line);
+        let class = object.as_ref().map_err(Fault::clone);
+        let (object, class) = match class.and_then(|object| Ok((object, labels.class_of(object)?)))
+        {
+            Ok(sound) => sound,
+            Err(_) if source.options.tolerant => {
+                first_bad.get_or_insert(starts.len() as u64);
+                bad += 1;
+                classes.push_unknown();
+                starts.push(start);
+                continue;
+            }
+            Err(fault) => return Err(wrong(fault)),
+        };
+        match class {
+            Class::Name(name) => classes.push_name(name),
+            Class::Number(value) => classes.push_number(value),
+            Class::None => {
+                unlabelled += 1;
+                if unlabelled == 1 {
+                    first_unlabelled = number;
+                }
+                classes.push_number(0.0);
             }
         }
-        add_class(&mut classes, object.get(label), label, must).map_err(wrong)?;
+        (labels.are_names, labels.are_numbers) = (classes.are_names(), classes.are_numbers());
         if classes.len() > MOST_LABELS {
             let limit = MOST_LABELS;
             return Err(FormatError::TooManyLabels {
@@ -515,12 +702,12 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
                 limit,
             });
         }
-        keys.add(&object, label, number).map_err(wrong)?;
+        keys.add(object, label, number).map_err(wrong)?;
         starts.push(start);
     }
     let records = starts.len() as u64;
-    let (mut schema, row_bytes) = keys.finish();
-    if unlabelled > 0 && unlabelled < records {
+    let mut schema = keys.finish();
+    if unlabelled > 0 && unlabelled + bad < records {
         schema.unlabelled = Some((unlabelled, first_unlabelled));
     }
     let longest = starts.iter().skip(1).chain([&end]).zip(&starts);
@@ -531,17 +718,18 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
         builder.push(*start);
     }
     let (mut labels, names, codes) = classes.finish();
-    if unlabelled == records {
+    if unlabelled + bad == records {
         labels.clear();
     }
     Ok(Located {
+        first_bad,
         starts: builder.finish(end),
         end,
         labels,
         names,
         codes,
         index_end: 0,
-        nonzeros: row_bytes,
+        nonzeros: 0,
         longest: longest.unwrap_or(0),
         tallies: schema.words(),
     })
@@ -551,11 +739,14 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
 #[derive(Debug)]
 struct JsonDecoder {
     kinds: Vec<(String, Kind)>,
+    label: LabelKey,
+    /// Whether 0, or nothing in a list or string, stands for what is missing.
+    fills: bool,
     specs: FieldSpecs,
 }
 
 impl JsonDecoder {
-    fn new(kinds: Vec<(String, Kind)>) -> JsonDecoder {
+    fn new(kinds: Vec<(String, Kind)>, label: LabelKey, fills: bool) -> JsonDecoder {
         let specs = kinds.iter().map(|(key, kind)| match *kind {
             Kind::Numbers { whole, depth, .. } => {
                 let dtype = if whole { DType::I64 } else { DType::F64 };
@@ -566,8 +757,26 @@ impl JsonDecoder {
         JsonDecoder {
             specs: FieldSpecs(specs.collect()),
             kinds,
+            label,
+            fills,
         }
     }
+}
+
+/// Why the value of a key cannot be a field, though it could be in the other records.
+#[cold]
+fn no_field(key: &str, value: &Value) -> Fault {
+    let list_of_nulls = value
+        .as_array()
+        .is_some_and(|values| values.contains(&Value::Null));
+    let what = match value.is_null() || list_of_nulls {
+        true => format!(
+            "{key:?} is {}, a missing value; `missing` zero fills such values in, `on_bad_record` skip leaves such records out, and `format` jsonl:KEY,KEY reads other keys",
+            excerpt(value.to_string().as_bytes())
+        ),
+        false => format!("{key:?} is {}, unlike in other records", described(value)),
+    };
+    Fault::Json { what }
 }
 
 impl FieldDecoder for JsonDecoder {
@@ -577,28 +786,55 @@ impl FieldDecoder for JsonDecoder {
 
     fn decode(&self, _: u64, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
         let object = object(bytes)?;
+        self.label.class_of(&object)?;
         let (mut dims, mut elements) = (Vec::new(), Vec::new());
         for (key, kind) in &self.kinds {
-            match (*kind, object.get(key)) {
-                (Kind::Text, Some(Value::String(text))) => {
+            let value = match object.get(key) {
+                None | Some(Value::Null) if self.fills && *kind != Kind::Json => None,
+                Some(value) => Some(value),
+                None if self.fills => None,
+                None => return Err(Fault::NoRecord),
+            };
+            let unlike = || no_field(key, value.unwrap_or(&Value::Null));
+            match (*kind, value) {
+                (Kind::Text, None | Some(Value::String(_))) => {
+                    let text = value.and_then(Value::as_str).unwrap_or_default();
                     row.put(key, None, &[text.len()], text.as_bytes());
                 }
-                (Kind::Numbers { whole, depth, .. }, Some(value)) => {
+                (Kind::Json, value) => {
+                    let text = value.unwrap_or(&Value::Null).to_string();
+                    row.put(key, None, &[text.len()], text.as_bytes());
+                }
+                (Kind::Numbers { whole, depth, .. }, value) => {
                     dims.clear();
                     elements.clear();
-                    array(value, whole, &mut dims, &mut elements).ok_or(Fault::NoRecord)?;
+                    match value {
+                        Some(value) => {
+                            array(value, whole, self.fills, &mut dims, &mut elements)
+                                .ok_or_else(unlike)?;
+                        }
+                        None if depth == 0 => elements.extend([0; 8]),
+                        None => {}
+                    }
                     // Lists within an empty one have no length of their own.
                     dims.resize(depth.max(dims.len()), 0);
                     if dims.len() != depth {
-                        return Err(Fault::NoRecord);
+                        return Err(unlike());
                     }
                     let dtype = if whole { DType::I64 } else { DType::F64 };
                     row.put(key, Some(dtype), &dims, &elements);
                 }
-                _ => return Err(Fault::NoRecord),
+                _ => return Err(unlike()),
             }
         }
         Ok(None)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        let specs = format!("{:?}", self.specs).into_bytes();
+        let fills = self.fills.then_some(b'+');
+        let all = specs.into_iter().chain(fills);
+        all.fold(0, |hash, byte| mix(hash, u64::from(byte)))
     }
 }
 
@@ -611,7 +847,15 @@ pub fn decode_json_line(line: &[u8], row: &mut Vec<u8>) -> bool {
     if keys.add(&object, LABEL, 1).is_err() {
         return false;
     }
-    let decoder = JsonDecoder::new(keys.finish().0.kinds);
+    let known = keys.finish().known.into_iter();
+    let kinds = known.map(|known| (known.key, known.kind)).collect();
+    let label = LabelKey {
+        key: LABEL.to_owned(),
+        must: false,
+        are_names: false,
+        are_numbers: false,
+    };
+    let decoder = JsonDecoder::new(kinds, label, false);
     decoder.decode(0, line, &mut RowWriter::new(row)).is_ok()
 }
 
@@ -633,14 +877,16 @@ mod tests {
             ("[1, 2.5]", numbers(false, 1)),
             ("[[1], [2]]", numbers(true, 2)),
             ("[]", numbers(true, 1)),
-            ("[1, \"a\"]", Kind::Other),
-            ("[1, [2]]", Kind::Other),
+            ("[1, \"a\"]", Kind::Json),
+            ("[1, [2]]", Kind::Json),
             ("\"a\"", Kind::Text),
-            ("[\"a\"]", Kind::Other),
-            ("null", Kind::Other),
-            ("{}", Kind::Other),
+            ("[\"a\"]", Kind::Json),
+            ("null", Kind::Null),
+            ("true", numbers(true, 0)),
+            ("[null, 1.5]", numbers(false, 1)),
+            ("{}", Kind::Json),
             ("[[[[[[1]]]]]]", numbers(true, 6)),
-            ("[[[[[[[1]]]]]]]", Kind::Other),
+            ("[[[[[[[1]]]]]]]", Kind::Json),
         ] {
             assert_eq!(kind(json), expected, "{json}");
         }

@@ -238,6 +238,7 @@ impl Merged {
             self.longest = self.longest.max(size - last);
         }
         Ok(Located {
+            first_bad: None,
             starts: self.starts.finish(size),
             end: size,
             codes: Codes::One,

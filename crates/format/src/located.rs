@@ -22,6 +22,8 @@ pub(crate) struct Located {
     pub(crate) nonzeros: u64,
     /// Bytes of the longest record.
     pub(crate) longest: u64,
+    /// The first record that the scan found to be damaged.
+    pub(crate) first_bad: Option<u64>,
     /// Counts that notes are made of, or text (see [`words_of`]); what they mean is the format's affair.
     pub(crate) tallies: Vec<u64>,
 }

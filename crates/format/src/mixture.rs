@@ -155,6 +155,7 @@ impl Format for Mixtures {
         let storage = MixtureStorage::new(source.path.display().to_string(), mixture);
         let (records, bytes) = (mixture.records(), storage.record_bytes);
         Ok(Found {
+            first_bad: None,
             places: Places::Fixed { from: 0, bytes },
             records,
             bytes: records * bytes,

@@ -29,12 +29,23 @@ pub(crate) fn open_files(
     paths: &[PathBuf],
     options: &OpenOptions,
 ) -> Result<(Vec<Opened>, Vec<String>), FormatError> {
-    let (first, others) = paths.split_at(paths.len().min(1));
-    let (mut opened, mut notes) = open_together(first, options)?;
-    let named = opened.first().and_then(|file| file.found.columns.as_ref());
-    let of_first = named.map(|columns| KnownColumns {
-        schema: Arc::new(columns.clone()),
-        of: first[0].display().to_string(),
+    let (mut opened, mut notes) = (Vec::new(), Vec::new());
+    let (mut others, mut empty) = (paths, Ok(()));
+    while let (true, Some((path, rest))) = (opened.is_empty(), others.split_first()) {
+        others = rest;
+        let (first, first_notes) = open_together(std::slice::from_ref(path), options)?;
+        notes.extend(first_notes);
+        for file in first {
+            match file {
+                Ok(file) => opened.push(file),
+                Err(error) => empty = empty.and(Err(error)),
+            }
+        }
+    }
+    let of_first = opened.first().and_then(|file| {
+        let schema = Arc::new(file.found.columns.clone()?);
+        let of = file.path.display().to_string();
+        Some(KnownColumns { schema, of })
     });
     let like_it = OpenOptions {
         columns: options.columns.clone().or(of_first),
@@ -42,15 +53,19 @@ pub(crate) fn open_files(
     };
     let (more, more_notes) = open_together(others, &like_it)?;
     let has_names = |file: &&Opened| file.found.columns.is_some();
-    if let (None, Some(file)) = (&like_it.columns, more.iter().find(has_names)) {
+    let named = more.iter().flatten().find(has_names);
+    if let (None, Some(file)) = (&like_it.columns, named) {
         notes.push(format!(
             "{}: its columns are taken in the order of {}, which does not name its own",
             file.path.display(),
-            first[0].display()
+            opened[0].path.display()
         ));
     }
-    opened.extend(more);
+    opened.extend(more.into_iter().flatten());
     notes.extend(more_notes);
+    if opened.is_empty() {
+        empty?;
+    }
     // Tables of text tell it themselves.
     let is_unnamed = |file: &&Opened| {
         let is_text = matches!(file.found.reading, Reading::Delimited(_));
@@ -67,12 +82,15 @@ pub(crate) fn open_files(
     Ok((opened, notes))
 }
 
+/// A file, or the error that it holds no records.
+type NotEmpty = Result<Opened, FormatError>;
+
 /// Opens files, several at a time, since a scan of small files or over headers waits for the drive more than it
 /// computes.
 fn open_together(
     paths: &[PathBuf],
     options: &OpenOptions,
-) -> Result<(Vec<Opened>, Vec<String>), FormatError> {
+) -> Result<(Vec<NotEmpty>, Vec<String>), FormatError> {
     /// Most files at a time: deeper queues make drives no faster where each wait is for one header.
     const MOST_AT_A_TIME: usize = 16;
     /// Files that lie elsewhere: each waits for its server a few times.
@@ -96,7 +114,15 @@ fn open_together(
             let Some(path) = paths.get(number) else { break };
             let mut notes = Vec::new();
             let opened = open_file(path, &of_one, &mut notes);
-            failed.fetch_or(opened.is_err(), Ordering::Relaxed);
+            let is_empty =
+                matches!(&opened, Err(FormatError::Empty { path: empty }) if empty == path);
+            if is_empty {
+                notes = vec![format!(
+                    "{}: holds no records and is left out",
+                    path.display()
+                )];
+            }
+            failed.fetch_or(opened.is_err() && !is_empty, Ordering::Relaxed);
             done.push((number, opened, notes));
         }
         done
@@ -108,7 +134,10 @@ fn open_together(
     all.sort_unstable_by_key(|(number, ..)| *number);
     let mut found = (Vec::with_capacity(paths.len()), Vec::new());
     for (_, opened, notes) in all {
-        found.0.push(opened?);
+        found.0.push(match opened {
+            Err(error) if !matches!(error, FormatError::Empty { .. }) => return Err(error),
+            opened => opened,
+        });
         found.1.extend(notes);
     }
     Ok(found)

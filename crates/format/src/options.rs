@@ -61,6 +61,9 @@ pub enum Missing {
     Mean,
 }
 
+/// What to do about [`Missing::Mean`] where records are fields.
+pub(crate) const MEAN_OF_FIELDS: &str = "`missing` mean is for features; give `missing` zero, which makes 0 of numbers and the empty one of strings and lists, or fill them in a function of yours";
+
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -117,6 +120,9 @@ pub struct OpenOptions {
     /// Classes without names keep the order of their numbers, as nets have them; else rows of features have that of
     /// first appearance.
     pub by_number: bool,
+    /// Damage that a scan finds is no error but a record that cannot be decoded, so that whoever reads applies a policy to
+    /// it; [`Dataset::first_bad`](crate::Dataset::first_bad) tells of it.
+    pub tolerant: bool,
     /// Labels that are not known do not matter: predictions make no use of them.
     pub any_label: bool,
     /// The model's number of features, for reading a test set: sparse rows lose the features beyond,
@@ -175,6 +181,7 @@ impl Default for OpenOptions {
             positive: None,
             labels: None,
             by_number: false,
+            tolerant: false,
             any_label: false,
             features: None,
             missing: None,

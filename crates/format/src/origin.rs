@@ -90,6 +90,7 @@ impl Origin {
             stamp: Stamp {
                 size: file.size,
                 modified: None,
+                touched_ns: 0,
                 tag: file.tag,
             },
             head: file.head,

@@ -151,6 +151,7 @@ fn key(size: u64, sample: u64) -> SidecarKey {
         stamp: Stamp {
             size,
             modified: Some(SystemTime::UNIX_EPOCH),
+            touched_ns: 0,
             tag: 0,
         },
         sample,
@@ -208,7 +209,7 @@ pub fn load_folder_index(bytes: &[u8], root: &Path) -> Option<Vec<(PathBuf, Stri
 
 /// Walks over a tar file that lies in memory; the ranges of its samples, and the class of each.
 pub fn load_tar(bytes: &[u8]) -> Option<Vec<(std::ops::Range<usize>, f64)>> {
-    let located = scan_samples(&mut &*bytes, None, || false).ok()?;
+    let located = scan_samples(&mut &*bytes, None, false, || false).ok()?;
     let ends = located.starts.walk(0).skip(1).chain([located.end]);
     let ranges = located.starts.walk(0).zip(ends);
     let samples = (0..).zip(ranges).map(|(i, (start, end))| {

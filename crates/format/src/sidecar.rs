@@ -1,7 +1,7 @@
 //! The sidecar file: what the scan of a text or tar file found, so that it is scanned once.
 //!
 //! It lies beside the data as `NAME.pelton-index`, or in the cache folder where the data's folder
-//! cannot be written. It states size, time and sampled checksum of the data and the way it was read;
+//! cannot be written. It states size, times and sampled checksum of the data and the way it was read;
 //! unless all of them fit, and its own checksum and every field hold, it is as if it were not there.
 //! All numbers are 64-bit little-endian, the last four bytes are the CRC32C of the rest.
 
@@ -21,7 +21,7 @@ use crate::packed_reader::without_checksum;
 use crate::scan_chunk::LineShape;
 
 /// First bytes of a sidecar; the last one is its version.
-pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x05";
+pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x06";
 
 /// What the records of a scanned file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(crate) struct SidecarKey {
 }
 
 impl SidecarKey {
-    pub(crate) fn words(&self) -> [u64; 9] {
+    pub(crate) fn words(&self) -> [u64; 10] {
         let (kind, delimiter, label, columns) = match self.shape {
             RecordShape::Lines(LineShape::Libsvm) => (1, 0, 0, 0),
             RecordShape::Lines(LineShape::Delimited {
@@ -84,6 +84,7 @@ impl SidecarKey {
             self.stamp.size,
             modified as u64,
             (modified >> 64) as u64,
+            self.stamp.touched_ns as u64,
             self.sample,
         ]
     }
@@ -101,6 +102,7 @@ pub(crate) fn encode(key: &SidecarKey, contents: &Located) -> Vec<u8> {
         contents.nonzeros,
         contents.longest,
         contents.end,
+        contents.first_bad.unwrap_or(u64::MAX),
         contents.labels.len() as u64,
         contents.tallies.len() as u64,
         contents.names.iter().map(|name| name_words(name)).sum(),
@@ -172,16 +174,17 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
     let body = without_checksum(bytes)?.strip_prefix(MAGIC)?;
     let (words, rest) = body.as_chunks::<8>();
     let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    let (stated, words) = words.split_at_checked(9)?;
+    let (stated, words) = words.split_at_checked(10)?;
     if !rest.is_empty() || stated != key.words() {
         return None;
     }
-    let (fields, words) = words.split_first_chunk::<12>()?;
+    let (fields, words) = words.split_first_chunk::<13>()?;
     let [
         index_end,
         nonzeros,
         longest,
         end,
+        first_bad,
         labels,
         tallies,
         name_words,
@@ -237,8 +240,12 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
         RecordShape::Lines(_) | RecordShape::Tokens(_) => true,
         RecordShape::Classed { .. } | RecordShape::Made { .. } => false,
     };
-    let sound = found_longest == longest && (end == size || !is_text);
+    let first_bad = (first_bad != u64::MAX).then_some(first_bad);
+    let sound = found_longest == longest
+        && first_bad.is_none_or(|record| record < len)
+        && (end == size || !is_text);
     sound.then_some(Located {
+        first_bad,
         starts,
         end,
         labels,

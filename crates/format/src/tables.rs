@@ -177,6 +177,7 @@ fn lines_found(
         storage: None,
         reach: Reach::AsItLies,
         columns: None,
+        first_bad: contents.first_bad,
         places: Places::listed(contents.starts, end, LINE_ENDS),
     }
 }
@@ -290,6 +291,7 @@ impl Format for Npy {
             options,
             rules.features(),
             Found {
+                first_bad: None,
                 places: lies.places,
                 records: rows,
                 bytes: rows * row_bytes,
@@ -386,6 +388,7 @@ impl Format for Packed {
         let from = crate::packed::HEADER_BYTES;
         let row_bytes = header.record_bytes().unwrap_or(0);
         Ok(Found {
+            first_bad: None,
             places: match tables.offsets {
                 Some(starts) => Places::listed(starts, header.records_end, IN_FILE),
                 None => Places::Fixed {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::codes::Codes;
+use crate::codes::{Codes, NO_CLASS};
 use crate::error::excerpt;
 use crate::json_label::{JsonClass, JsonFault, JsonKey, json_class};
 use crate::labels::{MOST_LABELS, bits};
@@ -160,6 +160,15 @@ impl<'a> TarClasses<'a> {
         }
     }
 
+    /// The last sample is damaged or states no class that can be read.
+    pub(crate) fn forget(&mut self) {
+        if let Some(last) = self.codes.last_mut() {
+            *last = NO_CLASS;
+        }
+        // It counts as one without a class only where all are.
+        self.has_class = self.any;
+    }
+
     pub(crate) fn finish(mut self) -> ClassesFound {
         if !self.names.is_empty() {
             return self.named();
@@ -169,7 +178,7 @@ impl<'a> TarClasses<'a> {
             self.labels.clear();
         } else if !self.codes.contains(&0) && self.labels.len() > 1 {
             self.labels.remove(0);
-            for code in &mut self.codes {
+            for code in self.codes.iter_mut().filter(|code| **code != NO_CLASS) {
                 *code -= 1;
             }
         }
@@ -189,7 +198,7 @@ impl<'a> TarClasses<'a> {
             places[*met as usize] = place;
         }
         for code in &mut self.codes {
-            *code = places[*code as usize];
+            *code = places.get(*code as usize).copied().unwrap_or(NO_CLASS);
         }
         ClassesFound {
             labels: (0..names.len()).map(|class| class as f64).collect(),

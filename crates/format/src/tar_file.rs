@@ -173,6 +173,7 @@ impl Format for Tar {
             index,
             places: Places::listed(located.starts, located.end, HEADERS),
             names: located.names,
+            first_bad: located.first_bad,
             ..Found::samples(
                 Contents::Members,
                 bytes,
@@ -198,7 +199,8 @@ fn key_hash(key: &JsonKey) -> u64 {
 fn scan(source: &Source<'_>, key: Option<&JsonKey>) -> Result<Located, FormatError> {
     let mut window = source.window()?;
     let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
-    scan_samples(&mut window, key, interrupted).map_err(|why| why.at(source.path))
+    let tolerant = source.options.tolerant;
+    scan_samples(&mut window, key, tolerant, interrupted).map_err(|why| why.at(source.path))
 }
 
 /// Why samples cannot be told.
@@ -286,13 +288,15 @@ impl Refused {
     }
 }
 
-/// Walks over all headers and puts members together; with a key, classes are what members `json` say under it.
+/// Walks over all headers and puts members together; with a key, classes are what members `json` say under it. Where the
+/// walk cannot go on, a tolerant one ends with a sample that cannot be decoded.
 pub(crate) fn scan_samples(
     source: &mut impl ByteSource,
     key: Option<&JsonKey>,
+    tolerant: bool,
     interrupted: impl Fn() -> bool,
 ) -> Result<Located, Refused> {
-    let mut samples = Samples::new(key);
+    let mut samples = Samples::new(key, tolerant);
     let mut at = 0;
     loop {
         let entry = match step(source, at) {
@@ -300,6 +304,12 @@ pub(crate) fn scan_samples(
             Ok(Step::End { has_block }) => {
                 samples.tallies.unended = u64::from(!has_block);
                 break;
+            }
+            Err(Broken::Truncated { .. } | Broken::Damaged { .. })
+                if tolerant && at < source.size() =>
+            {
+                samples.add_broken(source, at)?;
+                return samples.finish();
             }
             Err(why) => {
                 let member = member_at(source, &why).unwrap_or_else(|| samples.last_name());
@@ -366,11 +376,13 @@ struct Samples<'a> {
     sample: Vec<u8>,
     end: u64,
     longest: u64,
+    tolerant: bool,
+    first_bad: Option<u64>,
     tallies: Tallies,
 }
 
 impl<'a> Samples<'a> {
-    fn new(key: Option<&'a JsonKey>) -> Samples<'a> {
+    fn new(key: Option<&'a JsonKey>, tolerant: bool) -> Samples<'a> {
         Samples {
             starts: EliasFanoBuilder::new(EXPECTED_SAMPLE_BYTES),
             classes: TarClasses::new(key),
@@ -382,6 +394,8 @@ impl<'a> Samples<'a> {
             sample: Vec::new(),
             end: 0,
             longest: 0,
+            tolerant,
+            first_bad: None,
             tallies: Tallies::default(),
         }
     }
@@ -448,10 +462,51 @@ impl<'a> Samples<'a> {
             });
         }
         self.end = entry.end;
-        match class_bytes {
-            Some(length) => self.read_class(source, entry, length),
-            None => Ok(()),
+        let Some(length) = class_bytes else {
+            return Ok(());
+        };
+        match self.read_class(source, entry, length) {
+            Err(Refused::BadClass { .. } | Refused::NoLabel { .. }) if self.tolerant => {
+                self.give_up_last();
+                Ok(())
+            }
+            read => read,
         }
+    }
+
+    /// The last sample cannot be decoded.
+    fn give_up_last(&mut self) {
+        self.classes.forget();
+        self.first_bad.get_or_insert(self.starts.len() - 1);
+    }
+
+    /// Ends with a sample that reaches into the header at `at`, from which on the archive is cut off or damaged. It is the
+    /// last one with what was to be its next member, unless that header names another sample.
+    fn add_broken(&mut self, source: &mut impl ByteSource, at: u64) -> Result<(), Refused> {
+        let end = source.size().min(at + BLOCK as u64);
+        let failed = |error| Refused::Broken {
+            member: String::new(),
+            why: Broken::Failed(error),
+        };
+        let block = source.bytes(at, (end - at) as usize).map_err(failed)?;
+        let header = block
+            .first_chunk()
+            .and_then(|block| crate::tar_header::parse(block).ok()?)
+            .filter(|header| matches!(header.kind, b'0' | 0 | b'7'));
+        let name = header.map(|header| match &block[header.prefix] {
+            [] => block[header.name].to_vec(),
+            prefix => [prefix, b"/", &block[header.name]].concat(),
+        });
+        let parts = name.as_deref().and_then(NameParts::of);
+        let key = parts.map(|parts| self.hasher.hash_one((parts.folder, parts.stem)));
+        if self.starts.is_empty() || key.is_some_and(|key| key != self.key) {
+            self.close_sample(at)?;
+            self.starts.push(at);
+            self.classes.begin();
+        }
+        self.give_up_last();
+        self.end = end;
+        Ok(())
     }
 
     fn read_name(&mut self, source: &mut impl ByteSource, entry: &Entry) -> Result<(), Refused> {
@@ -476,7 +531,13 @@ impl<'a> Samples<'a> {
     fn close_sample(&mut self, end: u64) -> Result<(), Refused> {
         if let Some(last) = self.starts.last() {
             self.longest = self.longest.max(end - last);
-            let has_class = self.classes.end_sample(&self.sample)?;
+            let has_class = match self.classes.end_sample(&self.sample) {
+                Err(Refused::NoLabel { .. }) if self.tolerant => {
+                    self.give_up_last();
+                    true
+                }
+                ended => ended?,
+            };
             self.tallies.unlabelled += u64::from(!has_class);
         }
         Ok(())
@@ -505,6 +566,7 @@ impl<'a> Samples<'a> {
         debug_assert_eq!(first, starts.len());
         let begin = starts.walk(0).next().unwrap_or(0);
         Ok(Located {
+            first_bad: self.first_bad,
             nonzeros: self.end - begin,
             starts,
             end: self.end,

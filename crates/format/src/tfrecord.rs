@@ -107,6 +107,7 @@ impl Format for TfRecord {
             index,
             places: Places::listed(located.starts, located.end, HEADERS),
             names: located.names,
+            first_bad: located.first_bad,
             ..Found::fields(located.labels, records, located.codes, decoder)
         })
     }
@@ -218,14 +219,27 @@ fn scan(
         Payload::Bytes(_) => None,
     };
     let mut starts = EliasFanoBuilder::new(EXPECTED_RECORD_BYTES);
-    let (mut at, mut longest) = (0, 0);
-    let end = window.size();
+    let (mut at, mut longest, mut first_bad) = (0, 0, None);
+    let mut end = window.size();
     while at < end {
         if source.options.interrupt.load(Ordering::Relaxed) {
             let path = path.to_path_buf();
             return Err(FormatError::Interrupted { path });
         }
-        let bytes = next_record(path, window, starts.len(), at)?;
+        let bytes = match next_record(path, window, starts.len(), at) {
+            Err(FormatError::Malformed { .. }) if source.options.tolerant => {
+                // A record that cannot be decoded, however much lies behind it.
+                first_bad = Some(starts.len());
+                starts.push(at);
+                if let Some(examples) = &mut examples {
+                    examples.add_unread();
+                }
+                end = end.min(at + HEADER);
+                longest = longest.max(end - at);
+                break;
+            }
+            bytes => bytes?,
+        };
         starts.push(at);
         if let Some(examples) = &mut examples {
             let sound = |window: &mut FileWindow| is_sound(window, &bytes);
@@ -243,10 +257,13 @@ fn scan(
         Some(examples) => examples.finish(),
         None => Scanned::of_bytes(Payload::row_bytes(
             records,
-            end - records * (HEADER + FOOTER),
+            end.saturating_sub(records * (HEADER + FOOTER)),
         )),
     };
-    Ok(scanned.located(starts.finish(end), end, longest))
+    Ok(Located {
+        first_bad,
+        ..scanned.located(starts.finish(end), end, longest)
+    })
 }
 
 /// Bytes with checksums around them.
@@ -263,7 +280,9 @@ impl Framing for Checked {
         let parts = frame
             .split_first_chunk::<{ HEADER as usize }>()
             .and_then(|(_, rest)| rest.split_last_chunk::<{ FOOTER as usize }>());
-        let (bytes, checksum) = parts.ok_or(Fault::NoRecord)?;
+        let (bytes, checksum) = parts.ok_or_else(|| Fault::Foreign {
+            what: "it is cut off, or its length is damaged, so that what lies behind it is lost; fetch or write the file again".into(),
+        })?;
         let (found, expected) = (u32::from_le_bytes(*checksum), masked(crc32c::crc32c(bytes)));
         if found != expected {
             return Err(Fault::Foreign {

@@ -133,6 +133,7 @@ impl Cuts {
         let starts = self.starts.finish(size);
         let first = starts.walk(0).next().unwrap_or(size);
         Located {
+            first_bad: None,
             starts,
             end: size,
             codes: Codes::One,

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pelton_comm::Alike;
-use pelton_feed::StageMeters;
-use pelton_fetch::{Fetch, FetchOptions, RowBatch, Share};
+use pelton_feed::{BadExamples, StageMeters};
+use pelton_fetch::{Fetch, FetchOptions, OnBadRecord, RowBatch, Share};
 use pelton_format::{FeatureType, Row};
 use pelton_plan::Batching;
 
@@ -21,8 +21,8 @@ pub use pelton_data::{PeerConfig, PeerMode};
 pub use report::BenchReport;
 
 use pelton_data::{
-    self as data, DataError, Filling, OpenedData, Peers, check_limit, check_some_left, met_by_all,
-    plan_of, problem_of,
+    self as data, DataError, Filling, OpenedData, Peers, check_limit, check_some_left, left_out,
+    met_by_all, plan_of, problem_of,
 };
 use pelton_run::{Event, Interrupt, Observer, RunContext, cpu_seconds, peak_rss_bytes};
 
@@ -35,7 +35,12 @@ pub fn bench(config: &BenchConfig, mut context: RunContext<'_>) -> Result<BenchR
     let began = Instant::now();
     check(config)?;
     context.agree(&config.shown())?;
+    let skips_rows = config.on_bad_record != OnBadRecord::Fail;
     let mut data = config.data.with_bytes();
+    data.tolerant = match &config.stages {
+        Some(stages) => stages.pipeline.bad_examples != BadExamples::Fail,
+        None => skips_rows,
+    };
     if data.dtype == FeatureType::Checked {
         // Nobody looks at what is rounded.
         data.dtype = FeatureType::F32;
@@ -147,12 +152,19 @@ fn measure(
     let mut meters = feed.meters();
     check_limit(comm, config.on_bad_record, &dataset, &meters)?;
     // A record that several ranks have left out, in different epochs, is one.
-    let all = met_by_all(comm, &meters)?.len() as u64;
-    meters.skipped_records = if comm.rank() == 0 { all } else { 0 };
+    let all: Vec<u64> = met_by_all(comm, &meters)?.into_iter().collect();
+    meters.skipped_records = if comm.rank() == 0 {
+        all.len() as u64
+    } else {
+        0
+    };
     check_some_left(comm, meters.records, &meters.skipped_ids, || {
         let first = meters.skipped_ids.first();
         first.map(|&id| (id, problem_of(&dataset, id)))
     })?;
+    if let (0, Some(note)) = (comm.rank(), left_out(&dataset, &all)) {
+        observer(Event::Note(&note));
+    }
     let randomness = plan.randomness();
     let mut report = BenchReport {
         examples: meters.records,

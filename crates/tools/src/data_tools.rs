@@ -268,7 +268,8 @@ pub fn inspect(
     id: u64,
     mut context: RunContext<'_>,
 ) -> Result<RecordView, DataError> {
-    let config = config.with_bytes();
+    // Of a damaged file the sound records can be looked at.
+    let config = config.with_bytes().leaving_damage(true);
     let opened = data::open(&config, &config.paths, None, &mut context)?;
     let dataset = &opened.dataset;
     if id >= dataset.records() {

@@ -164,6 +164,7 @@ fn data_config(given: &DataConfig, run: &DataConfig) -> DataConfig {
         config.label_file = config.label_file.or_else(|| run.label_file.clone());
     }
     config.positive = config.positive.or_else(|| run.positive.clone());
+    config.missing = config.missing.or(run.missing);
     config.cache_dir = config.cache_dir.or_else(|| run.cache_dir.clone());
     config
 }

@@ -285,7 +285,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
     config.check()?;
     config.fit.check_ranks(&config.pipeline, context.comm)?;
     let context = &mut context;
-    let data = open(&config.data.with_bytes(), &config.data.paths, None, context)?;
+    let data = open(&config.data.for_nets(), &config.data.paths, None, context)?;
     let held = config.fit.held_out(&data)?;
     let terms = PipelineTerms {
         order: config.fit.order,
@@ -317,7 +317,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
     for paths in [&config.fit.validation_paths(), test_paths] {
         held_out.push(match paths.is_empty() {
             true => None,
-            false => Some(open(&config.data.with_bytes(), paths, None, context)?),
+            false => Some(open(&config.data.for_nets(), paths, None, context)?),
         });
     }
     // A text in one piece is read whole by every rank, which then takes its rows.

@@ -472,3 +472,64 @@ fn rows_too_long_for_f32_are_refused() {
         place.ok(&format!("{line} --overwrite --scale standard"));
     }
 }
+
+/// What opening finds to be damaged follows the policy for bad records, and empty and marker files refuse nothing.
+#[test]
+fn a_part_that_is_empty_or_damaged_does_not_refuse_the_rest() {
+    let place = Place::new();
+    place.write("bad.jsonl", "{\"x\": 1}\n{\"x\": 2,\n{\"x\": 3}\n");
+    let line = "bench bad.jsonl";
+    let place_of_it = ["bad.jsonl: line 2: column 8: the line ends before its JSON does"];
+    place.refuses(line, 2, &place_of_it);
+    let kept = place.ok(&format!("{line} --on-bad-record skip --json"));
+    assert_eq!(number(&kept.json(), "skipped_records"), 1.0);
+    let named = "1 record is bad and left out; the first: bad.jsonl: line 2: column 8";
+    assert!(kept.stderr.contains(named), "{}", kept.stderr);
+    // Its index is no reason to let it pass.
+    place.refuses(line, 2, &place_of_it);
+    let limited = format!("{line} --on-bad-record skip:0");
+    place.refuses(&limited, 2, &["1 records", "bad.jsonl: line 2"]);
+
+    place.write("none.csv", "");
+    place.write("head.csv", "a,b,label\n");
+    place.write(
+        "some.csv",
+        "a,b,label\n1,true,0\n2,false,1\n3,True,0\n4,FALSE,1\n",
+    );
+    let trained = place.ok("train linear none.csv head.csv some.csv --out run");
+    assert!(
+        trained.stderr.contains("none.csv: holds no records"),
+        "{}",
+        trained.stderr
+    );
+    assert!(
+        trained.stderr.contains("head.csv: holds no records"),
+        "{}",
+        trained.stderr
+    );
+    place.refuses(
+        "train linear none.csv head.csv --out none",
+        2,
+        &["none.csv: holds no records"],
+    );
+
+    std::fs::create_dir(place.path("spark")).unwrap();
+    for name in ["_SUCCESS", "_committed_7", ".part-0.csv.crc"] {
+        place.write(&format!("spark/{name}"), "x");
+    }
+    place.refuses(
+        "bench spark/*",
+        2,
+        &[
+            "only spark/",
+            "spark/_committed_7 match the pattern, which are not data by their names",
+        ],
+    );
+    place.write("spark/part-0.csv", place.read("some.csv"));
+    let found = place.ok("bench spark/*");
+    assert!(
+        found.stderr.contains("spark/*: leaves out spark/"),
+        "{}",
+        found.stderr
+    );
+}

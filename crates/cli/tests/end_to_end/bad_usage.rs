@@ -368,7 +368,7 @@ fn help_lists_every_spelling() {
         "tokens:LENGTH",
         "bytes:LENGTH",
         "raw:FIELDS",
-        "mds, litdata, parquet, arrow (or of either some columns: parquet:COLUMN,COLUMN), idx, cifar10, cifar100, tar or folder",
+        "mds, litdata, parquet, arrow (or some columns or keys: parquet:COLUMN,COLUMN and jsonl:KEY,KEY), idx, cifar10, cifar100, tar or folder",
         "none, jpg (or jpeg), png, webp, image",
         "words or bytes",
         "pairs or pairs:bytes",

@@ -1,7 +1,7 @@
 //! Arrow's own files and streams: batches of buffers.
 //!
-//! Both are a sequence of messages, the schema first; a file has a magic word before them and a table behind them, which
-//! says nothing that the messages do not. So messages are walked in both, which costs one small read a batch. What a batch
+//! Both are a sequence of messages. Those of a stream are walked from its start, those of a file by the footer that lists
+//! them; either costs one small read a batch. What a batch
 //! holds lies in it as it lies in memory, unless it is compressed, so any record can be read where it lies.
 
 use std::collections::HashMap;
@@ -28,8 +28,8 @@ pub(crate) struct ArrowTable {
     /// First record of each batch, and the number of records.
     firsts: Vec<u64>,
     batches: Vec<Batch>,
-    /// Values of dictionaries by their number.
-    dictionaries: HashMap<i64, Values>,
+    /// Values of dictionaries by their number: in a stream one takes the place of another on the way.
+    dictionaries: HashMap<i64, Vec<Values>>,
     /// The dictionary of each column.
     ids: Vec<Option<i64>>,
     compressed: bool,
@@ -43,13 +43,15 @@ struct Batch {
     codec: Option<CompressionType>,
     /// Where its body lies, and its bytes.
     body: Span,
+    /// Which of the dictionaries of one number each column uses.
+    dictionaries: Vec<usize>,
 }
 
 /// A file or stream whose schema is read.
+#[derive(Clone)]
 pub(crate) struct ArrowSchema {
-    file: TableFile,
-    /// Where the messages after the schema begin.
-    at: u64,
+    /// Those after the schema.
+    messages: Messages,
     schema: SchemaRef,
     ids: Vec<(Vec<String>, i64)>,
 }
@@ -57,12 +59,10 @@ pub(crate) struct ArrowSchema {
 impl ArrowSchema {
     /// Opens a file or stream.
     pub(crate) fn open(file: TableFile) -> Result<ArrowSchema, Wrong> {
-        let mut messages = Messages::new(&file)?;
+        let mut messages = Messages::new(file)?;
         let (schema, ids) = messages.schema()?;
-        let at = messages.at;
         Ok(ArrowSchema {
-            file,
-            at,
+            messages,
             schema,
             ids,
         })
@@ -79,18 +79,18 @@ impl ArrowSchema {
         columns: Vec<Column>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<ArrowTable, Wrong> {
-        let messages = Messages {
-            file: &self.file,
-            at: self.at,
-        };
-        let (schema, ids) = (&self.schema, &self.ids);
-        guarded(|| ArrowTable::read(messages, schema, ids, columns, interrupted))
+        let ArrowSchema {
+            messages,
+            schema,
+            ids,
+        } = self;
+        guarded(|| ArrowTable::read(messages, &schema, &ids, columns, interrupted))
     }
 }
 
 impl ArrowTable {
     fn read(
-        mut messages: Messages<'_>,
+        mut messages: Messages,
         schema: &SchemaRef,
         ids: &[(Vec<String>, i64)],
         mut columns: Vec<Column>,
@@ -140,10 +140,16 @@ impl ArrowTable {
                         *nulls |= stored.has_nulls();
                     }
                     table.compressed |= codec.is_some();
+                    let version = |id: &Option<i64>| {
+                        let known = id.and_then(|id| table.dictionaries.get(&id));
+                        known.map_or(0, |known| known.len().saturating_sub(1))
+                    };
+                    let dictionaries = table.ids.iter().map(version).collect();
                     table.batches.push(Batch {
                         stored,
                         codec,
                         body: message.body,
+                        dictionaries,
                     });
                     table.firsts.push(records);
                 }
@@ -157,7 +163,8 @@ impl ArrowTable {
         }
         for (column, (id, nulls)) in columns.iter_mut().zip(table.ids.iter().zip(nulls)) {
             let of_dictionary = id.and_then(|id| table.dictionaries.get(&id));
-            let inner = of_dictionary.is_some_and(|values| values.nulls.is_some());
+            let mut of_dictionary = of_dictionary.into_iter().flatten();
+            let inner = of_dictionary.any(|values| values.nulls.is_some());
             column.nullable = nulls || inner;
         }
         table.columns = columns;
@@ -174,11 +181,6 @@ impl ArrowTable {
         let Some(column) = self.ids.iter().position(|of| *of == Some(id)) else {
             return Ok(());
         };
-        if message.isDelta() || self.dictionaries.contains_key(&id) {
-            return Err(Wrong::Damaged(
-                "a dictionary of it changes on the way; write it with one for all batches".into(),
-            ));
-        }
         let what = || no_message(&format!("dictionary {id}"));
         let batch = message.data().ok_or_else(what)?;
         let rows = usize::try_from(batch.length()).map_err(|_| what())?;
@@ -197,9 +199,20 @@ impl ArrowTable {
             codec,
             from: 0,
             rows,
+            dictionary: None,
         };
-        let mut read = read_runs(&self.file, &value, &kind, None, &[run])?;
-        self.dictionaries.insert(id, read.remove(0));
+        let values = read_runs(&self.file, &value, &kind, &[run])?.remove(0);
+        let known = self.dictionaries.entry(id).or_default();
+        match known.pop() {
+            // Keys of batches before stay what they are.
+            Some(before) if message.isDelta() => {
+                known.push(before.followed_by(&values, &kind).ok_or_else(what)?)
+            }
+            before => {
+                known.extend(before);
+                known.push(values);
+            }
+        }
         Ok(())
     }
 
@@ -213,19 +226,13 @@ impl ArrowTable {
                 codec: batch.codec,
                 from: (rows.start - self.firsts[group]) as usize,
                 rows: (rows.end - rows.start) as usize,
+                dictionary: self.ids[column].and_then(|id| {
+                    let version = batch.dictionaries[column];
+                    self.dictionaries.get(&id)?.get(version)
+                }),
             }
         };
         rows.iter().map(run).collect()
-    }
-
-    fn dictionary(&self, column: usize) -> Result<Option<&Values>, Wrong> {
-        let Some(id) = self.ids[column] else {
-            return Ok(None);
-        };
-        let found = self.dictionaries.get(&id);
-        found
-            .map(Some)
-            .ok_or_else(|| no_message(&format!("dictionary {id}")))
     }
 }
 
@@ -284,8 +291,12 @@ impl Table for ArrowTable {
                     }
                 }
                 Head::Keys(keys) => {
-                    let dictionary = self.dictionary(column)?.ok_or_else(wrong)?;
-                    for key in keys {
+                    let dictionary = run.dictionary.ok_or_else(wrong)?;
+                    let nulls = nulls_of(&self.file, &[run])?.remove(0);
+                    for (i, key) in keys.into_iter().enumerate() {
+                        // A record without a value has some key all the same.
+                        let has = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(i));
+                        let key = key.filter(|_| has);
                         let length = |key| {
                             let value = dictionary.get(key, 0).ok_or_else(wrong)?;
                             Ok::<_, Wrong>(if dictionary.has(key) { value.len() } else { 0 })
@@ -303,14 +314,8 @@ impl Table for ArrowTable {
         guarded(|| {
             let mut gathered: Vec<Vec<Values>> = runs.iter().map(|_| Vec::new()).collect();
             for &i in columns {
-                let (column, dictionary) = (&self.columns[i], self.dictionary(i)?);
-                let read = read_runs(
-                    &self.file,
-                    &self.types[i],
-                    &column.kind,
-                    dictionary,
-                    &self.runs(i, runs),
-                );
+                let (column, runs) = (&self.columns[i], self.runs(i, runs));
+                let read = read_runs(&self.file, &self.types[i], &column.kind, &runs);
                 let read = read.map_err(|wrong| match wrong {
                     Wrong::Damaged(what) => {
                         Wrong::Damaged(format!("column {}: {what}", column.name))
@@ -359,6 +364,8 @@ struct Run<'a> {
     codec: Option<CompressionType>,
     from: usize,
     rows: usize,
+    /// What its keys are keys of.
+    dictionary: Option<&'a Values>,
 }
 
 /// What says where the values of a run are, or the values themselves.
@@ -374,7 +381,6 @@ fn read_runs(
     file: &TableFile,
     data_type: &DataType,
     kind: &ColumnKind,
-    dictionary: Option<&Values>,
     runs: &[Run<'_>],
 ) -> Result<Vec<Values>, Wrong> {
     let unfit = || Wrong::Damaged("its buffers do not hold together".into());
@@ -457,7 +463,7 @@ fn read_runs(
                         .filter(|(_, has)| !has)
                         .for_each(|(key, _)| *key = None);
                 }
-                Values::of_keys(dictionary.ok_or_else(unfit)?, &keys, kind)
+                Values::of_keys(run.dictionary.ok_or_else(unfit)?, &keys, kind)
             }
         };
         all.push(values.ok_or_else(unfit)?);

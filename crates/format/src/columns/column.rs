@@ -1,7 +1,7 @@
 //! The columns of a file: what each holds in every record.
 //!
 //! Columns of structs are columns of their own, called `outer.inner`. What has no place in a record (maps, unions, lists of
-//! anything but numbers, decimals, 64-bit numbers without a sign) is named with its type, for whoever asks for it.
+//! anything but numbers, 64-bit numbers without a sign) is named with its type, for whoever asks for it.
 
 use arrow_schema::{DataType, FieldRef, Fields};
 use pelton_batch::{DType, FieldSpec};
@@ -21,6 +21,11 @@ pub(crate) enum Element {
     F16,
     F32,
     F64,
+    /// A whole number of so many bytes over a power of ten, which becomes the nearest f64.
+    Decimal {
+        bytes: u8,
+        scale: i8,
+    },
 }
 
 impl Element {
@@ -42,6 +47,22 @@ impl Element {
             DataType::Float16 => Element::F16,
             DataType::Float32 => Element::F32,
             DataType::Float64 => Element::F64,
+            DataType::Decimal32(_, scale) => Element::Decimal {
+                bytes: 4,
+                scale: *scale,
+            },
+            DataType::Decimal64(_, scale) => Element::Decimal {
+                bytes: 8,
+                scale: *scale,
+            },
+            DataType::Decimal128(_, scale) => Element::Decimal {
+                bytes: 16,
+                scale: *scale,
+            },
+            DataType::Decimal256(_, scale) => Element::Decimal {
+                bytes: 32,
+                scale: *scale,
+            },
             _ => return None,
         })
     }
@@ -63,6 +84,7 @@ impl Element {
             Element::I16 | Element::U16 | Element::F16 => 16,
             Element::I32 | Element::U32 | Element::F32 => 32,
             Element::I64 | Element::F64 => 64,
+            Element::Decimal { bytes, .. } => 8 * usize::from(bytes),
         }
     }
 
@@ -78,7 +100,7 @@ impl Element {
             Element::I64 => DType::I64,
             Element::F16 => DType::F16,
             Element::F32 => DType::F32,
-            Element::F64 => DType::F64,
+            Element::F64 | Element::Decimal { .. } => DType::F64,
         }
     }
 }
@@ -273,7 +295,11 @@ mod tests {
         let dictionary = |value| DataType::Dictionary(DataType::UInt64.into(), Box::new(value));
         check(dictionary(DataType::Utf8), Ok(ColumnKind::Bytes));
         check(DataType::UInt64, Err("UInt64"));
-        check(DataType::Decimal128(9, 2), Err("Decimal128(9, 2)"));
+        let decimal = Element::Decimal {
+            bytes: 16,
+            scale: 2,
+        };
+        check(DataType::Decimal128(9, 2), numbers(decimal, &[]));
         check(DataType::List(list(DataType::Utf8)), Err("List(Utf8)"));
         check(
             DataType::FixedSizeList(list(DataType::Utf8), 2),

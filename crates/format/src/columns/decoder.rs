@@ -19,11 +19,17 @@ pub(crate) struct ColumnFields {
     layout: Arc<RecordLayout>,
     /// The column whose numbers are labels.
     label: Option<usize>,
+    /// Whether 0, or nothing in a list or string, stands for what is missing.
+    fills: bool,
     specs: FieldSpecs,
 }
 
 impl ColumnFields {
-    pub(crate) fn new(layout: Arc<RecordLayout>, label: Option<usize>) -> ColumnFields {
+    pub(crate) fn new(
+        layout: Arc<RecordLayout>,
+        label: Option<usize>,
+        fills: bool,
+    ) -> ColumnFields {
         let kept = layout.columns().iter().enumerate();
         let kept = kept.filter(|(i, _)| Some(*i) != label);
         let specs = kept.map(|(_, column)| column.spec());
@@ -31,6 +37,7 @@ impl ColumnFields {
             specs: FieldSpecs(specs.collect()),
             layout,
             label,
+            fills,
         }
     }
 
@@ -59,10 +66,18 @@ fn label_of(kind: &ColumnKind, bytes: &[u8]) -> Result<f64, Fault> {
 }
 
 #[cold]
-fn lacks_value(layout: &RecordLayout, i: usize) -> Fault {
+fn lacks_value(layout: &RecordLayout, i: usize, is_label: bool) -> Fault {
+    let what = match is_label {
+        true => {
+            "holds no label (null); leave such records out with `on_bad_record` skip, or name another column with `label`"
+        }
+        false => {
+            "holds no value (null); `missing` zero fills such values in, `on_bad_record` skip leaves such records out, and `format`, as in parquet:NAME,NAME, names other columns"
+        }
+    };
     Fault::Column {
         column: layout.columns()[i].name.clone(),
-        what: "holds no value (null); leave such records out with `on_bad_record` skip, or name other columns with `format`, as in parquet:NAME,NAME".into(),
+        what: what.into(),
     }
 }
 
@@ -82,7 +97,16 @@ impl FieldDecoder for ColumnFields {
         let mut label = None;
         let read = self.layout.each(bytes, |i, value| {
             let column = &self.layout.columns()[i];
-            let value = value.ok_or_else(|| lacks_value(&self.layout, i))?;
+            let zeros;
+            let value = match value {
+                None if self.fills && Some(i) != self.label => {
+                    zeros = vec![0; column.kind.fixed_bytes().unwrap_or(0)];
+                    &zeros
+                }
+                value => {
+                    value.ok_or_else(|| lacks_value(&self.layout, i, Some(i) == self.label))?
+                }
+            };
             if Some(i) == self.label {
                 label = Some(label_of(&column.kind, value)?);
                 return Ok(());
@@ -104,7 +128,12 @@ impl FieldDecoder for ColumnFields {
     }
 
     fn fingerprint(&self) -> u64 {
-        fingerprint(&self.layout, self.label)
+        let fingerprint = fingerprint(&self.layout, self.label);
+        if self.fills {
+            mix(fingerprint, 1)
+        } else {
+            fingerprint
+        }
     }
 }
 
@@ -140,7 +169,7 @@ impl ColumnFeatures {
         let read = self.layout.each(bytes, |i, value| {
             let column = &self.layout.columns()[i];
             if Some(i) == self.label {
-                let value = value.ok_or_else(|| lacks_value(&self.layout, i))?;
+                let value = value.ok_or_else(|| lacks_value(&self.layout, i, true))?;
                 label = Some(label_of(&column.kind, value)?);
                 return Ok(());
             }

@@ -1,7 +1,9 @@
 //! The messages that Arrow's files and streams are a sequence of.
 
+use std::collections::VecDeque;
+
 use arrow_ipc::convert::try_fb_to_schema;
-use arrow_ipc::{Endianness, MessageHeader, root_as_message};
+use arrow_ipc::{Endianness, MessageHeader, root_as_footer, root_as_message};
 use arrow_schema::SchemaRef;
 
 use super::buffers::Span;
@@ -25,29 +27,53 @@ pub(super) struct Message {
 /// Names of columns that have dictionaries, with the number of each.
 pub(super) type Dictionaries = Vec<(Vec<String>, i64)>;
 
-/// Goes over the messages of a file or stream.
-pub(super) struct Messages<'a> {
-    pub(super) file: &'a TableFile,
-    pub(super) at: u64,
+/// Goes over the messages of a stream from its start, or over those that the footer of a file lists. A file begins with its
+/// schema too, but some writers (polars from 1.44 on) leave out the length before it, which only the footer makes up for.
+#[derive(Clone)]
+pub(super) struct Messages {
+    pub(super) file: TableFile,
+    /// Where the next message of a stream begins.
+    at: u64,
+    /// Of a file what its footer says.
+    footer: Option<Footer>,
 }
 
-impl Messages<'_> {
-    pub(super) fn new(file: &TableFile) -> Result<Messages<'_>, Wrong> {
+#[derive(Clone)]
+struct Footer {
+    schema: SchemaRef,
+    ids: Dictionaries,
+    /// Where messages lie that are still to come: dictionaries, then batches.
+    blocks: VecDeque<Listed>,
+}
+
+/// A message by the footer: its offset, the bytes of its description with what stands before it, and those of its body.
+type Listed = (u64, u64, u64);
+
+impl Messages {
+    pub(super) fn new(file: TableFile) -> Result<Messages, Wrong> {
         let head = file.read(&[(0, file.size.min(8))])?.remove(0);
-        if !head.starts_with(MAGIC) {
-            return Ok(Messages { file, at: 0 });
-        }
-        let tail = file.size.saturating_sub(MAGIC.len() as u64);
-        let end = file.read(&[(tail, file.size - tail)])?.remove(0);
-        match end == MAGIC && file.size > 16 {
-            true => Ok(Messages { file, at: 8 }),
-            false => Err(Wrong::Damaged(
-                "its end is not that of an Arrow file".into(),
-            )),
-        }
+        let footer = match head.starts_with(MAGIC) {
+            true => Some(Footer::read(&file)?),
+            false => None,
+        };
+        Ok(Messages {
+            file,
+            at: 0,
+            footer,
+        })
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Message>, Wrong> {
+        match &mut self.footer {
+            Some(footer) => {
+                let block = footer.blocks.pop_front();
+                block.map(|block| listed(&self.file, block)).transpose()
+            }
+            None => self.next_of_stream(),
+        }
+    }
+
+    fn next_of_stream(&mut self) -> Result<Option<Message>, Wrong> {
         let left = self.file.size - self.at;
         if left == 0 {
             return Ok(None);
@@ -98,25 +124,98 @@ impl Messages<'_> {
 
     /// The schema, and the numbers of dictionaries of the columns that have one.
     pub(super) fn schema(&mut self) -> Result<(SchemaRef, Dictionaries), Wrong> {
+        if let Some(footer) = &self.footer {
+            return Ok((SchemaRef::clone(&footer.schema), footer.ids.clone()));
+        }
         let what = || no_message("its schema");
         let message = self.next()?.ok_or_else(what)?;
         guarded(|| {
             let root = root_as_message(&message.description).map_err(|_| what())?;
-            let stored = root.header_as_schema().ok_or_else(what)?;
-            if stored.endianness() != Endianness::Little {
-                let what = "its numbers are big-endian; write it on a common machine";
-                return Err(Wrong::Damaged(what.into()));
-            }
-            let schema = try_fb_to_schema(stored).map_err(|error| {
-                Wrong::Damaged(format!("its schema does not hold together ({error})"))
-            })?;
-            let mut ids = Vec::new();
-            for field in stored.fields().into_iter().flatten() {
-                add_ids(field, &[], &mut ids);
-            }
-            Ok((schema.into(), ids))
+            schema_of(root.header_as_schema().ok_or_else(what)?)
         })
     }
+}
+
+impl Footer {
+    /// It lies before its length and the last word of the file.
+    fn read(file: &TableFile) -> Result<Footer, Wrong> {
+        const TAIL: u64 = 4 + MAGIC.len() as u64;
+        let at = file.size.saturating_sub(TAIL);
+        let tail = file.read(&[(at, file.size - at)])?.remove(0);
+        let length = tail.split_first_chunk::<4>();
+        let Some((length, MAGIC)) =
+            length.and_then(|(length, end)| Some((length, end.first_chunk()?)))
+        else {
+            return Err(Wrong::Damaged(
+                "its end is not that of an Arrow file".into(),
+            ));
+        };
+        let length = u64::from(u32::from_le_bytes(*length));
+        let what = || no_message("its footer");
+        if length > MOST_MESSAGE_BYTES || length > at {
+            return Err(what());
+        }
+        let bytes = file.read(&[(at - length, length)])?.remove(0);
+        guarded(|| {
+            let root = root_as_footer(&bytes).map_err(|_| what())?;
+            let (schema, ids) = schema_of(root.schema().ok_or_else(what)?)?;
+            let dictionaries = root.dictionaries().into_iter().flatten();
+            let batches = root.recordBatches().into_iter().flatten();
+            let block = |block: &arrow_ipc::Block| {
+                let offset = u64::try_from(block.offset()).ok()?;
+                let description = u64::try_from(block.metaDataLength()).ok()?;
+                Some((offset, description, u64::try_from(block.bodyLength()).ok()?))
+            };
+            let blocks: Option<VecDeque<Listed>> = dictionaries.chain(batches).map(block).collect();
+            Ok(Footer {
+                schema,
+                ids,
+                blocks: blocks.ok_or_else(what)?,
+            })
+        })
+    }
+}
+
+/// A message that a footer lists.
+fn listed(file: &TableFile, (offset, length, body): Listed) -> Result<Message, Wrong> {
+    let what = || no_message(&format!("the message at byte {offset}"));
+    let start = offset.checked_add(length).ok_or_else(what)?;
+    let end = start.checked_add(body).filter(|end| *end <= file.size);
+    if length > MOST_MESSAGE_BYTES || end.is_none() {
+        return Err(what());
+    }
+    let bytes = file.read(&[(offset, length)])?.remove(0);
+    // Its length may stand before it, behind a mark or not.
+    let description = guarded(|| {
+        let skips: &[usize] = match bytes.starts_with(&CONTINUATION.to_le_bytes()) {
+            true => &[8],
+            false => &[4, 0],
+        };
+        let mut parts = skips.iter().filter_map(|skip| bytes.get(*skip..));
+        let part = parts.find(|part| root_as_message(part).is_ok());
+        part.map(<[u8]>::to_vec).ok_or_else(what)
+    })?;
+    Ok(Message {
+        description,
+        body: Span {
+            offset: start,
+            length: body,
+        },
+    })
+}
+
+fn schema_of(stored: arrow_ipc::Schema<'_>) -> Result<(SchemaRef, Dictionaries), Wrong> {
+    if stored.endianness() != Endianness::Little {
+        let what = "its numbers are big-endian; write it on a common machine";
+        return Err(Wrong::Damaged(what.into()));
+    }
+    let schema = try_fb_to_schema(stored)
+        .map_err(|error| Wrong::Damaged(format!("its schema does not hold together ({error})")))?;
+    let mut ids = Vec::new();
+    for field in stored.fields().into_iter().flatten() {
+        add_ids(field, &[], &mut ids);
+    }
+    Ok((schema.into(), ids))
 }
 
 fn add_ids(field: arrow_ipc::Field<'_>, outer: &[String], ids: &mut Vec<(Vec<String>, i64)>) {

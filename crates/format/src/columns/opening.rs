@@ -21,7 +21,7 @@ use super::table::{Table, TableFile, Wrong};
 use super::values::Values;
 use crate::chunks_in_order::scan_in_order;
 use crate::classes_so_far::ClassesSoFar;
-use crate::codes::Codes;
+use crate::codes::{Codes, NO_CLASS};
 use crate::contents::Contents;
 use crate::data_file::{Blocks, IndexSource, Places, Reach};
 use crate::delimited::LabelColumn;
@@ -34,6 +34,7 @@ use crate::format::{Format, Found, Match, Reading, Source, scan_threads};
 use crate::kind::Head;
 use crate::labels::{LABEL_LIMIT, LabelCollector, MOST_LABELS};
 use crate::located::Located;
+use crate::options::{MEAN_OF_FIELDS, Missing};
 use crate::rows::Layout;
 use crate::sidecar::RecordShape;
 
@@ -102,14 +103,29 @@ impl Format for Columns {
         match self.kind {
             Kind::Parquet => {
                 let table = ParquetTable::open(file(source)?).map_err(wrong)?;
+                if table.groups() == [0] {
+                    return Err(empty(source));
+                }
                 let choice = choose(source, table.leaves(), notes)?;
                 let table = table.choose(choice.columns.clone());
                 found(source, Arc::new(table), choice, notes)
             }
             Kind::Arrow => {
                 let schema = ArrowSchema::open(file(source)?).map_err(wrong)?;
-                let choice = choose(source, schema.leaves(), notes)?;
                 let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
+                let choice = choose(source, schema.leaves(), notes);
+                let choice = match choice {
+                    // Without records types say little: nothing but nulls, perhaps.
+                    Err(error) => {
+                        let rows = schema.read(Vec::new(), &interrupted).map_err(wrong)?;
+                        return Err(if rows.groups() == [0] {
+                            empty(source)
+                        } else {
+                            error
+                        });
+                    }
+                    Ok(choice) => choice,
+                };
                 let table = schema.read(choice.columns.clone(), &interrupted);
                 let table = table.map_err(wrong)?;
                 check_interrupted(source)?;
@@ -131,6 +147,12 @@ fn refused(source: &Source<'_>, wrong: Wrong) -> FormatError {
             path: source.path.to_path_buf(),
             what,
         },
+    }
+}
+
+fn empty(source: &Source<'_>) -> FormatError {
+    FormatError::Empty {
+        path: source.path.to_path_buf(),
     }
 }
 
@@ -335,9 +357,7 @@ fn found(
     let layout = Arc::new(RecordLayout::new(in_record).ok_or_else(too_long)?);
     let label_number = label.filter(|_| by_name.is_none());
     if records == 0 {
-        return Err(FormatError::Empty {
-            path: source.path.to_path_buf(),
-        });
+        return Err(empty(source));
     }
 
     let wanted = Wanted {
@@ -365,6 +385,7 @@ fn found(
             Some(source.located(shape, 0, notes, scan)?)
         }
     };
+    let first_bad = located.as_ref().and_then(|(located, _)| located.first_bad);
     let (places, bytes, longest, mut labels, names, codes, index) =
         match (layout.record_bytes(), located) {
             (Some(bytes), located) => {
@@ -434,7 +455,15 @@ fn found(
             (Arc::new(decoded), reach)
         }
     };
-    let fields = ColumnFields::new(Arc::clone(&layout), label_number);
+    if !source.options.features_only && source.options.missing == Some(Missing::Mean) {
+        return Err(FormatError::SettingElsewhere {
+            path: source.path.to_path_buf(),
+            kind: source.kind.name(),
+            setting: MEAN_OF_FIELDS,
+        });
+    }
+    let fills = source.options.missing.is_some();
+    let fields = ColumnFields::new(Arc::clone(&layout), label_number, fills);
     let features = ColumnFeatures::new(Arc::clone(&layout), label_number);
     let width = features.width();
     let (contents, row_layout, features, nonzeros, reading) = match source.options.features_only {
@@ -477,6 +506,7 @@ fn found(
         names,
         reading,
         index,
+        first_bad,
         storage: Some(storage),
         reach,
         columns: Some(schema),
@@ -496,7 +526,7 @@ fn scan(
     let mut builder = EliasFanoBuilder::new(head.max(1));
     let (mut at, mut longest) = (0u64, 0);
     let (mut numbers, mut classes) = (LabelCollector::default(), ClassesSoFar::default());
-    let mut failed = None;
+    let (mut failed, mut first_bad) = (None, None);
     let stop = AtomicBool::new(false);
     // A group is looked through in parts, so that its lengths and labels take little memory.
     let parts = Parts::of(groups);
@@ -515,13 +545,16 @@ fn scan(
             at = at.saturating_add(whole);
         }
         if let Some(record) = scanned.unnamed {
+            first_bad = first_bad.or(Some(record));
+        }
+        if let (Some(record), false) = (scanned.unnamed, source.options.tolerant) {
             failed.get_or_insert(FormatError::Record {
                 path: source.path.to_path_buf(),
                 record,
                 offset: 0,
                 fault: Fault::Column {
                     column: table.columns()[wanted.label.unwrap_or(0)].name.clone(),
-                    what: "holds no label (null); leave such records out of the file, or name another column with `label`".into(),
+                    what: "holds no label (null); leave such records out with `on_bad_record` skip, or name another column with `label`".into(),
                 },
             });
         }
@@ -534,7 +567,8 @@ fn scan(
             .iter()
             .map(|name| classes.code_of_name(&String::from_utf8_lossy(name)))
             .collect();
-        classes.push_codes(scanned.codes.iter().map(|code| codes[*code as usize]));
+        let known = |code: &u32| codes.get(*code as usize).copied().unwrap_or(NO_CLASS);
+        classes.push_codes(scanned.codes.iter().map(known));
         goes_on &= classes.len() <= MOST_LABELS;
         stop.fetch_or(!goes_on, Ordering::Relaxed);
         goes_on
@@ -570,6 +604,7 @@ fn scan(
         false => at,
     };
     Ok(Located {
+        first_bad,
         starts: builder.finish(end),
         end,
         labels,
@@ -664,6 +699,7 @@ fn scan_group(table: &dyn Table, rows: Range<u64>, wanted: &Wanted) -> Result<Sc
                 }
                 (ColumnKind::Bytes, _) => {
                     scanned.unnamed.get_or_insert(record + i as u64);
+                    scanned.codes.push(NO_CLASS);
                 }
                 _ => {}
             }

@@ -389,3 +389,53 @@ impl Read for Ahead {
         Ok(length)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use parquet::data_type::Int32Type;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+    use pelton_storage::MemoryStorage;
+
+    use super::super::values::Items;
+    use super::*;
+
+    /// Old writers repeat a column without saying that it is a list.
+    #[test]
+    fn columns_that_are_repeated_are_lists() {
+        let message = "message m { repeated int32 x; required int32 y; required group g { repeated int32 z; } }";
+        let schema = Arc::new(parse_message_type(message).unwrap());
+        let mut bytes = Vec::new();
+        let mut writer = SerializedFileWriter::new(&mut bytes, schema, Arc::default()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        for is_list in [true, false, true] {
+            let mut column = group.next_column().unwrap().unwrap();
+            let typed = column.typed::<Int32Type>();
+            let written = match is_list {
+                true => typed.write_batch(&[1, 2, 3], Some(&[1, 1, 0, 1]), Some(&[0, 1, 0, 0])),
+                false => typed.write_batch(&[4, 5, 6], None, None),
+            };
+            written.unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        writer.close().unwrap();
+        let file = TableFile::new(Arc::new(MemoryStorage::new(bytes))).unwrap();
+        let table = ParquetTable::open(file).unwrap();
+        let columns: Vec<Column> = table.leaves().into_iter().flatten().collect();
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names, ["x", "y", "g.z"]);
+        let table = table.choose(columns);
+        for (column, from) in [(0, 0), (2, 0), (0, 1), (2, 2)] {
+            let mut found = Vec::new();
+            let mut take = |values: &[Values], _: usize| {
+                if let Items::Variable(starts, _) = &values[0].items {
+                    found.extend(starts.windows(2).map(|run| (run[1] - run[0]) / 4));
+                }
+                Ok(())
+            };
+            table.read(&[column], from..3, &mut take).unwrap();
+            assert_eq!(found, [2, 0, 1][from as usize..], "{column}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 //! Parquet files are decoded into such memory, Arrow files consist of it. Nothing here trusts offsets or lengths: what reaches
 //! beyond its buffer gives `None`.
 
-use arrow_buffer::{Buffer, NullBuffer};
+use arrow_buffer::{Buffer, NullBuffer, i256};
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
@@ -44,6 +44,35 @@ impl Values {
                 bytes.get(from..*starts.get(i + 1)?)
             }
         }
+    }
+
+    /// How many there are.
+    fn len(&self, width: Option<usize>) -> usize {
+        match &self.items {
+            Items::Fixed(bytes) => bytes.len() / width.unwrap_or(1).max(1),
+            Items::Variable(starts, _) => starts.len().saturating_sub(1),
+        }
+    }
+
+    /// These and `more` behind them.
+    pub(crate) fn followed_by(&self, more: &Values, kind: &ColumnKind) -> Option<Values> {
+        let width = kind.fixed_bytes();
+        let (mut valid, mut starts, mut bytes) = (Vec::new(), vec![0], Vec::new());
+        for part in [self, more] {
+            for i in 0..part.len(width) {
+                bytes.extend_from_slice(part.get(i, width.unwrap_or(0))?);
+                valid.push(part.has(i));
+                starts.push(bytes.len());
+            }
+        }
+        let bytes = Buffer::from_vec(bytes);
+        Some(Values {
+            nulls: valid.contains(&false).then(|| NullBuffer::from(valid)),
+            items: match width {
+                Some(_) => Items::Fixed(bytes),
+                None => Items::Variable(starts, bytes),
+            },
+        })
     }
 
     /// Values whose numbers in `dictionary` are `keys`; a record without a key has no value.
@@ -241,8 +270,36 @@ pub(crate) fn numbers(
             let bit = |i: usize| raw[i / 8] >> (i % 8) & 1;
             Buffer::from_vec((first..first + count).map(bit).collect::<Vec<u8>>())
         }
+        Element::Decimal { scale, .. } => {
+            let raw = stored(raw);
+            let all = raw.chunks_exact(size).map(|value| decimal(value, scale));
+            Buffer::from_vec(all.collect::<Vec<f64>>())
+        }
         _ => stored(raw),
     })
+}
+
+/// The f64 nearest to a whole number over 10^`scale`.
+fn decimal(value: &[u8], scale: i8) -> f64 {
+    const EXACT: i128 = 1 << 53;
+    const POWERS: [f64; 16] = [
+        1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+    ];
+    let is_negative = value.last().is_some_and(|last| *last > 127);
+    let mut wide = [if is_negative { 0xff } else { 0 }; 32];
+    wide[..value.len()].copy_from_slice(value);
+    let whole = i256::from_le_bytes(wide);
+    let power = usize::try_from(scale)
+        .ok()
+        .and_then(|scale| POWERS.get(scale));
+    match (whole.to_i128(), power) {
+        // Both are exact, so that the quotient is rounded once.
+        (Some(small), Some(power)) if (-EXACT..=EXACT).contains(&small) => small as f64 / power,
+        _ => {
+            let text = format!("{whole}e{}", -i32::from(scale));
+            text.parse().unwrap_or(f64::NAN)
+        }
+    }
 }
 
 /// Where `rows` values from value `first` on begin, and where the last ends, by a list of offsets.
@@ -312,4 +369,23 @@ pub(crate) fn viewed(raw: &[u8], buffers: &[(&[u8], usize)]) -> Option<Items> {
         starts.push(bytes.len());
     }
     Some(Items::Variable(starts, Buffer::from_vec(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_the_nearest_numbers() {
+        assert_eq!(decimal(&125i32.to_le_bytes(), 2), 1.25);
+        assert_eq!(decimal(&(-250i64).to_le_bytes(), 2), -2.5);
+        assert_eq!(decimal(&1i128.to_le_bytes(), 1), 0.1);
+        assert_eq!(decimal(&3i32.to_le_bytes(), -2), 300.0);
+        let large = 123_456_789_012_345_678_901_234_567_890_i128;
+        assert_eq!(
+            decimal(&large.to_le_bytes(), 10),
+            12_345_678_901_234_567_890.123_456_789_0
+        );
+        assert_eq!(decimal(&i256::MIN.to_le_bytes(), 0), -5.789604461865810e76);
+    }
 }

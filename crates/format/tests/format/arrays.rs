@@ -2,11 +2,12 @@
 
 use std::io::Write;
 
-use crate::support::fields::{open, records, refuses, shown, with};
-use crate::support::{file, rows};
+use crate::support::fields::{open, records, records_of, refuses, shown, with};
+use crate::support::{file, record, rows};
 use pelton_batch::DType;
 use pelton_format::{
-    Dataset, FeatureType, FormatError, IndexSource, LabelColumn, OpenOptions, RecognitionError,
+    Dataset, FeatureType, FormatError, IndexSource, LabelColumn, Missing, OpenOptions,
+    RecognitionError, Rows,
 };
 use tempfile::tempdir;
 
@@ -150,8 +151,8 @@ fn objects_a_line() {
         assert_eq!(records(&dataset), expected);
         assert_eq!(dataset.labels().names(), ["cat", "dog"]);
         let notes = dataset.notes();
-        assert!(notes[0].contains("the key \"more\" is left out: line 1 does not have it;"));
-        assert!(notes[1].contains("the key \"o\" is left out: line 1 has an object;"));
+        assert!(notes[0].contains("the key \"o\" is left out: line 3 has a number where lines before it have an object or a list;"));
+        assert!(notes[1].contains("the key \"more\" is left out: line 1 does not have it;"));
         assert_eq!(notes.len(), 2);
     }
     // Labels that are missing are told of.
@@ -197,13 +198,15 @@ fn keys_that_are_left_out() {
     let [with_key, without] = [r#"{"a": 1, "k": "x"}"#, r#"{"a": 2}"#];
     check(&[without, "", with_key], "line 1 does not have it");
     check(&[with_key, "", without], "line 3 does not have it");
-    check(&[with_key, r#"{"a": 2, "k": null}"#], "line 2 has null");
-    check(&[r#"{"a": 2, "k": true}"#], "line 1 has a truth value");
+    check(&[r#"{"a": 2, "k": null}"#], "every line has null");
     check(
         &[with_key, r#"{"a": 2, "k": 1}"#],
         "line 2 has a number where lines before it have a string",
     );
-    check(&[r#"{"a": 1, "k": ["x"]}"#], r#"line 1 has the list ["x"]"#);
+    check(
+        &[r#"{"a": 1, "k": ["x"]}"#, r#"{"a": 1, "k": true}"#],
+        "line 2 has a truth value where lines before it have an object or a list",
+    );
     check(
         &[r#"{"a": 1, "k": [[1], [1, 2]]}"#],
         "line 1 has lists of unequal lengths in a list",
@@ -681,4 +684,115 @@ fn arrays_in_fortran_order() {
     let wide = fortran("|u1", "(2, 5000)", &[0; 10_000]);
     let path = file(folder.path(), "wide.npy", wide);
     refuses(&path, &with(&folder, None, None), "np.ascontiguousarray");
+}
+
+/// Null is a missing value, true and false are 1 and 0, and objects and lists of other things than numbers are their
+/// JSON text.
+#[test]
+fn values_of_every_kind_of_json() {
+    let folder = tempdir().unwrap();
+    let text = r#"{"b": true, "x": 1, "s": "a", "v": [1, null], "t": ["p", 2], "o": {"k": null}, "label": true}
+{"b": null, "x": null, "s": null, "v": null, "t": [], "o": null, "label": false}
+{"b": false, "x": 2.5, "s": "b", "v": [], "t": [[1], [2, "q"]], "o": {}, "label": true, "z": 7}
+"#;
+    let path = file(folder.path(), "x.jsonl", text);
+    let filled = OpenOptions {
+        missing: Some(Missing::Zero),
+        ..with(&folder, None, None)
+    };
+    let number = |name: &str, value: f64| shown(name, Some(DType::F64), &[], &value.to_le_bytes());
+    let whole = |name: &str, value: i64| shown(name, Some(DType::I64), &[], &value.to_le_bytes());
+    let text = |name: &str, text: &str| shown(name, None, &[text.len()], text.as_bytes());
+    let list = |values: &[i64]| {
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
+        shown("v", Some(DType::I64), &[values.len()], &bytes)
+    };
+    let expected = [
+        (
+            1,
+            r#"{"k":null}"#,
+            "a",
+            r#"["p",2]"#,
+            vec![1, 0],
+            1.0,
+            0,
+            "1",
+        ),
+        (0, "null", "", "[]", vec![], 0.0, 0, "0"),
+        (0, "{}", "b", r#"[[1],[2,"q"]]"#, vec![], 2.5, 7, "1"),
+    ];
+    let expected = expected.map(|(b, o, s, t, v, x, z, label)| {
+        let fields = vec![
+            whole("b", b),
+            text("o", o),
+            text("s", s),
+            text("t", t),
+            list(&v),
+            number("x", x),
+            whole("z", z),
+        ];
+        (fields, label.to_owned())
+    });
+    for source in [IndexSource::Built, IndexSource::Sidecar] {
+        let dataset = open(&path, &filled).unwrap();
+        assert_eq!(dataset.index_report().source, source);
+        assert_eq!(records_of(&dataset), expected);
+        assert_eq!(dataset.notes(), [] as [&str; 0]);
+    }
+    // Without anything that stands for them, records with a null are bad ones, and a key that some lack is none.
+    let dataset = open(&path, &with(&folder, None, None)).unwrap();
+    assert!(dataset.notes()[0].contains(
+        "\"z\" is left out: line 1 does not have it; write it in every line, or let `missing` zero"
+    ));
+    let fault = |id: u64, options: &OpenOptions| {
+        let dataset = open(&path, options).unwrap();
+        let mut rows = Rows::new(dataset.layout());
+        let decoded = dataset.decode(id, &record(&dataset, id), &mut rows);
+        decoded
+            .err()
+            .map_or(String::new(), |error| error.to_string())
+    };
+    let plain = with(&folder, None, None);
+    assert!(
+        fault(0, &plain)
+            .contains("line 1: \"v\" is [1,null], a missing value; `missing` zero fills")
+    );
+    assert!(fault(1, &plain).contains("line 2: \"b\" is null, a missing value;"));
+    assert_eq!(fault(2, &plain), "");
+    // Those that are named alone count.
+    let chosen = |keys: &str| with(&folder, Some(&format!("jsonl:{keys}")), None);
+    for id in 0..3 {
+        assert_eq!(fault(id, &chosen("t,o")), "");
+    }
+    let fields = open(&path, &chosen("t,o")).unwrap().fields();
+    assert_eq!(
+        fields
+            .0
+            .iter()
+            .map(|field| &*field.name)
+            .collect::<Vec<_>>(),
+        ["o", "t"]
+    );
+    refuses(
+        &path,
+        &chosen("y"),
+        "has no column y; its columns are b, o, s, t, v, x;",
+    );
+    refuses(
+        &path,
+        &chosen("z"),
+        "column z holds nothing that a record can hold: line 1 does not have it",
+    );
+    let mean = OpenOptions {
+        missing: Some(Missing::Mean),
+        ..plain
+    };
+    refuses(
+        &path,
+        &mean,
+        "`missing` mean is for features; give `missing` zero",
+    );
 }

@@ -6,6 +6,7 @@ mod class_maps;
 #[cfg(feature = "columns")]
 mod columns;
 mod columns_by_name;
+mod damage;
 mod folder_indexes;
 mod json_labels;
 mod opening;

@@ -89,7 +89,7 @@ fn a_sound_checksum_is_not_enough() {
 }
 
 fn pelton_sample(sidecar: &[u8]) -> u64 {
-    u64::from_le_bytes(sidecar[72..80].try_into().unwrap())
+    u64::from_le_bytes(sidecar[80..88].try_into().unwrap())
 }
 
 #[test]

@@ -126,6 +126,12 @@ pub(super) fn measure(
         .as_ref()
         .is_some_and(|progress| progress.state().is_some());
     loader.check_bad(comm, went_on)?;
+    if let Some(bad) = meters.bad_examples.first() {
+        observer(Event::Note(&format!(
+            "the first bad record: {}",
+            bad.problem
+        )));
+    }
     let sampled = stages.pipeline.sample.is_some();
     let mut report = report(&pipeline, &meters);
     report.exif = stages.pipeline.exif;

@@ -101,7 +101,9 @@ fn train<T>(
             "no data is named; give files, or demo:higgs to try it on generated data".to_string(),
         ));
     }
+    let skips = config.on_bad_record != OnBadRecord::Fail;
     let data_config = config.data.with_rows(RowLayout::DenseWhereFull);
+    let data_config = data_config.leaving_damage(skips);
     let data = ranks.open(&data_config, paths, None, interrupt, observer)?;
     let given = config;
     let mut config = config.clone();
@@ -186,7 +188,8 @@ fn train<T>(
         let opened = ranks.open(
             &config
                 .data
-                .with_rows(data::row_layout(scale.map(AsRef::as_ref))),
+                .with_rows(data::row_layout(scale.map(AsRef::as_ref)))
+                .leaving_damage(skips),
             &test_paths,
             Some(&setup.expected()),
             interrupt,
@@ -262,6 +265,9 @@ fn train<T>(
         AnySession::Descent(session) => session.train(optimum, &mut folder, interrupt, observer),
     };
     let mut trained = trained.map_err(in_folder)?;
+    if let Some(note) = &trained.left_out {
+        observer(Event::Note(note));
+    }
     if !trained.certificate.primal.is_finite() {
         return Err(TrainError::config(
             "the solution is not finite, and no model is written; make features smaller, such as by `scale` standard, or lower `cost`".to_string(),

@@ -371,6 +371,10 @@ impl<'a> NewtonSession<'a> {
             train_accuracy: losses.accuracy(),
             wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
             waiting: self.passes.meters.verdict().to_string(),
+            left_out: pelton_data::left_out(
+                &self.setup.data.dataset,
+                &self.passes.meters.skipped_ids,
+            ),
             advice: self.passes.advice,
             access: access_of(self.setup),
             ranks: self.ranks.size() as u64,

@@ -33,6 +33,8 @@ pub(super) struct Trained {
     pub access: String,
     pub waiting: String,
     pub advice: Option<String>,
+    /// What to say of records that were left out.
+    pub left_out: Option<String>,
     pub ranks: u64,
     pub communication_s: f64,
     pub communication_bytes: u64,
@@ -501,6 +503,7 @@ impl<'a> Session<'a> {
             totals,
             wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
             waiting: meters.verdict().to_string(),
+            left_out: pelton_data::left_out(&self.setup.data.dataset, &meters.skipped_ids),
             advice: self.advice,
             epochs: self.epochs,
             access,
