@@ -1,8 +1,6 @@
 //! Why data could not be opened, read or written.
 //!
-//! What is wrong with one record is a [`Fault`], which knows nothing of files; [`FormatError`] puts
-//! the file and the place before it. A decoder meets only bytes, so this keeps places out of the
-//! inner loops: the line number of a bad record is counted only when there is one.
+//! What is wrong with one record is a [`Fault`], which knows nothing of files; [`FormatError`] says the file and the place.
 
 use std::io;
 use std::path::PathBuf;
@@ -34,7 +32,7 @@ pub enum FormatError {
         /// What lies there, such as `a folder`.
         found: &'static str,
     },
-    /// A file where a folder is needed.
+    /// A file for a folder.
     #[error("{}: is a file; name a folder of images, or leave out `format` folder", path.display())]
     NotAFolder {
         /// The path as given.
@@ -679,8 +677,8 @@ pub enum Fault {
 /// At most 40 characters of a token, for a message.
 #[cold]
 pub(crate) fn excerpt(token: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&token[..token.len().min(160)]);
-    let mut short: String = text.chars().take(40).collect();
+    let start = &token[..token.len().min(160)];
+    let mut short: String = String::from_utf8_lossy(start).chars().take(40).collect();
     if short.len() < token.len() {
         short.push('…');
     }

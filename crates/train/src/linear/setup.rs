@@ -232,10 +232,10 @@ pub(super) fn resolve_within(
     ranks: usize,
     limit: Option<u64>,
 ) -> Result<Option<String>, TrainError> {
-    let problem = problem(config, data.dataset.labels(), &Shape::of(data))?;
-    let free = config.solver == Solver::Auto;
+    let (shape, free) = (Shape::of(data), config.solver == Solver::Auto);
+    let problem = problem(config, data.dataset.labels(), &shape)?;
     let memory = asked_bytes(config, &data.dataset);
-    resolve_solver(config, &problem, &Shape::of(data), memory)?;
+    resolve_solver(config, &problem, &shape, memory)?;
     let note = room::fit(config, free, data, &problem, ranks, limit)?;
     resolve_kept(config, &data.dataset)?;
     Ok(note)
@@ -268,12 +268,11 @@ pub(super) fn resolve_solver(
         ));
     }
     if config.solver == Solver::Auto {
-        let tables = Newton::fits(problem, memory);
-        config.solver =
-            match free && tables && newton_pays(problem, shape.records, shape.values_of_a_row()) {
-                true => Solver::Newton,
-                false => Solver::CoordinateDescent,
-            };
+        let pays = newton_pays(problem, shape.records, shape.values_of_a_row());
+        config.solver = match free && pays && Newton::fits(problem, memory) {
+            true => Solver::Newton,
+            false => Solver::CoordinateDescent,
+        };
     }
     Ok(())
 }
