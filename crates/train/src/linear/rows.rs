@@ -21,6 +21,8 @@ use crate::error::TrainError;
 
 /// Most visits of a row where nothing is said.
 const MOST_VISITS: u64 = 1000;
+/// Bytes of rows up to which `auto` tries coordinate descent first: as many as stay in a processor's caches.
+const RACE_BYTES: f64 = 16e6;
 
 /// What a solver found: weights, their certificate, and the epochs or passes that it took.
 type Solved = (Weights, Certificate, u64);
@@ -80,19 +82,21 @@ pub fn fit_rows(
         None => scaling::advice(&rows),
     };
     let newton_can = Newton::fits(&problem, memory);
+    let values = shape.values_of_a_row();
+    // Of more the model knows enough, and a false start costs seconds.
+    let is_small = 4.0 * values * shape.records as f64 <= RACE_BYTES;
     let solved = match config.solver {
-        Solver::Newton if chosen == Solver::Newton || config.target.is_none() => None,
+        Solver::Newton if chosen == Solver::Newton || config.target.is_none() || !is_small => None,
         _ => {
             // What the processor's caches hold takes less time to visit than the model says, and more to make products of.
             let a_value = match shape.layout {
                 Layout::Dense { .. } => 0.2,
                 _ => 2.0,
             };
-            let values = shape.values_of_a_row();
             let race = Race {
                 visit: 30.0 + a_value * values,
                 newton: 2.0 * modelled_costs(&problem, shape.records, values).1,
-                open: chosen == Solver::Auto && newton_can,
+                open: chosen == Solver::Auto && newton_can && is_small,
                 newton_can,
             };
             by_descent(&config, &problem, &mut rows, race, interrupt)?
@@ -208,7 +212,7 @@ fn by_descent(
     let mut solver = OutOfCore::new(Arc::clone(problem), rows.len() as u64, options);
     solver.end_when(Arc::clone(interrupt));
     let mut numbering = None;
-    if !race.newton_can {
+    if !race.open {
         numbering = FeatureNumbering::renumber(rows, problem.features(), peers)?.map(Arc::new);
     }
     if let Some(numbering) = &numbering {
@@ -218,6 +222,8 @@ fn by_descent(
         true => epoch >= config.epochs && visits >= MOST_VISITS * all || epoch >= MOST_VISITS,
         false => epoch >= config.epochs,
     };
+    // Newton's method takes rows by the features' own numbers.
+    let newton_can = race.newton_can && numbering.is_none();
     let target = config.target.unwrap_or(0.0);
     let (mut visits, mut gaps) = (0, Vec::new());
     loop {
@@ -235,7 +241,7 @@ fn by_descent(
         if is_stuck(&gaps) && problem.loss() == Loss::Hinge {
             break;
         }
-        if race.is_lost(&gaps, target) || is_stuck(&gaps) && race.newton_can {
+        if race.is_lost(&gaps, target) || is_stuck(&gaps) && newton_can {
             return Ok(None);
         }
     }
@@ -258,7 +264,7 @@ fn by_descent(
             };
             return Ok(Some((weights, certificate, epoch + 1)));
         }
-        if race.is_lost(&gaps, target) || is_stuck(&gaps) && race.newton_can {
+        if race.is_lost(&gaps, target) || is_stuck(&gaps) && newton_can {
             return Ok(None);
         }
     }
