@@ -21,6 +21,7 @@ mod kind;
 mod labels;
 mod rows;
 mod scale;
+mod stamp;
 mod system_error;
 mod table_error;
 
@@ -63,6 +64,7 @@ mod example;
 mod example_fields;
 mod example_scan;
 mod framed;
+mod json_kinds;
 mod json_lines;
 mod npz;
 mod raw_records;
