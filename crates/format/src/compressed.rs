@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use flate2::bufread::GzDecoder;
 use pelton_storage::{StorageError, WholeFile};
 
-use crate::data_file::Stamp;
 use crate::error::FormatError;
 use crate::fingerprint::mix;
 use crate::input::Input;
 use crate::kind::Compression;
 use crate::options::OpenOptions;
 use crate::remote::without_query;
+use crate::stamp::Stamp;
 
 /// Where copies go, and sidecars that cannot lie beside their data.
 pub(crate) fn cache_dir(options: &OpenOptions) -> PathBuf {

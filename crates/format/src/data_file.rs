@@ -2,10 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::{FileSet, Storage};
@@ -27,6 +25,7 @@ use crate::numbering::Numbering;
 use crate::packed::{IndexCoding, decode_packed_dense, decode_packed_sparse};
 use crate::rows::{Layout, Rows};
 use crate::sample::SampleShape;
+use crate::stamp::Stamp;
 
 /// One file of a data set.
 #[derive(Clone, Debug)]
@@ -246,47 +245,6 @@ pub struct Blocks {
     pub stored_bytes: f64,
     /// Bytes of decoded blocks that stay in memory for all files together.
     pub kept_bytes: u64,
-}
-
-/// Size and times of last change, which tell whether a file is still the same.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stamp {
-    pub(crate) size: u64,
-    pub(crate) modified: Option<SystemTime>,
-    /// When its bytes, name, owner or permissions last changed, in nanoseconds since 1970. Programs set `modified` to what
-    /// they like, but not this time, so bytes that were replaced show here. 0 of a file elsewhere.
-    pub(crate) touched_ns: i64,
-    /// What its server says of its content; 0 of a file on this machine.
-    pub(crate) tag: u64,
-}
-
-impl Stamp {
-    pub(crate) fn of(status: &std::fs::Metadata) -> Stamp {
-        Stamp {
-            size: status.len(),
-            modified: status.modified().ok(),
-            touched_ns: (status.ctime().saturating_mul(1_000_000_000))
-                .saturating_add(status.ctime_nsec()),
-            tag: 0,
-        }
-    }
-
-    /// Whether a file that is being read still has the same bytes. A new name, link or permission in the meantime is none
-    /// of the reader's business, so `touched_ns` does not count.
-    pub(crate) fn has_bytes_of(&self, other: &Stamp) -> bool {
-        (self.size, self.modified, self.tag) == (other.size, other.modified, other.tag)
-    }
-
-    /// Nanoseconds since 1970, for files and keys.
-    pub(crate) fn modified_ns(&self) -> i128 {
-        let Some(modified) = self.modified else {
-            return 0;
-        };
-        match modified.duration_since(SystemTime::UNIX_EPOCH) {
-            Ok(after) => after.as_nanos() as i128,
-            Err(before) => -(before.duration().as_nanos() as i128),
-        }
-    }
 }
 
 /// Starts of records that a search for line ends found.

@@ -12,7 +12,7 @@ use crate::common_labels::{common_names, known_classes, labelled, labels_of, pos
 use crate::common_layout::{check_layouts, widen_fields};
 use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;
-use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
+use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, StoredClasses};
 use crate::delimited::DelimitedRules;
 use crate::elias_fano::Walk;
 use crate::error::FormatError;
@@ -28,6 +28,7 @@ use crate::options::OpenOptions;
 use crate::rows::{Layout, Rows};
 use crate::scale::Scale;
 use crate::shard_folder::shards;
+use crate::stamp::Stamp;
 
 /// One or many files as one sequence of records.
 #[derive(Clone, Debug)]
@@ -57,8 +58,7 @@ pub struct Dataset {
 
 /// Gives the features of decoded sparse rows other numbers.
 pub trait Renumber: fmt::Debug + Send + Sync {
-    /// Replaces the indices of one row, which ascend and shall ascend again, and puts the values beside
-    /// them.
+    /// Replaces the indices of one row, which ascend and shall ascend again, and puts the values beside them.
     fn renumber(&self, indices: &mut [u32], values: &mut [f32]);
 }
 

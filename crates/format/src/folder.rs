@@ -23,7 +23,7 @@ use pelton_storage::{FileSet, SetFile, Storage, changed_ns, on_threads, path_tex
 
 use crate::codes::Codes;
 use crate::contents::Contents;
-use crate::data_file::{IndexSource, Places, Stamp};
+use crate::data_file::{IndexSource, Places};
 use crate::error::FormatError;
 use crate::fingerprint::mix;
 use crate::folder_index::{self, FolderKey};
@@ -32,6 +32,7 @@ use crate::kind::FormatKind;
 use crate::label_table::LabelTable;
 use crate::options::OpenOptions;
 use crate::sample::{SampleReading, SampleShape};
+use crate::stamp::Stamp;
 
 /// Endings of the names of images.
 const EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];

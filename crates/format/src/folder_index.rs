@@ -25,7 +25,6 @@ use pelton_storage::{FileSet, WholeFile, changed_ns};
 
 use crate::codes::Codes;
 use crate::compressed::{cache_name, default_cache_dir};
-use crate::data_file::Stamp;
 use crate::error::FormatError;
 use crate::fingerprint::{mix, sample_file};
 use crate::folder::{Listing, Remarks};
@@ -33,6 +32,7 @@ use crate::format::regular_file;
 use crate::labels::MOST_LABELS;
 use crate::options::OpenOptions;
 use crate::packed_reader::without_checksum;
+use crate::stamp::Stamp;
 
 /// First bytes; the last one is the version.
 pub(crate) const MAGIC: &[u8; 8] = b"pltnfld\x03";

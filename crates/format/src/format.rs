@@ -13,7 +13,7 @@ use crate::byte_source::FileWindow;
 use crate::codes::Codes;
 use crate::compressed::{cache_dir, cache_name};
 use crate::contents::Contents;
-use crate::data_file::{IndexSource, Places, Reach, Stamp};
+use crate::data_file::{IndexSource, Places, Reach};
 use crate::delimited::{DelimitedRules, LabelColumn};
 use crate::error::FormatError;
 use crate::features::FeatureDecoder;
@@ -30,6 +30,7 @@ use crate::rows::Layout;
 use crate::sample::{SampleReading, SampleShape};
 use crate::scan_chunk::LineShape;
 use crate::sidecar::{self, RecordShape, SidecarKey};
+use crate::stamp::Stamp;
 
 /// How files of one format are recognised and opened.
 pub(crate) trait Format: Sync {

@@ -22,6 +22,7 @@ mod labels;
 mod recognition_error;
 mod rows;
 mod scale;
+mod stamp;
 mod system_error;
 mod table_error;
 
@@ -64,6 +65,7 @@ mod example;
 mod example_fields;
 mod example_scan;
 mod framed;
+mod json_kinds;
 mod json_lines;
 mod npz;
 mod raw_records;

@@ -7,7 +7,6 @@ use std::time::SystemTime;
 use pelton_storage::FileSet;
 
 use crate::codes::Codes;
-use crate::data_file::Stamp;
 use crate::delimited::LabelColumn;
 pub use crate::delimited::{DelimitedRules, decode_delimited_line};
 pub use crate::elias_fano::{EliasFano, EliasFanoBuilder};
@@ -35,6 +34,7 @@ use crate::riegeli;
 use crate::rows::{Layout, Rows};
 use crate::scan_chunk::LineShape;
 use crate::sidecar::{self, RecordShape, SidecarKey};
+use crate::stamp::Stamp;
 use crate::tar_file::scan_samples;
 pub use crate::tfrecord::find_tfrecords;
 

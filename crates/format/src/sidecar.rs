@@ -13,12 +13,12 @@ use std::path::Path;
 use pelton_storage::WholeFile;
 
 use crate::codes::Codes;
-use crate::data_file::Stamp;
 use crate::elias_fano::EliasFano;
 use crate::labels::MOST_LABELS;
 use crate::located::Located;
 use crate::packed_reader::without_checksum;
 use crate::scan_chunk::LineShape;
+use crate::stamp::Stamp;
 
 /// First bytes of a sidecar; the last one is its version.
 pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x06";

@@ -22,6 +22,7 @@ mod storage;
 
 mod known_order;
 mod opening;
+mod parts;
 mod read_all;
 
 pub(crate) use opening::{Columns, Kind};

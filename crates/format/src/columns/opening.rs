@@ -15,6 +15,7 @@ use super::decoder::{ColumnFeatures, ColumnFields};
 use super::known_order::{Choice, in_known_order};
 use super::messages;
 use super::parquet::{self, ParquetTable};
+use super::parts::Parts;
 use super::record::{RecordLayout, can_be_label};
 use super::storage::{BlockCache, CACHE_BYTES, DecodedBlocks, InPlace, Records};
 use super::table::{Table, TableFile, Wrong};
@@ -615,36 +616,6 @@ fn scan(
         longest,
         tallies: Vec::new(),
     })
-}
-
-/// Groups of records in parts of some size.
-struct Parts<'a> {
-    groups: &'a [u64],
-    /// The first part of each group, and behind them their number.
-    firsts: Vec<u64>,
-}
-
-/// Records of a part, for each of which a scan holds some bytes. Parts of a group of Parquet decode some pages twice.
-const PART: u64 = 1 << 20;
-
-impl Parts<'_> {
-    fn of(groups: &[u64]) -> Parts<'_> {
-        let mut firsts = vec![0];
-        for group in groups.windows(2) {
-            firsts.push(firsts[firsts.len() - 1] + (group[1] - group[0]).div_ceil(PART));
-        }
-        Parts { groups, firsts }
-    }
-
-    fn count(&self) -> u64 {
-        self.firsts[self.firsts.len() - 1]
-    }
-
-    fn rows(&self, part: u64) -> Range<u64> {
-        let group = self.firsts.partition_point(|first| *first <= part) - 1;
-        let from = self.groups[group] + (part - self.firsts[group]) * PART;
-        from..self.groups[group + 1].min(from + PART)
-    }
 }
 
 fn scan_group(table: &dyn Table, rows: Range<u64>, wanted: &Wanted) -> Result<Scanned, Wrong> {

@@ -386,6 +386,6 @@ mod tests {
             decimal(&large.to_le_bytes(), 10),
             12_345_678_901_234_567_890.123_456_789_0
         );
-        assert_eq!(decimal(&i256::MIN.to_le_bytes(), 0), -5.789604461865810e76);
+        assert_eq!(decimal(&i256::MIN.to_le_bytes(), 0), -5.78960446186581e76);
     }
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::support::tar::{end, member};
 use crate::support::tfrecord::record as frame;
-use crate::support::{file, options, record};
-use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions, Rows};
+use crate::support::{faults, file, options};
+use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions};
 use tempfile::tempdir;
 
 /// Options that leave damage to whoever reads.
@@ -14,16 +14,6 @@ fn tolerant(folder: &Path) -> OpenOptions {
         tolerant: true,
         ..options(folder)
     }
-}
-
-/// What is wrong with each record, in id order.
-fn faults(dataset: &Dataset) -> Vec<Option<String>> {
-    let fault = |id| {
-        let mut rows = Rows::new(dataset.layout());
-        let decoded = dataset.decode(id, &record(dataset, id), &mut rows);
-        decoded.err().map(|error| error.to_string())
-    };
-    (0..dataset.records()).map(fault).collect()
 }
 
 /// All records but number `bad` are sound, and what is wrong with that one is said.

@@ -6,6 +6,8 @@ mod class_maps;
 #[cfg(feature = "columns")]
 mod columns;
 mod columns_by_name;
+#[cfg(feature = "columns")]
+mod columns_of_writers;
 mod damage;
 mod folder_indexes;
 mod json_labels;

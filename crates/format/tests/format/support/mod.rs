@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use pelton_format::{Dataset, FormatError, OpenOptions, Rows};
 use pelton_storage::RangeRead;
+use pelton_storage::conformance::check_storage;
 use pelton_storage::{LocalMode, LocalOptions};
 
 /// Options that keep every copy and index inside `folder`.
@@ -58,6 +59,25 @@ pub fn rows(dataset: &Dataset) -> Result<Rows, FormatError> {
         outcome?;
     }
     Ok(rows)
+}
+
+/// The error of each record that cannot be read, or nothing.
+pub fn faults(dataset: &Dataset) -> Vec<Option<String>> {
+    let all = 0..dataset.records();
+    let fault = |id| {
+        let mut rows = Rows::new(dataset.layout());
+        let outcome = dataset.decode(id, &record(dataset, id), &mut rows);
+        outcome.err().map(|error| error.to_string())
+    };
+    all.map(fault).collect()
+}
+
+/// The bytes of all records, read one by one, are those of its storage in every other way.
+pub fn check_reads(dataset: &Dataset) {
+    let all: Vec<u8> = (0..dataset.records())
+        .flat_map(|id| record(dataset, id))
+        .collect();
+    check_storage(&**dataset.files()[0].storage(), &all);
 }
 
 /// A file of the real data, or a loud word that it is missing.
