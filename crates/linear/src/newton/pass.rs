@@ -43,7 +43,8 @@ pub(super) struct Sums {
     /// Σ C ξ of the weights rounded to f32, and how much C ξ moves with a margin, times ‖x‖.
     pub loss: f64,
     pub loss_slope: f64,
-    /// Σ of what smoothing leaves between loss and dual.
+    /// Σ of the losses, and of what smoothing leaves between them and the dual.
+    pub value: f64,
     pub smoothing: f64,
     /// Σ of the terms of the dual value, their magnitudes, what they can be off by, Σ α ‖x‖.
     pub terms: f64,
@@ -54,7 +55,7 @@ pub(super) struct Sums {
     pub curvature: f64,
     /// Σ α y x.
     pub sum: Vec<f64>,
-    /// −Σ ∂α/∂τ y x: how the gradient moves with the smoothing; none but for the hinge.
+    /// −Σ ∂α/∂τ y x: how the gradient moves with τ; none where nothing is smoothed.
     pub path: Vec<f64>,
     /// Σ curvature x xᵀ: the lower triangle in rows of [`padded`] numbers.
     pub matrix: Vec<f64>,
@@ -68,6 +69,7 @@ impl Sums {
         Sums {
             loss: 0.0,
             loss_slope: 0.0,
+            value: 0.0,
             smoothing: 0.0,
             terms: 0.0,
             magnitudes: 0.0,
@@ -81,10 +83,11 @@ impl Sums {
         }
     }
 
-    fn numbers(&mut self) -> [&mut f64; 8] {
+    fn numbers(&mut self) -> [&mut f64; 9] {
         [
             &mut self.loss,
             &mut self.loss_slope,
+            &mut self.value,
             &mut self.smoothing,
             &mut self.terms,
             &mut self.magnitudes,
@@ -115,7 +118,7 @@ impl Sums {
     }
 
     pub fn set_flat(&mut self, flat: &[f64]) {
-        let (numbers, rest) = flat.split_at(8);
+        let (numbers, rest) = flat.split_at(9);
         for (own, number) in self.numbers().into_iter().zip(numbers) {
             *own = *number;
         }
@@ -346,6 +349,7 @@ impl Chunk<'_, '_> {
             work.path.resize(sums.path.len(), 0.0);
             let rows = work.x.chunks_exact(width).zip(&work.signs);
             for (i, ((x, sign), terms)) in rows.zip(&work.terms).enumerate() {
+                sums.value += terms.loss;
                 sums.smoothing += terms.smoothing;
                 sums.terms += terms.term;
                 sums.magnitudes += terms.term.abs();
@@ -358,7 +362,7 @@ impl Chunk<'_, '_> {
                         *sum += scale * f64::from(x);
                     }
                 }
-                if LOSS == 0 {
+                if LOSS != 2 && !work.path.is_empty() {
                     let scale = sign * terms.path;
                     for (sum, &x) in work.path.iter_mut().zip(x) {
                         *sum += scale * f64::from(x);
@@ -502,15 +506,25 @@ impl Terms {
                 }
             }
             1 => {
-                let alpha = 2.0 * cost * short;
+                let s = 1.0 - m;
+                let root = (s * s + 4.0 * tau * tau).sqrt();
+                let alpha = match s >= 0.0 {
+                    true => cost * (s + root),
+                    false => cost * 4.0 * tau * tau / (root - s),
+                };
+                // Of both 0 / 0.
+                let (curvature, path) = match root > 0.0 {
+                    true => (alpha / root, -4.0 * cost * tau / root),
+                    false => (0.0, 0.0),
+                };
                 let loss = cost * short * short;
                 Terms {
                     loss,
                     slope: 2.0 * cost * (short + 1e-6),
                     alpha,
-                    curvature: if short > 0.0 { 2.0 * cost } else { 0.0 },
-                    path: 0.0,
-                    smoothing: 0.0,
+                    curvature,
+                    path,
+                    smoothing: loss - alpha * s + 0.25 / cost * alpha * alpha,
                     term: alpha - 0.25 / cost * alpha * alpha,
                     rounding: 4.0 * f64::EPSILON * alpha * (1.0 + short),
                 }
@@ -666,7 +680,7 @@ mod tests {
         }
         for tau in [1.0, 0.05, 1e-3] {
             check::<0>(2.0, tau);
-            check::<1>(0.7, 1.0);
+            check::<1>(0.7, tau);
             check::<2>(3.0, 1.0);
         }
     }
