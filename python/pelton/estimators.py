@@ -30,6 +30,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _pelton
+from ._names import file_name
 from ._pipeline import load, parse_bytes, warn_of
 from ._world import ranks_here
 

@@ -351,10 +351,10 @@ def test_progress_is_told_with_the_verdict(rows: tuple[Path, np.ndarray], capsys
 
 
 def test_names_of_files_may_be_any_bytes(tmp_path: Path, rows: tuple[Path, np.ndarray]) -> None:
-    name = os.fsencode(tmp_path) + b"/caf\xe9.npy"
+    name = os.fsencode(tmp_path) + b"/caf\xe9.npz"
     with open(name, "wb") as file:
         file.write(rows[0].read_bytes())
-    for named in (name, os.fsdecode(name), Path(os.fsdecode(name)), [name], str(tmp_path / "*.npy")):
+    for named in (name, os.fsdecode(name), Path(os.fsdecode(name)), [name], str(tmp_path / "c*.npz")):
         assert pelton.load(named).records == pelton.load(rows[0]).records
     with pytest.raises(FileNotFoundError, match="caf"):
         pelton.load(name.replace(b"\xe9", b"\xe8")).records  # noqa: B018

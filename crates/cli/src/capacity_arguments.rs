@@ -57,10 +57,10 @@ pub struct CapacityArguments {
 
 /// `pelton plan-capacity --classes N`: defaults are those of the paper on 100 million classes.
 #[derive(Debug, Args)]
-#[group(requires = "classes")]
+#[group(requires = "classes", conflicts_with_all = ["nodes", "data_size", "record_size", "node_memory", "unit_size", "loads", "network_reads", "node_rate", "backend", "backend_reads", "backend_nodes"])]
 pub struct ClassCapacityArguments {
     /// Predict training over so many classes (1e8), instead of feeding data
-    #[arg(long, value_name = "N", value_parser = whole, conflicts_with_all = ["nodes", "data_size", "record_size", "node_memory", "unit_size", "loads", "network_reads", "node_rate", "backend", "backend_reads", "backend_nodes"])]
+    #[arg(long, value_name = "N", value_parser = whole)]
     pub classes: Option<u64>,
     /// Numbers of devices
     #[arg(long, value_delimiter = ',', value_parser = whole, default_value = "256")]

@@ -263,7 +263,7 @@ fn numbers_beyond_sense_or_the_machine_are_refused() {
             ["--layers 100000", "from 1 to 1000"],
         ),
         (text, "--hidden 1000000 --layers 1000", ["parameters", "GB"]),
-        ("bench train", "--mix 1e308", ["weight", "1e30"]),
+        ("bench text", "--mix 1e308", ["weight", "1e30"]),
         (
             "train linear train",
             "--optimum 1e308",

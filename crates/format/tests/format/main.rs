@@ -11,6 +11,7 @@ mod columns_of_writers;
 mod damage;
 mod folder_indexes;
 mod json_labels;
+mod json_lines;
 mod opening;
 mod packed_files;
 mod pixels;

@@ -141,7 +141,7 @@ fn train<T>(
         ..given.clone()
     };
     let share = ranks.share(&data.dataset);
-    let asked = setup::asked_bytes(&config, &data.dataset);
+    let asked = room::asked_bytes(&config, &data.dataset);
     let mut setup = setup::set_up_share(&config, data, share.clone())?;
     if asked < setup.memory_bytes {
         observer(Event::Note(&format!(

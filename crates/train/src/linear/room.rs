@@ -2,9 +2,9 @@
 //! the tables that grow with records and features, and the program itself.
 
 use pelton_data::OpenedData;
+use pelton_format::Dataset;
 use pelton_linear::{Newton, Problem};
 
-use super::setup::asked_bytes;
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
@@ -59,4 +59,12 @@ pub(super) fn fit(
         limit / 1_000_000,
         tables / 1_000_000
     )))
+}
+
+/// The memory that a configuration asks for.
+pub(super) fn asked_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
+    match config.memory_share {
+        Some(share) => (dataset.bytes() as f64 * share) as u64,
+        None => config.memory_bytes,
+    }
 }

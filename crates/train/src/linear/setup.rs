@@ -16,7 +16,7 @@ use pelton_linear::{
 use pelton_plan::{Batching, Order, Plan};
 use pelton_run::Interrupt;
 
-use super::room;
+use super::room::{self, asked_bytes};
 use crate::checkpoint::Totals;
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
@@ -195,14 +195,6 @@ pub(super) fn options(config: &LinearConfig, in_core: bool, over_ranks: bool) ->
         snapshots: false,
         held: in_core,
         seed: config.seed,
-    }
-}
-
-/// The memory that a configuration asks for.
-pub(super) fn asked_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
-    match config.memory_share {
-        Some(share) => (dataset.bytes() as f64 * share) as u64,
-        None => config.memory_bytes,
     }
 }
 
