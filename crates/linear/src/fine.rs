@@ -4,7 +4,7 @@
 //! value is right to the nine digits that steps in f32 give, the primal value is right to four or fewer. Here w, α and
 //! the gradients are f64, and w is rounded once, for the model.
 //!
-//! Cost: 8 bytes a weight and 16 bytes a row and subproblem. A visit takes about twice as long as in f32.
+//! Memory: 8 bytes a weight, 8 a row and subproblem, and 12 a row.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -30,8 +30,9 @@
 //! where rows are many, and does not end where they are about as many as the features. A primal–dual interior-point
 //! method keeps three numbers a row and needs two passes a step.
 //!
-//! **Steps.** Full ones. Where the value rises, and for the smoothed hinge, whose value at one τ says nothing of that at
-//! another, where the slope at the end has more than half the size of that at the beginning, the next pass sums the slope at 24 fractions of the step, and the place between two of them where it is 0 is taken.
+//! **Steps.** Full ones. Where the value rises, the next pass sums the slope at 24 fractions of the step, and the place
+//! between two of them where it is 0 is taken. Values at two τ cannot be compared: there, it does so where the slope at the
+//! end has more than half the size of that at the beginning.
 //!
 //! Cost of a pass, measured at d = 20 on one AVX2 core that other work shared: 110 to 120 ns a row for logistic, 100 to
 //! 120 for the squared hinge. At larger d the n·d²/2 products of the matrix are most of it; solving takes
@@ -101,16 +102,12 @@ pub fn modelled_costs(problem: &Problem, records: u64, values: f64) -> (f64, f64
     (30.0 + values, if possible { newton } else { f64::INFINITY })
 }
 
-/// Whether Newton's method takes less time than coordinate descent, by [`modelled_costs`] and 100 visits of a row (hinge:
-/// 400), which is what that needs to 1e-3 on classes that overlap, and too few by far at smaller targets or for features
-/// of different sizes.
+/// Whether Newton's method takes less time than coordinate descent, by [`modelled_costs`] and 100 visits of a row, which
+/// is what that needs to 1e-3 on classes that overlap, and too few by far at smaller targets or for features of different
+/// sizes.
 pub fn newton_pays(problem: &Problem, records: u64, values: f64) -> bool {
     let (visit, newton) = modelled_costs(problem, records, values);
-    let visits = match problem.loss() {
-        Loss::Hinge => 400.0,
-        _ => 100.0,
-    };
-    newton < visits * visit * records as f64 * problem.subproblems() as f64
+    newton < 100.0 * visit * records as f64 * problem.subproblems() as f64
 }
 
 fn width_of(problem: &Problem) -> usize {
