@@ -54,6 +54,18 @@ impl Values {
         }
     }
 
+    /// Of the bytes of all values, with the place where each begins and the last ends.
+    fn made(width: Option<usize>, valid: Vec<bool>, starts: Vec<usize>, bytes: Vec<u8>) -> Values {
+        let bytes = Buffer::from_vec(bytes);
+        Values {
+            nulls: valid.contains(&false).then(|| NullBuffer::from(valid)),
+            items: match width {
+                Some(_) => Items::Fixed(bytes),
+                None => Items::Variable(starts, bytes),
+            },
+        }
+    }
+
     /// These and `more` behind them.
     pub(crate) fn followed_by(&self, more: &Values, kind: &ColumnKind) -> Option<Values> {
         let width = kind.fixed_bytes();
@@ -65,14 +77,7 @@ impl Values {
                 starts.push(bytes.len());
             }
         }
-        let bytes = Buffer::from_vec(bytes);
-        Some(Values {
-            nulls: valid.contains(&false).then(|| NullBuffer::from(valid)),
-            items: match width {
-                Some(_) => Items::Fixed(bytes),
-                None => Items::Variable(starts, bytes),
-            },
-        })
+        Some(Values::made(width, valid, starts, bytes))
     }
 
     /// Values whose numbers in `dictionary` are `keys`; a record without a key has no value.
@@ -100,14 +105,7 @@ impl Values {
             }
             starts.push(bytes.len());
         }
-        let bytes = Buffer::from_vec(bytes);
-        Some(Values {
-            nulls: valid.contains(&false).then(|| NullBuffer::from(valid)),
-            items: match width {
-                Some(_) => Items::Fixed(bytes),
-                None => Items::Variable(starts, bytes),
-            },
-        })
+        Some(Values::made(width, valid, starts, bytes))
     }
 
     /// The values from `from` on, `rows` of them, of an array of this kind; `None` where its parts do not fit.

@@ -67,13 +67,13 @@ use pelton_format::{
 };
 use tempfile::{TempDir, tempdir};
 
-fn fixture(name: &str) -> PathBuf {
+pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/columns")
         .join(name)
 }
 
-fn with(folder: &TempDir, format: Option<&str>, label: Option<&str>) -> OpenOptions {
+pub fn with(folder: &TempDir, format: Option<&str>, label: Option<&str>) -> OpenOptions {
     OpenOptions {
         format: format.map(|name| FormatKind::parse(name).unwrap()),
         label: label.map_or(LabelColumn::Last, |name| LabelColumn::Name(name.into())),

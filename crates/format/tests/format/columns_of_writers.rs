@@ -47,26 +47,12 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::columns::{fixture, with};
 use crate::support::fields::{Shown, open, records, shown};
 use crate::support::{check_reads, faults, options, rows};
 use pelton_batch::DType;
 use pelton_format::{FormatKind, LabelColumn, Missing, OpenOptions, Row};
 use tempfile::{TempDir, tempdir};
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/columns")
-        .join(name)
-}
-
-fn with(folder: &TempDir, format: Option<&str>, label: Option<&str>) -> OpenOptions {
-    OpenOptions {
-        format: format.map(|name| FormatKind::parse(name).unwrap()),
-        label: label.map_or(LabelColumn::Last, |name| LabelColumn::Name(name.into())),
-        sidecar: false,
-        ..options(folder.path())
-    }
-}
 
 #[test]
 fn files_that_polars_wrote() {
