@@ -45,14 +45,12 @@
 //! table.write_ipc("polars-zstd.arrow", compression="zstd")
 //! ```
 
-use std::path::{Path, PathBuf};
-
 use crate::columns::{fixture, with};
 use crate::support::fields::{Shown, open, records, shown};
-use crate::support::{check_reads, faults, options, rows};
+use crate::support::{check_reads, faults, rows};
 use pelton_batch::DType;
-use pelton_format::{FormatKind, LabelColumn, Missing, OpenOptions, Row};
-use tempfile::{TempDir, tempdir};
+use pelton_format::{Missing, OpenOptions, Row};
+use tempfile::tempdir;
 
 #[test]
 fn files_that_polars_wrote() {
