@@ -89,7 +89,7 @@ impl Mixture {
         let mut shares = 0;
         for (part, Part { ids, weight }) in parts.iter().enumerate() {
             if !(0.0..=MOST_WEIGHT).contains(weight) {
-                let weight = weight.to_string();
+                let weight = format!("{weight:?}");
                 return Err(PlanError::BadWeight { part, weight });
             }
             if ids.start > ids.end || ids.end > records {
