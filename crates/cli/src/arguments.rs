@@ -11,7 +11,6 @@ use pelton_train::{
 };
 
 use crate::bytes::Memory;
-use crate::capacity_arguments::CapacityArguments;
 use crate::data_arguments::{DataArguments, name, set, set_option};
 #[cfg(feature = "nets")]
 use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments};
@@ -59,10 +58,6 @@ pub enum Command {
     /// Make data
     #[command(subcommand)]
     Generate(GenerateCommand),
-    /// Predict how long an epoch takes on more nodes than there are, from stated figures
-    PlanCapacity(CapacityArguments),
-    /// Run the work of a published table and print its figures beside ours
-    Reproduce(ReproduceArguments),
 }
 
 /// Kinds of model.
@@ -566,28 +561,6 @@ pub struct GlyphsArguments {
     /// Replace the files if they exist
     #[arg(long)]
     pub overwrite: bool,
-    /// Print the figures as one JSON object on standard output
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `pelton reproduce`
-#[derive(Debug, Args)]
-pub struct ReproduceArguments {
-    /// Table: lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets, echo, knn-softmax, topk, fccs, overlap, sparsification, classify-all, or a .toml file like those in experiments/
-    pub name: String,
-    /// Scale of the generated data, 1 being the default number of rows
-    #[arg(long, default_value_t = 1.0)]
-    pub scale: f64,
-    /// Seeds to repeat with (default: what the experiment says, 5)
-    #[arg(long)]
-    pub seeds: Option<u64>,
-    /// Folder of real data sets (default: PELTON_DATA, then ../shared/data)
-    #[arg(long)]
-    pub real_data: Option<PathBuf>,
-    /// Folder for data, scratch files, raw runs and the report
-    #[arg(long, default_value = "runs/reproduce")]
-    pub out: PathBuf,
     /// Print the figures as one JSON object on standard output
     #[arg(long)]
     pub json: bool,

@@ -1,16 +1,19 @@
 //! Names of settings as flags. Libraries say `memory`, a person types --memory.
 
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use clap::CommandFactory;
 
 use crate::arguments::Arguments;
 
 /// Every long flag of every command, without its dashes.
-static FLAGS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+static FLAGS: OnceLock<BTreeSet<String>> = OnceLock::new();
+
+/// The flags of `pelton`, and those of another program that runs its jobs.
+fn flags_of(mut commands: Vec<clap::Command>) -> BTreeSet<String> {
     let mut flags = BTreeSet::new();
-    let mut commands = vec![Arguments::command()];
+    commands.push(Arguments::command());
     while let Some(command) = commands.pop() {
         flags.extend(
             command
@@ -21,17 +24,23 @@ static FLAGS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
         commands.extend(command.get_subcommands().cloned());
     }
     flags
-});
+}
+
+/// Also names the flags of this program.
+pub(crate) fn know<A: CommandFactory>() {
+    FLAGS.get_or_init(|| flags_of(vec![A::command()]));
+}
 
 /// The same text with each setting in backquotes as its flag.
 pub fn named(text: &str) -> String {
+    let flags = FLAGS.get_or_init(|| flags_of(Vec::new()));
     let mut pieces = text.split('`');
     let mut named = pieces.next().unwrap_or_default().to_string();
     // Whether a backquote stands before the piece that is still to be written.
     let mut open = false;
     for piece in pieces {
         let flag = piece.replace('_', "-");
-        if !open && FLAGS.contains(&flag) {
+        if !open && flags.contains(&flag) {
             named += "--";
             named += &flag;
             open = true;

@@ -1,4 +1,4 @@
-//! The largest numbers by magnitude of many layers, exactly (seed 001, section 3.3.2, Table 6).
+//! The largest numbers by magnitude of many layers, exactly (Song et al., KDD 2020, section 3.3.2, Table 6).
 //!
 //! Of each layer its k largest are selected; of equal magnitudes those that come first, and what is not a number counts
 //! as largest, so that it is seen. All methods select the same. Cost for n numbers: `Sampled` reads them once, `Radix`

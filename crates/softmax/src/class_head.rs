@@ -14,7 +14,7 @@ use crate::rows::Update;
 pub enum HeadKind {
     /// All of them.
     Full,
-    /// The nearest classes of those of the batch, by an exact graph (seed 001, Algorithm 1).
+    /// The nearest classes of those of the batch, by an exact graph (Song et al., KDD 2020, Algorithm 1).
     Knn {
         /// Nearest classes that the graph knows of each, itself among them.
         neighbours: usize,

@@ -1,5 +1,5 @@
 //! Softmax over very many classes: class weights divided over ranks, logits never held for the whole of batch ×
-//! classes (seed 001, section 3; Algorithm 1).
+//! classes (Song et al., KDD 2020, section 3; Algorithm 1).
 //!
 //! [`ClassRows`] are the weights of one rank's classes with what their updates remember. A [`Head`] scores a batch
 //! against all of them or against an active set ([`Head::score`]), ranks add up their sums ([`Head::reduce`]), and

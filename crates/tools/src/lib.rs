@@ -1,13 +1,9 @@
-//! Jobs on data, one module a job: [`mod@bench`] measures a feed alone, [`capacity`] predicts it on more nodes,
-//! [`class_capacity`] heads over many classes on more devices,
-//! [`buckets`] says what padding sentences costs, [`mod@vocabulary`] counts words, [`mod@glyphs`] draws
+//! Jobs on data, one module a job: [`mod@bench`] measures a feed alone, [`buckets`] says what padding sentences costs, [`mod@vocabulary`] counts words, [`mod@glyphs`] draws
 //! the characters of fonts, [`data_tools`] index, show, pack
 //! and probe. Nothing here prints; jobs tell an [`Observer`](pelton_run::Observer) what happens.
 
 pub mod bench;
 pub mod buckets;
-pub mod capacity;
-pub mod class_capacity;
 pub mod data_tools;
 pub mod glyphs;
 pub mod picture;

@@ -3,14 +3,11 @@
 mod bench;
 mod blocks;
 mod buckets;
-mod capacity;
-mod class_capacity;
 mod data;
 mod glyphs;
 mod model;
 #[cfg(feature = "nets")]
 mod nets;
-mod reproduce;
 #[cfg(feature = "nets")]
 mod serve;
 mod train;
@@ -43,7 +40,5 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Buckets(arguments) => buckets::compare(arguments),
         Command::Vocabulary(arguments) => vocabulary::count(arguments),
         Command::Generate(GenerateCommand::Glyphs(arguments)) => glyphs::generate(arguments),
-        Command::PlanCapacity(arguments) => capacity::plan(arguments),
-        Command::Reproduce(arguments) => reproduce::run(arguments),
     }
 }

@@ -30,11 +30,6 @@ fn negative_values_are_for_their_flags() {
         ("buckets text --batch -1", ["--batch", "0 or more"]),
         ("buckets text --policy -1", ["-1", "tokens:MAX"]),
         ("buckets text --column -1", ["no column", "-1"]),
-        (
-            "plan-capacity --nodes -1,2",
-            ["--nodes", "from 0 to 4294967295"],
-        ),
-        ("plan-capacity --data-size -1GB", ["-1GB", "--data-size"]),
         ("probe . --size -1GiB", ["-1GiB", "--size"]),
         (
             "vocabulary text --out v --max-size -1",
@@ -119,7 +114,6 @@ fn wrong_flags_are_named() {
         ),
         ("inspect train --id 50", ["train", "50"]),
         ("bench train --batch 0", ["no examples", "--batch 1"]),
-        ("reproduce nothing --out tables", ["nothing", "lirs-svm"]),
         ("bench train --epochs 0", ["--epochs 0", "1 or more"]),
         ("bench train --threads 0", ["--threads 0", "1 or more"]),
         ("probe . --seconds nan", ["--seconds NaN", "above 0"]),
@@ -184,14 +178,6 @@ fn absurd_numbers_are_refused() {
         (
             "train linear train --class-weight 1=2 --class-weight 1=3",
             ["--class-weight", "label 1"],
-        ),
-        (
-            "reproduce lirs-svm --seeds 1001 --out tables",
-            ["--seeds 1001", "1 to 1000"],
-        ),
-        (
-            "reproduce lirs-svm --real-data absent --out tables",
-            ["--real-data absent", "no folder"],
         ),
     ] {
         place.refuses(line, 2, &parts);
@@ -268,16 +254,6 @@ fn numbers_beyond_sense_or_the_machine_are_refused() {
             "train linear train",
             "--optimum 1e308",
             ["1e308", "--optimum"],
-        ),
-        (
-            "plan-capacity",
-            "--network-reads 1e308",
-            ["--network-reads", "above 0"],
-        ),
-        (
-            "plan-capacity --classes 1000",
-            "--net-parameters 1e19",
-            ["--net-parameters", "1"],
         ),
         (
             "vocabulary text --out words",

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -39,7 +40,7 @@ impl Place {
 
     /// The command `pelton LINE`, words separated by spaces, in this folder.
     pub fn command(&self, line: &str) -> Command {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pelton"));
+        let mut command = Command::new(crate::program());
         self.prepare(&mut command);
         command.args(line.split_whitespace());
         command
@@ -49,7 +50,7 @@ impl Place {
     pub fn shell(&self, script: &str) -> Ended {
         let mut command = Command::new("sh");
         self.prepare(&mut command);
-        command.env("PELTON", assert_cmd::cargo::cargo_bin!("pelton"));
+        command.env("PELTON", crate::program());
         Ended::from(command.args(["-c", script]).output().unwrap())
     }
 
@@ -87,6 +88,22 @@ impl Place {
     /// `pelton LINE` must end with `code` and say one sentence that holds every one of `parts`.
     pub fn refuses(&self, line: &str, code: i32, parts: &[&str]) {
         self.run(line).refused(line, code, parts);
+    }
+}
+
+/// Waits until `child` handles SIGINT itself or has ended.
+pub fn wait_for_handler(child: &mut Child) {
+    const SIGINT_BIT: u64 = 1 << 1;
+    let status = format!("/proc/{}/status", child.id());
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        if caught.is_some_and(|mask| mask & SIGINT_BIT != 0) {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "a handler");
     }
 }
 

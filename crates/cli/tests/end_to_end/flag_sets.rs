@@ -30,7 +30,7 @@ const ADDRESSES_KIB: u64 = 12 << 20;
 
 /// Every command with tiny data; `@` is the folder of that data.
 #[cfg(feature = "nets")]
-const COMMANDS: [&str; 25] = [
+const COMMANDS: [&str; 22] = [
     "train linear @/train --epochs 2 --out run",
     "train linear @/train --epochs 2 --out run --solver coordinate-descent",
     "train linear demo:higgs:2000 --epochs 2 --out run",
@@ -53,9 +53,6 @@ const COMMANDS: [&str; 25] = [
     "bench demo:images:60",
     "buckets @/text",
     "vocabulary @/text --out words",
-    "plan-capacity",
-    "plan-capacity --classes 1000",
-    "reproduce buckets --scale 0.001 --seeds 1 --out tables",
 ];
 
 /// Values that mean nothing for most flags, and others that are far too much of anything.
@@ -354,7 +351,7 @@ fn run(set: &Set, cache: &Path) -> Result<Ran, String> {
     let script = format!("ulimit -v {ADDRESSES_KIB}; ulimit -c 0; exec \"$0\" \"$@\"");
     command
         .args([OsStr::new("-c"), script.as_ref()])
-        .arg(assert_cmd::cargo::cargo_bin!("pelton"))
+        .arg(crate::program())
         .args(&set.words)
         .current_dir(place.path())
         .env("PELTON_CACHE", cache)

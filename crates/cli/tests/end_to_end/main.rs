@@ -17,7 +17,6 @@ mod containers;
 mod data_commands;
 #[cfg(feature = "nets")]
 mod documented;
-mod echo;
 #[cfg(feature = "nets")]
 mod flag_sets;
 mod full_disk;
@@ -43,3 +42,8 @@ mod stages_bad_input;
 mod tables;
 mod token_streams;
 mod vocabulary;
+
+/// The program that is tested.
+fn program() -> &'static std::path::Path {
+    std::path::Path::new(env!("CARGO_BIN_EXE_pelton"))
+}

@@ -1,4 +1,4 @@
-//! Table 6 of seed 001: the time of selecting the largest gradients of ResNet-50, layer by layer.
+//! Table 6 of Song et al., KDD 2020: the time of selecting the largest gradients of ResNet-50, layer by layer.
 //!
 //! Gradients are drawn, since only their number and spread matter: normal numbers of another size in each layer. Ways
 //! take turns. `exact` says whether a way selected what sorting everything does.

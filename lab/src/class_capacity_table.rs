@@ -1,16 +1,16 @@
-//! `pelton plan-capacity --classes N`: training over very many classes on devices that are not there.
+//! `plan-capacity --classes N`: training over very many classes on devices that are not there.
 
 use std::io::Write;
 
-use pelton_tools::class_capacity::{
+use crate::class_capacity::{
     ClassCluster, ClassMemory, ClassTime, ClassWorkload, DEVICES, NetSize, predict_classes,
 };
 use pelton_train::{check_range, check_share};
 use serde_json::{Value, json};
 
-use crate::bytes::{Memory, human};
 use crate::capacity_arguments::CapacityArguments;
-use crate::output::{Failure, bytes_of, positive, print_json, print_with, usage};
+use pelton_cli::bytes::{Memory, human};
+use pelton_cli::output::{Failure, bytes_of, positive, print_json, print_with, usage};
 
 /// A machine's network unless stated: 25 Gbit/s.
 const NETWORK: Memory = Memory::Bytes(3_125_000_000);

@@ -1,14 +1,14 @@
-//! `pelton plan-capacity`: epochs on more nodes than there are.
+//! `plan-capacity`: epochs on more nodes than there are.
 
 use std::io::Write;
 
-use pelton_tools::capacity::{Cluster, EpochTime, Pipeline, Workload, local_copy_rate, predict};
+use pelton_cli::bytes::{Memory, human};
+use pelton_cli::output::{Failure, bytes_of, positive, print_json, print_with, usage};
 use serde_json::{Value, json};
 
-use super::class_capacity;
-use crate::bytes::{Memory, human};
 use crate::capacity_arguments::CapacityArguments;
-use crate::output::{Failure, bytes_of, positive, print_json, print_with, usage};
+use crate::class_capacity_table;
+use crate::node_capacity::{Cluster, EpochTime, Pipeline, Workload, local_copy_rate, predict};
 
 /// Pipelines in the order of the columns, with whether slots follow the holders of their records.
 const COLUMNS: [(Pipeline, bool, &str); 5] = [
@@ -25,7 +25,7 @@ const NETWORK: Memory = Memory::Bytes(12_500_000_000);
 /// Predicts epochs and prints them with what they assume.
 pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {
     if let Some(classes) = arguments.classes.classes {
-        return class_capacity::plan(classes, &arguments);
+        return class_capacity_table::plan(classes, &arguments);
     }
     let bytes = |memory, flag| bytes_of(memory, flag).map(|bytes| bytes as f64);
     let cluster = Cluster {

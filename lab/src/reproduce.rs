@@ -10,55 +10,20 @@
 //! * `buckets`: padding of the Penn Treebank by ways of bucketing it, and an LSTM that is trained on it;
 //! * `echo`: data echoing: nets on a slow source whose examples are used several times.
 //!
-//! [`Experiment`] says what is compared, `published` holds the paper's figures, `held` the data,
+//! Other tables are lists of runs of `train` ([`runs`]).
+//!
+//! [`Experiment`](crate::experiment::Experiment) says what is compared, `published` holds the paper's figures, `held` the data,
 //! `convergence` trains, `modelled` and `measured` price the reading. A figure of a modelled device
 //! says so; everything else is measured or counted in this run.
 
-mod experiment;
-mod published;
-mod table;
-
-mod held;
-mod method;
-
-mod convergence;
-mod measured;
-mod modelled;
-
-mod buckets;
-mod deepio_bandwidth;
-mod deepio_order;
-mod memory;
-mod pages;
-mod svm;
-mod top_k;
-
-#[cfg(feature = "nets")]
-mod bucket_training;
-#[cfg(feature = "nets")]
-mod classes;
-#[cfg(feature = "nets")]
-mod deepio_nets;
-#[cfg(feature = "nets")]
-mod echo;
-#[cfg(feature = "nets")]
-mod lirs_dnn;
-#[cfg(feature = "nets")]
-mod nets;
-#[cfg(feature = "nets")]
-mod pictures;
-
-#[cfg(feature = "nets")]
-mod idx;
-
-mod drawing;
-mod raw_runs;
-
-pub use experiment::{Experiment, NetSetting, SetConfig};
-pub use table::{ReproduceConfig, Reproduction, Row};
-
 use pelton_run::{RunContext, write_atomically};
 use pelton_train::TrainError;
+
+use crate::table::{ReproduceConfig, Reproduction};
+use crate::{
+    bucket_training, buckets, deepio_bandwidth, deepio_nets, deepio_order, drawing, echo, lirs_dnn,
+    memory, pages, runs, svm, top_k,
+};
 
 /// Runs the work of a table and leaves raw runs and a report in the folder.
 ///
@@ -88,27 +53,17 @@ pub fn reproduce(
         "deepio-bandwidth" => deepio_bandwidth::deepio_bandwidth(config, context)?,
         "lirs-memory" => memory::lirs_memory(config, context)?,
         "topk" => top_k::top_k_table(config, context)?,
-        #[cfg(feature = "nets")]
         "lirs-dnn" => lirs_dnn::lirs_dnn(config, context)?,
-        #[cfg(feature = "nets")]
         "echo" => echo::echo_table(config, context)?,
-        #[cfg(not(feature = "nets"))]
-        name @ ("lirs-dnn" | "echo") => {
-            return Err(TrainError::config(format!(
-                "{name} trains deep nets, which this build leaves out; build it with the feature `nets`"
-            )));
-        }
-        #[cfg(feature = "nets")]
-        _ if !config.experiment.runs.is_empty() => classes::classes_table(config, context)?,
+        _ if !config.experiment.runs.is_empty() => runs::table_of_runs(config, context)?,
         "deepio-order" => deepio_order::deepio_order(config, context)?,
         "buckets" => buckets::buckets_table(config, context.interrupt)?,
         name => {
             return Err(TrainError::config(format!(
-                "{name} is no table of this build; compare it with those in experiments/, and build with the feature `nets` for tables of nets"
+                "{name} is not the name of a table and has no runs; compare it with the files in experiments/"
             )));
         }
     };
-    #[cfg(feature = "nets")]
     match config.experiment.name.as_str() {
         "buckets" => bucket_training::bucket_training(config, context, &mut reproduction)?,
         "deepio-order" => deepio_nets::deepio_nets(config, context, &mut reproduction)?,
@@ -120,6 +75,3 @@ pub fn reproduce(
     reproduction.files.push(page);
     Ok(reproduction)
 }
-
-#[cfg(test)]
-mod tests;

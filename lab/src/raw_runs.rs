@@ -26,6 +26,31 @@ impl RawRuns {
         Ok(raw)
     }
 
+    /// The file as it is, to be continued; a new one where there is none.
+    ///
+    /// Errors: a file with other columns; one that cannot be read or written.
+    pub fn open(path: &Path, columns: &str) -> Result<RawRuns, TrainError> {
+        let Ok(text) = std::fs::read_to_string(path) else {
+            return RawRuns::create(path, columns);
+        };
+        if text.lines().next() != Some(columns) {
+            return Err(TrainError::config(format!(
+                "{}: has the runs of another table; remove it or name another folder with `out`",
+                path.display()
+            )));
+        }
+        let file = File::options().append(true).open(path);
+        let mut raw = RawRuns {
+            path: path.to_path_buf(),
+            file: BufWriter::new(file.map_err(|error| unwritable(path, &error))?),
+        };
+        if !text.ends_with('\n') {
+            // A line was cut short; what follows begins a new one.
+            raw.line(&[])?;
+        }
+        Ok(raw)
+    }
+
     /// Appends a line. Cells that hold commas must be quoted by the caller.
     pub fn line(&mut self, cells: &[&str]) -> Result<(), TrainError> {
         writeln!(self.file, "{}", cells.join(","))

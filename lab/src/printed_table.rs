@@ -1,16 +1,18 @@
-//! `pelton reproduce`: figures of a published table beside ours.
+//! Runs the work of a table and prints its figures beside the published ones.
 
 use std::path::{Path, PathBuf};
 
-use pelton_reproduce::{Experiment, ReproduceConfig, Reproduction, Row, reproduce};
+use pelton_cli::flags;
+use pelton_cli::output::{Failure, print_json, usage, with_console};
 use serde_json::Value;
 
-use crate::arguments::ReproduceArguments;
-use crate::flags;
-use crate::output::{Failure, print_json, usage, with_console};
+use crate::ReproduceArguments;
+use crate::experiment::Experiment;
+use crate::reproduce::reproduce;
+use crate::table::{ReproduceConfig, Reproduction, Row};
 
 /// Runs the work of a published table and prints its figures beside ours.
-pub fn run(arguments: ReproduceArguments) -> Result<(), Failure> {
+pub fn reproduce_and_print(arguments: ReproduceArguments) -> Result<(), Failure> {
     let experiment = Experiment::find(&arguments.name)?;
     if let Some(folder) = arguments
         .real_data

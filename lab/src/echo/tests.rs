@@ -7,7 +7,7 @@ use pelton_comm::Comm;
 
 use super::trial::Trial;
 use super::*;
-use crate::Experiment;
+use crate::experiment::Experiment;
 
 fn config(out: &Path) -> ReproduceConfig {
     std::fs::create_dir_all(out.join("data")).unwrap();
@@ -55,7 +55,7 @@ fn every_condition_is_in_the_table() {
     for (net, data) in [(0, "resnet20 on demo:images"), (1, "lstm on demo:text")] {
         let echoes = &config.experiment.nets[net].echoes;
         for figure in ["fresh examples to the target", "learning rate, tuned"] {
-            let is_it = |row: &&crate::Row| row.figure == figure && row.data == data;
+            let is_it = |row: &&crate::table::Row| row.figure == figure && row.data == data;
             let methods: Vec<&String> = table
                 .rows
                 .iter()

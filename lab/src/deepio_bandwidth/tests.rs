@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::experiment::Experiment;
+use crate::table::{ReproduceConfig, Row};
 use crate::tests::reproduced;
-use crate::{Experiment, ReproduceConfig, Row};
 
 fn of<'r>(rows: &'r [Row], figure: &str, method: &str) -> impl Iterator<Item = f64> + 'r {
     let (figure, method) = (figure.to_string(), method.to_string());

@@ -1,4 +1,4 @@
-//! What a published table is made from: one TOML file each in `experiments/`, built in.
+//! What a published table is made from: one TOML file each in `experiments/`, read when it is named.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,22 +8,8 @@ use serde::{Deserialize, Deserializer};
 
 use pelton_train::TrainError;
 
-const BUILT_IN: [&str; 14] = [
-    include_str!("../experiments/lirs-svm.toml"),
-    include_str!("../experiments/lirs-pages.toml"),
-    include_str!("../experiments/lirs-memory.toml"),
-    include_str!("../experiments/lirs-dnn.toml"),
-    include_str!("../experiments/deepio-bandwidth.toml"),
-    include_str!("../experiments/deepio-order.toml"),
-    include_str!("../experiments/buckets.toml"),
-    include_str!("../experiments/echo.toml"),
-    include_str!("../experiments/knn-softmax.toml"),
-    include_str!("../experiments/fccs.toml"),
-    include_str!("../experiments/overlap.toml"),
-    include_str!("../experiments/sparsification.toml"),
-    include_str!("../experiments/classify-all.toml"),
-    include_str!("../experiments/topk.toml"),
-];
+/// Folder of the tables.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments");
 
 /// The work behind a published table.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -88,10 +74,13 @@ pub struct Experiment {
     /// The data sets.
     #[serde(default, rename = "set")]
     pub sets: Vec<SetConfig>,
-    /// What all runs of classification have in common, as in `run.toml`.
+    /// Minutes that all runs take at scale 1 on two cores, where they were measured.
+    #[serde(default)]
+    pub minutes: Option<f64>,
+    /// What all runs have in common, as in `run.toml`.
     #[serde(default)]
     pub base: toml::Table,
-    /// Runs of classification.
+    /// Runs of training.
     #[serde(default, rename = "run")]
     pub runs: Vec<RunSetting>,
     /// Figures of their summaries that are shown.
@@ -105,7 +94,18 @@ pub struct Experiment {
     pub texts: Vec<SetConfig>,
 }
 
-/// One run of classification: a line of a table.
+/// What a run trains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Job {
+    /// As `train classify` and `train image` do.
+    #[default]
+    Classify,
+    /// As `train language` does.
+    Language,
+}
+
+/// One run of training: a line of a table.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSetting {
@@ -113,6 +113,9 @@ pub struct RunSetting {
     pub table: String,
     /// The line's name.
     pub method: String,
+    /// What it trains.
+    #[serde(default)]
+    pub job: Job,
     /// Classes at scale 1, where the data is generated: what `{classes}` in its name becomes.
     #[serde(default)]
     pub classes: u64,
@@ -185,20 +188,28 @@ pub struct SetConfig {
 }
 
 impl Experiment {
-    /// The built-in experiment of that name, or the one in a TOML file.
+    /// The experiment of that name in `experiments/`, or the one in a TOML file.
     pub fn find(name: &str) -> Result<Experiment, TrainError> {
         if name.ends_with(".toml") {
             return Experiment::read(Path::new(name));
         }
-        BUILT_IN
-            .iter()
-            .map(|text| toml::from_str::<Experiment>(text).expect("built-in experiments are valid"))
-            .find(|experiment| experiment.name == name)
-            .ok_or_else(|| {
-                TrainError::config(format!(
-                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets, echo, topk, knn-softmax, fccs, overlap, sparsification, classify-all or a .toml file"
-                ))
-            })
+        let path = Path::new(FOLDER).join(format!("{name}.toml"));
+        if path.is_file() {
+            return Experiment::read(&path);
+        }
+        Err(TrainError::config(format!(
+            "{name} is not a table; use {} or a .toml file",
+            Experiment::names().join(", ")
+        )))
+    }
+
+    /// Names of the tables in `experiments/`.
+    pub fn names() -> Vec<String> {
+        let entries = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
+        let name = |path: &Path| Some(path.file_stem()?.to_str()?.to_string());
+        let mut names: Vec<String> = entries.filter_map(|entry| name(&entry.path())).collect();
+        names.sort();
+        names
     }
 
     fn read(path: &Path) -> Result<Experiment, TrainError> {

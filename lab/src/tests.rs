@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 use pelton_comm::Comm;
 use pelton_format::{IndexCoding, PackedShape, PackedWriter};
 use pelton_plan::Order;
-use pelton_run::Interrupt;
+use pelton_run::{Interrupt, RunContext};
+use pelton_train::TrainError;
 use serde_json::Value;
 
 use super::convergence::{self, Run, Training, median_epochs};
@@ -15,7 +16,9 @@ use super::held::{Held, hold};
 use super::method::Method;
 use super::published::PUBLISHED;
 use super::table::median;
-use super::*;
+use crate::experiment::{Experiment, SetConfig};
+use crate::reproduce::reproduce;
+use crate::table::{ReproduceConfig, Reproduction, Row};
 
 /// The table, on one rank.
 pub(super) fn reproduced(
@@ -311,7 +314,7 @@ fn reading_small_rows_by_units_is_cheaper_and_ranges_beat_two_pages() {
 }
 
 /// On a file sorted by class a short queue shows one class after the other, and full order does not.
-#[cfg(feature = "nets")]
+
 #[test]
 fn nets_learn_from_sorted_files_in_full_order_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -352,7 +355,7 @@ fn nets_learn_from_sorted_files_in_full_order_only() {
 }
 
 /// Sentences of 1 to 12 words, the short ones more often.
-#[cfg(feature = "nets")]
+
 fn sentences(count: usize) -> String {
     let line = |i: usize| {
         let words = 1 + (i * i * 7 + i) % 13 * (i % 5) / 5;
@@ -363,7 +366,7 @@ fn sentences(count: usize) -> String {
 }
 
 /// Every way trains on the same words, and on the padding that is counted of it.
-#[cfg(feature = "nets")]
+
 #[test]
 fn buckets_are_trained_on_the_same_words() {
     let folder = tempfile::tempdir().unwrap();
@@ -429,7 +432,7 @@ fn buckets_are_trained_on_the_same_words() {
 }
 
 /// Four ranks that hold half of the data take the full order in ordered mode, bit by bit, and another one by loads.
-#[cfg(feature = "nets")]
+
 #[test]
 fn ordered_mode_trains_nets_as_full_order_does() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use crate::table::{Reproduction, Row};
 /// The page of a reproduction, made from its rows alone.
 pub(super) fn report(reproduction: &Reproduction) -> Report {
     Report {
-        title: format!("pelton reproduce {}", reproduction.name),
+        title: format!("pelton-lab reproduce {}", reproduction.name),
         verdict: String::new(),
         summary: summary(&reproduction.rows),
         series: curves(&reproduction.rows),

@@ -1,8 +1,8 @@
 //! What the capacity model says of the runs measured here, and of more nodes.
 
+use crate::node_capacity::{Cluster, Pipeline, Workload, predict};
 use pelton_storage::{DeviceModel, PAGE_BYTES};
 use pelton_tools::bench::PeerMode;
-use pelton_tools::capacity::{Cluster, Pipeline, Workload, predict};
 use serde_json::{Value, json};
 
 use super::way::{Measured, Shape, Way, row};

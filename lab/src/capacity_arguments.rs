@@ -1,10 +1,10 @@
-//! Flags of `pelton plan-capacity`.
+//! Flags of `plan-capacity`.
 
 use clap::Args;
 
-use crate::bytes::Memory;
+use pelton_cli::bytes::Memory;
 
-/// `pelton plan-capacity`
+/// `plan-capacity`
 #[derive(Debug, Args)]
 pub struct CapacityArguments {
     /// Training over many classes, instead of feeding data.
@@ -55,7 +55,7 @@ pub struct CapacityArguments {
     pub json: bool,
 }
 
-/// `pelton plan-capacity --classes N`: defaults are those of the paper on 100 million classes.
+/// `plan-capacity --classes N`: defaults are those of the paper on 100 million classes.
 #[derive(Debug, Args)]
 #[group(requires = "classes", conflicts_with_all = ["nodes", "data_size", "record_size", "node_memory", "unit_size", "loads", "network_reads", "node_rate", "backend", "backend_reads", "backend_nodes"])]
 pub struct ClassCapacityArguments {

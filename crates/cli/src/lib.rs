@@ -1,0 +1,66 @@
+//! The `pelton` command: arguments become one configuration, a job runs, its figures are printed.
+//!
+//! `arguments` declares every flag and writes those given over a configuration, `commands` runs the
+//! job, [`console`] shows on standard error what the job tells with settings as [`flags`], `logging` what the libraries
+//! decide. Standard output carries results only, so that it can be piped; with `--json` they are one object on one line.
+//!
+//! Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input; 130 interrupted by Ctrl-C.
+//!
+//! It is a library so that another program can run the same jobs in the same manner ([`run`]).
+
+mod allocation;
+mod arguments;
+pub mod bytes;
+mod commands;
+pub mod console;
+mod data_arguments;
+pub mod flags;
+mod logging;
+mod negative_values;
+#[cfg(feature = "nets")]
+mod net_arguments;
+pub mod output;
+mod peer_arguments;
+mod ranks;
+mod stage_arguments;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use output::Failure;
+
+/// The command `pelton`: runs what the process was started with, and says how it ends.
+pub fn pelton() -> ExitCode {
+    run(std::env::args_os(), commands::run)
+}
+
+/// Parses the words of a command line, runs `command`, and reports what goes wrong as one sentence.
+pub fn run<A: Parser>(
+    words: impl IntoIterator<Item = OsString>,
+    command: impl FnOnce(A) -> Result<(), Failure>,
+) -> ExitCode {
+    allocation::give_back_large_blocks();
+    flags::know::<A>();
+    let arguments = match A::try_parse_from(negative_values::joined(words)) {
+        Ok(arguments) => arguments,
+        // Help and version are asked for, and go to standard output.
+        Err(error) if error.exit_code() == 0 => error.exit(),
+        Err(error) => {
+            console::say_usage_error(&error);
+            return ExitCode::from(2);
+        }
+    };
+    if let Err(error) = logging::begin() {
+        console::say_error(&error);
+        return ExitCode::from(2);
+    }
+    match command(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            console::say_error(&failure.error);
+            ExitCode::from(failure.code)
+        }
+    }
+}

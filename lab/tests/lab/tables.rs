@@ -1,0 +1,49 @@
+//! `reproduce`: what it refuses, and that Ctrl-C ends it.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::command::{Ended, Place, wait_for_handler};
+
+#[test]
+fn what_is_no_table_is_refused_with_a_remedy() {
+    let place = Place::new();
+    for (flags, parts) in [
+        ("nothing", ["nothing", "lirs-svm"]),
+        ("lirs-svm --seeds 1001", ["--seeds 1001", "1 to 1000"]),
+        (
+            "lirs-svm --real-data absent",
+            ["--real-data absent", "no folder"],
+        ),
+    ] {
+        place.refuses(&format!("reproduce {flags} --out tables"), 2, &parts);
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_table_soon_and_leaves_no_half_file() {
+    let place = Place::new();
+    for (name, scale) in [
+        ("lirs-svm", 1.0),
+        ("lirs-pages", 1.0),
+        ("lirs-memory", 100.0),
+    ] {
+        let line = format!("reproduce {name} --scale {scale} --out tables");
+        let mut child = place.start(&line);
+        wait_for_handler(&mut child);
+        std::thread::sleep(Duration::from_millis(150));
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let began = Instant::now();
+        Ended::of(child).refused(&line, 130, &["interrupted"]);
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "{line}: ends soon"
+        );
+        for entry in std::fs::read_dir(place.path("tables/data")).unwrap() {
+            let name = entry.unwrap().file_name();
+            let whole = !name.to_string_lossy().starts_with('.');
+            assert!(whole, "{name:?} is half a file");
+        }
+    }
+}
