@@ -8,8 +8,8 @@ use pelton_train::classify::{HeadKind, Logits};
 use pelton_train::image::ImageModel;
 use pelton_train::language::{LanguageNet, Parallel};
 use pelton_train::{
-    Access, CourseSetting, FitConfig, GrowingBatch, ImageConfig, LanguageConfig, Optimizer,
-    Order, Validation, growing_batch,
+    Access, CourseSetting, FitConfig, GrowingBatch, ImageConfig, LanguageConfig, Optimizer, Order,
+    Validation, growing_batch,
 };
 
 use crate::bytes::Memory;

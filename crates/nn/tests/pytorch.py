@@ -182,19 +182,19 @@ def train(name, net, optimizer, step):
         print(f"{name}.{key} {change.norm().item():.6g} {along.item():.6g}")
 
 
-def sgd(groups):
-    return torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True)
+def sgd(groups, rate=0.1):
+    return torch.optim.SGD(groups, lr=rate, momentum=0.9, nesterov=True)
 
 
 def adamw(groups):
     return torch.optim.AdamW(groups, lr=0.01, betas=(0.9, 0.999), eps=1e-4)
 
 
-def images(*shape):
-    """Batches of images [batch, height, width, channels], or of vectors."""
+def images(*shape, first=0):
+    """Batches of images [batch, height, width, channels], or of vectors; `first` picks them."""
 
     def step(net, at):
-        x = torch.from_numpy(numbers(at, int(np.prod(shape)))).reshape(shape)
+        x = torch.from_numpy(numbers(first + at, int(np.prod(shape)))).reshape(shape)
         targets = torch.tensor([(7 * i + at) % 4 for i in range(shape[0])])
         return net(x.permute(0, 3, 1, 2) if len(shape) == 4 else x), targets
 
@@ -209,7 +209,8 @@ def words(net, at, batch=3, steps=7):
 
 
 train("resnet20", ResNet20(4, 4), sgd, images(5, 9, 11, 3))
-train("vgg16", Vgg16(4, 4), sgd, images(6, 35, 33, 3))
+# 100 000 ReLUs and windows: in these batches none is so close to a tie that rounding decides it, in others one or two are.
+train("vgg16", Vgg16(4, 4), lambda groups: sgd(groups, 0.01), images(6, 35, 33, 3, first=30))
 train("plain", Plain(), adamw, images(5, 13, 15, 3))
 train("mlp", Mlp(7, 8, 4), adamw, images(5, 7))
 train("lstm", Lstm(11, 6, False), sgd, words)
