@@ -574,7 +574,7 @@ impl Trainer for DataParallel {
     }
 }
 
-/// The name of the `k`th number that an optimiser keeps beside each of a parameter.
+/// The name of the `k`th number that an optimiser keeps for each of a parameter.
 pub(crate) fn optimiser_state(k: usize, parameter: &str) -> String {
     format!("optimiser.{k}.{parameter}")
 }

@@ -20,7 +20,7 @@ impl Window {
     }
 }
 
-/// What a batch norm does beside normalising.
+/// What a batch norm does in addition to normalising.
 #[derive(Clone, Copy, Debug)]
 pub struct NormMode {
     /// Whether the statistics are those of the batch, and the running ones follow them.

@@ -36,7 +36,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Numbers kept beside each parameter.
+    /// Numbers kept for each number of a parameter.
     pub fn states(self) -> usize {
         match self {
             Rule::Sgd { momentum, .. } => usize::from(momentum != 0.0),

@@ -154,7 +154,7 @@ class Transformer(nn.Module):
 
 
 def train(name, net, optimizer, step):
-    """Three steps; `step` gives logits and targets, of which −1 count for nothing."""
+    """Three steps; `step` gives logits and targets; a target of −1 counts for nothing."""
     parameters = dict(net.named_parameters())
     with torch.no_grad():
         for key, tensor in [*parameters.items(), *net.named_buffers()]:

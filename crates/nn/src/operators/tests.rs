@@ -42,11 +42,11 @@ fn slopes(inputs: &[Vec<f64>], f: impl Fn(&[Vec<f64>]) -> f64) -> Vec<Vec<f64>> 
     let mut all = Vec::new();
     for (k, input) in inputs.iter().enumerate() {
         let mut slope_at = |at: usize| {
-            let mut beside = |by: f64| {
+            let mut shifted = |by: f64| {
                 x[k][at] = input[at] + by;
                 f(&x)
             };
-            let slope = (beside(step) - beside(-step)) / (2.0 * step);
+            let slope = (shifted(step) - shifted(-step)) / (2.0 * step);
             x[k][at] = input[at];
             slope
         };
