@@ -13,7 +13,7 @@ use pelton_train::evaluate::EvaluateConfig;
 use pelton_train::finished::{self, Predicted, SampleConfig};
 use pelton_train::language::{LanguageNet, Parallel};
 use pelton_train::{
-    DataConfig, FitConfig, ImageConfig, LanguageConfig, NetSummary, TrainError, image, language,
+    DataConfig, ImageConfig, LanguageConfig, NetSummary, TrainError, image, language,
 };
 use safetensors::SafeTensors;
 
@@ -692,13 +692,4 @@ fn a_finished_net_of_text_measures_as_its_run_did_and_makes_up_the_same_text() {
         let error = text("w1 zebra", 7).unwrap_err().to_string();
         assert!(error.contains("zebra"), "{error}");
     }
-}
-
-#[test]
-fn older_configurations_may_name_the_processor_as_their_device() {
-    let older: FitConfig = toml::from_str("device = \"cpu\"").unwrap();
-    assert_eq!(older, FitConfig::default());
-    assert!(!toml::to_string(&older).unwrap().contains("device"));
-    let other = toml::from_str::<FitConfig>("device = \"cuda:0\"").unwrap_err();
-    assert!(other.to_string().contains("cuda:0"), "{other}");
 }

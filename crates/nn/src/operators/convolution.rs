@@ -2,7 +2,7 @@
 
 use pelton_kernels::Conv;
 
-use super::masked;
+use super::rows::masked;
 use crate::memory::Block;
 use crate::operands::Window;
 use crate::tape::{Tape, Taped};

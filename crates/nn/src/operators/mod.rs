@@ -18,6 +18,5 @@ pub(crate) use convolution::conv2d;
 pub(crate) use loss::{counts, loss_gradient};
 pub(crate) use norms::{batch_norm, layer_norm};
 pub(crate) use pools::{average, max_pool};
-use rows::masked;
 pub(crate) use rows::{dropout, gelu, linear, relu, sum};
 pub(crate) use sequence::{embedding, lstm};

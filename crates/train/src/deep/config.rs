@@ -395,3 +395,17 @@ pub fn growing_batch(text: &str) -> Result<GrowingBatch, String> {
         false => Err(bad()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_configurations_may_name_the_processor_as_their_device() {
+        let older: FitConfig = toml::from_str("device = \"cpu\"").unwrap();
+        assert_eq!(older, FitConfig::default());
+        assert!(!toml::to_string(&older).unwrap().contains("device"));
+        let other = toml::from_str::<FitConfig>("device = \"cuda:0\"").unwrap_err();
+        assert!(other.to_string().contains("cuda:0"), "{other}");
+    }
+}
