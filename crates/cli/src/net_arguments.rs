@@ -8,8 +8,8 @@ use pelton_train::classify::{HeadKind, Logits};
 use pelton_train::image::ImageModel;
 use pelton_train::language::{LanguageNet, Parallel};
 use pelton_train::{
-    Access, CourseSetting, Device, FitConfig, GrowingBatch, ImageConfig, LanguageConfig, Optimizer,
-    Order, Validation, growing_batch,
+    Access, CourseSetting, FitConfig, GrowingBatch, ImageConfig, LanguageConfig, Optimizer, Order,
+    Validation, growing_batch,
 };
 
 use crate::bytes::Memory;
@@ -92,9 +92,6 @@ pub struct FitArguments {
     /// Seconds between checkpoints within an epoch
     #[arg(long)]
     pub checkpoint_every: Option<f64>,
-    /// What the net is run on: cpu, or cuda[:NUMBER] in a build with the feature cuda
-    #[arg(long)]
-    pub device: Option<Device>,
     #[command(flatten)]
     pub peers: PeerArguments,
 }
@@ -143,7 +140,6 @@ impl FitArguments {
         set_option(&mut config.clip, self.clip);
         set_option(&mut config.patience, self.patience);
         set(&mut config.seed, self.seed);
-        set(&mut config.device, self.device);
         set(&mut config.threads, self.threads);
         set(&mut config.feed_threads, self.feed_threads);
         set(

@@ -11,7 +11,7 @@ use pelton_batch::{Array, Buffer, DType, Shape};
 use pelton_comm::Comm;
 use pelton_nn::nets::{ImageModel, LanguageModel, lstm, transformer};
 use pelton_nn::{
-    Carry, Device, Input, LossOptions, Net, Rule, StepOptions, Trainer, Update, Words, trainer,
+    Carry, Input, LossOptions, Net, Rule, StepOptions, Trainer, Update, Words, trainer,
 };
 
 enum Job {
@@ -32,7 +32,7 @@ fn main() {
     let threads = std::env::var("PELTON_THREADS").map_or(2, |n| n.parse().expect("a number"));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     let pool = pool.expect("threads");
-    let mut trainer = trainer(net, Device::Cpu, 1, Comm::alone());
+    let mut trainer = trainer(net, 1, Comm::alone());
     for (number, line) in std::io::stdin().lock().lines().enumerate() {
         line.expect("a line");
         let start = Instant::now();

@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use pelton_comm::{Comm, Pending, Reduction, share};
-use pelton_softmax::{ClassHead, HeadError, ReadRows, RowBlock};
+use pelton_softmax::{ClassHead, HeadError, HeadOptions, ReadRows, RowBlock, class_head};
 
+use crate::data_parallel::DataParallel;
 use crate::error::NnError;
 use crate::features::FeatureNet;
 use crate::input::Input;
@@ -55,6 +56,26 @@ struct Micro<'c> {
     travelling: Option<Pending<'c, f32>>,
     /// The same of one rank alone.
     here: Vec<f32>,
+}
+
+/// A net whose rows are the features of a head over very many classes, both divided over the ranks of `comm`.
+///
+/// Errors: a head for another number of features, or that cannot be made.
+pub fn classifier(
+    net: Net,
+    head: &HeadOptions,
+    options: ClassifierOptions,
+    seed: u64,
+    comm: Comm,
+) -> Result<Box<dyn Trainer>, NnError> {
+    let head = class_head(head, comm.duplicate()?)?;
+    let net = DataParallel::new(net, seed, comm.duplicate()?).with_density(options.density);
+    Ok(Box::new(Classifier::new(
+        Box::new(net),
+        head,
+        comm,
+        options,
+    )?))
 }
 
 impl Classifier {

@@ -1,12 +1,9 @@
 //! A net whose rows are features for a head over many classes: forward and backward apart, with the head between.
 
-use burn_backend::AutodiffBackend;
-
+use crate::data_parallel::DataParallel;
 use crate::error::NnError;
 use crate::input::Input;
-use crate::on_device::{Inner, OnDevice};
-use crate::operands::{dims, numbers, place, reshape};
-use crate::ops::Ops;
+use crate::tensor::Tensor;
 use crate::trainer::Trainer;
 
 /// A net that is asked for features, and later told their gradients.
@@ -19,19 +16,14 @@ pub(crate) trait FeatureNet: Trainer {
     fn backward(&mut self, gradient: Option<Vec<f32>>, last: bool) -> Result<(), NnError>;
 }
 
-impl<B> FeatureNet for OnDevice<B>
-where
-    B: AutodiffBackend + Ops,
-    Inner<B>: Ops,
-{
+impl FeatureNet for DataParallel {
     fn forward(&mut self, input: Input<'_>, key: u64) -> Result<Vec<f32>, NnError> {
         if self.net.layers.is_empty() {
             return self.logits(input);
         }
-        let (tape, _) = self.go_forward(input, key)?;
-        let features = numbers::<Inner<B>>(B::inner(tape.end()));
-        self.tapes.push_back(tape);
-        Ok(features)
+        let passed = self.go_forward(input, key)?;
+        self.pending.push_back(passed.segments);
+        Ok(passed.end.to_vec())
     }
 
     fn backward(&mut self, gradient: Option<Vec<f32>>, last: bool) -> Result<(), NnError> {
@@ -43,13 +35,10 @@ where
             let Some(gradient) = gradient else {
                 return net.take_part(sums);
             };
-            let tape = net.tapes.pop_front().expect("a forward pass");
-            let end = tape.end();
-            let sizes = dims::<B>(&end);
-            let upstream = place::<Inner<B>, 1>(gradient, [sizes.iter().product()], &net.device);
-            let upstream = B::from_inner(reshape::<Inner<B>>(upstream, &sizes));
-            let from = B::seed_gradient(end, upstream);
-            net.go_backward(tape, from, sums)
+            let segments = net.pending.pop_front().expect("a forward pass");
+            let width = net.net.classes;
+            let gradient = Tensor::of(&gradient, &[gradient.len() / width, width]);
+            net.go_backward(segments, gradient, sums)
         })
     }
 }

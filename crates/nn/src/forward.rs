@@ -1,10 +1,13 @@
 //! Running the layers of a net.
 
-use burn_backend::Backend;
-
 use crate::layer::{Layer, Role, Summary};
-use crate::operands::{F, LstmWeights, NormMode, dims, place, reshape};
-use crate::ops::Ops;
+use crate::operands::NormMode;
+use crate::operators::{
+    attention, average, batch_norm, conv2d, dropout, embedding, gelu, layer_norm, linear, lstm,
+    max_pool, relu, sum,
+};
+use crate::tape::{Tape, Taped};
+use crate::tensor::Tensor;
 
 /// A batch of sequences: its shape, and where sequences begin.
 #[derive(Clone, Debug, Default)]
@@ -22,40 +25,55 @@ pub(crate) struct Sequences {
 }
 
 /// What flows.
-pub(crate) enum Value<B: Backend> {
+pub(crate) enum Value {
     /// Numbers.
-    Numbers(F<B>),
+    Numbers(Taped),
     /// The words of [`Pass::sequences`].
     Words,
 }
 
+impl Value {
+    /// What layers put out.
+    pub(crate) fn numbers(self) -> Taped {
+        match self {
+            Value::Numbers(x) => x,
+            Value::Words => unreachable!("nets are checked when they are made"),
+        }
+    }
+}
+
 /// One pass over a part of the layers.
-pub(crate) struct Pass<'a, B: Ops> {
+pub(crate) struct Pass<'a> {
+    /// Its leaves are the parameters.
+    pub(crate) tape: &'a mut Tape,
     /// All parameters of the net, by the order of its summary.
-    pub(crate) parameters: &'a mut [F<B>],
+    pub(crate) parameters: &'a mut [Tensor],
     /// Their names and roles.
     pub(crate) summary: &'a Summary,
     /// The next parameter.
     pub(crate) next: usize,
     /// The state (h, c) of each LSTM layer: read, then written.
-    pub(crate) states: &'a mut Vec<[F<B>; 2]>,
+    pub(crate) states: &'a mut Vec<[Tensor; 2]>,
     /// The next of them.
     pub(crate) next_state: usize,
     pub(crate) sequences: &'a Sequences,
     pub(crate) training: bool,
     /// Decides what dropout takes.
     pub(crate) key: u64,
-    pub(crate) device: &'a B::Device,
 }
 
-impl<B: Ops> Pass<'_, B> {
-    fn take(&mut self) -> F<B> {
+impl Pass<'_> {
+    fn parameter(&self, at: usize) -> Taped {
+        self.tape.leaf(at, self.parameters[at].clone())
+    }
+
+    fn take(&mut self) -> Taped {
         self.next += 1;
-        self.parameters[self.next - 1].clone()
+        self.parameter(self.next - 1)
     }
 
     /// Runs layers after one another.
-    pub(crate) fn run(&mut self, layers: &[Layer], mut value: Value<B>) -> Value<B> {
+    pub(crate) fn run(&mut self, layers: &[Layer], mut value: Value) -> Value {
         let mut rest = layers.iter();
         while let Some(layer) = rest.next() {
             // A ReLU right behind a convolution is part of it.
@@ -69,37 +87,32 @@ impl<B: Ops> Pass<'_, B> {
         value
     }
 
-    fn layer(&mut self, layer: &Layer, value: Value<B>, relu: bool) -> Value<B> {
-        let x = match (value, layer) {
-            (
-                Value::Words,
-                Layer::Embedding {
-                    width, positions, ..
-                },
-            ) => {
-                return Value::Numbers(self.embedding(*width, *positions));
-            }
-            (Value::Numbers(x), _) => x,
-            (Value::Words, _) => unreachable!("nets are checked when they are made"),
-        };
+    fn layer(&mut self, layer: &Layer, value: Value, relu_follows: bool) -> Value {
+        if let Layer::Embedding {
+            width, positions, ..
+        } = layer
+        {
+            return Value::Numbers(self.embedding(*width, *positions));
+        }
+        let x = value.numbers();
         Value::Numbers(match layer {
             Layer::Conv { at, bias, .. } => {
                 let weight = self.take();
                 let bias = bias.then(|| self.take());
-                B::nn_conv2d(x, weight, bias, *at, relu)
+                conv2d(self.tape, &x, &weight, bias.as_ref(), *at, relu_follows)
             }
             Layer::BatchNorm { relu, .. } => self.batch_norm(x, None, *relu),
             Layer::LayerNorm { .. } => {
                 let (gamma, beta) = (self.take(), self.take());
-                B::nn_layer_norm(x, gamma, beta)
+                layer_norm(self.tape, &x, &gamma, &beta)
             }
-            Layer::Relu => B::nn_relu(x),
-            Layer::Gelu => B::nn_gelu(x),
-            Layer::MaxPool(at) => B::nn_max_pool(x, *at),
-            Layer::Average => B::nn_average(x),
+            Layer::Relu => relu(self.tape, &x),
+            Layer::Gelu => gelu(self.tape, &x),
+            Layer::MaxPool(at) => max_pool(self.tape, &x, *at),
+            Layer::Average => average(self.tape, &x),
             Layer::Flatten => {
-                let shape = dims::<B>(&x);
-                reshape::<B>(x, &[shape[0], shape[1..].iter().product()])
+                let shape = [x.shape()[0], x.shape()[1..].iter().product()];
+                x.reshape(&shape)
             }
             Layer::Linear { bias, tied, .. } => {
                 let weight = match tied {
@@ -107,13 +120,14 @@ impl<B: Ops> Pass<'_, B> {
                     Some(embedding) => self.named(&format!("{embedding}.weight")),
                 };
                 let bias = bias.then(|| self.take());
-                B::nn_linear(x, weight, bias)
+                linear(self.tape, &x, &weight, bias.as_ref())
             }
             Layer::Dropout(rate) => {
                 self.key = pelton_key::mix(self.key);
-                match self.training {
-                    true => B::nn_dropout(x, *rate, self.key),
-                    false => x,
+                if self.training {
+                    dropout(self.tape, x, *rate, self.key)
+                } else {
+                    x
                 }
             }
             Layer::Residual {
@@ -127,48 +141,44 @@ impl<B: Ops> Pass<'_, B> {
         })
     }
 
-    fn named(&self, name: &str) -> F<B> {
+    fn named(&self, name: &str) -> Taped {
         let all = &self.summary.parameters;
         let found = all.iter().position(|p| p.name == name);
-        self.parameters[found.expect("nets are checked when they are made")].clone()
+        self.parameter(found.expect("nets are checked when they are made"))
     }
 
-    fn batch_norm(&mut self, x: F<B>, residual: Option<F<B>>, relu: bool) -> F<B> {
+    fn batch_norm(&mut self, x: Taped, residual: Option<Taped>, relu: bool) -> Taped {
         let (gamma, beta) = (self.take(), self.take());
-        let mut running = [self.take(), self.take()];
+        self.next += 2;
         debug_assert_eq!(self.summary.parameters[self.next - 1].role, Role::Statistic);
         let mode = NormMode {
             training: self.training,
             relu,
         };
-        // The statistics are alone in holding their memory while they change.
-        let nothing = || place::<B, 1>(vec![], [0], self.device);
-        for at in [self.next - 2, self.next - 1] {
-            self.parameters[at] = nothing();
-        }
-        let y = B::nn_batch_norm(x, gamma, beta, &mut running, residual, mode);
-        for (at, statistic) in running.into_iter().enumerate() {
-            self.parameters[self.next - 2 + at] = statistic;
-        }
-        y
+        let [mean, variance] = &mut self.parameters[self.next - 2..self.next] else {
+            unreachable!("two statistics")
+        };
+        let running = [mean, variance];
+        let residual = residual.as_ref();
+        batch_norm(self.tape, &x, [&gamma, &beta], running, residual, mode)
     }
 
     /// The sum and what follows it are part of the last batch norm.
-    fn residual(&mut self, x: F<B>, body: &[Layer], shortcut: &[Layer], relu: bool) -> F<B> {
+    fn residual(&mut self, x: Taped, body: &[Layer], shortcut: &[Layer], relu: bool) -> Taped {
         let norm = matches!(body.last(), Some(Layer::BatchNorm { relu: false, .. }));
         let (body, last) = body.split_at(body.len() - usize::from(norm));
-        let Value::Numbers(y) = self.run(body, Value::Numbers(x.clone())) else {
-            unreachable!("numbers stay numbers")
-        };
+        let y = self.run(body, Value::Numbers(x.clone())).numbers();
         // Parameters come in the order of the layers: those of the last norm before those of the shortcut.
         let at = self.next;
         self.next += if last.is_empty() { 0 } else { 4 };
-        let Value::Numbers(short) = self.run(shortcut, Value::Numbers(x)) else {
-            unreachable!("numbers stay numbers")
-        };
+        let short = self.run(shortcut, Value::Numbers(x)).numbers();
         if last.is_empty() {
-            let sum = B::nn_add(y, short);
-            return if relu { B::nn_relu(sum) } else { sum };
+            let both = sum(self.tape, y, &short);
+            return if relu {
+                crate::operators::relu(self.tape, &both)
+            } else {
+                both
+            };
         }
         let end = std::mem::replace(&mut self.next, at);
         let y = self.batch_norm(y, Some(short), relu);
@@ -176,13 +186,13 @@ impl<B: Ops> Pass<'_, B> {
         y
     }
 
-    fn embedding(&mut self, width: usize, positions: usize) -> F<B> {
+    fn embedding(&mut self, width: usize, positions: usize) -> Taped {
         let Sequences {
             batch, steps, ids, ..
         } = self.sequences;
         let (batch, steps) = (*batch, *steps);
         let weight = self.take();
-        let mut x = B::nn_embedding(weight, ids);
+        let mut x = embedding(self.tape, &weight, ids);
         if positions > 0 {
             let weight = self.take();
             let mut at = vec![0i64; batch * steps];
@@ -199,32 +209,24 @@ impl<B: Ops> Pass<'_, B> {
                     at[i] = (i - from) as i64;
                 }
             }
-            x = B::nn_add(x, B::nn_embedding(weight, &at));
-            return reshape::<B>(x, &[batch, steps, width]);
+            let positions = embedding(self.tape, &weight, &at);
+            x = sum(self.tape, x, &positions);
+            return x.reshape(&[batch, steps, width]);
         }
-        reshape::<B>(x, &[steps, batch, width])
+        x.reshape(&[steps, batch, width])
     }
 
-    fn lstm(&mut self, x: F<B>, hidden: usize) -> F<B> {
-        let weights = LstmWeights {
-            input: self.take(),
-            hidden: self.take(),
-            input_bias: self.take(),
-            hidden_bias: self.take(),
-        };
+    fn lstm(&mut self, x: Taped, hidden: usize) -> Taped {
+        let weights = std::array::from_fn(|_| self.take());
         let at = self.next_state;
         self.next_state += 1;
         let batch = self.sequences.batch;
         let state = match self.states.get(at) {
             Some(state) => state.clone(),
-            None => {
-                let zeros =
-                    || place::<B, 2>(vec![0.0; batch * hidden], [batch, hidden], self.device);
-                [zeros(), zeros()]
-            }
+            None => [0, 1].map(|_| Tensor::zeros(&[batch, hidden])),
         };
-        let (y, state) = B::nn_lstm(x, weights, state, self.sequences.keep.as_deref());
-        let state = state.map(B::float_detach);
+        let keep = self.sequences.keep.as_deref();
+        let (y, state) = lstm(self.tape, &x, &weights, state, keep);
         match self.states.get_mut(at) {
             Some(kept) => *kept = state,
             None => self.states.push(state),
@@ -232,15 +234,15 @@ impl<B: Ops> Pass<'_, B> {
         y
     }
 
-    fn attention(&mut self, x: F<B>, heads: usize) -> F<B> {
-        let [batch, steps, width] = dims::<B>(&x)[..] else {
+    fn attention(&mut self, x: Taped, heads: usize) -> Taped {
+        let [batch, steps, width] = x.shape()[..] else {
             unreachable!("sequences have three axes")
         };
         let (weight, bias) = (self.take(), self.take());
-        let qkv = B::nn_linear(x, weight, Some(bias));
-        let qkv = reshape::<B>(qkv, &[batch, steps, 3, heads, width / heads]);
-        let y = B::nn_attention(qkv, self.sequences.segments.as_deref());
+        let qkv = linear(self.tape, &x, &weight, Some(&bias));
+        let qkv = qkv.reshape(&[batch, steps, 3, heads, width / heads]);
+        let y = attention(self.tape, &qkv, self.sequences.segments.as_deref());
         let (weight, bias) = (self.take(), self.take());
-        B::nn_linear(y, weight, Some(bias))
+        linear(self.tape, &y, &weight, Some(&bias))
     }
 }

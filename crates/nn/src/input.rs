@@ -1,16 +1,14 @@
 //! What a net is given, and how it becomes tensors.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use burn_backend::{Backend, TensorData};
-use burn_std::{AllocationProperty, Bytes, DType as BurnType};
 use bytes::BytesMut;
 use pelton_batch::{Array, Buffer, DType, Shape};
 
 use crate::error::NnError;
 use crate::forward::Sequences;
-use crate::operands::{F, place, reshape};
+use crate::memory::Block;
+use crate::tensor::Tensor;
 
 /// A batch.
 #[derive(Clone, Copy, Debug)]
@@ -105,33 +103,16 @@ pub enum Carry {
     GoOn,
 }
 
-/// Keeps the memory of a batch while a tensor uses it.
-struct Owner(Arc<Buffer>);
-
-impl AsRef<[u8]> for Owner {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// Images as a tensor; f32 without a copy on a CPU.
-pub(crate) fn images<T: Backend>(pixels: &Array, device: &T::Device) -> Result<F<T>, NnError> {
-    let shape = pixels.shape().dims.clone();
+/// Images or vectors as a tensor; f32 without a copy.
+pub(crate) fn images(pixels: &Array) -> Result<Tensor, NnError> {
     match pixels.dtype() {
-        DType::F32 => {
-            let shared = bytes::Bytes::from_owner(Owner(pixels.owner()));
-            let bytes = Bytes::from_shared(shared, AllocationProperty::Other);
-            let data = TensorData::from_bytes(bytes, shape, BurnType::F32);
-            Ok(T::float_from_data(data, device))
-        }
+        DType::F32 => Ok(Tensor::batch(pixels)),
         DType::U8 => {
-            let values = pixels
-                .bytes()
-                .iter()
-                .map(|&x| f32::from(x) / 255.0)
-                .collect();
-            let len = shape.iter().product();
-            Ok(reshape::<T>(place::<T, 1>(values, [len], device), &shape))
+            let mut values = Block::new(pixels.bytes().len());
+            for (value, &x) in values.iter_mut().zip(pixels.bytes()) {
+                *value = f32::from(x) / 255.0;
+            }
+            Ok(Tensor::new(values, &pixels.shape().dims))
         }
         other => Err(NnError::Net(format!(
             "images are f32 or u8, not {other}; end the augmentation in normalise"

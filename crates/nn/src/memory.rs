@@ -1,18 +1,13 @@
-//! Memory of tensors on a CPU, used again from step to step.
+//! Memory of tensors, used again from step to step.
 //!
 //! A step takes and drops the same sizes as the one before. Memory fresh from the system costs a page fault each 4 KiB,
 //! which is a third of a step of ResNet-20; the pool has none, and no zeros to write either.
-#![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
 use aligned_vec::{AVec, ConstAlign};
-use burn_backend::DType;
-use burn_flex::{FlexTensor, Layout};
-use burn_std::{AllocationController, AllocationProperty, Bytes, Shape};
 
 type Numbers = AVec<f32, ConstAlign<64>>;
 
@@ -90,20 +85,6 @@ impl Block {
         block.fill(0.0);
         block
     }
-
-    /// As a tensor.
-    pub(crate) fn tensor(self, shape: &[usize]) -> FlexTensor {
-        assert_eq!(
-            self.len,
-            shape.iter().product::<usize>(),
-            "numbers of a tensor"
-        );
-        let bytes = 4 * self.len;
-        // SAFETY: all of a block is initialised, and it has `bytes` bytes.
-        let bytes = unsafe { Bytes::from_controller(Box::new(self), bytes) };
-        let layout = Layout::contiguous(Shape::from(shape.to_vec()));
-        FlexTensor::new(bytes, layout, DType::F32)
-    }
 }
 
 impl Drop for Block {
@@ -133,72 +114,18 @@ impl DerefMut for Block {
     }
 }
 
-impl AllocationController for Block {
-    fn alloc_align(&self) -> usize {
-        64
-    }
-
-    fn property(&self) -> AllocationProperty {
-        AllocationProperty::Other
-    }
-
-    unsafe fn memory_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(self);
-        // SAFETY: the caller writes initialised bytes only, as the trait demands.
-        unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
-    }
-
-    fn memory(&self) -> &[MaybeUninit<u8>] {
-        let bytes: &[u8] = bytemuck::cast_slice(self);
-        // SAFETY: what is initialised may be looked at as if it were not.
-        unsafe { &*(std::ptr::from_ref(bytes) as *const [MaybeUninit<u8>]) }
-    }
-}
-
-/// The numbers of a tensor, row by row; copied only where it is a view that is not.
-pub(crate) fn contiguous(x: FlexTensor) -> FlexTensor {
-    match x.as_slice::<f32>() {
-        Some(_) => x,
-        None => x.to_contiguous(),
-    }
-}
-
-/// The numbers of a tensor that is contiguous.
-pub(crate) fn slice(x: &FlexTensor) -> &[f32] {
-    x.as_slice().expect("made contiguous before")
-}
-
-/// The numbers of a tensor to be written: its own memory where nothing else holds it, else a copy.
-pub(crate) fn owned(x: FlexTensor) -> FlexTensor {
-    let shape: Vec<usize> = x.layout().shape().to_vec();
-    let x = contiguous(x);
-    let whole = x.bytes().len() == 4 * shape.iter().product::<usize>();
-    if x.is_unique() && whole {
-        x
-    } else {
-        Block::of(slice(&x)).tensor(&shape)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn memory_comes_again_and_is_written_in_place() {
+    fn memory_comes_again() {
         // A length that no other test takes.
-        let len = 123_457;
-        let mut tensor = Block::of(&vec![3.0; len]).tensor(&[len]);
-        let at = slice(&tensor).as_ptr();
-        tensor.storage_mut::<f32>()[5] = 7.0;
-        assert_eq!(slice(&tensor).as_ptr(), at);
+        let block = Block::of(&vec![3.0; 123_457]);
+        let at = block.as_ptr();
         assert_eq!(at as usize % 64, 0);
-        assert_eq!(slice(&tensor)[4..7], [3.0, 7.0, 3.0]);
-        let shared = tensor.clone();
-        let copy = owned(shared);
-        assert_ne!(slice(&copy).as_ptr(), at);
-        drop(copy);
-        let kept = owned(tensor);
-        assert_eq!(slice(&kept).as_ptr(), at);
+        drop(block);
+        let block = Block::new(123_450);
+        assert_eq!((block.as_ptr(), block.len()), (at, 123_450));
     }
 }

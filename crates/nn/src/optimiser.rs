@@ -1,10 +1,9 @@
 //! Optimisers: one step over all parameters, given gradients that are summed already.
 
-use burn_backend::Backend;
-use burn_tensor::{Tensor, TensorPrimitive};
+use pelton_kernels::optimizer::{self, AdamW, Lars, Sgd};
 use serde::{Deserialize, Serialize};
 
-use crate::operands::F;
+use crate::tensor::Tensor;
 
 /// How a gradient changes its parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,7 +36,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Numbers kept beside each parameter.
+    /// Numbers kept for each number of a parameter.
     pub fn states(self) -> usize {
         match self {
             Rule::Sgd { momentum, .. } => usize::from(momentum != 0.0),
@@ -63,71 +62,176 @@ pub struct Update {
 }
 
 /// A parameter and what changes with it.
-#[derive(Debug)]
-pub struct Slot<B: Backend> {
-    /// The parameter, alone in holding its memory.
-    pub weight: F<B>,
-    /// Its gradient.
-    pub gradient: F<B>,
+pub(crate) struct Slot<'a> {
+    pub(crate) weight: &'a mut Tensor,
+    pub(crate) gradient: Tensor,
     /// As many tensors of its shape as [`Rule::states`] says.
-    pub state: Vec<F<B>>,
+    pub(crate) state: &'a mut [Tensor],
     /// Whether weight decay applies.
-    pub decay: bool,
+    pub(crate) decay: bool,
 }
 
-/// The step, composed of Burn's operators.
-pub(crate) fn by_tensors<B: Backend>(update: &Update, slots: &mut [Slot<B>]) {
-    let t = |x: &F<B>| {
-        let all = crate::operands::dims::<B>(x).iter().product();
-        let flat = crate::operands::reshape::<B>(x.clone(), &[all]);
-        Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(flat))
-    };
-    for slot in slots {
-        let shape = crate::operands::dims::<B>(&slot.weight);
-        let put =
-            |x: Tensor<B, 1>| crate::operands::reshape::<B>(x.into_primitive().tensor(), &shape);
-        let (w, g) = (t(&slot.weight), t(&slot.gradient) * update.scale);
-        let beta = if slot.decay { update.weight_decay } else { 0.0 };
-        slot.weight = match update.rule {
-            Rule::Sgd { momentum, nesterov } => {
-                let g = g + w.clone() * beta;
-                let mut step = g.clone();
-                if let Some(v) = slot.state.first_mut() {
-                    // PyTorch begins with v = g, which is what zeros give.
-                    let next = t(v) * momentum + g.clone();
-                    *v = put(next.clone());
-                    step = if nesterov { g + next * momentum } else { next };
+impl Update {
+    /// Changes parameters in place.
+    pub(crate) fn step(&self, slots: Vec<Slot<'_>>) {
+        let (decayed, plain): (Vec<_>, Vec<_>) = slots.into_iter().partition(|slot| slot.decay);
+        for (mut group, decays) in [(decayed, true), (plain, false)] {
+            let weight_decay = if decays { self.weight_decay } else { 0.0 };
+            let mut tensors = Vec::new();
+            let mut squares: Vec<&mut [f32]> = Vec::new();
+            for slot in &mut group {
+                let mut states = slot.state.iter_mut().map(Tensor::numbers_mut);
+                tensors.push(optimizer::Tensor {
+                    weights: slot.weight.numbers_mut(),
+                    gradient: &slot.gradient,
+                    state: states.next().unwrap_or_default(),
+                });
+                squares.extend(states.next());
+            }
+            let (lr, scale) = (self.rate, self.scale);
+            match self.rule {
+                Rule::Sgd { momentum, nesterov } => Sgd {
+                    lr,
+                    momentum,
+                    weight_decay,
+                    nesterov,
                 }
-                put(w - step * update.rate)
+                .step(&mut tensors, scale),
+                Rule::AdamW {
+                    mean_decay,
+                    square_decay,
+                    epsilon,
+                } => AdamW {
+                    lr,
+                    betas: (mean_decay, square_decay),
+                    eps: epsilon,
+                    weight_decay,
+                }
+                .step(&mut tensors, &mut squares, self.step, scale),
+                Rule::Lars { momentum, trust } => Lars {
+                    lr,
+                    momentum,
+                    weight_decay,
+                    trust: if decays { trust } else { 0.0 },
+                }
+                .step(&mut tensors, scale),
             }
-            Rule::AdamW {
-                mean_decay,
-                square_decay,
-                epsilon,
-            } => {
-                let mean = t(&slot.state[0]) * mean_decay + g.clone() * (1.0 - mean_decay);
-                let square =
-                    t(&slot.state[1]) * square_decay + g.powi_scalar(2) * (1.0 - square_decay);
-                slot.state = vec![put(mean.clone()), put(square.clone())];
-                let power = |decay: f32| (1.0 - f64::from(decay).powf(update.step as f64)) as f32;
-                let root = (square / power(square_decay)).sqrt() + epsilon;
-                let w = w * (1.0 - update.rate * beta);
-                put(w - mean / power(mean_decay) / root * update.rate)
-            }
-            Rule::Lars { momentum, trust } => {
-                let norm = |x: &Tensor<B, 1>| {
-                    B::float_sum(x.clone().powi_scalar(2).into_primitive().tensor())
-                };
-                let norm = |x: &Tensor<B, 1>| crate::operands::numbers::<B>(norm(x))[0].sqrt();
-                let lambda = match (norm(&w), norm(&g)) {
-                    (w, g) if slot.decay && w > 0.0 && g > 0.0 => trust * w / (g + beta * w),
-                    _ => 1.0,
-                };
-                let v =
-                    t(&slot.state[0]) * momentum + (g + w.clone() * beta) * (update.rate * lambda);
-                slot.state[0] = put(v.clone());
-                put(w - v)
-            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelton_key::KeyedRng;
+
+    use super::*;
+
+    /// One step on plain numbers in f64.
+    fn plain(of: &Update, decay: bool, w: &mut [f64], g: &[f64], state: &mut [Vec<f64>]) {
+        let (rate, scale) = (f64::from(of.rate), f64::from(of.scale));
+        let beta = if decay {
+            f64::from(of.weight_decay)
+        } else {
+            0.0
         };
+        let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let lambda = match of.rule {
+            Rule::Lars { trust, .. } if decay => {
+                f64::from(trust) * norm(w) / (scale * norm(g) + beta * norm(w))
+            }
+            _ => 1.0,
+        };
+        for (i, (w, g)) in w.iter_mut().zip(g).enumerate() {
+            let g = g * scale;
+            match of.rule {
+                Rule::Sgd { momentum, nesterov } => {
+                    let (m, g) = (f64::from(momentum), g + beta * *w);
+                    let v = state.first_mut().map_or(g, |state| {
+                        state[i] = m * state[i] + g;
+                        state[i]
+                    });
+                    *w -= rate * if nesterov { g + m * v } else { v };
+                }
+                Rule::AdamW {
+                    mean_decay,
+                    square_decay,
+                    epsilon,
+                } => {
+                    let [mean, square] = [f64::from(mean_decay), f64::from(square_decay)];
+                    state[0][i] = mean * state[0][i] + (1.0 - mean) * g;
+                    state[1][i] = square * state[1][i] + (1.0 - square) * g * g;
+                    let unbiased = |x: f64, decay: f64| x / (1.0 - decay.powf(of.step as f64));
+                    let root = unbiased(state[1][i], square).sqrt() + f64::from(epsilon);
+                    *w -= rate * (beta * *w + unbiased(state[0][i], mean) / root);
+                }
+                Rule::Lars { momentum, .. } => {
+                    let v = &mut state[0][i];
+                    *v = f64::from(momentum) * *v + rate * lambda * (g + beta * *w);
+                    *w -= *v;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parameters_with_and_without_decay_take_the_steps_of_their_rule() {
+        let sgd = |momentum, nesterov| Rule::Sgd { momentum, nesterov };
+        let rules = [
+            sgd(0.0, false),
+            sgd(0.9, false),
+            sgd(0.9, true),
+            Rule::AdamW {
+                mean_decay: 0.9,
+                square_decay: 0.999,
+                epsilon: 1e-8,
+            },
+            Rule::Lars {
+                momentum: 0.9,
+                trust: 0.001,
+            },
+        ];
+        let random = |key: u64| -> Vec<f32> {
+            let mut random = KeyedRng::new(key);
+            (0..20).map(|_| random.next_f64() as f32 - 0.5).collect()
+        };
+        let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|&x| f64::from(x)).collect() };
+        for rule in rules {
+            let zeros = || vec![Tensor::zeros(&[4, 5]); rule.states()];
+            let mut weights: Vec<Tensor> =
+                (0..3).map(|k| Tensor::of(&random(k), &[4, 5])).collect();
+            let mut states = [zeros(), zeros(), zeros()];
+            let mut expected: Vec<Vec<f64>> = weights.iter().map(|w| wide(w)).collect();
+            let mut expected_states = vec![vec![vec![0.0; 20]; rule.states()]; 3];
+            for step in 1..=3 {
+                let update = Update {
+                    rule,
+                    rate: 0.1 / step as f32,
+                    weight_decay: 0.01,
+                    step,
+                    scale: 0.5,
+                };
+                let gradients = [0, 1, 2].map(|k| random(10 * step + k));
+                let all = weights.iter_mut().zip(&mut states).zip(&gradients);
+                let slots = all
+                    .enumerate()
+                    .map(|(k, ((weight, state), gradient))| Slot {
+                        weight,
+                        gradient: Tensor::of(gradient, &[4, 5]),
+                        state,
+                        decay: k != 1,
+                    });
+                update.step(slots.collect());
+                for k in 0..3 {
+                    let gradient = wide(&gradients[k]);
+                    let state = &mut expected_states[k];
+                    plain(&update, k != 1, &mut expected[k], &gradient, state);
+                }
+            }
+            for (ours, plain) in weights.iter().zip(&expected) {
+                for (a, b) in ours.iter().zip(plain) {
+                    assert!((f64::from(*a) - b).abs() < 1e-6, "{rule:?}: {a}, not {b}");
+                }
+            }
+        }
     }
 }

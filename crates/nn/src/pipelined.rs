@@ -8,20 +8,22 @@
 
 use std::ops::Range;
 
-use burn_backend::{AutodiffBackend, Backend};
 use pelton_comm::{Comm, Reduction, share};
+use pelton_kernels::optimizer::gradient_norm;
 
+use crate::data_parallel::{DataParallel, carried_state, optimiser_state, take_carried};
 use crate::error::NnError;
 use crate::forward::{Pass, Value};
 use crate::input::{Carry, Input, Words};
 use crate::layer::{Flow, Layer, Role};
 use crate::nets::Net;
-use crate::on_device::{Inner, OnDevice, carried_state, optimiser_state, take_carried};
-use crate::operands::{Counts, F, LossOptions, dims, numbers, place, reshape};
-use crate::ops::Ops;
+use crate::operands::Counts;
+use crate::operators::{counts, loss_gradient};
 use crate::optimiser::Update;
 use crate::parameters::{NamedArray, publish};
 use crate::segment::{Segment, stages};
+use crate::tape::Tape;
+use crate::tensor::Tensor;
 use crate::trainer::{StepOptions, Trainer};
 
 /// Pieces of each rank's part of a batch.
@@ -32,8 +34,8 @@ const SIZES: u16 = 1;
 const NUMBERS: u16 = 2;
 const TIED: u16 = 3;
 
-pub(crate) struct Pipelined<B: AutodiffBackend> {
-    here: OnDevice<B>,
+pub(crate) struct Pipelined {
+    here: DataParallel,
     stages: Vec<Segment>,
     /// Of each LSTM layer here, h and c of all rows.
     carried: Vec<[Vec<f32>; 2]>,
@@ -101,17 +103,16 @@ fn unpack(all: &[i64]) -> Option<Words> {
     })
 }
 
-impl<B> Pipelined<B>
-where
-    B: AutodiffBackend + Ops,
-    Inner<B>: Ops,
-{
-    pub(crate) fn new(
-        net: Net,
-        device: B::Device,
-        seed: u64,
-        comm: Comm,
-    ) -> Result<Pipelined<B>, NnError> {
+/// A net whose layers lie on the ranks of `comm`, each with its parameters and their optimiser; every batch, of whose
+/// words each rank brings a part, goes through all of them in pieces. Begins as [`trainer`](crate::trainer()) does.
+///
+/// Errors: fewer layers than ranks; a net for images, whose batch norms would see pieces.
+pub fn pipelined(net: Net, seed: u64, comm: Comm) -> Result<Box<dyn Trainer>, NnError> {
+    Ok(Box::new(Pipelined::new(net, seed, comm)?))
+}
+
+impl Pipelined {
+    fn new(net: Net, seed: u64, comm: Comm) -> Result<Pipelined, NnError> {
         let statistics = net
             .summary
             .parameters
@@ -134,7 +135,7 @@ where
             .map(|at| own.parameters.contains(&at) || own.tied == Some(at))
             .collect();
         Ok(Pipelined {
-            here: OnDevice::holding(net, device, seed, Comm::alone(), held),
+            here: DataParallel::holding(net, seed, Comm::alone(), held),
             stages,
             carried: Vec::new(),
             comm,
@@ -185,23 +186,21 @@ where
         Ok(pieces)
     }
 
-    fn send<T: Backend>(&self, to: usize, x: F<T>) -> Result<(), NnError> {
-        let sizes: Vec<u64> = dims::<T>(&x).iter().map(|&n| n as u64).collect();
+    fn send(&self, to: usize, x: &Tensor) -> Result<(), NnError> {
+        let sizes: Vec<u64> = x.shape().iter().map(|&n| n as u64).collect();
         self.comm.send(to, SIZES, &sizes)?;
-        Ok(self.comm.send(to, NUMBERS, &numbers::<T>(x))?)
+        Ok(self.comm.send(to, NUMBERS, x)?)
     }
 
-    fn receive<T: Backend<Device = B::Device>>(&self, from: usize) -> Result<F<T>, NnError> {
+    fn receive(&self, from: usize) -> Result<Tensor, NnError> {
         let sizes = self.comm.receive_vec::<u64>(from, SIZES)?;
         let values = self.comm.receive_vec::<f32>(from, NUMBERS)?;
-        let len = values.len();
-        let x = place::<T, 1>(values, [len], &self.here.device);
         let sizes: Vec<usize> = sizes.iter().map(|&n| n as usize).collect();
-        Ok(reshape::<T>(x, &sizes))
+        Ok(Tensor::of(&values, &sizes))
     }
 
     /// The state that the LSTM layers here begin a piece with; none where it is zeros.
-    fn begin<T: Backend<Device = B::Device>>(&self, piece: &Piece) -> Vec<[F<T>; 2]> {
+    fn begin(&self, piece: &Piece) -> Vec<[Tensor; 2]> {
         if piece.words.carry != Carry::GoOn {
             return vec![];
         }
@@ -212,8 +211,8 @@ where
             .map(|(layer, (hidden, _))| {
                 let cells = piece.rows.start * hidden..piece.rows.end * hidden;
                 [0, 1].map(|part| {
-                    let values = self.carried[layer][part][cells.clone()].to_vec();
-                    place::<T, 2>(values, [piece.rows.len(), hidden], &self.here.device)
+                    let values = &self.carried[layer][part][cells.clone()];
+                    Tensor::of(values, &[piece.rows.len(), hidden])
                 })
             })
             .collect()
@@ -230,37 +229,37 @@ where
     }
 
     /// Keeps the state in which a piece left the LSTM layers; pieces come in the order of their rows.
-    fn keep<T: Backend>(
-        &self,
-        piece: &Piece,
-        states: Vec<[F<T>; 2]>,
-        kept: &mut Vec<[Vec<f32>; 2]>,
-    ) {
+    fn keep(&self, piece: &Piece, states: Vec<[Tensor; 2]>, kept: &mut Vec<[Vec<f32>; 2]>) {
         if piece.words.carry == Carry::No {
             return;
         }
         kept.resize(states.len(), [vec![], vec![]]);
         for (kept, state) in kept.iter_mut().zip(states) {
             for (kept, x) in kept.iter_mut().zip(state) {
-                kept.extend(numbers::<T>(x));
+                kept.extend_from_slice(&x);
             }
         }
     }
 
-    /// Runs the layers here on a piece.
-    fn forward<T: Ops + Backend<Device = B::Device>>(
+    /// Runs the layers here on a piece and returns what comes out, its index on the tape, and the targets.
+    fn forward(
         &self,
-        parameters: &mut [F<T>],
-        value: Value<T>,
+        tape: &mut Tape,
         piece: &Piece,
         key: Option<u64>,
         kept: &mut Vec<[Vec<f32>; 2]>,
-    ) -> Result<(F<T>, Vec<i64>), NnError> {
+    ) -> Result<(Tensor, Option<usize>, Vec<i64>), NnError> {
+        let value = match self.comm.rank() {
+            0 => Value::Words,
+            rank => Value::Numbers(self.here.beginning(tape, self.receive(rank - 1)?)),
+        };
         let (sequences, targets) = self.here.sequences(&piece.words)?;
-        let mut states = self.begin::<T>(piece);
+        let mut states = self.begin(piece);
         let own = self.own();
         let mut pass = Pass {
-            parameters,
+            tape,
+            // These nets have no statistics, which a pass would change.
+            parameters: &mut self.here.parameters.clone(),
             summary: &self.here.net.summary,
             next: own.parameters.start,
             states: &mut states,
@@ -270,20 +269,12 @@ where
             key: pelton_key::mix(
                 key.unwrap_or(0) ^ (own.layers.start | piece.rows.start << 32) as u64,
             ),
-            device: &self.here.device,
         };
-        let Value::Numbers(end) = pass.run(&self.here.net.layers[own.layers.clone()], value) else {
-            unreachable!("stages end in numbers")
-        };
-        self.keep::<T>(piece, states, kept);
-        Ok((end, targets))
-    }
-
-    /// Logits, a row each target.
-    fn rows<T: Backend>(&self, logits: F<T>) -> F<T> {
-        let classes = self.here.net.classes;
-        let rows = dims::<T>(&logits).iter().product::<usize>() / classes;
-        reshape::<T>(logits, &[rows, classes])
+        let end = pass
+            .run(&self.here.net.layers[own.layers.clone()], value)
+            .numbers();
+        self.keep(piece, states, kept);
+        Ok((end.value, end.node, targets))
     }
 
     /// What the last rank counted in this rank's part.
@@ -315,7 +306,7 @@ where
             let other = user + owner - rank;
             let parameter = &self.here.net.summary.parameters[at];
             let mut sum = match &self.here.gradients[at] {
-                Some(gradient) => numbers::<Inner<B>>(gradient.clone()),
+                Some(gradient) => gradient.to_vec(),
                 None => vec![0.0; parameter.len()],
             };
             self.comm.send(other, TIED, &sum)?;
@@ -323,10 +314,23 @@ where
             for (sum, x) in sum.iter_mut().zip(theirs) {
                 *sum += x;
             }
-            let sum = place::<Inner<B>, 1>(sum, [parameter.len()], &self.here.device);
-            self.here.gradients[at] = Some(reshape::<Inner<B>>(sum, &parameter.shape));
+            self.here.gradients[at] = Some(Tensor::of(&sum, &parameter.shape));
         }
         Ok(())
+    }
+
+    /// Goes back along the layers here and sends the gradient of what they began with to the rank before.
+    fn backward(
+        &mut self,
+        tape: Tape,
+        end: Option<usize>,
+        gradient: Tensor,
+    ) -> Result<(), NnError> {
+        let beginning = self.here.take_gradients(tape, end, gradient);
+        match self.comm.rank() {
+            0 => Ok(()),
+            rank => self.send(rank - 1, &beginning.expect("a stage uses what it is given")),
+        }
     }
 
     /// The gradients of one part of a step.
@@ -337,48 +341,26 @@ where
         key: u64,
     ) -> Result<Counts, NnError> {
         let pieces = self.pieces(input)?;
-        let (rank, own) = (self.comm.rank(), self.own().clone());
-        let which = || own.parameters.clone().chain(own.tied);
+        let rank = self.comm.rank();
         let mut counts = vec![Counts::default(); self.comm.size()];
         let mut kept = Vec::new();
         let mut ends = Vec::new();
         for piece in &pieces {
             // A tape is used up by going back along it, so each piece has its own.
-            let mut leaves = self.here.leaves();
-            let begins = match rank {
-                0 => None,
-                _ => Some(B::float_set_require_grad(
-                    self.receive::<B>(rank - 1)?,
-                    true,
-                )),
-            };
-            let value = begins.clone().map_or(Value::Words, Value::Numbers);
-            let key = Some(key);
-            let (end, targets) = self.forward::<B>(&mut leaves, value, piece, key, &mut kept)?;
+            let mut tape = self.here.tape();
+            let (value, end, targets) = self.forward(&mut tape, piece, Some(key), &mut kept)?;
             if !self.is_last() {
-                self.send::<Inner<B>>(rank + 1, B::inner(end.clone()))?;
-                ends.push((begins, end, leaves));
+                self.send(rank + 1, &value)?;
+                ends.push((tape, end));
                 continue;
             }
-            let logits = self.rows::<B>(end);
-            let (loss, counted) = B::nn_cross_entropy(logits, &targets, options.loss);
+            let (gradient, counted) = loss_gradient(value, &targets, options.loss);
             counts[piece.part] += counted;
-            let mut gradients = self
-                .here
-                .take_gradients(&leaves, B::backward(loss), which());
-            if let Some(begins) = begins {
-                let upstream = B::grad_remove(&begins, &mut gradients);
-                self.send::<Inner<B>>(rank - 1, upstream.expect("a stage uses what it is given"))?;
-            }
+            self.backward(tape, end, gradient)?;
         }
-        for (begins, end, leaves) in ends {
-            let upstream = B::from_inner(self.receive::<Inner<B>>(rank + 1)?);
-            let gradients = B::backward(B::seed_gradient(end, upstream));
-            let mut gradients = self.here.take_gradients(&leaves, gradients, which());
-            if let Some(begins) = begins {
-                let upstream = B::grad_remove(&begins, &mut gradients);
-                self.send::<Inner<B>>(rank - 1, upstream.expect("a stage uses what it is given"))?;
-            }
+        for (tape, end) in ends {
+            let gradient = self.receive(rank + 1)?;
+            self.backward(tape, end, gradient)?;
         }
         if pieces.iter().any(|piece| piece.words.carry != Carry::No) {
             self.carried = kept;
@@ -387,11 +369,7 @@ where
     }
 }
 
-impl<B> Trainer for Pipelined<B>
-where
-    B: AutodiffBackend + Ops,
-    Inner<B>: Ops,
-{
+impl Trainer for Pipelined {
     fn net(&self) -> &Net {
         &self.here.net
     }
@@ -410,8 +388,8 @@ where
     }
     fn gradient_norm(&mut self) -> Result<f64, NnError> {
         let own = &self.here.gradients[self.own().parameters.clone()];
-        let own: Vec<_> = own.iter().flatten().cloned().collect();
-        let mut squares = [Inner::<B>::norm(&own).powi(2)];
+        let own: Vec<&[f32]> = own.iter().flatten().map(|gradient| &gradient[..]).collect();
+        let mut squares = [gradient_norm(&own, 1.0).powi(2)];
         self.comm.all_reduce(&mut squares, Reduction::Sum)?;
         Ok(squares[0].sqrt())
     }
@@ -427,32 +405,20 @@ where
     fn evaluate(&mut self, input: Option<Input<'_>>) -> Result<Counts, NnError> {
         let pieces = self.pieces(input)?;
         let rank = self.comm.rank();
-        let mut counts = vec![Counts::default(); self.comm.size()];
+        let mut all = vec![Counts::default(); self.comm.size()];
         let mut kept = Vec::new();
-        let mut parameters = std::mem::take(&mut self.here.parameters);
         for piece in &pieces {
-            let value = match rank {
-                0 => Value::Words,
-                _ => Value::Numbers(self.receive::<Inner<B>>(rank - 1)?),
-            };
-            let (end, targets) =
-                self.forward::<Inner<B>>(&mut parameters, value, piece, None, &mut kept)?;
+            let (end, _, targets) = self.forward(&mut Tape::off(), piece, None, &mut kept)?;
             if self.is_last() {
-                let options = LossOptions {
-                    scale: 1.0,
-                    smoothing: 0.0,
-                };
-                let logits = self.rows::<Inner<B>>(end);
-                counts[piece.part] += Inner::<B>::nn_cross_entropy(logits, &targets, options).1;
+                all[piece.part] += counts(&end, &targets);
             } else {
-                self.send::<Inner<B>>(rank + 1, end)?;
+                self.send(rank + 1, &end)?;
             }
         }
-        self.here.parameters = parameters;
         if pieces.iter().any(|piece| piece.words.carry != Carry::No) {
             self.carried = kept;
         }
-        self.own_counts(&counts)
+        self.own_counts(&all)
     }
 
     fn logits(&mut self, _: Input<'_>) -> Result<Vec<f32>, NnError> {
@@ -466,7 +432,7 @@ where
         for (at, parameter) in self.here.net.summary.parameters.iter().enumerate() {
             let owner = self.owner(at);
             let mut values = match self.comm.rank() == owner {
-                true => numbers::<Inner<B>>(self.here.parameters[at].clone()),
+                true => self.here.parameters[at].to_vec(),
                 false => vec![0.0; parameter.len()],
             };
             self.comm.broadcast(&mut values, owner)?;
@@ -488,7 +454,7 @@ where
             self.comm.broadcast(&mut count, owner)?;
             for k in 0..count[0] as usize {
                 let mut values = match states.get(k) {
-                    Some(state) => numbers::<Inner<B>>(state.clone()),
+                    Some(state) => state.to_vec(),
                     None => vec![0.0; parameter.len()],
                 };
                 self.comm.broadcast(&mut values, owner)?;

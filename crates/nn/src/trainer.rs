@@ -1,4 +1,4 @@
-//! What trains a net, whatever it runs on.
+//! What trains a net, however it is divided over ranks.
 
 use pelton_softmax::{ReadRows, RowBlock};
 use serde::{Deserialize, Serialize};

@@ -70,7 +70,7 @@ impl HeadConfig {
             head_rate: self.rate,
             density: self.density,
         };
-        Ok(classifier(net, &head, options, fit.device, fit.seed, comm)?)
+        Ok(classifier(net, &head, options, fit.seed, comm)?)
     }
 
     pub(crate) fn check(&self, fit: &FitConfig) -> Result<(), TrainError> {

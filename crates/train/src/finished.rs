@@ -11,7 +11,7 @@ use pelton_data::{
 };
 use pelton_feed::PipelineConfig;
 use pelton_key::{KeyedRng, Stage, key};
-use pelton_nn::{Carry, Device, Input, NO_TARGET, PARAMETERS, Trainer, Words, trainer};
+use pelton_nn::{Carry, Input, NO_TARGET, PARAMETERS, Trainer, Words, trainer};
 use pelton_plan::Order;
 use pelton_run::{RunContext, peak_rss_bytes};
 use pelton_text::{Ends, Special, Tokenizer, Vocabulary};
@@ -132,7 +132,7 @@ fn load(run: &Path) -> Result<Finished, TrainError> {
     };
     let mut trainer = match &job {
         Job::Images(config, classes) => config.trainer(net, classes.map.len(), Comm::alone())?,
-        Job::Text(..) => trainer(net, Device::Cpu, 0, Comm::alone()),
+        Job::Text(..) => trainer(net, 0, Comm::alone()),
     };
     load_parameters(&file, trainer.as_mut(), &Comm::alone())?;
     let threads = match &job {
@@ -561,7 +561,7 @@ mod tests {
                 ..LanguageConfig::default()
             };
             let reader = || Reader {
-                trainer: trainer(config.net(12).unwrap(), Device::Cpu, 5, Comm::alone()),
+                trainer: trainer(config.net(12).unwrap(), 5, Comm::alone()),
                 positions: (model == LanguageNet::Transformer).then_some(16),
                 read: 0,
             };

@@ -108,7 +108,7 @@ impl ImageConfig {
     ) -> Result<Box<dyn Trainer>, TrainError> {
         match &self.head {
             Some(head) => head.trainer(net, classes as u64, &self.fit, comm),
-            None => Ok(trainer(net, self.fit.device, self.fit.seed, comm)),
+            None => Ok(trainer(net, self.fit.seed, comm)),
         }
     }
 }

@@ -370,13 +370,13 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         let file = folder.path().join(VOCABULARY);
         vocabulary.save(&file).map_err(DataError::from)?;
     }
-    let (device, seed) = (config.fit.device, config.fit.seed);
+    let seed = config.fit.seed;
     let own = comm.duplicate().map_err(DataError::from)?;
     let of = Fit {
         config: &config.fit,
         trainer: match config.parallel {
-            Parallel::Data => trainer(net, device, seed, own),
-            Parallel::Model => pipelined(net, device, seed, own)?,
+            Parallel::Data => trainer(net, seed, own),
+            Parallel::Model => pipelined(net, seed, own)?,
         },
         training,
         validation,

@@ -35,7 +35,7 @@ pub use image::ImageConfig;
 #[cfg(feature = "nets")]
 pub use language::LanguageConfig;
 #[cfg(feature = "nets")]
-pub use pelton_nn::{Device, GrowingBatch};
+pub use pelton_nn::GrowingBatch;
 
 pub use config::{LinearConfig, Optimum, Solver};
 pub use error::TrainError;

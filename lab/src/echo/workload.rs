@@ -10,7 +10,7 @@ use pelton_feed::{EchoSetting, Loader, LoaderOptions, PipelineConfig};
 use pelton_fetch::Access;
 use pelton_format::Dataset;
 use pelton_key::{Stage, key, mix};
-use pelton_nn::{Counts, Device, LossOptions, Net, StepOptions, Trainer, Update, trainer};
+use pelton_nn::{Counts, LossOptions, Net, StepOptions, Trainer, Update, trainer};
 use pelton_plan::Order;
 use pelton_run::{Interrupt, RunContext};
 use pelton_text::Special;
@@ -253,7 +253,7 @@ impl Learner<'_> {
     pub fn new(workload: &Workload, rate: f64, seed: u64) -> Result<Learner<'_>, TrainError> {
         Ok(Learner {
             workload,
-            trainer: trainer(workload.net.clone(), Device::Cpu, seed, Comm::alone()),
+            trainer: trainer(workload.net.clone(), seed, Comm::alone()),
             pool: thread_pool(1, &Comm::alone())?,
             rate,
             seed,

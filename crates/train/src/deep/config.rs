@@ -10,7 +10,7 @@ use pelton_data::{
 };
 use pelton_feed::PipelineConfig;
 use pelton_fetch::Access;
-use pelton_nn::{Course, Device, GrowingBatch, Growth, Rule, Schedule};
+use pelton_nn::{Course, GrowingBatch, Growth, Rule, Schedule};
 use pelton_plan::Order;
 use pelton_storage::spare_memory;
 use serde::{Deserialize, Serialize};
@@ -116,6 +116,15 @@ const MOST_OF_COURSE: f64 = 1e6;
 /// Most that a factor on parameters is of use for.
 const MOST_DECAY: f32 = 1e6;
 
+/// What configurations written by earlier versions may name as `device`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Device {
+    /// The processor.
+    #[default]
+    Cpu,
+}
+
 /// How a net is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -168,8 +177,9 @@ pub struct FitConfig {
     pub patience: Option<u64>,
     /// Seed of everything random.
     pub seed: u64,
-    /// What the net is run on.
-    #[serde(with = "as_text")]
+    /// Read from older configurations and not written: nets train on the CPU.
+    #[doc(hidden)]
+    #[serde(skip_serializing)]
     pub device: Device,
     /// Threads that compute; all processors where 0.
     pub threads: usize,
@@ -383,5 +393,19 @@ pub fn growing_batch(text: &str) -> Result<GrowingBatch, String> {
             by_epoch,
         }),
         false => Err(bad()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_configurations_may_name_the_processor_as_their_device() {
+        let older: FitConfig = toml::from_str("device = \"cpu\"").unwrap();
+        assert_eq!(older, FitConfig::default());
+        assert!(!toml::to_string(&older).unwrap().contains("device"));
+        let other = toml::from_str::<FitConfig>("device = \"cuda:0\"").unwrap_err();
+        assert!(other.to_string().contains("cuda:0"), "{other}");
     }
 }

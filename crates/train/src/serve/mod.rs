@@ -26,7 +26,7 @@ use std::time::Instant;
 use pelton_comm::Comm;
 use pelton_data::check_range;
 use pelton_image::Pipeline;
-use pelton_nn::{Device, Flow, trainer};
+use pelton_nn::{Flow, trainer};
 use pelton_run::{Event, RunContext};
 use pelton_softmax::{ClassIndex, HeadKind, Logits, class_vectors};
 use serde::Serialize;
@@ -149,7 +149,7 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
     let pool = thread_pool(image.fit.threads, &Comm::alone())?;
     let seed = image.fit.seed;
     let mut ranking = Ranking::Logits;
-    let mut net = trainer(net, Device::Cpu, seed, Comm::alone());
+    let mut net = trainer(net, seed, Comm::alone());
     let (mut scores, mut index) = ("probability", None);
     if let Some(head) = &image.head {
         scores = match (head.kind, head.logits) {

@@ -1,9 +1,9 @@
-//! A net on a device, with its parameters and the state of its optimiser. Ranks divide each batch.
+//! A net, its parameters and the state of its optimiser on every rank. Ranks divide each batch.
 
 use std::collections::VecDeque;
 
-use burn_backend::{AutodiffBackend, Backend};
 use pelton_comm::{Comm, Reduction};
+use pelton_kernels::optimizer::gradient_norm;
 use pelton_softmax::{ReadRows, RowBlock};
 
 use crate::error::NnError;
@@ -11,88 +11,77 @@ use crate::forward::{Pass, Sequences, Value};
 use crate::input::{Carry, Input, Words, arrange, images};
 use crate::layer::{Flow, Layer, Role};
 use crate::nets::Net;
-use crate::operands::{Counts, F, LossOptions, dims, numbers, place, reshape};
-use crate::ops::Ops;
+use crate::operands::Counts;
+use crate::operators::{counts, loss_gradient};
 use crate::optimiser::{Rule, Slot, Update};
 use crate::parameters::{NamedArray, begin, collect, publish};
 use crate::segment::{Segment, segments};
 use crate::sparse::{Correction, Sparsifier};
+use crate::tape::{Tape, Taped, accumulate};
+use crate::tensor::Tensor;
 use crate::trainer::{StepOptions, Trainer};
 
 /// Segments of a net on several ranks: the gradients of one are summed over the ranks while those of the one before it
 /// are made.
 const SEGMENTS: usize = 4;
 
-pub(crate) type Inner<B> = <B as AutodiffBackend>::InnerBackend;
+/// What a forward pass leaves for the backward pass: the tape of each segment, and the index on it that it ends in.
+pub(crate) type Segments = Vec<(Tape, Option<usize>)>;
 
-/// What a forward pass leaves for the way back.
-pub(crate) struct Tape<B: AutodiffBackend> {
-    /// The parameters.
-    leaves: Vec<F<B>>,
-    /// What each segment begins and ends with.
-    ends: Vec<(Option<F<B>>, F<B>)>,
-}
-
-impl<B: AutodiffBackend> Tape<B> {
+/// A forward pass.
+pub(crate) struct Passed {
     /// What the net put out.
-    pub(crate) fn end(&self) -> F<B> {
-        self.ends.last().expect("a net has layers").1.clone()
-    }
+    pub(crate) end: Tensor,
+    targets: Vec<i64>,
+    pub(crate) segments: Segments,
 }
 
-pub(crate) struct OnDevice<B: AutodiffBackend> {
+pub(crate) struct DataParallel {
     pub(crate) net: Net,
     /// Parts of the layers, each with its parameters.
     segments: Vec<Segment>,
     /// Which parameters there are; the others are empty.
     held: Vec<bool>,
-    pub(crate) parameters: Vec<F<Inner<B>>>,
-    pub(crate) gradients: Vec<Option<F<Inner<B>>>>,
+    pub(crate) parameters: Vec<Tensor>,
+    pub(crate) gradients: Vec<Option<Tensor>>,
     /// Of each parameter.
-    pub(crate) states: Vec<Vec<F<Inner<B>>>>,
-    carried: Vec<[F<Inner<B>>; 2]>,
-    pub(crate) device: B::Device,
-    /// Of forward passes whose way back is still to come.
-    pub(crate) tapes: VecDeque<Tape<B>>,
+    pub(crate) states: Vec<Vec<Tensor>>,
+    carried: Vec<[Tensor; 2]>,
+    /// Of forward passes whose backward pass is still to come.
+    pub(crate) pending: VecDeque<Segments>,
     rank: usize,
     comm: Comm,
     /// Where only the largest gradients travel: in [`update`](Trainer::update), the others as soon as they are there.
     sparse: Option<Sparsifier>,
 }
 
-impl<B> OnDevice<B>
-where
-    B: AutodiffBackend + Ops,
-    Inner<B>: Ops,
-{
-    pub(crate) fn new(net: Net, device: B::Device, seed: u64, comm: Comm) -> OnDevice<B> {
+/// A net that trains on the CPU; all ranks of `comm` begin with the same parameters, and each takes a part of every batch.
+pub fn trainer(net: Net, seed: u64, comm: Comm) -> Box<dyn Trainer> {
+    Box::new(DataParallel::new(net, seed, comm))
+}
+
+impl DataParallel {
+    pub(crate) fn new(net: Net, seed: u64, comm: Comm) -> DataParallel {
         let held = vec![true; net.summary.parameters.len()];
-        OnDevice::holding(net, device, seed, comm, held)
+        DataParallel::holding(net, seed, comm, held)
     }
 
-    pub(crate) fn holding(
-        net: Net,
-        device: B::Device,
-        seed: u64,
-        comm: Comm,
-        held: Vec<bool>,
-    ) -> OnDevice<B> {
-        let place = |values, shape: &[usize]| {
-            let len = shape.iter().product();
-            reshape::<Inner<B>>(place::<Inner<B>, 1>(values, [len], &device), shape)
-        };
+    pub(crate) fn holding(net: Net, seed: u64, comm: Comm, held: Vec<bool>) -> DataParallel {
         let parameters: Vec<_> = net
             .summary
             .parameters
             .iter()
             .zip(&held)
-            .map(|(p, &held)| match held {
-                true => place(begin(p, seed), &p.shape),
-                false => place(vec![], &[0]),
+            .map(|(p, &held)| {
+                if held {
+                    Tensor::of(&begin(p, seed), &p.shape)
+                } else {
+                    Tensor::empty()
+                }
             })
             .collect();
         let most = if comm.size() > 1 { SEGMENTS } else { 1 };
-        OnDevice {
+        DataParallel {
             segments: segments(&net, most),
             gradients: parameters.iter().map(|_| None).collect(),
             states: parameters.iter().map(|_| Vec::new()).collect(),
@@ -100,8 +89,7 @@ where
             held,
             parameters,
             net,
-            device,
-            tapes: VecDeque::new(),
+            pending: VecDeque::new(),
             rank: comm.rank(),
             comm,
             sparse: None,
@@ -109,7 +97,7 @@ where
     }
 
     /// Has only this part of the gradients of large parameters travel.
-    pub(crate) fn with_density(mut self, density: f64) -> OnDevice<B> {
+    pub(crate) fn with_density(mut self, density: f64) -> DataParallel {
         let parameters = self.net.summary.parameters.iter();
         self.sparse = (density < 1.0).then(|| Sparsifier::new(parameters, density, &self.comm));
         self
@@ -136,11 +124,10 @@ where
         for at in sparse.taken() {
             let parameter = &self.net.summary.parameters[at];
             let mut gradient = match self.gradients[at].take() {
-                Some(gradient) => numbers::<Inner<B>>(gradient),
+                Some(gradient) => gradient.to_vec(),
                 None => vec![0.0; parameter.len()],
             };
-            let weights = numbers::<Inner<B>>(self.parameters[at].clone());
-            for (g, w) in gradient.iter_mut().zip(weights) {
+            for (g, w) in gradient.iter_mut().zip(&self.parameters[at][..]) {
                 *g = *g * update.scale + decay * w;
             }
             gradients.push(gradient);
@@ -148,19 +135,14 @@ where
         let how = Correction { momentum, nesterov };
         let steps = sparse.exchange(gradients, how, &self.comm)?;
         for (at, step) in sparse.taken().into_iter().zip(steps) {
-            let len = step.len();
-            let step = place::<Inner<B>, 1>(step, [len], &self.device);
             let shape = &self.net.summary.parameters[at].shape;
-            self.gradients[at] = Some(reshape::<Inner<B>>(step, shape));
+            self.gradients[at] = Some(Tensor::of(&step, shape));
         }
         Ok(())
     }
 
     /// A batch as layers take it, and the targets in the order of the logits.
-    fn prepare<T: Backend<Device = B::Device>>(
-        &self,
-        input: Input<'_>,
-    ) -> Result<(Value<T>, Sequences, Vec<i64>), NnError> {
+    fn prepare(&self, input: Input<'_>) -> Result<(Value, Sequences, Vec<i64>), NnError> {
         match (input, self.net.input) {
             (Input::Images { pixels, labels }, Flow::Image(height, width, channels)) => {
                 let sizes = &pixels.shape().dims;
@@ -169,7 +151,7 @@ where
                         "the net is made for images of {height}×{width}×{channels}, these are {sizes:?}"
                     )));
                 }
-                let x = Value::Numbers(images::<T>(pixels, &self.device)?);
+                let x = Value::Numbers(images(pixels)?.into());
                 Ok((x, Sequences::default(), labels.to_vec()))
             }
             (Input::Vectors { values, labels }, Flow::Row(width)) => {
@@ -179,7 +161,7 @@ where
                         "the net is made for {width} features, these are {sizes:?}"
                     )));
                 }
-                let x = Value::Numbers(images::<T>(values, &self.device)?);
+                let x = Value::Numbers(images(values)?.into());
                 Ok((x, Sequences::default(), labels.to_vec()))
             }
             (Input::Words(words), Flow::Ids) => {
@@ -207,12 +189,7 @@ where
                 });
             }
             let found = found.into_iter().filter(|_| self.held[at]);
-            self.states[at] = found
-                .map(|a| {
-                    let x = place::<Inner<B>, 1>(a.values, [parameter.len()], &self.device);
-                    reshape::<Inner<B>>(x, &a.shape)
-                })
-                .collect();
+            self.states[at] = found.map(|a| Tensor::of(&a.values, &a.shape)).collect();
         }
         Ok(named.into_values().collect())
     }
@@ -234,37 +211,32 @@ where
         Ok(arrange(words, lstm))
     }
 
-    /// The parameters on a tape, from which gradients are asked for.
-    pub(crate) fn leaves(&self) -> Vec<F<B>> {
-        let roles = self.net.summary.parameters.iter().map(|p| p.role);
-        let all = self.parameters.iter().zip(roles);
-        all.map(|(parameter, role)| {
-            let leaf = B::from_inner(parameter.clone());
-            match role {
-                Role::Statistic => leaf,
-                _ => B::float_set_require_grad(leaf, true),
-            }
-        })
-        .collect()
+    /// A tape whose leaves are the parameters and, last, what a segment begins with.
+    pub(crate) fn tape(&self) -> Tape {
+        Tape::new(self.parameters.len() + 1)
     }
 
-    /// Adds the gradients of parameters to those there are.
+    /// What a segment begins with, on its [`tape`](DataParallel::tape).
+    pub(crate) fn beginning(&self, tape: &Tape, value: Tensor) -> Taped {
+        tape.leaf(self.parameters.len(), value)
+    }
+
+    /// Goes back along a [`tape`](DataParallel::tape) and adds the gradients of the parameters to those there are.
+    /// Returns that of what the segment begins with.
     pub(crate) fn take_gradients(
         &mut self,
-        leaves: &[F<B>],
-        mut from: B::Gradients,
-        which: impl Iterator<Item = usize>,
-    ) -> B::Gradients {
-        for index in which {
-            if let Some(gradient) = B::grad_remove(&leaves[index], &mut from) {
-                let sum = &mut self.gradients[index];
-                *sum = Some(match sum.take() {
-                    Some(old) => Inner::<B>::nn_add(old, gradient),
-                    None => gradient,
-                });
+        tape: Tape,
+        end: Option<usize>,
+        gradient: Tensor,
+    ) -> Option<Tensor> {
+        let mut gradients = tape.backward(end, gradient);
+        let beginning = gradients.pop().flatten();
+        for (sum, gradient) in self.gradients.iter_mut().zip(gradients) {
+            if let Some(gradient) = gradient {
+                accumulate(sum, gradient);
             }
         }
-        from
+        beginning
     }
 
     /// The gradients of a segment after one another, and the running statistics as a part of their mean over the ranks:
@@ -275,17 +247,16 @@ where
             let parameter = &self.net.summary.parameters[at];
             match (parameter.role, &self.gradients[at]) {
                 (Role::Statistic, _) => {
-                    let values = numbers::<Inner<B>>(self.parameters[at].clone());
-                    all.extend(values.into_iter().map(|x| x / ranks as f32));
+                    all.extend(self.parameters[at].iter().map(|x| x / ranks as f32));
                 }
-                (_, Some(gradient)) => all.extend(numbers::<Inner<B>>(gradient.clone())),
+                (_, Some(gradient)) => all.extend_from_slice(gradient),
                 (_, None) => all.resize(all.len() + parameter.len(), 0.0),
             }
         }
         all
     }
 
-    /// Takes what [`flat`](OnDevice::flat) became.
+    /// Takes what [`flat`](DataParallel::flat) became.
     fn unflatten(&mut self, segment: &Segment, all: &[f32]) {
         let mut rest = all;
         for at in segment.parameters.clone() {
@@ -295,8 +266,7 @@ where
             let parameter = &self.net.summary.parameters[at];
             let (values, after) = rest.split_at(parameter.len());
             rest = after;
-            let x = place::<Inner<B>, 1>(values.to_vec(), [values.len()], &self.device);
-            let x = reshape::<Inner<B>>(x, &parameter.shape);
+            let x = Tensor::of(values, &parameter.shape);
             match parameter.role {
                 Role::Statistic => self.parameters[at] = x,
                 _ => self.gradients[at] = Some(x),
@@ -316,34 +286,20 @@ where
         Ok(())
     }
 
-    /// Forward along a new tape, segment by segment; the end of the last is what the net puts out. Returns the targets
-    /// too.
-    pub(crate) fn go_forward(
-        &mut self,
-        input: Input<'_>,
-        key: u64,
-    ) -> Result<(Tape<B>, Vec<i64>), NnError> {
-        let (value, sequences, targets) = self.prepare::<B>(input)?;
-        let mut leaves = self.leaves();
-        // Statistics change in place: nothing else may hold their memory.
-        let all = self.net.summary.parameters.iter().zip(&mut self.parameters);
-        for (_, parameter) in all.filter(|(p, _)| p.role == Role::Statistic) {
-            *parameter = place::<Inner<B>, 1>(vec![], [0], &self.device);
-        }
-        let (carried, old) = self.begin(input);
-        let mut states: Vec<[F<B>; 2]> = old.into_iter().map(|s| s.map(B::from_inner)).collect();
-
-        // Each segment begins with a leaf of its own.
-        let mut ends: Vec<(Option<F<B>>, F<B>)> = Vec::new();
-        let mut value = value;
-        for segment in &self.segments {
-            let mut begins = None;
-            if let (Value::Numbers(x), Some((_, end))) = (&mut value, ends.last()) {
-                *x = B::float_set_require_grad(B::from_inner(B::inner(end.clone())), true);
-                begins = Some(x.clone());
+    /// Forward along new tapes, segment by segment.
+    pub(crate) fn go_forward(&mut self, input: Input<'_>, key: u64) -> Result<Passed, NnError> {
+        let (mut value, sequences, targets) = self.prepare(input)?;
+        let (carried, mut states) = self.begin(input);
+        let mut segments = Segments::new();
+        for at in 0..self.segments.len() {
+            let mut tape = self.tape();
+            if let (Value::Numbers(x), false) = (&mut value, segments.is_empty()) {
+                *x = self.beginning(&tape, x.value.clone());
             }
+            let segment = &self.segments[at];
             let mut pass = Pass {
-                parameters: &mut leaves,
+                tape: &mut tape,
+                parameters: &mut self.parameters,
                 summary: &self.net.summary,
                 next: segment.parameters.start,
                 states: &mut states,
@@ -351,53 +307,39 @@ where
                 sequences: &sequences,
                 training: true,
                 key: pelton_key::mix(key ^ (segment.layers.start | self.rank << 32) as u64),
-                device: &self.device,
             };
-            let Value::Numbers(end) = pass.run(&self.net.layers[segment.layers.clone()], value)
-            else {
-                unreachable!("segments end in numbers")
-            };
-            value = Value::Numbers(end.clone());
-            ends.push((begins, end));
+            let end = pass
+                .run(&self.net.layers[segment.layers.clone()], value)
+                .numbers();
+            segments.push((tape, end.node));
+            value = Value::Numbers(end);
         }
-        drop(value);
         if carried {
-            self.carried = states.into_iter().map(|s| s.map(B::inner)).collect();
+            self.carried = states;
         }
-        let all = self.net.summary.parameters.iter().enumerate();
-        for (at, _) in all.filter(|(_, p)| p.role == Role::Statistic) {
-            self.parameters[at] = B::inner(leaves[at].clone());
-        }
-        let tape = Tape { leaves, ends };
-        Ok((tape, targets))
+        Ok(Passed {
+            end: value.numbers().value,
+            targets,
+            segments,
+        })
     }
 
-    /// Backward along a tape from `from`, which follows its end: the last segment first. With `sums` the gradients there
-    /// are, these included, are summed over the ranks.
+    /// Backward from the gradient of what a pass put out: the last segment first. With `sums` the gradients there are,
+    /// these included, are summed over the ranks.
     pub(crate) fn go_backward(
         &mut self,
-        tape: Tape<B>,
-        from: F<B>,
+        segments: Segments,
+        gradient: Tensor,
         sums: Option<&Comm>,
     ) -> Result<(), NnError> {
-        let Tape { leaves, mut ends } = tape;
-        let (begins, _) = ends.pop().expect("a net has layers");
         let mut pending = Vec::new();
-        let mut next = Some((begins, from));
-        for at in (0..self.segments.len()).rev() {
-            let (begins, end) = next.take().expect("one for each segment");
-            let segment = self.segments[at].clone();
-            let which = segment.parameters.clone().chain(segment.tied);
-            let mut gradients = self.take_gradients(&leaves, B::backward(end), which);
-            if let (Some(begins), Some((earlier, end))) = (begins, ends.pop()) {
-                let upstream = B::grad_remove(&begins, &mut gradients)
-                    .expect("what a segment begins with has a gradient");
-                let upstream = B::from_inner(upstream);
-                next = Some((earlier, B::seed_gradient(end, upstream)));
-            }
-            drop(gradients);
+        let mut gradient = Some(gradient);
+        for (at, (tape, end)) in segments.into_iter().enumerate().rev() {
+            let upstream = gradient.take();
+            let upstream = upstream.expect("what a segment begins with has a gradient");
+            gradient = self.take_gradients(tape, end, upstream);
             if let Some(comm) = sums.filter(|comm| comm.size() > 1) {
-                let flat = self.flat(&segment, comm.size());
+                let flat = self.flat(&self.segments[at], comm.size());
                 pending.push((at, comm.start_all_reduce(flat, Reduction::Sum)?));
             }
         }
@@ -421,19 +363,16 @@ where
                 self.take_part(sums)?;
                 continue;
             };
-            let (tape, targets) = self.go_forward(*input, options.key_of(part))?;
-            let logits = tape.end();
-            let rows = dims::<B>(&logits).iter().product::<usize>() / self.net.classes;
-            let logits = reshape::<B>(logits, &[rows, self.net.classes]);
-            let (loss, counted) = B::nn_cross_entropy(logits, &targets, options.loss);
+            let passed = self.go_forward(*input, options.key_of(part))?;
+            let (gradient, counted) = loss_gradient(passed.end, &passed.targets, options.loss);
             counts += counted;
-            self.go_backward(tape, loss, sums)?;
+            self.go_backward(passed.segments, gradient, sums)?;
         }
         Ok(counts)
     }
 
     /// Works with the ranks while the net changes.
-    pub(crate) fn with_comm<R>(&mut self, work: impl FnOnce(&mut OnDevice<B>, &Comm) -> R) -> R {
+    pub(crate) fn with_comm<R>(&mut self, work: impl FnOnce(&mut DataParallel, &Comm) -> R) -> R {
         let comm = std::mem::replace(&mut self.comm, Comm::alone());
         let result = work(self, &comm);
         self.comm = comm;
@@ -441,7 +380,7 @@ where
     }
 
     /// Whether the state of LSTM layers is kept behind a batch, and what they begin with.
-    fn begin(&mut self, input: Input<'_>) -> (bool, Vec<[F<Inner<B>>; 2]>) {
+    fn begin(&mut self, input: Input<'_>) -> (bool, Vec<[Tensor; 2]>) {
         match input {
             Input::Words(words) if words.carry == Carry::GoOn => {
                 (true, std::mem::take(&mut self.carried))
@@ -452,10 +391,11 @@ where
     }
 
     /// Runs the net without a tape.
-    fn infer(&mut self, input: Input<'_>) -> Result<(F<Inner<B>>, Vec<i64>), NnError> {
-        let (value, sequences, targets) = self.prepare::<Inner<B>>(input)?;
+    fn infer(&mut self, input: Input<'_>) -> Result<(Tensor, Vec<i64>), NnError> {
+        let (value, sequences, targets) = self.prepare(input)?;
         let (carried, mut states) = self.begin(input);
         let mut pass = Pass {
+            tape: &mut Tape::off(),
             parameters: &mut self.parameters,
             summary: &self.net.summary,
             next: 0,
@@ -464,27 +404,16 @@ where
             sequences: &sequences,
             training: false,
             key: 0,
-            device: &self.device,
         };
-        let Value::Numbers(logits) = pass.run(&self.net.layers, value) else {
-            unreachable!("nets end in numbers")
-        };
+        let logits = pass.run(&self.net.layers, value).numbers().value;
         if carried {
             self.carried = states;
         }
-        let rows = dims::<Inner<B>>(&logits).iter().product::<usize>() / self.net.classes;
-        Ok((
-            reshape::<Inner<B>>(logits, &[rows, self.net.classes]),
-            targets,
-        ))
+        Ok((logits, targets))
     }
 }
 
-impl<B> Trainer for OnDevice<B>
-where
-    B: AutodiffBackend + Ops,
-    Inner<B>: Ops,
-{
+impl Trainer for DataParallel {
     fn net(&self) -> &Net {
         &self.net
     }
@@ -500,8 +429,10 @@ where
     fn gradient_norm(&mut self) -> Result<f64, NnError> {
         let of = |sparse: bool| -> f64 {
             let which = (0..self.gradients.len()).filter(|&at| self.is_sparse(at) == sparse);
-            let all: Vec<_> = which.filter_map(|at| self.gradients[at].clone()).collect();
-            Inner::<B>::norm(&all)
+            let all: Vec<&[f32]> = which
+                .filter_map(|at| self.gradients[at].as_deref())
+                .collect();
+            gradient_norm(&all, 1.0)
         };
         let summed = of(false);
         if self.sparse.is_none() {
@@ -526,33 +457,28 @@ where
             ..*update
         };
         let mut slots = [Vec::new(), Vec::new()];
-        let mut places = [Vec::new(), Vec::new()];
-        for (at, parameter) in self.net.summary.parameters.iter().enumerate() {
-            let Some(gradient) = self.gradients[at].take() else {
+        let parameters = self.net.summary.parameters.iter().enumerate();
+        let of_net = self.parameters.iter_mut().zip(&mut self.gradients);
+        for ((at, parameter), ((weight, gradient), state)) in
+            parameters.zip(of_net.zip(&mut self.states))
+        {
+            let Some(gradient) = gradient.take() else {
                 continue;
             };
-            let sparse = usize::from(self.is_sparse(at));
-            let states = &mut self.states[at];
-            while states.len() < [update, &sent][sparse].rule.states() {
-                let len = parameter.len();
-                let zeros = place::<Inner<B>, 1>(vec![0.0; len], [len], &self.device);
-                states.push(reshape::<Inner<B>>(zeros, &parameter.shape));
+            let is_sparse = self.sparse.as_ref().is_some_and(|sparse| sparse.takes(at));
+            let of = usize::from(is_sparse);
+            while state.len() < [update, &sent][of].rule.states() {
+                state.push(Tensor::zeros(&parameter.shape));
             }
-            let nothing = place::<Inner<B>, 1>(vec![], [0], &self.device);
-            slots[sparse].push(Slot {
-                weight: std::mem::replace(&mut self.parameters[at], nothing),
+            slots[of].push(Slot {
+                weight,
                 gradient,
-                state: std::mem::take(states),
+                state,
                 decay: parameter.role == Role::Weight,
             });
-            places[sparse].push(at);
         }
-        for (update, slots) in [update, &sent].into_iter().zip(&mut slots) {
-            Inner::<B>::update(update, slots);
-        }
-        for (at, slot) in places.concat().into_iter().zip(slots.into_iter().flatten()) {
-            self.parameters[at] = slot.weight;
-            self.states[at] = slot.state;
+        for (update, slots) in [update, &sent].into_iter().zip(slots) {
+            update.step(slots);
         }
         Ok(())
     }
@@ -576,7 +502,7 @@ where
     }
 
     fn forget(&mut self) {
-        self.tapes.clear();
+        self.pending.clear();
         self.gradients.fill_with(|| None);
     }
 
@@ -585,22 +511,16 @@ where
             return Ok(Counts::default());
         };
         let (logits, targets) = self.infer(input)?;
-        let options = LossOptions {
-            scale: 1.0,
-            smoothing: 0.0,
-        };
-        Ok(Inner::<B>::nn_cross_entropy(logits, &targets, options).1)
+        Ok(counts(&logits, &targets))
     }
 
     fn logits(&mut self, input: Input<'_>) -> Result<Vec<f32>, NnError> {
-        Ok(numbers::<Inner<B>>(self.infer(input)?.0))
+        Ok(self.infer(input)?.0.to_vec())
     }
 
     fn parameters(&self) -> Result<Vec<NamedArray>, NnError> {
         let all = self.net.summary.parameters.iter().zip(&self.parameters);
-        Ok(all
-            .map(|(p, x)| publish(p, numbers::<Inner<B>>(x.clone())))
-            .collect())
+        Ok(all.map(|(p, x)| publish(p, x.to_vec())).collect())
     }
 
     fn set_parameters(&mut self, saved: Vec<NamedArray>) -> Result<(), NnError> {
@@ -609,8 +529,7 @@ where
             if !self.held[at] {
                 continue;
             }
-            let x = place::<Inner<B>, 1>(values, [parameter.len()], &self.device);
-            self.parameters[at] = reshape::<Inner<B>>(x, &parameter.shape);
+            self.parameters[at] = Tensor::of(&values, &parameter.shape);
         }
         Ok(())
     }
@@ -622,17 +541,14 @@ where
                 all.push(NamedArray {
                     name: optimiser_state(k, &parameter.name),
                     shape: parameter.shape.clone(),
-                    values: numbers::<Inner<B>>(state.clone()),
+                    values: state.to_vec(),
                 });
             }
         }
         for (layer, state) in self.carried.iter().enumerate() {
             for (part, x) in state.iter().enumerate() {
-                let parts = self
-                    .comm
-                    .all_gather_ragged(&numbers::<Inner<B>>(x.clone()))?;
-                let hidden = dims::<Inner<B>>(x)[1];
-                all.push(carried_state(layer, part, hidden, parts.concat()));
+                let parts = self.comm.all_gather_ragged(x)?;
+                all.push(carried_state(layer, part, x.width(), parts.concat()));
             }
         }
         all.extend(self.sparse.as_ref().map(Sparsifier::state));
@@ -649,8 +565,8 @@ where
             all.push(state.map(|x| {
                 let (rows, hidden) = (x.shape[0], x.shape[1]);
                 let own = pelton_comm::share(rows, self.comm.rank(), self.comm.size());
-                let values = x.values[own.start * hidden..own.end * hidden].to_vec();
-                place::<Inner<B>, 2>(values, [own.len(), hidden], &self.device)
+                let values = &x.values[own.start * hidden..own.end * hidden];
+                Tensor::of(values, &[own.len(), hidden])
             }));
         }
         self.carried = all;
@@ -658,7 +574,7 @@ where
     }
 }
 
-/// The name of the `k`th number that an optimiser keeps beside each of a parameter.
+/// The name of the `k`th number that an optimiser keeps for each of a parameter.
 pub(crate) fn optimiser_state(k: usize, parameter: &str) -> String {
     format!("optimiser.{k}.{parameter}")
 }

@@ -1,0 +1,41 @@
+//! Cross-entropy, where a backward pass begins.
+
+use pelton_kernels::{CrossEntropy, Loss, Targets, Upstream};
+
+use crate::operands::{Counts, LossOptions, NO_TARGET};
+use crate::tensor::Tensor;
+
+fn of(loss: &Loss) -> Counts {
+    Counts {
+        loss: loss.sum,
+        rows: loss.count as u64,
+        correct: loss.correct as u64,
+    }
+}
+
+fn cross_entropy<'a>(logits: &Tensor, targets: &'a [i64], smoothing: f32) -> CrossEntropy<'a> {
+    CrossEntropy {
+        classes: logits.width(),
+        targets: Targets::I64(targets),
+        ignore: Some(NO_TARGET),
+        smoothing,
+        bias: None,
+    }
+}
+
+/// The loss of `logits` [.., classes] against `targets`; rows with [`NO_TARGET`] count for nothing.
+pub(crate) fn counts(logits: &Tensor, targets: &[i64]) -> Counts {
+    of(&cross_entropy(logits, targets, 0.0).loss(logits, None))
+}
+
+/// The gradient of the scaled loss, made in the memory of the logits where nothing else holds it, and what was counted.
+pub(crate) fn loss_gradient(
+    mut logits: Tensor,
+    targets: &[i64],
+    options: LossOptions,
+) -> (Tensor, Counts) {
+    let of_rows = cross_entropy(&logits, targets, options.smoothing);
+    let upstream = Upstream::Sum(options.scale);
+    let loss = of_rows.gradient(logits.numbers_mut(), upstream, None, None);
+    (logits, of(&loss))
+}
