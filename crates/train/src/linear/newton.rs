@@ -1,25 +1,25 @@
-//! Runs Newton's method: passes over rows in memory, or over the files in their order, with a line of metrics after
+//! Newton's method: passes over rows in memory, or over the files in their order, with a line of metrics after
 //! each, checkpoints between them, and the certificate of the last.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use pelton_comm::Alike;
-use pelton_fetch::{Cursor, FetchOptions, Meters};
-use pelton_linear::{LossSum, Newton, NewtonPass, Simd};
-use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
+use pelton_fetch::{Cursor, Meters};
+use pelton_linear::{Certificate, LossSum, Newton, NewtonPass, Simd, Weights};
+use pelton_run::{EpochRecord, Event, Observer};
 use pelton_storage::in_parallel;
 
 use super::evaluation::{evaluate, for_each_batch};
 use super::first_pass::totals_of;
-use super::ranks::Ranks;
+use super::journal::{Found, Journal, Trained};
+use super::method::Method;
 use super::resume::{self, Before, digest_of};
 use super::scaling;
-use super::session::{Trained, interrupted, write_events};
-use super::setup::Setup;
 use super::source::Source;
-use crate::checkpoint::{self, Progress, State, Totals};
+use super::task::Task;
+use crate::checkpoint::{Progress, State, Totals};
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 
@@ -37,10 +37,9 @@ pub(super) fn most_passes(config: &LinearConfig, in_core: bool) -> u64 {
     }
 }
 
-/// Where passes get their rows.
+/// Passes over the rows of a task.
 pub(super) struct Passes<'a> {
-    setup: &'a Setup,
-    ranks: Ranks<'a>,
+    task: &'a Task<'a>,
     newton: Newton,
     /// All rows, where they lie in memory.
     source: Option<Source>,
@@ -51,24 +50,23 @@ pub(super) struct Passes<'a> {
 }
 
 impl<'a> Passes<'a> {
-    pub fn new(setup: &'a Setup, wanted: f64, ranks: Ranks<'a>) -> Passes<'a> {
-        let records = usize::try_from(setup.data.dataset.records()).unwrap_or(usize::MAX);
-        let problem = Arc::clone(&setup.problem);
+    pub fn new(task: &'a Task<'a>, wanted: f64) -> Passes<'a> {
+        let records = usize::try_from(task.rows.data.dataset.records()).unwrap_or(usize::MAX);
+        let problem = Arc::clone(&task.problem);
         Passes {
-            setup,
-            ranks,
+            task,
             newton: Newton::new(problem, records, wanted, Simd::best()),
             source: None,
             meters: Meters::default(),
-            looks: setup.scale.is_none(),
+            looks: task.rows.scale.is_none(),
             advice: None,
         }
     }
 
     /// Reads rows that fit in memory, once.
     fn load(&mut self) -> Result<(), TrainError> {
-        if self.setup.in_core && self.source.is_none() {
-            let mut source = Source::open(self.setup, Cursor::default(), None, self.ranks)?;
+        if self.task.division.budget.in_core && self.source.is_none() {
+            let mut source = Source::open(self.task, Cursor::default(), None)?;
             self.advice = source.take_advice();
             self.meters = source.meters();
             self.source = Some(source);
@@ -76,28 +74,20 @@ impl<'a> Passes<'a> {
         Ok(())
     }
 
-    fn feed(&self) -> FetchOptions {
-        FetchOptions {
-            memory_bytes: self.setup.memory_bytes,
-            interrupt: Arc::clone(&self.setup.interrupt),
-            ..self.setup.feed.clone()
-        }
-    }
-
-    /// One pass; `None` where an interruption ended it, on all ranks, and nothing has changed.
+    /// One pass, of which `seen` is told so many of so many rows; `None` where an interruption ended it, on all ranks,
+    /// and nothing has changed.
     pub fn pass(
         &mut self,
-        interrupt: &AtomicBool,
-        what: &str,
-        observer: Observer<'_>,
+        seen: &mut dyn FnMut(u64, u64),
     ) -> Result<Option<NewtonPass>, TrainError> {
         self.load()?;
         let began = Instant::now();
-        let feed = self.feed();
+        let Task {
+            ranks, interrupt, ..
+        } = *self.task;
+        let dataset = &self.task.rows.data.dataset;
         let (newton, advice) = (&mut self.newton, &mut self.advice);
-        let mut looks = std::mem::take(&mut self.looks);
         newton.begin_pass();
-        let dataset = &self.setup.data.dataset;
         let whole = match self.source.as_ref().and_then(Source::rows) {
             Some(rows) => {
                 let whole = in_parallel(|| newton.add(rows, interrupt))??;
@@ -105,18 +95,15 @@ impl<'a> Passes<'a> {
                 whole
             }
             None => {
+                let mut looks = std::mem::take(&mut self.looks);
                 let mut done = 0;
-                let read = for_each_batch(dataset, &feed, |batch| {
+                let read = for_each_batch(dataset, &self.task.division.budget.feed, |batch| {
                     done += batch.rows.len() as u64;
                     if std::mem::take(&mut looks) {
                         *advice = scaling::advice(&batch.rows);
                     }
                     in_parallel(|| newton.add(&batch.rows, interrupt))??;
-                    observer(Event::Progress {
-                        what,
-                        done,
-                        total: dataset.records() / self.ranks.size() as u64,
-                    });
+                    seen(done, dataset.records() / ranks.size() as u64);
                     Ok(())
                 });
                 match read {
@@ -129,26 +116,23 @@ impl<'a> Passes<'a> {
                 }
             }
         };
-        self.ranks.check_bad_records(&feed, dataset, &self.meters)?;
-        if self.ranks.any(!whole)? {
+        self.task.check_bad_records(&self.meters)?;
+        if ranks.any(!whole)? {
             return Ok(None);
         }
         let newton = &mut self.newton;
-        let found = self.ranks.together(|peers| newton.end_pass(peers))?;
-        Ok(Some(found))
+        Ok(Some(ranks.together(|peers| newton.end_pass(peers))?))
     }
 
-    /// Losses of the weights found over all rows.
-    fn losses(&self) -> Result<(pelton_linear::Weights, LossSum, Totals), TrainError> {
+    /// The weights found, their losses over all rows, and what it took to sum these.
+    fn best(&self) -> Result<(Weights, LossSum, Totals), TrainError> {
         let (weights, losses) = self.newton.best();
         if let Some(losses) = losses {
             return Ok((weights, losses, Totals::default()));
         }
-        let (problem, dataset) = (&self.setup.problem, &self.setup.data.dataset);
-        let mut totals = Totals {
-            rows: dataset.records(),
-            ..Totals::default()
-        };
+        let Task { ranks, .. } = *self.task;
+        let (problem, dataset) = (&self.task.problem, &self.task.rows.data.dataset);
+        let mut spent = Totals::default();
         let mut losses = match self.source.as_ref().and_then(Source::rows) {
             Some(rows) => {
                 let mut losses = LossSum::new(problem);
@@ -156,13 +140,15 @@ impl<'a> Passes<'a> {
                 losses
             }
             None => {
-                let found = evaluate(dataset, problem, &weights, &self.feed())?;
-                totals = totals.plus(&totals_of(&found.meters));
+                let feed = &self.task.division.budget.feed;
+                let found = evaluate(dataset, problem, &weights, feed)?;
+                spent = ranks.agree(false, false, totals_of(&found.meters))?.totals;
                 found.losses
             }
         };
-        self.ranks.together(|peers| losses.add_up(peers))?;
-        Ok((weights, losses, totals))
+        spent.rows = dataset.records();
+        ranks.together(|peers| losses.add_up(peers))?;
+        Ok((weights, losses, spent))
     }
 }
 
@@ -180,215 +166,117 @@ fn added(all: &Meters, pass: &Meters) -> Meters {
     }
 }
 
-/// One run by Newton's method, from a start or a checkpoint to its end.
+/// One session of Newton's method, from a start or a checkpoint to its end.
 pub(super) struct NewtonSession<'a> {
-    config: &'a LinearConfig,
-    setup: &'a Setup,
-    ranks: Ranks<'a>,
+    task: &'a Task<'a>,
     passes: Passes<'a>,
-    began: Instant,
-    epochs: Vec<EpochRecord>,
-    earlier: Totals,
-    earlier_wall_s: f64,
-    rows: u64,
-    checkpointed: Instant,
-    done: bool,
-    events: Option<EventWriter>,
+    /// Relative gap that ends it.
+    wanted: f64,
+    made: usize,
 }
 
 impl<'a> NewtonSession<'a> {
-    pub fn new(
-        config: &'a LinearConfig,
-        setup: &'a Setup,
-        ranks: Ranks<'a>,
-        began: Instant,
-    ) -> NewtonSession<'a> {
-        let wanted = config.target.unwrap_or(WANTED);
+    pub fn new(task: &'a Task<'a>) -> NewtonSession<'a> {
+        let wanted = task.config.target.unwrap_or(WANTED);
         NewtonSession {
-            config,
-            setup,
-            ranks,
-            passes: Passes::new(setup, wanted, ranks),
-            began,
-            epochs: Vec::new(),
-            earlier: setup.before,
-            earlier_wall_s: 0.0,
-            rows: 0,
-            checkpointed: Instant::now(),
-            done: false,
-            events: None,
+            task,
+            passes: Passes::new(task, wanted),
+            wanted,
+            made: 0,
         }
     }
 
-    /// Where the run begins, which all ranks have alike.
-    pub fn place(&self) -> Alike {
+    fn save(&self, journal: &mut Journal<'_>) -> Result<(), TrainError> {
+        let state = State::Newton(self.passes.newton.save());
+        journal.checkpoint(Progress::default(), &state)
+    }
+}
+
+impl Method for NewtonSession<'_> {
+    fn resume(
+        &mut self,
+        before: &Before,
+        observer: Observer<'_>,
+    ) -> Result<Option<Progress>, TrainError> {
+        let Some((progress, state)) = resume::read(before, self.task, observer)? else {
+            return Ok(None);
+        };
+        let State::Newton(saved) = state else {
+            return Err(resume::other_solver(before));
+        };
+        self.passes.newton.restore(&saved)?;
+        self.made = progress.epochs.len();
+        observer(Event::Note(&format!(
+            "going on from pass {}",
+            self.made + 1
+        )));
+        Ok(Some(progress))
+    }
+
+    fn place(&self) -> Alike {
         let points = self.passes.newton.save();
         Alike::default()
-            .with("the count of finished passes", self.epochs.len())
+            .with("the count of finished passes", self.made)
             .with_digest(
                 "weights with the fingerprint",
                 digest_of(points.iter().map(Vec::as_slice)),
             )
     }
 
-    /// Goes on from the checkpoint of the run before.
-    ///
-    /// Errors: a checkpoint that is damaged or of another run.
-    pub fn resume(&mut self, before: &Before, observer: Observer<'_>) -> Result<(), TrainError> {
-        let Some((progress, state)) = resume::read(before, self.config, self.setup, observer)?
-        else {
-            return Ok(());
-        };
-        let State::Newton(saved) = state else {
-            return Err(resume::other_solver(before));
-        };
-        self.passes.newton.restore(&saved)?;
-        self.earlier_wall_s = progress.wall_s;
-        self.earlier = progress.totals;
-        self.epochs = progress.epochs;
-        observer(Event::Note(&format!(
-            "going on from pass {}",
-            self.epochs.len() + 1
-        )));
-        Ok(())
-    }
-
-    /// Leaves time that is not the run's own out of its seconds.
-    pub fn leave_out(&mut self, spent: Duration) {
-        self.began += spent;
-    }
-
-    /// Makes passes to the end. An interruption saves the state and is an error.
-    pub fn train(
-        mut self,
-        optimum: Option<f64>,
-        folder: &mut RunFolder,
-        interrupt: &AtomicBool,
-        observer: Observer<'_>,
-    ) -> Result<Trained, TrainError> {
-        folder.keep_metrics(self.epochs.len())?;
-        let limit = most_passes(self.config, self.setup.in_core);
-        let mut before = totals_of(&self.passes.meters);
-        let meets = |record: &EpochRecord| {
-            let wanted = self.config.target.unwrap_or(WANTED);
-            record.relative_gap <= wanted
-        };
-        self.done = self.epochs.last().is_some_and(meets);
-        while !self.done && (self.epochs.len() as u64) < limit {
-            let what = format!("pass {}", self.epochs.len() + 1);
-            let pass_began = Instant::now();
-            let Some(found) = self.passes.pass(interrupt, &what, observer)? else {
-                self.save(folder)?;
-                return Err(interrupted(folder));
+    fn train(mut self: Box<Self>, journal: &mut Journal<'_>) -> Result<Trained, TrainError> {
+        let config = self.task.config;
+        journal.keep_metrics()?;
+        let limit = most_passes(config, self.task.division.budget.in_core);
+        let records = self.task.rows.data.dataset.records();
+        let visits = records * self.task.problem.subproblems() as u64;
+        let mut done = journal
+            .epochs
+            .last()
+            .is_some_and(|last| last.relative_gap <= self.wanted);
+        while !done && (journal.epochs.len() as u64) < limit {
+            let what = format!("pass {}", journal.epochs.len() + 1);
+            let began = Instant::now();
+            let seen = &mut |done, total| journal.progress(&what, done, total);
+            let Some(found) = self.passes.pass(seen)? else {
+                self.save(journal)?;
+                return Err(journal.interrupted());
             };
-            let records = self.setup.data.dataset.records();
-            self.rows += records;
-            let now = totals_of(&self.passes.meters);
+            // One clock decides for all ranks.
+            let every = config.checkpoint_every_s;
+            let due = journal.unsaved_s() >= every || began.elapsed().as_secs_f64() >= every;
+            let agreed = journal.agree(false, due, totals_of(&self.passes.meters))?;
             let record = EpochRecord {
-                epoch: self.epochs.len() as u64 + 1,
-                passes: self.earlier_passes() + self.rows as f64 / records.max(1) as f64,
                 primal: found.certificate.primal,
                 dual: found.certificate.dual,
                 relative_gap: found.certificate.relative_gap(),
                 certified: true,
-                relative_difference: optimum.map(|best| (found.certificate.primal - best) / best),
-                visits: records * self.setup.problem.subproblems() as u64,
-                rows: records,
-                rows_left_out: 0,
-                wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
-                wait_s: now.wait_s - before.wait_s,
-                compute_s: now.compute_s - before.compute_s,
-                read_bytes: now.read_bytes - before.read_bytes,
-                used_bytes: now.used_bytes - before.used_bytes,
+                ..journal.end_epoch(visits, records)
             };
-            before = now;
-            observer(Event::Epoch(&record));
-            folder.append_metrics(&record)?;
-            write_events(&mut self.events, folder, &record);
-            self.epochs.push(record);
-            self.done = found.done;
-            // One clock decides for all ranks.
-            let every = self.config.checkpoint_every_s;
-            let due = self.checkpointed.elapsed().as_secs_f64() >= every
-                || pass_began.elapsed().as_secs_f64() >= every;
-            if self.ranks.any(due && self.ranks.rank() == 0)? {
-                self.save(folder)?;
+            journal.record(record)?;
+            done = found.done;
+            if agreed.due {
+                self.save(journal)?;
             }
         }
-        self.save(folder)?;
-        self.finish()
-    }
-
-    fn earlier_passes(&self) -> f64 {
-        self.earlier.rows as f64 / self.setup.data.dataset.records().max(1) as f64
-    }
-
-    fn totals(&self) -> Totals {
-        let own = Totals {
-            rows: self.rows,
-            visits: self.rows * self.setup.problem.subproblems() as u64,
-            ..totals_of(&self.passes.meters)
-        };
-        self.earlier.plus(&own)
-    }
-
-    /// Writes a checkpoint: rank 0 does, of the state that all ranks have alike.
-    fn save(&mut self, folder: &RunFolder) -> Result<(), TrainError> {
-        if folder.is_written() {
-            let progress = Progress {
-                data: self.setup.data.dataset.fingerprint(),
-                ranks: self.ranks.size() as u64,
-                wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
-                totals: self.totals(),
-                scale: self.config.scale,
-                packed: self.setup.packed,
-                epochs: self.epochs.clone(),
-                ..Progress::default()
-            };
-            let path = resume::checkpoint_path(folder.path());
-            let state = State::Newton(self.passes.newton.save());
-            checkpoint::write(&path, &progress, &state)?;
-            let passes = self.epochs.len();
-            tracing::debug!(path = %path.display(), passes, "checkpoint written");
-        }
-        self.checkpointed = Instant::now();
-        Ok(())
-    }
-
-    fn finish(self) -> Result<Trained, TrainError> {
-        let (weights, losses, evaluation) = self.passes.losses()?;
-        let last = self.epochs.last();
-        let certificate = pelton_linear::Certificate {
+        self.save(journal)?;
+        let (weights, losses, spent) = self.passes.best()?;
+        journal.done = journal.done.plus(&spent);
+        let last = journal.epochs.last();
+        let certificate = Certificate {
             primal: last.map_or(f64::INFINITY, |last| last.primal),
             dual: last.map_or(f64::NEG_INFINITY, |last| last.dual),
         };
-        let (bytes, seconds) = self.ranks.traffic()?;
-        let own = self.totals().plus(&evaluation);
-        let totals = self.ranks.agree(false, false, own)?.totals;
-        Ok(Trained {
+        let access = match self.task.division.budget.in_core {
+            true => "memory",
+            false => "window",
+        };
+        journal.finish(Found {
             weights,
             certificate,
             train_accuracy: losses.accuracy(),
-            wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
-            waiting: self.passes.meters.verdict().to_string(),
-            left_out: pelton_data::left_out(
-                &self.setup.data.dataset,
-                &self.passes.meters.skipped_ids,
-            ),
+            access: access.to_string(),
+            meters: self.passes.meters,
             advice: self.passes.advice,
-            access: access_of(self.setup),
-            ranks: self.ranks.size() as u64,
-            communication_s: seconds,
-            communication_bytes: bytes,
-            epochs: self.epochs,
-            totals,
         })
-    }
-}
-
-fn access_of(setup: &Setup) -> String {
-    match setup.in_core {
-        true => "memory".to_string(),
-        false => "window".to_string(),
     }
 }

@@ -8,8 +8,9 @@ use pelton_key::Digest;
 use pelton_plan::Order;
 use pelton_run::{Event, Observer};
 
+use super::budget::whole_bytes;
 use super::ranks::Ranks;
-use super::setup::Setup;
+use super::task::Task;
 use crate::checkpoint::{self, Progress, State};
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
@@ -101,24 +102,23 @@ pub(super) fn take_over(
 /// Errors: one that is damaged, of other data, or of another problem.
 pub(super) fn read(
     before: &Before,
-    config: &LinearConfig,
-    setup: &Setup,
+    task: &Task<'_>,
     observer: Observer<'_>,
 ) -> Result<Option<(Progress, State<'static>)>, TrainError> {
     let Some((progress, state)) = before.decoded()? else {
         observer(Event::Note("no checkpoint was written yet: starting anew"));
         return Ok(None);
     };
-    if progress.data != setup.data.dataset.fingerprint() {
+    if progress.data != task.rows.data.dataset.fingerprint() {
         return Err(before.wrong(
             "is of other data, of another `label`, `format`, `classes`, `positive` or `zero_based`, or the data changed",
         ));
     }
     // Kept in the checkpoint too, as its numbers mean nothing without it.
-    if progress.scale != config.scale {
+    if progress.scale != task.config.scale {
         return Err(before.wrong("is of a run with another `scale`"));
     }
-    if let Some(flag) = other_problem(before, config) {
+    if let Some(flag) = other_problem(before, task.config) {
         return Err(before.wrong(&format!("is of a run with another {flag}")));
     }
     Ok(Some((progress, state)))
@@ -166,10 +166,21 @@ fn other_problem(before: &Before, config: &LinearConfig) -> Option<&'static str>
     same.iter().find(|(_, same)| !same).map(|(flag, _)| *flag)
 }
 
-/// What a checkpoint that is whole says of its place in the run and no run of this plan writes.
+/// Why a run that held all rows in memory cannot go on so.
+pub(super) fn whole_does_not_fit(task: &Task<'_>) -> String {
+    let share = task.division.feed.share.as_ref();
+    let whole = whole_bytes(&task.rows.data.dataset, share);
+    format!(
+        "is of a run that held all rows in memory, which takes {} bytes of each of {} ranks; raise `memory` or `ranks`, or",
+        whole + whole / 16 + (4 << 20),
+        task.ranks.size()
+    )
+}
+
+/// What a checkpoint that is whole says of its place in the run and no run whose epochs have `end` blocks writes.
 /// A feed that began there would give out batches of other epochs or none.
-pub(super) fn beyond_plan(setup: &Setup, progress: &Progress) -> Option<String> {
-    let (end, next) = (setup.plan.steps(0), progress.next);
+pub(super) fn beyond_plan(end: u64, progress: &Progress) -> Option<String> {
+    let next = progress.next;
     let (recorded, epochs) = (progress.epochs.len() as u64, progress.epoch);
     let begun = recorded.checked_sub(u64::from(!progress.in_epoch));
     if begun != Some(epochs) || progress.cursor_epoch != epochs {

@@ -13,7 +13,7 @@ use pelton_plan::Plan;
 
 use super::ranks::Ranks;
 use super::scaling;
-use super::setup::Setup;
+use super::task::Task;
 use crate::error::TrainError;
 
 /// A block that was trained.
@@ -113,40 +113,41 @@ impl Reading {
 
 impl Source {
     pub fn open(
-        setup: &Setup,
+        task: &Task<'_>,
         start: Cursor,
         end_epoch: Option<u64>,
-        ranks: Ranks<'_>,
     ) -> Result<Source, TrainError> {
-        let dataset = &setup.data.dataset;
-        if setup.in_core {
-            return load_all(setup, ranks);
+        if task.division.budget.in_core {
+            return load_all(task);
         }
         let options = FetchOptions {
             start,
             end_epoch,
-            interrupt: Arc::clone(&setup.interrupt),
             grace: GRACE,
-            ..setup.feed.clone()
+            ..task.division.feed.clone()
         };
         let mut reading = Reading {
-            dataset: Arc::clone(dataset),
-            plan: Arc::clone(&setup.plan),
+            dataset: Arc::clone(&task.rows.data.dataset),
+            plan: Arc::clone(&task.division.plan),
             access: options.access,
             options,
             feed: None,
             before: Meters::default(),
-            looks: setup.scale.is_none(),
+            looks: task.rows.scale.is_none(),
             advice: None,
         };
         reading.feed()?;
         Ok(Source::Fetch(Box::new(reading)))
     }
 
-    /// How a pass over all rows reads beside this source, between two epochs. Where too little memory is set
+    /// How a pass over all rows reads next to this source, between two epochs. Where too little memory is set
     /// aside for such passes, the feed gives its own away until the next block.
-    pub fn room_for_pass(&mut self, setup: &Setup) -> FetchOptions {
-        let beside = setup.evaluation_feed();
+    pub fn room_for_pass(&mut self, task: &Task<'_>) -> FetchOptions {
+        let division = &task.division;
+        let beside = FetchOptions {
+            memory_bytes: division.evaluation_bytes,
+            ..division.feed.clone()
+        };
         let Source::Fetch(reading) = self else {
             return beside;
         };
@@ -158,7 +159,7 @@ impl Source {
             return beside;
         }
         reading.close();
-        setup.feed.clone()
+        division.feed.clone()
     }
 
     /// Trains on the next block; `None` where the epochs are over.
@@ -271,21 +272,21 @@ fn next_wanted<'a>(
 }
 
 /// Reads every row of this rank once, into segments that stay.
-fn load_all(setup: &Setup, ranks: Ranks<'_>) -> Result<Source, TrainError> {
-    let dataset = &setup.data.dataset;
+fn load_all(task: &Task<'_>) -> Result<Source, TrainError> {
+    let (dataset, ranks) = (&task.rows.data.dataset, task.ranks);
+    let budget = &task.division.budget;
     let records = dataset.records().div_ceil(ranks.size() as u64);
     let rows_bytes = records * pelton_fetch::pane_row_bytes(dataset);
     let feed = FetchOptions {
-        memory_bytes: (setup.memory_bytes.saturating_sub(rows_bytes)).clamp(4 << 20, 64 << 20),
-        interrupt: Arc::clone(&setup.interrupt),
-        ..setup.feed.clone()
+        memory_bytes: (budget.bytes.saturating_sub(rows_bytes)).clamp(4 << 20, 64 << 20),
+        ..budget.feed.clone()
     };
     let (mut rows, meters) = hold_rows(dataset, &feed)?;
-    let advice = match setup.scale {
+    let advice = match task.rows.scale {
         Some(_) => None,
         None => scaling::advice(&rows),
     };
-    let numbering = number(&setup.problem, &mut rows, ranks)?;
+    let numbering = number(&task.problem, &mut rows, ranks)?;
     Ok(Source::Memory {
         numbering,
         rows,

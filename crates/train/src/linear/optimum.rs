@@ -1,38 +1,34 @@
-//! How good a model is: losses and accuracy over a whole data set in one sequential pass, and the
-//! optimum that relative differences refer to.
+//! The optimum that relative differences refer to, solved for before training.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use pelton_fetch::{Cursor, FetchOptions};
+use pelton_fetch::Cursor;
 use pelton_linear::{Certificate, DualBound, InnerPasses, LossSum, OutOfCore, Tightening};
 use pelton_run::{Event, Observer};
 
+use super::division::FINEST_TOLERANCE;
 use super::evaluation::for_each_batch;
 use super::newton::Passes;
-use super::ranks::Ranks;
-use super::setup::{FINEST_TOLERANCE, Setup};
 use super::source::Source;
+use super::task::Task;
+use crate::config::Solver;
 use crate::error::TrainError;
 
 /// Certifies the solver's weights over the rows in memory, or with a pass of its own.
 fn certificate(
-    setup: &Setup,
+    task: &Task<'_>,
     solver: &mut OutOfCore,
     source: &mut Source,
-    ranks: Ranks<'_>,
 ) -> Result<Certificate, TrainError> {
+    let ranks = task.ranks;
     if let Some(rows) = source.rows() {
         let (found, ..) = ranks.together(|peers| solver.certify(rows, peers))?;
         return Ok(found);
     }
-    let feed = FetchOptions {
-        interrupt: Arc::clone(&setup.interrupt),
-        ..source.room_for_pass(setup)
-    };
+    let feed = source.room_for_pass(task);
     let mut losses = LossSum::new(solver.problem());
     let mut bound = DualBound::new(solver.problem());
-    for_each_batch(&setup.data.dataset, &feed, |batch| {
+    for_each_batch(&task.rows.data.dataset, &feed, |batch| {
         Ok(solver.check_rows(&batch.rows, false, &mut losses, &mut bound)?)
     })?;
     ranks.together(|peers| losses.add_up(peers))?;
@@ -49,21 +45,16 @@ fn certificate(
 /// The value returned is the best primal value found; its distance to the optimum is at most the
 /// gap to the best dual value.
 pub(super) fn optimum(
-    setup: &Setup,
-    newton: bool,
+    task: &Task<'_>,
     wanted_gap: f64,
-    ranks: Ranks<'_>,
-    interrupt: &AtomicBool,
     observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
     const MOST_EPOCHS: u64 = 400;
-    if newton {
-        let mut passes = Passes::new(setup, wanted_gap, ranks);
+    let (ranks, division) = (task.ranks, &task.division);
+    if task.config.solver == Solver::Newton {
+        let mut passes = Passes::new(task, wanted_gap);
         for number in 0..MOST_EPOCHS {
-            let found = passes.pass(interrupt, "optimum", &mut |_| {})?;
-            let found = found.ok_or(TrainError::stopped(
-                "solving for the optimum, before training began",
-            ))?;
+            let found = passes.pass(&mut |_, _| {})?.ok_or_else(stopped)?;
             observer(Event::Progress {
                 what: "optimum",
                 done: number,
@@ -74,9 +65,8 @@ pub(super) fn optimum(
             }
         }
     }
-    let mut options = setup.options;
-    let over_ranks = ranks.size() > 1;
-    options.tighten = (setup.in_core || over_ranks).then_some(Tightening {
+    let (mut options, in_core) = (division.options, division.budget.in_core);
+    options.tighten = (in_core || ranks.size() > 1).then_some(Tightening {
         after: 0,
         to: FINEST_TOLERANCE,
     });
@@ -85,24 +75,16 @@ pub(super) fn optimum(
         epsilon: 1e-4,
         at_most: 50,
     };
-    let dataset = &setup.data.dataset;
-    let problem = &setup.problem;
-    let mut solver = OutOfCore::new(problem.clone(), dataset.records(), options);
-    solver.end_when(Arc::clone(&setup.interrupt));
-    if let Some(numbering) = &setup.numbering {
-        solver.rows_come_renumbered(numbering);
-    }
-    let mut source = Source::open(setup, Cursor::default(), None, ranks)?;
+    let mut solver = task.descent(options);
+    let mut source = Source::open(task, Cursor::default(), None)?;
     source.renumber(&mut solver);
     let mut best: Option<Certificate> = None;
     let mut wanted = 10.0 * wanted_gap;
     for epoch in 0..MOST_EPOCHS {
         ranks.together(|peers| solver.begin_epoch(epoch, true, peers))?;
         loop {
-            if ranks.any(interrupt.load(Ordering::Relaxed))? {
-                return Err(TrainError::stopped(
-                    "solving for the optimum, before training began",
-                ));
+            if ranks.any(task.interrupt.load(Ordering::Relaxed))? {
+                return Err(stopped());
             }
             match source.train_next(&mut solver, ranks)? {
                 Some(trained) if !trained.ends_epoch => {}
@@ -122,10 +104,10 @@ pub(super) fn optimum(
                 primal,
                 dual: outcome.dual,
             },
-            None if !setup.in_core && estimate > wanted => continue,
+            None if !in_core && estimate > wanted => continue,
             None => {
                 wanted = estimate * 0.5;
-                certificate(setup, &mut solver, &mut source, ranks)?
+                certificate(task, &mut solver, &mut source)?
             }
         };
         // The best of either side bounds the optimum, whichever epochs they come from.
@@ -138,9 +120,13 @@ pub(super) fn optimum(
     }
     let best = match best {
         Some(best) => best,
-        None => certificate(setup, &mut solver, &mut source, ranks)?,
+        None => certificate(task, &mut solver, &mut source)?,
     };
     Ok(found_optimum(best, wanted_gap, observer))
+}
+
+pub(super) fn stopped() -> TrainError {
+    TrainError::stopped("solving for the optimum, before training began")
 }
 
 /// Says how well the optimum is known; returns its upper bound.
@@ -160,9 +146,8 @@ fn found_optimum(best: Certificate, wanted: f64, observer: Observer<'_>) -> f64 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use pelton_data::DataConfig;
-    use pelton_data::DemoSpec;
+    use pelton_data::{DataConfig, DemoSpec};
+    use pelton_fetch::FetchOptions;
 
     #[test]
     fn every_row_can_be_held_however_large_the_budget() {
