@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_fetch::{Cursor, FetchOptions};
-use pelton_linear::{Certificate, DualBound, InnerPasses, LossSum, OutOfCore, Tightening};
+use pelton_linear::{Certificate, DualBound, InnerPasses, LossSum, OutOfCore};
 use pelton_run::{Event, Observer};
 
 use super::evaluation::for_each_batch;
@@ -20,10 +20,9 @@ fn certificate(
     setup: &Setup,
     solver: &mut OutOfCore,
     source: &mut Source,
-    ranks: Ranks<'_>,
 ) -> Result<Certificate, TrainError> {
     if let Some(rows) = source.rows() {
-        let (found, ..) = ranks.together(|peers| solver.certify(rows, peers))?;
+        let (found, ..) = solver.certify(rows)?;
         return Ok(found);
     }
     let feed = FetchOptions {
@@ -35,8 +34,6 @@ fn certificate(
     for_each_batch(&setup.data.dataset, &feed, |batch| {
         Ok(solver.check_rows(&batch.rows, false, &mut losses, &mut bound)?)
     })?;
-    ranks.together(|peers| losses.add_up(peers))?;
-    ranks.together(|peers| bound.add_up(peers))?;
     Ok(Certificate {
         primal: losses.primal(solver.weights()),
         dual: bound.value(),
@@ -75,11 +72,7 @@ pub(super) fn optimum(
         }
     }
     let mut options = setup.options;
-    let over_ranks = ranks.size() > 1;
-    options.tighten = (setup.in_core || over_ranks).then_some(Tightening {
-        after: 0,
-        to: FINEST_TOLERANCE,
-    });
+    options.tighten = setup.in_core.then_some(FINEST_TOLERANCE);
     options.skip = false;
     options.inner = InnerPasses::Until {
         epsilon: 1e-4,
@@ -89,15 +82,12 @@ pub(super) fn optimum(
     let problem = &setup.problem;
     let mut solver = OutOfCore::new(problem.clone(), dataset.records(), options);
     solver.end_when(Arc::clone(&setup.interrupt));
-    if let Some(numbering) = &setup.numbering {
-        solver.rows_come_renumbered(numbering);
-    }
     let mut source = Source::open(setup, Cursor::default(), None, ranks)?;
     source.renumber(&mut solver);
     let mut best: Option<Certificate> = None;
     let mut wanted = 10.0 * wanted_gap;
     for epoch in 0..MOST_EPOCHS {
-        ranks.together(|peers| solver.begin_epoch(epoch, true, peers))?;
+        solver.begin_epoch(epoch, true)?;
         loop {
             if ranks.any(interrupt.load(Ordering::Relaxed))? {
                 return Err(TrainError::stopped(
@@ -109,7 +99,7 @@ pub(super) fn optimum(
                 _ => break,
             }
         }
-        let outcome = ranks.together(|peers| solver.end_epoch(peers))?;
+        let outcome = solver.end_epoch();
         let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);
         let estimate = (primal - outcome.dual) / outcome.dual.abs().max(1e-300);
         observer(Event::Progress {
@@ -125,7 +115,7 @@ pub(super) fn optimum(
             None if !setup.in_core && estimate > wanted => continue,
             None => {
                 wanted = estimate * 0.5;
-                certificate(setup, &mut solver, &mut source, ranks)?
+                certificate(setup, &mut solver, &mut source)?
             }
         };
         // The best of either side bounds the optimum, whichever epochs they come from.
@@ -138,7 +128,7 @@ pub(super) fn optimum(
     }
     let best = match best {
         Some(best) => best,
-        None => certificate(setup, &mut solver, &mut source, ranks)?,
+        None => certificate(setup, &mut solver, &mut source)?,
     };
     Ok(found_optimum(best, wanted_gap, observer))
 }

@@ -46,7 +46,7 @@ pub(super) fn renumber(
         counts.add(batch.rows.segments());
         Ok(())
     })?;
-    let Some((numbering, numbers)) = ranks.together(|peers| counts.number(peers))? else {
+    let Some((numbering, numbers)) = counts.number() else {
         return Ok(setup);
     };
     observer(Event::Note(&format!(

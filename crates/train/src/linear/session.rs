@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pelton_fetch::{Cursor, FetchOptions, Meters};
 use pelton_format::RowTable;
-use pelton_linear::{Certificate, DualBound, LinearError, LossSum, OutOfCore, Peers, Weights};
+use pelton_linear::{Certificate, DualBound, LinearError, LossSum, OutOfCore, Weights};
 use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
 
 use super::evaluation::for_each_batch;
@@ -79,9 +79,6 @@ impl<'a> Session<'a> {
         let dataset = &setup.data.dataset;
         let mut solver = OutOfCore::new(setup.problem.clone(), dataset.records(), setup.options);
         solver.end_when(Arc::clone(&setup.interrupt));
-        if let Some(numbering) = &setup.numbering {
-            solver.rows_come_renumbered(numbering);
-        }
         Ok(Session {
             config,
             setup,
@@ -181,9 +178,7 @@ impl<'a> Session<'a> {
                 .is_some_and(|target| last.relative_gap <= 3.0 * target)
         });
         let reads_all = self.setup.options.snapshots && (near || epoch == 1);
-        let solver = &mut self.solver;
-        self.ranks
-            .together(|peers| solver.begin_epoch(epoch, reads_all, peers))?;
+        self.solver.begin_epoch(epoch, reads_all)?;
         self.in_epoch = true;
         self.cursor = Cursor { epoch, next: 0 };
         Ok(())
@@ -269,8 +264,7 @@ impl<'a> Session<'a> {
         folder: &mut RunFolder,
         observer: Observer<'_>,
     ) -> Result<Option<Certified>, TrainError> {
-        let solver = &mut self.solver;
-        let outcome = self.ranks.together(|peers| solver.end_epoch(peers))?;
+        let outcome = self.solver.end_epoch();
         let work = self.work;
         let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);
         let certificate = Certificate {
@@ -417,8 +411,7 @@ impl<'a> Session<'a> {
     ) -> Result<Certified, TrainError> {
         if let Some(rows) = held {
             let began = Instant::now();
-            let certify = |peers: &mut Peers<'_, _>| self.solver.certify(rows, peers);
-            let (certificate, losses, is_snapshot) = self.ranks.together(certify)?;
+            let (certificate, losses, is_snapshot) = self.solver.certify(rows)?;
             self.earlier.compute_s += began.elapsed().as_secs_f64();
             return Ok(Certified {
                 is_snapshot,
@@ -432,20 +425,11 @@ impl<'a> Session<'a> {
         };
         let dataset = &self.setup.data.dataset;
         let solver = &mut self.solver;
-        let is_snapshot = best
-            && self
-                .ranks
-                .together(|peers| solver.take_best_as_snapshot(peers))?;
-        let unsettled = solver.begin_settling(self.ranks.size());
+        let is_snapshot = best && solver.take_best_as_snapshot()?;
         let mut losses = LossSum::new(solver.problem());
         let mut bound = DualBound::new(solver.problem());
         let meters = for_each_batch(dataset, feed, |batch| {
             Ok(solver.check_rows(&batch.rows, is_snapshot, &mut losses, &mut bound)?)
-        })?;
-        self.ranks.together(|peers| {
-            solver.end_settling(unsettled, peers)?;
-            losses.add_up(peers)?;
-            bound.add_up(peers)
         })?;
         let weights = match self.solver.snapshot() {
             Some(snapshot) if is_snapshot => &snapshot.weights,

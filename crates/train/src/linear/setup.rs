@@ -11,7 +11,7 @@ use pelton_fetch::{
 use pelton_format::{ClassMap, Dataset, Layout, Scale};
 use pelton_linear::{
     CodedCache, FeatureNumbering, MOST_NEWTON_FEATURES, Newton, OutOfCoreOptions, Problem, Scratch,
-    Tightening, newton_pays,
+    newton_pays,
 };
 use pelton_plan::{Batching, Order, Plan};
 use pelton_run::Interrupt;
@@ -40,9 +40,6 @@ const LEAST_CODED_FEATURES: usize = 128;
 /// Tolerance of a block that is all rows, with a target and without one, after some epochs.
 pub(super) const FINEST_TOLERANCE: f32 = 1e-6;
 const FINE_TOLERANCE: f32 = 1e-3;
-/// Epochs over ranks, beside the first, after which the tolerance of blocks tightens: together they hold few
-/// blocks, and undo little of one another by then.
-const LOOSE_EPOCHS: u64 = 4;
 
 /// Everything that is fixed before the first block.
 #[derive(Debug)]
@@ -118,13 +115,11 @@ pub(super) fn set_up_share(
     };
     let chosen = matches!(config.order, Order::Block { .. }) || config.blocks.is_some();
     let in_core = !chosen && whole + whole / 16 + (4 << 20) <= memory_bytes;
-    let mut options = options(config, in_core, feed.share.is_some());
+    let mut options = options(config, in_core);
     let mut evaluation_bytes = memory_bytes;
     // The snapshot, the mean that becomes the next one, and the sum of rows in f64.
     let snapshot_bytes = 4 * 4 * problem.subproblems() as u64 * dataset.features();
     let plan = if in_core {
-        // The w of several ranks is best taken as the mean of its last rounds.
-        options.snapshots = feed.share.is_some() && whole + snapshot_bytes <= memory_bytes;
         plan(config, &data, Batching::Batches(1))?
     } else {
         options.snapshots = snapshot_bytes as f64 <= memory_bytes as f64 * SNAPSHOT_SHARE;
@@ -179,16 +174,13 @@ pub(super) fn set_up_share(
 }
 
 /// How blocks are trained, as far as that does not depend on the memory.
-pub(super) fn options(config: &LinearConfig, in_core: bool, over_ranks: bool) -> OutOfCoreOptions {
+pub(super) fn options(config: &LinearConfig, in_core: bool) -> OutOfCoreOptions {
     OutOfCoreOptions {
         inner: config.inner_passes,
-        tighten: (in_core || over_ranks).then_some(Tightening {
-            after: if in_core { 0 } else { LOOSE_EPOCHS },
-            to: if config.target.is_some() {
-                FINEST_TOLERANCE
-            } else {
-                FINE_TOLERANCE
-            },
+        tighten: in_core.then_some(if config.target.is_some() {
+            FINEST_TOLERANCE
+        } else {
+            FINE_TOLERANCE
         }),
         skip: false,
         coded_rows: 0,
@@ -227,8 +219,8 @@ pub(super) fn resolve_within(
     let (shape, free) = (Shape::of(data), config.solver == Solver::Auto);
     let problem = problem(config, data.dataset.labels(), &shape)?;
     let memory = asked_bytes(config, &data.dataset);
-    resolve_solver(config, &problem, &shape, memory)?;
-    let note = room::fit(config, free, data, &problem, ranks, limit)?;
+    resolve_solver(config, &problem, &shape, memory, ranks)?;
+    let note = room::fit(config, free && ranks == 1, data, &problem, ranks, limit)?;
     resolve_kept(config, &data.dataset)?;
     Ok(note)
 }
@@ -240,7 +232,13 @@ pub(super) fn resolve_solver(
     problem: &Problem,
     shape: &Shape,
     memory: u64,
+    ranks: usize,
 ) -> Result<(), TrainError> {
+    if ranks > 1 && config.solver == Solver::CoordinateDescent {
+        return Err(TrainError::config(format!(
+            "`solver` coordinate-descent runs on one rank, and there are {ranks}; start one, or leave `solver` out for Newton's method"
+        )));
+    }
     let defaults = LinearConfig::default();
     let free = config.order == defaults.order
         && config.access == defaults.access
@@ -249,6 +247,19 @@ pub(super) fn resolve_solver(
         && config.blocks.is_none()
         && !config.skip;
     let width = problem.features() + usize::from(problem.bias().is_some());
+    if ranks > 1 {
+        if width > MOST_NEWTON_FEATURES {
+            return Err(TrainError::config(format!(
+                "{ranks} ranks take Newton's method, which is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; start one rank"
+            )));
+        }
+        if !free {
+            return Err(TrainError::config(format!(
+                "{ranks} ranks take Newton's method, which reads every row in each pass, in the order of the files: it takes no `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave them out or start one rank"
+            )));
+        }
+        config.solver = Solver::Newton;
+    }
     if config.solver == Solver::Newton && width > MOST_NEWTON_FEATURES {
         return Err(TrainError::config(format!(
             "`solver` newton is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; leave `solver` out"

@@ -8,7 +8,7 @@ use pelton_fetch::{
     Access, Cursor, Fetch, FetchError, FetchOptions, Meters, RowBatch, largest_batch,
 };
 use pelton_format::{Dataset, RowTable};
-use pelton_linear::{FeatureNumbering, GRACE, OutOfCore, Problem};
+use pelton_linear::{FeatureNumbering, GRACE, OutOfCore};
 use pelton_plan::Plan;
 
 use super::ranks::Ranks;
@@ -180,7 +180,7 @@ impl Source {
                     return Ok(None);
                 };
                 let advice = looks.then(|| scaling::advice(&batch.rows)).flatten();
-                ranks.together(|peers| solver.train(&batch.rows, batch.step, peers))?;
+                solver.train(&batch.rows, batch.step)?;
                 let (end, ends_epoch) = (batch.end, batch.ends_epoch);
                 reading.advice = reading.advice.take().or(advice);
                 reading.options.start = end;
@@ -190,7 +190,7 @@ impl Source {
                 rows, compute_s, ..
             } => {
                 let began = Instant::now();
-                ranks.together(|peers| solver.train(rows, 0, peers))?;
+                solver.train(rows, 0)?;
                 *compute_s += began.elapsed().as_secs_f64();
                 Ok(Some(Step::whole(solver)))
             }
@@ -285,7 +285,11 @@ fn load_all(setup: &Setup, ranks: Ranks<'_>) -> Result<Source, TrainError> {
         Some(_) => None,
         None => scaling::advice(&rows),
     };
-    let numbering = number(&setup.problem, &mut rows, ranks)?;
+    let features = setup.problem.features();
+    let numbering = FeatureNumbering::renumber(&mut rows, features).map(Arc::new);
+    if let Some(numbering) = &numbering {
+        tracing::debug!(present = numbering.len(), features, "features renumbered");
+    }
     Ok(Source::Memory {
         numbering,
         rows,
@@ -293,18 +297,4 @@ fn load_all(setup: &Setup, ranks: Ranks<'_>) -> Result<Source, TrainError> {
         compute_s: 0.0,
         advice,
     })
-}
-
-/// Gives the features of rows in memory new numbers, where it pays.
-fn number(
-    problem: &Problem,
-    rows: &mut RowTable,
-    ranks: Ranks<'_>,
-) -> Result<Option<Arc<FeatureNumbering>>, TrainError> {
-    let features = problem.features();
-    let numbering = ranks.together(|peers| FeatureNumbering::renumber(rows, features, peers))?;
-    if let Some(numbering) = &numbering {
-        tracing::debug!(present = numbering.len(), features, "features renumbered");
-    }
-    Ok(numbering.map(Arc::new))
 }

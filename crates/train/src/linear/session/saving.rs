@@ -24,7 +24,7 @@ impl Session<'_> {
         else {
             return Ok(());
         };
-        let State::Descent(mut state) = state else {
+        let State::Descent(state) = state else {
             return Err(resume::other_solver(before));
         };
         let wrong = |problem: &str| before.wrong(problem);
@@ -42,13 +42,7 @@ impl Session<'_> {
                 "says that {part}, which this run cannot have reached"
             )));
         }
-        let dataset = &self.setup.data.dataset;
-        let (rank, owner) = (self.ranks.rank(), self.ranks.owner(dataset));
-        if let Some(bound) = state.bound.as_mut().filter(|_| rank > 0) {
-            // Rank 0 goes on with the sums of all.
-            bound.to_mut().clear();
-        }
-        self.solver.restore(*state, &|id| owner(id) == rank)?;
+        self.solver.restore(*state)?;
         self.encode_again()?;
         self.cursor = progress.cursor();
         self.in_epoch = progress.in_epoch;
@@ -111,9 +105,7 @@ impl Session<'_> {
         source: &Source,
         folder: &RunFolder,
     ) -> Result<(), TrainError> {
-        let owner = self.ranks.owner(&self.setup.data.dataset);
-        let solver = &self.solver;
-        let state = self.ranks.together(|peers| solver.save(&owner, peers))?;
+        let state = self.solver.save();
         let traffic = self.ranks.traffic()?;
         if folder.is_written() {
             self.write_checkpoint(state, traffic, source, folder)?;
