@@ -14,7 +14,6 @@ use crate::active::Active;
 use crate::error::LinearError;
 use crate::kernels::{BlockRows, Simd};
 use crate::problem::{Loss, Problem};
-use crate::shared_features::SharedFeatures;
 use crate::visit::{Place, Segment, Visit};
 
 /// Working memory for blocks, reused from block to block.
@@ -27,12 +26,6 @@ pub struct Scratch {
     /// What ends a block early, and what it has changed by then.
     pub(crate) halt: Option<Halt>,
     pub(crate) before: Before,
-    /// Where features are numbered by frequency: how many of them two rows have or more, and how many are
-    /// common.
-    pub(crate) frequent: Option<[usize; 2]>,
-    /// Whether every block has the same rows, and then which features ranks share.
-    pub(crate) same_rows: bool,
-    pub(crate) shared: Option<SharedFeatures>,
 }
 
 impl Scratch {
@@ -45,9 +38,6 @@ impl Scratch {
             slack: Vec::new(),
             halt: None,
             before: Before::default(),
-            frequent: None,
-            same_rows: false,
-            shared: None,
         }
     }
 

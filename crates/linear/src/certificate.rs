@@ -10,8 +10,8 @@ use crate::block::{block_rows, places_clipped};
 use crate::duals::{Duals, decode};
 use crate::error::LinearError;
 use crate::kernels::{self, Simd};
+use crate::peers::{Exchange, Peers};
 use crate::problem::Problem;
-use crate::ranks::{Exchange, Peers};
 use crate::visit::Place;
 use crate::weights::Weights;
 
@@ -80,7 +80,7 @@ impl LossSum {
     pub fn add_up<E>(&mut self, peers: &mut Peers<'_, E>) -> Result<(), E> {
         let mut sums = vec![self.rows as f64, self.correct as f64];
         sums.extend(&self.loss);
-        (peers.exchange)(Exchange::SumWide(&mut sums))?;
+        peers(Exchange::Sum(&mut sums))?;
         [self.rows, self.correct] = [sums[0] as u64, sums[1] as u64];
         self.loss.copy_from_slice(&sums[2..]);
         Ok(())
@@ -179,28 +179,6 @@ impl DualBound {
                 *size += kernels::add_rows(simd, &rows, &places, &scales, sum);
             }
         }
-    }
-
-    /// Adds what the other ranks have summed.
-    pub fn add_up<E>(&mut self, peers: &mut Peers<'_, E>) -> Result<(), E> {
-        for sum in &mut self.sums {
-            (peers.exchange)(Exchange::SumWide(sum))?;
-        }
-        let mut figures: Vec<f64> = self.figures.iter().flatten().copied().collect();
-        figures.push(self.additions as f64);
-        (peers.exchange)(Exchange::SumWide(&mut figures))?;
-        for (own, sum) in self.figures.iter_mut().flatten().zip(&figures) {
-            *own = *sum;
-        }
-        self.additions = figures[figures.len() - 1] as u64 + peers.ranks as u64;
-        Ok(())
-    }
-
-    /// Forgets what was added.
-    pub fn clear(&mut self) {
-        self.sums.iter_mut().for_each(|sum| sum.fill(0.0));
-        self.figures.fill([0.0; 3]);
-        self.additions = 0;
     }
 
     /// The bound, over all subproblems, once every row has been added: rounding is taken off.

@@ -20,12 +20,13 @@
 //! Features of very different sizes are scaled when they are decoded ([`FeatureSums`] says by what); the problem is then that
 //! of the scaled features, and a [`Model`] holds their scale.
 //!
-//! Several ranks solve a block together by [`solve_share`], which reaches the others through a closure.
-//! Each changes the α of its own rows and a w of its own, and the moves are added up in rounds. Updates of
-//! one w by several threads without locks were rejected: they lose increments, and w = Σ α_i y_i x_i is
-//! what the certificate stands on.
+//! Several ranks take Newton's steps together: each sums over its own rows, and a closure ([`Peers`]) adds the sums up.
+//! Coordinate descent runs on one rank and one thread. Updates of one w by several without locks were rejected: they
+//! lose increments, and w = Σ α_i y_i x_i is what the certificate stands on. Rounds in which ranks move a w each and
+//! add the moves up were slower than one rank in 9 of 12 measured cases.
 
 mod error;
+mod peers;
 mod problem;
 
 mod duals;
@@ -44,10 +45,7 @@ mod kernels;
 mod solve;
 
 mod numbering;
-mod ranks;
 mod scaling;
-mod seldom;
-mod shared_features;
 
 mod certificate;
 mod gap;
@@ -77,10 +75,10 @@ pub use kernels::Simd;
 pub use model::Model;
 pub use newton::{MOST_NEWTON_FEATURES, Newton, NewtonPass, modelled_costs, newton_pays};
 pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
-pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot, Tightening};
+pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
+pub use peers::{Exchange, Peers, alone};
 pub use predict::{Confusion, Prediction, predict, probabilities};
 pub use problem::{Loss, Problem};
-pub use ranks::{Exchange, Peers, SharedReport, solve_share};
 pub use saved_state::SavedState;
 pub use scaling::{FeatureSums, Scaling};
 pub use skip::{SETTLED_SLACK, SkipTable};

@@ -21,7 +21,7 @@ use crate::visit::{Place, Visit};
 use crate::weights::Weights;
 
 /// A gradient above this holds a row at its bound firmly: a tenth of what a row of margin 0 has.
-pub(crate) const SETTLED_ABOVE: f32 = 0.1;
+const SETTLED_ABOVE: f32 = 0.1;
 
 /// When a block is done with.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,12 +86,6 @@ pub(crate) trait VisitRows {
         settled: &mut [bool],
     );
 
-    /// w += scale·x for one row; not for inner loops.
-    fn add_scaled(&self, place: Place, scale: f32, w: &mut [f32]);
-
-    /// The features of a sparse row, else nothing.
-    fn features(&self, place: Place) -> &[u32];
-
     /// Nanoseconds that a visit takes, roughly.
     fn visit_cost(&self, place: Place) -> f64;
 }
@@ -110,17 +104,6 @@ impl VisitRows for &BlockRows<'_> {
         settled: &mut [bool],
     ) {
         kernels::pass(simd, self, w, step, visits, order, settled);
-    }
-
-    fn add_scaled(&self, place: Place, scale: f32, w: &mut [f32]) {
-        BlockRows::add_scaled(self, place, scale, w);
-    }
-
-    fn features(&self, place: Place) -> &[u32] {
-        match self.layout {
-            Layout::Dense { .. } => &[],
-            Layout::Sparse | Layout::Bytes => self.indices(place),
-        }
     }
 
     fn visit_cost(&self, place: Place) -> f64 {
@@ -185,7 +168,7 @@ pub(crate) fn solve_rows<R: VisitRows>(
 }
 
 /// The terms of each class.
-pub(crate) fn class_terms(problem: &Problem, subproblem: usize) -> Vec<ClassTerms> {
+fn class_terms(problem: &Problem, subproblem: usize) -> Vec<ClassTerms> {
     (0..problem.classes() as u32)
         .map(|class| ClassTerms {
             sign: problem.sign(subproblem, class),
@@ -288,7 +271,7 @@ impl<R: VisitRows> Run<'_, R> {
 }
 
 /// The tolerance and the most passes; a fixed number of passes never stops early.
-pub(crate) fn limits(inner: InnerPasses) -> (f32, u32) {
+fn limits(inner: InnerPasses) -> (f32, u32) {
     match inner {
         InnerPasses::Fixed(passes) => (f32::NEG_INFINITY, passes),
         InnerPasses::Until { epsilon, at_most } => (epsilon, at_most),

@@ -32,8 +32,6 @@ use crate::duals::{Duals, decode};
 use crate::error::LinearError;
 use crate::kernels::{self, Simd};
 use crate::problem::Problem;
-use crate::ranks::{Exchange, Peers, Solving};
-use crate::shared_features::SharedFeatures;
 use crate::solve::{BlockReport, InnerPasses, solve_rows};
 use crate::visit::{Place, Visit};
 use crate::weights::Weights;
@@ -294,11 +292,10 @@ impl CodedCache {
         coming
     }
 
-    /// Solves the problem over the rows that all ranks hold from the present weights and duals, which it changes.
+    /// Solves the problem over the rows held from the present weights and duals, which it changes.
     ///
     /// Errors: [`LinearError::Interrupted`] where [`Scratch::end_when`] says so.
-    #[expect(clippy::too_many_arguments)]
-    pub fn solve<E: From<LinearError>>(
+    pub fn solve(
         &mut self,
         problem: &Problem,
         weights: &mut Weights,
@@ -306,9 +303,7 @@ impl CodedCache {
         inner: InnerPasses,
         key: u64,
         scratch: &mut Scratch,
-        peers: &mut Peers<'_, E>,
-    ) -> Result<BlockReport, E> {
-        // The same on all ranks.
+    ) -> Result<BlockReport, LinearError> {
         if self.quantizer.is_none() {
             return Ok(BlockReport::default());
         }
@@ -321,52 +316,12 @@ impl CodedCache {
             bias: problem.bias().unwrap_or(0.0),
             subproblem,
         };
-        let solved = if peers.ranks == 1 {
-            solve_rows(problem, ids, rows, &mut padded, duals, inner, key, scratch).map_err(E::from)
-        } else {
-            let length = padded[0].len();
-            let Some(shared) = SharedFeatures::dense(length, !ids.is_empty(), peers)? else {
-                return Ok(BlockReport::default());
-            };
-            let solving = Solving {
-                problem,
-                ids,
-                shared: &shared,
-                key,
-                inner,
-            };
-            let solved = solving.solve(rows, &mut padded, None, duals, scratch, peers);
-            solved.map(|solved| solved.report)
-        };
+        let solved = solve_rows(problem, ids, rows, &mut padded, duals, inner, key, scratch);
         if solved.is_ok() {
             self.end(&held, &padded, weights, scratch);
         }
         self.forget_unchanged(&held, duals);
         solved
-    }
-
-    /// Makes the quantizer from the rows of the first rank that has some, unless there is one: a row that
-    /// comes to another rank later must have the same codes there.
-    pub fn agree_on_quantizer<E>(
-        &mut self,
-        block: &RowTable,
-        peers: &mut Peers<'_, E>,
-    ) -> Result<(), E> {
-        if self.quantizer.is_some() {
-            return Ok(());
-        }
-        let own = match block.is_empty() {
-            true => Vec::new(),
-            false => Quantizer::from_rows(self.features, block).parts(),
-        };
-        let mut all = Vec::new();
-        (peers.exchange)(Exchange::Gather(&own, &mut all))?;
-        let found = all.into_iter().find(|parts| !parts.is_empty());
-        self.quantizer = found.map(|parts| {
-            let (offsets, steps) = parts.split_at(self.features);
-            Quantizer::from_parts(self.features, offsets.to_vec(), steps.to_vec())
-        });
-        Ok(())
     }
 
     /// Prepares the visits of the rows held; returns these, and the weights as their codes meet them: padded,
@@ -474,14 +429,13 @@ impl CodedCache {
     }
 
     /// Goes on from saved parts that fit, once [`CodedCache::encode_again`] has had the rows of every
-    /// slot. Of the rows held those that `owns` says so of are taken, and of more than there is room for
-    /// those with the least slack: one that is not is put right when it is read, as any.
-    pub fn restore(&mut self, saved: SavedCodes<'_>, owns: &dyn Fn(u64) -> bool) {
+    /// slot. Of more than there is room for those with the least slack are taken: one that is not is put right
+    /// when it is read, as any.
+    pub fn restore(&mut self, saved: SavedCodes<'_>) {
         let (offsets, steps) = saved.quantizer.split_at(saved.quantizer.len() / 2);
         self.quantizer = (!offsets.is_empty())
             .then(|| Quantizer::from_parts(self.features, offsets.to_vec(), steps.to_vec()));
-        let owned = |&slot: &usize| owns(saved.ids[slot]);
-        let mut kept: Vec<usize> = (0..saved.ids.len()).filter(owned).collect();
+        let mut kept: Vec<usize> = (0..saved.ids.len()).collect();
         if kept.len() > self.capacity {
             kept.sort_unstable_by(|&a, &b| {
                 saved.slack[a].total_cmp(&saved.slack[b]).then(a.cmp(&b))

@@ -50,8 +50,8 @@ use rayon::prelude::*;
 use crate::certificate::{Certificate, LossSum};
 use crate::error::LinearError;
 use crate::kernels::Simd;
+use crate::peers::{Exchange, Peers};
 use crate::problem::{Loss, Problem};
-use crate::ranks::{Exchange, Peers};
 use crate::weights::Weights;
 use cholesky::dot;
 use pass::{Lane, Pass, Sums, TRIALS, additions, lanes, padded};
@@ -324,12 +324,12 @@ impl Newton {
         }
         for sums in &mut total.sums {
             let mut flat = sums.flat();
-            (peers.exchange)(Exchange::SumWide(&mut flat))?;
+            peers(Exchange::Sum(&mut flat))?;
             sums.set_flat(&flat);
         }
         let most = additions(total.chunks as f64) + lanes_used as f64;
         let mut counts = [total.rows as f64, total.correct as f64, most];
-        (peers.exchange)(Exchange::SumWide(&mut counts))?;
+        peers(Exchange::Sum(&mut counts))?;
         self.losses.rows = counts[0] as u64;
         self.losses.correct = counts[1] as u64;
         let costs = (0..self.problem.classes() as u32).map(|class| self.problem.cost(class));

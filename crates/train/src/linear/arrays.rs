@@ -8,7 +8,7 @@ use pelton_format::{ClassMap, Layout, RowTable, Rows, Slot};
 use pelton_key::{Stage, key};
 use pelton_linear::{
     Certificate, FeatureNumbering, FeatureSums, FineDescent, InnerPasses, LinearError, Loss, Model,
-    Newton, OutOfCore, Peers, Problem, Scaling, Simd, Weights, modelled_costs,
+    Newton, OutOfCore, Problem, Scaling, Simd, Weights, alone, modelled_costs,
 };
 use pelton_run::Interrupt;
 
@@ -59,18 +59,14 @@ pub fn fit_rows(
     let problem = Arc::new(problem::problem(&config, &labels, &shape)?);
     let chosen = config.solver;
     let memory = config.memory_bytes;
-    choice::choose_solver(&mut config, &problem, &shape, memory)?;
+    choice::choose_solver(&mut config, &problem, &shape, memory, 1)?;
     let mut scale = None;
     if config.scale != Scaling::None {
         let mut sums = FeatureSums::new(features);
         for rows in &segments {
             (0..rows.len()).for_each(|i| sums.add_row(rows.row(i)));
         }
-        scale = sums.scale(
-            config.scale,
-            shape.layout,
-            &mut Peers::<TrainError>::alone(),
-        )?;
+        scale = sums.scale(config.scale, shape.layout, &mut alone::<TrainError>)?;
     }
     if let Some(scale) = &scale {
         segments.iter_mut().for_each(|rows| rows.scale(scale));
@@ -152,7 +148,7 @@ fn by_newton(
         if !newton.add(rows, interrupt)? {
             return Err(LinearError::Interrupted { undone: false }.into());
         }
-        let found = newton.end_pass(&mut Peers::<TrainError>::alone())?;
+        let found = newton.end_pass(&mut alone::<TrainError>)?;
         if found.done || pass >= most {
             return Ok((newton.best().0, found.certificate, pass));
         }
@@ -204,8 +200,7 @@ fn by_descent(
     race: Race,
     interrupt: &Interrupt,
 ) -> Result<Option<Solved>, TrainError> {
-    let peers = &mut Peers::<TrainError>::alone();
-    let mut options = division::options(config, true, false);
+    let mut options = division::options(config, true);
     let all = (rows.len() * problem.subproblems()) as u64;
     if let (true, InnerPasses::Until { at_most, .. }) = (race.open, &mut options.inner) {
         // An epoch takes an eighth of what Newton's method takes, at most.
@@ -216,7 +211,7 @@ fn by_descent(
     solver.end_when(Arc::clone(interrupt));
     let mut numbering = None;
     if !race.open {
-        numbering = FeatureNumbering::renumber(rows, problem.features(), peers)?.map(Arc::new);
+        numbering = FeatureNumbering::renumber(rows, problem.features()).map(Arc::new);
     }
     if let Some(numbering) = &numbering {
         solver.renumber(Arc::clone(numbering));
@@ -231,10 +226,10 @@ fn by_descent(
     let (mut visits, mut gaps) = (0, Vec::new());
     loop {
         let epoch = gaps.len() as u64;
-        solver.begin_epoch(epoch, false, peers)?;
-        solver.train(rows, 0, peers)?;
-        visits += solver.end_epoch(peers)?.visits;
-        let (certificate, _, is_snapshot) = solver.certify(rows, peers)?;
+        solver.begin_epoch(epoch, false)?;
+        solver.train(rows, 0)?;
+        visits += solver.end_epoch().visits;
+        let (certificate, _, is_snapshot) = solver.certify(rows)?;
         let gap = certificate.relative_gap();
         gaps.push((visits, gap));
         if gap <= target || ends(visits, epoch + 1) {

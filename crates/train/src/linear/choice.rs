@@ -31,8 +31,8 @@ pub(super) fn choose(
     let (shape, free) = (Shape::of(data), config.solver == Solver::Auto);
     let problem = problem(config, data.dataset.labels(), &shape)?;
     let memory = asked_bytes(config, &data.dataset);
-    choose_solver(config, &problem, &shape, memory)?;
-    let note = budget::fit(config, free, data, &problem, ranks, limit)?;
+    choose_solver(config, &problem, &shape, memory, ranks)?;
+    let note = budget::fit(config, free && ranks == 1, data, &problem, ranks, limit)?;
     choose_kept(config, &data.dataset)?;
     Ok(note)
 }
@@ -44,7 +44,13 @@ pub(super) fn choose_solver(
     problem: &Problem,
     shape: &Shape,
     memory: u64,
+    ranks: usize,
 ) -> Result<(), TrainError> {
+    if ranks > 1 && config.solver == Solver::CoordinateDescent {
+        return Err(TrainError::config(format!(
+            "`solver` coordinate-descent runs on one rank, and there are {ranks}; start one, or leave `solver` out for Newton's method"
+        )));
+    }
     let defaults = LinearConfig::default();
     let free = config.order == defaults.order
         && config.access == defaults.access
@@ -53,6 +59,19 @@ pub(super) fn choose_solver(
         && config.blocks.is_none()
         && !config.skip;
     let width = problem.features() + usize::from(problem.bias().is_some());
+    if ranks > 1 {
+        if width > MOST_NEWTON_FEATURES {
+            return Err(TrainError::config(format!(
+                "{ranks} ranks take Newton's method, which is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; start one rank"
+            )));
+        }
+        if !free {
+            return Err(TrainError::config(format!(
+                "{ranks} ranks take Newton's method, which reads every row in each pass, in the order of the files: it takes no `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave them out or start one rank"
+            )));
+        }
+        config.solver = Solver::Newton;
+    }
     if config.solver == Solver::Newton && width > MOST_NEWTON_FEATURES {
         return Err(TrainError::config(format!(
             "`solver` newton is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; leave `solver` out"

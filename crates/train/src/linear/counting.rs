@@ -34,7 +34,7 @@ pub(super) fn renumber(rows: &mut Rows, pass: &mut FirstPass<'_>) -> Result<(), 
         counts.add(batch.rows.segments());
         Ok(())
     })?;
-    let Some((numbering, numbers)) = pass.ranks.together(|peers| counts.number(peers))? else {
+    let Some((numbering, numbers)) = counts.number() else {
         return Ok(());
     };
     pass.note(&format!(

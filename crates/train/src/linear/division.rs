@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pelton_data::{OpenedData, plan_of};
 use pelton_fetch::{Access, FetchOptions, Share, choose_path, largest_batch, pane_row_bytes};
 use pelton_format::{Dataset, Layout};
-use pelton_linear::{CodedCache, OutOfCoreOptions, Problem, Scratch, Tightening};
+use pelton_linear::{CodedCache, OutOfCoreOptions, Problem, Scratch};
 use pelton_plan::{Batching, Order, Plan};
 
 use super::budget::{Budget, whole_bytes};
@@ -26,9 +26,6 @@ pub(super) const LEAST_CODED_FEATURES: usize = 128;
 /// Tolerance of a block that is all rows, with a target and without one, after some epochs.
 pub(super) const FINEST_TOLERANCE: f32 = 1e-6;
 const FINE_TOLERANCE: f32 = 1e-3;
-/// Epochs over ranks, beside the first, after which the tolerance of blocks tightens: together they hold few
-/// blocks, and undo little of one another by then.
-const LOOSE_EPOCHS: u64 = 4;
 
 /// The memory of a run, divided, and the plan that follows from it.
 #[derive(Debug)]
@@ -57,13 +54,10 @@ impl Division {
     ) -> Result<Division, TrainError> {
         let dataset = &data.dataset;
         let mut feed = budget.feed.clone();
-        let mut options = options(config, budget.in_core, feed.share.is_some());
+        let mut options = options(config, budget.in_core);
         // The snapshot, the mean that becomes the next one, and the sum of rows in f64.
         let snapshot_bytes = 4 * 4 * problem.subproblems() as u64 * dataset.features();
         if budget.in_core {
-            // The w of several ranks is best taken as the mean of its last rounds.
-            let whole = whole_bytes(dataset, feed.share.as_ref());
-            options.snapshots = feed.share.is_some() && whole + snapshot_bytes <= budget.bytes;
             return Ok(Division {
                 plan: Arc::new(plan(config, data, Batching::Batches(1))?),
                 options,
@@ -113,16 +107,12 @@ impl Division {
 }
 
 /// How blocks are trained, as far as that does not depend on the memory.
-pub(super) fn options(config: &LinearConfig, in_core: bool, over_ranks: bool) -> OutOfCoreOptions {
+pub(super) fn options(config: &LinearConfig, in_core: bool) -> OutOfCoreOptions {
     OutOfCoreOptions {
         inner: config.inner_passes,
-        tighten: (in_core || over_ranks).then_some(Tightening {
-            after: if in_core { 0 } else { LOOSE_EPOCHS },
-            to: if config.target.is_some() {
-                FINEST_TOLERANCE
-            } else {
-                FINE_TOLERANCE
-            },
+        tighten: in_core.then_some(match config.target {
+            Some(_) => FINEST_TOLERANCE,
+            None => FINE_TOLERANCE,
         }),
         skip: false,
         coded_rows: 0,

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use pelton_fetch::Cursor;
-use pelton_linear::{Certificate, DualBound, InnerPasses, LossSum, OutOfCore, Tightening};
+use pelton_linear::{Certificate, DualBound, InnerPasses, LossSum, OutOfCore};
 use pelton_run::{Event, Observer};
 
 use super::division::FINEST_TOLERANCE;
@@ -20,9 +20,8 @@ fn certificate(
     solver: &mut OutOfCore,
     source: &mut Source,
 ) -> Result<Certificate, TrainError> {
-    let ranks = task.ranks;
     if let Some(rows) = source.rows() {
-        let (found, ..) = ranks.together(|peers| solver.certify(rows, peers))?;
+        let (found, ..) = solver.certify(rows)?;
         return Ok(found);
     }
     let feed = source.room_for_pass(task);
@@ -31,8 +30,6 @@ fn certificate(
     for_each_batch(&task.rows.data.dataset, &feed, |batch| {
         Ok(solver.check_rows(&batch.rows, false, &mut losses, &mut bound)?)
     })?;
-    ranks.together(|peers| losses.add_up(peers))?;
-    ranks.together(|peers| bound.add_up(peers))?;
     Ok(Certificate {
         primal: losses.primal(solver.weights()),
         dual: bound.value(),
@@ -50,7 +47,7 @@ pub(super) fn optimum(
     observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
     const MOST_EPOCHS: u64 = 400;
-    let (ranks, division) = (task.ranks, &task.division);
+    let division = &task.division;
     if task.config.solver == Solver::Newton {
         let mut passes = Passes::new(task, wanted_gap);
         for number in 0..MOST_EPOCHS {
@@ -66,10 +63,7 @@ pub(super) fn optimum(
         }
     }
     let (mut options, in_core) = (division.options, division.budget.in_core);
-    options.tighten = (in_core || ranks.size() > 1).then_some(Tightening {
-        after: 0,
-        to: FINEST_TOLERANCE,
-    });
+    options.tighten = in_core.then_some(FINEST_TOLERANCE);
     options.skip = false;
     options.inner = InnerPasses::Until {
         epsilon: 1e-4,
@@ -81,17 +75,17 @@ pub(super) fn optimum(
     let mut best: Option<Certificate> = None;
     let mut wanted = 10.0 * wanted_gap;
     for epoch in 0..MOST_EPOCHS {
-        ranks.together(|peers| solver.begin_epoch(epoch, true, peers))?;
+        solver.begin_epoch(epoch, true)?;
         loop {
-            if ranks.any(task.interrupt.load(Ordering::Relaxed))? {
+            if task.interrupt.load(Ordering::Relaxed) {
                 return Err(stopped());
             }
-            match source.train_next(&mut solver, ranks)? {
+            match source.train_next(&mut solver)? {
                 Some(trained) if !trained.ends_epoch => {}
                 _ => break,
             }
         }
-        let outcome = ranks.together(|peers| solver.end_epoch(peers))?;
+        let outcome = solver.end_epoch();
         let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);
         let estimate = (primal - outcome.dual) / outcome.dual.abs().max(1e-300);
         observer(Event::Progress {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use pelton_comm::Alike;
 use pelton_fetch::{Cursor, FetchOptions};
 use pelton_format::RowTable;
-use pelton_linear::{Certificate, DualBound, LinearError, LossSum, OutOfCore, Peers};
+use pelton_linear::{Certificate, DualBound, LinearError, LossSum, OutOfCore};
 use pelton_run::{EpochRecord, Event, Observer};
 
 use super::evaluation::for_each_batch;
@@ -65,9 +65,7 @@ impl<'a> Session<'a> {
             target.is_some_and(|target| last.relative_gap <= 3.0 * target)
         });
         let reads_all = self.task.division.options.snapshots && (near || epoch == 1);
-        let solver = &mut self.solver;
-        let ranks = self.task.ranks;
-        ranks.together(|peers| solver.begin_epoch(epoch, reads_all, peers))?;
+        self.solver.begin_epoch(epoch, reads_all)?;
         self.in_epoch = true;
         self.cursor = Cursor { epoch, next: 0 };
         Ok(())
@@ -81,7 +79,7 @@ impl<'a> Session<'a> {
         let what = format!("epoch {}", self.solver.epoch() + 1);
         let total = self.task.division.plan.steps(0);
         while self.in_epoch {
-            let trained = source.train_next(&mut self.solver, self.task.ranks);
+            let trained = source.train_next(&mut self.solver);
             let Some(step) = self.unless_interrupted(trained, source, journal)? else {
                 self.in_epoch = false;
                 break;
@@ -138,8 +136,7 @@ impl<'a> Session<'a> {
         source: &mut Source,
         journal: &mut Journal<'_>,
     ) -> Result<Option<Certified>, TrainError> {
-        let solver = &mut self.solver;
-        let ended = self.task.ranks.together(|peers| solver.end_epoch(peers))?;
+        let ended = self.solver.end_epoch();
         let certificate = Certificate {
             primal: ended.certified_primal.unwrap_or(ended.primal_estimate),
             dual: ended.dual,
@@ -246,8 +243,7 @@ impl<'a> Session<'a> {
         journal: &mut Journal<'_>,
     ) -> Result<Certified, TrainError> {
         let began = Instant::now();
-        let certify = |peers: &mut Peers<'_, _>| self.solver.certify(rows, peers);
-        let (certificate, losses, is_snapshot) = self.task.ranks.together(certify)?;
+        let (certificate, losses, is_snapshot) = self.solver.certify(rows)?;
         journal.done.compute_s += began.elapsed().as_secs_f64();
         Ok(Certified {
             is_snapshot,
@@ -264,18 +260,12 @@ impl<'a> Session<'a> {
         best: bool,
         journal: &mut Journal<'_>,
     ) -> Result<Certified, TrainError> {
-        let (solver, ranks) = (&mut self.solver, self.task.ranks);
-        let is_snapshot = best && ranks.together(|peers| solver.take_best_as_snapshot(peers))?;
-        let unsettled = solver.begin_settling(ranks.size());
+        let solver = &mut self.solver;
+        let is_snapshot = best && solver.take_best_as_snapshot()?;
         let mut losses = LossSum::new(solver.problem());
         let mut bound = DualBound::new(solver.problem());
         let meters = for_each_batch(&self.task.rows.data.dataset, feed, |batch| {
             Ok(solver.check_rows(&batch.rows, is_snapshot, &mut losses, &mut bound)?)
-        })?;
-        ranks.together(|peers| {
-            solver.end_settling(unsettled, peers)?;
-            losses.add_up(peers)?;
-            bound.add_up(peers)
         })?;
         let weights = match self.solver.snapshot() {
             Some(snapshot) if is_snapshot => &snapshot.weights,
@@ -289,10 +279,9 @@ impl<'a> Session<'a> {
                 dual: bound.value(),
             },
         };
-        let pass = ranks.agree(false, false, totals_of(&meters))?;
         journal.done = journal.done.plus(&Totals {
             rows: losses.rows,
-            ..pass.totals
+            ..totals_of(&meters)
         });
         Ok(found)
     }

@@ -163,25 +163,16 @@ impl Source {
     }
 
     /// Trains on the next block; `None` where the epochs are over.
-    pub fn train_next(
-        &mut self,
-        solver: &mut OutOfCore,
-        ranks: Ranks<'_>,
-    ) -> Result<Option<Step>, TrainError> {
+    pub fn train_next(&mut self, solver: &mut OutOfCore) -> Result<Option<Step>, TrainError> {
         match self {
             Source::Fetch(reading) => {
                 let looks = std::mem::take(&mut reading.looks);
                 let batch = next_wanted(reading.feed()?, solver);
-                // No rank may wait in a block for one that got no rows.
-                let given_up = batch.as_ref().is_err_and(TrainError::is_interruption);
-                if ranks.any(given_up)? {
-                    return Err(FetchError::Interrupted.into());
-                }
                 let Some(batch) = batch? else {
                     return Ok(None);
                 };
                 let advice = looks.then(|| scaling::advice(&batch.rows)).flatten();
-                ranks.together(|peers| solver.train(&batch.rows, batch.step, peers))?;
+                solver.train(&batch.rows, batch.step)?;
                 let (end, ends_epoch) = (batch.end, batch.ends_epoch);
                 reading.advice = reading.advice.take().or(advice);
                 reading.options.start = end;
@@ -191,7 +182,7 @@ impl Source {
                 rows, compute_s, ..
             } => {
                 let began = Instant::now();
-                ranks.together(|peers| solver.train(rows, 0, peers))?;
+                solver.train(rows, 0)?;
                 *compute_s += began.elapsed().as_secs_f64();
                 Ok(Some(Step::whole(solver)))
             }
@@ -286,7 +277,10 @@ fn load_all(task: &Task<'_>) -> Result<Source, TrainError> {
         Some(_) => None,
         None => scaling::advice(&rows),
     };
-    let numbering = number(&task.problem, &mut rows, ranks)?;
+    let numbering = {
+        let features = task.problem.features();
+        FeatureNumbering::renumber(&mut rows, features).map(Arc::new)
+    };
     Ok(Source::Memory {
         numbering,
         rows,
@@ -294,18 +288,4 @@ fn load_all(task: &Task<'_>) -> Result<Source, TrainError> {
         compute_s: 0.0,
         advice,
     })
-}
-
-/// Gives the features of rows in memory new numbers, where it pays.
-fn number(
-    problem: &Problem,
-    rows: &mut RowTable,
-    ranks: Ranks<'_>,
-) -> Result<Option<Arc<FeatureNumbering>>, TrainError> {
-    let features = problem.features();
-    let numbering = ranks.together(|peers| FeatureNumbering::renumber(rows, features, peers))?;
-    if let Some(numbering) = &numbering {
-        tracing::debug!(present = numbering.len(), features, "features renumbered");
-    }
-    Ok(numbering.map(Arc::new))
 }

@@ -76,9 +76,6 @@ impl Task<'_> {
         let records = self.rows.data.dataset.records();
         let mut solver = OutOfCore::new(Arc::clone(&self.problem), records, options);
         solver.end_when(Arc::clone(self.interrupt));
-        if let Some(numbering) = &self.rows.numbering {
-            solver.rows_come_renumbered(numbering);
-        }
         solver
     }
 

@@ -18,7 +18,7 @@ impl Session<'_> {
         &mut self,
         before: &Before,
         progress: &Progress,
-        mut state: SavedState<'static>,
+        state: SavedState<'static>,
     ) -> Result<(), TrainError> {
         let (task, ranks) = (self.task, self.task.ranks);
         let wrong = |problem: &str| before.wrong(problem);
@@ -38,12 +38,7 @@ impl Session<'_> {
                 "says that {part}, which this run cannot have reached"
             )));
         }
-        let (rank, owner) = (ranks.rank(), ranks.owner(&task.rows.data.dataset));
-        if let Some(bound) = state.bound.as_mut().filter(|_| rank > 0) {
-            // Rank 0 goes on with the sums of all.
-            bound.to_mut().clear();
-        }
-        self.solver.restore(state, &|id| owner(id) == rank)?;
+        self.solver.restore(state)?;
         self.encode_again()?;
         self.cursor = progress.cursor();
         self.in_epoch = progress.in_epoch;
@@ -92,12 +87,8 @@ impl Session<'_> {
         source: &Source,
         journal: &mut Journal<'_>,
     ) -> Result<(), TrainError> {
-        let owner = self.task.ranks.owner(&self.task.rows.data.dataset);
-        let (solver, plan) = (&self.solver, &self.task.division.plan);
-        let state = self
-            .task
-            .ranks
-            .together(|peers| solver.save(&owner, peers))?;
+        let plan = &self.task.division.plan;
+        let state = self.solver.save();
         let progress = Progress {
             plan: plan.fingerprint(),
             blocks: plan.steps(0),
