@@ -99,6 +99,28 @@ impl FineDescent<'_> {
         visits
     }
 
+    /// What [`FineDescent::restore`] takes up: w and α of each subproblem.
+    pub fn save(&self) -> Vec<Vec<f64>> {
+        self.w.iter().chain(&self.alpha).cloned().collect()
+    }
+
+    /// Takes up what was saved of a run over the same rows.
+    ///
+    /// Errors: vectors of other lengths.
+    pub fn restore(&mut self, saved: &[Vec<f64>]) -> Result<(), LinearError> {
+        let own: Vec<&mut Vec<f64>> = self.w.iter_mut().chain(&mut self.alpha).collect();
+        let fits = |(own, saved): (&&mut Vec<f64>, &Vec<f64>)| own.len() == saved.len();
+        if own.len() != saved.len() || !own.iter().zip(saved).all(fits) {
+            return Err(LinearError::StateMismatch {
+                part: "coordinate descent in f64",
+            });
+        }
+        for (own, saved) in own.into_iter().zip(saved) {
+            own.clone_from(saved);
+        }
+        Ok(())
+    }
+
     /// The weights rounded to f32, and their certificate.
     pub fn certify(&self) -> Result<(Weights, Certificate), LinearError> {
         let (problem, rows) = (self.problem, self.rows);

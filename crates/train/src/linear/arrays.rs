@@ -1,38 +1,30 @@
-//! The job over rows that lie in memory already, as an array does: what it takes over files that fit in memory, without
-//! files, ranks and checkpoints. The same rows in the same order give the same model to the last bit.
+//! The job over rows that lie in memory already, as an array does.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::time::Instant;
 
+use pelton_comm::Comm;
+use pelton_fetch::Meters;
 use pelton_format::{ClassMap, Layout, RowTable, Rows, Slot};
-use pelton_key::{Stage, key};
-use pelton_linear::{
-    Certificate, FeatureNumbering, FeatureSums, FineDescent, InnerPasses, LinearError, Loss, Model,
-    Newton, OutOfCore, Problem, Scaling, Simd, Weights, alone, modelled_costs,
-};
-use pelton_run::Interrupt;
+use pelton_linear::{FeatureSums, LinearError, Model, Scaling, alone};
+use pelton_run::{Interrupt, RunFolder};
 
 use super::check::check;
 use super::choice;
-use super::division;
-use super::newton::{self, most_passes};
+use super::in_memory::InMemory;
+use super::journal::Journal;
 use super::outcome::Fitted;
-use super::problem::{self, Shape};
+use super::problem::{Shape, problem};
+use super::ranks::Ranks;
 use super::scaling;
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
-/// Most visits of a row where nothing is said.
-const MOST_VISITS: u64 = 1000;
-/// Bytes of rows up to which `auto` tries coordinate descent first: as many as stay in a processor's caches.
-const RACE_BYTES: f64 = 16e6;
-
-/// What a solver found: weights, their certificate, and the epochs or passes that it took.
-type Solved = (Weights, Certificate, u64);
-
 /// Trains a linear model on the rows of some segments, which `labels` has the classes of; they are scaled in place. What
 /// is in `centre` was subtracted from each feature before it became f32, for the standard scale to take in. Of the
-/// configuration nothing is looked at that is about files, orders or blocks.
+/// configuration nothing is looked at that is about files, orders or blocks. The same rows from files that fit in memory
+/// give the same model to the last bit.
 ///
 /// Errors: a bad configuration; rows of fewer than two classes or of no features; an interruption.
 pub fn fit_rows(
@@ -46,18 +38,16 @@ pub fn fit_rows(
     check(config)?;
     let mut config = config.clone();
     let records: usize = segments.iter().map(Rows::len).sum();
+    let stored: usize = segments.iter().map(Rows::stored_values).sum();
     let shape = Shape {
         name: "the data".to_string(),
         layout: segments.first().map_or(Layout::Sparse, Rows::layout),
         records: records as u64,
         features: features as u64,
-        stored: segments
-            .iter()
-            .map(|rows| rows.stored_values() as u64)
-            .sum(),
+        stored: stored as u64,
     };
-    let problem = Arc::new(problem::problem(&config, &labels, &shape)?);
-    let chosen = config.solver;
+    let problem = Arc::new(problem(&config, &labels, &shape)?);
+    let is_open = config.solver == Solver::Auto;
     let memory = config.memory_bytes;
     choice::choose_solver(&mut config, &problem, &shape, memory, 1)?;
     let mut scale = None;
@@ -75,37 +65,31 @@ pub fn fit_rows(
         Some(centre) => scaling::moved(&scale, centre),
         None => Some(scale),
     });
-    let mut rows = table(segments);
+    let rows = table(segments);
     let advice = match &scale {
         Some(_) => None,
         None => scaling::advice(&rows),
     };
-    let newton_can = Newton::fits(&problem, memory);
-    let values = shape.values_of_a_row();
-    // Of more the model knows enough, and a false start costs seconds.
-    let is_small = 4.0 * values * shape.records as f64 <= RACE_BYTES;
-    let solved = match config.solver {
-        Solver::Newton if chosen == Solver::Newton || config.target.is_none() || !is_small => None,
-        _ => {
-            // What the processor's caches hold takes less time to visit than the model says, and more to make products of.
-            let a_value = match shape.layout {
-                Layout::Dense { .. } => 0.2,
-                _ => 2.0,
-            };
-            let race = Race {
-                visit: 30.0 + a_value * values,
-                newton: 2.0 * modelled_costs(&problem, shape.records, values).1,
-                open: chosen == Solver::Auto && newton_can && is_small,
-                newton_can,
-            };
-            by_descent(&config, &problem, &mut rows, race, interrupt)?
-        }
+    let comm = Comm::alone();
+    let run = InMemory {
+        config: &config,
+        problem: Arc::clone(&problem),
+        shape,
+        interrupt,
+        ranks: Ranks(&comm),
+        is_open,
+        newton_room: memory,
+        fine_room: u64::MAX,
     };
-    let solved = match solved {
-        Some(solved) => Ok(solved),
-        None => by_newton(&config, &problem, &rows, interrupt),
-    };
-    let (weights, certificate, epochs) = solved?;
+    let mut folder = RunFolder::unwritten(Path::new(""));
+    let silent = &mut |_: pelton_run::Event<'_>| {};
+    let (ranks, now) = (run.ranks, Instant::now());
+    let mut journal = Journal::new(&mut folder, silent, ranks, records as u64, now);
+    let solved = run.train(run.begin(), rows, &mut Meters::default(), &mut journal);
+    let solved = solved.map_err(|error| match error.is_interruption() {
+        true => LinearError::Interrupted { undone: false }.into(),
+        false => error,
+    })?;
     Ok(Fitted {
         model: Model {
             loss: config.loss,
@@ -113,18 +97,18 @@ pub fn fit_rows(
             class_weights: problem.class_weights().to_vec(),
             classes: labels,
             means: None,
-            weights,
+            weights: solved.weights,
             scale,
             columns: None,
         },
-        certificate,
-        epochs,
+        certificate: solved.certificate,
+        epochs: journal.epochs.len() as u64,
         advice,
         notes: Vec::new(),
     })
 }
 
-/// Every row in order; its number is its id.
+/// Every row in order; its index is its id.
 fn table(segments: Vec<Rows>) -> RowTable {
     let slots: Vec<Slot> = (0..)
         .zip(&segments)
@@ -132,138 +116,4 @@ fn table(segments: Vec<Rows>) -> RowTable {
         .collect();
     let ids = (0..slots.len() as u64).collect();
     RowTable::from_parts(segments, slots, ids)
-}
-
-fn by_newton(
-    config: &LinearConfig,
-    problem: &Arc<Problem>,
-    rows: &RowTable,
-    interrupt: &Interrupt,
-) -> Result<Solved, TrainError> {
-    let wanted = config.target.unwrap_or(newton::WANTED);
-    let mut newton = Newton::new(Arc::clone(problem), rows.len(), wanted, Simd::best());
-    let most = most_passes(config, true);
-    for pass in 1.. {
-        newton.begin_pass();
-        if !newton.add(rows, interrupt)? {
-            return Err(LinearError::Interrupted { undone: false }.into());
-        }
-        let found = newton.end_pass(&mut alone::<TrainError>)?;
-        if found.done || pass >= most {
-            return Ok((newton.best().0, found.certificate, pass));
-        }
-    }
-    unreachable!("there is a last pass")
-}
-
-/// When coordinate descent gives way to Newton's method.
-struct Race {
-    /// Nanoseconds of a visit, and of Newton's method to the end, about.
-    visit: f64,
-    newton: f64,
-    /// Whether it does so for being slower.
-    open: bool,
-    /// Whether Newton's method can be used at all.
-    newton_can: bool,
-}
-
-impl Race {
-    /// Whether Newton's method is expected to be at the target sooner than coordinate descent, which has these gaps after
-    /// these visits.
-    fn is_lost(&self, gaps: &[(u64, f64)], target: f64) -> bool {
-        let (visit, newton) = (self.visit, self.newton);
-        let &[.., (before, was), (visits, gap)] = gaps else {
-            return false;
-        };
-        let spent = visit * visits as f64;
-        let pace = (was / gap).ln() / (visit * (visits - before) as f64);
-        let left = (gap / target).ln() / pace;
-        let late = !(pace > 0.0 && left < 0.5 * newton);
-        self.open && (spent > 0.2 * newton && late || spent > newton)
-    }
-}
-
-/// Whether epochs bring the weights no nearer to the optimum, as where 32 bits allow no better.
-fn is_stuck(gaps: &[(u64, f64)]) -> bool {
-    let (last, earlier) = gaps.split_last().expect("an epoch was made");
-    earlier.len() >= 3
-        && earlier[earlier.len() - 3..]
-            .iter()
-            .all(|(_, gap)| last.1 > 0.7 * gap)
-}
-
-/// `None` where Newton's method is to take over.
-fn by_descent(
-    config: &LinearConfig,
-    problem: &Arc<Problem>,
-    rows: &mut RowTable,
-    race: Race,
-    interrupt: &Interrupt,
-) -> Result<Option<Solved>, TrainError> {
-    let mut options = division::options(config, true);
-    let all = (rows.len() * problem.subproblems()) as u64;
-    if let (true, InnerPasses::Until { at_most, .. }) = (race.open, &mut options.inner) {
-        // An epoch takes an eighth of what Newton's method takes, at most.
-        let passes = race.newton / (8.0 * race.visit * all as f64);
-        *at_most = (*at_most).min(passes as u32).max(1);
-    }
-    let mut solver = OutOfCore::new(Arc::clone(problem), rows.len() as u64, options);
-    solver.end_when(Arc::clone(interrupt));
-    let mut numbering = None;
-    if !race.open {
-        numbering = FeatureNumbering::renumber(rows, problem.features()).map(Arc::new);
-    }
-    if let Some(numbering) = &numbering {
-        solver.renumber(Arc::clone(numbering));
-    }
-    let ends = |visits: u64, epoch: u64| match config.epochs == LinearConfig::default().epochs {
-        true => epoch >= config.epochs && visits >= MOST_VISITS * all || epoch >= MOST_VISITS,
-        false => epoch >= config.epochs,
-    };
-    // Newton's method takes rows by the features' own numbers.
-    let newton_can = race.newton_can && numbering.is_none();
-    let target = config.target.unwrap_or(0.0);
-    let (mut visits, mut gaps) = (0, Vec::new());
-    loop {
-        let epoch = gaps.len() as u64;
-        solver.begin_epoch(epoch, false)?;
-        solver.train(rows, 0)?;
-        visits += solver.end_epoch().visits;
-        let (certificate, _, is_snapshot) = solver.certify(rows)?;
-        let gap = certificate.relative_gap();
-        gaps.push((visits, gap));
-        if gap <= target || ends(visits, epoch + 1) {
-            let weights = solver.into_weights(is_snapshot);
-            return Ok(Some((weights, certificate, epoch + 1)));
-        }
-        if is_stuck(&gaps) && problem.loss() == Loss::Hinge {
-            break;
-        }
-        if race.is_lost(&gaps, target) || is_stuck(&gaps) && newton_can {
-            return Ok(None);
-        }
-    }
-    // In 64 bits.
-    let problem = Arc::new(solver.problem().clone());
-    let mut fine = FineDescent::new(&problem, rows, solver.duals(), Simd::best());
-    loop {
-        let epoch = gaps.len() as u64;
-        visits += fine.round(key(config.seed, epoch, Stage::Inner(1)), interrupt);
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(LinearError::Interrupted { undone: false }.into());
-        }
-        let (weights, certificate) = fine.certify()?;
-        let gap = certificate.relative_gap();
-        gaps.push((visits, gap));
-        if gap <= target || ends(visits, epoch + 1) {
-            let weights = match &numbering {
-                Some(numbering) => numbering.widen(&weights),
-                None => weights,
-            };
-            return Ok(Some((weights, certificate, epoch + 1)));
-        }
-        if race.is_lost(&gaps, target) || is_stuck(&gaps) && newton_can {
-            return Ok(None);
-        }
-    }
 }

@@ -9,7 +9,7 @@ use pelton_format::{Dataset, Layout};
 use pelton_linear::{CodedCache, OutOfCoreOptions, Problem, Scratch};
 use pelton_plan::{Batching, Order, Plan};
 
-use super::budget::{Budget, whole_bytes};
+use super::budget::Budget;
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 

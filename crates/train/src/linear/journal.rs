@@ -10,13 +10,22 @@ use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
 use super::ranks::{Agreed, Ranks};
 use super::resume::checkpoint_path;
 use crate::checkpoint::{self, Progress, State, Totals};
+use crate::config::Solver;
 use crate::error::TrainError;
 
-/// What training found.
-pub(super) struct Found {
+/// A solution.
+pub(super) struct Solved {
     pub weights: Weights,
     pub certificate: Certificate,
-    pub train_accuracy: f64,
+    /// Share of the training examples that it predicts right.
+    pub accuracy: f64,
+    /// What found it.
+    pub solver: Solver,
+}
+
+/// What training found, and how.
+pub(super) struct Found {
+    pub solved: Solved,
     /// How rows were read.
     pub access: String,
     /// Of this rank's reading.
@@ -166,6 +175,18 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
+    /// Whether there are files to write.
+    pub fn is_written(&self) -> bool {
+        self.folder.is_written()
+    }
+
+    /// Whether a checkpoint of so many bytes costs little beside the time since the last.
+    pub fn is_cheap(&self, bytes: u64) -> bool {
+        const BYTES_A_SECOND: f64 = 5e8;
+        const MOST_SHARE: f64 = 0.03;
+        bytes as f64 / BYTES_A_SECOND <= MOST_SHARE * self.unsaved_s()
+    }
+
     /// Seconds since the last checkpoint.
     pub fn unsaved_s(&self) -> f64 {
         self.checkpointed.elapsed().as_secs_f64()
@@ -179,6 +200,8 @@ impl<'a> Journal<'a> {
             let heading = &self.heading;
             let progress = Progress {
                 data: heading.data,
+                plan: heading.plan,
+                blocks: heading.blocks,
                 ranks: heading.ranks,
                 numbered: heading.numbered,
                 scale: heading.scale,

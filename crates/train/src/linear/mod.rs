@@ -2,9 +2,10 @@
 //!
 //! It goes down the list: the data is located ([`pelton_data::open`]); `choice` decides what the configuration leaves open;
 //! `prepare` makes the passes that come before training (`packing`, `scaling`, `counting`) and yields `Rows`; `division`
-//! divides the memory and makes the plan; a `Method` trains (`newton`, or `session`, which is coordinate descent block by
-//! block) and writes a `Journal`; `outcome` is what is left behind. [`fit`] hands the model to the caller and
-//! leaves nothing behind, and so does [`fit_rows`], from rows that lie in memory already.
+//! divides the memory and makes the plan; a `Method` trains (`held`: rows that fit in memory; `newton`: passes over files, or
+//! on ranks; `session`: coordinate descent block by block) and writes a `Journal`; `outcome` is what is left behind. [`fit`]
+//! hands the model to the caller and leaves nothing behind. [`fit_rows`] begins with rows that lie in memory already, and
+//! trains them as `held` does those of files (`in_memory`).
 
 mod arrays;
 mod budget;
@@ -14,6 +15,8 @@ mod counting;
 mod division;
 mod evaluation;
 mod first_pass;
+mod held;
+mod in_memory;
 mod journal;
 mod method;
 mod newton;
@@ -23,12 +26,12 @@ mod packing;
 mod prepare;
 mod problem;
 mod ranks;
+mod reading;
 mod report;
 mod resume;
 mod rows;
 mod scaling;
 mod session;
-mod source;
 mod task;
 
 use std::sync::Arc;
@@ -54,9 +57,10 @@ use crate::summary::LinearSummary;
 use budget::Budget;
 use check::{check, read_all, refuse_untrainable};
 use division::Division;
+use held::{HeldSession, in_memory};
 use journal::Journal;
 use method::Method;
-use newton::NewtonSession;
+use newton::{NewtonSession, WANTED};
 use outcome::{Ended, many_classes};
 use prepare::prepare;
 use problem::{Shape, problem};
@@ -116,18 +120,12 @@ fn train<T>(
         false => None,
     };
     let before = earlier.as_ref();
-    let before = before.and_then(|before| resume::take_over(before, &mut config, ranks.size()));
+    let before = before.and_then(|before| resume::take_over(before, &mut config));
+    let is_open = config.solver == Solver::Auto;
     let note = choice::choose(&mut config, &data, ranks.size(), memory_limit())?;
     if let Some(note) = note {
         observer(Event::Note(&note));
     }
-    let given = LinearConfig {
-        skip: config.skip,
-        cache_fraction: config.cache_fraction,
-        blocks: config.blocks,
-        solver: config.solver,
-        ..given
-    };
 
     let share = ranks.share(&data.dataset);
     let budget = Budget::new(&config, &data, share, interrupt, observer);
@@ -136,6 +134,7 @@ fn train<T>(
     let division = Division::new(&config, &rows.data, &problem, budget)?;
     let task = &Task {
         config: &config,
+        is_open,
         ranks,
         interrupt,
         rows,
@@ -148,8 +147,9 @@ fn train<T>(
 
     // Everything that can be wrong with the arguments has been found by now, but for a checkpoint of
     // another run: only then is the folder made, cleared, or its configuration replaced.
-    let mut method: Box<dyn Method> = match config.solver {
-        Solver::Newton => Box::new(NewtonSession::new(task)),
+    let mut method: Box<dyn Method> = match (task.is_held(), config.solver) {
+        (true, _) => Box::new(HeldSession::new(task)),
+        (_, Solver::Newton) => Box::new(NewtonSession::new(task, config.target.unwrap_or(WANTED))),
         _ => Box::new(Session::new(task)),
     };
     let resumed = match &earlier {
@@ -158,6 +158,15 @@ fn train<T>(
     };
     comm.agree(&task.alike())?;
     comm.agree(&method.place())?;
+    let given = LinearConfig {
+        skip: config.skip,
+        cache_fraction: config.cache_fraction,
+        solver: match task.is_held() && is_open {
+            true => Solver::Auto,
+            false => config.solver,
+        },
+        ..given
+    };
     let mut folder = match leaves_files && ranks.rank() == 0 {
         true => RunFolder::open(&options.out, &given, options.resume, options.overwrite)?,
         false => RunFolder::unwritten(&options.out),
@@ -193,12 +202,12 @@ fn train<T>(
     if let Some(note) = data::left_out(&task.rows.data.dataset, left_out) {
         observer(Event::Note(&note));
     }
-    if !trained.found.certificate.primal.is_finite() {
+    if !trained.found.solved.certificate.primal.is_finite() {
         return Err(TrainError::config(
             "the solution is not finite, and no model is written; make features smaller, such as by `scale` standard, or lower `cost`".to_string(),
         ));
     }
-    let model = outcome::model(task, std::mem::take(&mut trained.found.weights));
+    let model = outcome::model(task, std::mem::take(&mut trained.found.solved.weights));
     if folder.is_written() {
         outcome::write_model(&folder, task, &model).map_err(in_folder)?;
     }
@@ -316,9 +325,12 @@ fn describe(task: &Task<'_>, observer: Observer<'_>) {
         1 => String::new(),
         ranks => format!(" for each of {ranks} ranks"),
     };
-    let order = match newton {
-        true => "Newton's method".to_string(),
-        false => format!("order {}", task.config.order),
+    let order = if task.is_held() && in_memory(task, task.config).is_raced() {
+        "coordinate descent, or Newton's method if that is faster".to_string()
+    } else if newton {
+        "Newton's method".to_string()
+    } else {
+        format!("order {}", task.config.order)
     };
     observer(Event::Note(&format!(
         "{} records, {} features, {} classes, {:.1} MB; budget {:.1} MB{each}: {place}, {order}",

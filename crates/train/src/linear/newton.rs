@@ -1,4 +1,4 @@
-//! Newton's method: passes over rows in memory, or over the files in their order, with a line of metrics after
+//! Newton's method: passes over rows in memory, or over files in their order, with a line of metrics after
 //! each, checkpoints between them, and the certificate of the last.
 
 use std::sync::Arc;
@@ -6,21 +6,24 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pelton_comm::Alike;
-use pelton_fetch::{Cursor, Meters};
-use pelton_linear::{Certificate, LossSum, Newton, NewtonPass, Simd, Weights};
-use pelton_run::{EpochRecord, Event, Observer};
+use pelton_data::check_limit;
+use pelton_fetch::{FetchOptions, Meters};
+use pelton_format::{Dataset, RowTable};
+use pelton_linear::{Certificate, LossSum, Newton, NewtonPass, Problem, Simd, Weights};
+use pelton_run::{EpochRecord, Event, Interrupt, Observer};
 use pelton_storage::in_parallel;
 
 use super::evaluation::{evaluate, for_each_batch};
 use super::first_pass::totals_of;
-use super::journal::{Found, Journal, Trained};
+use super::held::hold;
+use super::journal::{Found, Journal, Solved, Trained};
 use super::method::Method;
+use super::ranks::Ranks;
 use super::resume::{self, Before, digest_of};
 use super::scaling;
-use super::source::Source;
 use super::task::Task;
 use crate::checkpoint::{Progress, State, Totals};
-use crate::config::LinearConfig;
+use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
 /// Relative gap that ends a run without a target: steps that are this near cost no more than those before.
@@ -37,118 +40,98 @@ pub(super) fn most_passes(config: &LinearConfig, in_core: bool) -> u64 {
     }
 }
 
-/// Passes over the rows of a task.
-pub(super) struct Passes<'a> {
-    task: &'a Task<'a>,
-    newton: Newton,
-    /// All rows, where they lie in memory.
-    source: Option<Source>,
-    meters: Meters,
-    /// Whether the first rows are still to be looked at for advice, and what was found.
-    looks: bool,
-    advice: Option<String>,
+/// What passes go over.
+#[derive(Clone, Copy)]
+pub(super) enum Over<'a> {
+    /// This rank's rows, in memory.
+    Rows(&'a RowTable),
+    /// Files, in their order.
+    Files(&'a Arc<Dataset>, &'a FetchOptions),
 }
 
-impl<'a> Passes<'a> {
-    pub fn new(task: &'a Task<'a>, wanted: f64) -> Passes<'a> {
-        let records = usize::try_from(task.rows.data.dataset.records()).unwrap_or(usize::MAX);
-        let problem = Arc::clone(&task.problem);
-        Passes {
-            task,
-            newton: Newton::new(problem, records, wanted, Simd::best()),
-            source: None,
-            meters: Meters::default(),
-            looks: task.rows.scale.is_none(),
-            advice: None,
-        }
-    }
+/// Passes over the rows of all ranks.
+pub(super) struct Passes<'a> {
+    pub over: Over<'a>,
+    pub problem: &'a Problem,
+    pub records: u64,
+    pub ranks: Ranks<'a>,
+    pub interrupt: &'a Interrupt,
+    pub meters: &'a mut Meters,
+    /// What would make training easier, where rows of files are to be looked at for that.
+    pub advice: Option<&'a mut Option<String>>,
+}
 
-    /// Reads rows that fit in memory, once.
-    fn load(&mut self) -> Result<(), TrainError> {
-        if self.task.division.budget.in_core && self.source.is_none() {
-            let mut source = Source::open(self.task, Cursor::default(), None)?;
-            self.advice = source.take_advice();
-            self.meters = source.meters();
-            self.source = Some(source);
-        }
-        Ok(())
-    }
-
+impl Passes<'_> {
     /// One pass, of which `seen` is told so many of so many rows; `None` where an interruption ended it, on all ranks,
     /// and nothing has changed.
-    pub fn pass(
+    pub fn make(
         &mut self,
+        newton: &mut Newton,
         seen: &mut dyn FnMut(u64, u64),
     ) -> Result<Option<NewtonPass>, TrainError> {
-        self.load()?;
-        let began = Instant::now();
-        let Task {
-            ranks, interrupt, ..
-        } = *self.task;
-        let dataset = &self.task.rows.data.dataset;
-        let (newton, advice) = (&mut self.newton, &mut self.advice);
+        let interrupt = self.interrupt;
         newton.begin_pass();
-        let whole = match self.source.as_ref().and_then(Source::rows) {
-            Some(rows) => {
+        let whole = match self.over {
+            Over::Rows(rows) => {
+                let began = Instant::now();
                 let whole = in_parallel(|| newton.add(rows, interrupt))??;
                 self.meters.compute_s += began.elapsed().as_secs_f64();
                 whole
             }
-            None => {
-                let mut looks = std::mem::take(&mut self.looks);
+            Over::Files(dataset, feed) => {
+                let total = self.records / self.ranks.size() as u64;
                 let mut done = 0;
-                let read = for_each_batch(dataset, &self.task.division.budget.feed, |batch| {
+                let mut advice = self.advice.take();
+                let read = for_each_batch(dataset, feed, |batch| {
                     done += batch.rows.len() as u64;
-                    if std::mem::take(&mut looks) {
+                    if let Some(advice) = advice.take() {
                         *advice = scaling::advice(&batch.rows);
                     }
                     in_parallel(|| newton.add(&batch.rows, interrupt))??;
-                    seen(done, dataset.records() / ranks.size() as u64);
+                    seen(done, total);
                     Ok(())
                 });
-                match read {
+                let whole = match read {
                     Ok(meters) => {
-                        self.meters = added(&self.meters, &meters);
+                        *self.meters = added(self.meters, &meters);
                         !interrupt.load(Ordering::Relaxed)
                     }
                     Err(error) if error.is_interruption() => false,
                     Err(error) => return Err(error),
-                }
+                };
+                check_limit(self.ranks.0, feed.on_bad_record, dataset, self.meters)?;
+                whole
             }
         };
-        self.task.check_bad_records(&self.meters)?;
-        if ranks.any(!whole)? {
+        if self.ranks.any(!whole)? {
             return Ok(None);
         }
-        let newton = &mut self.newton;
-        Ok(Some(ranks.together(|peers| newton.end_pass(peers))?))
+        Ok(Some(self.ranks.together(|peers| newton.end_pass(peers))?))
     }
 
-    /// The weights found, their losses over all rows, and what it took to sum these.
-    fn best(&self) -> Result<(Weights, LossSum, Totals), TrainError> {
-        let (weights, losses) = self.newton.best();
+    /// The weights found, the share of rows that they predict right, and what it took to find that out.
+    fn best(&self, newton: &Newton) -> Result<(Weights, f64, Totals), TrainError> {
+        let (weights, losses) = newton.best();
         if let Some(losses) = losses {
-            return Ok((weights, losses, Totals::default()));
+            return Ok((weights, losses.accuracy(), Totals::default()));
         }
-        let Task { ranks, .. } = *self.task;
-        let (problem, dataset) = (&self.task.problem, &self.task.rows.data.dataset);
         let mut spent = Totals::default();
-        let mut losses = match self.source.as_ref().and_then(Source::rows) {
-            Some(rows) => {
-                let mut losses = LossSum::new(problem);
-                losses.add(problem, rows, &weights, Simd::best())?;
+        let mut losses = match self.over {
+            Over::Rows(rows) => {
+                let mut losses = LossSum::new(self.problem);
+                losses.add(self.problem, rows, &weights, Simd::best())?;
                 losses
             }
-            None => {
-                let feed = &self.task.division.budget.feed;
-                let found = evaluate(dataset, problem, &weights, feed)?;
-                spent = ranks.agree(false, false, totals_of(&found.meters))?.totals;
+            Over::Files(dataset, feed) => {
+                let found = evaluate(dataset, self.problem, &weights, feed)?;
+                let work = totals_of(&found.meters);
+                spent = self.ranks.agree(false, false, work)?.totals;
                 found.losses
             }
         };
-        spent.rows = dataset.records();
-        ranks.together(|peers| losses.add_up(peers))?;
-        Ok((weights, losses, spent))
+        spent.rows = self.records;
+        self.ranks.together(|peers| losses.add_up(peers))?;
+        Ok((weights, losses.accuracy(), spent))
     }
 }
 
@@ -166,29 +149,120 @@ fn added(all: &Meters, pass: &Meters) -> Meters {
     }
 }
 
-/// One session of Newton's method, from a start or a checkpoint to its end.
+/// Makes passes to the end, after so many epochs of coordinate descent. An interruption saves the state and is an error.
+pub(super) fn train(
+    mut newton: Newton,
+    epochs_before: usize,
+    config: &LinearConfig,
+    in_memory: bool,
+    passes: &mut Passes<'_>,
+    journal: &mut Journal<'_>,
+) -> Result<Solved, TrainError> {
+    let save = |newton: &Newton, journal: &mut Journal<'_>| {
+        let progress = Progress {
+            epochs_before: epochs_before as u64,
+            ..Progress::default()
+        };
+        journal.checkpoint(progress, &State::Newton(newton.save()))
+    };
+    let wanted = config.target.unwrap_or(WANTED);
+    let limit = most_passes(config, in_memory);
+    let visits = passes.records * passes.problem.subproblems() as u64;
+    let last = journal.epochs.get(epochs_before..).and_then(<[_]>::last);
+    let mut done = last.is_some_and(|last| last.relative_gap <= wanted);
+    loop {
+        let made = (journal.epochs.len() - epochs_before) as u64;
+        if done || made >= limit {
+            break;
+        }
+        let what = format!("pass {}", made + 1);
+        let began = Instant::now();
+        let seen = &mut |done, total| journal.progress(&what, done, total);
+        let Some(found) = passes.make(&mut newton, seen)? else {
+            save(&newton, journal)?;
+            return Err(journal.interrupted());
+        };
+        // One clock decides for all ranks.
+        let every = config.checkpoint_every_s;
+        let due = journal.unsaved_s() >= every || began.elapsed().as_secs_f64() >= every;
+        let agreed = journal.agree(false, due, totals_of(passes.meters))?;
+        let record = EpochRecord {
+            primal: found.certificate.primal,
+            dual: found.certificate.dual,
+            relative_gap: found.certificate.relative_gap(),
+            certified: true,
+            ..journal.end_epoch(visits, passes.records)
+        };
+        journal.record(record)?;
+        done = found.done;
+        if agreed.due {
+            save(&newton, journal)?;
+        }
+    }
+    save(&newton, journal)?;
+    let (weights, accuracy, spent) = passes.best(&newton)?;
+    journal.done = journal.done.plus(&spent);
+    let last = journal.epochs.last();
+    Ok(Solved {
+        weights,
+        certificate: Certificate {
+            primal: last.map_or(f64::INFINITY, |last| last.primal),
+            dual: last.map_or(f64::NEG_INFINITY, |last| last.dual),
+        },
+        accuracy,
+        solver: Solver::Newton,
+    })
+}
+
+/// One session over files on any number of ranks, from a start or a checkpoint to its end.
 pub(super) struct NewtonSession<'a> {
     task: &'a Task<'a>,
-    passes: Passes<'a>,
-    /// Relative gap that ends it.
-    wanted: f64,
+    newton: Newton,
+    /// Passes made before.
     made: usize,
 }
 
 impl<'a> NewtonSession<'a> {
-    pub fn new(task: &'a Task<'a>) -> NewtonSession<'a> {
-        let wanted = task.config.target.unwrap_or(WANTED);
+    /// Until the certified gap is as small as this.
+    pub fn new(task: &'a Task<'a>, wanted: f64) -> NewtonSession<'a> {
+        let records = usize::try_from(task.rows.data.dataset.records()).unwrap_or(usize::MAX);
+        let problem = Arc::clone(&task.problem);
         NewtonSession {
             task,
-            passes: Passes::new(task, wanted),
-            wanted,
+            newton: Newton::new(problem, records, wanted, Simd::best()),
             made: 0,
         }
     }
 
-    fn save(&self, journal: &mut Journal<'_>) -> Result<(), TrainError> {
-        let state = State::Newton(self.passes.newton.save());
-        journal.checkpoint(Progress::default(), &state)
+    /// Shows the solver and the passes over the rows of the task, which are read first where they fit in memory.
+    pub fn over<T>(
+        self,
+        work: impl FnOnce(Newton, &mut Passes<'_>) -> Result<T, TrainError>,
+    ) -> Result<(T, Meters, Option<String>), TrainError> {
+        let task = self.task;
+        let held = match task.division.budget.in_core {
+            true => Some(hold(task)?),
+            false => None,
+        };
+        let (rows, mut meters, mut advice) = match held {
+            Some((rows, meters, advice)) => (Some(rows), meters, advice),
+            None => (None, Meters::default(), None),
+        };
+        let is_scaled = task.rows.scale.is_some();
+        let passes = &mut Passes {
+            over: match &rows {
+                Some(rows) => Over::Rows(rows),
+                None => Over::Files(&task.rows.data.dataset, &task.division.budget.feed),
+            },
+            problem: &task.problem,
+            records: task.rows.data.dataset.records(),
+            ranks: task.ranks,
+            interrupt: task.interrupt,
+            meters: &mut meters,
+            advice: (!is_scaled && rows.is_none()).then_some(&mut advice),
+        };
+        let done = work(self.newton, passes)?;
+        Ok((done, meters, advice))
     }
 }
 
@@ -204,17 +278,15 @@ impl Method for NewtonSession<'_> {
         let State::Newton(saved) = state else {
             return Err(resume::other_solver(before));
         };
-        self.passes.newton.restore(&saved)?;
+        self.newton.restore(&saved)?;
         self.made = progress.epochs.len();
-        observer(Event::Note(&format!(
-            "going on from pass {}",
-            self.made + 1
-        )));
+        let next = self.made + 1;
+        observer(Event::Note(&format!("going on from pass {next}")));
         Ok(Some(progress))
     }
 
     fn place(&self) -> Alike {
-        let points = self.passes.newton.save();
+        let points = self.newton.save();
         Alike::default()
             .with("the count of finished passes", self.made)
             .with_digest(
@@ -223,60 +295,21 @@ impl Method for NewtonSession<'_> {
             )
     }
 
-    fn train(mut self: Box<Self>, journal: &mut Journal<'_>) -> Result<Trained, TrainError> {
-        let config = self.task.config;
+    fn train(self: Box<Self>, journal: &mut Journal<'_>) -> Result<Trained, TrainError> {
+        let (config, in_core) = (self.task.config, self.task.division.budget.in_core);
         journal.keep_metrics()?;
-        let limit = most_passes(config, self.task.division.budget.in_core);
-        let records = self.task.rows.data.dataset.records();
-        let visits = records * self.task.problem.subproblems() as u64;
-        let mut done = journal
-            .epochs
-            .last()
-            .is_some_and(|last| last.relative_gap <= self.wanted);
-        while !done && (journal.epochs.len() as u64) < limit {
-            let what = format!("pass {}", journal.epochs.len() + 1);
-            let began = Instant::now();
-            let seen = &mut |done, total| journal.progress(&what, done, total);
-            let Some(found) = self.passes.pass(seen)? else {
-                self.save(journal)?;
-                return Err(journal.interrupted());
-            };
-            // One clock decides for all ranks.
-            let every = config.checkpoint_every_s;
-            let due = journal.unsaved_s() >= every || began.elapsed().as_secs_f64() >= every;
-            let agreed = journal.agree(false, due, totals_of(&self.passes.meters))?;
-            let record = EpochRecord {
-                primal: found.certificate.primal,
-                dual: found.certificate.dual,
-                relative_gap: found.certificate.relative_gap(),
-                certified: true,
-                ..journal.end_epoch(visits, records)
-            };
-            journal.record(record)?;
-            done = found.done;
-            if agreed.due {
-                self.save(journal)?;
-            }
-        }
-        self.save(journal)?;
-        let (weights, losses, spent) = self.passes.best()?;
-        journal.done = journal.done.plus(&spent);
-        let last = journal.epochs.last();
-        let certificate = Certificate {
-            primal: last.map_or(f64::INFINITY, |last| last.primal),
-            dual: last.map_or(f64::NEG_INFINITY, |last| last.dual),
-        };
-        let access = match self.task.division.budget.in_core {
+        let train =
+            |newton, passes: &mut Passes<'_>| train(newton, 0, config, in_core, passes, journal);
+        let (solved, meters, advice) = self.over(train)?;
+        let access = match in_core {
             true => "memory",
             false => "window",
         };
         journal.finish(Found {
-            weights,
-            certificate,
-            train_accuracy: losses.accuracy(),
+            solved,
             access: access.to_string(),
-            meters: self.passes.meters,
-            advice: self.passes.advice,
+            meters,
+            advice,
         })
     }
 }

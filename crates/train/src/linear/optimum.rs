@@ -1,30 +1,32 @@
 //! The optimum that relative differences refer to, solved for before training.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use pelton_fetch::Cursor;
 use pelton_linear::{Certificate, DualBound, InnerPasses, LossSum, OutOfCore};
-use pelton_run::{Event, Observer};
+use pelton_run::{Event, Observer, RunFolder};
 
-use super::division::FINEST_TOLERANCE;
 use super::evaluation::for_each_batch;
-use super::newton::Passes;
-use super::source::Source;
+use super::held::{hold, in_memory};
+use super::journal::Journal;
+use super::newton::NewtonSession;
+use super::reading::Reading;
 use super::task::Task;
-use crate::config::Solver;
+use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
-/// Certifies the solver's weights over the rows in memory, or with a pass of its own.
+/// Most epochs or passes.
+const MOST_EPOCHS: u64 = 400;
+
+/// Certifies the solver's weights with a pass of its own.
 fn certificate(
     task: &Task<'_>,
     solver: &mut OutOfCore,
-    source: &mut Source,
+    reading: &mut Reading,
 ) -> Result<Certificate, TrainError> {
-    if let Some(rows) = source.rows() {
-        let (found, ..) = solver.certify(rows)?;
-        return Ok(found);
-    }
-    let feed = source.room_for_pass(task);
+    let feed = reading.room_for_pass(task);
     let mut losses = LossSum::new(solver.problem());
     let mut bound = DualBound::new(solver.problem());
     for_each_batch(&task.rows.data.dataset, &feed, |batch| {
@@ -36,8 +38,7 @@ fn certificate(
     })
 }
 
-/// Solves the problem to the relative gap `wanted_gap`: blocks as large as the budget, many inner
-/// passes.
+/// Solves the problem to the relative gap `wanted_gap`.
 ///
 /// The value returned is the best primal value found; its distance to the optimum is at most the
 /// gap to the best dual value.
@@ -46,32 +47,95 @@ pub(super) fn optimum(
     wanted_gap: f64,
     observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
-    const MOST_EPOCHS: u64 = 400;
-    let division = &task.division;
-    if task.config.solver == Solver::Newton {
-        let mut passes = Passes::new(task, wanted_gap);
-        for number in 0..MOST_EPOCHS {
-            let found = passes.pass(&mut |_, _| {})?.ok_or_else(stopped)?;
-            observer(Event::Progress {
-                what: "optimum",
-                done: number,
-                total: MOST_EPOCHS,
-            });
+    let found = if task.is_held() {
+        over_rows(task, wanted_gap, observer)?
+    } else if task.config.solver == Solver::Newton {
+        by_newton(task, wanted_gap, observer)?
+    } else {
+        by_descent(task, wanted_gap, observer)?
+    };
+    let gap = found.relative_gap();
+    if gap > wanted_gap {
+        observer(Event::Note(&format!(
+            "the optimum is known to {gap:.1e} only"
+        )));
+    }
+    observer(Event::Note(&format!(
+        "optimum {:.9e}, relative gap {gap:.1e}",
+        found.primal,
+    )));
+    Ok(found.primal)
+}
+
+fn progress(observer: Observer<'_>, done: u64) {
+    observer(Event::Progress {
+        what: "optimum",
+        done,
+        total: MOST_EPOCHS,
+    });
+}
+
+/// Over rows in memory, as training does, without a trace.
+fn over_rows(
+    task: &Task<'_>,
+    wanted_gap: f64,
+    observer: Observer<'_>,
+) -> Result<Certificate, TrainError> {
+    let config = LinearConfig {
+        target: Some(wanted_gap),
+        epochs: MOST_EPOCHS,
+        ..task.config.clone()
+    };
+    let run = in_memory(task, &config);
+    let (rows, mut meters, _) = hold(task)?;
+    let mut folder = RunFolder::unwritten(Path::new(""));
+    let mut epochs = 0;
+    let count = &mut |event: Event<'_>| {
+        if let Event::Epoch(_) = event {
+            progress(observer, epochs);
+            epochs += 1;
+        }
+    };
+    let records = task.rows.data.dataset.records();
+    let mut journal = Journal::new(&mut folder, count, task.ranks, records, Instant::now());
+    let solved = run.train(run.begin(), rows, &mut meters, &mut journal)?;
+    Ok(solved.certificate)
+}
+
+fn by_newton(
+    task: &Task<'_>,
+    wanted_gap: f64,
+    observer: Observer<'_>,
+) -> Result<Certificate, TrainError> {
+    let session = NewtonSession::new(task, wanted_gap);
+    let (found, ..) = session.over(|mut newton, passes| {
+        for number in 0.. {
+            let found = passes.make(&mut newton, &mut |_, _| {})?;
+            let found = found.ok_or_else(stopped)?;
+            progress(observer, number);
             if found.done || number + 1 == MOST_EPOCHS {
-                return Ok(found_optimum(found.certificate, wanted_gap, observer));
+                return Ok(found.certificate);
             }
         }
-    }
-    let (mut options, in_core) = (division.options, division.budget.in_core);
-    options.tighten = in_core.then_some(FINEST_TOLERANCE);
+        unreachable!("there is a last pass")
+    })?;
+    Ok(found)
+}
+
+/// Block by block: blocks as large as the budget, many inner passes.
+fn by_descent(
+    task: &Task<'_>,
+    wanted_gap: f64,
+    observer: Observer<'_>,
+) -> Result<Certificate, TrainError> {
+    let mut options = task.division.options;
     options.skip = false;
     options.inner = InnerPasses::Until {
         epsilon: 1e-4,
         at_most: 50,
     };
     let mut solver = task.descent(options);
-    let mut source = Source::open(task, Cursor::default(), None)?;
-    source.renumber(&mut solver);
+    let mut reading = Reading::open(task, Cursor::default(), None)?;
     let mut best: Option<Certificate> = None;
     let mut wanted = 10.0 * wanted_gap;
     for epoch in 0..MOST_EPOCHS {
@@ -80,7 +144,7 @@ pub(super) fn optimum(
             if task.interrupt.load(Ordering::Relaxed) {
                 return Err(stopped());
             }
-            match source.train_next(&mut solver)? {
+            match reading.train_next(&mut solver)? {
                 Some(trained) if !trained.ends_epoch => {}
                 _ => break,
             }
@@ -88,20 +152,16 @@ pub(super) fn optimum(
         let outcome = solver.end_epoch();
         let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);
         let estimate = (primal - outcome.dual) / outcome.dual.abs().max(1e-300);
-        observer(Event::Progress {
-            what: "optimum",
-            done: epoch,
-            total: MOST_EPOCHS,
-        });
+        progress(observer, epoch);
         let certificate = match outcome.certified_primal {
             Some(primal) => Certificate {
                 primal,
                 dual: outcome.dual,
             },
-            None if !in_core && estimate > wanted => continue,
+            None if estimate > wanted => continue,
             None => {
                 wanted = estimate * 0.5;
-                certificate(task, &mut solver, &mut source)?
+                certificate(task, &mut solver, &mut reading)?
             }
         };
         // The best of either side bounds the optimum, whichever epochs they come from.
@@ -112,30 +172,14 @@ pub(super) fn optimum(
             break;
         }
     }
-    let best = match best {
-        Some(best) => best,
-        None => certificate(task, &mut solver, &mut source)?,
-    };
-    Ok(found_optimum(best, wanted_gap, observer))
+    match best {
+        Some(best) => Ok(best),
+        None => certificate(task, &mut solver, &mut reading),
+    }
 }
 
 pub(super) fn stopped() -> TrainError {
     TrainError::stopped("solving for the optimum, before training began")
-}
-
-/// Says how well the optimum is known; returns its upper bound.
-fn found_optimum(best: Certificate, wanted: f64, observer: Observer<'_>) -> f64 {
-    let gap = best.relative_gap();
-    if gap > wanted {
-        observer(Event::Note(&format!(
-            "the optimum is known to {gap:.1e} only"
-        )));
-    }
-    observer(Event::Note(&format!(
-        "optimum {:.9e}, relative gap {gap:.1e}",
-        best.primal,
-    )));
-    best.primal
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub(super) fn fitted(task: &Task<'_>, ended: Ended) -> Fitted {
     let notes = dataset.notes().iter().cloned();
     Fitted {
         notes: notes.chain(many_classes(dataset)).collect(),
-        certificate: ended.trained.found.certificate,
+        certificate: ended.trained.found.solved.certificate,
         epochs: ended.trained.epochs.len() as u64,
         advice: ended.trained.found.advice,
         model: ended.model,
@@ -80,8 +80,9 @@ pub(super) fn write(
     } = ended;
     let (config, division) = (task.config, &task.division);
     let (found, totals) = (&trained.found, &trained.totals);
+    let solved = &found.solved;
     let dataset = &task.rows.data.dataset;
-    let newton = config.solver == Solver::Newton;
+    let newton = solved.solver == Solver::Newton;
     // A pass of Newton's method reads the files as they are: the order changes nothing.
     let (order, randomness) = match newton {
         true => (
@@ -90,15 +91,15 @@ pub(super) fn write(
         ),
         false => (config.order, division.plan.randomness()),
     };
-    let primal = found.certificate.primal;
+    let primal = solved.certificate.primal;
     let summary = LinearSummary {
         primal: Some(primal),
-        dual: Some(found.certificate.dual),
-        relative_gap: Some(found.certificate.relative_gap()),
+        dual: Some(solved.certificate.dual),
+        relative_gap: Some(solved.certificate.relative_gap()),
         relative_difference: optimum.map(|optimum| (primal - optimum) / optimum),
         optimum,
         test_accuracy,
-        train_accuracy: Some(found.train_accuracy),
+        train_accuracy: Some(solved.accuracy),
         epochs: trained.epochs.len() as u64,
         passes: totals.rows as f64 / dataset.records().max(1) as f64,
         wall_s: trained.wall_s,
@@ -127,7 +128,7 @@ pub(super) fn write(
         communication_bytes: totals.communication_bytes,
         access: found.access.clone(),
         order: order.to_string(),
-        solver: config.solver.to_string(),
+        solver: solved.solver.to_string(),
         seed: config.seed,
         verdict: match (&found.advice, found.meters.verdict()) {
             (Some(advice), waiting) => format!("{waiting}\n{advice}"),

@@ -1,24 +1,23 @@
-//! Coordinate descent, epoch by epoch: from the feed's batches, or over rows that all lie in memory; checkpoints between
-//! blocks; ends by epochs, by a certified target, or by an interruption.
+//! Coordinate descent on one rank, block by block, over files that do not fit in memory; checkpoints between blocks; ends
+//! by epochs, by a certified target, or by an interruption.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use pelton_comm::Alike;
 use pelton_fetch::{Cursor, FetchOptions};
-use pelton_format::RowTable;
 use pelton_linear::{Certificate, DualBound, LinearError, LossSum, OutOfCore};
 use pelton_run::{EpochRecord, Event, Observer};
 
 use super::evaluation::for_each_batch;
 use super::first_pass::totals_of;
-use super::journal::{Found, Journal, Trained};
+use super::journal::{Found, Journal, Solved, Trained};
 use super::method::Method;
 use super::ranks::Agreed;
+use super::reading::Reading;
 use super::resume::{self, Before, digest_of};
-use super::source::Source;
 use super::task::Task;
 use crate::checkpoint::{Progress, State, Totals};
+use crate::config::Solver;
 use crate::error::TrainError;
 
 mod saving;
@@ -33,8 +32,6 @@ pub(super) struct Session<'a> {
     unsaved: bool,
     /// Estimated gap below which the next certificate is worth a pass.
     attempt_below: f64,
-    /// That of the last epoch over rows in memory.
-    held_certificate: Option<Certified>,
 }
 
 impl<'a> Session<'a> {
@@ -46,7 +43,6 @@ impl<'a> Session<'a> {
             in_epoch: false,
             unsaved: false,
             attempt_below: task.config.target.unwrap_or(0.0),
-            held_certificate: None,
         }
     }
 
@@ -73,29 +69,29 @@ impl<'a> Session<'a> {
 
     fn run_epoch(
         &mut self,
-        source: &mut Source,
+        reading: &mut Reading,
         journal: &mut Journal<'_>,
     ) -> Result<(), TrainError> {
         let what = format!("epoch {}", self.solver.epoch() + 1);
         let total = self.task.division.plan.steps(0);
         while self.in_epoch {
-            let trained = source.train_next(&mut self.solver);
-            let Some(step) = self.unless_interrupted(trained, source, journal)? else {
+            let trained = reading.train_next(&mut self.solver);
+            let Some(step) = self.unless_interrupted(trained, reading, journal)? else {
                 self.in_epoch = false;
                 break;
             };
             self.cursor = step.end;
             self.in_epoch = !step.ends_epoch;
             journal.progress(&what, self.cursor.next, total);
-            let agreed = self.agree(source, journal)?;
+            let agreed = self.agree(reading, journal)?;
             // An epoch whose last block is done is ended first: a checkpoint before that would be
             // taken for one between epochs, and the epoch would be trained twice.
             if self.in_epoch && agreed.interrupted {
-                self.checkpoint(source, journal)?;
+                self.checkpoint(reading, journal)?;
                 return Err(journal.interrupted());
             }
             if agreed.due && self.in_epoch {
-                self.checkpoint(source, journal)?;
+                self.checkpoint(reading, journal)?;
             }
         }
         Ok(())
@@ -106,7 +102,7 @@ impl<'a> Session<'a> {
     fn unless_interrupted<T>(
         &mut self,
         done: Result<T, TrainError>,
-        source: &Source,
+        reading: &Reading,
         journal: &mut Journal<'_>,
     ) -> Result<T, TrainError> {
         match done {
@@ -114,7 +110,7 @@ impl<'a> Session<'a> {
                 Err(journal.interrupted())
             }
             Err(error) if error.is_interruption() => {
-                self.checkpoint(source, journal)?;
+                self.checkpoint(reading, journal)?;
                 Err(journal.interrupted())
             }
             done => done,
@@ -122,9 +118,9 @@ impl<'a> Session<'a> {
     }
 
     /// Agrees with the other ranks on what to do now, and adds up the work of all.
-    fn agree(&self, source: &Source, journal: &mut Journal<'_>) -> Result<Agreed, TrainError> {
+    fn agree(&self, reading: &Reading, journal: &mut Journal<'_>) -> Result<Agreed, TrainError> {
         let due = journal.unsaved_s() >= self.task.config.checkpoint_every_s;
-        let meters = source.meters();
+        let meters = reading.meters();
         self.task.check_bad_records(&meters)?;
         let interrupted = self.task.interrupt.load(Ordering::Relaxed);
         journal.agree(interrupted, due, totals_of(&meters))
@@ -133,7 +129,7 @@ impl<'a> Session<'a> {
     /// Ends the epoch and records it; returns the certificate that ends the run, with its weights.
     fn end_epoch(
         &mut self,
-        source: &mut Source,
+        reading: &mut Reading,
         journal: &mut Journal<'_>,
     ) -> Result<Option<Certified>, TrainError> {
         let ended = self.solver.end_epoch();
@@ -152,25 +148,25 @@ impl<'a> Session<'a> {
             // The pass that certifies may be interrupted: the epoch is saved before it, as one that
             // is still to be certified.
             journal.epochs.push(record.clone());
-            self.checkpoint(source, journal)?;
+            self.checkpoint(reading, journal)?;
             journal.epochs.pop();
         }
-        self.record_epoch(record, source, journal)
+        self.record_epoch(record, reading, journal)
     }
 
     /// Records an epoch, after the pass that certifies it where it is worth one.
     fn record_epoch(
         &mut self,
         mut record: EpochRecord,
-        source: &mut Source,
+        reading: &mut Reading,
         journal: &mut Journal<'_>,
     ) -> Result<Option<Certified>, TrainError> {
-        let ends = self.certified_end(&mut record, source, journal)?;
+        let ends = self.certified_end(&mut record, reading, journal)?;
         journal.record(record)?;
         self.unsaved = true;
         let last = self.next_epoch(journal) >= self.task.config.epochs;
-        if ends.is_none() && (last || self.save_is_cheap(journal)?) {
-            self.save(source, journal)?;
+        if ends.is_none() && (last || journal.is_cheap(self.solver.saved_bytes())) {
+            self.save(reading, journal)?;
         }
         Ok(ends)
     }
@@ -180,7 +176,6 @@ impl<'a> Session<'a> {
     fn is_promising(&self, record: &EpochRecord) -> bool {
         self.task.config.target.is_some()
             && !self.task.division.options.snapshots
-            && !self.task.division.budget.in_core
             && !record.certified
             && record.relative_gap <= self.attempt_below
     }
@@ -190,19 +185,12 @@ impl<'a> Session<'a> {
     fn certified_end(
         &mut self,
         record: &mut EpochRecord,
-        source: &mut Source,
+        reading: &mut Reading,
         journal: &mut Journal<'_>,
     ) -> Result<Option<Certified>, TrainError> {
         let target = self.task.config.target;
         let meets =
             |record: &EpochRecord| target.is_some_and(|target| record.relative_gap <= target);
-        if let Some(rows) = source.rows() {
-            // Nothing need be read for it.
-            let found = self.certify_held(rows, journal)?;
-            put(found.certificate, record);
-            self.held_certificate = Some(found);
-            return Ok(meets(record).then_some(found));
-        }
         if target.is_none() {
             return Ok(None);
         }
@@ -221,7 +209,7 @@ impl<'a> Session<'a> {
             return Ok(None);
         }
         let estimate = record.relative_gap;
-        let feed = source.room_for_pass(self.task);
+        let feed = reading.room_for_pass(self.task);
         let found = self.evaluate(&feed, false, journal)?;
         put(found.certificate, record);
         if meets(record) {
@@ -234,22 +222,6 @@ impl<'a> Session<'a> {
             false => estimate * 0.7,
         };
         Ok(None)
-    }
-
-    /// Certifies the best weights at hand over rows in memory.
-    fn certify_held(
-        &mut self,
-        rows: &RowTable,
-        journal: &mut Journal<'_>,
-    ) -> Result<Certified, TrainError> {
-        let began = Instant::now();
-        let (certificate, losses, is_snapshot) = self.solver.certify(rows)?;
-        journal.done.compute_s += began.elapsed().as_secs_f64();
-        Ok(Certified {
-            is_snapshot,
-            accuracy: losses.accuracy(),
-            certificate,
-        })
     }
 
     /// Certifies the present w, or with `best` the best weights at hand, with a pass of its own. What such a pass is for
@@ -323,44 +295,43 @@ impl Method for Session<'_> {
         let certifying = certifying.is_some_and(|last| self.is_promising(last));
         let uncertified = journal.epochs.pop_if(|_| certifying);
         journal.keep_metrics()?;
-        let mut source = Source::open(task, self.cursor, Some(epochs))?;
-        task.check_bad_records(&source.meters())?;
-        source.renumber(&mut self.solver);
-        if let Some(note) = source.describe() {
+        let mut reading = Reading::open(task, self.cursor, Some(epochs))?;
+        task.check_bad_records(&reading.meters())?;
+        if let Some(note) = reading.describe() {
             journal.note(&note);
         }
         let mut certified = match uncertified {
-            Some(record) => self.record_epoch(record, &mut source, journal)?,
+            Some(record) => self.record_epoch(record, &mut reading, journal)?,
             None => None,
         };
         while certified.is_none() && self.next_epoch(journal) < epochs {
             if !self.in_epoch {
                 let begun = self.begin_epoch(journal);
-                self.unless_interrupted(begun, &source, journal)?;
+                self.unless_interrupted(begun, &reading, journal)?;
             }
-            self.run_epoch(&mut source, journal)?;
-            certified = self.end_epoch(&mut source, journal)?;
-            if certified.is_none() && self.agree(&source, journal)?.interrupted {
-                self.save(&source, journal)?;
+            self.run_epoch(&mut reading, journal)?;
+            certified = self.end_epoch(&mut reading, journal)?;
+            if certified.is_none() && self.agree(&reading, journal)?.interrupted {
+                self.save(&reading, journal)?;
                 return Err(journal.interrupted());
             }
         }
-        let (meters, access, advice) = (source.meters(), source.access(), source.take_advice());
-        // A feed gives its memory back to the pass that may follow.
-        let held = source.into_rows();
-        let certified = match (certified.or(self.held_certificate), held) {
-            (Some(certified), _) => certified,
-            (None, Some(rows)) => self.certify_held(&rows, journal)?,
-            (None, None) => self.evaluate(&task.division.budget.feed, true, journal)?,
+        let (meters, access, advice) = reading.close();
+        let certified = match certified {
+            Some(certified) => certified,
+            None => self.evaluate(&task.division.budget.feed, true, journal)?,
         };
         let mut weights = self.solver.into_weights(certified.is_snapshot);
         if let Some(numbering) = &task.rows.numbering {
             weights = numbering.widen(&weights);
         }
         journal.finish(Found {
-            weights,
-            certificate: certified.certificate,
-            train_accuracy: certified.accuracy,
+            solved: Solved {
+                weights,
+                certificate: certified.certificate,
+                accuracy: certified.accuracy,
+                solver: Solver::CoordinateDescent,
+            },
             access,
             meters,
             advice,

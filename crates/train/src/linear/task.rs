@@ -18,6 +18,8 @@ use crate::error::TrainError;
 pub(super) struct Task<'a> {
     /// With nothing left open.
     pub config: &'a LinearConfig,
+    /// Whether it was left open which solver is used.
+    pub is_open: bool,
     pub ranks: Ranks<'a>,
     pub interrupt: &'a Interrupt,
     pub rows: Rows,
@@ -37,6 +39,11 @@ impl Task<'_> {
             .with("the count of rows kept as codes", options.coded_rows)
             .with("rows left unread", options.skip)
             .with("renumbered features", self.rows.numbering.is_some())
+    }
+
+    /// Whether rows lie in memory, where coordinate descent and Newton's method may take turns: on one rank.
+    pub fn is_held(&self) -> bool {
+        self.division.budget.in_core && self.ranks.size() == 1
     }
 
     /// Tells the log how the memory is divided.
@@ -64,6 +71,8 @@ impl Task<'_> {
         Progress {
             data: self.rows.data.dataset.fingerprint(),
             ranks: self.ranks.size() as u64,
+            plan: self.division.plan.fingerprint(),
+            blocks: self.division.plan.steps(0),
             numbered: self.rows.numbering.is_some(),
             scale: self.config.scale,
             packed: self.rows.packed,

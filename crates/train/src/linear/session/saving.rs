@@ -6,8 +6,8 @@ use pelton_format::RowTable;
 use pelton_linear::SavedState;
 
 use super::super::journal::Journal;
+use super::super::reading::Reading;
 use super::super::resume::{self, Before};
-use super::super::source::Source;
 use super::Session;
 use crate::checkpoint::{Progress, State};
 use crate::error::TrainError;
@@ -20,24 +20,7 @@ impl Session<'_> {
         progress: &Progress,
         state: SavedState<'static>,
     ) -> Result<(), TrainError> {
-        let (task, ranks) = (self.task, self.task.ranks);
-        let wrong = |problem: &str| before.wrong(problem);
-        if progress.blocks == 1
-            && !task.division.budget.in_core
-            && progress.ranks != ranks.size() as u64
-        {
-            return Err(wrong(&resume::whole_does_not_fit(task)));
-        }
-        if progress.plan != task.division.plan.fingerprint() {
-            return Err(wrong(
-                "is of another order, seed, memory budget or number of blocks",
-            ));
-        }
-        if let Some(part) = resume::beyond_plan(task.division.plan.steps(0), progress) {
-            return Err(wrong(&format!(
-                "says that {part}, which this run cannot have reached"
-            )));
-        }
+        resume::check_plan(before, self.task, progress)?;
         self.solver.restore(state)?;
         self.encode_again()?;
         self.cursor = progress.cursor();
@@ -60,51 +43,31 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Whether, by the clock of rank 0, a checkpoint at the end of this epoch costs little beside the time since the last.
-    pub(super) fn save_is_cheap(&self, journal: &Journal<'_>) -> Result<bool, TrainError> {
-        const BYTES_A_SECOND: f64 = 5e8;
-        const MOST_SHARE: f64 = 0.03;
-        let cost = self.solver.saved_bytes() as f64 / BYTES_A_SECOND;
-        let cheap = cost <= MOST_SHARE * journal.unsaved_s();
-        self.task.ranks.any(cheap && self.task.ranks.rank() == 0)
-    }
-
     /// Writes a checkpoint unless the last one is of this very state.
     pub(super) fn save(
         &mut self,
-        source: &Source,
+        reading: &Reading,
         journal: &mut Journal<'_>,
     ) -> Result<(), TrainError> {
         if self.unsaved {
-            self.checkpoint(source, journal)?;
+            self.checkpoint(reading, journal)?;
         }
         Ok(())
     }
 
-    /// Writes a checkpoint of the state of all ranks.
+    /// Writes a checkpoint.
     pub(super) fn checkpoint(
         &mut self,
-        source: &Source,
+        reading: &Reading,
         journal: &mut Journal<'_>,
     ) -> Result<(), TrainError> {
-        let plan = &self.task.division.plan;
         let state = self.solver.save();
         let progress = Progress {
-            plan: plan.fingerprint(),
-            blocks: plan.steps(0),
             cursor_epoch: self.cursor.epoch,
             next: self.cursor.next,
-            epoch: state.epoch,
-            in_epoch: self.in_epoch,
-            reads_all: state.reads_all,
-            gap: state.gap,
-            counters: state.counters,
-            mean_blocks: state.mean_blocks,
-            snapshot_rows: state.snapshot_rows,
-            bound_additions: state.bound.as_ref().map_or(0, |bound| bound.additions),
             attempt_below: self.attempt_below,
-            access: source.access(),
-            ..Progress::default()
+            access: reading.access(),
+            ..Progress::of_descent(&state, self.in_epoch)
         };
         journal.checkpoint(progress, &State::Descent(Box::new(state)))?;
         self.unsaved = false;
