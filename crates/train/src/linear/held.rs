@@ -1,9 +1,6 @@
 //! Files whose records fit in memory: they are read once, into rows that stay.
 
 use pelton_comm::Alike;
-use pelton_data::hold_rows;
-use pelton_fetch::{FetchOptions, Meters, pane_row_bytes};
-use pelton_format::RowTable;
 use pelton_run::{Event, Observer};
 
 use super::budget::whole_bytes;
@@ -11,30 +8,12 @@ use super::in_memory::{InMemory, Stage};
 use super::journal::{Found, Journal, Trained};
 use super::method::Method;
 use super::problem::Shape;
+use super::reading::hold;
 use super::resume::{self, Before};
-use super::scaling;
 use super::task::Task;
 use crate::checkpoint::{Progress, State};
 use crate::config::LinearConfig;
 use crate::error::TrainError;
-
-/// Reads every row of this rank; returns what that took, and what would make training easier.
-pub(super) fn hold(task: &Task<'_>) -> Result<(RowTable, Meters, Option<String>), TrainError> {
-    let (dataset, budget) = (&task.rows.data.dataset, &task.division.budget);
-    let records = dataset.records().div_ceil(task.ranks.size() as u64);
-    let rows_bytes = records * pane_row_bytes(dataset);
-    let feed = FetchOptions {
-        memory_bytes: (budget.bytes.saturating_sub(rows_bytes)).clamp(4 << 20, 64 << 20),
-        ..budget.feed.clone()
-    };
-    let (rows, meters) = hold_rows(dataset, &feed)?;
-    task.check_bad_records(&meters)?;
-    let advice = match task.rows.scale {
-        Some(_) => None,
-        None => scaling::advice(&rows),
-    };
-    Ok((rows, meters, advice))
-}
 
 /// A run over the files of a task with another configuration.
 pub(super) fn in_memory<'a>(task: &'a Task<'a>, config: &'a LinearConfig) -> InMemory<'a> {

@@ -6,6 +6,7 @@
 //!                           ↘ Newton's method, where that is expected to be sooner at the target
 //! ```
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -62,7 +63,7 @@ pub(super) enum Stage {
 impl InMemory<'_> {
     /// The first stage.
     pub fn begin(&self) -> Stage {
-        if self.newton_first() {
+        if self.config.solver == Solver::Newton && !self.is_raced() {
             return Stage::Newton(self.newton(), 0);
         }
         Stage::Descent {
@@ -71,15 +72,9 @@ impl InMemory<'_> {
         }
     }
 
-    /// Whether it begins with Newton's method, and ends so.
-    fn newton_first(&self) -> bool {
-        let is_raced = self.is_open && self.config.target.is_some() && self.is_small();
-        self.config.solver == Solver::Newton && !is_raced
-    }
-
-    /// Whether coordinate descent gives way to Newton's method where that is faster.
+    /// Whether coordinate descent gives way to Newton's method where that is expected to be sooner at the target.
     pub fn is_raced(&self) -> bool {
-        !self.newton_first() && self.race().is_open
+        self.race().is_open
     }
 
     /// The stage that a checkpoint holds.
@@ -150,15 +145,8 @@ impl InMemory<'_> {
                 }
             };
             stage = match next {
-                Next::Ends(solved) => return Ok(solved),
-                Next::Fine(solver) => {
-                    journal.note("coordinate descent continues in 64 bits: 32 bring it no nearer to the optimum");
-                    Stage::Fine(solver, Vec::new())
-                }
-                Next::Newton => {
-                    journal.note("Newton's method takes over from coordinate descent");
-                    Stage::Newton(self.newton(), journal.epochs.len())
-                }
+                ControlFlow::Break(solved) => return Ok(solved),
+                ControlFlow::Continue(stage) => stage,
             };
         }
     }
@@ -167,23 +155,20 @@ impl InMemory<'_> {
         self.shape.values_of_a_row()
     }
 
-    /// Of more rows the model knows enough, and a false start costs seconds.
-    fn is_small(&self) -> bool {
-        4.0 * self.values() * self.shape.records as f64 <= RACE_BYTES
-    }
-
     fn race(&self) -> Race {
         // What the processor's caches hold takes less time to visit than the model says, and more to make products of.
         let a_value = match self.shape.layout {
             Layout::Dense { .. } => 0.2,
             _ => 2.0,
         };
+        let is_small = 4.0 * self.values() * self.shape.records as f64 <= RACE_BYTES;
         let newton_can = Newton::fits(&self.problem, self.newton_room);
         let costs = modelled_costs(&self.problem, self.shape.records, self.values());
         Race {
             visit: 30.0 + a_value * self.values(),
             newton: 2.0 * costs.1,
-            is_open: self.is_open && newton_can && self.is_small(),
+            // Of more rows the model knows enough, and a false start costs seconds.
+            is_open: self.is_open && self.config.target.is_some() && is_small && newton_can,
             newton_can,
         }
     }
@@ -268,13 +253,6 @@ fn is_stuck(gaps: &[(u64, f64)]) -> bool {
             .all(|(_, gap)| last.1 > 0.7 * gap)
 }
 
-/// What follows a stage.
-enum Next {
-    Ends(Solved),
-    Fine(OutOfCore),
-    Newton,
-}
-
 /// What follows an epoch.
 #[derive(Clone, Copy, PartialEq)]
 enum Then {
@@ -301,7 +279,7 @@ impl Course<'_> {
         mut in_epoch: bool,
         meters: &mut Meters,
         journal: &mut Journal<'_>,
-    ) -> Result<Next, TrainError> {
+    ) -> Result<ControlFlow<Solved, Stage>, TrainError> {
         let mut found = None;
         let then = loop {
             let then = self.then(journal, false);
@@ -335,22 +313,32 @@ impl Course<'_> {
                 save_descent(&solver, false, journal)
             })?;
         };
-        Ok(match then {
-            Then::Fine => Next::Fine(solver),
-            Then::Newton => Next::Newton,
+        match then {
+            Then::Fine => {
+                journal.note(
+                    "coordinate descent continues in 64 bits: 32 bring it no nearer to the optimum",
+                );
+                Ok(ControlFlow::Continue(Stage::Fine(solver, Vec::new())))
+            }
+            Then::Newton => Ok(self.give_way(journal)),
             Then::Ends | Then::Epoch => {
                 let (certificate, losses, is_snapshot) = match found {
                     Some(found) => found,
                     None => solver.certify(self.rows)?,
                 };
-                Next::Ends(Solved {
+                Ok(ControlFlow::Break(Solved {
                     weights: solver.into_weights(is_snapshot),
                     certificate,
                     accuracy: losses.accuracy(),
                     solver: Solver::CoordinateDescent,
-                })
+                }))
             }
-        })
+        }
+    }
+
+    fn give_way(&self, journal: &mut Journal<'_>) -> ControlFlow<Solved, Stage> {
+        journal.note("Newton's method takes over from coordinate descent");
+        ControlFlow::Continue(Stage::Newton(self.run.newton(), journal.epochs.len()))
     }
 
     /// In f64, from `values`, or where there are none from the α of `solver`.
@@ -360,7 +348,7 @@ impl Course<'_> {
         values: &[Vec<f64>],
         meters: &mut Meters,
         journal: &mut Journal<'_>,
-    ) -> Result<Next, TrainError> {
+    ) -> Result<ControlFlow<Solved, Stage>, TrainError> {
         let (problem, simd) = (solver.problem(), Simd::best());
         let mut fine = FineDescent::new(problem, self.rows, solver.duals(), simd);
         let mut then = Then::Epoch;
@@ -389,7 +377,7 @@ impl Course<'_> {
             then = self.then(journal, true);
         }
         if then == Then::Newton {
-            return Ok(Next::Newton);
+            return Ok(self.give_way(journal));
         }
         let (weights, certificate) = match found {
             Some(found) => found,
@@ -397,7 +385,7 @@ impl Course<'_> {
         };
         let mut losses = LossSum::new(problem);
         losses.add(problem, self.rows, &weights, simd)?;
-        Ok(Next::Ends(Solved {
+        Ok(ControlFlow::Break(Solved {
             weights: match &self.numbering {
                 Some(numbering) => numbering.widen(&weights),
                 None => weights,

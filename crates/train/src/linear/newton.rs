@@ -15,10 +15,10 @@ use pelton_storage::in_parallel;
 
 use super::evaluation::{evaluate, for_each_batch};
 use super::first_pass::totals_of;
-use super::held::hold;
 use super::journal::{Found, Journal, Solved, Trained};
 use super::method::Method;
 use super::ranks::Ranks;
+use super::reading::hold;
 use super::resume::{self, Before, digest_of};
 use super::scaling;
 use super::task::Task;

@@ -1,15 +1,36 @@
-//! Where blocks come from: a feed that can be closed between epochs, and begins again where it was.
+//! How rows are read: all of them once, or block by block from a feed that can be paused between epochs.
 
 use std::sync::Arc;
 
-use pelton_fetch::{Access, Cursor, Fetch, FetchOptions, Meters, RowBatch, largest_batch};
-use pelton_format::Dataset;
+use pelton_data::hold_rows;
+use pelton_fetch::{
+    Access, Cursor, Fetch, FetchOptions, Meters, RowBatch, largest_batch, pane_row_bytes,
+};
+use pelton_format::{Dataset, RowTable};
 use pelton_linear::{GRACE, OutOfCore};
 use pelton_plan::Plan;
 
 use super::scaling;
 use super::task::Task;
 use crate::error::TrainError;
+
+/// Reads every row of this rank; returns what that took, and what would make training easier.
+pub(super) fn hold(task: &Task<'_>) -> Result<(RowTable, Meters, Option<String>), TrainError> {
+    let (dataset, budget) = (&task.rows.data.dataset, &task.division.budget);
+    let records = dataset.records().div_ceil(task.ranks.size() as u64);
+    let rows_bytes = records * pane_row_bytes(dataset);
+    let feed = FetchOptions {
+        memory_bytes: (budget.bytes.saturating_sub(rows_bytes)).clamp(4 << 20, 64 << 20),
+        ..budget.feed.clone()
+    };
+    let (rows, meters) = hold_rows(dataset, &feed)?;
+    task.check_bad_records(&meters)?;
+    let advice = match task.rows.scale {
+        Some(_) => None,
+        None => scaling::advice(&rows),
+    };
+    Ok((rows, meters, advice))
+}
 
 /// A block that was trained.
 pub(super) struct Step {
