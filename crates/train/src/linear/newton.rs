@@ -334,12 +334,16 @@ impl<'a> NewtonSession<'a> {
 
     /// Writes a checkpoint: rank 0 does, of the state that all ranks have alike.
     fn save(&mut self, folder: &RunFolder) -> Result<(), TrainError> {
+        let mut totals = self.totals();
+        let (bytes, seconds) = self.ranks.traffic()?;
+        totals.communication_bytes += bytes;
+        totals.communication_s += seconds;
         if folder.is_written() {
             let progress = Progress {
                 data: self.setup.data.dataset.fingerprint(),
                 ranks: self.ranks.size() as u64,
                 wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
-                totals: self.totals(),
+                totals,
                 scale: self.config.scale,
                 packed: self.setup.packed,
                 epochs: self.epochs.clone(),
@@ -378,8 +382,8 @@ impl<'a> NewtonSession<'a> {
             advice: self.passes.advice,
             access: access_of(self.setup),
             ranks: self.ranks.size() as u64,
-            communication_s: seconds,
-            communication_bytes: bytes,
+            communication_s: self.earlier.communication_s + seconds,
+            communication_bytes: self.earlier.communication_bytes + bytes,
             epochs: self.epochs,
             totals,
         })

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use pelton_format::{ClassMap, Layout, RowTable, Rows, Slot};
 use pelton_key::{Stage, key};
 use pelton_linear::{
-    Certificate, FeatureNumbering, FeatureSums, FineDescent, InnerPasses, LinearError, Loss, Model,
+    Certificate, FeatureNumbering, FeatureSums, FineDescent, InnerPasses, LinearError, Model,
     Newton, OutOfCore, Problem, Scaling, Simd, Weights, alone, modelled_costs,
 };
 use pelton_run::Interrupt;
@@ -233,7 +233,7 @@ fn by_descent(
             let weights = solver.into_weights(is_snapshot);
             return Ok(Some((weights, certificate, epoch + 1)));
         }
-        if is_stuck(&gaps) && problem.loss() == Loss::Hinge {
+        if is_stuck(&gaps) && problem.loss().needs_fine_steps() {
             break;
         }
         if race.is_lost(&gaps, target) || is_stuck(&gaps) && newton_can {
@@ -242,7 +242,8 @@ fn by_descent(
     }
     // In 64 bits.
     let problem = Arc::new(solver.problem().clone());
-    let mut fine = FineDescent::new(&problem, rows, solver.duals(), Simd::best());
+    let fine = FineDescent::new(&problem, rows, solver.duals(), Simd::best());
+    let mut fine = fine.expect("the loss needs it");
     loop {
         let epoch = gaps.len() as u64;
         visits += fine.round(key(config.seed, epoch, Stage::Inner(1)), interrupt);

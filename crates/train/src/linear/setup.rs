@@ -531,18 +531,6 @@ impl Setup {
             .with("renumbered features", self.numbering.is_some())
     }
 
-    /// Why a run that held all rows in memory cannot go on so.
-    pub(super) fn whole_does_not_fit(&self, ranks: usize) -> String {
-        let dataset = &self.data.dataset;
-        let row = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64;
-        let records = dataset.records();
-        let whole = row * rows_of(self.feed.share.as_ref(), records, records);
-        format!(
-            "is of a run that held all rows in memory, which takes {} bytes of each of {ranks} ranks; raise `memory` or `ranks`, or",
-            whole + whole / 16 + (4 << 20)
-        )
-    }
-
     /// Number of features of the data.
     pub fn features(&self) -> u64 {
         match &self.numbering {

@@ -28,10 +28,6 @@ impl Session<'_> {
             return Err(resume::other_solver(before));
         };
         let wrong = |problem: &str| before.wrong(problem);
-        if progress.blocks == 1 && !self.setup.in_core && progress.ranks != self.ranks.size() as u64
-        {
-            return Err(wrong(&self.setup.whole_does_not_fit(self.ranks.size())));
-        }
         if progress.plan != self.setup.plan.fingerprint() {
             return Err(wrong(
                 "is of another order, seed, memory budget or number of blocks",
