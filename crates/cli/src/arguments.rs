@@ -95,8 +95,7 @@ pub struct LinearArguments {
     /// Test data
     #[arg(long, value_parser = name())]
     pub test: Vec<String>,
-    /// Loss: l1 (hinge), l2 (squared hinge) or logistic
-    #[arg(long)]
+    #[arg(long, help = Loss::help())]
     pub loss: Option<Loss>,
     /// Cost C of a unit of loss
     #[arg(long)]

@@ -1,7 +1,7 @@
 //! Linear support vector machines and logistic regression by dual coordinate descent, on blocks of
 //! rows: the whole data when they fit in memory, else whatever fits.
 //!
-//! A [`Problem`] says what is minimised. [`solve_block`] improves [`Weights`] and [`Duals`] on the
+//! A [`Problem`] says what is minimised, by one of the losses in `loss`. [`solve_block`] improves [`Weights`] and [`Duals`] on the
 //! rows of one block; its inner loops are `kernels`, plain ones and faster ones chosen at run time.
 //! [`LossSum`] and [`dual_value`] make the [`Certificate`] that says how far from the optimum the
 //! solution can be at most. [`predict`] and [`Confusion`] use the weights; [`Model`] saves them, also
@@ -27,6 +27,8 @@
 
 mod error;
 mod peers;
+
+mod loss;
 mod problem;
 
 mod duals;
@@ -72,13 +74,14 @@ pub use error::LinearError;
 pub use fine::FineDescent;
 pub use gap::gap_of_rows;
 pub use kernels::Simd;
+pub use loss::Loss;
 pub use model::Model;
 pub use newton::{MOST_NEWTON_FEATURES, Newton, NewtonPass, modelled_costs, newton_pays};
 pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
 pub use peers::{Exchange, Peers, alone};
 pub use predict::{Confusion, Prediction, predict, probabilities};
-pub use problem::{Loss, Problem};
+pub use problem::Problem;
 pub use saved_state::SavedState;
 pub use scaling::{FeatureSums, Scaling};
 pub use skip::{SETTLED_SLACK, SkipTable};

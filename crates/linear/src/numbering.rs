@@ -225,7 +225,8 @@ impl Renumber for NewNumbers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::{Loss, Problem};
+    use crate::loss::Loss;
+    use crate::problem::Problem;
     use crate::random::Stream;
 
     /// Rows of a few frequent and many rare features.

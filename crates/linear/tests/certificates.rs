@@ -256,12 +256,11 @@ fn newton(case: &Case, number: u64, reached: f64, wanted: f64) -> f64 {
 /// The gap of coordinate descent in f64 after some rounds from α = 0.
 fn finely(case: &Case, number: u64, reached: f64) {
     let Case { problem, rows } = case;
-    if problem.loss() != Loss::Hinge {
-        return;
-    }
     let all = table(rows.clone());
     let duals = Duals::zeros(problem, rows.len());
-    let mut fine = FineDescent::new(problem, &all, &duals, Simd::best());
+    let fine = FineDescent::new(problem, &all, &duals, Simd::best());
+    assert_eq!(fine.is_some(), problem.loss() == Loss::Hinge);
+    let Some(mut fine) = fine else { return };
     for round in 0..4 {
         fine.round(number + round, &AtomicBool::new(false));
         let (_, found) = fine.certify().unwrap();

@@ -123,10 +123,6 @@ const CIRCLES: [(&str, &[&str]); 16] = [
     ("linear", &["kernels", "kernels/plain", "kernels/x86"]),
     (
         "linear",
-        &["block", "ranks", "seldom", "shared_features", "solve"],
-    ),
-    (
-        "linear",
         &["model", "model/liblinear_text", "model/tensors"],
     ),
     ("linear", &["coded_cache", "coded_cache/loops"]),

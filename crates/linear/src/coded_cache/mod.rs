@@ -28,7 +28,7 @@ use pelton_format::RowTable;
 use pelton_storage::huge_vec;
 
 use crate::block::Scratch;
-use crate::duals::{Duals, decode};
+use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::kernels::{self, Simd};
 use crate::problem::Problem;
@@ -66,7 +66,7 @@ pub struct CodedCache {
     residuals: Vec<f32>,
     /// ‖x̂‖² and the bias of each slot, or [`UNFIT`].
     norms: Vec<f32>,
-    classes: Vec<u32>,
+    labels: Vec<u32>,
     /// Slack of each slot when it was last solved.
     slack: Vec<f32>,
     /// For each subproblem and record α as it was when w last was exact in it, where w holds the change
@@ -103,7 +103,7 @@ impl CodedCache {
             codes: huge_vec(capacity * quantizer::padded(problem.features())),
             residuals: Vec::with_capacity(capacity * subproblems),
             norms: Vec::with_capacity(capacity),
-            classes: Vec::with_capacity(capacity),
+            labels: Vec::with_capacity(capacity),
             slack: Vec::with_capacity(capacity),
             before: vec![vec![EXACT; records]; subproblems],
         }
@@ -111,7 +111,7 @@ impl CodedCache {
 
     /// Bytes of a row held, what the solver needs for it counted.
     pub fn row_bytes(problem: &Problem) -> usize {
-        // Id, norm, class, slack; the solver's entry, slot and id; residuals; codes.
+        // Id, norm, label, slack; the solver's entry, slot and id; residuals; codes.
         let beside = 20 + Scratch::bytes_for(1) + 16 + 4 * problem.subproblems();
         quantizer::padded(problem.features()) + beside
     }
@@ -145,8 +145,10 @@ impl CodedCache {
         simd: Simd,
     ) {
         let Some(q) = &self.quantizer else { return };
+        let loss = problem.loss().function();
         for (subproblem, before) in self.before.iter_mut().enumerate() {
             let stored = duals.stored(subproblem);
+            let terms = problem.terms(subproblem);
             let mut changes = Vec::new();
             for i in 0..block.len() {
                 let id = block.id(i) as usize;
@@ -154,9 +156,9 @@ impl CodedCache {
                 if old.is_nan() {
                     continue;
                 }
-                let class = block.label(i);
-                let change = decode(problem, class, stored[id]) - decode(problem, class, old);
-                changes.push((i, change as f32 * problem.sign(subproblem, class)));
+                let row = terms.of(block.label(i));
+                let change = loss.decode(&row, stored[id]) - loss.decode(&row, old);
+                changes.push((i, change as f32 * row.sign));
             }
             if changes.is_empty() {
                 continue;
@@ -229,7 +231,7 @@ impl CodedCache {
         let coming: Vec<(usize, usize)> = (0..rows.len()).map(|i| (i, first + i)).collect();
         for &(i, slot) in &coming {
             assert_eq!(self.ids[slot], rows.id(i));
-            self.classes[slot] = rows.label(i);
+            self.labels[slot] = rows.label(i);
         }
         // Residuals are as they were saved.
         self.encode(problem, rows, &coming, &[], simd);
@@ -264,7 +266,7 @@ impl CodedCache {
             self.residuals
                 .resize(self.residuals.len() + self.subproblems, 0.0);
             self.norms.push(0.0);
-            self.classes.push(block.label(i));
+            self.labels.push(block.label(i));
             self.slack.push(slack);
             coming.push((i, slot));
         }
@@ -285,7 +287,7 @@ impl CodedCache {
             self.slots[worst.1 as usize] = NOT_HELD;
             self.slots[id as usize] = slot as u32;
             self.ids[slot] = id;
-            self.classes[slot] = block.label(i);
+            self.labels[slot] = block.label(i);
             self.slack[slot] = slack;
             coming.push((i, slot));
         }
@@ -336,10 +338,11 @@ impl CodedCache {
         let fit = |&slot: &usize| self.norms[slot] >= 0.0;
         let slots: Vec<usize> = (0..self.ids.len()).filter(fit).collect();
         let ids: Vec<u64> = slots.iter().map(|&slot| self.ids[slot]).collect();
+        let terms = problem.terms(0);
         scratch.visits.clear();
         scratch.visits.extend(slots.iter().map(|&slot| {
-            let class = self.classes[slot];
-            let q = self.norms[slot] + problem.diagonal(class);
+            let label = self.labels[slot];
+            let q = self.norms[slot] + terms.of(label).dual.diagonal;
             let place = Place {
                 segment: 0,
                 start: slot as u32,
@@ -347,7 +350,7 @@ impl CodedCache {
             };
             Visit {
                 place,
-                class,
+                label,
                 alpha: 0.0,
                 gradient: 0.0,
                 q,
@@ -455,7 +458,7 @@ impl CodedCache {
         let held = self.ids.len();
         self.codes.resize(held * self.stride(), 0);
         self.norms.resize(held, UNFIT);
-        self.classes.resize(held, 0);
+        self.labels.resize(held, 0);
         for (before, saved) in self.before.iter_mut().zip(&saved.before) {
             before.copy_from_slice(saved);
         }

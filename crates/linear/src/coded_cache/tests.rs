@@ -2,7 +2,7 @@ use pelton_format::{Layout, Rows};
 
 use super::quantizer::{Quantizer, padded};
 use super::*;
-use crate::problem::Loss;
+use crate::loss::Loss;
 use crate::random::Stream;
 
 /// Numbers in [−1, 1).
@@ -145,7 +145,7 @@ fn the_rows_of_least_slack_are_held() {
         assert_eq!(held, expected);
         for (slot, &id) in cache.ids.iter().enumerate() {
             assert_eq!(cache.slots[id as usize], slot as u32);
-            assert_eq!(cache.classes[slot], id as u32 % 2);
+            assert_eq!(cache.labels[slot], id as u32 % 2);
             let q = cache.quantizer.as_ref().unwrap();
             let mut x = all[id as usize].clone();
             x.resize(q.padded(), 0.0);
@@ -203,7 +203,7 @@ fn saved_parts_of_another_shape_are_refused() {
     let again = RowTable::from_rows(segment, cache.ids.clone());
     other.encode_again(&problem, 0, &again, Simd::best());
     assert_eq!((&other.codes, &other.norms), (&cache.codes, &cache.norms));
-    assert_eq!(other.classes, cache.classes);
+    assert_eq!(other.labels, cache.labels);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! same order give the same model to the last bit.
 //!
 //! ```text
-//! coordinate descent in f32 → in f64, for the hinge, where f32 brings no more
+//! coordinate descent in f32 → in f64, for losses with a kink, where f32 brings no more
 //!                           ↘ Newton's method, where that is expected to be sooner at the target
 //! ```
 
@@ -15,7 +15,7 @@ use pelton_fetch::Meters;
 use pelton_format::{Layout, RowTable};
 use pelton_key::{Stage as KeyStage, key};
 use pelton_linear::{
-    Certificate, FeatureNumbering, FineDescent, InnerPasses, LinearError, Loss, LossSum, Newton,
+    Certificate, FeatureNumbering, FineDescent, InnerPasses, LinearError, LossSum, Newton,
     OutOfCore, Problem, Simd, modelled_costs,
 };
 use pelton_run::{EpochRecord, Interrupt};
@@ -350,7 +350,10 @@ impl Course<'_> {
         journal: &mut Journal<'_>,
     ) -> Result<ControlFlow<Solved, Stage>, TrainError> {
         let (problem, simd) = (solver.problem(), Simd::best());
-        let mut fine = FineDescent::new(problem, self.rows, solver.duals(), simd);
+        let fine = FineDescent::new(problem, self.rows, solver.duals(), simd);
+        let mut fine = fine.ok_or(LinearError::StateMismatch {
+            part: "coordinate descent in f64",
+        })?;
         let mut then = Then::Epoch;
         if !values.is_empty() {
             fine.restore(values)?;
@@ -425,7 +428,7 @@ impl Course<'_> {
         let stuck = is_stuck(&gaps);
         // Newton's method takes rows by the features' own indices.
         let newton_can = self.race.newton_can && self.numbering.is_none();
-        let is_fine = !fine && self.run.problem.loss() == Loss::Hinge && self.run.fine_fits();
+        let is_fine = !fine && self.run.problem.loss().needs_fine_steps() && self.run.fine_fits();
         // Without a target nothing is asked for beyond what 32 or 64 bits give.
         let suffices = gap <= target || stuck && !is_fine && config.target.is_none();
         if suffices || self.is_over(visits, gaps.len() as u64) {
