@@ -429,8 +429,8 @@ impl Course<'_> {
         // Newton's method takes rows by the features' own indices.
         let newton_can = self.race.newton_can && self.numbering.is_none();
         let is_fine = !fine && self.run.problem.loss().needs_fine_steps() && self.run.fine_fits();
-        // Without a target nothing is asked for beyond what 32 or 64 bits give.
-        let suffices = gap <= target || stuck && !is_fine && config.target.is_none();
+        // Without a target nothing is asked for beyond what 32 bits give.
+        let suffices = gap <= target || stuck && config.target.is_none();
         if suffices || self.is_over(visits, gaps.len() as u64) {
             Then::Ends
         } else if stuck && is_fine {
