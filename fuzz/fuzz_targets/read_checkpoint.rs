@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use pelton_format::{Layout, RowTable, Rows, Slot};
-use pelton_linear::{InnerPasses, LinearError, Loss, OutOfCore, OutOfCoreOptions, Peers, Problem};
+use pelton_linear::{InnerPasses, Loss, OutOfCore, OutOfCoreOptions, Problem};
 use pelton_run::{Checkpoint, Dtype};
 use pelton_train::raw::{encode_checkpoint, restore_checkpoint};
 
@@ -64,17 +64,13 @@ fn block(kept: Kept, ids: std::ops::Range<u64>) -> RowTable {
     RowTable::from_parts(vec![rows(kept, &ids)], slots.collect(), ids)
 }
 
-fn alone() -> Peers<'static, LinearError> {
-    Peers::alone()
-}
-
 fn train(kept: Kept, solver: &mut OutOfCore, epoch: u64) {
-    if solver.begin_epoch(epoch, true, &mut alone()).is_err() {
+    if solver.begin_epoch(epoch, true).is_err() {
         return;
     }
     for step in 0..2 {
         let ids = if step == 0 { 0..4 } else { 4..RECORDS };
-        if solver.train(&block(kept, ids), step, &mut alone()).is_err() {
+        if solver.train(&block(kept, ids), step).is_err() {
             return;
         }
     }
@@ -85,7 +81,7 @@ fn good(kept: Kept) -> &'static [u8] {
     GOOD[kept as usize].get_or_init(|| {
         let mut solver = solver(kept);
         train(kept, &mut solver, 0);
-        solver.end_epoch(&mut alone()).expect("nothing is exchanged");
+        solver.end_epoch();
         train(kept, &mut solver, 1);
         encode_checkpoint(&solver)
     })
@@ -109,7 +105,7 @@ fuzz_target!(|bytes: &[u8]| {
             arrays(file);
             let mut solver = solver(kept);
             if restore_checkpoint(file, &mut solver).is_ok() {
-                solver.end_epoch(&mut alone()).expect("nothing is exchanged");
+                solver.end_epoch();
                 let epoch = solver.epoch().saturating_add(1);
                 train(kept, &mut solver, epoch);
             }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use pelton_data::plan_of;
 use pelton_linear::{
-    Certificate, DualBound, InnerPasses, LossSum, OutOfCore, OutOfCoreOptions, Peers, Simd, Weights,
+    Certificate, DualBound, InnerPasses, LossSum, OutOfCore, OutOfCoreOptions, Simd, Weights,
 };
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 use pelton_run::Interrupt;
@@ -160,12 +160,11 @@ fn run(
     let batching = Batching::Batches(held.blocks);
     let plan = plan(held, &training, batching, seed)?;
     let mut solver = solver(held, training.inner, seed);
-    let alone = &mut Peers::<TrainError>::alone();
     let mut epochs = Vec::new();
     let mut ids = Vec::new();
     for epoch in 0..training.epochs {
         let mut computing = 0.0;
-        solver.begin_epoch(epoch, true, alone)?;
+        solver.begin_epoch(epoch, true)?;
         for step in 0..plan.steps(0) {
             if interrupt.load(Ordering::Relaxed) {
                 return Err(interrupted());
@@ -175,7 +174,7 @@ fn run(
             held.arrange(&mut ids);
             let block = held.rows.select(&ids);
             let began = Instant::now();
-            solver.train(&block, step, alone)?;
+            solver.train(&block, step)?;
             computing += began.elapsed().as_secs_f64();
         }
         let state = Epoch {
@@ -228,22 +227,20 @@ pub(super) fn optimum(held: &Held, interrupt: &Interrupt) -> Result<Certificate,
         at_most: 40,
     };
     let mut solver = solver(held, inner, 0);
-    let alone = &mut Peers::<TrainError>::alone();
     let mut best = Certificate {
         primal: f64::INFINITY,
         dual: f64::NEG_INFINITY,
     };
-    let mut bound = DualBound::new(&held.problem);
     // The gap as it was some sweeps ago: where f32 ends, it stops falling.
     let mut before = f64::INFINITY;
     for sweep in 0..MOST_SWEEPS {
         if interrupt.load(Ordering::Relaxed) {
             return Err(interrupted());
         }
-        solver.begin_epoch(sweep, true, alone)?;
-        solver.train(&held.rows, 0, alone)?;
+        solver.begin_epoch(sweep, true)?;
+        solver.train(&held.rows, 0)?;
         best.primal = best.primal.min(primal(held, solver.weights())?);
-        bound.clear();
+        let mut bound = DualBound::new(&held.problem);
         bound.add(&held.problem, &held.rows, solver.duals(), Simd::best());
         best.dual = best.dual.max(bound.value());
         solver.put_right(&bound);

@@ -256,9 +256,9 @@ class LinearClassifier(_LinearModel):
     intercept_scaling : the value of that feature (the command's ``--bias``).
     class_weight : factors on ``C`` by class, as a dict or, for arrays, ``"balanced"``.
     tol : the certified relative gap, (primal − dual) / dual, at which training ends.
-    max_epochs : most epochs, or passes of Newton's method; ``None`` for 30 epochs or passes over files, and over arrays
-        for 1000 visits of a row, or 300 passes.
-    solver : ``"newton"``, ``"coordinate-descent"``, or ``"auto"``: over arrays of up to 16 MB coordinate descent for as
+    max_epochs : most epochs, or passes of Newton's method; ``None`` for 1000 visits of a row, or 300 passes, and over files
+        that do not fit in memory for 30.
+    solver : ``"newton"``, ``"coordinate-descent"``, or ``"auto"``: over up to 16 MB in memory coordinate descent for as
         long as it promises to be the faster, then Newton's method; else the faster by a model of their cost.
     scale : ``"standard"`` or ``"max-abs"`` scales features before training; coefficients are for features as they come.
     memory : what files may take in memory: ``"512MiB"``, ``"2GB"`` or bytes; ``None`` for 1 GiB, or a quarter of what the

@@ -13,8 +13,8 @@ use crate::abandoned::{Before, Halt};
 use crate::active::Active;
 use crate::error::LinearError;
 use crate::kernels::{BlockRows, Simd};
-use crate::problem::{Loss, Problem};
-use crate::shared_features::SharedFeatures;
+use crate::loss::LossFunction;
+use crate::problem::{LabelTerms, Problem};
 use crate::visit::{Place, Segment, Visit};
 
 /// Working memory for blocks, reused from block to block.
@@ -27,12 +27,6 @@ pub struct Scratch {
     /// What ends a block early, and what it has changed by then.
     pub(crate) halt: Option<Halt>,
     pub(crate) before: Before,
-    /// Where features are numbered by frequency: how many of them two rows have or more, and how many are
-    /// common.
-    pub(crate) frequent: Option<[usize; 2]>,
-    /// Whether every block has the same rows, and then which features ranks share.
-    pub(crate) same_rows: bool,
-    pub(crate) shared: Option<SharedFeatures>,
 }
 
 impl Scratch {
@@ -45,9 +39,6 @@ impl Scratch {
             slack: Vec::new(),
             halt: None,
             before: Before::default(),
-            frequent: None,
-            same_rows: false,
-            shared: None,
         }
     }
 
@@ -76,30 +67,23 @@ impl Scratch {
         rows * (size_of::<Visit>() + Active::BYTES_A_ROW + 4)
     }
 
-    /// Fills the entries for `block`: places, classes and Q_ii; α is left at 0.
+    /// Fills the entries for `block`: places, labels and Q_ii; α is left at 0.
     pub(crate) fn prepare(
         &mut self,
         problem: &Problem,
         block: &RowTable,
     ) -> Result<(), LinearError> {
         let bias = problem.bias().unwrap_or(0.0);
-        let diagonals: Vec<f32> = (0..problem.classes() as u32)
-            .map(|class| problem.diagonal(class))
-            .collect();
+        let terms = problem.terms(0);
         self.visits.clear();
         if self.visits.capacity() < block.len() {
             self.visits = pelton_storage::huge_vec(block.len());
         }
         for i in 0..block.len() {
             let (place, values) = locate(problem.features(), block, i)?;
-            let class = block.label(i);
-            let Some(&diagonal) = diagonals.get(class as usize) else {
-                return Err(LinearError::UnknownClass {
-                    class,
-                    classes: diagonals.len(),
-                });
-            };
-            let q = squared_norm(values) + bias * bias + diagonal;
+            let label = block.label(i);
+            problem.check_label(label)?;
+            let q = squared_norm(values) + bias * bias + terms.of(label).dual.diagonal;
             if !q.is_finite() {
                 return Err(LinearError::TooLarge {
                     record: block.id(i),
@@ -107,7 +91,7 @@ impl Scratch {
             }
             self.visits.push(Visit {
                 place,
-                class,
+                label,
                 alpha: 0.0,
                 gradient: 0.0,
                 q,
@@ -118,38 +102,45 @@ impl Scratch {
     }
 
     /// Takes the dual variables of the rows `ids` from `stored`; returns what they add to the dual value.
-    pub(crate) fn take_duals(&mut self, problem: &Problem, ids: &[u64], stored: &[f32]) -> f64 {
-        let mut terms = 0.0;
+    pub(crate) fn take_duals(
+        &mut self,
+        loss: &impl LossFunction,
+        terms: &LabelTerms,
+        ids: &[u64],
+        stored: &[f32],
+    ) -> f64 {
+        let mut sum = 0.0;
         for (visit, &id) in self.visits.iter_mut().zip(ids) {
             visit.alpha = stored[id as usize];
-            terms += problem.dual_term(visit.class, visit.alpha);
+            sum += loss.dual_term(&terms.of(visit.label), visit.alpha);
         }
-        terms
+        sum
     }
 
     /// Puts them back; returns what they add now.
-    pub(crate) fn put_duals(&self, problem: &Problem, ids: &[u64], stored: &mut [f32]) -> f64 {
-        let mut terms = 0.0;
+    pub(crate) fn put_duals(
+        &self,
+        loss: &impl LossFunction,
+        terms: &LabelTerms,
+        ids: &[u64],
+        stored: &mut [f32],
+    ) -> f64 {
+        let mut sum = 0.0;
         for (visit, &id) in self.visits.iter().zip(ids) {
             stored[id as usize] = visit.alpha;
-            terms += problem.dual_term(visit.class, visit.alpha);
+            sum += loss.dual_term(&terms.of(visit.label), visit.alpha);
         }
-        terms
+        sum
     }
 
     /// Folds the gradients of the subproblem just solved into `slack`.
-    pub(crate) fn fold_slack(&mut self, problem: &Problem, first: bool) {
-        let uppers: Vec<f32> = (0..problem.classes() as u32)
-            .map(|class| problem.upper(class))
-            .collect();
+    pub(crate) fn fold_slack(&mut self, loss: &impl LossFunction, terms: &LabelTerms, first: bool) {
         if first {
             self.slack.clear();
             self.slack.resize(self.visits.len(), f32::INFINITY);
         }
-        let logistic = problem.loss() == Loss::Logistic;
         for (slack, visit) in self.slack.iter_mut().zip(&self.visits) {
-            let free =
-                logistic || (visit.alpha > 0.0 && visit.alpha < uppers[visit.class as usize]);
+            let free = loss.is_free(&terms.of(visit.label), visit.alpha);
             let g = visit.gradient.abs();
             // −0.0 would not be below 0.
             let this = if free { -g.max(f32::MIN_POSITIVE) } else { g };

@@ -7,11 +7,11 @@
 use pelton_format::RowTable;
 
 use crate::block::{block_rows, places_clipped};
-use crate::duals::{Duals, decode};
+use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::kernels::{self, Simd};
+use crate::peers::{Exchange, Peers};
 use crate::problem::Problem;
-use crate::ranks::{Exchange, Peers};
 use crate::visit::Place;
 use crate::weights::Weights;
 
@@ -25,7 +25,7 @@ pub struct LossSum {
     pub loss: Vec<f64>,
     /// Rows added.
     pub rows: u64,
-    /// Rows whose class the weights predict.
+    /// Rows whose class the weights predict; none where rows have a real target.
     pub correct: u64,
 }
 
@@ -47,22 +47,22 @@ impl LossSum {
         weights: &Weights,
         simd: Simd,
     ) -> Result<(), LinearError> {
+        let function = problem.loss().function();
+        let terms: Vec<_> = (0..problem.subproblems())
+            .map(|s| problem.terms(s))
+            .collect();
+        let has_classes = !problem.has_real_targets();
         for_each_chunk(weights, block, simd, |start, values, length| {
             for i in 0..length {
-                let class = block.label(start + i);
-                if class as usize >= problem.classes() {
-                    return Err(LinearError::UnknownClass {
-                        class,
-                        classes: problem.classes(),
-                    });
-                }
-                let cost = problem.cost(class);
+                let label = block.label(start + i);
+                problem.check_label(label)?;
                 for (subproblem, loss) in self.loss.iter_mut().enumerate() {
-                    let value = values[subproblem * length + i];
-                    let margin = f64::from(problem.sign(subproblem, class)) * value;
-                    *loss += cost * problem.loss().at(margin);
+                    let row = terms[subproblem].of(label);
+                    let u = f64::from(row.sign) * values[subproblem * length + i];
+                    *loss += row.cost * function.value(u, f64::from(row.target));
                 }
-                self.correct += u64::from(predicted(values, length, i) == class);
+                let is_right = has_classes && predicted(values, length, i) == label;
+                self.correct += u64::from(is_right);
             }
             self.rows += length as u64;
             Ok(())
@@ -80,7 +80,7 @@ impl LossSum {
     pub fn add_up<E>(&mut self, peers: &mut Peers<'_, E>) -> Result<(), E> {
         let mut sums = vec![self.rows as f64, self.correct as f64];
         sums.extend(&self.loss);
-        (peers.exchange)(Exchange::SumWide(&mut sums))?;
+        peers(Exchange::Sum(&mut sums))?;
         [self.rows, self.correct] = [sums[0] as u64, sums[1] as u64];
         self.loss.copy_from_slice(&sums[2..]);
         Ok(())
@@ -92,7 +92,7 @@ impl LossSum {
     }
 }
 
-/// The dual value −½‖w‖² + Σ (α − ½Dα²), or with the entropy of the logistic loss, over all subproblems, as far as
+/// The dual value Σ d(α) − ½‖w‖² over all subproblems, as far as
 /// `weights` are those that belong to `duals`: w that was updated in f32 has drifted from them, so this is an
 /// estimate. [`DualBound`] is the proof.
 pub fn dual_value(weights: &Weights, duals: &Duals) -> f64 {
@@ -124,19 +124,18 @@ impl Certificate {
 
 /// A lower bound of the optimum from the α of all rows, whatever solver found them.
 ///
-/// Any feasible α bounds the optimum by Σ (α − ½Dα²) − ½‖Σ α y x‖² (logistic: the entropy of α in place of the
-/// first sum). Both sums are made anew here from rows and α, in f64, never from a w that was updated many times in
+/// Any feasible α bounds the optimum by Σ d(α) − ½‖Σ α s x‖². Both sums are made anew here from rows and α, in f64, never from a w that was updated many times in
 /// f32; how far they can be off by rounding is known and taken off.
 ///
 /// With ε = 2^-53, n additions err by at most γ = nε / (1 − nε) of the sum of magnitudes (Higham, Accuracy and
-/// Stability of Numerical Algorithms, 2002, §4.2): of Σ |α − ½Dα²|, and of Σ α ‖x‖ in the norm of Σ α y x.
+/// Stability of Numerical Algorithms, 2002, §4.2): of Σ |d(α)|, and of Σ |α| ‖x‖ in the norm of Σ α s x.
 ///
 /// Memory: 8 bytes a feature and subproblem. Cost: one addition of each row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DualBound {
-    /// Σ α_i y_i x_i of each subproblem.
+    /// Σ α_i s_i x_i of each subproblem.
     pub sums: Vec<Vec<f64>>,
-    /// For each subproblem: the terms of α, their magnitudes, Σ α_i ‖x_i‖.
+    /// For each subproblem: the terms of α, their magnitudes, Σ |α_i| ‖x_i‖.
     pub figures: Vec<[f64; 3]>,
     /// Rows added, those taken off again counted twice more.
     pub additions: u64,
@@ -157,6 +156,10 @@ impl DualBound {
     pub fn add(&mut self, problem: &Problem, block: &RowTable, duals: &Duals, simd: Simd) {
         let rows = block_rows(problem.features(), problem.bias(), block);
         let (mut places, mut scales) = (Vec::new(), Vec::new());
+        let loss = problem.loss().function();
+        let label_terms: Vec<_> = (0..problem.subproblems())
+            .map(|s| problem.terms(s))
+            .collect();
         self.additions += block.len() as u64;
         for start in (0..block.len()).step_by(CHUNK) {
             let chunk = start..block.len().min(start + CHUNK);
@@ -167,40 +170,17 @@ impl DualBound {
                 let mut added = 0.0;
                 scales.clear();
                 for i in chunk.clone() {
-                    let class = block.label(i);
-                    let alpha = duals.stored(subproblem)[block.id(i) as usize];
-                    let term = problem.dual_term(class, alpha);
-                    added += term - problem.term_error(class);
+                    let row = label_terms[subproblem].of(block.label(i));
+                    let stored = duals.stored(subproblem)[block.id(i) as usize];
+                    let term = loss.dual_term(&row, stored);
+                    added += term - loss.term_error(&row, stored);
                     *magnitudes += term.abs();
-                    let sign = f64::from(problem.sign(subproblem, class));
-                    scales.push(sign * decode(problem, class, alpha));
+                    scales.push(f64::from(row.sign) * loss.decode(&row, stored));
                 }
                 *terms += added;
                 *size += kernels::add_rows(simd, &rows, &places, &scales, sum);
             }
         }
-    }
-
-    /// Adds what the other ranks have summed.
-    pub fn add_up<E>(&mut self, peers: &mut Peers<'_, E>) -> Result<(), E> {
-        for sum in &mut self.sums {
-            (peers.exchange)(Exchange::SumWide(sum))?;
-        }
-        let mut figures: Vec<f64> = self.figures.iter().flatten().copied().collect();
-        figures.push(self.additions as f64);
-        (peers.exchange)(Exchange::SumWide(&mut figures))?;
-        for (own, sum) in self.figures.iter_mut().flatten().zip(&figures) {
-            *own = *sum;
-        }
-        self.additions = figures[figures.len() - 1] as u64 + peers.ranks as u64;
-        Ok(())
-    }
-
-    /// Forgets what was added.
-    pub fn clear(&mut self) {
-        self.sums.iter_mut().for_each(|sum| sum.fill(0.0));
-        self.figures.fill([0.0; 3]);
-        self.additions = 0;
     }
 
     /// The bound, over all subproblems, once every row has been added: rounding is taken off.

@@ -1,13 +1,7 @@
 //! The dual variables of all records, in memory whatever the size of the data: 4 bytes a record and
-//! subproblem.
-//!
-//! For the logistic loss α lies strictly inside (0, C), often within rounding of either end, and both
-//! log α and log(C − α) matter. So it is stored *centred*: α itself up to C/2, else α − C, a negative
-//! number; f32 is then as precise at one end as at the other. 0 stands for a row never visited: it
-//! adds nothing to w or to the dual value. (LIBLINEAR keeps α and C − α in two f64 and must add every
-//! row to w before the first pass, which out of core would be one more pass over the data.)
+//! subproblem, in the form that the loss stores.
 
-use crate::problem::{Loss, Problem};
+use crate::problem::Problem;
 
 /// α of every record for every subproblem, with the sum of their terms in the dual value.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,20 +44,21 @@ impl Duals {
         self.alpha.len()
     }
 
-    /// The stored variables of a subproblem by record id; centred for the logistic loss.
+    /// The stored variables of a subproblem by record id, in the form of the loss.
     pub fn stored(&self, subproblem: usize) -> &[f32] {
         &self.alpha[subproblem]
     }
 
-    /// For each subproblem, the dual value without −½‖w‖²: Σ (α − ½Dα²), or the entropy of the
-    /// logistic loss; kept in f64.
+    /// For each subproblem, the dual value without −½‖w‖²; kept in f64.
     pub fn terms(&self) -> &[f64] {
         &self.terms
     }
 
-    /// α of a record of class `class`.
+    /// α of a record of label `class`.
     pub fn alpha(&self, problem: &Problem, subproblem: usize, record: u64, class: u32) -> f64 {
-        decode(problem, class, self.alpha[subproblem][record as usize])
+        let stored = self.alpha[subproblem][record as usize];
+        let row = problem.row(subproblem, class);
+        problem.loss().function().decode(&row, stored)
     }
 
     /// Bytes on the heap.
@@ -81,14 +76,5 @@ impl Duals {
 
     pub(crate) fn stored_mut(&mut self, subproblem: usize) -> (&mut [f32], &mut f64) {
         (&mut self.alpha[subproblem], &mut self.terms[subproblem])
-    }
-}
-
-/// α from its stored form.
-pub(crate) fn decode(problem: &Problem, class: u32, stored: f32) -> f64 {
-    if problem.loss() == Loss::Logistic && stored < 0.0 {
-        f64::from(problem.upper(class)) + f64::from(stored)
-    } else {
-        f64::from(stored)
     }
 }

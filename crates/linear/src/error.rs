@@ -40,6 +40,14 @@ pub enum LinearError {
         /// Number of classes.
         classes: usize,
     },
+    /// A target that is not a number, or infinite.
+    #[error(
+        "a row has the target {found}, which is not a finite number; remove the row or correct it"
+    )]
+    Target {
+        /// The target.
+        found: f32,
+    },
     /// A row holds a feature that the model has no weight for.
     #[error(
         "record {record} has feature {index} (from 0), but the model has {features} features; \
@@ -120,6 +128,14 @@ pub enum LinearError {
         path: PathBuf,
         /// The label.
         label: f64,
+    },
+    /// LIBLINEAR has no solver type for a loss.
+    #[error("a model of loss {loss} cannot be written to {path}, for LIBLINEAR has none; write safetensors instead", path = .path.display())]
+    NotInLiblinear {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// The loss.
+        loss: String,
     },
     /// The run was to end while a block was trained.
     #[error("interrupted while a block was trained; nothing is saved, start it again")]

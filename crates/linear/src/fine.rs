@@ -1,4 +1,4 @@
-//! Coordinate descent in f64 over rows in memory, for the hinge, from where f32 ends.
+//! Coordinate descent in f64 over rows in memory, for losses with a kink, from where f32 ends.
 //!
 //! The hinge is not smooth, so P(w) − P(w*) falls with the distance of w to w*, and D(α) with its square: where the dual
 //! value is right to the nine digits that steps in f32 give, the primal value is right to four or fewer. Here w, α and
@@ -14,7 +14,8 @@ use crate::certificate::{Certificate, DualBound, LossSum};
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::kernels::{Kernel, Simd, run};
-use crate::problem::{Loss, Problem};
+use crate::loss::{LossFunction, WithLoss};
+use crate::problem::{LabelTerms, Problem};
 use crate::random::{Stream, derive};
 use crate::weights::Weights;
 
@@ -35,14 +36,16 @@ pub struct FineDescent<'a> {
 }
 
 impl FineDescent<'_> {
-    /// Goes on from `duals`, whose records are the numbers of the rows. Panics for another loss than the hinge.
+    /// Resumes from `duals`, whose records are the numbers of the rows; `None` for a loss that does not need it.
     pub fn new<'a>(
         problem: &'a Problem,
         rows: &'a RowTable,
         duals: &Duals,
         simd: Simd,
-    ) -> FineDescent<'a> {
-        assert_eq!(problem.loss(), Loss::Hinge);
+    ) -> Option<FineDescent<'a>> {
+        if !problem.loss().needs_fine_steps() {
+            return None;
+        }
         let bias = f64::from(problem.bias().unwrap_or(0.0));
         let width = problem.features() + usize::from(problem.bias().is_some());
         let stored = |subproblem: usize| {
@@ -52,28 +55,30 @@ impl FineDescent<'_> {
         let alpha: Vec<Vec<f64>> = (0..problem.subproblems()).map(stored).collect();
         let w = alpha.iter().enumerate().map(|(subproblem, alpha)| {
             let mut w = vec![0.0; width];
+            let terms = problem.terms(subproblem);
             for (i, alpha) in alpha.iter().enumerate() {
-                let sign = f64::from(problem.sign(subproblem, rows.label(i)));
+                let sign = f64::from(terms.of(rows.label(i)).sign);
                 add(&mut w, bias, rows.row(i), sign * alpha);
             }
             w
         });
         let square = |i| square(rows.row(i)) + bias * bias;
-        FineDescent {
+        Some(FineDescent {
             w: w.collect(),
             squares: (0..rows.len()).map(square).collect(),
             problem,
             rows,
             alpha,
             simd,
-        }
+        })
     }
 
     /// One pass over all rows and some over those that are not settled, in an order that `key` decides; returns the
     /// visits. An interruption ends it between two visits.
     pub fn round(&mut self, key: u64, interrupt: &AtomicBool) -> u64 {
-        let mut visits = 0;
+        let (mut visits, loss) = (0, self.problem.loss());
         for subproblem in 0..self.w.len() {
+            let terms = self.problem.terms(subproblem);
             let mut order: Vec<u32> = (0..self.rows.len() as u32).collect();
             for pass in 0..=PASSES {
                 let key = derive(derive(key, subproblem as u64), pass);
@@ -85,10 +90,11 @@ impl FineDescent<'_> {
                     visits += part.len() as u64;
                     let part = Part {
                         subproblem,
+                        terms: &terms,
                         order: part,
                         run: self,
                     };
-                    run(part.run.simd, part);
+                    loss.with(part);
                 }
                 if pass == 0 {
                     order.retain(|row| *row & SETTLED == 0);
@@ -97,6 +103,28 @@ impl FineDescent<'_> {
             }
         }
         visits
+    }
+
+    /// What [`FineDescent::restore`] takes up: w and α of each subproblem.
+    pub fn save(&self) -> Vec<Vec<f64>> {
+        self.w.iter().chain(&self.alpha).cloned().collect()
+    }
+
+    /// Takes up what was saved of a run over the same rows.
+    ///
+    /// Errors: vectors of other lengths.
+    pub fn restore(&mut self, saved: &[Vec<f64>]) -> Result<(), LinearError> {
+        let own: Vec<&mut Vec<f64>> = self.w.iter_mut().chain(&mut self.alpha).collect();
+        let fits = |(own, saved): (&&mut Vec<f64>, &Vec<f64>)| own.len() == saved.len();
+        if own.len() != saved.len() || !own.iter().zip(saved).all(fits) {
+            return Err(LinearError::StateMismatch {
+                part: "coordinate descent in f64",
+            });
+        }
+        for (own, saved) in own.into_iter().zip(saved) {
+            own.clone_from(saved);
+        }
+        Ok(())
     }
 
     /// The weights rounded to f32, and their certificate.
@@ -134,14 +162,35 @@ const SETTLED: u32 = 1 << 31;
 struct Part<'a, 'b> {
     run: &'a mut FineDescent<'b>,
     subproblem: usize,
+    terms: &'a LabelTerms,
     order: &'a mut [u32],
 }
 
-impl Kernel for Part<'_, '_> {
+impl WithLoss for Part<'_, '_> {
+    type Output = ();
+
+    fn run<L: LossFunction + Copy>(self, loss: L) {
+        run(self.run.simd, PartOf { part: self, loss });
+    }
+}
+
+/// The same for one loss.
+struct PartOf<'a, 'b, L> {
+    part: Part<'a, 'b>,
+    loss: L,
+}
+
+impl<L: LossFunction> Kernel for PartOf<'_, '_, L> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
+        let Part {
+            run,
+            subproblem,
+            terms,
+            order,
+        } = self.part;
         let FineDescent {
             problem,
             rows,
@@ -149,22 +198,21 @@ impl Kernel for Part<'_, '_> {
             alpha,
             squares,
             ..
-        } = self.run;
-        let (w, alpha) = (&mut w[self.subproblem], &mut alpha[self.subproblem]);
+        } = run;
+        let (w, alpha) = (&mut w[subproblem], &mut alpha[subproblem]);
         let bias = f64::from(problem.bias().unwrap_or(0.0));
-        for row in self.order {
+        let is_real = self.loss.has_real_targets();
+        for row in order {
             let i = *row as usize;
-            let (x, class) = (rows.row(i), rows.label(i));
-            let sign = f64::from(problem.sign(self.subproblem, class));
-            let gradient = sign * dot(w, bias, x) - 1.0;
-            let upper = problem.cost(class);
+            let (x, terms) = (rows.row(i), terms.of_kind(is_real, rows.label(i)));
+            let sign = f64::from(terms.sign);
             let before = alpha[i];
-            // A row without features has Q = 0, and its α goes to C.
-            let after = (before - gradient / squares[i]).max(0.0).min(upper);
+            let u = sign * dot(w, bias, x);
+            let after = self.loss.fine_step(&terms, before, u, squares[i]);
             if after != before {
                 alpha[i] = after;
                 add(w, bias, x, sign * (after - before));
-            } else if before == 0.0 || before == upper {
+            } else if after <= f64::from(terms.dual.lower) || after >= f64::from(terms.dual.upper) {
                 *row |= SETTLED;
             }
         }

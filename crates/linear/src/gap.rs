@@ -1,14 +1,14 @@
 //! The duality gap row by row.
 //!
 //! With w = Σ α_i y_i x_i the gap is a sum over rows,
-//! P(w) − D(α) = Σ_i [C_i ξ(m_i) + C_i ξ*(α_i) + α_i m_i], every term at least 0, m_i = y_i w·x_i.
+//! P(w) − D(α) = Σ_i [C_i ξ(u_i; t_i) − d(α_i) + α_i u_i], every term at least 0, u_i = s_i w·x_i.
 //! A row whose α lies at the right bound adds exactly 0, so rows that are left unread because they
 //! are settled need not be known.
 
 use pelton_format::RowTable;
 
 use crate::certificate::for_each_chunk;
-use crate::duals::{Duals, decode};
+use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::kernels::Simd;
 use crate::problem::Problem;
@@ -39,17 +39,20 @@ pub(crate) fn for_each_gap(
     simd: Simd,
     mut each: impl FnMut(usize, f64),
 ) -> Result<(), LinearError> {
+    let loss = problem.loss().function();
+    let terms: Vec<_> = (0..weights.subproblems())
+        .map(|s| problem.terms(s))
+        .collect();
     for_each_chunk(weights, block, simd, |start, values, length| {
         for i in 0..length {
-            let class = block.label(start + i);
             let record = block.id(start + i) as usize;
-            let cost = problem.cost(class);
-            for subproblem in 0..weights.subproblems() {
-                let value = values[subproblem * length + i];
-                let margin = f64::from(problem.sign(subproblem, class)) * value;
+            for (subproblem, terms) in terms.iter().enumerate() {
+                let row = terms.of(block.label(start + i));
+                let u = f64::from(row.sign) * values[subproblem * length + i];
                 let stored = duals.stored(subproblem)[record];
-                let term = cost * problem.loss().at(margin) - problem.dual_term(class, stored)
-                    + decode(problem, class, stored) * margin;
+                let term = row.cost * loss.value(u, f64::from(row.target))
+                    - loss.dual_term(&row, stored)
+                    + loss.decode(&row, stored) * u;
                 // Rounding may leave a term of a settled row a little below its bound.
                 each(start + i, term.max(0.0));
             }

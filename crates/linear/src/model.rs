@@ -16,7 +16,8 @@ use pelton_format::{ClassMap, Scale, Schema};
 use pelton_storage::WholeFile;
 
 use crate::error::LinearError;
-use crate::problem::{Loss, Problem};
+use crate::loss::Loss;
+use crate::problem::Problem;
 use crate::weights::Weights;
 
 /// Weights with what is needed to use them.

@@ -3,8 +3,7 @@
 //! Sparse rows mention a small part of the features, spread over all of them. A w of those alone is as much
 //! smaller, and what most visits touch lies together at its beginning, in the caches: with 200 000 rows of
 //! 30 M features of which 1.6 M occur, a visit takes a third of the time, and so does whatever passes over
-//! w. Over ranks the features that several of them have are a run at the beginning, exchanged without
-//! looking each of them up.
+//! w.
 //!
 //! Features fall in *tiers* by how many rows have them and stay ascending within each, so that a row is
 //! renumbered in one pass, without sorting.
@@ -13,14 +12,13 @@
 //! training, which costs less than it saves in an epoch, and renumbered when they are decoded.
 //!
 //! Cost: two passes over the indices, two over a table of 4 bytes a feature, which is gone afterwards where
-//! rows lie in memory; 4 bytes stay for every present feature. Over ranks one exchange of 8 bytes for each.
+//! rows lie in memory; 4 bytes stay for every present feature.
 
 use std::cell::RefCell;
 
 use pelton_format::{Layout, Renumber, RowTable, Rows};
 use pelton_storage::{huge_vec, huge_zeros};
 
-use crate::ranks::{Exchange, Peers};
 use crate::weights::Weights;
 
 /// Least features for which it is worth while: below, w lies in the caches as it is.
@@ -29,19 +27,12 @@ const LEAST_FEATURES: usize = 1 << 16;
 /// Tiers: the first of features in 2^15 rows or more, then down by halves to those in one row.
 const TIERS: usize = 16;
 
-/// The last tiers, of features in fewer than 128 rows. Ranks exchange these once a pass: measured on a million
-/// rows of 29 non-zeros, the same visits as with an exchange every few thousand visits, at half the cost.
-const RARE_TIERS: usize = 7;
-
 /// New numbers for features.
 #[derive(Clone, Debug)]
 pub struct FeatureNumbering {
     features: usize,
     /// The features present, by their new numbers.
     present: Vec<u32>,
-    /// How many of them are in two rows or more, and in many: the first ones.
-    repeated: usize,
-    common: usize,
 }
 
 /// In how many rows each feature is.
@@ -75,46 +66,26 @@ impl FeatureCounts {
         }
     }
 
-    /// Numbers by the counts, over ranks by those of all, the same for all; `None` where a row was not
-    /// sparse, or has a feature that there is not, which the solver reports.
-    pub fn number<E>(
-        mut self,
-        peers: &mut Peers<'_, E>,
-    ) -> Result<Option<(FeatureNumbering, NewNumbers)>, E> {
-        let mut unknown = [f64::from(u8::from(!self.known))];
-        (peers.exchange)(Exchange::Largest(&mut unknown))?;
-        if unknown[0] > 0.0 {
-            return Ok(None);
-        }
-        if peers.ranks > 1 {
-            add_others(&mut self.counts, peers)?;
-        }
-        Ok(Some(FeatureNumbering::by_counts(self.counts)))
+    /// Numbers by the counts; `None` where a row was not sparse, or has a feature that there is not, which the
+    /// solver reports.
+    pub fn number(self) -> Option<(FeatureNumbering, NewNumbers)> {
+        self.known.then(|| FeatureNumbering::by_counts(self.counts))
     }
 }
 
 impl FeatureNumbering {
-    /// Gives the features of rows in memory new numbers, over ranks the same on all of them; `None` as in
-    /// [`FeatureCounts`].
+    /// Gives the features of rows in memory new numbers; `None` as in [`FeatureCounts`].
     ///
     /// Panics where another table shares the segments of `rows`.
-    pub fn renumber<E>(
-        rows: &mut RowTable,
-        features: usize,
-        peers: &mut Peers<'_, E>,
-    ) -> Result<Option<FeatureNumbering>, E> {
-        let Some(mut counts) = FeatureCounts::new(features) else {
-            return Ok(None);
-        };
+    pub fn renumber(rows: &mut RowTable, features: usize) -> Option<FeatureNumbering> {
+        let mut counts = FeatureCounts::new(features)?;
         counts.add(rows.segments());
-        let Some((numbering, numbers)) = counts.number(peers)? else {
-            return Ok(None);
-        };
+        let (numbering, numbers) = counts.number()?;
         let segments = rows.segments_mut().expect("segments are not shared");
         for segment in segments {
             segment.edit_sparse(|indices, values| numbers.renumber(indices, values));
         }
-        Ok(Some(numbering))
+        Some(numbering)
     }
 
     fn by_counts(mut table: Vec<f32>) -> (FeatureNumbering, NewNumbers) {
@@ -144,8 +115,6 @@ impl FeatureNumbering {
         let numbering = FeatureNumbering {
             features: table.len(),
             present,
-            repeated: starts[TIERS - 1] as usize,
-            common: starts[TIERS - RARE_TIERS] as usize,
         };
         let tiers = std::array::from_fn(|tier| starts[tier]);
         (numbering, NewNumbers { table, tiers })
@@ -164,12 +133,6 @@ impl FeatureNumbering {
     /// Whether no feature is present.
     pub fn is_empty(&self) -> bool {
         self.present.is_empty()
-    }
-
-    /// How many features are in two rows or more, and how many of them are common: the first
-    /// ones.
-    pub(crate) fn frequent(&self) -> [usize; 2] {
-        [self.repeated, self.common]
     }
 
     /// The weights of the present features alone, in their new order.
@@ -198,22 +161,6 @@ impl FeatureNumbering {
         });
         Weights::from_vectors(self.features, weights.bias(), vectors.collect())
     }
-}
-
-/// Adds the counts of the other ranks.
-fn add_others<E>(counts: &mut [f32], peers: &mut Peers<'_, E>) -> Result<(), E> {
-    let present = counts.iter().filter(|count| **count > 0.0).count();
-    let mut own: Vec<u64> = huge_vec(present);
-    own.extend((0..).zip(counts.iter()).filter_map(|(feature, &count)| {
-        (count > 0.0).then_some((feature as u64) << 32 | count as u64)
-    }));
-    let mut all = Vec::new();
-    (peers.exchange)(Exchange::GatherWords(&own, &mut all))?;
-    all.swap_remove(peers.rank);
-    for word in all.into_iter().flatten() {
-        counts[(word >> 32) as usize] += word as u32 as f32;
-    }
-    Ok(())
 }
 
 /// The new number of each feature. (A bit for each that occurs, and numbers for those alone, take an eighth of
@@ -278,9 +225,9 @@ impl Renumber for NewNumbers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::{Loss, Problem};
+    use crate::loss::Loss;
+    use crate::problem::Problem;
     use crate::random::Stream;
-    use std::convert::Infallible;
 
     /// Rows of a few frequent and many rare features.
     fn rows(count: u64, features: u64) -> RowTable {
@@ -313,10 +260,7 @@ mod tests {
     fn rows_keep_their_entries_under_other_numbers() {
         let features = 100_000;
         let (before, mut after) = (rows(2_000, features), rows(2_000, features));
-        let alone = &mut Peers::<Infallible>::alone();
-        let numbering = FeatureNumbering::renumber(&mut after, features as usize, alone)
-            .unwrap()
-            .unwrap();
+        let numbering = FeatureNumbering::renumber(&mut after, features as usize).unwrap();
         let mut counts = vec![0; numbering.len()];
         for row in 0..before.len() {
             let renumbered = entries(&after, row);
@@ -331,20 +275,12 @@ mod tests {
         }
         // Every feature there is, the frequent ones first, by powers of two.
         assert!(counts.is_sorted_by_key(|count: &u32| std::cmp::Reverse(count.ilog2())));
-        let repeated = counts.iter().filter(|count| **count > 1).count();
-        let common = counts
-            .iter()
-            .filter(|count| **count >= 1 << RARE_TIERS)
-            .count();
-        assert_eq!(numbering.frequent(), [repeated, common]);
     }
 
     #[test]
     fn weights_go_there_and_back() {
         let mut table = rows(500, 70_000);
-        let alone = &mut Peers::<Infallible>::alone();
-        let numbering = FeatureNumbering::renumber(&mut table, 70_000, alone);
-        let numbering = numbering.unwrap().unwrap();
+        let numbering = FeatureNumbering::renumber(&mut table, 70_000).unwrap();
         for bias in [None, Some(1.0)] {
             let problem = Problem::new(Loss::Hinge, 1.0, 70_000, 3).unwrap();
             let problem = match bias {
@@ -368,10 +304,8 @@ mod tests {
 
     #[test]
     fn what_would_not_pay_or_is_wrong_keeps_its_numbers() {
-        let number = |mut table: RowTable, features| {
-            let alone = &mut Peers::<Infallible>::alone();
-            FeatureNumbering::renumber(&mut table, features, alone).unwrap()
-        };
+        let number =
+            |mut table: RowTable, features| FeatureNumbering::renumber(&mut table, features);
         assert!(number(rows(100, 1_000), 1_000).is_none());
         assert!(number(rows(100, 100_000), 90_000).is_none());
         let dense = Rows::new(Layout::Dense { width: 100_000 });

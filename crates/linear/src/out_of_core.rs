@@ -4,10 +4,6 @@
 //! The order decides which method it is: fixed blocks are BMF, new random blocks every epoch are
 //! LIRS. *Skip* (see its module) leaves rows unread that would change nothing.
 //!
-//! **Ranks.** Each reads, and keeps between blocks, rows of its own; the weights, the terms of the dual value and
-//! all sums are the same on all. Every record has one rank that owns it, in every epoch, so that α is known to
-//! who needs it and nothing of a row is ever told to another. A lone rank has [`Peers::alone`].
-//!
 //! **Certificate.** With w = Σ α_i y_i x_i the duality gap is a sum over rows,
 //! P(w) − D(α) = Σ_i [C_i ξ(m_i) + ξ*_i(α_i) + α_i m_i] with every term ≥ 0, and a row at the right
 //! bound adds exactly 0. Two uses are made of it:
@@ -37,9 +33,8 @@ use crate::gap::{for_each_gap, gap_of_rows};
 use crate::kernels::Simd;
 use crate::numbering::FeatureNumbering;
 use crate::problem::Problem;
-use crate::ranks::{Exchange, Peers, solve_share};
 use crate::skip::SkipTable;
-use crate::solve::InnerPasses;
+use crate::solve::{InnerPasses, solve_block};
 use crate::weights::Weights;
 
 /// How blocks are trained.
@@ -47,8 +42,9 @@ use crate::weights::Weights;
 pub struct OutOfCoreOptions {
     /// Passes over a block while it is in memory.
     pub inner: InnerPasses,
-    /// Where given, epochs solve their blocks better and better.
-    pub tighten: Option<Tightening>,
+    /// Where given, each epoch solves its blocks to half the tolerance of the one before, and to this at least: where
+    /// all rows are one block, nothing else brings a run nearer to the optimum.
+    pub tighten: Option<f32>,
     /// Whether settled rows are left unread for some epochs.
     pub skip: bool,
     /// Rows kept in memory between blocks as one byte a value, 0 for none: see [`CodedCache`]. The rows
@@ -60,16 +56,6 @@ pub struct OutOfCoreOptions {
     pub held: bool,
     /// Seed of the inner visiting orders.
     pub seed: u64,
-}
-
-/// From some epoch on each solves its blocks to half the tolerance of the one before: where all rows are one
-/// block, or a few, nothing else brings a run nearer to the optimum than that.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tightening {
-    /// Epochs at the given tolerance, beside the first.
-    pub after: u64,
-    /// The least tolerance.
-    pub to: f32,
 }
 
 /// How far the problem is solved over the rows kept as codes between epochs.
@@ -211,14 +197,7 @@ impl OutOfCore {
         if let Some(mean) = &mut self.epoch.mean {
             mean.sum = numbering.narrow(&mean.sum);
         }
-        self.rows_come_renumbered(&numbering);
-        self.scratch.same_rows = true;
         self.numbering = Some(numbering);
-    }
-
-    /// Says that rows, and the problem, have the feature numbers of `numbering` already.
-    pub fn rows_come_renumbered(&mut self, numbering: &FeatureNumbering) {
-        self.scratch.frequent = Some(numbering.frequent());
     }
 
     /// Blocks, and what is solved between epochs, are given up soon after `asked` is set:
@@ -253,11 +232,8 @@ impl OutOfCore {
     /// Makes the best weights at hand the snapshot, without losses yet: those that the rows kept as
     /// codes lead to, or the mean of w over the later half of the last epoch's blocks. Returns whether
     /// there are any better than the last w.
-    pub fn take_best_as_snapshot<E: From<LinearError>>(
-        &mut self,
-        peers: &mut Peers<'_, E>,
-    ) -> Result<bool, E> {
-        let refined = self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES, peers)?;
+    pub fn take_best_as_snapshot(&mut self) -> Result<bool, LinearError> {
+        let refined = self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES)?;
         Ok(self.take_found_as_snapshot(refined))
     }
 
@@ -313,12 +289,7 @@ impl OutOfCore {
 
     /// Begins an epoch. With `reads_all` no row is left unread for being settled, which a
     /// certificate needs.
-    pub fn begin_epoch<E: From<LinearError>>(
-        &mut self,
-        epoch: u64,
-        reads_all: bool,
-        peers: &mut Peers<'_, E>,
-    ) -> Result<(), E> {
+    pub fn begin_epoch(&mut self, epoch: u64, reads_all: bool) -> Result<(), LinearError> {
         let begun = EpochState {
             epoch,
             reads_all,
@@ -327,7 +298,7 @@ impl OutOfCore {
         let before = std::mem::replace(&mut self.epoch, begun);
         let refined = match epoch {
             0 => Ok(false),
-            _ => self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES, peers),
+            _ => self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES),
         };
         match refined {
             Ok(refined) => self.take_snapshot(before, refined),
@@ -365,12 +336,7 @@ impl OutOfCore {
     }
 
     /// Solves the problem over the rows kept as codes, where there are any; says whether there were.
-    fn solve_coded<E: From<LinearError>>(
-        &mut self,
-        step: u64,
-        inner: InnerPasses,
-        peers: &mut Peers<'_, E>,
-    ) -> Result<bool, E> {
+    fn solve_coded(&mut self, step: u64, inner: InnerPasses) -> Result<bool, LinearError> {
         let Some(coded) = &mut self.coded else {
             return Ok(false);
         };
@@ -384,7 +350,6 @@ impl OutOfCore {
             // A block has the key of its own number for its own rows.
             key(self.options.seed, self.epoch.epoch, Stage::Inner(!step)),
             &mut self.scratch,
-            peers,
         );
         self.scratch.halt = self.scratch.halt.take().or(halt);
         let report = solved?;
@@ -401,20 +366,12 @@ impl OutOfCore {
         }
     }
 
-    /// Trains on one block, the `step`-th of the epoch, of which this rank owns `rows`. Afterwards the weights are
-    /// the same on all ranks. Of the rows that settle each rank leaves its own unread.
+    /// Trains on one block, the `step`-th of the epoch.
     ///
     /// Errors: rows of another problem; [`LinearError::Interrupted`] where [`OutOfCore::end_when`] says so.
-    pub fn train<E: From<LinearError>>(
-        &mut self,
-        rows: &RowTable,
-        step: u64,
-        peers: &mut Peers<'_, E>,
-    ) -> Result<(), E> {
-        let unsettled = self.begin_settling(peers.ranks);
+    pub fn train(&mut self, rows: &RowTable, step: u64) -> Result<(), LinearError> {
         // A block that is given up has made w exact in its rows, and changed nothing else.
         self.settle(rows);
-        self.end_settling(unsettled, peers)?;
         let mut losses = LossSum::new(&self.problem);
         let mut gap = 0.0;
         match &self.epoch.snapshot {
@@ -424,55 +381,42 @@ impl OutOfCore {
             None => gap = gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?,
         }
         let inner = self.inner_passes();
-        let averages = self.options.snapshots && self.coded.is_none();
-        let solved = solve_share(
+        let report = solve_block(
             &self.problem,
             rows,
             &mut self.weights,
             &mut self.duals,
             inner,
             key(self.options.seed, self.epoch.epoch, Stage::Inner(step)),
-            averages,
             &mut self.scratch,
-            peers,
         )?;
-        let mut sums = vec![
-            gap,
-            rows.len() as f64,
-            losses.rows as f64,
-            losses.correct as f64,
-        ];
-        sums.extend(&losses.loss);
-        (peers.exchange)(Exchange::SumWide(&mut sums))?;
         let epoch = &mut self.epoch;
-        epoch.gap += sums[0];
-        epoch.rows += sums[1] as u64;
-        epoch.visits += solved.report.visits;
-        epoch.inner_passes += u64::from(solved.report.passes);
+        epoch.gap += gap;
+        epoch.rows += rows.len() as u64;
+        epoch.visits += report.visits;
+        epoch.inner_passes += u64::from(report.passes);
         if let Some(snapshot) = &mut epoch.snapshot {
-            snapshot.losses.rows += sums[2] as u64;
-            snapshot.losses.correct += sums[3] as u64;
-            for (loss, sum) in snapshot.losses.loss.iter_mut().zip(&sums[4..]) {
+            snapshot.losses.rows += losses.rows;
+            snapshot.losses.correct += losses.correct;
+            for (loss, sum) in snapshot.losses.loss.iter_mut().zip(&losses.loss) {
                 *loss += sum;
             }
         }
         if let Some(bound) = &mut epoch.bound {
             bound.add(&self.problem, rows, &self.duals, self.simd);
         }
-        if averages {
-            let centre = solved.centre.as_ref().unwrap_or(&self.weights);
-            epoch.add_to_mean(centre, self.duals.records());
+        if self.options.snapshots && self.coded.is_none() {
+            epoch.add_to_mean(&self.weights, self.duals.records());
         }
         let slack = self.scratch.slack();
         if let Some(skip) = &mut self.skip {
             skip.record_rows(rows, self.epoch.epoch, slack);
         }
         if let Some(coded) = &mut self.coded {
-            coded.agree_on_quantizer(rows, peers)?;
             coded.take_in(&self.problem, rows, slack, &self.weights, self.simd);
             // In an epoch that certifies, w must be exact in the rows read when it ends.
             if self.epoch.snapshot.is_none() {
-                self.solve_coded(step, CODED_BLOCK_PASSES, peers)?;
+                self.solve_coded(step, CODED_BLOCK_PASSES)?;
             }
         }
         Ok(())
@@ -522,39 +466,12 @@ impl OutOfCore {
         }
     }
 
-    /// Remembers w before rows kept as codes are put right in it, where there are any on several ranks.
-    pub fn begin_settling(&self, ranks: usize) -> Option<Weights> {
-        (self.coded.is_some() && ranks > 1).then(|| self.weights.clone())
-    }
-
-    /// Adds up what every rank has put right in w since [`OutOfCore::begin_settling`].
-    pub fn end_settling<E>(
-        &mut self,
-        before: Option<Weights>,
-        peers: &mut Peers<'_, E>,
-    ) -> Result<(), E> {
-        let Some(before) = before else {
-            return Ok(());
-        };
-        for (subproblem, w) in self.weights.vectors_mut().iter_mut().enumerate() {
-            let before = before.vector(subproblem);
-            for (weight, before) in w.iter_mut().zip(before) {
-                *weight -= before;
-            }
-            (peers.exchange)(Exchange::Sum(w))?;
-            for (weight, before) in w.iter_mut().zip(before) {
-                *weight += before;
-            }
-        }
-        Ok(())
-    }
-
     fn inner_passes(&self) -> InnerPasses {
         match (self.options.inner, self.options.tighten) {
-            (InnerPasses::Until { epsilon, at_most }, Some(tighten)) => {
-                let halvings = self.epoch.epoch.saturating_sub(tighten.after).min(100) as i32;
+            (InnerPasses::Until { epsilon, at_most }, Some(least)) => {
+                let halvings = self.epoch.epoch.min(100) as i32;
                 InnerPasses::Until {
-                    epsilon: (epsilon * 0.5_f32.powi(halvings)).max(tighten.to.min(epsilon)),
+                    epsilon: (epsilon * 0.5_f32.powi(halvings)).max(least.min(epsilon)),
                     at_most,
                 }
             }
@@ -562,16 +479,14 @@ impl OutOfCore {
         }
     }
 
-    /// Certifies the present solution over `rows`, all of this rank's, and puts w right by their α. The certificate
+    /// Certifies the present solution over `rows`, all there are, and puts w right by their α. The certificate
     /// is of w, or where blocks of the epoch left a mean of w, of that, which becomes the snapshot; says which.
-    pub fn certify<E: From<LinearError>>(
+    pub fn certify(
         &mut self,
         rows: &RowTable,
-        peers: &mut Peers<'_, E>,
-    ) -> Result<(Certificate, LossSum, bool), E> {
+    ) -> Result<(Certificate, LossSum, bool), LinearError> {
         let mut bound = DualBound::new(&self.problem);
         bound.add(&self.problem, rows, &self.duals, self.simd);
-        bound.add_up(peers)?;
         self.put_right(&bound);
         let is_snapshot = self.take_found_as_snapshot(false);
         let weights = match &self.epoch.snapshot {
@@ -580,7 +495,6 @@ impl OutOfCore {
         };
         let mut losses = LossSum::new(&self.problem);
         losses.add(&self.problem, rows, weights, self.simd)?;
-        losses.add_up(peers)?;
         let certificate = Certificate {
             primal: losses.primal(weights),
             dual: bound.value(),
@@ -596,10 +510,7 @@ impl OutOfCore {
     }
 
     /// Ends an epoch: its figures.
-    pub fn end_epoch<E>(&mut self, peers: &mut Peers<'_, E>) -> Result<EpochOutcome, E> {
-        if let Some(bound) = &mut self.epoch.bound {
-            bound.add_up(peers)?;
-        }
+    pub fn end_epoch(&mut self) -> EpochOutcome {
         let dual = match self.epoch.bound.take() {
             Some(bound) => {
                 self.put_right(&bound);
@@ -612,13 +523,13 @@ impl OutOfCore {
             .snapshot
             .as_ref()
             .map(|snapshot| snapshot.losses.primal(&snapshot.weights));
-        Ok(EpochOutcome {
+        EpochOutcome {
             dual,
             primal_estimate: dual + self.epoch.gap,
             certified_primal,
             visits: self.epoch.visits,
             rows: self.epoch.rows,
             inner_passes: self.epoch.inner_passes,
-        })
+        }
     }
 }

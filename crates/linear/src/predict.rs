@@ -9,7 +9,8 @@
 use pelton_format::{Row, RowTable};
 
 use crate::error::LinearError;
-use crate::problem::{Loss, Problem};
+use crate::loss::Loss;
+use crate::problem::Problem;
 use crate::weights::Weights;
 
 /// What a model says of one row.
@@ -75,14 +76,11 @@ fn class_of(values: &[f64]) -> u32 {
     best as u32
 }
 
-/// Class probabilities of a logistic model from its decision values, as LIBLINEAR defines them: σ(v)
+/// Class probabilities of a model from its decision values, as LIBLINEAR defines them: σ(v)
 /// for two classes; else σ of each value, divided by their sum, all as multiples of the largest, for all may be smaller
 /// than numbers can be. `None` for other losses, whose values are no log-odds.
 pub fn probabilities(loss: Loss, values: &[f64], out: &mut Vec<f64>) -> Option<()> {
-    if loss != Loss::Logistic {
-        return None;
-    }
-    let log_share = |value: f64| value.min(0.0) - (-value.abs()).exp().ln_1p();
+    let log_share = loss.function().log_probability()?;
     out.clear();
     if let [value] = *values {
         out.extend([value, -value].map(|value| log_share(value).exp()));

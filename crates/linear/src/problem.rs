@@ -1,40 +1,22 @@
-//! What is minimised: the loss, its cost, and how classes become signs.
+//! What is minimised: the loss, its cost, and how labels become signs and targets.
 //!
-//! For each binary subproblem, over rows x_i with signs y_i = ±1 and costs C_i:
+//! For each subproblem, over rows x_i with signs s_i, targets t_i and costs C_i:
 //!
-//! P(w) = ½‖w‖² + Σ C_i ξ(y_i w·x_i), ξ(m) = max(0, 1 − m), its square, or log(1 + e^(−m)).
+//! P(w) = ½‖w‖² + Σ C_i ξ(s_i w·x_i; t_i), for the losses ξ of [`crate::loss`].
+//!
+//! The label of a row is its class, with s_i = ±1 by the subproblem and t_i = 1; for a loss of real targets it is the bits
+//! of the target as an f32, with s_i = 1.
 //!
 //! A bias is one more feature of constant value, so it is regularised (as LIBLINEAR's `-B`).
 //! An unregularised bias was rejected: its dual has an equality constraint, and coordinate descent
 //! over single variables cannot move along it.
 
 use crate::error::LinearError;
-
-/// The loss of a row as a function of its margin m = y w·x.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
-    /// max(0, 1 − m): the L1 loss of a support vector machine.
-    Hinge,
-    /// max(0, 1 − m)²: its L2 loss.
-    SquaredHinge,
-    /// log(1 + e^(−m)): logistic regression.
-    Logistic,
-}
-
-impl Loss {
-    /// The loss at margin `m`.
-    #[inline]
-    pub fn at(self, m: f64) -> f64 {
-        match self {
-            Loss::Hinge => (1.0 - m).max(0.0),
-            Loss::SquaredHinge => (1.0 - m).max(0.0).powi(2),
-            Loss::Logistic => (-m.abs()).exp().ln_1p() + (-m).max(0.0),
-        }
-    }
-}
+use crate::loss::{Loss, RowTerms};
 
 /// A training problem. With two classes there is one subproblem, class 0 being positive (LIBLINEAR's
-/// convention: the first label); with more, one per class against the rest.
+/// convention: the first label); with more, one per class against the rest. A loss of real targets has one subproblem, and
+/// all rows are of one class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     loss: Loss,
@@ -53,7 +35,7 @@ impl Problem {
         features: usize,
         classes: usize,
     ) -> Result<Problem, LinearError> {
-        if classes < 2 {
+        if classes < 2 && !loss.function().has_real_targets() {
             return Err(LinearError::TooFewClasses { found: classes });
         }
         if features == 0 || u32::try_from(features).is_err() {
@@ -120,9 +102,9 @@ impl Problem {
         self.costs.len()
     }
 
-    /// Number of binary subproblems: 1 for two classes, else one a class.
+    /// Number of subproblems: 1 for two classes or a real target, else one a class.
     pub fn subproblems(&self) -> usize {
-        if self.classes() == 2 {
+        if self.classes() <= 2 {
             1
         } else {
             self.classes()
@@ -150,51 +132,77 @@ impl Problem {
         }
     }
 
-    /// Upper bound U_i of α_i.
-    pub(crate) fn upper(&self, class: u32) -> f32 {
-        match self.loss {
-            Loss::Hinge | Loss::Logistic => self.cost(class) as f32,
-            Loss::SquaredHinge => f32::INFINITY,
+    /// Whether rows have a real target, and no class.
+    pub(crate) fn has_real_targets(&self) -> bool {
+        self.loss.function().has_real_targets()
+    }
+
+    /// Whether there are rows of this label.
+    pub(crate) fn check_label(&self, label: u32) -> Result<(), LinearError> {
+        let classes = self.classes();
+        if self.has_real_targets() {
+            let found = f32::from_bits(label);
+            let found = (!found.is_finite()).then_some(LinearError::Target { found });
+            return found.map_or(Ok(()), Err);
+        }
+        if label as usize >= classes {
+            let class = label;
+            return Err(LinearError::UnknownClass { class, classes });
+        }
+        Ok(())
+    }
+
+    /// What the loss is told of rows of this label, which must have passed [`Problem::check_label`].
+    pub(crate) fn row(&self, subproblem: usize, label: u32) -> RowTerms {
+        let (class, sign, target) = if self.has_real_targets() {
+            (0, 1.0, f32::from_bits(label))
+        } else {
+            (label, self.sign(subproblem, label), 1.0)
+        };
+        let cost = self.cost(class);
+        RowTerms {
+            sign,
+            target,
+            cost,
+            dual: self.loss.function().dual(cost),
         }
     }
 
-    /// D_i, what the loss adds to the diagonal of the dual's matrix.
-    pub(crate) fn diagonal(&self, class: u32) -> f32 {
-        match self.loss {
-            Loss::Hinge | Loss::Logistic => 0.0,
-            Loss::SquaredHinge => (0.5 / self.cost(class)) as f32,
+    /// The same for rows of any label, for loops.
+    pub(crate) fn terms(&self, subproblem: usize) -> LabelTerms {
+        let is_real = self.has_real_targets();
+        LabelTerms {
+            is_real,
+            of_classes: (0..self.classes() as u32)
+                .map(|class| self.row(subproblem, if is_real { 0 } else { class }))
+                .collect(),
         }
     }
+}
 
-    /// How far [`Problem::dual_term`] can be from the term of the α that [`crate::duals::decode`] gives, beside
-    /// rounding in proportion to the term: decoding rounds α by ε C at most, and the entropy's slope |ln(α / (C − α))|
-    /// stays below 256 for numbers that f32 can hold.
-    pub(crate) fn term_error(&self, class: u32) -> f64 {
-        match self.loss {
-            Loss::Hinge | Loss::SquaredHinge => 0.0,
-            Loss::Logistic => 256.0 * f64::EPSILON * self.cost(class),
-        }
+/// What the loss is told of the rows of one subproblem, by their labels.
+#[derive(Debug)]
+pub(crate) struct LabelTerms {
+    is_real: bool,
+    of_classes: Vec<RowTerms>,
+}
+
+impl LabelTerms {
+    #[inline(always)]
+    pub(crate) fn of(&self, label: u32) -> RowTerms {
+        self.of_kind(self.is_real, label)
     }
 
-    /// What a row with (decoded) dual variable `alpha` adds to the dual value, beside −½‖w‖².
-    ///
-    /// For the logistic loss `alpha` is centred, as [`crate::Duals`] stores it.
-    pub(crate) fn dual_term(&self, class: u32, alpha: f32) -> f64 {
-        let alpha = f64::from(alpha);
-        match self.loss {
-            Loss::Hinge => alpha,
-            // D as P has it, not as the solver rounds it.
-            Loss::SquaredHinge => alpha - 0.25 / self.cost(class) * alpha * alpha,
-            Loss::Logistic => {
-                // −[a ln a + (C − a) ln(C − a) − C ln C], the same for a and C − a.
-                let upper = f64::from(self.upper(class));
-                let small = alpha.abs();
-                if small == 0.0 {
-                    return 0.0;
-                }
-                let share = small / upper;
-                -(small * share.ln() + (upper - small) * (-share).ln_1p())
+    /// The same where the loss, known to a loop, says whether labels are real targets.
+    #[inline(always)]
+    pub(crate) fn of_kind(&self, is_real: bool, label: u32) -> RowTerms {
+        if is_real {
+            RowTerms {
+                target: f32::from_bits(label),
+                ..self.of_classes[0]
             }
+        } else {
+            self.of_classes[label as usize]
         }
     }
 }

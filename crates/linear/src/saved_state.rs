@@ -8,7 +8,6 @@ use crate::coded_cache::{CodedCache, SavedCodes};
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::out_of_core::{EpochState, OutOfCore, Snapshot, WeightMean};
-use crate::ranks::{Exchange, Peers};
 use crate::skip::SkipTable;
 use crate::weights::Weights;
 
@@ -71,55 +70,12 @@ impl OutOfCore {
         (self.duals.heap_bytes() + vectors * weights + skip) as u64
     }
 
-    /// The state of all ranks, for rank 0 to write; on the others it lacks the weights. `owner` says which
-    /// rank a record belongs to. What one rank alone has is borrowed where features have their own numbers.
-    pub fn save<E>(
-        &self,
-        owner: &dyn Fn(u64) -> usize,
-        peers: &mut Peers<'_, E>,
-    ) -> Result<SavedState<'_>, E> {
-        let mut state = match peers.rank {
-            0 => self.save_own(|weights| self.vectors(weights)),
-            _ => self.save_own(|_| Vec::new()),
-        };
-        if peers.ranks == 1 {
-            return Ok(state);
-        }
-        for alpha in &mut state.alpha {
-            *alpha = of_owners(alpha, owner, peers)?.into();
-        }
-        if let Some(bound) = &mut state.bound {
-            bound.to_mut().add_up(peers)?;
-        }
-        if let Some(skip) = &mut state.skip {
-            *skip = of_owners_of_bytes(skip, owner, peers)?.into();
-        }
-        if let Some(coded) = &mut state.coded {
-            *coded = SavedCodes {
-                quantizer: std::mem::take(&mut coded.quantizer),
-                ids: {
-                    let mut all = Vec::new();
-                    (peers.exchange)(Exchange::GatherWords(&coded.ids, &mut all))?;
-                    Cow::Owned(all.concat())
-                },
-                residuals: gathered(&coded.residuals, peers)?,
-                slack: gathered(&coded.slack, peers)?,
-                before: (coded.before.iter())
-                    .map(|before| Ok(of_owners(before, owner, peers)?.into()))
-                    .collect::<Result<_, E>>()?,
-            };
-        }
-        Ok(state)
-    }
-
-    fn save_own<'a>(
-        &'a self,
-        vectors: impl Fn(&'a Weights) -> Vec<Cow<'a, [f32]>>,
-    ) -> SavedState<'a> {
+    /// The state; vectors are borrowed where features have their own numbers.
+    pub fn save(&self) -> SavedState<'_> {
         let epoch = &self.epoch;
         let losses = epoch.snapshot.as_ref().map(|snapshot| &snapshot.losses);
         SavedState {
-            weights: vectors(&self.weights),
+            weights: self.vectors(&self.weights),
             alpha: (0..self.duals.subproblems())
                 .map(|subproblem| Cow::Borrowed(self.duals.stored(subproblem)))
                 .collect(),
@@ -129,8 +85,8 @@ impl OutOfCore {
             snapshot: epoch
                 .snapshot
                 .as_ref()
-                .map(|snapshot| vectors(&snapshot.weights)),
-            mean: epoch.mean.as_ref().map(|mean| vectors(&mean.sum)),
+                .map(|snapshot| self.vectors(&snapshot.weights)),
+            mean: epoch.mean.as_ref().map(|mean| self.vectors(&mean.sum)),
             mean_blocks: epoch.mean.as_ref().map_or(0, |mean| mean.blocks),
             snapshot_loss: losses.map_or(Vec::new(), |losses| losses.loss.clone()),
             snapshot_rows: losses.map_or((0, 0), |losses| (losses.rows, losses.correct)),
@@ -142,16 +98,11 @@ impl OutOfCore {
         }
     }
 
-    /// Goes on from a saved state, before features are renumbered. Rows are kept between blocks only of the
-    /// records that `owns` says are this rank's. Where rows are kept as codes, [`OutOfCore::encode_again`] must
-    /// then have had them all.
+    /// Resumes from a saved state, before features are renumbered. Where rows are kept as codes,
+    /// [`OutOfCore::encode_again`] must then have had them all.
     ///
     /// Errors: a state whose shapes are not those of this run.
-    pub fn restore(
-        &mut self,
-        state: SavedState<'_>,
-        owns: &dyn Fn(u64) -> bool,
-    ) -> Result<(), LinearError> {
+    pub fn restore(&mut self, state: SavedState<'_>) -> Result<(), LinearError> {
         self.check_shapes(&state)?;
         let (features, bias) = (self.weights.features(), self.weights.bias());
         let from_vectors = |vectors: Vec<Cow<'_, [f32]>>| {
@@ -165,7 +116,7 @@ impl OutOfCore {
             .skip
             .map(|bytes| SkipTable::from_bytes(bytes.into_owned()));
         if let (Some(coded), Some(saved)) = (&mut self.coded, state.coded) {
-            coded.restore(saved, owns);
+            coded.restore(saved);
         }
         let losses = LossSum {
             loss: state.snapshot_loss,
@@ -239,58 +190,4 @@ impl OutOfCore {
         };
         Err(LinearError::StateMismatch { part: problem })
     }
-}
-
-/// The values of all ranks, one after the other.
-fn gathered<'a, E>(own: &[f32], peers: &mut Peers<'_, E>) -> Result<Cow<'a, [f32]>, E> {
-    let mut all = Vec::new();
-    (peers.exchange)(Exchange::Gather(own, &mut all))?;
-    Ok(all.concat().into())
-}
-
-/// A value for each record, as the rank that owns the record has it.
-fn of_owners<E>(
-    values: &[f32],
-    owner: &dyn Fn(u64) -> usize,
-    peers: &mut Peers<'_, E>,
-) -> Result<Vec<f32>, E> {
-    let own = own_of(values, owner, peers.rank);
-    let mut all = Vec::new();
-    (peers.exchange)(Exchange::Gather(&own, &mut all))?;
-    Ok(merged(&all, values.len(), owner))
-}
-
-/// The same for bytes.
-fn of_owners_of_bytes<E>(
-    values: &[u8],
-    owner: &dyn Fn(u64) -> usize,
-    peers: &mut Peers<'_, E>,
-) -> Result<Vec<u8>, E> {
-    let own = own_of(values, owner, peers.rank);
-    let mut words = Vec::with_capacity(own.len().div_ceil(8));
-    for bytes in own.chunks(8) {
-        let mut word = [0; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        words.push(u64::from_le_bytes(word));
-    }
-    let mut all = Vec::new();
-    (peers.exchange)(Exchange::GatherWords(&words, &mut all))?;
-    let bytes_of = |words: &Vec<u64>| words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let all: Vec<Vec<u8>> = all.iter().map(bytes_of).collect();
-    Ok(merged(&all, values.len(), owner))
-}
-
-fn own_of<T: Copy>(values: &[T], owner: &dyn Fn(u64) -> usize, rank: usize) -> Vec<T> {
-    let records = (0..).zip(values);
-    let own = records.filter(|(id, _)| owner(*id) == rank);
-    own.map(|(_, &value)| value).collect()
-}
-
-fn merged<T: Copy>(all: &[Vec<T>], records: usize, owner: &dyn Fn(u64) -> usize) -> Vec<T> {
-    let mut next: Vec<_> = all.iter().map(|values| values.iter()).collect();
-    let merged = (0..records as u64).map(|id| {
-        let value = next[owner(id)].next();
-        *value.expect("every rank has a value for each of its records")
-    });
-    merged.collect()
 }

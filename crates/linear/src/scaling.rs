@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use pelton_format::{Layout, Row, RowTable, Scale};
 
-use crate::ranks::{Exchange, Peers};
+use crate::peers::{Exchange, Peers};
 
 /// How features are scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl FeatureSums {
             Scaling::None => None,
             Scaling::MaxAbs => {
                 let mut largest: Vec<f64> = self.largest.into_iter().map(f64::from).collect();
-                (peers.exchange)(Exchange::Largest(&mut largest))?;
+                peers(Exchange::Largest(&mut largest))?;
                 let factors = largest.into_iter().map(inverse_or_one).collect();
                 Scale::new(factors, Vec::new())
             }
@@ -170,7 +170,7 @@ impl FeatureSums {
 
     /// Mean and standard deviation of each feature over the rows of all ranks.
     fn moments<E>(self, peers: &mut Peers<'_, E>) -> Result<(Vec<f64>, Vec<f64>), E> {
-        let mut sum_up = |values: &mut [f64]| (peers.exchange)(Exchange::SumWide(values));
+        let mut sum_up = |values: &mut [f64]| peers(Exchange::Sum(values));
         let mut rows = [self.rows as f64];
         sum_up(&mut rows)?;
         let rows = rows[0].max(1.0);
@@ -221,7 +221,7 @@ mod tests {
     fn scale_of(scaling: Scaling, rows: &Rows, features: usize) -> Scale {
         let mut sums = FeatureSums::new(features);
         sums.add(&table(rows.clone()));
-        let alone = &mut Peers::<Infallible>::alone();
+        let alone = &mut crate::peers::alone::<Infallible>;
         let scale = sums.scale(scaling, rows.layout(), alone).unwrap();
         scale.expect("there is a scale")
     }
@@ -297,7 +297,7 @@ mod tests {
                     .for_each(|i| rows.push_dense(0, &row(i)));
                 sums.add(&table(rows));
                 let mut exchange = |what: Exchange<'_>| -> Result<(), Infallible> {
-                    let Exchange::SumWide(values) = what else {
+                    let Exchange::Sum(values) = what else {
                         unreachable!("sums alone")
                     };
                     shared.lock().unwrap().push(values.to_vec());
@@ -312,13 +312,8 @@ mod tests {
                     barrier.wait();
                     Ok(())
                 };
-                let mut peers = Peers {
-                    rank,
-                    ranks: 2,
-                    exchange: &mut exchange,
-                };
                 let layout = Layout::Dense { width: 2 };
-                sums.scale(Scaling::Standard, layout, &mut peers)
+                sums.scale(Scaling::Standard, layout, &mut exchange)
                     .unwrap()
                     .unwrap()
             })

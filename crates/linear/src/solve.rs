@@ -1,6 +1,6 @@
 //! Dual coordinate descent on a block of rows (Hsieh et al., ICML 2008, Alg. 3).
 //!
-//! min over α of ½‖w‖² + Σ (½ D α_i² − α_i), 0 ≤ α_i ≤ U, w = Σ α_i y_i x_i; the α of rows outside the
+//! max over α of Σ d(α_i) − ½‖w‖², w = Σ α_i s_i x_i (see [`crate::loss`]); the α of rows outside the
 //! block stay as they are, so each block lowers the objective of the whole problem (block
 //! minimization: Yu et al., TKDD 2012). Every α lives in [`Duals`], so w always is their sum.
 //!
@@ -14,14 +14,15 @@ use crate::block::{Scratch, block_rows};
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::kernels::{self, BlockRows, Simd};
-use crate::problem::{Loss, Problem};
+use crate::loss::{LossFunction, Watch, WithLoss};
+use crate::problem::{LabelTerms, Problem};
 use crate::random::derive;
-use crate::step::{ClassTerms, HingeStep, LogisticStep, Step};
+use crate::step::{Outcome, Step};
 use crate::visit::{Place, Visit};
 use crate::weights::Weights;
 
 /// A gradient above this holds a row at its bound firmly: a tenth of what a row of margin 0 has.
-pub(crate) const SETTLED_ABOVE: f32 = 0.1;
+const SETTLED_ABOVE: f32 = 0.1;
 
 /// When a block is done with.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,12 +87,6 @@ pub(crate) trait VisitRows {
         settled: &mut [bool],
     );
 
-    /// w += scale·x for one row; not for inner loops.
-    fn add_scaled(&self, place: Place, scale: f32, w: &mut [f32]);
-
-    /// The features of a sparse row, else nothing.
-    fn features(&self, place: Place) -> &[u32];
-
     /// Nanoseconds that a visit takes, roughly.
     fn visit_cost(&self, place: Place) -> f64;
 }
@@ -110,17 +105,6 @@ impl VisitRows for &BlockRows<'_> {
         settled: &mut [bool],
     ) {
         kernels::pass(simd, self, w, step, visits, order, settled);
-    }
-
-    fn add_scaled(&self, place: Place, scale: f32, w: &mut [f32]) {
-        BlockRows::add_scaled(self, place, scale, w);
-    }
-
-    fn features(&self, place: Place) -> &[u32] {
-        match self.layout {
-            Layout::Dense { .. } => &[],
-            Layout::Sparse | Layout::Bytes => self.indices(place),
-        }
     }
 
     fn visit_cost(&self, place: Place) -> f64 {
@@ -156,139 +140,134 @@ pub(crate) fn solve_rows<R: VisitRows>(
         scratch.before.begin(weights, count as f64, cost);
     }
     for subproblem in 0..weights.len() {
-        let w = &mut weights[subproblem];
-        let (stored, term) = duals.stored_mut(subproblem);
-        let before = scratch.take_duals(problem, ids, stored);
-        let classes = class_terms(problem, subproblem);
-        let mut run = Run {
+        let terms = problem.terms(subproblem);
+        let run = Run {
             rows: rows(subproblem),
-            classes: &classes,
-            simd: scratch.simd,
+            terms: &terms,
+            ids,
+            subproblem,
+            last: subproblem + 1 == problem.subproblems(),
+            inner,
             orders: derive(key, subproblem as u64),
             between_looks,
+            w: &mut weights[subproblem],
+            duals,
+            scratch,
             report: &mut report,
         };
-        let solved = match problem.loss() {
-            Loss::Hinge | Loss::SquaredHinge => run.hinge(w, inner, scratch),
-            Loss::Logistic => run.logistic(w, inner, scratch),
-        };
-        if solved.is_none() {
+        if problem.loss().with(run).is_none() {
             return Err(scratch.before.give_up(ids, weights, duals));
         }
-        let last = subproblem + 1 == problem.subproblems();
-        scratch.before.keep(ids, stored, *term, last);
-        let after = scratch.put_duals(problem, ids, stored);
-        *term += after - before;
-        scratch.fold_slack(problem, subproblem == 0);
     }
     Ok(report)
-}
-
-/// The terms of each class.
-pub(crate) fn class_terms(problem: &Problem, subproblem: usize) -> Vec<ClassTerms> {
-    (0..problem.classes() as u32)
-        .map(|class| ClassTerms {
-            sign: problem.sign(subproblem, class),
-            upper: problem.upper(class),
-            diagonal: problem.diagonal(class),
-        })
-        .collect()
 }
 
 /// One subproblem on one block.
 struct Run<'a, R> {
     rows: R,
-    classes: &'a [ClassTerms],
-    simd: Simd,
+    terms: &'a LabelTerms,
+    ids: &'a [u64],
+    subproblem: usize,
+    last: bool,
+    inner: InnerPasses,
     orders: u64,
     /// Visits between two looks at whether the block is to be given up.
     between_looks: usize,
+    w: &'a mut [f32],
+    duals: &'a mut Duals,
+    scratch: &'a mut Scratch,
     report: &'a mut BlockReport,
 }
 
-/// `None` stands for a block that is given up.
+impl<R: VisitRows> WithLoss for Run<'_, R> {
+    /// `None` stands for a block that is given up.
+    type Output = Option<()>;
+
+    fn run<L: LossFunction + Copy>(mut self, loss: L) -> Option<()> {
+        let (stored, _) = self.duals.stored_mut(self.subproblem);
+        let before = (self.scratch).take_duals(&loss, self.terms, self.ids, stored);
+        self.passes(loss)?;
+        let (stored, term) = self.duals.stored_mut(self.subproblem);
+        self.scratch.before.keep(self.ids, stored, *term, self.last);
+        let after = (self.scratch).put_duals(&loss, self.terms, self.ids, stored);
+        *term += after - before;
+        (self.scratch).fold_slack(&loss, self.terms, self.subproblem == 0);
+        Some(())
+    }
+}
+
 impl<R: VisitRows> Run<'_, R> {
-    fn hinge(&mut self, w: &mut [f32], inner: InnerPasses, scratch: &mut Scratch) -> Option<()> {
-        let (epsilon, at_most) = limits(inner);
-        let count = scratch.visits.len();
-        let mut step = HingeStep {
-            classes: self.classes,
-            settled_above: SETTLED_ABOVE,
-            largest: 0.0,
-            smallest: 0.0,
+    fn passes<L: LossFunction + Copy>(&mut self, loss: L) -> Option<()> {
+        let (epsilon, at_most) = limits(self.inner);
+        let count = self.scratch.visits.len();
+        let mut descent = Descent {
+            loss,
+            terms: self.terms,
+            watch: Watch {
+                settled_above: SETTLED_ABOVE,
+                ..Watch::default()
+            },
         };
-        scratch.active.start(count);
-        let mut passes = 0;
+        self.scratch.active.start(count);
+        let (mut passes, mut violation) = (0, 0.0);
         while passes < at_most {
-            (step.largest, step.smallest) = (0.0, 0.0);
-            let visited = self.pass(w, &mut step, passes, scratch)?;
+            (descent.watch.largest, descent.watch.smallest) = (0.0, 0.0);
+            let visited = self.pass(&mut descent, passes)?;
             passes += 1;
-            let violation = step.largest - step.smallest;
+            violation = descent.watch.largest - descent.watch.smallest;
             if violation > epsilon {
                 // Near the end, gradients that hold a row are as small as those that move one.
-                step.settled_above = SETTLED_ABOVE.min(violation);
-                scratch.active.advance();
+                descent.watch.settled_above = SETTLED_ABOVE.min(violation);
+                self.scratch.active.advance();
             } else if visited == count {
                 break;
             } else {
                 // Solved among the rows awake: look at all of them.
-                scratch.active.wake_all();
+                self.scratch.active.wake_all();
             }
         }
-        self.finish(passes, step.largest - step.smallest);
-        Some(())
-    }
-
-    fn logistic(&mut self, w: &mut [f32], inner: InnerPasses, scratch: &mut Scratch) -> Option<()> {
-        let (epsilon, at_most) = limits(inner);
-        let mut step = LogisticStep {
-            classes: self.classes,
-            largest: 0.0,
-        };
-        let mut passes = 0;
-        while passes < at_most {
-            scratch.active.start(scratch.visits.len());
-            step.largest = 0.0;
-            self.pass(w, &mut step, passes, scratch)?;
-            passes += 1;
-            if step.largest <= epsilon {
-                break;
-            }
-        }
-        self.finish(passes, step.largest);
+        self.report.passes = self.report.passes.max(passes);
+        self.report.violation = self.report.violation.max(violation);
         Some(())
     }
 
     /// One pass over the rows awake; returns their number.
-    fn pass(
-        &mut self,
-        w: &mut [f32],
-        step: &mut impl Step,
-        number: u32,
-        scratch: &mut Scratch,
-    ) -> Option<usize> {
+    fn pass(&mut self, step: &mut impl Step, number: u32) -> Option<usize> {
+        let scratch = &mut *self.scratch;
         let active = &mut scratch.active;
         active.shuffle(derive(self.orders, u64::from(number)));
-        let visits = &mut scratch.visits;
         let (order, settled) = (&active.order, &mut active.settled);
         for some in order.chunks(self.between_looks) {
             if scratch.halt.as_mut().is_some_and(Halt::is_due) {
                 return None;
             }
-            self.rows.pass(self.simd, w, step, visits, some, settled);
+            let visits = &mut scratch.visits;
+            self.rows
+                .pass(scratch.simd, self.w, step, visits, some, settled);
         }
         self.report.visits += order.len() as u64;
         Some(order.len())
     }
+}
 
-    fn finish(&mut self, passes: u32, violation: f32) {
-        self.report.passes = self.report.passes.max(passes);
-        self.report.violation = self.report.violation.max(violation);
+/// Coordinate descent for one loss.
+struct Descent<'a, L> {
+    loss: L,
+    terms: &'a LabelTerms,
+    watch: Watch,
+}
+
+impl<L: LossFunction> Step for Descent<'_, L> {
+    #[inline(always)]
+    fn step(&mut self, visit: &mut Visit, dot: f32) -> Outcome {
+        let is_real = self.loss.has_real_targets();
+        let row = self.terms.of_kind(is_real, visit.label);
+        self.loss.step(&row, visit, dot, &mut self.watch)
     }
 }
 
 /// The tolerance and the most passes; a fixed number of passes never stops early.
-pub(crate) fn limits(inner: InnerPasses) -> (f32, u32) {
+fn limits(inner: InnerPasses) -> (f32, u32) {
     match inner {
         InnerPasses::Fixed(passes) => (f32::NEG_INFINITY, passes),
         InnerPasses::Until { epsilon, at_most } => (epsilon, at_most),

@@ -1,36 +1,12 @@
-//! How losses and inner passes are written on a command line and in configurations.
+//! How inner passes are written on a command line and in configurations.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::problem::Loss;
 use crate::solve::InnerPasses;
 
 /// Most passes of `until:EPSILON`, LIBLINEAR-based block minimization's own limit.
 const MOST_PASSES: u32 = 200;
-
-impl fmt::Display for Loss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Loss::Hinge => "l1",
-            Loss::SquaredHinge => "l2",
-            Loss::Logistic => "logistic",
-        })
-    }
-}
-
-impl FromStr for Loss {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Loss, String> {
-        match text {
-            "l1" => Ok(Loss::Hinge),
-            "l2" => Ok(Loss::SquaredHinge),
-            "logistic" => Ok(Loss::Logistic),
-            _ => Err(format!("`{text}` is not a loss: use l1, l2 or logistic")),
-        }
-    }
-}
 
 impl fmt::Display for InnerPasses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,15 +54,11 @@ mod tests {
 
     #[test]
     fn each_form_is_read_and_written() {
-        for text in ["l1", "l2", "logistic"] {
-            assert_eq!(text.parse::<Loss>().unwrap().to_string(), text);
-        }
         for text in ["1", "10", "until:0.1", "until:0.001:50"] {
             assert_eq!(text.parse::<InnerPasses>().unwrap().to_string(), text);
         }
         for wrong in ["0", "until:", "until:0", "until:nan", "until:0.1:0", "x"] {
             assert!(wrong.parse::<InnerPasses>().is_err(), "{wrong}");
         }
-        assert!("hinge".parse::<Loss>().is_err());
     }
 }

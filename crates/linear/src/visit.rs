@@ -16,7 +16,8 @@ pub(crate) struct Place {
 #[repr(C, align(32))]
 pub(crate) struct Visit {
     pub(crate) place: Place,
-    pub(crate) class: u32,
+    /// See [`crate::problem`].
+    pub(crate) label: u32,
     pub(crate) alpha: f32,
     pub(crate) gradient: f32,
     /// Q_ii and its inverse.

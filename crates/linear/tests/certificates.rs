@@ -1,5 +1,5 @@
 //! A certificate is a proof: on random problems no dual value lies above the optimum, whatever the solver, the loss,
-//! the weights of classes, the bias, the blocks and the ranks; and no primal value below it.
+//! the weights of classes, the bias and the blocks; and no primal value below it.
 //!
 //! The optimum is bounded from above by a reference that shares nothing with the library: coordinate descent in f64 over
 //! plain vectors, and the primal value of its w from the definition. `PELTON_CERTIFICATES` sets the number of problems.
@@ -148,10 +148,6 @@ fn check(what: &str, number: u64, found: Certificate, reached: f64) {
     );
 }
 
-fn alone() -> Peers<'static, LinearError> {
-    Peers::alone()
-}
-
 /// Coordinate descent over blocks, with every way to a certificate.
 fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
     let Case { problem, rows } = case;
@@ -181,10 +177,9 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
     };
     let mut solver = OutOfCore::new(Arc::new(problem.clone()), records, options);
     let all = table(rows.clone());
-    let mut peers = alone();
     for epoch in 0..4 {
         let reads_all = numbers.below(2) == 0;
-        solver.begin_epoch(epoch, reads_all, &mut peers).unwrap();
+        solver.begin_epoch(epoch, reads_all).unwrap();
         for step in 0..plan.steps(0) {
             let mut ids = Vec::new();
             ids.extend(plan.step_ids(epoch, step));
@@ -194,10 +189,10 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
                 block.push(rows.label(id as usize), rows.row(id as usize));
             }
             solver
-                .train(&RowTable::from_rows(block, ids), step, &mut peers)
+                .train(&RowTable::from_rows(block, ids), step)
                 .unwrap();
         }
-        let outcome = solver.end_epoch(&mut peers).unwrap();
+        let outcome = solver.end_epoch();
         if let Some(primal) = outcome.certified_primal {
             let dual = outcome.dual;
             check(
@@ -208,7 +203,7 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
             );
         }
         if held {
-            let (found, ..) = solver.certify(&all, &mut peers).unwrap();
+            let (found, ..) = solver.certify(&all).unwrap();
             check("the certificate over rows held", number, found, reached);
         } else {
             let mut losses = LossSum::new(problem);
@@ -223,52 +218,8 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
             check("the pass that certifies", number, found, reached);
         }
     }
-    // Ranks sum their own rows.
-    let (mut bound, mut other) = (DualBound::new(problem), DualBound::new(problem));
-    for (part, rank) in [(&mut bound, 0), (&mut other, 1)] {
-        let mine: Vec<u64> = (0..records).filter(|id| id % 2 == rank).collect();
-        let mut own = Rows::new(rows.layout());
-        mine.iter()
-            .for_each(|&id| own.push(rows.label(id as usize), rows.row(id as usize)));
-        part.add(
-            problem,
-            &RowTable::from_rows(own, mine),
-            solver.duals(),
-            Simd::best(),
-        );
-    }
-    let mut told = other.sums.clone();
-    told.push(
-        other
-            .figures
-            .iter()
-            .flatten()
-            .copied()
-            .chain([other.additions as f64])
-            .collect(),
-    );
-    let mut told = told.into_iter();
-    let mut add = |what: Exchange<'_>| -> Result<(), LinearError> {
-        if let Exchange::SumWide(values) = what {
-            values
-                .iter_mut()
-                .zip(told.next().unwrap())
-                .for_each(|(own, other)| *own += other);
-        }
-        Ok(())
-    };
-    bound
-        .add_up(&mut Peers {
-            rank: 0,
-            ranks: 2,
-            exchange: &mut add,
-        })
-        .unwrap();
-    let found = Certificate {
-        primal: f64::INFINITY,
-        dual: bound.value(),
-    };
-    check("the bound of two ranks", number, found, reached);
+    let mut bound = DualBound::new(problem);
+    bound.add(problem, &all, solver.duals(), Simd::best());
     let exact: f64 = (0..problem.subproblems())
         .map(|subproblem| support::dual_value(problem, &all, solver.duals(), subproblem))
         .sum();
@@ -288,12 +239,11 @@ fn newton(case: &Case, number: u64, reached: f64, wanted: f64) -> f64 {
     let problem = Arc::new(problem.clone());
     let mut newton = Newton::new(problem, rows.len(), wanted, Simd::best());
     let never = AtomicBool::new(false);
-    let mut peers = alone();
     let mut gap = f64::INFINITY;
     for _ in 0..200 {
         newton.begin_pass();
         newton.add(&all, &never).unwrap();
-        let found = newton.end_pass(&mut peers).unwrap();
+        let found = newton.end_pass(&mut alone::<LinearError>).unwrap();
         check("Newton's certificate", number, found.certificate, reached);
         gap = found.certificate.relative_gap();
         if found.done {
@@ -306,12 +256,11 @@ fn newton(case: &Case, number: u64, reached: f64, wanted: f64) -> f64 {
 /// The gap of coordinate descent in f64 after some rounds from α = 0.
 fn finely(case: &Case, number: u64, reached: f64) {
     let Case { problem, rows } = case;
-    if problem.loss() != Loss::Hinge {
-        return;
-    }
     let all = table(rows.clone());
     let duals = Duals::zeros(problem, rows.len());
-    let mut fine = FineDescent::new(problem, &all, &duals, Simd::best());
+    let fine = FineDescent::new(problem, &all, &duals, Simd::best());
+    assert_eq!(fine.is_some(), problem.loss() == Loss::Hinge);
+    let Some(mut fine) = fine else { return };
     for round in 0..4 {
         fine.round(number + round, &AtomicBool::new(false));
         let (_, found) = fine.certify().unwrap();

@@ -20,7 +20,7 @@ fn primal(problem: &Problem, rows: &RowTable, weights: &Weights) -> f64 {
 }
 
 fn end_pass(newton: &mut Newton) -> NewtonPass {
-    newton.end_pass(&mut Peers::<LinearError>::alone()).unwrap()
+    newton.end_pass(&mut alone::<LinearError>).unwrap()
 }
 
 /// The certificate and the weights found, and the passes they took.
@@ -266,11 +266,7 @@ fn ranks_take_the_same_steps_over_the_rows_of_all() {
                     newton.begin_pass();
                     newton.add(&own, &NEVER).unwrap();
                     let found = newton
-                        .end_pass(&mut Peers {
-                            rank,
-                            ranks,
-                            exchange: &mut |what| meeting.exchange(rank, what),
-                        })
+                        .end_pass(&mut |what| meeting.exchange(rank, what))
                         .unwrap();
                     if found.done {
                         return (found.certificate, newton.best().0, pass);

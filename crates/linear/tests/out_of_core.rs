@@ -10,16 +10,12 @@ use std::time::Instant;
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::{
     Certificate, DualBound, EpochOutcome, GRACE, InnerPasses, LinearError, Loss, LossSum,
-    OutOfCore, OutOfCoreOptions, Peers, Problem, SavedState, Simd,
+    OutOfCore, OutOfCoreOptions, Problem, SavedState, Simd,
 };
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 
 const ROWS: u64 = 3000;
 const FEATURES: usize = 40;
-
-fn alone() -> Peers<'static, LinearError> {
-    Peers::alone()
-}
 
 fn run(layout: Layout, skip: bool) -> (OutOfCore, Rows) {
     let rows = support::planted(layout, ROWS as usize, FEATURES, 2, 5);
@@ -40,7 +36,7 @@ fn run(layout: Layout, skip: bool) -> (OutOfCore, Rows) {
 }
 
 fn saved(solver: &OutOfCore) -> SavedState<'_> {
-    solver.save(&|_| 0, &mut alone()).unwrap()
+    solver.save()
 }
 
 /// Trains one epoch.
@@ -51,7 +47,7 @@ fn epoch(
     number: u64,
     reads_all: bool,
 ) -> EpochOutcome {
-    solver.begin_epoch(number, reads_all, &mut alone()).unwrap();
+    solver.begin_epoch(number, reads_all).unwrap();
     for step in 0..plan.steps(0) {
         let mut ids = Vec::new();
         ids.extend(plan.step_ids(number, step));
@@ -61,10 +57,10 @@ fn epoch(
             block.push(rows.label(id as usize), rows.row(id as usize));
         }
         solver
-            .train(&RowTable::from_rows(block, ids), step, &mut alone())
+            .train(&RowTable::from_rows(block, ids), step)
             .unwrap();
     }
-    solver.end_epoch(&mut alone()).unwrap()
+    solver.end_epoch()
 }
 
 fn gap(solver: &mut OutOfCore, rows: &Rows) -> f64 {
@@ -120,7 +116,7 @@ fn a_pass_over_all_rows_wakes_those_that_are_settled_no_more() {
     .unwrap();
     let (mut solver, rows) = run(Layout::Sparse, true);
     epoch(&mut solver, &rows, &plan, 0, false);
-    solver.begin_epoch(1, false, &mut alone()).unwrap();
+    solver.begin_epoch(1, false).unwrap();
     let wanted = |solver: &OutOfCore| (0..ROWS).filter(|&id| solver.wants(id)).count();
     let before = wanted(&solver);
     let violating = |solver: &OutOfCore, id: u64| {
@@ -231,7 +227,7 @@ fn a_last_pass_makes_w_exact_and_certifies_the_best_weights() {
     let (mut solver, rows) = wide(Loss::Hinge, 2, ROWS as usize / 2);
     let all = RowTable::from_rows(rows.clone(), (0..ROWS).collect());
     epoch(&mut solver, &rows, &plan, 0, true);
-    assert!(solver.take_best_as_snapshot(&mut alone()).unwrap());
+    assert!(solver.take_best_as_snapshot().unwrap());
     let before = exact_dual(&solver, &all);
     let inexact = (solver.dual() / before - 1.0).abs();
     let mut losses = LossSum::new(solver.problem());
@@ -267,17 +263,13 @@ fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
     let (mut whole, rows) = wide(Loss::Hinge, 3, 700);
     let (mut halted, _) = wide(Loss::Hinge, 3, 700);
     for number in 0..3 {
-        whole.begin_epoch(number, true, &mut alone()).unwrap();
-        halted.begin_epoch(number, true, &mut alone()).unwrap();
+        whole.begin_epoch(number, true).unwrap();
+        halted.begin_epoch(number, true).unwrap();
         for step in 0..plan.steps(0) {
-            whole
-                .train(&block(&rows, number, step), step, &mut alone())
-                .unwrap();
-            halted
-                .train(&block(&rows, number, step), step, &mut alone())
-                .unwrap();
+            whole.train(&block(&rows, number, step), step).unwrap();
+            halted.train(&block(&rows, number, step), step).unwrap();
             let (mut restored, _) = wide(Loss::Hinge, 3, 700);
-            restored.restore(saved(&halted), &|_| true).unwrap();
+            restored.restore(saved(&halted)).unwrap();
             let ids = restored.coded_ids().to_vec();
             for (number, ids) in ids.chunks(300).enumerate() {
                 let mut held = Rows::new(rows.layout());
@@ -288,10 +280,7 @@ fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
             }
             halted = restored;
         }
-        let (whole, halted) = (
-            whole.end_epoch(&mut alone()).unwrap(),
-            halted.end_epoch(&mut alone()).unwrap(),
-        );
+        let (whole, halted) = (whole.end_epoch(), halted.end_epoch());
         assert_eq!(whole, halted);
     }
     assert_eq!(whole.weights(), halted.weights());
@@ -320,10 +309,10 @@ fn a_block_that_is_given_up_leaves_no_trace() {
                 seed: 3,
             };
             let mut solver = OutOfCore::new(Arc::clone(&problem), ROWS, options);
-            solver.begin_epoch(0, true, &mut alone()).unwrap();
-            solver.train(table, 0, &mut alone()).unwrap();
-            solver.end_epoch(&mut alone()).unwrap();
-            solver.begin_epoch(1, true, &mut alone()).unwrap();
+            solver.begin_epoch(0, true).unwrap();
+            solver.train(table, 0).unwrap();
+            solver.end_epoch();
+            solver.begin_epoch(1, true).unwrap();
             solver
         };
         // So many passes that a block is given up in its second subproblem, where it has several.
@@ -331,7 +320,7 @@ fn a_block_that_is_given_up_leaves_no_trace() {
         let undisturbed = loop {
             let mut solver = trained(passes, &table);
             let began = Instant::now();
-            solver.train(&table, 0, &mut alone()).unwrap();
+            solver.train(&table, 0).unwrap();
             if began.elapsed() >= 3 * GRACE {
                 break solver;
             }
@@ -341,7 +330,7 @@ fn a_block_that_is_given_up_leaves_no_trace() {
         let asked = Arc::new(AtomicBool::new(true));
         solver.end_when(Arc::clone(&asked));
         let before = format!("{:?}", saved(&solver));
-        let given_up = solver.train(&table, 0, &mut alone());
+        let given_up = solver.train(&table, 0);
         assert!(
             matches!(given_up, Err(LinearError::Interrupted { undone: true })),
             "{given_up:?}"
@@ -349,7 +338,7 @@ fn a_block_that_is_given_up_leaves_no_trace() {
         assert_eq!(table.len() as u64, ROWS);
         assert!(format!("{:?}", saved(&solver)) == before, "{loss:?}");
         asked.store(false, Ordering::Relaxed);
-        solver.train(&table, 0, &mut alone()).unwrap();
+        solver.train(&table, 0).unwrap();
         assert!(saved(&solver) == saved(&undisturbed), "{loss:?}");
     }
 }

@@ -20,6 +20,8 @@ const VERSION: u32 = 6;
 pub enum State<'a> {
     /// Of coordinate descent.
     Descent(Box<SavedState<'a>>),
+    /// Of coordinate descent in f64.
+    Fine(Vec<Vec<f64>>),
     /// Of Newton's method.
     Newton(Vec<Vec<f64>>),
 }
@@ -64,6 +66,9 @@ pub struct Progress {
     pub snapshot_rows: (u64, u64),
     /// Rows added to the lower bound of the present epoch.
     pub bound_additions: u64,
+    /// Epochs of coordinate descent before Newton's method took over.
+    #[serde(default)]
+    pub epochs_before: u64,
     /// Estimated gap below which the next certificate is tried.
     pub attempt_below: f64,
     /// Seconds of training so far.
@@ -134,6 +139,21 @@ impl Totals {
 }
 
 impl Progress {
+    /// What a state of coordinate descent says beside its tensors.
+    pub fn of_descent(state: &SavedState<'_>, in_epoch: bool) -> Progress {
+        Progress {
+            epoch: state.epoch,
+            in_epoch,
+            reads_all: state.reads_all,
+            gap: state.gap,
+            counters: state.counters,
+            mean_blocks: state.mean_blocks,
+            snapshot_rows: state.snapshot_rows,
+            bound_additions: state.bound.as_ref().map_or(0, |bound| bound.additions),
+            ..Progress::default()
+        }
+    }
+
     /// Where the feed goes on.
     pub fn cursor(&self) -> Cursor {
         Cursor {
@@ -158,7 +178,8 @@ pub(crate) fn parts<'a>(progress: &Progress, state: &'a State<'_>) -> (String, V
     let text = serde_json::to_string(&progress).expect("plain figures are representable");
     let tensors = match state {
         State::Descent(state) => tensors(state),
-        State::Newton(state) => newton_tensors(state),
+        State::Fine(state) => wide_tensors("fine", state),
+        State::Newton(state) => wide_tensors("newton", state),
     };
     (text, tensors)
 }
@@ -208,10 +229,11 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<Tensor<'a>> {
     tensors
 }
 
-fn newton_tensors(points: &[Vec<f64>]) -> Vec<Tensor<'_>> {
-    let points = points.iter().enumerate();
-    let points = points.map(|(k, point)| Tensor::new(format!("newton.{k}"), Dtype::F64, point));
-    points.collect()
+fn wide_tensors<'a>(name: &str, vectors: &'a [Vec<f64>]) -> Vec<Tensor<'a>> {
+    let vectors = vectors.iter().enumerate();
+    vectors
+        .map(|(k, vector)| Tensor::new(format!("{name}.{k}"), Dtype::F64, vector))
+        .collect()
 }
 
 /// The checkpoint that `bytes` hold; whether the checksum must fit is the caller's, for tests.
@@ -247,6 +269,10 @@ struct Version {
 }
 
 fn state_of(file: &Checkpoint<'_>, progress: &Progress) -> Result<State<'static>, RunError> {
+    let fine = file.wide_vectors("fine")?;
+    if !fine.is_empty() {
+        return Ok(State::Fine(fine));
+    }
     let points = file.wide_vectors("newton")?;
     if !points.is_empty() {
         return Ok(State::Newton(points));

@@ -97,7 +97,7 @@ pub struct LinearConfig {
     pub data: DataConfig,
     /// Test data, read as the training data is; empty for none.
     pub test: Vec<String>,
-    /// Loss: l1 (hinge), l2 (squared hinge) or logistic.
+    /// The loss of a row.
     #[serde(with = "as_text")]
     pub loss: Loss,
     /// Cost C of a unit of loss.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use pelton_data::{self as data, DataConfig, DataError, Expected, OpenedData};
 use pelton_fetch::{FetchOptions, OnBadRecord};
 use pelton_format::{ClassMap, Missing};
-use pelton_linear::{LinearError, Loss, Model, predict, probabilities};
+use pelton_linear::{LinearError, Model, predict, probabilities};
 use pelton_run::{Interrupt, RunContext, peak_rss_bytes};
 
 use crate::config::LinearConfig;
@@ -199,7 +199,7 @@ pub fn predict_lines(
 ) -> Result<(), TrainError> {
     let (trained, opened) = config.open(true, &mut context)?;
     let model = &trained.model;
-    if with_probabilities && model.loss != Loss::Logistic {
+    if with_probabilities && !model.loss.has_probabilities() {
         return Err(TrainError::config(format!(
             "{}: a model of loss {} has no probabilities; train with `loss` logistic",
             config.model.display(),

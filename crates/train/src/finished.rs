@@ -10,8 +10,10 @@ use pelton_data::{
     DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, check_range, open,
 };
 use pelton_feed::PipelineConfig;
+use pelton_format::ClassMap;
+use pelton_image::Pipeline;
 use pelton_key::{KeyedRng, Stage, key};
-use pelton_nn::{Carry, Input, NO_TARGET, PARAMETERS, Trainer, Words, trainer};
+use pelton_nn::{Carry, Flow, Input, NO_TARGET, PARAMETERS, Trainer, Words, trainer};
 use pelton_plan::Order;
 use pelton_run::{RunContext, peak_rss_bytes};
 use pelton_text::{Ends, Special, Tokenizer, Vocabulary};
@@ -19,11 +21,11 @@ use rayon::ThreadPool;
 use serde::Serialize;
 
 use crate::deep::{
-    FitConfig, Prepared, Targets, load_parameters, measure, pixels, thread_pool, vectors,
+    FitConfig, Prepared, Targets, load_parameters, load_rows, measure, pixels, thread_pool, vectors,
 };
 use crate::error::TrainError;
 use crate::evaluate::{EvaluateConfig, heading, unreadable, unwritten};
-use crate::image::{CLASSES, Classes, ImageConfig, fits, resolved};
+use crate::image::{CLASSES, Classes, ImageConfig, PLAIN, fits, resolved};
 use crate::language::{LanguageConfig, LanguageNet, MEASURED_ROWS, VOCABULARY};
 
 /// Figures of a finished net on data.
@@ -111,17 +113,66 @@ fn open_run(run: &Path) -> Result<(Job, PathBuf), TrainError> {
     Ok((job, file))
 }
 
-/// A finished net that tells classes, unloaded: what made it, its classes, and the file of its parameters.
-pub(crate) fn tells_classes(
-    run: &Path,
-) -> Result<(Box<ImageConfig>, Classes, PathBuf), TrainError> {
-    match open_run(run)? {
-        (Job::Images(config, classes), file) => Ok((config, classes, file)),
-        (Job::Text(..), _) => Err(TrainError::config(format!(
-            "{}: a net of language tells no classes; make text with `pelton sample`, or measure it with `pelton eval`",
-            run.display()
-        ))),
+/// The run folder of a finished net that tells classes.
+pub struct Classifier {
+    /// What made it.
+    pub config: Box<ImageConfig>,
+    /// What the net is given.
+    pub input: Flow,
+    /// What it tells.
+    pub labels: ClassMap,
+    run: PathBuf,
+    parameters: PathBuf,
+}
+
+impl Classifier {
+    /// Reads all of a run folder but the parameters.
+    ///
+    /// Errors: a run that is not finished, damaged, or of language.
+    pub fn open(run: &Path) -> Result<Classifier, TrainError> {
+        let (Job::Images(config, classes), parameters) = open_run(run)? else {
+            return Err(tells_no_classes(run));
+        };
+        Ok(Classifier {
+            config,
+            input: classes.input(),
+            labels: classes.map,
+            run: run.to_path_buf(),
+            parameters,
+        })
     }
+
+    /// Loads the parameters into a trainer of this net.
+    pub fn load(&self, trainer: &mut dyn Trainer) -> Result<(), TrainError> {
+        load_parameters(&self.parameters, trainer, &Comm::alone())
+    }
+
+    /// The first rows of a block of the parameters; `None` where there is no such block.
+    pub fn rows(&self, name: &str, count: u64) -> Result<Option<Vec<f32>>, TrainError> {
+        load_rows(&self.parameters, name, count)
+    }
+
+    /// What the run does with pictures when it measures.
+    pub fn pictures(&self) -> Result<Pipeline, TrainError> {
+        let of_run = |error| TrainError::config(format!("{}: {error}", self.run.display()));
+        let pipeline = match self.config.pipeline.evaluation().augment {
+            Some(pipeline) => pipeline,
+            None => PLAIN.parse().map_err(of_run)?,
+        };
+        match self.input {
+            Flow::Image(_, _, channels @ (1 | 3)) => {
+                pipeline.with_channels(channels).map_err(of_run)
+            }
+            _ => Ok(pipeline),
+        }
+    }
+}
+
+fn tells_no_classes(run: &Path) -> TrainError {
+    TrainError::config(format!(
+        "{}: a net of language tells no classes; make text with `pelton sample`, or measure it with `pelton eval`",
+        run.display()
+    ))
 }
 
 fn load(run: &Path) -> Result<Finished, TrainError> {
@@ -293,10 +344,7 @@ pub fn predict_lines(
     let context = &mut context;
     let mut net = load(&of.model)?;
     let Job::Images(config, classes) = &net.job else {
-        return Err(TrainError::config(format!(
-            "{}: a net of language tells no classes; make text with `pelton sample`, or measure it with `pelton eval`",
-            of.model.display()
-        )));
+        return Err(tells_no_classes(&of.model));
     };
     let labels = &classes.map;
     let top = match wanted {
@@ -377,15 +425,16 @@ pub fn predict_lines(
     out.flush().map_err(unwritten)
 }
 
-/// The places of the largest numbers, the largest first; of equal ones the first.
-pub(crate) fn likeliest(logits: &[f32], top: usize) -> Vec<usize> {
+/// The indices of the largest numbers, the largest first; of equal ones the first.
+pub fn likeliest(logits: &[f32], top: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
     order.truncate(top.max(1));
     order
 }
 
-pub(crate) fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {
+/// The probabilities of logits, divided by `temperature`.
+pub fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let power = |&x: &f32| (f64::from(x - most) / temperature).exp();
     let powers: Vec<f64> = logits.iter().map(power).collect();

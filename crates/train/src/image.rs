@@ -65,7 +65,7 @@ impl ImageConfig {
     }
 
     /// The net: it ends in logits, or in features where there is a head.
-    pub(crate) fn net(&self, input: Flow, classes: usize) -> Result<Net, TrainError> {
+    pub fn net(&self, input: Flow, classes: usize) -> Result<Net, TrainError> {
         let out = match (&self.head, self.model, input) {
             (Some(_), ImageModel::None, Flow::Row(width)) => width,
             (Some(head), ..) => head.embedding,
@@ -100,7 +100,7 @@ impl ImageConfig {
     }
 
     /// What trains it.
-    pub(crate) fn trainer(
+    pub fn trainer(
         &self,
         net: Net,
         classes: usize,
@@ -435,7 +435,7 @@ pub(crate) fn fits(
 }
 
 /// Sizes of one example.
-pub(crate) fn sizes(input: Flow) -> Vec<usize> {
+pub fn sizes(input: Flow) -> Vec<usize> {
     match input {
         Flow::Image(height, width, channels) => vec![height, width, channels],
         Flow::Row(width) => vec![width],

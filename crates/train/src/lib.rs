@@ -22,8 +22,6 @@ pub mod language;
 pub mod linear;
 
 pub mod evaluate;
-#[cfg(feature = "nets")]
-pub mod serve;
 
 #[cfg(feature = "nets")]
 pub use deep::{

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pelton_linear::{OutOfCore, Peers};
+use pelton_linear::OutOfCore;
 
 use crate::checkpoint::{self, Progress, State};
 use crate::error::TrainError;
@@ -11,11 +11,7 @@ use crate::error::TrainError;
 pub fn encode_checkpoint(solver: &OutOfCore) -> Vec<u8> {
     let mut bytes = Vec::new();
     let progress = Progress::default();
-    let mut alone = Peers::<TrainError>::alone();
-    let state = solver
-        .save(&|_| 0, &mut alone)
-        .expect("nothing is exchanged");
-    let state = State::Descent(Box::new(state));
+    let state = State::Descent(Box::new(solver.save()));
     let (text, tensors) = checkpoint::parts(&progress, &state);
     pelton_run::encode_checkpoint(&mut bytes, &text, tensors).expect("memory takes any bytes");
     bytes
@@ -27,5 +23,5 @@ pub fn restore_checkpoint(bytes: &[u8], solver: &mut OutOfCore) -> Result<(), Tr
     let State::Descent(state) = state else {
         return Err(TrainError::config("another solver's state".to_string()));
     };
-    Ok(solver.restore(*state, &|_| true)?)
+    Ok(solver.restore(*state)?)
 }

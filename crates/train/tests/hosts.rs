@@ -111,7 +111,7 @@ fn train_linear(
     )
 }
 
-const SOLVERS: [Solver; 2] = [Solver::CoordinateDescent, Solver::Newton];
+const SOLVERS: [Solver; 2] = [Solver::Auto, Solver::Newton];
 
 #[test]
 fn other_data_on_one_host_is_named_before_linear_training() {

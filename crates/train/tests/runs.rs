@@ -95,6 +95,60 @@ fn interrupted_after_every_epoch_the_run_reaches_the_same_model() {
     assert_eq!(model("run").unwrap(), model("whole").unwrap());
 }
 
+/// Rows in memory go from 32 bits to 64 and to Newton's method; each has a state of its own.
+#[test]
+fn interrupted_between_any_two_epochs_in_memory_the_run_reaches_the_same_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut said = String::new();
+    for (number, solver) in [Solver::CoordinateDescent, Solver::Auto]
+        .into_iter()
+        .enumerate()
+    {
+        let config = LinearConfig {
+            data: DataConfig {
+                paths: vec!["demo:higgs:3000".to_string()],
+                cache_dir: Some(folder.path().join("cache")),
+                ..DataConfig::default()
+            },
+            target: Some(1e-6),
+            solver,
+            ..LinearConfig::default()
+        };
+        let options = |name: &str| RunOptions {
+            out: folder.path().join(format!("{name}-{number}")),
+            resume: true,
+            overwrite: false,
+        };
+        let whole = run(&config, &options("whole"), &Arc::default(), &mut |event| {
+            if let Event::Note(note) = event {
+                said.push_str(note);
+            }
+        });
+        let whole = whole.unwrap();
+        let found = loop {
+            let interrupt = Interrupt::default();
+            let ended = run(&config, &options("run"), &interrupt, &mut |event| {
+                let ends = matches!(event, Event::Epoch(_));
+                interrupt.fetch_or(ends, Ordering::Relaxed);
+            });
+            match ended {
+                Ok(found) => break found,
+                Err(error) => assert_eq!(error.exit_code(), 130, "{error}"),
+            }
+        };
+        let figures = |summary: &LinearSummary| {
+            let of_model = (summary.primal, summary.dual, summary.epochs);
+            (of_model, summary.passes, summary.solver.clone())
+        };
+        assert_eq!(figures(&found), figures(&whole), "{solver}");
+        let model = |name: &str| std::fs::read(options(name).out.join("model.safetensors"));
+        assert_eq!(model("run").unwrap(), model("whole").unwrap(), "{solver}");
+    }
+    for part in ["64 bits", "Newton's method takes over"] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
 /// Out of core: what is told of progress goes on where the checkpoint stands.
 #[test]
 fn a_resumed_run_counts_from_where_it_goes_on() {

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use pelton_serve::{Limits, ServeConfig};
 use pelton_train::check_range;
-use pelton_train::serve::{self, Limits, ServeConfig};
 
 use crate::arguments::ServeArguments;
 use crate::output::{Failure, bytes_of, print_with, with_console};
@@ -30,7 +30,7 @@ pub fn serve(arguments: ServeArguments) -> Result<(), Failure> {
         // Whoever closed the output does not wait for it.
         let _ = print_with(|out| writeln!(out, "listening on http://{address}"));
     };
-    let figures = with_console(|context| serve::run(&config, ready, context))?;
+    let figures = with_console(|context| pelton_serve::run(&config, ready, context))?;
     print_with(|out| {
         let (queries, seconds) = (figures.queries, figures.wall_s);
         writeln!(out, "{queries} queries answered in {seconds:.1} s")

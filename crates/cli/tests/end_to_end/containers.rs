@@ -108,7 +108,7 @@ fn jobs_fit_a_container_without_being_told() {
         "index wide.csv --label 1",
         "train linear wide.csv --label 1 --solver newton --epochs 1 --out newton",
         "train linear wide.csv --label 1 --solver coordinate-descent --epochs 1 --out descent",
-        "train linear wide.csv --label 1 --solver coordinate-descent --ranks 2 --epochs 1 --out ranks",
+        "train linear wide.csv --label 1 --ranks 2 --epochs 1 --out ranks",
         "eval newton wide.csv --label 1",
         "bench wide.csv --label 1",
         "bench wide.csv --label 1 --ranks 2",

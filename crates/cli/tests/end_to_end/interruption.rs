@@ -149,10 +149,6 @@ fn a_signal_in_the_middle_of_a_block_ends_the_run_and_resume_repeats_the_block()
             Signal::TERM,
         ),
         (
-            "higgs.prow --loss logistic --inner-passes 900 --ranks 2",
-            Signal::INT,
-        ),
-        (
             "higgs.prow --loss logistic --inner-passes 500 --memory 3MiB --blocks 3 --skip",
             Signal::INT,
         ),

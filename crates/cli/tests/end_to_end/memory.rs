@@ -139,8 +139,6 @@ fn a_budget_that_can_train_can_certify() {
         assert!(ended(1) == ended(3), "{flags}");
     }
     place.ok(&format!("{line} --optimum auto --epochs 3"));
-    let ended = place.run(&format!("{line} --target 2e-3 --epochs 9 --ranks 2"));
-    assert!(matches!(ended.code, Some(0 | 3)), "{}", ended.stderr);
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn bad_records_are_counted_over_all_ranks() {
 /// Trains on three ranks until there is a checkpoint, changes the file and returns how the run ended.
 fn changed(place: &Place, change: impl FnOnce(&std::path::Path)) -> Ended {
     place.higgs(60000);
-    let line = "train linear higgs.prow --ranks 3 --epochs 1000 --target 1e-9 --checkpoint-every 0 \
+    let line = "train linear higgs.prow --ranks 3 --epochs 1000 --target 1e-15 --checkpoint-every 0 \
                 --memory 600kB --out run";
     let child = place.start(line);
     let began = Instant::now();

@@ -180,7 +180,7 @@ fn columns_as_they_were_measured_are_solved_to_the_optimum() {
     if !place.real(&["libsvm/covtype.20k.csv"]) {
         return;
     }
-    let line = "train linear covtype.20k.csv --positive 2";
+    let line = "train linear covtype.20k.csv --positive 2 --solver newton";
     let whole = place.json(&format!("{line} --target 1e-4 --out whole"));
     // LIBLINEAR with its cap at 3000 passes ends at 9003.
     assert!(number(&whole, "primal") < 6750.0);

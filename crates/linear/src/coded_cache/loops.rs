@@ -112,14 +112,6 @@ impl VisitRows for CodedRows<'_> {
         );
     }
 
-    fn add_scaled(&self, place: Place, scale: f32, w: &mut [f32]) {
-        Coded { rows: self, w }.add(place, scale);
-    }
-
-    fn features(&self, _: Place) -> &[u32] {
-        &[]
-    }
-
     fn visit_cost(&self, _: Place) -> f64 {
         const A_CODE: f64 = 0.2;
         A_VISIT + A_CODE * self.q.padded() as f64

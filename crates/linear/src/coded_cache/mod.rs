@@ -28,12 +28,10 @@ use pelton_format::RowTable;
 use pelton_storage::huge_vec;
 
 use crate::block::Scratch;
-use crate::duals::{Duals, decode};
+use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::kernels::{self, Simd};
 use crate::problem::Problem;
-use crate::ranks::{Exchange, Peers, Solving};
-use crate::shared_features::SharedFeatures;
 use crate::solve::{BlockReport, InnerPasses, solve_rows};
 use crate::visit::{Place, Visit};
 use crate::weights::Weights;
@@ -68,7 +66,7 @@ pub struct CodedCache {
     residuals: Vec<f32>,
     /// ‖x̂‖² and the bias of each slot, or [`UNFIT`].
     norms: Vec<f32>,
-    classes: Vec<u32>,
+    labels: Vec<u32>,
     /// Slack of each slot when it was last solved.
     slack: Vec<f32>,
     /// For each subproblem and record α as it was when w last was exact in it, where w holds the change
@@ -105,7 +103,7 @@ impl CodedCache {
             codes: huge_vec(capacity * quantizer::padded(problem.features())),
             residuals: Vec::with_capacity(capacity * subproblems),
             norms: Vec::with_capacity(capacity),
-            classes: Vec::with_capacity(capacity),
+            labels: Vec::with_capacity(capacity),
             slack: Vec::with_capacity(capacity),
             before: vec![vec![EXACT; records]; subproblems],
         }
@@ -113,7 +111,7 @@ impl CodedCache {
 
     /// Bytes of a row held, what the solver needs for it counted.
     pub fn row_bytes(problem: &Problem) -> usize {
-        // Id, norm, class, slack; the solver's entry, slot and id; residuals; codes.
+        // Id, norm, label, slack; the solver's entry, slot and id; residuals; codes.
         let beside = 20 + Scratch::bytes_for(1) + 16 + 4 * problem.subproblems();
         quantizer::padded(problem.features()) + beside
     }
@@ -147,8 +145,10 @@ impl CodedCache {
         simd: Simd,
     ) {
         let Some(q) = &self.quantizer else { return };
+        let loss = problem.loss().function();
         for (subproblem, before) in self.before.iter_mut().enumerate() {
             let stored = duals.stored(subproblem);
+            let terms = problem.terms(subproblem);
             let mut changes = Vec::new();
             for i in 0..block.len() {
                 let id = block.id(i) as usize;
@@ -156,9 +156,9 @@ impl CodedCache {
                 if old.is_nan() {
                     continue;
                 }
-                let class = block.label(i);
-                let change = decode(problem, class, stored[id]) - decode(problem, class, old);
-                changes.push((i, change as f32 * problem.sign(subproblem, class)));
+                let row = terms.of(block.label(i));
+                let change = loss.decode(&row, stored[id]) - loss.decode(&row, old);
+                changes.push((i, change as f32 * row.sign));
             }
             if changes.is_empty() {
                 continue;
@@ -231,7 +231,7 @@ impl CodedCache {
         let coming: Vec<(usize, usize)> = (0..rows.len()).map(|i| (i, first + i)).collect();
         for &(i, slot) in &coming {
             assert_eq!(self.ids[slot], rows.id(i));
-            self.classes[slot] = rows.label(i);
+            self.labels[slot] = rows.label(i);
         }
         // Residuals are as they were saved.
         self.encode(problem, rows, &coming, &[], simd);
@@ -266,7 +266,7 @@ impl CodedCache {
             self.residuals
                 .resize(self.residuals.len() + self.subproblems, 0.0);
             self.norms.push(0.0);
-            self.classes.push(block.label(i));
+            self.labels.push(block.label(i));
             self.slack.push(slack);
             coming.push((i, slot));
         }
@@ -287,18 +287,17 @@ impl CodedCache {
             self.slots[worst.1 as usize] = NOT_HELD;
             self.slots[id as usize] = slot as u32;
             self.ids[slot] = id;
-            self.classes[slot] = block.label(i);
+            self.labels[slot] = block.label(i);
             self.slack[slot] = slack;
             coming.push((i, slot));
         }
         coming
     }
 
-    /// Solves the problem over the rows that all ranks hold from the present weights and duals, which it changes.
+    /// Solves the problem over the rows held from the present weights and duals, which it changes.
     ///
     /// Errors: [`LinearError::Interrupted`] where [`Scratch::end_when`] says so.
-    #[expect(clippy::too_many_arguments)]
-    pub fn solve<E: From<LinearError>>(
+    pub fn solve(
         &mut self,
         problem: &Problem,
         weights: &mut Weights,
@@ -306,9 +305,7 @@ impl CodedCache {
         inner: InnerPasses,
         key: u64,
         scratch: &mut Scratch,
-        peers: &mut Peers<'_, E>,
-    ) -> Result<BlockReport, E> {
-        // The same on all ranks.
+    ) -> Result<BlockReport, LinearError> {
         if self.quantizer.is_none() {
             return Ok(BlockReport::default());
         }
@@ -321,52 +318,12 @@ impl CodedCache {
             bias: problem.bias().unwrap_or(0.0),
             subproblem,
         };
-        let solved = if peers.ranks == 1 {
-            solve_rows(problem, ids, rows, &mut padded, duals, inner, key, scratch).map_err(E::from)
-        } else {
-            let length = padded[0].len();
-            let Some(shared) = SharedFeatures::dense(length, !ids.is_empty(), peers)? else {
-                return Ok(BlockReport::default());
-            };
-            let solving = Solving {
-                problem,
-                ids,
-                shared: &shared,
-                key,
-                inner,
-            };
-            let solved = solving.solve(rows, &mut padded, None, duals, scratch, peers);
-            solved.map(|solved| solved.report)
-        };
+        let solved = solve_rows(problem, ids, rows, &mut padded, duals, inner, key, scratch);
         if solved.is_ok() {
             self.end(&held, &padded, weights, scratch);
         }
         self.forget_unchanged(&held, duals);
         solved
-    }
-
-    /// Makes the quantizer from the rows of the first rank that has some, unless there is one: a row that
-    /// comes to another rank later must have the same codes there.
-    pub fn agree_on_quantizer<E>(
-        &mut self,
-        block: &RowTable,
-        peers: &mut Peers<'_, E>,
-    ) -> Result<(), E> {
-        if self.quantizer.is_some() {
-            return Ok(());
-        }
-        let own = match block.is_empty() {
-            true => Vec::new(),
-            false => Quantizer::from_rows(self.features, block).parts(),
-        };
-        let mut all = Vec::new();
-        (peers.exchange)(Exchange::Gather(&own, &mut all))?;
-        let found = all.into_iter().find(|parts| !parts.is_empty());
-        self.quantizer = found.map(|parts| {
-            let (offsets, steps) = parts.split_at(self.features);
-            Quantizer::from_parts(self.features, offsets.to_vec(), steps.to_vec())
-        });
-        Ok(())
     }
 
     /// Prepares the visits of the rows held; returns these, and the weights as their codes meet them: padded,
@@ -381,10 +338,11 @@ impl CodedCache {
         let fit = |&slot: &usize| self.norms[slot] >= 0.0;
         let slots: Vec<usize> = (0..self.ids.len()).filter(fit).collect();
         let ids: Vec<u64> = slots.iter().map(|&slot| self.ids[slot]).collect();
+        let terms = problem.terms(0);
         scratch.visits.clear();
         scratch.visits.extend(slots.iter().map(|&slot| {
-            let class = self.classes[slot];
-            let q = self.norms[slot] + problem.diagonal(class);
+            let label = self.labels[slot];
+            let q = self.norms[slot] + terms.of(label).dual.diagonal;
             let place = Place {
                 segment: 0,
                 start: slot as u32,
@@ -392,7 +350,7 @@ impl CodedCache {
             };
             Visit {
                 place,
-                class,
+                label,
                 alpha: 0.0,
                 gradient: 0.0,
                 q,
@@ -474,14 +432,13 @@ impl CodedCache {
     }
 
     /// Goes on from saved parts that fit, once [`CodedCache::encode_again`] has had the rows of every
-    /// slot. Of the rows held those that `owns` says so of are taken, and of more than there is room for
-    /// those with the least slack: one that is not is put right when it is read, as any.
-    pub fn restore(&mut self, saved: SavedCodes<'_>, owns: &dyn Fn(u64) -> bool) {
+    /// slot. Of more than there is room for those with the least slack are taken: one that is not is put right
+    /// when it is read, as any.
+    pub fn restore(&mut self, saved: SavedCodes<'_>) {
         let (offsets, steps) = saved.quantizer.split_at(saved.quantizer.len() / 2);
         self.quantizer = (!offsets.is_empty())
             .then(|| Quantizer::from_parts(self.features, offsets.to_vec(), steps.to_vec()));
-        let owned = |&slot: &usize| owns(saved.ids[slot]);
-        let mut kept: Vec<usize> = (0..saved.ids.len()).filter(owned).collect();
+        let mut kept: Vec<usize> = (0..saved.ids.len()).collect();
         if kept.len() > self.capacity {
             kept.sort_unstable_by(|&a, &b| {
                 saved.slack[a].total_cmp(&saved.slack[b]).then(a.cmp(&b))
@@ -501,7 +458,7 @@ impl CodedCache {
         let held = self.ids.len();
         self.codes.resize(held * self.stride(), 0);
         self.norms.resize(held, UNFIT);
-        self.classes.resize(held, 0);
+        self.labels.resize(held, 0);
         for (before, saved) in self.before.iter_mut().zip(&saved.before) {
             before.copy_from_slice(saved);
         }

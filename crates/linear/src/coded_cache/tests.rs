@@ -2,7 +2,7 @@ use pelton_format::{Layout, Rows};
 
 use super::quantizer::{Quantizer, padded};
 use super::*;
-use crate::problem::Loss;
+use crate::loss::Loss;
 use crate::random::Stream;
 
 /// Numbers in [−1, 1).
@@ -92,15 +92,7 @@ fn every_level_gives_the_same_codes_weights_and_duals() {
         let slack: Vec<f32> = (0..400).map(|i| i as f32).collect();
         cache.take_in(&problem, &block, &slack, &weights, simd);
         let inner = InnerPasses::Fixed(3);
-        let report = cache.solve(
-            &problem,
-            &mut weights,
-            &mut duals,
-            inner,
-            7,
-            &mut scratch,
-            &mut Peers::<LinearError>::alone(),
-        );
+        let report = cache.solve(&problem, &mut weights, &mut duals, inner, 7, &mut scratch);
         let report = report.unwrap();
         assert_eq!(report.visits >= 300, report.passes == 3);
         let pending = cache.before[0].iter().filter(|before| !before.is_nan());
@@ -153,7 +145,7 @@ fn the_rows_of_least_slack_are_held() {
         assert_eq!(held, expected);
         for (slot, &id) in cache.ids.iter().enumerate() {
             assert_eq!(cache.slots[id as usize], slot as u32);
-            assert_eq!(cache.classes[slot], id as u32 % 2);
+            assert_eq!(cache.labels[slot], id as u32 % 2);
             let q = cache.quantizer.as_ref().unwrap();
             let mut x = all[id as usize].clone();
             x.resize(q.padded(), 0.0);
@@ -192,13 +184,12 @@ fn saved_parts_of_another_shape_are_refused() {
         damage(&mut saved);
         assert!(!cache.fits(&saved), "damage {number}");
     }
-    // A smaller one, as on more ranks, takes as many as it has room for, of its own records.
+    // A smaller one takes as many as it has room for.
     let mut smaller = CodedCache::new(&problem, 30, 4);
-    smaller.restore(good.clone(), &|id| id % 2 == 0);
-    let own = good.ids.iter().copied().filter(|id| id % 2 == 0);
-    assert!(smaller.ids.iter().copied().eq(own.take(4)));
+    smaller.restore(good.clone());
+    assert_eq!(smaller.ids, good.ids[..4]);
     let mut other = CodedCache::new(&problem, 30, 10);
-    other.restore(good.clone(), &|_| true);
+    other.restore(good.clone());
     assert_eq!(other.save().ids, good.ids);
     let held: Vec<Vec<f32>> = cache
         .ids
@@ -212,7 +203,7 @@ fn saved_parts_of_another_shape_are_refused() {
     let again = RowTable::from_rows(segment, cache.ids.clone());
     other.encode_again(&problem, 0, &again, Simd::best());
     assert_eq!((&other.codes, &other.norms), (&cache.codes, &cache.norms));
-    assert_eq!(other.classes, cache.classes);
+    assert_eq!(other.labels, cache.labels);
 }
 
 #[test]
@@ -232,15 +223,7 @@ fn rows_out_of_range_are_not_solved_for() {
     let unfit = |&id: &usize| cache.norms[cache.slots[id] as usize] == UNFIT;
     assert_eq!((0..300).filter(unfit).collect::<Vec<_>>(), [7, 8, 9]);
     let inner = InnerPasses::Fixed(2);
-    let report = cache.solve(
-        &problem,
-        &mut weights,
-        &mut duals,
-        inner,
-        1,
-        &mut scratch,
-        &mut Peers::<LinearError>::alone(),
-    );
+    let report = cache.solve(&problem, &mut weights, &mut duals, inner, 1, &mut scratch);
     let report = report.unwrap();
     assert!(report.visits >= 297 && report.visits < 600);
     assert!((7..10).all(|id| duals.stored(0)[id] == 0.0));

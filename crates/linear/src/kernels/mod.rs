@@ -84,11 +84,6 @@ impl BlockRows<'_> {
         let start = place.start as usize;
         &self.segments[place.segment as usize].indices[start..start + place.length as usize]
     }
-
-    /// w += scale·x for one row; not for inner loops.
-    pub(crate) fn add_scaled(&self, place: Place, scale: f32, w: &mut [f32]) {
-        plain::add_scaled(self, place, scale, w);
-    }
 }
 
 /// A loop to be compiled for each level; `run` must be inlined always.

@@ -190,21 +190,3 @@ pub(super) fn pass<S: Step>(
         ),
     }
 }
-
-pub(super) fn add_scaled(rows: &BlockRows<'_>, place: Place, scale: f32, w: &mut [f32]) {
-    let (segments, bias) = (&rows.segments[..], rows.bias);
-    match rows.layout {
-        Layout::Dense { width } => {
-            let (width, used) = rows.dense_widths(width);
-            let mut vectors = Dense {
-                segments,
-                width,
-                used,
-                bias,
-                w,
-            };
-            vectors.add(place, scale);
-        }
-        Layout::Sparse | Layout::Bytes => Sparse { segments, bias, w }.add(place, scale),
-    }
-}

@@ -22,7 +22,7 @@ impl Step for Walk {
         visit.gradient = dot;
         Outcome {
             scale: SCALE,
-            settled: visit.class == 1,
+            settled: visit.label == 1,
         }
     }
 }
@@ -117,7 +117,7 @@ fn check(case: &Case, bias: f32) {
     crate::random::Stream::new(5).shuffle(&mut order);
     let visit = |(i, &place): (usize, &Place)| Visit {
         place,
-        class: (i % 2) as u32,
+        label: (i % 2) as u32,
         alpha: 0.0,
         gradient: 0.0,
         q: 1.0,

@@ -22,23 +22,14 @@ use super::{Model, check_shape, first_repeated, malformed};
 use pelton_format::ClassMap;
 
 use crate::error::LinearError;
-use crate::problem::{Loss, is_usable_bias};
+use crate::loss::Loss;
+use crate::problem::is_usable_bias;
 use crate::weights::Weights;
 
 /// The longest line accepted: labels of a hundred thousand classes fit.
 const LONGEST_LINE: u64 = 4 << 20;
 
-/// Names of the solvers of each loss; the first is the one written.
-const SOLVERS: [(Loss, &[&str]); 3] = [
-    (Loss::Hinge, &["L2R_L1LOSS_SVC_DUAL"]),
-    (
-        Loss::SquaredHinge,
-        &["L2R_L2LOSS_SVC_DUAL", "L2R_L2LOSS_SVC"],
-    ),
-    (Loss::Logistic, &["L2R_LR_DUAL", "L2R_LR"]),
-];
-
-/// The labels as LIBLINEAR's integers, or an error that names the first that is none.
+/// The labels as LIBLINEAR's integers, or an error that names the first that is none, or a loss that LIBLINEAR lacks.
 pub(crate) fn integer_labels(model: &Model, path: &Path) -> Result<Vec<i32>, LinearError> {
     let integer = |&label: &f64| {
         let rounded = label as i32;
@@ -51,16 +42,22 @@ pub(crate) fn integer_labels(model: &Model, path: &Path) -> Result<Vec<i32>, Lin
             })
         }
     };
+    if model.loss.function().liblinear().is_empty() {
+        return Err(LinearError::NotInLiblinear {
+            path: path.to_path_buf(),
+            loss: model.loss.to_string(),
+        });
+    }
     model.classes.values().iter().map(integer).collect()
 }
 
 pub(crate) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std::io::Result<()> {
     let weights = &model.weights;
-    let solver = SOLVERS.iter().find(|(loss, _)| *loss == model.loss);
+    let solvers = model.loss.function().liblinear();
     writeln!(
         out,
         "solver_type {}",
-        solver.map_or("", |(_, names)| names[0])
+        solvers.first().copied().unwrap_or_default()
     )?;
     writeln!(out, "nr_class {}", labels.len())?;
     write!(out, "label")?;
@@ -168,8 +165,9 @@ impl Header {
         let (key, value) = line.split_once(' ').unwrap_or((line, ""));
         match key {
             "solver_type" => {
-                let solver = SOLVERS.iter().find(|(_, names)| names.contains(&value));
-                self.loss = Some(solver?.0);
+                let mut losses = Loss::ALL.iter().copied();
+                let loss = losses.find(|loss| loss.function().liblinear().contains(&value));
+                self.loss = Some(loss?);
             }
             "nr_class" => self.classes = Some(value.parse().ok()?),
             "nr_feature" => self.features = Some(value.parse().ok()?),

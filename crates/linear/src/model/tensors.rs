@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Model, check_shape, first_repeated, malformed};
 use crate::error::LinearError;
-use crate::problem::{Loss, is_usable_bias};
+use crate::loss::Loss;
+use crate::problem::is_usable_bias;
 use crate::weights::Weights;
 
 const KEY: &str = "pelton";
@@ -26,11 +27,6 @@ const FACTORS: &str = "scale.factors";
 const SHIFTS: &str = "scale.shifts";
 const VERSION: u32 = 1;
 const CHECKSUM: &str = "crc32c";
-const LOSSES: [(Loss, &str); 3] = [
-    (Loss::Hinge, "l1"),
-    (Loss::SquaredHinge, "l2"),
-    (Loss::Logistic, "logistic"),
-];
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -132,7 +128,6 @@ impl View for &Numbers {
 
 pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> {
     let weights = &model.weights;
-    let loss = LOSSES.iter().find(|(loss, _)| *loss == model.loss);
     let mut tensors = vec![(WEIGHTS, Numbers::stacked(weights))];
     if let Some(means) = &model.means {
         tensors.push((MEANS, Numbers::narrow(means)));
@@ -145,7 +140,7 @@ pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> 
     }
     let about = About {
         version: VERSION,
-        loss: loss.map_or("", |(_, name)| name).to_string(),
+        loss: model.loss.to_string(),
         cost: model.cost,
         bias: weights.bias(),
         scaled: model.scale.is_some(),
@@ -181,10 +176,8 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
             about.version
         )));
     }
-    let loss = LOSSES.iter().find(|(_, name)| *name == about.loss);
-    let loss = loss
-        .ok_or_else(|| wrong(format!("the loss `{}`", about.loss)))?
-        .0;
+    let loss: Result<Loss, _> = about.loss.parse();
+    let loss = loss.map_err(|_| wrong(format!("the loss `{}`", about.loss)))?;
     if about.bias.is_some_and(|bias| !is_usable_bias(bias)) {
         return Err(wrong(format!("the bias {:?}", about.bias)));
     }

@@ -1,30 +1,26 @@
 //! Newton's method for many rows of few features, in memory or streamed.
 //!
-//! Where features are few, a step of Newton's method needs Σ D x xᵀ and Σ α y x alone: one pass over the rows in any
+//! Where features are few, a step of Newton's method needs Σ D x xᵀ and Σ α s x alone: one pass over the rows in any
 //! order, from any place, by any number of threads and ranks, whose sums add up. Coordinate descent moves one α at a
 //! time, and on overlapping classes or features of different sizes needs hundreds of passes where this needs 5 to 20.
 //!
 //! | symbol | meaning |
 //! |---|---|
-//! | m = y w·x | margin of a row |
+//! | m = s w·x | margin of a row; of one with a real target, its value |
 //! | α(m) = −C ξ'(m) | the dual variable that belongs to it: feasible at any w |
 //! | D = C ξ''(m) | curvature |
-//! | u = Σ α y x | w − u is the gradient of P, and of nothing else |
-//! | τ | width of the bend of the smoothed hinge |
+//! | u = Σ α s x | w − u is the gradient of P, and of nothing else |
+//! | τ | width of the bend of a smoothed loss |
 //!
 //! **Certificate.** α(m) is dual feasible at every w, so each pass gives P(w) and the bound Σ term(α) − ½‖u‖², both
 //! summed from the rows in f64, with their rounding subtracted (as `DualBound` does). Their difference is ½‖w − u‖² plus
 //! what smoothing leaves, and falls quadratically. Far from the optimum a multiple of α gives a better bound.
 //!
-//! **Hinge.** It has no curvature, so it is smoothed by a barrier that keeps α inside (0, C): max over α of
-//! α(1 − m) + Cτ ln(α (C − α)), whose maximiser is α = C/2 (1 + s / (r + 2τ)), s = 1 − m, r = √(s² + 4τ²). Smoothing leaves
-//! between 0 and Cτ a row. This is the central path of an interior-point method on the dual, in w alone (Nesterov,
-//! Nemirovskii, Interior-point polynomial algorithms, 1994): each step goes to where the path will be at a smaller τ, along
-//! its tangent, or back to the path where the last step left it. τ ends where what it leaves is half of the gap that is
-//! wanted. Rows keep no state, so a pass needs nothing but w.
-//!
-//! The squared hinge is smoothed where four line searches were needed, as on classes that a plane divides and features of
-//! very different sizes: α = C (s + r), of which a row leaves at most 2Cτ².
+//! **Smoothing.** A loss without curvature somewhere is smoothed, to a bend of width τ (see [`crate::loss`]): the hinge
+//! from the beginning, by a barrier, the squared hinge where line searches were needed. For the hinge this is the central path
+//! of an interior-point method on the dual, in w alone (Nesterov, Nemirovskii, Interior-point polynomial algorithms, 1994):
+//! each step goes to where the path will be at a smaller τ, along its tangent, or back to the path where the last step left
+//! it. τ ends where what it leaves is half of the gap that is wanted. Rows keep no state, so a pass needs nothing but w.
 //!
 //! A proximal method on the dual (a centre of each α, kept between passes) was used before. It takes a sixth fewer passes
 //! where rows are many, and does not end where they are about as many as the features. A primal–dual interior-point
@@ -50,8 +46,9 @@ use rayon::prelude::*;
 use crate::certificate::{Certificate, LossSum};
 use crate::error::LinearError;
 use crate::kernels::Simd;
-use crate::problem::{Loss, Problem};
-use crate::ranks::{Exchange, Peers};
+use crate::loss::{Bend, Smoothing};
+use crate::peers::{Exchange, Peers};
+use crate::problem::Problem;
 use crate::weights::Weights;
 use cholesky::dot;
 use pass::{Lane, Pass, Sums, TRIALS, additions, lanes, padded};
@@ -78,8 +75,6 @@ const FINE: f64 = 1e-9;
 const COARSE: f64 = 10.0;
 /// Half a unit in the last place of an f32 of 1.
 const HALF_A_UNIT: f64 = 0.5 * f32::EPSILON as f64;
-/// Line searches after which the squared hinge is smoothed.
-const MOST_SEARCHES: u32 = 4;
 /// Looks in a row after which nothing is left to gain.
 const MOST_IDLE: u32 = 3;
 /// A run of rows that no interruption is looked for in.
@@ -92,10 +87,7 @@ const RUN: usize = 1 << 14;
 /// matrix; d³/6 products at 0.25 ns a pass. A visit: 30 ns and 1 ns a value. `values` is the mean number of values of a row.
 pub fn modelled_costs(problem: &Problem, records: u64, values: f64) -> (f64, f64) {
     let (n, d) = (records as f64, width_of(problem) as f64);
-    let passes = match problem.loss() {
-        Loss::Hinge => 24.0,
-        _ => 8.0,
-    };
+    let passes = problem.loss().function().newton_passes();
     let newton = passes * (n * (30.0 + d + 0.05 * d * d / 2.0) + 0.25 * d.powi(3) / 6.0);
     let possible = d <= MOST_NEWTON_FEATURES as f64;
     let newton = newton * problem.subproblems() as f64;
@@ -108,6 +100,12 @@ pub fn modelled_costs(problem: &Problem, records: u64, values: f64) -> (f64, f64
 pub fn newton_pays(problem: &Problem, records: u64, values: f64) -> bool {
     let (visit, newton) = modelled_costs(problem, records, values);
     newton < 100.0 * visit * records as f64 * problem.subproblems() as f64
+}
+
+/// Whether the loss is smoothed from the beginning.
+fn smoothed_at_once(problem: &Problem) -> bool {
+    let smoothing = problem.loss().function().smoothing();
+    smoothing.is_some_and(|smoothing| smoothing.after == 0)
 }
 
 fn width_of(problem: &Problem) -> usize {
@@ -202,9 +200,9 @@ impl Newton {
     pub fn new(problem: Arc<Problem>, records: usize, wanted: f64, simd: Simd) -> Newton {
         let width = width_of(&problem);
         assert!(width <= MOST_NEWTON_FEATURES);
-        let smoothing = match problem.loss() {
-            Loss::Hinge => FIRST_SMOOTHING,
-            _ => 0.0,
+        let smoothing = match smoothed_at_once(&problem) {
+            true => FIRST_SMOOTHING,
+            false => 0.0,
         };
         Newton {
             wanted,
@@ -250,9 +248,9 @@ impl Newton {
         let pass = Pass {
             problem: &self.problem,
             points: &self.points,
-            slight: match self.problem.loss() {
-                Loss::Hinge => SLIGHT / self.records.max(1) as f64,
-                _ => 0.0,
+            slight: match smoothed_at_once(&self.problem) {
+                true => SLIGHT / self.records.max(1) as f64,
+                false => 0.0,
             },
             simd: self.simd,
         };
@@ -274,7 +272,7 @@ impl Newton {
     }
 
     fn check(&self, rows: &RowTable) -> Result<(), LinearError> {
-        let (features, classes) = (self.problem.features(), self.problem.classes());
+        let features = self.problem.features();
         for segment in rows.segments().iter().filter(|rows| !rows.is_empty()) {
             let record = rows.ids().first().copied().unwrap_or(0);
             match segment.layout() {
@@ -301,10 +299,7 @@ impl Newton {
             }
         }
         for i in 0..rows.len() {
-            let class = rows.label(i);
-            if class as usize >= classes {
-                return Err(LinearError::UnknownClass { class, classes });
-            }
+            self.problem.check_label(rows.label(i))?;
         }
         Ok(())
     }
@@ -324,23 +319,24 @@ impl Newton {
         }
         for sums in &mut total.sums {
             let mut flat = sums.flat();
-            (peers.exchange)(Exchange::SumWide(&mut flat))?;
+            peers(Exchange::Sum(&mut flat))?;
             sums.set_flat(&flat);
         }
         let most = additions(total.chunks as f64) + lanes_used as f64;
         let mut counts = [total.rows as f64, total.correct as f64, most];
-        (peers.exchange)(Exchange::SumWide(&mut counts))?;
+        peers(Exchange::Sum(&mut counts))?;
         self.losses.rows = counts[0] as u64;
         self.losses.correct = counts[1] as u64;
         let costs = (0..self.problem.classes() as u32).map(|class| self.problem.cost(class));
         let largest = costs.fold(0.0, f64::max);
-        let loss = self.problem.loss();
+        let smoothing = self.problem.loss().function().smoothing();
         for (subproblem, sums) in total.sums.into_iter().enumerate() {
             if self.points[subproblem].search.is_some() {
                 self.points[subproblem].end_search(&sums);
             } else {
                 self.losses.loss[subproblem] = sums.loss;
-                self.points[subproblem].end_look(sums, counts[2], self.wanted, (loss, largest));
+                let look = (counts[2], self.wanted, largest);
+                self.points[subproblem].end_look(sums, look, smoothing);
             }
         }
         let sum = |of: fn(&Point) -> f64| self.points.iter().map(of).sum();
@@ -413,9 +409,13 @@ impl Point {
         self.go_to(w);
     }
 
-    /// Ends a look, whose sums are of at most so many additions, at rows of this loss and largest cost: bounds,
-    /// and a step.
-    fn end_look(&mut self, sums: Sums, additions: f64, wanted: f64, (loss, largest): (Loss, f64)) {
+    /// Ends a look, whose sums are of at most so many additions, at rows of this largest cost: bounds, and a step.
+    fn end_look(
+        &mut self,
+        sums: Sums,
+        (additions, wanted, largest): (f64, f64, f64),
+        smoothing: Option<Smoothing>,
+    ) {
         let width = self.w.len();
         let gamma = |count: f64| {
             let off = count * 0.5 * f64::EPSILON;
@@ -458,7 +458,7 @@ impl Point {
             };
             if is_beyond {
                 self.searches += 1;
-                if loss == Loss::SquaredHinge && self.searches == MOST_SEARCHES {
+                if smoothing.is_some_and(|smoothing| self.searches == smoothing.after) {
                     self.smoothing = FIRST_SMOOTHING;
                 } else {
                     self.search = Some(from);
@@ -488,21 +488,19 @@ impl Point {
         let gain = -0.5 * slope;
         let gap = self.best_primal - self.best_dual;
         let mut shrinks = false;
-        if is_smoothed && sums.smoothing > 0.0 {
+        if let Some(smoothing) = smoothing.filter(|_| is_smoothed && sums.smoothing > 0.0) {
             let tau = self.smoothing;
             // About as large as the products that add up to the margin of a row in the bend.
             let margin = (squares / sums.curvature).sqrt();
-            let over = 0.5 * wanted * self.best_primal / sums.smoothing;
-            let (unit, least) = if loss == Loss::Hinge {
-                // What rounding margins to f64 costs the dual value falls with τ², and what smoothing leaves rises with τ.
-                let noise = 0.5 * (f64::EPSILON * margin).powi(2) * largest / (8.0 * tau) * trace;
-                let finest = (noise * tau.powi(3) / sums.smoothing).cbrt();
-                let unit = tau * (8.0 * tau * sums.curvature).max(largest);
-                (unit, (over * tau).max(finest))
-            } else {
-                let unit = 2.0 * tau * tau * (0.5 * sums.curvature).max(largest);
-                (unit, over.sqrt() * tau)
-            };
+            let [unit, least] = (smoothing.narrow)(&Bend {
+                tau,
+                smoothing: sums.smoothing,
+                over: 0.5 * wanted * self.best_primal / sums.smoothing,
+                curvature: sums.curvature,
+                trace,
+                margin,
+                largest,
+            });
             let length = 2.0 * gain / unit;
             self.shrink = match length <= NEAR {
                 true => (0.5 * self.shrink).max(SHRINK[0]),

@@ -8,7 +8,8 @@ use pelton_format::{Row, RowTable};
 
 use super::Point;
 use crate::kernels::{Kernel, Simd, run};
-use crate::problem::{Loss, Problem};
+use crate::loss::{LossFunction, NewtonTerms, WithLoss};
+use crate::problem::Problem;
 
 /// Steps that a line search looks at: 1, 1/2, 1/4 …
 pub(super) const TRIALS: usize = 24;
@@ -132,6 +133,7 @@ impl Sums {
     }
 }
 
+#[inline(always)]
 fn add(sums: &mut [f64], others: &[f64]) {
     for (sum, other) in sums.iter_mut().zip(others) {
         *sum += other;
@@ -155,16 +157,16 @@ struct Work {
     /// x, each row padded with zeros.
     x: Vec<f32>,
     norms: Vec<f64>,
-    classes: Vec<u32>,
+    labels: Vec<u32>,
     /// w·x of the rounded weights of each subproblem.
     values: Vec<f64>,
-    /// Of one subproblem: signs and costs, margins, e^(−|m|) and ln(1 + e^(−|m|)), and what follows from these.
+    /// Of one subproblem: signs, targets and costs, margins, what the loss prepares of these, and what follows.
     signs: Vec<f64>,
+    targets: Vec<f64>,
     costs: Vec<f64>,
     margins: Vec<f64>,
-    small: Vec<f64>,
-    logs: Vec<f64>,
-    terms: Vec<Terms>,
+    prepared: [Vec<f64>; 2],
+    terms: Vec<NewtonTerms>,
     /// Rows with curvature, times its root.
     curved: Vec<f64>,
     sum: Vec<f64>,
@@ -187,7 +189,7 @@ impl Lane {
 pub(super) struct Pass<'a> {
     pub problem: &'a Problem,
     pub points: &'a [Point],
-    /// Curvature times ‖x‖² up to which rows of the hinge stay out of the matrix.
+    /// Curvature times ‖x‖² up to which rows stay out of the matrix.
     pub slight: f64,
     pub simd: Simd,
 }
@@ -200,13 +202,11 @@ impl Pass<'_> {
         for start in range.clone().step_by(most) {
             let chunk = start..range.end.min(start + most);
             self.take(rows, chunk, width, &mut lane.work);
-            let chunk = Chunk {
+            self.problem.loss().with(Chunk {
                 pass: self,
                 width,
                 lane,
-                fused: self.simd != Simd::PLAIN,
-            };
-            run(self.simd, chunk);
+            });
         }
     }
 
@@ -215,9 +215,9 @@ impl Pass<'_> {
         let features = self.problem.features();
         work.x.clear();
         work.x.resize(chunk.len() * width, 0.0);
-        work.classes.clear();
+        work.labels.clear();
         for (i, x) in chunk.zip(work.x.chunks_exact_mut(width)) {
-            work.classes.push(rows.label(i));
+            work.labels.push(rows.label(i));
             match rows.row(i) {
                 Row::Dense(values) => x[..features].copy_from_slice(values),
                 Row::Sparse { indices, values } => {
@@ -239,33 +239,42 @@ struct Chunk<'a, 'b> {
     pass: &'a Pass<'b>,
     width: usize,
     lane: &'a mut Lane,
-    fused: bool,
 }
 
-impl Kernel for Chunk<'_, '_> {
+impl WithLoss for Chunk<'_, '_> {
+    type Output = ();
+
+    fn run<L: LossFunction + Copy>(self, loss: L) {
+        run(self.pass.simd, ChunkOf { chunk: self, loss });
+    }
+}
+
+/// The same for one loss.
+struct ChunkOf<'a, 'b, L> {
+    chunk: Chunk<'a, 'b>,
+    loss: L,
+}
+
+impl<L: LossFunction> Kernel for ChunkOf<'_, '_, L> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        match (self.fused, self.pass.problem.loss()) {
-            (true, Loss::Hinge) => self.sum::<true, 0>(),
-            (true, Loss::SquaredHinge) => self.sum::<true, 1>(),
-            (true, Loss::Logistic) => self.sum::<true, 2>(),
-            (false, Loss::Hinge) => self.sum::<false, 0>(),
-            (false, Loss::SquaredHinge) => self.sum::<false, 1>(),
-            (false, Loss::Logistic) => self.sum::<false, 2>(),
+        if self.chunk.pass.simd == Simd::PLAIN {
+            self.sum::<false>();
+        } else {
+            self.sum::<true>();
         }
     }
 }
 
-impl Chunk<'_, '_> {
+impl<L: LossFunction> ChunkOf<'_, '_, L> {
     #[inline(always)]
-    fn sum<const FUSED: bool, const LOSS: u8>(self) {
-        let Chunk {
-            pass, width, lane, ..
-        } = self;
+    fn sum<const FUSED: bool>(self) {
+        let loss = self.loss;
+        let Chunk { pass, width, lane } = self.chunk;
         let (problem, work) = (pass.problem, &mut lane.work);
-        let count = work.classes.len();
+        let count = work.labels.len();
         // Loops and no iterator adapters, which would be compiled apart, without the processor's features.
         work.norms.clear();
         for x in work.x.chunks_exact(width) {
@@ -274,21 +283,27 @@ impl Chunk<'_, '_> {
         work.values.clear();
         for (subproblem, point) in pass.points.iter().enumerate() {
             let sums = &mut lane.sums[subproblem];
+            let label_terms = problem.terms(subproblem);
             work.signs.clear();
+            work.targets.clear();
             work.costs.clear();
-            for &class in &work.classes {
-                work.signs.push(f64::from(problem.sign(subproblem, class)));
-                work.costs.push(problem.cost(class));
+            for &label in &work.labels {
+                let row = label_terms.of_kind(loss.has_real_targets(), label);
+                work.signs.push(f64::from(row.sign));
+                work.targets.push(f64::from(row.target));
+                work.costs.push(row.cost);
             }
             if let Some(from) = &point.search {
                 for i in 0..count {
                     let (x, sign) = (&work.x[i * width..][..width], work.signs[i]);
                     let start = sign * products::<FUSED>(x, from);
                     let moves = sign * products::<FUSED>(x, &point.step);
+                    let (target, cost) = (work.targets[i], work.costs[i]);
                     let mut step = 1.0;
                     for slope in &mut sums.slopes {
                         let m = start + step * moves;
-                        let at = Terms::of::<LOSS>(m, work.costs[i], point.smoothing);
+                        let prepared = loss.prepared(m);
+                        let at = loss.newton(m, target, cost, point.smoothing, prepared);
                         *slope -= at.alpha * moves;
                         step *= 0.5;
                     }
@@ -303,10 +318,11 @@ impl Chunk<'_, '_> {
                 work.margins.push(sign * value);
             }
             if point.done || point.w != point.rounded {
-                for ((m, cost), norm) in work.margins.iter().zip(&work.costs).zip(&work.norms) {
-                    let (loss, slope) = loss_at::<LOSS>(*m, *cost);
-                    sums.loss += loss;
-                    sums.loss_slope += slope * norm;
+                for i in 0..count {
+                    let (m, target, cost) = (work.margins[i], work.targets[i], work.costs[i]);
+                    let [value, slope] = loss.newton_loss(m, target, cost);
+                    sums.loss += value;
+                    sums.loss_slope += slope * work.norms[i];
                 }
                 if point.done {
                     continue;
@@ -317,23 +333,16 @@ impl Chunk<'_, '_> {
                 }
             }
             // Loops of their own, which several rows go through side by side.
-            work.small.clear();
-            work.small.resize(count, 0.0);
-            work.logs.clear();
-            work.logs.resize(count, 0.0);
-            if LOSS == 2 {
-                for (small, m) in work.small.iter_mut().zip(&work.margins) {
-                    *small = exp_of_negative(m.abs());
-                }
-                for (log, small) in work.logs.iter_mut().zip(&work.small) {
-                    *log = ln_1p_of_share(*small);
-                }
+            for prepared in &mut work.prepared {
+                prepared.clear();
+                prepared.resize(count, 0.0);
             }
+            loss.prepare(&work.margins, &mut work.prepared);
             work.terms.clear();
             for i in 0..count {
-                let logistic = [work.small[i], work.logs[i]];
-                let (m, cost) = (work.margins[i], work.costs[i]);
-                let terms = Terms::with::<LOSS>(m, cost, point.smoothing, logistic);
+                let prepared = [work.prepared[0][i], work.prepared[1][i]];
+                let (m, target, cost) = (work.margins[i], work.targets[i], work.costs[i]);
+                let terms = loss.newton(m, target, cost, point.smoothing, prepared);
                 work.terms.push(terms);
             }
             if point.w == point.rounded {
@@ -354,7 +363,7 @@ impl Chunk<'_, '_> {
                 sums.terms += terms.term;
                 sums.magnitudes += terms.term.abs();
                 sums.rounding += terms.rounding;
-                sums.size += terms.alpha * work.norms[i];
+                sums.size += terms.alpha.abs() * work.norms[i];
                 sums.curvature += terms.curvature;
                 if terms.alpha != 0.0 {
                     let scale = sign * terms.alpha;
@@ -362,7 +371,7 @@ impl Chunk<'_, '_> {
                         *sum += scale * f64::from(x);
                     }
                 }
-                if LOSS != 2 && !work.path.is_empty() {
+                if !work.path.is_empty() {
                     let scale = sign * terms.path;
                     for (sum, &x) in work.path.iter_mut().zip(x) {
                         *sum += scale * f64::from(x);
@@ -381,8 +390,8 @@ impl Chunk<'_, '_> {
         }
         lane.rows += count as u64;
         lane.chunks += 1;
-        if work.values.len() == count * pass.points.len() {
-            let classes = work.classes.iter().enumerate();
+        if !problem.has_real_targets() && work.values.len() == count * pass.points.len() {
+            let classes = work.labels.iter().enumerate();
             let right = classes.filter(|(i, class)| {
                 crate::certificate::predicted(&work.values, count, *i) == **class
             });
@@ -428,9 +437,10 @@ fn add_products<const FUSED: bool>(z: &[f64], width: usize, matrix: &mut [f64]) 
             let mut tile = [[0.0_f64; TILE]; TILE_ROWS];
             for z in z.chunks_exact(width) {
                 let (rows, columns) = (&z[i..i + TILE_ROWS], &z[j..j + TILE]);
-                for (tile, &row) in tile.iter_mut().zip(rows) {
-                    for (entry, &column) in tile.iter_mut().zip(columns) {
-                        *entry = fused::<FUSED>(row, column, *entry);
+                // Not by iterators, which are compiled apart and called: that took a third of the time of a pass.
+                for r in 0..TILE_ROWS {
+                    for c in 0..TILE {
+                        tile[r][c] = fused::<FUSED>(rows[r], columns[c], tile[r][c]);
                     }
                 }
             }
@@ -439,168 +449,6 @@ fn add_products<const FUSED: bool>(z: &[f64], width: usize, matrix: &mut [f64]) 
             }
         }
     }
-}
-
-/// C ξ(m), and a bound of its slope there.
-#[inline(always)]
-fn loss_at<const LOSS: u8>(m: f64, cost: f64) -> (f64, f64) {
-    let short = (1.0 - m).max(0.0);
-    match LOSS {
-        0 => (cost * short, cost),
-        1 => (cost * short * short, 2.0 * cost * (short + 1e-6)),
-        _ => (cost * ((-m.abs()).exp().ln_1p() + (-m).max(0.0)), cost),
-    }
-}
-
-/// A row at margin m.
-#[derive(Clone, Copy, Debug)]
-struct Terms {
-    /// C ξ(m), and a bound of its slope.
-    loss: f64,
-    slope: f64,
-    alpha: f64,
-    curvature: f64,
-    /// −∂α/∂τ.
-    path: f64,
-    smoothing: f64,
-    term: f64,
-    rounding: f64,
-}
-
-impl Terms {
-    #[inline(always)]
-    fn of<const LOSS: u8>(m: f64, cost: f64, tau: f64) -> Terms {
-        let small = if LOSS == 2 {
-            exp_of_negative(m.abs())
-        } else {
-            0.0
-        };
-        let log = if LOSS == 2 {
-            ln_1p_of_share(small)
-        } else {
-            0.0
-        };
-        Terms::with::<LOSS>(m, cost, tau, [small, log])
-    }
-
-    /// The same, of the logistic loss given e^(−|m|) and ln(1 + e^(−|m|)).
-    #[inline(always)]
-    fn with<const LOSS: u8>(m: f64, cost: f64, tau: f64, [small, log]: [f64; 2]) -> Terms {
-        let short = (1.0 - m).max(0.0);
-        match LOSS {
-            0 => {
-                let s = 1.0 - m;
-                let root = (s * s + 4.0 * tau * tau).sqrt();
-                let alpha = cost * (0.5 + 0.5 * s / (root + 2.0 * tau));
-                let curvature = cost * tau / (root * (root + 2.0 * tau));
-                Terms {
-                    loss: cost * short,
-                    slope: cost,
-                    alpha,
-                    curvature,
-                    // α is a function of s / τ alone.
-                    path: s * curvature / tau,
-                    smoothing: cost * short - alpha * s,
-                    term: alpha,
-                    rounding: 0.0,
-                }
-            }
-            1 => {
-                let s = 1.0 - m;
-                let root = (s * s + 4.0 * tau * tau).sqrt();
-                let alpha = match s >= 0.0 {
-                    true => cost * (s + root),
-                    false => cost * 4.0 * tau * tau / (root - s),
-                };
-                // Of both 0 / 0.
-                let (curvature, path) = match root > 0.0 {
-                    true => (alpha / root, -4.0 * cost * tau / root),
-                    false => (0.0, 0.0),
-                };
-                let loss = cost * short * short;
-                Terms {
-                    loss,
-                    slope: 2.0 * cost * (short + 1e-6),
-                    alpha,
-                    curvature,
-                    path,
-                    smoothing: loss - alpha * s + 0.25 / cost * alpha * alpha,
-                    term: alpha - 0.25 / cost * alpha * alpha,
-                    rounding: 4.0 * f64::EPSILON * alpha * (1.0 + short),
-                }
-            }
-            _ => {
-                let whole = 1.0 / (1.0 + small);
-                let alpha = cost * if m >= 0.0 { small * whole } else { whole };
-                let loss = cost * (log + (-m).max(0.0));
-                Terms {
-                    loss,
-                    slope: cost,
-                    alpha,
-                    curvature: cost * small * whole * whole,
-                    path: 0.0,
-                    smoothing: 0.0,
-                    // The entropy of α, by equality in Fenchel's inequality at α = C σ(−m). Its slope there is m, so
-                    // rounding α moves it by a multiple of ε α m.
-                    term: loss + alpha * m,
-                    rounding: 32.0 * f64::EPSILON * (loss + alpha * m.abs()),
-                }
-            }
-        }
-    }
-}
-
-/// e^(−a), a ≥ 0, to 4 ε; at e^(−700) it stops falling. Without branches or calls, so that several rows are computed
-/// side by side: the library's takes as long as all else that a row needs.
-#[inline(always)]
-fn exp_of_negative(a: f64) -> f64 {
-    // Adding it leaves the nearest whole number in the lowest bits.
-    const ROUND: f64 = 6_755_399_441_055_744.0;
-    const LN_2: [f64; 2] = [6.931_471_803_691_238e-1, 1.908_214_929_270_587_7e-10];
-    let x = -a.min(700.0);
-    let shifted = x * std::f64::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    let r = (x - n * LN_2[0]) - n * LN_2[1];
-    // Taylor's series at |r| ≤ 0.35: what follows the 13th power is below 1e-17.
-    let mut sum = 1.0 / 6_227_020_800.0;
-    for factorial in [
-        479_001_600.0,
-        39_916_800.0,
-        3_628_800.0,
-        362_880.0,
-        40_320.0,
-        5_040.0,
-        720.0,
-        120.0,
-        24.0,
-        6.0,
-        2.0,
-        1.0,
-        1.0,
-    ] {
-        sum = sum * r + 1.0 / factorial;
-    }
-    f64::from_bits(sum.to_bits().wrapping_add(shifted.to_bits() << 52))
-}
-
-/// ln(1 + s), 0 ≤ s ≤ 1, to 8 ε: twice the inverse hyperbolic tangent of z = s / (2 + s), or beyond √2 − 1 ln 2 and that of
-/// (s − 1) / (s + 3).
-#[inline(always)]
-fn ln_1p_of_share(s: f64) -> f64 {
-    let upper = s > std::f64::consts::SQRT_2 - 1.0;
-    let (over, under) = (
-        if upper { s - 1.0 } else { s },
-        if upper { s + 3.0 } else { s + 2.0 },
-    );
-    let z = over / under;
-    let square = z * z;
-    // |z| ≤ 0.172: what follows the 23rd power is below 1e-18.
-    let mut sum = 1.0 / 23.0;
-    for odd in [21.0, 19.0, 17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0] {
-        sum = sum * square + 1.0 / odd;
-    }
-    let above = if upper { std::f64::consts::LN_2 } else { 0.0 };
-    above + 2.0 * z * sum
 }
 
 #[cfg(test)]
@@ -630,58 +478,6 @@ mod tests {
                     }
                 }
             }
-        }
-    }
-
-    #[test]
-    fn exponentials_and_logarithms_are_those_of_the_library() {
-        for i in 0..200_000 {
-            let a = f64::from(i) * 0.0035;
-            let (found, expected) = (exp_of_negative(a), (-a).exp());
-            let off = (found / expected - 1.0).abs();
-            assert!(off <= 4.0 * f64::EPSILON || a > 699.0, "{a}: {off}");
-            let s = f64::from(i) / 199_999.0;
-            for s in [s, expected, s * s * s * s] {
-                let (found, expected) = (ln_1p_of_share(s), s.ln_1p());
-                let off = (found - expected).abs();
-                assert!(off <= 8.0 * f64::EPSILON * expected, "{s}: {off}");
-            }
-        }
-        assert!(exp_of_negative(1e9) <= 1e-300 && exp_of_negative(f64::INFINITY) > 0.0);
-        assert_eq!((exp_of_negative(0.0), ln_1p_of_share(0.0)), (1.0, 0.0));
-    }
-
-    /// The curvature is minus the slope of α, the path minus that over τ, and no dual term lies above the loss.
-    #[test]
-    fn terms_are_derivatives_and_bounds() {
-        fn check<const LOSS: u8>(cost: f64, tau: f64) {
-            for step in -60..60 {
-                let m = 0.07 * f64::from(step) + 0.013;
-                let at = |m, tau| Terms::of::<LOSS>(m, cost, tau);
-                let (h, terms) = (1e-6, at(m, tau));
-                let bend = -(at(m + h, tau).alpha - at(m - h, tau).alpha) / (2.0 * h);
-                assert!(
-                    (bend - terms.curvature).abs() < 1e-4 * cost / tau,
-                    "{LOSS} {m}: {bend}"
-                );
-                let path = -(at(m, tau + h).alpha - at(m, tau - h).alpha) / (2.0 * h);
-                assert!((path - terms.path).abs() < 1e-4 * cost / tau, "{LOSS} {m}");
-                assert!((0.0..=cost).contains(&terms.alpha) || LOSS == 1);
-                assert!(terms.smoothing >= -1e-12 * cost);
-                // What is left is at most τ on either side of the bend.
-                assert!(LOSS != 0 || terms.smoothing <= cost * tau * (1.0 + 1e-12));
-                // term ≤ C ξ(m) + α m, with equality up to the smoothing.
-                let bound = loss_at::<LOSS>(m, cost).0 + terms.alpha * m - terms.smoothing;
-                assert!(
-                    (terms.term - bound).abs() < 1e-9 * cost.max(1.0),
-                    "{LOSS} {m}"
-                );
-            }
-        }
-        for tau in [1.0, 0.05, 1e-3] {
-            check::<0>(2.0, tau);
-            check::<1>(0.7, tau);
-            check::<2>(3.0, 1.0);
         }
     }
 }

@@ -168,13 +168,6 @@ impl Table {
     pub fn exchange(&self, rank: usize, what: Exchange<'_>) -> Result<(), LinearError> {
         match what {
             Exchange::Sum(values) => {
-                let wide: Vec<f64> = values.iter().copied().map(f64::from).collect();
-                let sums = self.reduce(rank, &wide, |a, b| f64::from(a as f32 + b as f32));
-                for (value, sum) in values.iter_mut().zip(sums) {
-                    *value = sum as f32;
-                }
-            }
-            Exchange::SumWide(values) => {
                 let sums = self.reduce(rank, values, |a, b| a + b);
                 values.copy_from_slice(&sums);
             }
@@ -182,13 +175,6 @@ impl Table {
                 let largest = self.reduce(rank, values, f64::max);
                 values.copy_from_slice(&largest);
             }
-            Exchange::Gather(values, all) => {
-                let own = values.iter().map(|value| u64::from(value.to_bits()));
-                let told = self.all(rank, own.collect()).into_iter();
-                let numbers = |bits: Vec<u64>| bits.into_iter().map(|b| f32::from_bits(b as u32));
-                *all = told.map(|bits| numbers(bits).collect()).collect();
-            }
-            Exchange::GatherWords(words, all) => *all = self.all(rank, words.to_vec()),
         }
         Ok(())
     }

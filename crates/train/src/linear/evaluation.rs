@@ -7,8 +7,7 @@ use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::Dataset;
 use pelton_linear::{LossSum, Problem, Simd, Weights, predict};
 
-use super::ranks::Ranks;
-use super::setup::Setup;
+use super::task::Task;
 use crate::error::TrainError;
 
 /// Losses of a model over a data set.
@@ -52,18 +51,13 @@ pub(crate) fn for_each_batch(
 
 /// Share of the test examples that the model predicts right.
 pub(super) fn accuracy(
-    setup: &Setup,
+    task: &Task<'_>,
     test: &OpenedData,
     weights: &Weights,
-    ranks: Ranks<'_>,
 ) -> Result<f64, TrainError> {
-    let feed = FetchOptions {
-        memory_bytes: setup.memory_bytes,
-        interrupt: Arc::clone(&setup.interrupt),
-        ..setup.feed.clone()
-    };
-    let found = evaluate(&test.dataset, &setup.problem, weights, &feed)?;
-    ranks.check_bad_records(&feed, &test.dataset, &found.meters)?;
+    let (feed, ranks) = (&task.division.budget.feed, task.ranks);
+    let found = evaluate(&test.dataset, &task.problem, weights, feed)?;
+    ranks.check_bad_records(feed, &test.dataset, &found.meters)?;
     let mut losses = found.losses;
     ranks.together(|peers| losses.add_up(peers))?;
     Ok(losses.accuracy())

@@ -1,47 +1,54 @@
-//! Passes over the training data before training, which find out what training goes by.
+//! One pass over the training data before training, which finds out what training goes by.
 
 use std::sync::Arc;
 
 use pelton_fetch::{FetchOptions, Meters, RowBatch};
+use pelton_format::Dataset;
 use pelton_run::{Event, Observer};
 
 use super::evaluation::for_each_batch;
 use super::ranks::Ranks;
-use super::setup::Setup;
 use crate::checkpoint::Totals;
 use crate::error::TrainError;
 
-/// Shows `each` the rows of this rank, batch by batch within the memory of the run; returns what the pass took
-/// over all ranks.
-pub(super) fn first_pass(
-    setup: &Setup,
-    what: &'static str,
-    ranks: Ranks<'_>,
-    observer: Observer<'_>,
-    mut each: impl FnMut(&mut RowBatch) -> Result<(), TrainError>,
-) -> Result<Totals, TrainError> {
-    let dataset = &setup.data.dataset;
-    let feed = FetchOptions {
-        memory_bytes: setup.memory_bytes,
-        interrupt: Arc::clone(&setup.interrupt),
-        ..setup.feed.clone()
-    };
-    let mut done = 0;
-    let meters = for_each_batch(dataset, &feed, |batch| {
-        each(batch)?;
-        done += batch.rows.len() as u64;
-        observer(Event::Progress {
-            what,
-            done,
-            total: dataset.records() / ranks.size() as u64,
-        });
-        Ok(())
-    })?;
-    let own = Totals {
-        rows: dataset.records(),
-        ..totals_of(&meters)
-    };
-    Ok(ranks.agree(false, false, own)?.totals)
+/// How the passes before training are made.
+pub(super) struct FirstPass<'a> {
+    /// Within the memory of the run.
+    pub feed: &'a FetchOptions,
+    pub ranks: Ranks<'a>,
+    pub observer: Observer<'a>,
+}
+
+impl FirstPass<'_> {
+    /// Shows `each` the rows of this rank, batch by batch; returns what the pass took over all ranks.
+    pub fn over(
+        &mut self,
+        dataset: &Arc<Dataset>,
+        what: &'static str,
+        mut each: impl FnMut(&mut RowBatch) -> Result<(), TrainError>,
+    ) -> Result<Totals, TrainError> {
+        let mut done = 0;
+        let meters = for_each_batch(dataset, self.feed, |batch| {
+            each(batch)?;
+            done += batch.rows.len() as u64;
+            (self.observer)(Event::Progress {
+                what,
+                done,
+                total: dataset.records() / self.ranks.size() as u64,
+            });
+            Ok(())
+        })?;
+        let own = Totals {
+            rows: dataset.records(),
+            ..totals_of(&meters)
+        };
+        Ok(self.ranks.agree(false, false, own)?.totals)
+    }
+
+    /// Tells the observer.
+    pub fn note(&mut self, text: &str) {
+        (self.observer)(Event::Note(text));
+    }
 }
 
 pub(super) fn totals_of(meters: &Meters) -> Totals {

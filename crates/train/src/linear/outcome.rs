@@ -7,10 +7,10 @@ use pelton_linear::{Certificate, Model, Weights};
 use pelton_plan::{Batching, Order};
 use pelton_run::{RunFolder, peak_rss_bytes};
 
+use super::journal::Trained;
 use super::report::report;
-use super::session::Trained;
-use super::setup::Setup;
-use crate::config::{LinearConfig, Solver};
+use super::task::Task;
+use crate::config::Solver;
 use crate::error::TrainError;
 use crate::summary::LinearSummary;
 
@@ -36,9 +36,7 @@ pub struct Fitted {
 }
 
 /// A run that has come to its end.
-pub(super) struct Ended<'a> {
-    pub config: &'a LinearConfig,
-    pub setup: &'a Setup,
+pub(super) struct Ended {
     pub trained: Trained,
     pub model: Model,
     pub test_accuracy: Option<f64>,
@@ -46,14 +44,14 @@ pub(super) struct Ended<'a> {
 }
 
 /// The model for the caller.
-pub(super) fn fitted(ended: Ended<'_>) -> Fitted {
-    let dataset = &ended.setup.data.dataset;
+pub(super) fn fitted(task: &Task<'_>, ended: Ended) -> Fitted {
+    let dataset = &task.rows.data.dataset;
     let notes = dataset.notes().iter().cloned();
     Fitted {
         notes: notes.chain(many_classes(dataset)).collect(),
-        certificate: ended.trained.certificate,
+        certificate: ended.trained.found.solved.certificate,
         epochs: ended.trained.epochs.len() as u64,
-        advice: ended.trained.advice,
+        advice: ended.trained.found.advice,
         model: ended.model,
     }
 }
@@ -69,35 +67,39 @@ pub(super) fn many_classes(dataset: &Dataset) -> Option<String> {
 }
 
 /// Writes `summary.json` and `report.html`; returns the figures.
-pub(super) fn write(folder: &mut RunFolder, ended: Ended<'_>) -> Result<LinearSummary, TrainError> {
+pub(super) fn write(
+    folder: &mut RunFolder,
+    task: &Task<'_>,
+    ended: Ended,
+) -> Result<LinearSummary, TrainError> {
     let Ended {
-        config,
-        setup,
         trained,
         test_accuracy,
         optimum,
         ..
     } = ended;
-    let dataset = &setup.data.dataset;
-    let totals = &trained.totals;
-    let newton = config.solver == Solver::Newton;
+    let (config, division) = (task.config, &task.division);
+    let (found, totals) = (&trained.found, &trained.totals);
+    let solved = &found.solved;
+    let dataset = &task.rows.data.dataset;
+    let newton = solved.solver == Solver::Newton;
     // A pass of Newton's method reads the files as they are: the order changes nothing.
     let (order, randomness) = match newton {
         true => (
             Order::Sequential,
             plan_of(dataset, Order::Sequential, Batching::Batches(1), 0)?.randomness(),
         ),
-        false => (config.order, setup.plan.randomness()),
+        false => (config.order, division.plan.randomness()),
     };
-    let primal = trained.certificate.primal;
+    let primal = solved.certificate.primal;
     let summary = LinearSummary {
         primal: Some(primal),
-        dual: Some(trained.certificate.dual),
-        relative_gap: Some(trained.certificate.relative_gap()),
+        dual: Some(solved.certificate.dual),
+        relative_gap: Some(solved.certificate.relative_gap()),
         relative_difference: optimum.map(|optimum| (primal - optimum) / optimum),
         optimum,
         test_accuracy,
-        train_accuracy: Some(trained.train_accuracy),
+        train_accuracy: Some(solved.accuracy),
         epochs: trained.epochs.len() as u64,
         passes: totals.rows as f64 / dataset.records().max(1) as f64,
         wall_s: trained.wall_s,
@@ -108,29 +110,29 @@ pub(super) fn write(folder: &mut RunFolder, ended: Ended<'_>) -> Result<LinearSu
         wait_s: totals.wait_s,
         visits: totals.visits,
         peak_rss_bytes: peak_rss_bytes(),
-        memory_bytes: setup.memory_bytes,
-        data_bytes: setup.data_bytes,
+        memory_bytes: division.budget.bytes,
+        data_bytes: task.rows.data_bytes,
         read_bytes: totals.read_bytes,
         used_bytes: totals.used_bytes,
         written_bytes: totals.written_bytes,
         read_amplification: totals.read_bytes as f64 / totals.used_bytes.max(1) as f64,
-        modelled_device_s: setup.data.modelled_seconds(),
+        modelled_device_s: task.rows.data.modelled_seconds(),
         rl: randomness.rl,
         rl_exact: randomness.rl_exact,
         records: dataset.records(),
-        features: setup.features(),
+        features: task.rows.features(),
         classes: dataset.labels().len() as u64,
         skipped_records: totals.skipped_records,
         ranks: trained.ranks,
-        communication_s: trained.communication_s,
-        communication_bytes: trained.communication_bytes,
-        access: trained.access.clone(),
+        communication_s: totals.communication_s,
+        communication_bytes: totals.communication_bytes,
+        access: found.access.clone(),
         order: order.to_string(),
-        solver: config.solver.to_string(),
+        solver: solved.solver.to_string(),
         seed: config.seed,
-        verdict: match &trained.advice {
-            Some(advice) => format!("{}\n{advice}", trained.waiting),
-            None => trained.waiting.clone(),
+        verdict: match (&found.advice, found.meters.verdict()) {
+            (Some(advice), waiting) => format!("{waiting}\n{advice}"),
+            (None, waiting) => waiting.to_string(),
         },
     };
     let report = report(config, &summary, &trained.epochs);
@@ -140,16 +142,16 @@ pub(super) fn write(folder: &mut RunFolder, ended: Ended<'_>) -> Result<LinearSu
 }
 
 /// The model of these weights.
-pub(super) fn model(config: &LinearConfig, setup: &Setup, weights: Weights) -> Model {
-    let dataset = &setup.data.dataset;
+pub(super) fn model(task: &Task<'_>, weights: Weights) -> Model {
+    let dataset = &task.rows.data.dataset;
     Model {
-        loss: config.loss,
-        cost: Some(config.cost),
-        class_weights: setup.problem.class_weights().to_vec(),
+        loss: task.config.loss,
+        cost: Some(task.config.cost),
+        class_weights: task.problem.class_weights().to_vec(),
         classes: dataset.labels().clone(),
         means: dataset.means().map(|means| means.to_vec()),
         weights,
-        scale: setup.scale.as_deref().cloned(),
+        scale: task.rows.scale.as_deref().cloned(),
         columns: dataset.columns().cloned(),
     }
 }
@@ -157,14 +159,16 @@ pub(super) fn model(config: &LinearConfig, setup: &Setup, weights: Weights) -> M
 /// Writes `model.safetensors` and `model.txt` (LIBLINEAR's format), where that can hold it.
 pub(super) fn write_model(
     folder: &RunFolder,
-    setup: &Setup,
+    task: &Task<'_>,
     model: &Model,
 ) -> Result<(), TrainError> {
-    model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS), &setup.interrupt)?;
+    let interrupt = task.interrupt;
+    model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS), interrupt)?;
     // LIBLINEAR's format knows whole numbers of 32 bits as labels only.
     let is_whole = |label: &f64| f64::from(*label as i32) == *label;
-    if model.classes.values().iter().all(is_whole) && !setup.data.dataset.labels_are_names() {
-        model.write_liblinear(&folder.path().join("model.txt"), &setup.interrupt)?;
+    let is_named = task.rows.data.dataset.labels_are_names();
+    if model.classes.values().iter().all(is_whole) && !is_named {
+        model.write_liblinear(&folder.path().join("model.txt"), interrupt)?;
     }
     Ok(())
 }

@@ -1,8 +1,7 @@
 //! The ranks of a run, and what they tell one another outside the solver.
 //!
-//! After every block all ranks hold the same w and sums, so each takes the same decisions from them; each
-//! knows the α of its own records. Rank 0 alone writes files. What could differ between ranks (an interruption,
-//! the clock, seconds and bytes) is agreed once a block.
+//! After every pass all ranks hold the same w and sums, so each takes the same decisions from them. Rank 0 alone
+//! writes files. What could differ between ranks (an interruption, the clock, seconds and bytes) is agreed once a pass.
 
 use std::sync::Arc;
 
@@ -51,8 +50,8 @@ impl<'a> Ranks<'a> {
     }
 
     /// The part of every global batch that this rank takes; `None` for all of it: the records of its own
-    /// stripes of the files. So it reads the same 1/R of them in every epoch, and knows the α of those
-    /// alone. Stripes are short beside a class or a day of the data.
+    /// stripes of the files. So it reads the same 1/R of them in every epoch. Stripes are short beside a class or a
+    /// day of the data.
     pub fn share(self, dataset: &Dataset) -> Option<Share> {
         let comm = self.comm()?;
         let (rank, ranks) = (comm.rank() as u32, comm.size() as u32);
@@ -60,23 +59,12 @@ impl<'a> Ranks<'a> {
         Some(Share::of(rank, ranks).owned(Arc::new(move |id| stripe_of(id, stripe, ranks))))
     }
 
-    /// Which rank a record belongs to.
-    pub fn owner(self, dataset: &Dataset) -> impl Fn(u64) -> usize {
-        let ranks = self.size() as u32;
-        let stripe = stripe_records(dataset, ranks);
-        move |id| stripe_of(id, stripe, ranks) as usize
-    }
-
     /// Calls `with` with the means of exchange, which for one rank leave everything as it is.
     pub fn together<T>(
         self,
         with: impl FnOnce(&mut Peers<'_, TrainError>) -> Result<T, TrainError>,
     ) -> Result<T, TrainError> {
-        with(&mut Peers {
-            rank: self.rank(),
-            ranks: self.size(),
-            exchange: &mut |what| exchange(self.0, what),
-        })
+        with(&mut |what| exchange(self.0, what))
     }
 
     /// Opens a data set: rank 0 first, which may generate or index it. The speed of its device is rank
@@ -197,10 +185,7 @@ impl<'a> Ranks<'a> {
 fn exchange(comm: &Comm, what: Exchange<'_>) -> Result<(), TrainError> {
     match what {
         Exchange::Sum(values) => comm.all_reduce(values, Reduction::Sum)?,
-        Exchange::SumWide(values) => comm.all_reduce(values, Reduction::Sum)?,
         Exchange::Largest(values) => comm.all_reduce(values, Reduction::Max)?,
-        Exchange::Gather(values, all) => *all = comm.all_gather_ragged(values)?,
-        Exchange::GatherWords(words, all) => *all = comm.all_gather_ragged(words)?,
     }
     Ok(())
 }

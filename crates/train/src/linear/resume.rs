@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use bytemuck::NoUninit;
 use pelton_fetch::Access;
 use pelton_key::Digest;
-use pelton_plan::Order;
 use pelton_run::{Event, Observer};
 
 use super::ranks::Ranks;
-use super::setup::Setup;
+use super::task::Task;
 use crate::checkpoint::{self, Progress, State};
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
@@ -57,23 +56,11 @@ impl Before {
 }
 
 /// Takes over what the run before decided where the configuration does not say: how large blocks
-/// are follows from it, and today's device or target might decide otherwise. A run that goes on with
-/// another number of ranks keeps its number of blocks. Returns the progress, where there is a checkpoint.
-pub(super) fn take_over(
-    before: &Before,
-    config: &mut LinearConfig,
-    ranks: usize,
-) -> Option<Progress> {
-    let fixed = config.blocks.is_some() || matches!(config.order, Order::Block { .. });
+/// are follows from it, and today's device or target might decide otherwise. Returns the progress, where there is a
+/// checkpoint.
+pub(super) fn take_over(before: &Before, config: &mut LinearConfig) -> Option<Progress> {
     let progress = before.decoded().ok().flatten();
     let progress = progress.map(|(progress, _)| progress);
-    if !fixed
-        && let Some(progress) = &progress
-        && progress.ranks != ranks as u64
-        && progress.blocks > 1
-    {
-        config.blocks = Some(progress.blocks);
-    }
     if config.solver == Solver::Auto
         && let Some(before) = &before.config
     {
@@ -101,24 +88,23 @@ pub(super) fn take_over(
 /// Errors: one that is damaged, of other data, or of another problem.
 pub(super) fn read(
     before: &Before,
-    config: &LinearConfig,
-    setup: &Setup,
+    task: &Task<'_>,
     observer: Observer<'_>,
 ) -> Result<Option<(Progress, State<'static>)>, TrainError> {
     let Some((progress, state)) = before.decoded()? else {
         observer(Event::Note("no checkpoint was written yet: starting anew"));
         return Ok(None);
     };
-    if progress.data != setup.data.dataset.fingerprint() {
+    if progress.data != task.rows.data.dataset.fingerprint() {
         return Err(before.wrong(
             "is of other data, of another `label`, `format`, `classes`, `positive` or `zero_based`, or the data changed",
         ));
     }
     // Kept in the checkpoint too, as its numbers mean nothing without it.
-    if progress.scale != config.scale {
+    if progress.scale != task.config.scale {
         return Err(before.wrong("is of a run with another `scale`"));
     }
-    if let Some(flag) = other_problem(before, config) {
+    if let Some(flag) = other_problem(before, task) {
         return Err(before.wrong(&format!("is of a run with another {flag}")));
     }
     Ok(Some((progress, state)))
@@ -144,8 +130,9 @@ pub(super) fn checkpoint_path(folder: &Path) -> PathBuf {
 ///
 /// Order, seed and division into blocks show in the plan's fingerprint; how data is read, how long
 /// and to which target a run goes may change.
-fn other_problem(before: &Before, config: &LinearConfig) -> Option<&'static str> {
-    let before = before.config.as_ref()?;
+fn other_problem(before: &Before, task: &Task<'_>) -> Option<&'static str> {
+    let (before, config) = (before.config.as_ref()?, task.config);
+    let open = before.solver == Solver::Auto && task.is_open;
     let same = [
         ("`loss`", before.loss == config.loss),
         ("`cost`", before.cost == config.cost),
@@ -154,7 +141,7 @@ fn other_problem(before: &Before, config: &LinearConfig) -> Option<&'static str>
             before.class_weights == config.class_weights,
         ),
         ("`bias`", before.bias == config.bias),
-        ("`solver`", before.solver == config.solver),
+        ("`solver`", open || before.solver == config.solver),
         ("`inner_passes`", before.inner_passes == config.inner_passes),
         ("`skip`", before.skip == config.skip),
         (
@@ -166,10 +153,28 @@ fn other_problem(before: &Before, config: &LinearConfig) -> Option<&'static str>
     same.iter().find(|(_, same)| !same).map(|(flag, _)| *flag)
 }
 
-/// What a checkpoint that is whole says of its place in the run and no run of this plan writes.
+/// Refuses the progress of a run by another plan, and such as no run of this plan can have made.
+pub(super) fn check_plan(
+    before: &Before,
+    task: &Task<'_>,
+    progress: &Progress,
+) -> Result<(), TrainError> {
+    let plan = &task.division.plan;
+    if progress.plan != plan.fingerprint() {
+        return Err(before.wrong("is of another order, seed, memory budget or number of blocks"));
+    }
+    match beyond_plan(plan.steps(0), progress) {
+        Some(part) => Err(before.wrong(&format!(
+            "says that {part}, which this run cannot have reached"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What a checkpoint that is whole says of its place in the run and no run whose epochs have `end` blocks writes.
 /// A feed that began there would give out batches of other epochs or none.
-pub(super) fn beyond_plan(setup: &Setup, progress: &Progress) -> Option<String> {
-    let (end, next) = (setup.plan.steps(0), progress.next);
+fn beyond_plan(end: u64, progress: &Progress) -> Option<String> {
+    let next = progress.next;
     let (recorded, epochs) = (progress.epochs.len() as u64, progress.epoch);
     let begun = recorded.checked_sub(u64::from(!progress.in_epoch));
     if begun != Some(epochs) || progress.cursor_epoch != epochs {

@@ -7,67 +7,46 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pelton_data::{OpenedData, fetch_bytes};
+use pelton_data::fetch_bytes;
 use pelton_format::{COARSE, Dataset, Layout, Row, RowTable, Scale};
 use pelton_linear::{FeatureSums, Scaling};
-use pelton_run::Observer;
 
-use super::first_pass::first_pass;
-use super::ranks::Ranks;
-use super::setup::Setup;
+use super::first_pass::FirstPass;
+use super::rows::Rows;
 use crate::error::TrainError;
 
-/// Sets up the run over the same data with scaled features.
+/// Fits the scale of the features, with which rows are decoded from then on.
 pub(super) fn scale(
+    rows: &mut Rows,
     scaling: Scaling,
-    setup: Setup,
-    ranks: Ranks<'_>,
-    observer: Observer<'_>,
-) -> Result<Setup, TrainError> {
-    let dataset = &setup.data.dataset;
-    let centre = coarse_centre(dataset).filter(|_| scaling == Scaling::Standard);
+    pass: &mut FirstPass<'_>,
+) -> Result<(), TrainError> {
+    let plain = Arc::clone(&rows.data.dataset);
+    let centre = coarse_centre(&plain).filter(|_| scaling == Scaling::Standard);
     let about = centre.as_ref().and_then(|centre| {
         let scale = Scale::new(vec![1.0; centre.len()], centre.clone())?;
-        Some(Arc::new(dataset.scaled(Arc::new(scale))))
+        Some(Arc::new(plain.scaled(Arc::new(scale))))
     });
-    let plain = Arc::clone(dataset);
-    let setup = match about {
-        Some(dataset) => Setup {
-            data: OpenedData {
-                dataset,
-                ..setup.data
-            },
-            ..setup
-        },
-        None => setup,
-    };
-    let dataset = &setup.data.dataset;
-    // The problem was set up, so there is memory for several such tables.
+    let dataset = about.as_ref().unwrap_or(&plain);
+    // There is memory for the problem, and so for several such tables.
     let mut sums = FeatureSums::new(dataset.features() as usize);
-    let fitting = first_pass(&setup, "fitting the scale", ranks, observer, |batch| {
+    let spent = pass.over(dataset, "fitting the scale", |batch| {
         sums.add(&batch.rows);
         Ok(())
     })?;
-    let layout = dataset.layout();
-    let scale = ranks.together(|peers| sums.scale(scaling, layout, peers))?;
+    let ranks = pass.ranks;
+    let scale = ranks.together(|peers| sums.scale(scaling, dataset.layout(), peers))?;
     let scale = scale.and_then(|scale| match &centre {
         Some(centre) => moved(&scale, centre),
         None => Some(scale),
     });
-    let scale = scale.map(Arc::new);
-    let data = OpenedData {
-        dataset: match &scale {
-            Some(scale) => Arc::new(plain.scaled(Arc::clone(scale))),
-            None => plain,
-        },
-        ..setup.data
+    rows.scale = scale.map(Arc::new);
+    let scaled = match &rows.scale {
+        Some(scale) => Arc::new(plain.scaled(Arc::clone(scale))),
+        None => plain,
     };
-    Ok(Setup {
-        data,
-        scale,
-        before: setup.before.plus(&fitting),
-        ..setup
-    })
+    rows.replace(scaled, &spent);
+    Ok(())
 }
 
 /// The same scale of features from which a centre was not taken before it was fitted. Constant features stay as they are.

@@ -45,11 +45,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{interval, sleep, timeout, timeout_at};
 
-use super::engine::Told;
-use super::metrics::Metrics;
-use super::question::{Asked, Kind, Refusal};
-use super::queue::{Queue, Unanswered, Waiting};
-use super::timely::Timely;
+use crate::engine::Told;
+use crate::metrics::Metrics;
+use crate::question::{Asked, Kind, Refusal};
+use crate::queue::{Queue, Unanswered, Waiting};
+use crate::timely::Timely;
 
 /// Connections beside those whose requests may be under way: overload is told so, not left waiting.
 const SPARE_CONNECTIONS: usize = 1024;
@@ -86,7 +86,7 @@ impl Default for Limits {
 }
 
 /// A body, which has its room until it is read.
-pub(super) struct Held {
+pub(crate) struct Held {
     bytes: Vec<u8>,
     _room: Option<OwnedSemaphorePermit>,
 }
@@ -98,19 +98,19 @@ impl AsRef<[u8]> for Held {
 }
 
 /// What all requests share.
-pub(super) struct Service {
-    pub(super) queue: Queue<Asked<Held>, Told>,
-    pub(super) limits: Limits,
-    pub(super) metrics: Metrics,
+pub(crate) struct Service {
+    pub(crate) queue: Queue<Asked<Held>, Told>,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: Metrics,
     /// What the net is, as JSON.
-    pub(super) model: String,
+    pub(crate) model: String,
     permits: Semaphore,
     /// Bytes of large bodies: one of the largest, or several that are smaller.
     room: Arc<Semaphore>,
 }
 
 impl Service {
-    pub(super) fn new(
+    pub(crate) fn new(
         limits: Limits,
         model: String,
         answer: impl FnMut(Vec<Waiting<Asked<Held>, Told>>) + Send + 'static,
@@ -130,7 +130,7 @@ impl Service {
 /// Serves until `interrupt` is set, and a moment longer what is under way then. `ready` is told the address.
 ///
 /// Errors: an address that cannot be listened on.
-pub(super) fn serve(
+pub(crate) fn serve(
     service: &Arc<Service>,
     address: (&str, u16),
     interrupt: &Interrupt,

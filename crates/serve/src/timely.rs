@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 /// A connection with a time for writes.
-pub(super) struct Timely<S> {
+pub(crate) struct Timely<S> {
     stream: S,
     time: Duration,
     /// The end of the time, from the first write that waits until all is written.
@@ -19,7 +19,7 @@ pub(super) struct Timely<S> {
 }
 
 impl<S> Timely<S> {
-    pub(super) fn new(stream: S, time: Duration) -> Timely<S> {
+    pub(crate) fn new(stream: S, time: Duration) -> Timely<S> {
         Timely {
             stream,
             time,

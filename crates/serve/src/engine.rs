@@ -10,16 +10,16 @@ use pelton_format::ClassMap;
 use pelton_image::{Augment, ImageError, Limits, Output, Pipeline, Pixels, Workspace};
 use pelton_nn::{Flow, Input, Trainer};
 use pelton_softmax::ClassIndex;
+use pelton_train::TrainError;
+use pelton_train::finished::{likeliest, softmax};
+use pelton_train::image::sizes;
 use rayon::ThreadPool;
 use rayon::prelude::*;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::question::{Asked, Question, Refusal, Rows};
-use super::queue::Reply;
-use crate::error::TrainError;
-use crate::finished::{likeliest, softmax};
-use crate::image::sizes;
+use crate::question::{Asked, Question, Refusal, Rows};
+use crate::queue::Reply;
 
 /// Most inputs that go through the net at once.
 const PASS: usize = 256;
@@ -33,7 +33,7 @@ const MOST_PIXELS: u64 = 50_000_000;
 const FEW_PIXELS: u64 = 2_000_000;
 
 /// How classes are ranked by what the net makes.
-pub(super) enum Ranking {
+pub(crate) enum Ranking {
     /// It makes features, which are compared with class vectors.
     Vectors(ClassIndex),
     /// It has a head that tells the best classes.
@@ -43,31 +43,31 @@ pub(super) enum Ranking {
 }
 
 /// The net and what stands around it.
-pub(super) struct Engine {
-    pub(super) trainer: Box<dyn Trainer>,
-    pub(super) ranking: Ranking,
-    pub(super) labels: ClassMap,
-    pub(super) pool: ThreadPool,
-    pub(super) reader: Reader,
+pub(crate) struct Engine {
+    pub(crate) trainer: Box<dyn Trainer>,
+    pub(crate) ranking: Ranking,
+    pub(crate) labels: ClassMap,
+    pub(crate) pool: ThreadPool,
+    pub(crate) reader: Reader,
     /// Bytes of answers that may wait for clients to take them.
-    pub(super) room: Arc<Semaphore>,
+    pub(crate) room: Arc<Semaphore>,
 }
 
 /// Bytes of bodies that are read together: numbers take up to twice as many until they are ranked.
 const BODIES: usize = 1 << 20;
 /// Bytes of answers that clients have not taken yet; more are refused. The largest have about half as many.
-pub(super) const ROOM: usize = 4 << 20;
+pub(crate) const ROOM: usize = 4 << 20;
 
 /// Makes inputs of bodies.
-pub(super) struct Reader {
-    pub(super) input: Flow,
+pub(crate) struct Reader {
+    pub(crate) input: Flow,
     /// What is done with pictures, without chance; of the channels of the net.
-    pub(super) pictures: Pipeline,
-    pub(super) exif: Exif,
+    pub(crate) pictures: Pipeline,
+    pub(crate) exif: Exif,
     /// Classes where a request does not say how many.
-    pub(super) top: usize,
+    pub(crate) top: usize,
     /// Held while a large picture is decoded.
-    pub(super) large: Mutex<()>,
+    pub(crate) large: Mutex<()>,
 }
 
 /// A question as the net takes it.
@@ -90,7 +90,7 @@ struct Open {
 }
 
 /// The text of an answer, which has its room until it is written.
-pub(super) struct Text {
+pub(crate) struct Text {
     text: Vec<u8>,
     _room: OwnedSemaphorePermit,
 }
@@ -102,7 +102,7 @@ impl AsRef<[u8]> for Text {
 }
 
 /// The text of an answer and the rows it answers, or why there is none.
-pub(super) type Told = Result<(Text, u64), Refusal>;
+pub(crate) type Told = Result<(Text, u64), Refusal>;
 
 /// The best classes of one row with their scores.
 type Ranked = Vec<(u64, f32)>;
@@ -116,7 +116,7 @@ struct Class {
 
 impl Engine {
     /// Answers requests together, as many as have [`BODIES`] bytes, and then the next.
-    pub(super) fn answer<B: AsRef<[u8]> + Send>(&mut self, asked: Vec<(Asked<B>, Reply<Told>)>) {
+    pub(crate) fn answer<B: AsRef<[u8]> + Send>(&mut self, asked: Vec<(Asked<B>, Reply<Told>)>) {
         let mut asked = asked.into_iter().peekable();
         while asked.peek().is_some() {
             let mut bytes = 0;

@@ -13,7 +13,7 @@ const SECONDS: [f64; 13] = [
 
 /// Counters of one server.
 #[derive(Default)]
-pub(super) struct Metrics {
+pub(crate) struct Metrics {
     /// Responses by status, of all paths.
     responses: Mutex<BTreeMap<u16, u64>>,
     /// Rows that were classified, and the requests they came in.
@@ -25,7 +25,7 @@ pub(super) struct Metrics {
 }
 
 /// Counts a request as under way until it is dropped.
-pub(super) struct InFlight<'a>(&'a Metrics);
+pub(crate) struct InFlight<'a>(&'a Metrics);
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
@@ -34,12 +34,12 @@ impl Drop for InFlight<'_> {
 }
 
 impl Metrics {
-    pub(super) fn begin(&self) -> InFlight<'_> {
+    pub(crate) fn begin(&self) -> InFlight<'_> {
         self.in_flight.fetch_add(1, Relaxed);
         InFlight(self)
     }
 
-    pub(super) fn responded(&self, status: u16) {
+    pub(crate) fn responded(&self, status: u16) {
         let mut responses = self
             .responses
             .lock()
@@ -47,7 +47,7 @@ impl Metrics {
         *responses.entry(status).or_default() += 1;
     }
 
-    pub(super) fn classified(&self, queries: u64, took: Duration) {
+    pub(crate) fn classified(&self, queries: u64, took: Duration) {
         let class = SECONDS.partition_point(|&end| end < took.as_secs_f64());
         self.latencies[class].fetch_add(1, Relaxed);
         self.microseconds
@@ -56,12 +56,12 @@ impl Metrics {
     }
 
     /// Rows that were classified.
-    pub(super) fn queries(&self) -> u64 {
+    pub(crate) fn queries(&self) -> u64 {
         self.queries.load(Relaxed)
     }
 
     /// Prometheus' text format.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         let head = |text: &mut String, name: &str, kind: &str, help: &str| {
             let lines = format!("# HELP pelton_{name} {help}\n# TYPE pelton_{name} {kind}\n");

@@ -1,4 +1,4 @@
-//! The job `serve`: a trained net answers over HTTP.
+//! A trained net answers over HTTP.
 //!
 //! ```text
 //! http.rs      connections, paths, limits            one thread, never computes
@@ -19,25 +19,22 @@ mod timely;
 
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use pelton_comm::Comm;
-use pelton_data::check_range;
-use pelton_image::Pipeline;
-use pelton_nn::{Flow, trainer};
+use pelton_nn::trainer;
 use pelton_run::{Event, RunContext};
 use pelton_softmax::{ClassIndex, HeadKind, Logits, class_vectors};
+use pelton_train::finished::Classifier;
+use pelton_train::image::sizes;
+use pelton_train::{TrainError, check_range, thread_pool};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
 pub use http::Limits;
 
-use crate::deep::{load_parameters, load_rows, thread_pool};
-use crate::error::TrainError;
-use crate::finished::tells_classes;
-use crate::image::{Classes, ImageConfig, PLAIN, sizes};
 use engine::{Engine, Ranking, Reader};
 use http::Service;
 
@@ -141,9 +138,8 @@ pub fn run(
 }
 
 fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
-    let (image, classes, file) = tells_classes(&config.run)?;
-    let input = classes.input();
-    let count = classes.map.len();
+    let run = Classifier::open(&config.run)?;
+    let (image, input, count) = (&run.config, run.input, run.labels.len());
     let net = image.net(input, count)?;
     let d = net.classes;
     let pool = thread_pool(image.fit.threads, &Comm::alone())?;
@@ -159,8 +155,7 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
         };
         let mut failed = None;
         let mut read = |name: &str, rows: Range<u64>| {
-            let read = load_rows(&file, name, rows.end);
-            read.unwrap_or_else(|error| {
+            run.rows(name, rows.end).unwrap_or_else(|error| {
                 failed.get_or_insert(error);
                 None
             })
@@ -193,7 +188,7 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
             }
         };
     }
-    load_parameters(&file, net.as_mut(), &Comm::alone())?;
+    run.load(net.as_mut())?;
     let model = Model {
         run: config.run.display().to_string(),
         input: sizes(input),
@@ -205,11 +200,11 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
     let engine = Engine {
         trainer: net,
         ranking,
-        labels: classes.map.clone(),
+        labels: run.labels.clone(),
         pool,
         reader: Reader {
             input,
-            pictures: pictures(&image, &classes, &config.run)?,
+            pictures: run.pictures()?,
             exif: image.pipeline.exif,
             top: config.top,
             large: Mutex::default(),
@@ -217,17 +212,4 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
         room: Arc::new(Semaphore::new(engine::ROOM)),
     };
     Ok((engine, model))
-}
-
-/// What the run does with pictures when it measures.
-fn pictures(image: &ImageConfig, classes: &Classes, run: &Path) -> Result<Pipeline, TrainError> {
-    let of_run = |error| TrainError::config(format!("{}: {error}", run.display()));
-    let pipeline = match image.pipeline.evaluation().augment {
-        Some(pipeline) => pipeline,
-        None => PLAIN.parse().map_err(of_run)?,
-    };
-    match classes.input() {
-        Flow::Image(_, _, channels @ (1 | 3)) => pipeline.with_channels(channels).map_err(of_run),
-        _ => Ok(pipeline),
-    }
 }

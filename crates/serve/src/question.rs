@@ -9,21 +9,21 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// Most vectors of a request.
-pub(super) const MOST_ROWS: usize = 1024;
+pub(crate) const MOST_ROWS: usize = 1024;
 /// Most classes that an answer names for each of them.
-pub(super) const MOST_CLASSES: usize = 1000;
+pub(crate) const MOST_CLASSES: usize = 1000;
 /// Most classes that an answer names for all of them: about 2 MB of text.
 const MOST_NAMED: usize = 32_768;
 
 /// Why there is no answer: a status of HTTP and a sentence.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Refusal {
-    pub(super) status: u16,
-    pub(super) sentence: String,
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) sentence: String,
 }
 
 impl Refusal {
-    pub(super) fn new(status: u16, sentence: impl Into<String>) -> Refusal {
+    pub(crate) fn new(status: u16, sentence: impl Into<String>) -> Refusal {
         let sentence = sentence.into();
         Refusal { status, sentence }
     }
@@ -31,7 +31,7 @@ impl Refusal {
 
 /// What a body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Json,
     /// Of an encoded picture; its own first bytes tell which.
     Image,
@@ -39,7 +39,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// From a content type; JSON where there is none.
-    pub(super) fn of(content_type: Option<&str>) -> Result<Kind, Refusal> {
+    pub(crate) fn of(content_type: Option<&str>) -> Result<Kind, Refusal> {
         let text = content_type.unwrap_or("application/json");
         let essence = text.split(';').next().unwrap_or_default().trim();
         match essence.to_ascii_lowercase().as_str() {
@@ -57,23 +57,23 @@ impl Kind {
 
 /// A request to classify, as it arrived.
 #[derive(Clone, Debug)]
-pub(super) struct Asked<B> {
-    pub(super) kind: Kind,
+pub(crate) struct Asked<B> {
+    pub(crate) kind: Kind,
     /// Classes that the address asks for.
-    pub(super) k: Option<usize>,
-    pub(super) body: B,
+    pub(crate) k: Option<usize>,
+    pub(crate) body: B,
 }
 
 /// A request to classify, read.
 #[derive(Debug, PartialEq)]
-pub(super) struct Question {
-    pub(super) rows: Rows,
+pub(crate) struct Question {
+    pub(crate) rows: Rows,
     /// Classes it wants of each.
-    pub(super) k: usize,
+    pub(crate) k: usize,
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) enum Rows {
+pub(crate) enum Rows {
     Vectors(Vectors),
     /// Encoded.
     Image(Vec<u8>),
@@ -81,12 +81,12 @@ pub(super) enum Rows {
 
 /// Vectors of a request.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Vectors {
-    pub(super) count: usize,
+pub(crate) struct Vectors {
+    pub(crate) count: usize,
     /// Vector by vector; incomplete where they are too many or one has a wrong length.
-    pub(super) values: Vec<f32>,
+    pub(crate) values: Vec<f32>,
     /// The first vector of a wrong length, and its length.
-    pub(super) wrong: Option<(usize, usize)>,
+    pub(crate) wrong: Option<(usize, usize)>,
 }
 
 #[derive(Default)]
@@ -214,7 +214,7 @@ impl<'de> Visitor<'de> for VectorOf<'_> {
 
 impl<B: AsRef<[u8]>> Asked<B> {
     /// Reads the body, whose vectors are to have `width` numbers.
-    pub(super) fn read(&self, width: usize, default_k: usize) -> Result<Question, Refusal> {
+    pub(crate) fn read(&self, width: usize, default_k: usize) -> Result<Question, Refusal> {
         let bad = |sentence: String| Refusal::new(400, sentence);
         let (rows, k) = match self.kind {
             Kind::Image => (Rows::Image(self.body.as_ref().to_vec()), None),

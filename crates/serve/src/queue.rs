@@ -18,10 +18,10 @@ const TOGETHER: usize = 64;
 const LAST_PASS: Duration = Duration::from_millis(100);
 
 /// A question and the way back.
-pub(super) type Waiting<Q, A> = (Q, Reply<A>);
+pub(crate) type Waiting<Q, A> = (Q, Reply<A>);
 
 /// The thread, and the way to it.
-pub(super) struct Queue<Q, A> {
+pub(crate) struct Queue<Q, A> {
     /// None once the queue ends.
     sender: Option<SyncSender<Waiting<Q, A>>>,
     thread: Option<JoinHandle<()>>,
@@ -29,7 +29,7 @@ pub(super) struct Queue<Q, A> {
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unanswered {
+pub(crate) enum Unanswered {
     /// There was no room: questions that nobody waits for any more fill it too.
     Full,
     /// Answering panicked.
@@ -37,15 +37,15 @@ pub(super) enum Unanswered {
 }
 
 /// Takes one answer to whoever waits for it. Dropped without one, it says that answering failed.
-pub(super) struct Reply<A>(oneshot::Sender<A>);
+pub(crate) struct Reply<A>(oneshot::Sender<A>);
 
 impl<A> Reply<A> {
-    pub(super) fn send(self, answer: A) {
+    pub(crate) fn send(self, answer: A) {
         let _ = self.0.send(answer);
     }
 
     /// Whether nobody waits any more: the time was up, the client left, or the server ends.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
 }
@@ -54,7 +54,7 @@ impl<Q: Send + 'static, A: Send + 'static> Queue<Q, A> {
     /// With room for `room` questions that wait; `answer` replies to each question as soon as it can.
     ///
     /// Errors: no thread can be started.
-    pub(super) fn new(
+    pub(crate) fn new(
         room: usize,
         answer: impl FnMut(Vec<Waiting<Q, A>>) + Send + 'static,
     ) -> Result<Queue<Q, A>, StorageError> {
@@ -67,7 +67,7 @@ impl<Q: Send + 'static, A: Send + 'static> Queue<Q, A> {
     }
 
     /// Asks, and waits for the answer.
-    pub(super) async fn ask(&self, question: Q) -> Result<A, Unanswered> {
+    pub(crate) async fn ask(&self, question: Q) -> Result<A, Unanswered> {
         let (reply, answer) = oneshot::channel();
         let sender = self.sender.as_ref().ok_or(Unanswered::Failed)?;
         let waiting = (question, Reply(reply));

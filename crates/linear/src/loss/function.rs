@@ -1,0 +1,161 @@
+//! What solvers, certificates, models and commands ask of a loss.
+//!
+//! A row has the value z = w·x and u = s z. A class has the sign s = ±1, by the subproblem, and the target t = 1; a real
+//! target t has s = 1. The loss of the row is C ξ(u; t). The dual is
+//!
+//! max over α of Σ d(α_i) − ½‖w‖², w = Σ s_i α_i x_i, d(α) = −C ξ*(−α / C), α between two bounds.
+//!
+//! | symbol | meaning |
+//! |---|---|
+//! | ξ* | the convex conjugate of ξ( · ; t) |
+//! | `alpha` | α, the dual variable of a row; as it is stored, which may not be itself: see [`LossFunction::decode`] |
+//! | τ | width of the bend of a smoothed loss, for Newton's method |
+//!
+//! For any w and any α within its bounds, d(α) ≤ C ξ(u; t) + α u: so Σ d(α_i) − ½‖Σ s_i α_i x_i‖² is at most the optimum,
+//! whatever sign α has.
+
+use crate::step::Outcome;
+use crate::visit::Visit;
+
+/// What a loss is told of a row in one subproblem.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowTerms {
+    /// s and t.
+    pub sign: f32,
+    pub target: f32,
+    /// C, rounded to f32.
+    pub cost: f64,
+    pub dual: Dual,
+}
+
+/// The bounds of α, and the curvature of −d where that is a constant: D, what the loss adds to the diagonal of the
+/// dual's matrix.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dual {
+    pub lower: f32,
+    pub upper: f32,
+    pub diagonal: f32,
+}
+
+/// What a pass of coordinate descent learns of the gradients it meets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Watch {
+    /// A row at a bound whose gradient holds it there with more than this is settled.
+    pub settled_above: f32,
+    /// The largest and the smallest of the projected gradients, or of 0.
+    pub largest: f32,
+    pub smallest: f32,
+}
+
+/// The rule of one loss. Methods that inner loops call are inlined always.
+pub(crate) trait LossFunction: Sync {
+    /// As on a command line, in configurations and in models.
+    fn name(&self) -> &'static str;
+
+    /// The same with the name it is known by, for a help text.
+    fn about(&self) -> &'static str;
+
+    /// LIBLINEAR's solver types for it; the first is the one written.
+    fn liblinear(&self) -> &'static [&'static str];
+
+    /// Whether rows have a real target; else they have a class.
+    fn has_real_targets(&self) -> bool;
+
+    /// ξ(u; t).
+    fn value(&self, u: f64, target: f64) -> f64;
+
+    /// The dual of a row of cost C.
+    fn dual(&self, cost: f64) -> Dual;
+
+    /// α from its stored form.
+    fn decode(&self, row: &RowTerms, stored: f32) -> f64;
+
+    /// d(α).
+    fn dual_term(&self, row: &RowTerms, stored: f32) -> f64;
+
+    /// How far [`LossFunction::dual_term`] can be from d of the decoded α, in addition to a few roundings in proportion
+    /// to the term.
+    fn term_error(&self, row: &RowTerms, stored: f32) -> f64;
+
+    /// Whether α lies off both bounds, so that a row may not be left unread.
+    fn is_free(&self, row: &RowTerms, stored: f32) -> bool;
+
+    /// A step of coordinate descent: the α that is best for this row, given w·x.
+    fn step(&self, row: &RowTerms, visit: &mut Visit, dot: f32, watch: &mut Watch) -> Outcome;
+
+    /// Whether it has a kink, so that steps in f32 end too far from the optimum.
+    fn needs_fine_steps(&self) -> bool;
+
+    /// The same step in f64: the best α given the α before, u, and Q = ‖x‖².
+    fn fine_step(&self, row: &RowTerms, alpha: f64, u: f64, q: f64) -> f64;
+
+    /// Passes that Newton's method takes, about.
+    fn newton_passes(&self) -> f64;
+
+    /// How Newton's method smooths it; `None` for a loss that needs no smoothing.
+    fn smoothing(&self) -> Option<Smoothing>;
+
+    /// What [`LossFunction::newton`] takes for many rows, where loops of their own take several rows at once.
+    #[inline(always)]
+    fn prepare(&self, _us: &[f64], _prepared: &mut [Vec<f64>; 2]) {}
+
+    /// The same for one row.
+    #[inline(always)]
+    fn prepared(&self, _u: f64) -> [f64; 2] {
+        [0.0; 2]
+    }
+
+    /// C ξ(u; t), and a bound of its slope.
+    fn newton_loss(&self, u: f64, target: f64, cost: f64) -> [f64; 2];
+
+    /// All that Newton's method asks of a row.
+    fn newton(&self, u: f64, target: f64, cost: f64, tau: f64, prepared: [f64; 2]) -> NewtonTerms;
+
+    /// The logarithm of the probability of a class by its value; `None` where values are no log-odds.
+    fn log_probability(&self) -> Option<fn(f64) -> f64> {
+        None
+    }
+}
+
+/// A row at u, for Newton's method.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewtonTerms {
+    /// C ξ(u; t), and a bound of its slope.
+    pub loss: f64,
+    pub slope: f64,
+    /// The α that belongs to u: feasible at any w.
+    pub alpha: f64,
+    /// −∂α/∂u.
+    pub curvature: f64,
+    /// −∂α/∂τ.
+    pub path: f64,
+    /// What smoothing leaves between the loss and the dual: C ξ(u; t) + α u − d(α).
+    pub smoothing: f64,
+    /// d(α), and what it can be off by.
+    pub term: f64,
+    pub rounding: f64,
+}
+
+/// Smoothing of a loss that has no curvature somewhere.
+#[derive(Clone, Copy)]
+pub(crate) struct Smoothing {
+    /// Line searches after which it begins: 0 for at once.
+    pub after: u32,
+    /// The unit of the squared length of a step, and the least τ.
+    pub narrow: fn(&Bend) -> [f64; 2],
+}
+
+/// The rows in the bend of a smoothed loss.
+pub(crate) struct Bend {
+    pub tau: f64,
+    /// Σ of what smoothing leaves, and the part of it that may be left, over it.
+    pub smoothing: f64,
+    pub over: f64,
+    /// Σ of the curvatures, and the trace of the matrix.
+    pub curvature: f64,
+    pub trace: f64,
+    /// About the largest product of w and x in the margin of a row.
+    pub margin: f64,
+    /// The largest cost of a row.
+    pub largest: f64,
+}

@@ -1,0 +1,119 @@
+//! The job over rows that lie in memory already, as an array does.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pelton_comm::Comm;
+use pelton_fetch::Meters;
+use pelton_format::{ClassMap, Layout, RowTable, Rows, Slot};
+use pelton_linear::{FeatureSums, LinearError, Model, Scaling, alone};
+use pelton_run::{Interrupt, RunFolder};
+
+use super::check::check;
+use super::choice;
+use super::in_memory::InMemory;
+use super::journal::Journal;
+use super::outcome::Fitted;
+use super::problem::{Shape, problem};
+use super::ranks::Ranks;
+use super::scaling;
+use crate::config::{LinearConfig, Solver};
+use crate::error::TrainError;
+
+/// Trains a linear model on the rows of some segments, which `labels` has the classes of; they are scaled in place. What
+/// is in `centre` was subtracted from each feature before it became f32, for the standard scale to take in. Of the
+/// configuration nothing is looked at that is about files, orders or blocks. The same rows from files that fit in memory
+/// give the same model to the last bit.
+///
+/// Errors: a bad configuration; rows of fewer than two classes or of no features; an interruption.
+pub fn fit_rows(
+    config: &LinearConfig,
+    mut segments: Vec<Rows>,
+    labels: ClassMap,
+    features: usize,
+    centre: Option<&[f64]>,
+    interrupt: &Interrupt,
+) -> Result<Fitted, TrainError> {
+    check(config)?;
+    let mut config = config.clone();
+    let records: usize = segments.iter().map(Rows::len).sum();
+    let stored: usize = segments.iter().map(Rows::stored_values).sum();
+    let shape = Shape {
+        name: "the data".to_string(),
+        layout: segments.first().map_or(Layout::Sparse, Rows::layout),
+        records: records as u64,
+        features: features as u64,
+        stored: stored as u64,
+    };
+    let problem = Arc::new(problem(&config, &labels, &shape)?);
+    let is_open = config.solver == Solver::Auto;
+    let memory = config.memory_bytes;
+    choice::choose_solver(&mut config, &problem, &shape, memory, 1)?;
+    let mut scale = None;
+    if config.scale != Scaling::None {
+        let mut sums = FeatureSums::new(features);
+        for rows in &segments {
+            (0..rows.len()).for_each(|i| sums.add_row(rows.row(i)));
+        }
+        scale = sums.scale(config.scale, shape.layout, &mut alone::<TrainError>)?;
+    }
+    if let Some(scale) = &scale {
+        segments.iter_mut().for_each(|rows| rows.scale(scale));
+    }
+    let scale = scale.and_then(|scale| match centre {
+        Some(centre) => scaling::moved(&scale, centre),
+        None => Some(scale),
+    });
+    let rows = table(segments);
+    let advice = match &scale {
+        Some(_) => None,
+        None => scaling::advice(&rows),
+    };
+    let comm = Comm::alone();
+    let run = InMemory {
+        config: &config,
+        problem: Arc::clone(&problem),
+        shape,
+        interrupt,
+        ranks: Ranks(&comm),
+        is_open,
+        newton_room: memory,
+        fine_room: u64::MAX,
+    };
+    let mut folder = RunFolder::unwritten(Path::new(""));
+    let silent = &mut |_: pelton_run::Event<'_>| {};
+    let (ranks, now) = (run.ranks, Instant::now());
+    let mut journal = Journal::new(&mut folder, silent, ranks, records as u64, now);
+    let solved = run.train(run.begin(), rows, &mut Meters::default(), &mut journal);
+    let solved = solved.map_err(|error| match error.is_interruption() {
+        true => LinearError::Interrupted { undone: false }.into(),
+        false => error,
+    })?;
+    Ok(Fitted {
+        model: Model {
+            loss: config.loss,
+            cost: Some(config.cost),
+            class_weights: problem.class_weights().to_vec(),
+            classes: labels,
+            means: None,
+            weights: solved.weights,
+            scale,
+            columns: None,
+        },
+        certificate: solved.certificate,
+        epochs: journal.epochs.len() as u64,
+        advice,
+        notes: Vec::new(),
+    })
+}
+
+/// Every row in order; its index is its id.
+fn table(segments: Vec<Rows>) -> RowTable {
+    let slots: Vec<Slot> = (0..)
+        .zip(&segments)
+        .flat_map(|(segment, rows)| (0..rows.len() as u32).map(move |row| Slot { segment, row }))
+        .collect();
+    let ids = (0..slots.len() as u64).collect();
+    RowTable::from_parts(segments, slots, ids)
+}

@@ -1,0 +1,148 @@
+//! The memory that a run may use: what is asked for, where the process may take only so much at most the limit of the
+//! machine or of its container, less the tables that grow with records and features, and the program itself.
+
+use std::sync::Arc;
+
+use pelton_data::OpenedData;
+use pelton_fetch::{FetchOptions, Share, pane_row_bytes};
+use pelton_format::Dataset;
+use pelton_linear::{Newton, Problem, Scratch};
+use pelton_plan::Order;
+use pelton_run::{Event, Interrupt, Observer};
+
+use crate::config::{LinearConfig, Solver};
+use crate::error::TrainError;
+
+/// The program with its threads and buffers: 16 to 28 MB were measured, and the kernel wants some.
+const PROGRAM: u64 = 40 << 20;
+/// A budget that every path can do something with.
+const LEAST: u64 = 4 << 20;
+
+/// Lowers the budget of each of `ranks` ranks to what `limit` leaves it, and takes coordinate descent where the tables of
+/// Newton's method leave nothing and `free` says that the solver was not asked for. Returns a note on a lowered budget.
+///
+/// Errors: the tables alone take more than the limit.
+pub(super) fn fit(
+    config: &mut LinearConfig,
+    free: bool,
+    data: &OpenedData,
+    problem: &Problem,
+    ranks: usize,
+    limit: Option<u64>,
+) -> Result<Option<String>, TrainError> {
+    let Some(limit) = limit else { return Ok(None) };
+    let dataset = &data.dataset;
+    let (records, features) = (dataset.records(), dataset.features());
+    let own = records.div_ceil(ranks as u64);
+    let located = dataset.index_report().index_bytes;
+    let tables = |solver| match solver {
+        Solver::Newton => located + Newton::bytes(problem),
+        // α; w with its sum in f64.
+        _ => located + problem.subproblems() as u64 * (4 * own + 12 * features),
+    };
+    let left = |solver| limit.saturating_sub(tables(solver) + PROGRAM);
+    if free && config.solver == Solver::Newton && left(Solver::Newton) < LEAST {
+        config.solver = Solver::CoordinateDescent;
+    }
+    let (tables, left) = (tables(config.solver), left(config.solver).max(LEAST));
+    if tables + LEAST > limit {
+        return Err(TrainError::config(format!(
+            "training keeps {} MB for the {records} records and {features} features of the data, and this process may take {} MB; raise the limit of its container, use a machine with more memory, or train on a part of the data",
+            tables / 1_000_000,
+            limit / 1_000_000
+        )));
+    }
+    let asked = asked_bytes(config, dataset);
+    if asked <= left {
+        return Ok(None);
+    }
+    (config.memory_bytes, config.memory_share) = (left, None);
+    Ok(Some(format!(
+        "`memory` {} MB is lowered to {} MB: this process may take {} MB, and tables for {records} records and {features} features take {} MB of them",
+        asked / 1_000_000,
+        left / 1_000_000,
+        limit / 1_000_000,
+        tables / 1_000_000
+    )))
+}
+
+/// The memory of a run, before it is divided.
+#[derive(Debug)]
+pub(super) struct Budget {
+    /// All of it.
+    pub bytes: u64,
+    /// How a pass over all rows reads with all of it.
+    pub feed: FetchOptions,
+    /// Whether all rows are held in memory at once.
+    pub in_core: bool,
+}
+
+impl Budget {
+    /// What the configuration asks for, of a rank that takes a share of every block.
+    pub fn new(
+        config: &LinearConfig,
+        data: &OpenedData,
+        share: Option<Share>,
+        interrupt: &Interrupt,
+        observer: Observer<'_>,
+    ) -> Budget {
+        let dataset = &data.dataset;
+        let asked = asked_bytes(config, dataset);
+        // Demo sets are as tiny as anybody wants them.
+        let is_demo = config
+            .data
+            .paths
+            .iter()
+            .any(|path| path.starts_with("demo:"));
+        let bytes = match config.memory_share {
+            Some(_) if is_demo => asked.max(least_bytes(config, dataset)),
+            _ => asked,
+        };
+        if asked < bytes {
+            observer(Event::Note(&format!(
+                "`memory` asks for {asked} bytes, less than reading needs: {bytes} are used"
+            )));
+        }
+        let whole = whole_bytes(dataset, share.as_ref());
+        let cut = matches!(config.order, Order::Block { .. }) || config.blocks.is_some();
+        Budget {
+            bytes,
+            in_core: !cut && whole + whole / 16 + (4 << 20) <= bytes,
+            feed: FetchOptions {
+                access: config.access,
+                threads: config.threads.max(1),
+                on_bad_record: config.on_bad_record,
+                end_epoch: Some(config.epochs),
+                scratch_dir: config.scratch_dir.clone(),
+                interrupt: Arc::clone(interrupt),
+                device: data.device.speed(),
+                share,
+                ..FetchOptions::with_memory(bytes)
+            },
+        }
+    }
+}
+
+/// Bytes of all rows of this rank in memory, with the solver's table for them.
+pub(super) fn whole_bytes(dataset: &Dataset, share: Option<&Share>) -> u64 {
+    let records = dataset.records();
+    let row = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64;
+    row * share.map_or(records, |share| share.most_of(records, records))
+}
+
+/// The least that a share of a demo set comes to: twice the smallest read buffers, with some rows beside
+/// them. Of a tiny one a share would hold neither.
+fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
+    const LEAST_BUFFER: u64 = 64 << 10;
+    const ROWS: u64 = 64;
+    let buffer = LEAST_BUFFER.max((dataset.record_bytes().max() + 2 * 4096).next_multiple_of(4096));
+    2 * config.threads.max(1) as u64 * buffer + ROWS * pane_row_bytes(dataset)
+}
+
+/// The memory that a configuration asks for.
+pub(super) fn asked_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
+    match config.memory_share {
+        Some(share) => (dataset.bytes() as f64 * share) as u64,
+        None => config.memory_bytes,
+    }
+}

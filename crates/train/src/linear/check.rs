@@ -1,0 +1,105 @@
+//! What is wrong with a configuration, and with data that no model can be trained on.
+
+use std::sync::Arc;
+
+use pelton_data::{self as data, OpenedData};
+use pelton_fetch::FetchOptions;
+use pelton_format::Dataset;
+use pelton_plan::Order;
+use pelton_run::Interrupt;
+
+use super::evaluation::for_each_batch;
+use crate::config::LinearConfig;
+use crate::error::TrainError;
+
+/// Memory for reading data once more to say what is wrong with it.
+const DIAGNOSIS_BYTES: u64 = 16 << 20;
+
+/// Refuses settings that contradict one another or are out of range.
+pub(super) fn check(config: &LinearConfig) -> Result<(), TrainError> {
+    let wrong = |text: String| Err(TrainError::config(text));
+    if config.epochs == 0 {
+        return wrong("`epochs` 0 trains nothing; give 1 or more".to_string());
+    }
+    if config.blocks == Some(0) {
+        return wrong("`blocks` 0 cuts an epoch into nothing; give 1 or more".to_string());
+    }
+    if let (Order::Block { blocks, .. }, Some(other)) = (config.order, config.blocks)
+        && blocks != other
+    {
+        return wrong(format!(
+            "`order` {} and `blocks` {other} ask for different numbers of blocks; give one of them",
+            config.order
+        ));
+    }
+    let kept = config.cache_fraction.unwrap_or(0.0);
+    if !(0.0..=0.9).contains(&kept) {
+        return wrong(format!(
+            "`cache_fraction` {kept} is not a share of the block memory between 0 and 0.9",
+        ));
+    }
+    if config
+        .target
+        .is_some_and(|target| !(target > 0.0 && target < 1.0))
+    {
+        return wrong(
+            "`target` is a relative difference between 0 and 1, such as 1e-3".to_string(),
+        );
+    }
+    let selective = config.skip || kept > 0.0;
+    let full = config.order == Order::Full;
+    if selective && !full {
+        return wrong(format!(
+            "`skip` and `cache_fraction` leave records of an epoch unread, which `order` {} cannot; use `order` full",
+            config.order
+        ));
+    }
+    data::check_seconds("checkpoint_every", config.checkpoint_every_s)?;
+    if let Some(folder) = &config.scratch_dir {
+        data::check_scratch(folder)?;
+    }
+    Ok(data::check_threads("`threads`", config.threads)?)
+}
+
+/// Names what is wrong with data that shows no two classes, or no features: mostly it is something
+/// else than it was taken for, and then its first bad record says so better than the count of
+/// labels, which passes over labels that cannot be read. Cost: up to one pass, before an error only.
+pub(super) fn refuse_untrainable(
+    config: &LinearConfig,
+    data: &OpenedData,
+    interrupt: &Interrupt,
+) -> Result<(), TrainError> {
+    let dataset = &data.dataset;
+    let labels = dataset.labels();
+    if labels.len() >= 2 && dataset.features() > 0 {
+        return Ok(());
+    }
+    read_all(config, dataset, interrupt)?;
+    let paths = config.data.paths.join(", ");
+    Err(TrainError::config(match labels.values() {
+        [] => format!("{paths}: no record can be read; check the file and `format`"),
+        _ if dataset.features() == 0 => {
+            format!(
+                "{paths}: its records have a label and no features; check the file and `format`"
+            )
+        }
+        [only, ..] => format!(
+            "{paths}: every record has the label {only}; training needs records of at least two labels"
+        ),
+    }))
+}
+
+/// Reads every record, for the error that says what is wrong with the first that is bad.
+pub(super) fn read_all(
+    config: &LinearConfig,
+    dataset: &Arc<Dataset>,
+    interrupt: &Interrupt,
+) -> Result<(), TrainError> {
+    let feed = FetchOptions {
+        on_bad_record: config.on_bad_record,
+        interrupt: Arc::clone(interrupt),
+        ..FetchOptions::with_memory(DIAGNOSIS_BYTES.max(64 * dataset.record_bytes().max()))
+    };
+    for_each_batch(dataset, &feed, |_| Ok(()))?;
+    Ok(())
+}

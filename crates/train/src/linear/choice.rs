@@ -1,0 +1,128 @@
+//! What the configuration leaves open: the solver, and which rows stay in memory or are left unread.
+
+use pelton_data::OpenedData;
+use pelton_fetch::Access;
+use pelton_format::{Dataset, Layout};
+use pelton_linear::{MOST_NEWTON_FEATURES, Newton, Problem, newton_pays};
+use pelton_plan::Order;
+
+use super::budget::{self, asked_bytes};
+use super::division::LEAST_CODED_FEATURES;
+use super::problem::{Shape, problem};
+use crate::config::{LinearConfig, Solver};
+use crate::error::TrainError;
+
+/// Mean length from which a row that is left unread is a page that is left unread.
+const PAGE_BYTES: u64 = 4096;
+/// Share of the budget for rows kept as codes where nothing is said: more leaves blocks that are read
+/// in small pieces.
+const CODED_SHARE: f64 = 0.6;
+
+/// Decides what the configuration of one of `ranks` ranks leaves open, where a process may take `limit` bytes; returns
+/// a note where that lowers the budget.
+///
+/// Errors: settings that contradict the solver or the rows; tables larger than the limit.
+pub(super) fn choose(
+    config: &mut LinearConfig,
+    data: &OpenedData,
+    ranks: usize,
+    limit: Option<u64>,
+) -> Result<Option<String>, TrainError> {
+    let (shape, free) = (Shape::of(data), config.solver == Solver::Auto);
+    let problem = problem(config, data.dataset.labels(), &shape)?;
+    let memory = asked_bytes(config, &data.dataset);
+    choose_solver(config, &problem, &shape, memory, ranks)?;
+    let note = budget::fit(config, free && ranks == 1, data, &problem, ranks, limit)?;
+    choose_kept(config, &data.dataset)?;
+    Ok(note)
+}
+
+/// Chooses the solver where the configuration does not. What one alone does decides: orders, blocks, inner passes and
+/// access paths are coordinate descent's.
+pub(super) fn choose_solver(
+    config: &mut LinearConfig,
+    problem: &Problem,
+    shape: &Shape,
+    memory: u64,
+    ranks: usize,
+) -> Result<(), TrainError> {
+    if ranks > 1 && config.solver == Solver::CoordinateDescent {
+        return Err(TrainError::config(format!(
+            "`solver` coordinate-descent runs on one rank, and there are {ranks}; start one, or leave `solver` out for Newton's method"
+        )));
+    }
+    let defaults = LinearConfig::default();
+    let free = config.order == defaults.order
+        && config.access == defaults.access
+        && config.inner_passes == defaults.inner_passes
+        && config.cache_fraction.is_none()
+        && config.blocks.is_none()
+        && !config.skip;
+    let width = problem.features() + usize::from(problem.bias().is_some());
+    if ranks > 1 {
+        if width > MOST_NEWTON_FEATURES {
+            return Err(TrainError::config(format!(
+                "{ranks} ranks take Newton's method, which is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; start one rank"
+            )));
+        }
+        if !free {
+            return Err(TrainError::config(format!(
+                "{ranks} ranks take Newton's method, which reads every row in each pass, in the order of the files: it takes no `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave them out or start one rank"
+            )));
+        }
+        config.solver = Solver::Newton;
+    }
+    if config.solver == Solver::Newton && width > MOST_NEWTON_FEATURES {
+        return Err(TrainError::config(format!(
+            "`solver` newton is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; leave `solver` out"
+        )));
+    }
+    if config.solver == Solver::Newton && !free {
+        return Err(TrainError::config(
+            "`solver` newton reads every row in each pass, in the order of the files: it takes no `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave them or `solver` out".to_string(),
+        ));
+    }
+    if config.solver == Solver::Auto {
+        let pays = newton_pays(problem, shape.records, shape.values_of_a_row());
+        config.solver = match free && pays && Newton::fits(problem, memory) {
+            true => Solver::Newton,
+            false => Solver::CoordinateDescent,
+        };
+    }
+    Ok(())
+}
+
+/// Decides which rows are left unread or kept in memory where the configuration does not say: what
+/// saves most reading in full order. That is rows kept as codes; and, to a target, skip for
+/// long sparse rows. Narrow dense rows are solved in two passes as it is, and short sparse ones share
+/// their pages with others, so that leaving them unread saves no reading and costs visits.
+fn choose_kept(config: &mut LinearConfig, dataset: &Dataset) -> Result<(), TrainError> {
+    if config.solver == Solver::Newton {
+        return Ok(());
+    }
+    let long = matches!(dataset.layout(), Layout::Dense { width } if width >= LEAST_CODED_FEATURES);
+    if let Some(kept) = config.cache_fraction {
+        if kept > 0.0 && !long {
+            return Err(TrainError::config(format!(
+                "`cache_fraction` {kept} keeps rows of {LEAST_CODED_FEATURES} dense features or more, and these are shorter or sparse; leave it out"
+            )));
+        }
+        return Ok(());
+    }
+    let free = matches!(config.order, Order::Full) && config.blocks.is_none() && !config.skip;
+    let share = match dataset.layout() {
+        Layout::Dense { .. } if free && long => CODED_SHARE,
+        Layout::Sparse
+            if free
+                && config.target.is_some()
+                && config.access == Access::Auto
+                && dataset.bytes() >= PAGE_BYTES * dataset.records() =>
+        {
+            config.skip = true;
+            0.0
+        }
+        _ => 0.0,
+    };
+    config.cache_fraction = Some(share);
+    Ok(())
+}

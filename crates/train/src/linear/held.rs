@@ -1,0 +1,89 @@
+//! Files whose records fit in memory: they are read once, into rows that stay.
+
+use pelton_comm::Alike;
+use pelton_run::{Event, Observer};
+
+use super::budget::whole_bytes;
+use super::in_memory::{InMemory, Stage};
+use super::journal::{Found, Journal, Trained};
+use super::method::Method;
+use super::problem::Shape;
+use super::reading::hold;
+use super::resume::{self, Before};
+use super::task::Task;
+use crate::checkpoint::{Progress, State};
+use crate::config::LinearConfig;
+use crate::error::TrainError;
+
+/// A run over the files of a task with another configuration.
+pub(super) fn in_memory<'a>(task: &'a Task<'a>, config: &'a LinearConfig) -> InMemory<'a> {
+    let (data, budget) = (&task.rows.data, &task.division.budget);
+    let room = budget
+        .bytes
+        .saturating_sub(whole_bytes(&data.dataset, None));
+    InMemory {
+        config,
+        problem: task.problem.clone(),
+        shape: Shape::of(data),
+        interrupt: task.interrupt,
+        ranks: task.ranks,
+        is_open: task.is_open,
+        newton_room: room,
+        fine_room: room,
+    }
+}
+
+/// One session over such files on one rank, from a start or a checkpoint to its end.
+pub(super) struct HeldSession<'a> {
+    task: &'a Task<'a>,
+    run: InMemory<'a>,
+    stage: Stage,
+}
+
+impl<'a> HeldSession<'a> {
+    pub fn new(task: &'a Task<'a>) -> HeldSession<'a> {
+        let run = in_memory(task, task.config);
+        HeldSession {
+            stage: run.begin(),
+            run,
+            task,
+        }
+    }
+}
+
+impl Method for HeldSession<'_> {
+    fn resume(
+        &mut self,
+        before: &Before,
+        observer: Observer<'_>,
+    ) -> Result<Option<Progress>, TrainError> {
+        let Some((progress, state)) = resume::read(before, self.task, observer)? else {
+            return Ok(None);
+        };
+        if let State::Descent(_) = state {
+            resume::check_plan(before, self.task, &progress)?;
+        }
+        self.stage = self.run.resume(&progress, state)?;
+        let epochs = progress.epochs.len();
+        observer(Event::Note(&match &self.stage {
+            Stage::Newton(_, before) => format!("going on from pass {}", epochs - before + 1),
+            _ => format!("going on from epoch {}", epochs + 1),
+        }));
+        Ok(Some(progress))
+    }
+
+    fn place(&self) -> Alike {
+        Alike::default()
+    }
+
+    fn train(self: Box<Self>, journal: &mut Journal<'_>) -> Result<Trained, TrainError> {
+        let (rows, mut meters, advice) = hold(self.task)?;
+        let solved = self.run.train(self.stage, rows, &mut meters, journal)?;
+        journal.finish(Found {
+            solved,
+            access: "memory".to_string(),
+            meters,
+            advice,
+        })
+    }
+}

@@ -1,0 +1,492 @@
+//! Training over rows that lie in memory, on one rank: an array, or the records of files that fit. The same rows in the
+//! same order give the same model to the last bit.
+//!
+//! ```text
+//! coordinate descent in f32 → in f64, for losses with a kink, where f32 brings no more
+//!                           ↘ Newton's method, where that is expected to be sooner at the target
+//! ```
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use pelton_fetch::Meters;
+use pelton_format::{Layout, RowTable};
+use pelton_key::{Stage as KeyStage, key};
+use pelton_linear::{
+    Certificate, FeatureNumbering, FineDescent, InnerPasses, LinearError, LossSum, Newton,
+    OutOfCore, Problem, Simd, modelled_costs,
+};
+use pelton_run::{EpochRecord, Interrupt};
+
+use super::division;
+use super::first_pass::totals_of;
+use super::journal::{Journal, Solved};
+use super::newton::{self, Over, Passes, WANTED};
+use super::problem::Shape;
+use super::ranks::Ranks;
+use crate::checkpoint::{Progress, State};
+use crate::config::{LinearConfig, Solver};
+use crate::error::TrainError;
+
+/// Most visits of a row where nothing is said.
+const MOST_VISITS: u64 = 1000;
+/// Bytes of rows up to which `auto` tries coordinate descent first: as many as stay in a processor's caches.
+const RACE_BYTES: f64 = 16e6;
+
+/// A run over rows in memory.
+pub(super) struct InMemory<'a> {
+    pub config: &'a LinearConfig,
+    pub problem: Arc<Problem>,
+    pub shape: Shape,
+    pub interrupt: &'a Interrupt,
+    /// This rank, which is alone.
+    pub ranks: Ranks<'a>,
+    /// Whether the configuration leaves the solver open: it says the one that a model of cost prefers.
+    pub is_open: bool,
+    /// Bytes that the tables of Newton's method, and those of coordinate descent in f64, may take.
+    pub newton_room: u64,
+    pub fine_room: u64,
+}
+
+/// How far a run is.
+pub(super) enum Stage {
+    /// Coordinate descent, in an epoch or between two.
+    Descent { solver: OutOfCore, in_epoch: bool },
+    /// In f64, from these weights and α; from those of the solver where there are none yet.
+    Fine(OutOfCore, Vec<Vec<f64>>),
+    /// Newton's method, after so many epochs of the others.
+    Newton(Newton, usize),
+}
+
+impl InMemory<'_> {
+    /// The first stage.
+    pub fn begin(&self) -> Stage {
+        if self.config.solver == Solver::Newton && !self.is_raced() {
+            return Stage::Newton(self.newton(), 0);
+        }
+        Stage::Descent {
+            solver: self.descent(),
+            in_epoch: false,
+        }
+    }
+
+    /// Whether coordinate descent gives way to Newton's method where that is expected to be sooner at the target.
+    pub fn is_raced(&self) -> bool {
+        self.race().is_open
+    }
+
+    /// The stage that a checkpoint holds.
+    pub fn resume(&self, progress: &Progress, state: State<'static>) -> Result<Stage, TrainError> {
+        let mut solver = self.descent();
+        Ok(match state {
+            State::Descent(state) => {
+                solver.restore(*state)?;
+                Stage::Descent {
+                    solver,
+                    in_epoch: progress.in_epoch,
+                }
+            }
+            State::Fine(values) => Stage::Fine(solver, values),
+            State::Newton(points) => {
+                let mut newton = self.newton();
+                newton.restore(&points)?;
+                Stage::Newton(newton, progress.epochs_before as usize)
+            }
+        })
+    }
+
+    /// Trains to the end, from a stage. An interruption saves the state and is an error.
+    pub fn train(
+        &self,
+        mut stage: Stage,
+        mut rows: RowTable,
+        meters: &mut Meters,
+        journal: &mut Journal<'_>,
+    ) -> Result<Solved, TrainError> {
+        journal.keep_metrics()?;
+        let race = self.race();
+        let mut numbering = None;
+        if !matches!(stage, Stage::Newton(..)) && !race.is_open {
+            numbering = FeatureNumbering::renumber(&mut rows, self.problem.features());
+        }
+        let numbering = numbering.map(Arc::new);
+        if let (Some(numbering), Stage::Descent { solver, .. } | Stage::Fine(solver, _)) =
+            (&numbering, &mut stage)
+        {
+            solver.renumber(Arc::clone(numbering));
+        }
+        let course = Course {
+            run: self,
+            rows: &rows,
+            race,
+            numbering,
+        };
+        loop {
+            let next = match stage {
+                Stage::Descent { solver, in_epoch } => {
+                    course.descend(solver, in_epoch, meters, journal)?
+                }
+                Stage::Fine(solver, values) => {
+                    course.descend_finely(&solver, &values, meters, journal)?
+                }
+                Stage::Newton(newton, before) => {
+                    let mut passes = Passes {
+                        over: Over::Rows(&rows),
+                        problem: &self.problem,
+                        records: self.shape.records,
+                        ranks: self.ranks,
+                        interrupt: self.interrupt,
+                        meters,
+                        advice: None,
+                    };
+                    return newton::train(newton, before, self.config, true, &mut passes, journal);
+                }
+            };
+            stage = match next {
+                ControlFlow::Break(solved) => return Ok(solved),
+                ControlFlow::Continue(stage) => stage,
+            };
+        }
+    }
+
+    fn values(&self) -> f64 {
+        self.shape.values_of_a_row()
+    }
+
+    fn race(&self) -> Race {
+        // What the processor's caches hold takes less time to visit than the model says, and more to make products of.
+        let a_value = match self.shape.layout {
+            Layout::Dense { .. } => 0.2,
+            _ => 2.0,
+        };
+        let is_small = 4.0 * self.values() * self.shape.records as f64 <= RACE_BYTES;
+        let newton_can = Newton::fits(&self.problem, self.newton_room);
+        let costs = modelled_costs(&self.problem, self.shape.records, self.values());
+        Race {
+            visit: 30.0 + a_value * self.values(),
+            newton: 2.0 * costs.1,
+            // Of more rows the model knows enough, and a false start costs seconds.
+            is_open: self.is_open && self.config.target.is_some() && is_small && newton_can,
+            newton_can,
+        }
+    }
+
+    fn visits_of_a_pass(&self) -> u64 {
+        self.shape.records * self.problem.subproblems() as u64
+    }
+
+    fn descent(&self) -> OutOfCore {
+        let mut options = division::options(self.config, true);
+        let race = self.race();
+        if let (true, InnerPasses::Until { at_most, .. }) = (race.is_open, &mut options.inner) {
+            // An epoch takes an eighth of what Newton's method takes, at most.
+            let passes = race.newton / (8.0 * race.visit * self.visits_of_a_pass() as f64);
+            *at_most = (*at_most).min(passes as u32).max(1);
+        }
+        let problem = Arc::clone(&self.problem);
+        let mut solver = OutOfCore::new(problem, self.shape.records, options);
+        solver.end_when(Arc::clone(self.interrupt));
+        solver
+    }
+
+    fn newton(&self) -> Newton {
+        let wanted = self.config.target.unwrap_or(WANTED);
+        let records = self.shape.records as usize;
+        Newton::new(Arc::clone(&self.problem), records, wanted, Simd::best())
+    }
+
+    /// Whether there is memory for w, α and the lengths of rows in f64.
+    fn fine_fits(&self) -> bool {
+        let width = self.problem.features() as u64 + 1;
+        let tables = self.problem.subproblems() as u64 * (12 * width + 12 * self.shape.records);
+        tables + 12 * self.shape.records <= self.fine_room
+    }
+}
+
+/// When coordinate descent gives way to Newton's method.
+struct Race {
+    /// Nanoseconds of a visit, and of Newton's method to the end, about.
+    visit: f64,
+    newton: f64,
+    /// Whether it does so for being slower.
+    is_open: bool,
+    /// Whether Newton's method can be used at all.
+    newton_can: bool,
+}
+
+impl Race {
+    /// Whether Newton's method is expected to be at the target sooner than coordinate descent, which has these gaps after
+    /// these visits.
+    fn is_lost(&self, gaps: &[(u64, f64)], target: f64) -> bool {
+        let (visit, newton) = (self.visit, self.newton);
+        let &[.., (before, was), (visits, gap)] = gaps else {
+            return false;
+        };
+        let spent = visit * visits as f64;
+        let pace = (was / gap).ln() / (visit * (visits - before) as f64);
+        let left = (gap / target).ln() / pace;
+        let late = !(pace > 0.0 && left < 0.5 * newton);
+        self.is_open && (spent > 0.2 * newton && late || spent > newton)
+    }
+}
+
+/// Visits so far and the gap, after each epoch.
+fn gaps(epochs: &[EpochRecord]) -> Vec<(u64, f64)> {
+    let mut visits = 0;
+    let after = |epoch: &EpochRecord| {
+        visits += epoch.visits;
+        (visits, epoch.relative_gap)
+    };
+    epochs.iter().map(after).collect()
+}
+
+/// Whether epochs bring the weights no nearer to the optimum, as where 32 bits allow no better.
+fn is_stuck(gaps: &[(u64, f64)]) -> bool {
+    let Some((last, earlier)) = gaps.split_last() else {
+        return false;
+    };
+    earlier.len() >= 3
+        && earlier[earlier.len() - 3..]
+            .iter()
+            .all(|(_, gap)| last.1 > 0.7 * gap)
+}
+
+/// What follows an epoch.
+#[derive(Clone, Copy, PartialEq)]
+enum Then {
+    Ends,
+    Epoch,
+    Fine,
+    Newton,
+}
+
+/// The epochs of coordinate descent over the rows of a run.
+struct Course<'a> {
+    run: &'a InMemory<'a>,
+    rows: &'a RowTable,
+    race: Race,
+    /// The indices that features of the rows were given, where these are not their own.
+    numbering: Option<Arc<FeatureNumbering>>,
+}
+
+impl Course<'_> {
+    /// In f32.
+    fn descend(
+        &self,
+        mut solver: OutOfCore,
+        mut in_epoch: bool,
+        meters: &mut Meters,
+        journal: &mut Journal<'_>,
+    ) -> Result<ControlFlow<Solved, Stage>, TrainError> {
+        let mut found = None;
+        let then = loop {
+            let then = self.then(journal, false);
+            if then != Then::Epoch {
+                break then;
+            }
+            let began = Instant::now();
+            let epoch = journal.epochs.len() as u64;
+            let trained = match in_epoch {
+                true => Ok(()),
+                false => solver.begin_epoch(epoch, false),
+            };
+            in_epoch = trained.is_ok();
+            match trained.and_then(|()| solver.train(self.rows, 0)) {
+                Err(LinearError::Interrupted { undone }) => {
+                    if undone {
+                        save_descent(&solver, in_epoch, journal)?;
+                    }
+                    return Err(journal.interrupted());
+                }
+                trained => trained?,
+            };
+            in_epoch = false;
+            journal.progress(&format!("epoch {}", epoch + 1), 1, 1);
+            let visits = solver.end_epoch().visits;
+            let (certificate, losses, is_snapshot) = solver.certify(self.rows)?;
+            found = Some((certificate, losses, is_snapshot));
+            meters.compute_s += began.elapsed().as_secs_f64();
+            self.record(visits, certificate, meters, journal)?;
+            self.keep(solver.saved_bytes(), journal, |journal| {
+                save_descent(&solver, false, journal)
+            })?;
+        };
+        match then {
+            Then::Fine => {
+                journal.note(
+                    "coordinate descent continues in 64 bits: 32 bring it no nearer to the optimum",
+                );
+                Ok(ControlFlow::Continue(Stage::Fine(solver, Vec::new())))
+            }
+            Then::Newton => Ok(self.give_way(journal)),
+            Then::Ends | Then::Epoch => {
+                let (certificate, losses, is_snapshot) = match found {
+                    Some(found) => found,
+                    None => solver.certify(self.rows)?,
+                };
+                Ok(ControlFlow::Break(Solved {
+                    weights: solver.into_weights(is_snapshot),
+                    certificate,
+                    accuracy: losses.accuracy(),
+                    solver: Solver::CoordinateDescent,
+                }))
+            }
+        }
+    }
+
+    fn give_way(&self, journal: &mut Journal<'_>) -> ControlFlow<Solved, Stage> {
+        journal.note("Newton's method takes over from coordinate descent");
+        ControlFlow::Continue(Stage::Newton(self.run.newton(), journal.epochs.len()))
+    }
+
+    /// In f64, from `values`, or where there are none from the α of `solver`.
+    fn descend_finely(
+        &self,
+        solver: &OutOfCore,
+        values: &[Vec<f64>],
+        meters: &mut Meters,
+        journal: &mut Journal<'_>,
+    ) -> Result<ControlFlow<Solved, Stage>, TrainError> {
+        let (problem, simd) = (solver.problem(), Simd::best());
+        let fine = FineDescent::new(problem, self.rows, solver.duals(), simd);
+        let mut fine = fine.ok_or(LinearError::StateMismatch {
+            part: "coordinate descent in f64",
+        })?;
+        let mut then = Then::Epoch;
+        if !values.is_empty() {
+            fine.restore(values)?;
+            then = self.then(journal, true);
+        }
+        let mut found = None;
+        while then == Then::Epoch {
+            let began = Instant::now();
+            let (epoch, interrupt) = (journal.epochs.len() as u64, self.run.interrupt);
+            let order = key(self.run.config.seed, epoch, KeyStage::Inner(1));
+            let visits = fine.round(order, interrupt);
+            if interrupt.load(Ordering::Relaxed) {
+                // The round is lost: the run goes on from the checkpoint before.
+                return Err(journal.interrupted());
+            }
+            journal.progress(&format!("epoch {}", epoch + 1), 1, 1);
+            let (weights, certificate) = fine.certify()?;
+            found = Some((weights, certificate));
+            meters.compute_s += began.elapsed().as_secs_f64();
+            self.record(visits, certificate, meters, journal)?;
+            self.keep(2 * solver.saved_bytes(), journal, |journal| {
+                journal.checkpoint(Progress::default(), &State::Fine(fine.save()))
+            })?;
+            then = self.then(journal, true);
+        }
+        if then == Then::Newton {
+            return Ok(self.give_way(journal));
+        }
+        let (weights, certificate) = match found {
+            Some(found) => found,
+            None => fine.certify()?,
+        };
+        let mut losses = LossSum::new(problem);
+        losses.add(problem, self.rows, &weights, simd)?;
+        Ok(ControlFlow::Break(Solved {
+            weights: match &self.numbering {
+                Some(numbering) => numbering.widen(&weights),
+                None => weights,
+            },
+            certificate,
+            accuracy: losses.accuracy(),
+            solver: Solver::CoordinateDescent,
+        }))
+    }
+
+    fn record(
+        &self,
+        visits: u64,
+        certificate: Certificate,
+        meters: &Meters,
+        journal: &mut Journal<'_>,
+    ) -> Result<(), TrainError> {
+        journal.agree(false, false, totals_of(meters))?;
+        let record = journal.end_epoch(visits, self.rows.len() as u64);
+        journal.record(EpochRecord {
+            primal: certificate.primal,
+            dual: certificate.dual,
+            relative_gap: certificate.relative_gap(),
+            certified: true,
+            ..record
+        })
+    }
+
+    /// What follows the epochs so far, the last of which may have been `fine`.
+    fn then(&self, journal: &Journal<'_>, fine: bool) -> Then {
+        let config = self.run.config;
+        let gaps = gaps(&journal.epochs);
+        let Some(&(visits, gap)) = gaps.last() else {
+            return Then::Epoch;
+        };
+        let target = config.target.unwrap_or(WANTED);
+        let stuck = is_stuck(&gaps);
+        // Newton's method takes rows by the features' own indices.
+        let newton_can = self.race.newton_can && self.numbering.is_none();
+        let is_fine = !fine && self.run.problem.loss().needs_fine_steps() && self.run.fine_fits();
+        // Without a target nothing is asked for beyond what 32 bits give.
+        let suffices = gap <= target || stuck && config.target.is_none();
+        if suffices || self.is_over(visits, gaps.len() as u64) {
+            Then::Ends
+        } else if stuck && is_fine {
+            Then::Fine
+        } else if self.race.is_lost(&gaps, target) || stuck && newton_can {
+            Then::Newton
+        } else {
+            Then::Epoch
+        }
+    }
+
+    /// Whether so many visits in so many epochs are all that the configuration allows.
+    fn is_over(&self, visits: u64, epochs: u64) -> bool {
+        let most = self.run.config.epochs;
+        match most == LinearConfig::default().epochs {
+            true => {
+                let all = self.run.visits_of_a_pass();
+                epochs >= most && visits >= MOST_VISITS * all || epochs >= MOST_VISITS
+            }
+            false => epochs >= most,
+        }
+    }
+
+    /// Writes a checkpoint of so many bytes after an epoch where it costs little, is due, or the run ends here; which an
+    /// interruption makes it.
+    fn keep(
+        &self,
+        bytes: u64,
+        journal: &mut Journal<'_>,
+        save: impl FnOnce(&mut Journal<'_>) -> Result<(), TrainError>,
+    ) -> Result<(), TrainError> {
+        let interrupted = self.run.interrupt.load(Ordering::Relaxed);
+        let epochs = gaps(&journal.epochs);
+        let last = epochs.last();
+        let over = last.is_some_and(|(visits, _)| self.is_over(*visits, epochs.len() as u64));
+        let due = journal.unsaved_s() >= self.run.config.checkpoint_every_s;
+        if journal.is_written() && (interrupted || over || due || journal.is_cheap(bytes)) {
+            save(journal)?;
+        }
+        match interrupted {
+            true => Err(journal.interrupted()),
+            false => Ok(()),
+        }
+    }
+}
+
+fn save_descent(
+    solver: &OutOfCore,
+    in_epoch: bool,
+    journal: &mut Journal<'_>,
+) -> Result<(), TrainError> {
+    let state = solver.save();
+    let progress = Progress {
+        cursor_epoch: state.epoch,
+        next: u64::from(!in_epoch),
+        ..Progress::of_descent(&state, in_epoch)
+    };
+    journal.checkpoint(progress, &State::Descent(Box::new(state)))
+}

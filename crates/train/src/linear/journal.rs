@@ -1,0 +1,263 @@
+//! What is kept of a run while it trains: the figures of its epochs, told to the observer and written to the folder, and
+//! its checkpoints.
+
+use std::time::Instant;
+
+use pelton_fetch::Meters;
+use pelton_linear::{Certificate, Weights};
+use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
+
+use super::ranks::{Agreed, Ranks};
+use super::resume::checkpoint_path;
+use crate::checkpoint::{self, Progress, State, Totals};
+use crate::config::Solver;
+use crate::error::TrainError;
+
+/// A solution.
+pub(super) struct Solved {
+    pub weights: Weights,
+    pub certificate: Certificate,
+    /// Share of the training examples that it predicts right.
+    pub accuracy: f64,
+    /// What found it.
+    pub solver: Solver,
+}
+
+/// What training found, and how.
+pub(super) struct Found {
+    pub solved: Solved,
+    /// How rows were read.
+    pub access: String,
+    /// Of this rank's reading.
+    pub meters: Meters,
+    /// What would make training easier.
+    pub advice: Option<String>,
+}
+
+/// What training left.
+pub(super) struct Trained {
+    pub found: Found,
+    pub epochs: Vec<EpochRecord>,
+    pub totals: Totals,
+    pub wall_s: f64,
+    pub ranks: u64,
+}
+
+/// The journal of one session, from a start or a checkpoint to its end.
+pub(super) struct Journal<'a> {
+    folder: &'a mut RunFolder,
+    observer: Observer<'a>,
+    ranks: Ranks<'a>,
+    records: u64,
+    /// What relative differences are to.
+    pub optimum: Option<f64>,
+    began: Instant,
+    earlier_wall_s: f64,
+    checkpointed: Instant,
+    /// What every checkpoint says.
+    pub heading: Progress,
+    pub epochs: Vec<EpochRecord>,
+    /// Work of sessions before this one and of passes, and the rows and visits of epochs.
+    pub done: Totals,
+    /// Work of all ranks since this session began, as last agreed.
+    work: Totals,
+    at_epoch_start: Totals,
+    events: Option<EventWriter>,
+}
+
+impl<'a> Journal<'a> {
+    /// Of a run over so many records that began at the start.
+    pub fn new(
+        folder: &'a mut RunFolder,
+        observer: Observer<'a>,
+        ranks: Ranks<'a>,
+        records: u64,
+        began: Instant,
+    ) -> Journal<'a> {
+        Journal {
+            folder,
+            observer,
+            ranks,
+            records,
+            optimum: None,
+            began,
+            earlier_wall_s: 0.0,
+            checkpointed: Instant::now(),
+            heading: Progress::default(),
+            epochs: Vec::new(),
+            done: Totals::default(),
+            work: Totals::default(),
+            at_epoch_start: Totals::default(),
+            events: None,
+        }
+    }
+
+    /// Takes over the figures of the sessions before.
+    pub fn resume(&mut self, progress: Progress) {
+        self.earlier_wall_s = progress.wall_s;
+        self.done = self.done.plus(&progress.totals);
+        self.epochs = progress.epochs;
+    }
+
+    /// Forgets lines of metrics of epochs that will be trained again.
+    pub fn keep_metrics(&mut self) -> Result<(), TrainError> {
+        Ok(self.folder.keep_metrics(self.epochs.len())?)
+    }
+
+    pub fn progress(&mut self, what: &str, done: u64, total: u64) {
+        (self.observer)(Event::Progress { what, done, total });
+    }
+
+    pub fn note(&mut self, text: &str) {
+        (self.observer)(Event::Note(text));
+    }
+
+    /// Agrees with the other ranks on what to do now, and adds up the work of all.
+    pub fn agree(
+        &mut self,
+        interrupted: bool,
+        due: bool,
+        work: Totals,
+    ) -> Result<Agreed, TrainError> {
+        let agreed = self.ranks.agree(interrupted, due, work)?;
+        self.work = agreed.totals;
+        Ok(agreed)
+    }
+
+    /// The figures of the epoch that ends, as far as the work of all ranks says them; the next one begins.
+    pub fn end_epoch(&mut self, visits: u64, rows: u64) -> EpochRecord {
+        let (now, before) = (self.work, self.at_epoch_start);
+        self.at_epoch_start = now;
+        self.done.visits += visits;
+        self.done.rows += rows;
+        EpochRecord {
+            epoch: self.epochs.len() as u64 + 1,
+            visits,
+            rows,
+            rows_left_out: self.records.saturating_sub(rows),
+            wait_s: now.wait_s - before.wait_s,
+            compute_s: now.compute_s - before.compute_s,
+            read_bytes: now.read_bytes - before.read_bytes,
+            used_bytes: now.used_bytes - before.used_bytes,
+            ..EpochRecord::default()
+        }
+    }
+
+    /// Records an epoch: tells the observer, and writes a line of metrics. What cannot be written for TensorBoard is left
+    /// out: `metrics.jsonl` has it.
+    pub fn record(&mut self, record: EpochRecord) -> Result<(), TrainError> {
+        let record = EpochRecord {
+            relative_difference: self.optimum.map(|best| (record.primal - best) / best),
+            passes: self.passes(),
+            wall_s: self.wall_s(),
+            ..record
+        };
+        (self.observer)(Event::Epoch(&record));
+        self.folder.append_metrics(&record)?;
+        if self.folder.is_written() && self.events.is_none() {
+            self.events = EventWriter::create(self.folder.path(), record.epoch).ok();
+        }
+        if let Some(events) = &mut self.events {
+            let mut values = vec![
+                ("objective/primal", record.primal),
+                ("objective/dual", record.dual),
+                ("convergence/relative_gap", record.relative_gap),
+                ("progress/passes", record.passes),
+                ("time/wait_s", record.wait_s),
+                ("time/compute_s", record.compute_s),
+            ];
+            if let Some(difference) = record.relative_difference {
+                values.push(("convergence/relative_difference", difference));
+            }
+            let _ = events.scalars(record.epoch, &values);
+        }
+        self.epochs.push(record);
+        Ok(())
+    }
+
+    /// Whether there are files to write.
+    pub fn is_written(&self) -> bool {
+        self.folder.is_written()
+    }
+
+    /// Whether a checkpoint of so many bytes costs little beside the time since the last.
+    pub fn is_cheap(&self, bytes: u64) -> bool {
+        const BYTES_A_SECOND: f64 = 5e8;
+        const MOST_SHARE: f64 = 0.03;
+        bytes as f64 / BYTES_A_SECOND <= MOST_SHARE * self.unsaved_s()
+    }
+
+    /// Seconds since the last checkpoint.
+    pub fn unsaved_s(&self) -> f64 {
+        self.checkpointed.elapsed().as_secs_f64()
+    }
+
+    /// Writes a checkpoint: rank 0 does, of the state of all, how far the method is, and the figures so far.
+    pub fn checkpoint(&mut self, method: Progress, state: &State<'_>) -> Result<(), TrainError> {
+        let totals = self.totals()?;
+        if self.folder.is_written() {
+            let path = checkpoint_path(self.folder.path());
+            let heading = &self.heading;
+            let progress = Progress {
+                data: heading.data,
+                plan: heading.plan,
+                blocks: heading.blocks,
+                ranks: heading.ranks,
+                numbered: heading.numbered,
+                scale: heading.scale,
+                packed: heading.packed,
+                wall_s: self.wall_s(),
+                epochs: self.epochs.clone(),
+                totals,
+                ..method
+            };
+            checkpoint::write(&path, &progress, state)?;
+            let (epochs, block) = (progress.epochs.len(), progress.next);
+            tracing::debug!(path = %path.display(), epochs, block, "checkpoint written");
+        }
+        self.checkpointed = Instant::now();
+        Ok(())
+    }
+
+    /// The error of a run that was interrupted, whose state is saved.
+    pub fn interrupted(&self) -> TrainError {
+        TrainError::Interrupted {
+            folder: self.folder.path().display().to_string(),
+        }
+    }
+
+    /// Ends the session.
+    pub fn finish(&mut self, found: Found) -> Result<Trained, TrainError> {
+        let passes = self.passes();
+        if let Some(last) = self.epochs.last_mut() {
+            last.passes = passes;
+        }
+        Ok(Trained {
+            found,
+            totals: self.totals()?,
+            wall_s: self.wall_s(),
+            epochs: std::mem::take(&mut self.epochs),
+            ranks: self.ranks.size() as u64,
+        })
+    }
+
+    /// All work so far, with what ranks sent one another.
+    fn totals(&self) -> Result<Totals, TrainError> {
+        let (communication_bytes, communication_s) = self.ranks.traffic()?;
+        let sent = Totals {
+            communication_bytes,
+            communication_s,
+            ..Totals::default()
+        };
+        Ok(self.done.plus(&self.work).plus(&sent))
+    }
+
+    /// Rows used so far over the rows of the data.
+    fn passes(&self) -> f64 {
+        self.done.rows as f64 / self.records.max(1) as f64
+    }
+
+    fn wall_s(&self) -> f64 {
+        self.earlier_wall_s + self.began.elapsed().as_secs_f64()
+    }
+}

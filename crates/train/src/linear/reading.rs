@@ -1,0 +1,181 @@
+//! How rows are read: all of them once, or block by block from a feed that can be paused between epochs.
+
+use std::sync::Arc;
+
+use pelton_data::hold_rows;
+use pelton_fetch::{
+    Access, Cursor, Fetch, FetchOptions, Meters, RowBatch, largest_batch, pane_row_bytes,
+};
+use pelton_format::{Dataset, RowTable};
+use pelton_linear::{GRACE, OutOfCore};
+use pelton_plan::Plan;
+
+use super::scaling;
+use super::task::Task;
+use crate::error::TrainError;
+
+/// Reads every row of this rank; returns what that took, and what would make training easier.
+pub(super) fn hold(task: &Task<'_>) -> Result<(RowTable, Meters, Option<String>), TrainError> {
+    let (dataset, budget) = (&task.rows.data.dataset, &task.division.budget);
+    let records = dataset.records().div_ceil(task.ranks.size() as u64);
+    let rows_bytes = records * pane_row_bytes(dataset);
+    let feed = FetchOptions {
+        memory_bytes: (budget.bytes.saturating_sub(rows_bytes)).clamp(4 << 20, 64 << 20),
+        ..budget.feed.clone()
+    };
+    let (rows, meters) = hold_rows(dataset, &feed)?;
+    task.check_bad_records(&meters)?;
+    let advice = match task.rows.scale {
+        Some(_) => None,
+        None => scaling::advice(&rows),
+    };
+    Ok((rows, meters, advice))
+}
+
+/// A block that was trained.
+pub(super) struct Step {
+    pub end: Cursor,
+    pub ends_epoch: bool,
+}
+
+/// A feed that can be closed between epochs, and begins again where it was.
+pub(super) struct Reading {
+    dataset: Arc<Dataset>,
+    plan: Arc<Plan>,
+    /// Their start is where the last block ended.
+    options: FetchOptions,
+    feed: Option<Fetch>,
+    access: Access,
+    /// Of the feeds that were closed.
+    before: Meters,
+    /// Whether the first block is still to be looked at for advice, and what was found.
+    looks: bool,
+    advice: Option<String>,
+}
+
+impl Reading {
+    /// The feed, begun again where it is closed.
+    fn feed(&mut self) -> Result<&mut Fetch, TrainError> {
+        let feed = match self.feed.take() {
+            Some(feed) => feed,
+            None => Fetch::new(
+                Arc::clone(&self.dataset),
+                Arc::clone(&self.plan),
+                &self.options,
+            )?,
+        };
+        self.access = feed.access();
+        Ok(self.feed.insert(feed))
+    }
+
+    /// Gives the feed's memory back until the next block.
+    fn pause(&mut self) {
+        self.before = self.meters();
+        self.feed = None;
+    }
+
+    pub fn meters(&self) -> Meters {
+        let Some(feed) = &self.feed else {
+            return self.before.clone();
+        };
+        let (before, now) = (&self.before, feed.meters());
+        let mut skipped_ids = [&before.skipped_ids[..], &now.skipped_ids].concat();
+        skipped_ids.sort_unstable();
+        skipped_ids.dedup();
+        Meters {
+            skipped_records: before.skipped_records.max(now.skipped_records),
+            skipped_ids,
+            used_bytes: before.used_bytes + now.used_bytes,
+            read_bytes: before.read_bytes + now.read_bytes,
+            written_bytes: before.written_bytes + now.written_bytes,
+            prepare_s: before.prepare_s + now.prepare_s,
+            read_s: before.read_s + now.read_s,
+            decode_s: before.decode_s + now.decode_s,
+            load_s: before.load_s + now.load_s,
+            wait_s: before.wait_s + now.wait_s,
+            compute_s: before.compute_s + now.compute_s,
+            ..now
+        }
+    }
+
+    pub fn open(
+        task: &Task<'_>,
+        start: Cursor,
+        end_epoch: Option<u64>,
+    ) -> Result<Reading, TrainError> {
+        let options = FetchOptions {
+            start,
+            end_epoch,
+            grace: GRACE,
+            ..task.division.feed.clone()
+        };
+        let mut reading = Reading {
+            dataset: Arc::clone(&task.rows.data.dataset),
+            plan: Arc::clone(&task.division.plan),
+            access: options.access,
+            options,
+            feed: None,
+            before: Meters::default(),
+            looks: task.rows.scale.is_none(),
+            advice: None,
+        };
+        reading.feed()?;
+        Ok(reading)
+    }
+
+    /// How a pass over all rows reads next to this feed, between two epochs. Where too little memory is set
+    /// aside for such passes, the feed gives its own away until the next block.
+    pub fn room_for_pass(&mut self, task: &Task<'_>) -> FetchOptions {
+        let division = &task.division;
+        let beside = FetchOptions {
+            memory_bytes: division.evaluation_bytes,
+            ..division.feed.clone()
+        };
+        let in_file_order = FetchOptions {
+            access: Access::Window { gap_bytes: None },
+            ..beside.clone()
+        };
+        if largest_batch(&self.dataset, &in_file_order) > 0 {
+            return beside;
+        }
+        self.pause();
+        division.feed.clone()
+    }
+
+    /// Trains on the next block; `None` where the epochs are over.
+    pub fn train_next(&mut self, solver: &mut OutOfCore) -> Result<Option<Step>, TrainError> {
+        let looks = std::mem::take(&mut self.looks);
+        let Some(batch) = next_wanted(self.feed()?, solver)? else {
+            return Ok(None);
+        };
+        let advice = looks.then(|| scaling::advice(&batch.rows)).flatten();
+        solver.train(&batch.rows, batch.step)?;
+        let (end, ends_epoch) = (batch.end, batch.ends_epoch);
+        self.advice = self.advice.take().or(advice);
+        self.options.start = end;
+        Ok(Some(Step { end, ends_epoch }))
+    }
+
+    pub fn access(&self) -> String {
+        self.access.to_string()
+    }
+
+    /// Why this access path was taken.
+    pub fn describe(&self) -> Option<String> {
+        let choice = self.feed.as_ref().and_then(Fetch::access_choice);
+        choice.map(ToString::to_string)
+    }
+
+    /// Gives the feed's memory back; returns what reading took, the access path, and what would make training easier.
+    pub fn close(self) -> (Meters, String, Option<String>) {
+        (self.meters(), self.access(), self.advice)
+    }
+}
+
+/// The next batch of the rows that the solver wants.
+fn next_wanted<'a>(
+    feed: &'a mut Fetch,
+    solver: &OutOfCore,
+) -> Result<Option<&'a mut RowBatch>, TrainError> {
+    Ok(feed.next_batch_where(&mut |_, id| solver.wants(id))?)
+}
