@@ -8,24 +8,24 @@ use std::sync::Arc;
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::{FileSet, Storage};
 
-use crate::codes::{Codes, NO_CLASS};
-use crate::delimited::{
+use crate::error::{Fault, excerpt};
+use crate::formats::delimited::{
     DelimitedRules, decode_cells, decode_delimited_line, is_missing, numeric_label,
 };
-use crate::elias_fano::EliasFano;
-use crate::error::{Fault, excerpt};
-use crate::feature_type::FeatureType;
-use crate::features::{Cells, FeatureDecoder};
-use crate::fields::{FieldDecoder, RowWriter};
+use crate::formats::libsvm::{LibsvmRules, decode_libsvm_line};
+use crate::formats::npy::{NpyRules, decode_npy_row, decode_numbers};
+use crate::formats::packed::{IndexCoding, decode_packed_dense, decode_packed_sparse};
 use crate::kind::FormatKind;
+use crate::labels::codes::{Codes, NO_CLASS};
 use crate::labels::{Classes, FileLabels};
-use crate::libsvm::{LibsvmRules, decode_libsvm_line};
-use crate::npy::{NpyRules, decode_npy_row, decode_numbers};
 use crate::numbering::Numbering;
-use crate::packed::{IndexCoding, decode_packed_dense, decode_packed_sparse};
+use crate::places::elias_fano::EliasFano;
+use crate::places::stamp::Stamp;
+use crate::rows::feature_type::FeatureType;
+use crate::rows::features::{Cells, FeatureDecoder};
+use crate::rows::fields::{FieldDecoder, RowWriter};
+use crate::rows::sample::SampleShape;
 use crate::rows::{Layout, Rows};
-use crate::sample::SampleShape;
-use crate::stamp::Stamp;
 
 /// One file of a data set.
 #[derive(Clone, Debug)]

@@ -8,27 +8,27 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs, Schema};
 use pelton_storage::{Storage, allow_open_files};
 
 use crate::bad_record::bad_record;
-use crate::common_labels::{common_names, known_classes, labelled, labels_of, positive_value};
-use crate::common_layout::{check_layouts, widen_fields};
-use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;
 use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, StoredClasses};
-use crate::delimited::DelimitedRules;
-use crate::elias_fano::Walk;
 use crate::error::FormatError;
-use crate::fields::LABEL;
-use crate::fields_in_order::put_in_order;
-use crate::fingerprint::mix;
 use crate::format::{Opened, Reading, changed, regular_file};
+use crate::formats::delimited::DelimitedRules;
+use crate::formats::libsvm::LibsvmRules;
+use crate::formats::shard::folder::shards;
+use crate::labels::common::{common_names, known_classes, labelled, labels_of, positive_value};
 use crate::labels::{ClassMap, Classes};
-use crate::libsvm::LibsvmRules;
-use crate::missing::MissingValues;
 use crate::open::open_files;
 use crate::options::OpenOptions;
+use crate::places::compressed::{hashed_name, state_hash};
+use crate::places::elias_fano::Walk;
+use crate::places::fingerprint::mix;
+use crate::places::stamp::Stamp;
+use crate::rows::common_layout::{check_layouts, widen_fields};
+use crate::rows::fields::LABEL;
+use crate::rows::in_order::put_in_order;
+use crate::rows::missing::MissingValues;
+use crate::rows::scale::Scale;
 use crate::rows::{Layout, Rows};
-use crate::scale::Scale;
-use crate::shard_folder::shards;
-use crate::stamp::Stamp;
 
 /// One or many files as one sequence of records.
 #[derive(Clone, Debug)]

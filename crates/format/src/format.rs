@@ -9,28 +9,28 @@ use std::sync::Arc;
 use pelton_batch::{FieldSpec, Schema};
 use pelton_storage::{FileSet, LocalFile, Storage};
 
-use crate::byte_source::FileWindow;
-use crate::codes::Codes;
-use crate::compressed::{cache_dir, cache_name};
 use crate::contents::Contents;
 use crate::data_file::{IndexSource, Places, Reach};
-use crate::delimited::{DelimitedRules, LabelColumn};
 use crate::error::FormatError;
-use crate::features::FeatureDecoder;
-use crate::fields::{FieldDecoder, overhead};
-use crate::input::{Input, input_of};
+use crate::formats::delimited::{DelimitedRules, LabelColumn};
+use crate::formats::npy::NpyRules;
+use crate::formats::packed::IndexCoding;
 use crate::kind::{FormatKind, Head};
 use crate::labels::FileLabels;
-use crate::line_scan::scan_file;
-use crate::located::Located;
-use crate::npy::NpyRules;
+use crate::labels::codes::Codes;
 use crate::options::OpenOptions;
-use crate::packed::IndexCoding;
+use crate::places::byte_source::FileWindow;
+use crate::places::compressed::{cache_dir, cache_name};
+use crate::places::input::{Input, input_of};
+use crate::places::line_scan::scan_file;
+use crate::places::located::Located;
+use crate::places::scan_chunk::LineShape;
+use crate::places::sidecar::{self, RecordShape, SidecarKey};
+use crate::places::stamp::Stamp;
 use crate::rows::Layout;
-use crate::sample::{SampleReading, SampleShape};
-use crate::scan_chunk::LineShape;
-use crate::sidecar::{self, RecordShape, SidecarKey};
-use crate::stamp::Stamp;
+use crate::rows::features::FeatureDecoder;
+use crate::rows::fields::{FieldDecoder, overhead};
+use crate::rows::sample::{SampleReading, SampleShape};
 
 /// How files of one format are recognised and opened.
 pub(crate) trait Format: Sync {

@@ -6,7 +6,7 @@ use crate::bad_record::bad_record;
 use crate::data_file::{DataFile, Decoder, Places};
 use crate::dataset::Dataset;
 use crate::error::FormatError;
-use crate::sample::SampleShape;
+use crate::rows::sample::SampleShape;
 
 /// Where the row of a record lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Cut {
                 })
             }
             (SampleShape::Cifar { label, .. }, Places::Fixed { bytes, .. }) => {
-                let skip = bytes.checked_sub(crate::sample::CIFAR_PIXELS as u64)?;
+                let skip = bytes.checked_sub(crate::rows::sample::CIFAR_PIXELS as u64)?;
                 let class = skip.checked_sub(*label as u64)?;
                 Some(Cut {
                     skip,

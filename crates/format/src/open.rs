@@ -9,19 +9,19 @@ use std::time::Instant;
 use pelton_storage::on_threads;
 
 use crate::contents::Contents;
-use crate::delimited::LabelColumn;
 use crate::error::FormatError;
-use crate::feature_type::FeatureType;
-use crate::folder;
+use crate::error::recognition::RecognitionError;
+use crate::error::table::TableError;
 use crate::format::{Format, Match, Opened, Reading, Source, scan_threads};
+use crate::formats::delimited::LabelColumn;
+use crate::formats::delimited::known_columns::KnownColumns;
+use crate::formats::folder;
 use crate::formats::{detect, named};
 use crate::kind::{FormatKind, Head, codec_by_name, unread_codec};
-use crate::known_columns::KnownColumns;
 use crate::options::OpenOptions;
 use crate::origin::Origin;
-use crate::recognition_error::RecognitionError;
 use crate::remote::is_remote;
-use crate::table_error::TableError;
+use crate::rows::feature_type::FeatureType;
 
 /// Opens files, the first alone, whose columns the others must have. What the user may want to know comes in the order
 /// of the files, and so does what is wrong with them.

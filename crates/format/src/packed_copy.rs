@@ -10,11 +10,11 @@ use pelton_storage::{AlignedBuffer, ScratchFile, StorageError};
 
 use crate::data_file::{DataFile, Decoder, IN_FILE, Places, Reach, StoredClasses};
 use crate::dataset::Dataset;
-use crate::elias_fano::EliasFanoBuilder;
-use crate::kind::FormatKind;
-use crate::packed::{
+use crate::formats::packed::{
     IndexCoding, SPARSE_HEAD_BYTES, dense_record_bytes, encode_dense, encode_sparse,
 };
+use crate::kind::FormatKind;
+use crate::places::elias_fano::EliasFanoBuilder;
 use crate::rows::{Layout, Row};
 
 /// Bytes of a write: a multiple of every device's unit.

@@ -90,9 +90,9 @@ const CIRCLES: [(&str, &[&str]); 16] = [
             "conformance/windows",
         ],
     ),
-    ("format", &["error", "json_label"]),
-    ("format", &["folder", "folder_index"]),
-    ("format", &["tar_classes", "tar_file"]),
+    ("format", &["error", "labels/json"]),
+    ("format", &["formats/folder", "formats/folder/index"]),
+    ("format", &["formats/tar", "formats/tar/classes"]),
     (
         "image",
         &[
