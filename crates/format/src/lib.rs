@@ -17,6 +17,7 @@ mod origin;
 mod remote;
 
 mod data_file;
+mod decoder;
 mod format;
 mod kind;
 mod options;
@@ -37,7 +38,7 @@ mod packed_writer;
 mod error;
 
 pub use contents::Contents;
-pub use data_file::{Blocks, DataFile, IndexSource, Reach};
+pub use data_file::{Blocks, DataFile, Reach};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
 pub use error::recognition::RecognitionError;
 pub use error::table::TableError;
@@ -61,9 +62,10 @@ pub use options::{Missing, OpenOptions, RowLayout, StorageChoice};
 pub use packed_copy::PackedCopy;
 pub use packed_writer::{PackedSummary, PackedWriter};
 pub use pelton_batch::Schema;
+pub use places::IndexSource;
 pub use remote::{OpenRemote, RemoteFile, is_remote};
 pub use rows::feature_type::FeatureType;
-pub use rows::fields::{Field, element_value, fields};
+pub use rows::fields::{Field, RecordFields, element_value};
 pub use rows::scale::{COARSE, Scale};
 pub use rows::{Layout, Row, RowTable, Rows, Slot};
 

@@ -35,7 +35,7 @@ use crate::places::located::text_of;
 use crate::places::scan_chunk::LineShape;
 use crate::places::sidecar::{self, RecordShape, SidecarKey};
 use crate::places::stamp::Stamp;
-use crate::rows::fields::RowWriter;
+use crate::rows::fields::{FieldWriter, RecordFields};
 use crate::rows::{Layout, Rows};
 
 /// Opens a packed file that lies in memory and decodes every record; the rows and the classes'
@@ -248,9 +248,9 @@ pub fn mend_tar(bytes: &mut [u8]) {
 /// A row with its label, where there is one.
 type LabelledRow = Option<(Vec<u8>, f64)>;
 
-/// The rows of Examples, and the label of each, as those of a file; `None` for those that are not as the first is, and
-/// for all where that is none.
-pub fn decode_examples(examples: &[&[u8]]) -> Option<Vec<LabelledRow>> {
+/// The schema and the rows of Examples, and the label of each, as those of a file; `None` for those that are not as the
+/// first is, and for all where that is none.
+pub fn decode_examples(examples: &[&[u8]]) -> Option<(RecordFields, Vec<LabelledRow>)> {
     let fields = ExampleFields::of_first(examples.first()?, "tfrecord")?;
     let fields = fields.with_label(Path::new(""), &LabelColumn::Last).ok()?;
     let mut scan = ExampleScan::new(fields.clone());
@@ -262,12 +262,13 @@ pub fn decode_examples(examples: &[&[u8]]) -> Option<Vec<LabelledRow>> {
     let fields = fields.with_words(text_of(&scanned.tallies[1..])?.1);
     let rows = (0..).zip(examples).map(|(i, example)| {
         let mut row = Vec::new();
-        let decoded = fields.decode(example, &mut RowWriter::new(&mut row));
+        let decoded = fields.decode(example, &mut FieldWriter::new(&mut row, fields.fields()));
         let code = scanned.codes.get(i) as usize;
         let label = scanned.labels.get(code).copied().unwrap_or(0.0);
         decoded.ok().map(|()| (row, label))
     });
-    Some(rows.collect())
+    let rows = rows.collect();
+    Some((fields.fields().clone(), rows))
 }
 
 /// Puts the checksums of a Riegeli chunk right that lies at byte 64 of its file, as far as its header is there.

@@ -10,13 +10,14 @@
 //! the published archives, where it is there. Format: Krizhevsky, cs.toronto.edu/~kriz/cifar.html.
 
 use crate::contents::Contents;
-use crate::data_file::Places;
+use crate::decoder::ClassByte;
 use crate::error::FormatError;
-use crate::format::{Format, Found, Match, Source};
+use crate::format::{Format, Match, Shard, Source};
 use crate::formats::delimited::LabelColumn;
 use crate::kind::Head;
 use crate::labels::names_file::names_beside;
-use crate::rows::sample::{CIFAR_PIXELS, SampleReading, SampleShape};
+use crate::places::Places;
+use crate::rows::sample::{CIFAR_PIXELS, SampleShape};
 
 /// Names files longer than this are none.
 const MOST_NAME_BYTES: u64 = 64 << 10;
@@ -63,7 +64,7 @@ impl Format for Cifar {
         true
     }
 
-    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
         let bytes = self.record_bytes();
         let size = source.stamp.size;
         if !size.is_multiple_of(bytes) {
@@ -92,17 +93,23 @@ impl Format for Cifar {
             channels: 3,
             planar: true,
         };
-        Ok(Found {
+        Ok(Shard {
             records,
             bytes: size,
             longest: bytes,
             places: Places::Fixed { from: 0, bytes },
             names,
-            ..Found::samples(
+            ..Shard::samples(
                 contents,
                 records * CIFAR_PIXELS as u64,
                 (0..labels).map(|label| label as f64).collect(),
-                SampleReading::one_class(SampleShape::Cifar { label, labels }),
+                SampleShape::Cifar {
+                    label,
+                    class: ClassByte {
+                        before: (self.classes as usize - label) as u8,
+                        classes: labels as u32,
+                    },
+                },
             )
         })
     }

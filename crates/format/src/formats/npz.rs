@@ -12,20 +12,20 @@ use std::sync::atomic::Ordering;
 use pelton_batch::DType;
 use pelton_storage::{LocalFile, Storage, WholeFile};
 
-use crate::data_file::{IndexSource, Places, Reach};
+use crate::data_file::Reach;
 use crate::error::FormatError;
-use crate::format::{Format, Found, Match, Source};
+use crate::format::{Format, Match, Shard, Source};
 use crate::formats::framed::scan::Scanned;
 use crate::formats::npy::{MOST_HEADER_BYTES, NpyHeader, REORDER, parse_npy_header};
 use crate::formats::raw_records::RawDecoder;
 use crate::kind::Head;
-use crate::labels::codes::Codes;
 use crate::places::compressed::{cache_dir, hashed_name, state_hash};
 use crate::places::elias_fano::EliasFano;
 use crate::places::fingerprint::mix;
 use crate::places::gathered::Gathered;
 use crate::places::input::Input;
 use crate::places::sidecar::RecordShape;
+use crate::places::{IndexSource, Places};
 use crate::rows::fields::{self, Column, check_name, selection};
 
 /// Most entries.
@@ -63,7 +63,7 @@ impl Format for Npz {
         true
     }
 
-    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let failed = |e| FormatError::io(source.path, "read it", e);
         let input = source.input()?;
         let entries = entries_of(&mut input.from(0), source.stamp.size);
@@ -139,7 +139,7 @@ impl Format for Npz {
         };
         let bytes = gathered.record_bytes;
         let places = gathered.parts.len() as u32;
-        Ok(Found {
+        Ok(Shard {
             records,
             bytes: records * bytes,
             longest: bytes,
@@ -147,12 +147,8 @@ impl Format for Npz {
             storage: Some(Arc::new(gathered)),
             reach: Reach::Gathered { places },
             index,
-            ..Found::fields(
-                labels,
-                records,
-                Codes::One,
-                RawDecoder::packed(&specs, label),
-            )
+            labels: labels.into(),
+            ..Shard::fields(records, RawDecoder::packed(&specs, label))
         })
     }
 }

@@ -8,16 +8,16 @@
 //! of each file, `pad[N]` N bytes of each record. Fields without a name are called data, data2, data3 ….
 //! Places are arithmetic; the labels are looked through once.
 
-use std::ops::Range;
+use pelton_batch::{DType, FieldSpec};
 
-use pelton_batch::{DType, FieldSpec, FieldSpecs};
-
-use crate::data_file::Places;
+use crate::decoder::{Cut, Decoder};
 use crate::error::{Fault, FormatError};
-use crate::format::{Format, Found, Source};
+use crate::format::{Format, Shard, Source};
 use crate::labels::checked_label;
-use crate::labels::codes::Codes;
-use crate::rows::fields::{self, Column, FieldDecoder, MOST_DIMENSIONS, RowWriter, check_name};
+use crate::labels::stored::Label;
+use crate::places::Places;
+use crate::rows::NewRow;
+use crate::rows::fields::{self, Column, MOST_DIMENSIONS, RecordFields, check_name};
 
 /// Longest record.
 const MOST_RECORD_BYTES: u64 = 1 << 32;
@@ -38,7 +38,7 @@ impl Format for RawRecords {
         parse(argument).map(drop)
     }
 
-    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
         let layout = parse(source.argument()).expect("it was checked");
         let RawLayout {
             header,
@@ -79,7 +79,7 @@ impl Format for RawRecords {
             // In the order that they have in the data set, so that no table stands between.
             labels.sort_by(f64::total_cmp);
         }
-        Ok(Found {
+        Ok(Shard {
             records,
             bytes: records * bytes,
             longest: bytes,
@@ -87,7 +87,8 @@ impl Format for RawRecords {
                 from: header,
                 bytes,
             },
-            ..Found::fields(labels, records, Codes::One, RawDecoder::new(fields, label))
+            labels: labels.into(),
+            ..Shard::fields(records, RawDecoder::new(fields, label))
         })
     }
 }
@@ -232,18 +233,21 @@ fn dtype_of(text: &str) -> Option<DType> {
 pub(crate) struct RawDecoder {
     fields: Vec<RawField>,
     label: Option<usize>,
-    specs: FieldSpecs,
+    kept: RecordFields,
 }
 
 impl RawDecoder {
     fn new(fields: Vec<RawField>, label: Option<usize>) -> RawDecoder {
-        let kept = fields.iter().enumerate();
-        let kept = kept.filter(|(at, _)| Some(*at) != label);
-        let specs = FieldSpecs(kept.map(|(_, field)| field.spec.clone()).collect());
+        let mut kept = RecordFields::default();
+        for (at, field) in fields.iter().enumerate() {
+            if Some(at) != label {
+                kept.push_array(field.spec.clone());
+            }
+        }
         RawDecoder {
             fields,
             label,
-            specs,
+            kept,
         }
     }
 
@@ -269,20 +273,16 @@ impl RawDecoder {
     }
 }
 
-impl FieldDecoder for RawDecoder {
-    fn specs(&self) -> &FieldSpecs {
-        &self.specs
-    }
-
-    fn only_field(&self) -> Option<Range<usize>> {
-        match (self.fields.as_slice(), self.label) {
-            ([field], None) => Some(field.at..field.at + field.bytes),
-            _ => None,
-        }
-    }
-
-    fn decode(&self, _: u64, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
-        let mut label = None;
+impl Decoder for RawDecoder {
+    #[inline]
+    fn decode<'b>(
+        &self,
+        _: u64,
+        bytes: &'b [u8],
+        row: &mut NewRow<'_>,
+    ) -> Result<Label<'b>, Fault> {
+        let mut label = Label::Listed;
+        let mut row = row.fields(&self.kept);
         for (i, field) in self.fields.iter().enumerate() {
             let bytes = bytes.get(field.at..field.at + field.bytes);
             let bytes = bytes.ok_or(Fault::NoRecord)?;
@@ -293,12 +293,31 @@ impl FieldDecoder for RawDecoder {
                         found: value.to_string(),
                     });
                 }
-                label = Some(checked_label(value, || value.to_string())?);
+                label = Label::Number(checked_label(value, || value.to_string())?);
             } else {
-                row.put(&field.spec.name, Some(field.spec.dtype), &field.dims, bytes);
+                row.put(&field.dims, bytes);
             }
         }
         Ok(label)
+    }
+
+    fn fingerprint(&self) -> [u64; 3] {
+        [11, self.kept.hash(0), 0]
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.kept
+    }
+
+    fn cut(&self) -> Option<Cut> {
+        let ([field], None) = (self.fields.as_slice(), self.label) else {
+            return None;
+        };
+        Some(Cut {
+            skip: field.at as u64,
+            length: Some(field.bytes as u64),
+            class: None,
+        })
     }
 }
 

@@ -9,12 +9,12 @@
 use std::num::NonZeroU32;
 
 use crate::contents::Contents;
-use crate::data_file::Places;
 use crate::error::FormatError;
-use crate::format::{Format, Found, Source, scan_threads};
+use crate::format::{Format, Shard, Source, scan_threads};
+use crate::places::Places;
 use crate::places::sidecar::RecordShape;
 use crate::places::token_scan::scan_tokens;
-use crate::rows::sample::{SampleReading, SampleShape};
+use crate::rows::sample::SampleShape;
 
 /// How records of tokens are found, in words.
 const TOKENS: &str = "from a count of words and line ends";
@@ -35,7 +35,7 @@ impl Format for Tokens {
         length_of(argument).map(drop)
     }
 
-    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let length = length_of(source.argument()).expect("it was checked");
         let (from, size) = (source.start(), source.stamp.size);
         let shape = RecordShape::Tokens(length);
@@ -45,19 +45,9 @@ impl Format for Tokens {
             scan_tokens(&file, path, length, from, size, threads, interrupt)
         })?;
         let length = length.get();
-        Ok(Found {
-            records: located.starts.len(),
-            bytes: located.nonzeros,
-            longest: located.longest,
-            index,
-            places: Places::listed(located.starts, size, TOKENS),
-            ..Found::samples(
-                Contents::Tokens { length },
-                located.nonzeros,
-                Vec::new(),
-                SampleReading::one_class(SampleShape::Tokens { length }),
-            )
-        })
+        let (contents, shape) = (Contents::Tokens { length }, SampleShape::Tokens { length });
+        let shard = Shard::samples(contents, 0, Vec::new(), shape);
+        Ok(shard.at(located, index, TOKENS))
     }
 }
 
@@ -77,7 +67,7 @@ impl Format for Bytes {
         length_of(argument).map(drop)
     }
 
-    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
         let length = length_of(source.argument()).expect("it was checked");
         let size = source.stamp.size;
         let length = length.get();
@@ -86,16 +76,16 @@ impl Format for Bytes {
             true => Places::Fixed { from: 0, bytes },
             false => Places::Cut { bytes, end: size },
         };
-        Ok(Found {
+        Ok(Shard {
             records: size.div_ceil(bytes),
             bytes: size,
             longest: size.min(bytes),
             places,
-            ..Found::samples(
+            ..Shard::samples(
                 Contents::Bytes { length },
                 size,
                 Vec::new(),
-                SampleReading::one_class(SampleShape::Bytes { length }),
+                SampleShape::Bytes { length },
             )
         })
     }

@@ -8,12 +8,12 @@
 //! Cost: one parallel scan for newlines, kept in a sidecar; about 2 + log2(mean length) bits a line.
 
 use crate::contents::Contents;
-use crate::data_file::{LINE_ENDS, Places};
 use crate::error::FormatError;
-use crate::format::{Format, Found, Match, Source};
+use crate::format::{Format, Match, Shard, Source};
 use crate::kind::{Head, Look};
+use crate::places::LINE_ENDS;
 use crate::places::scan_chunk::LineShape;
-use crate::rows::sample::{SampleReading, SampleShape};
+use crate::rows::sample::SampleShape;
 
 /// Plain text, one record a line.
 pub(crate) struct Text;
@@ -27,22 +27,9 @@ impl Format for Text {
         (head.look == Some(Look::Text)).then_some(Match::Lines)
     }
 
-    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let (located, index) = source.lines(LineShape::Text, source.start(), notes)?;
-        let end = source.stamp.size;
-        let first = located.starts.walk(0).next().unwrap_or(end);
-        Ok(Found {
-            records: located.starts.len(),
-            bytes: end - first,
-            longest: located.longest,
-            index,
-            places: Places::listed(located.starts, end, LINE_ENDS),
-            ..Found::samples(
-                Contents::Text,
-                located.nonzeros,
-                Vec::new(),
-                SampleReading::one_class(SampleShape::Line),
-            )
-        })
+        let shard = Shard::samples(Contents::Text, 0, Vec::new(), SampleShape::Line);
+        Ok(shard.at(located, index, LINE_ENDS))
     }
 }

@@ -17,9 +17,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::data_file::Places;
 use crate::error::{Fault, FormatError};
-use crate::format::{Format, Found, Match, Source};
+use crate::format::{Format, Match, Shard, Source};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::framed::scan::{ExampleScan, Scanned};
 use crate::formats::framed::{self, AS_BYTES, FramedDecoder, Framing, Payload};
@@ -81,7 +80,7 @@ impl Format for TfRecord {
         framed::refuses_label(label)
     }
 
-    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let mut window = source.window()?;
         let first = first_sound(source.path, &mut window)?;
         let payload = Payload::of(&first, NAME, source, notes)?;
@@ -99,17 +98,7 @@ impl Format for TfRecord {
             framing: Arc::new(Checked),
             payload,
         };
-        Ok(Found {
-            records,
-            bytes: located.end,
-            longest: located.longest,
-            nonzeros: located.nonzeros,
-            index,
-            places: Places::listed(located.starts, located.end, HEADERS),
-            names: located.names,
-            first_bad: located.first_bad,
-            ..Found::fields(located.labels, records, located.codes, decoder)
-        })
+        Ok(Shard::fields(records, decoder).at(located, index, HEADERS))
     }
 }
 

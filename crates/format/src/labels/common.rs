@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::error::FormatError;
-use crate::format::{Opened, Reading};
+use crate::format::Opened;
 use crate::labels::class_name::ClassName;
+use crate::labels::stored::LabelForm;
 use crate::labels::{ClassMap, FileLabels, LabelCollector};
 use crate::options::OpenOptions;
 use crate::rows::Layout;
@@ -15,7 +16,7 @@ pub(crate) fn known_classes(
     options: &OpenOptions,
     notes: &mut Vec<String>,
 ) -> Option<ClassMap> {
-    let have_names = opened.iter().any(|file| !file.found.names.is_empty());
+    let have_names = opened.iter().any(|file| !file.shard.names.is_empty());
     let known = options.labels.as_ref()?.for_files(have_names);
     if options.positive.is_none() && !options.any_label {
         notes.extend(by_position(opened, &known));
@@ -26,10 +27,10 @@ pub(crate) fn known_classes(
 /// What there is to say where files number classes that are known by name.
 fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
     let numbered = |file: &&Opened| {
-        file.found.names.is_empty()
-            && !file.names_decorate_numbers()
-            && !matches!(file.found.reading, Reading::Delimited(_))
-            && file.found.labels.iter().nth(1).is_some()
+        file.shard.names.is_empty()
+            && !file.shard.names_decorate_numbers
+            && file.shard.decoder.label_form() != LabelForm::Cells
+            && file.shard.labels.iter().nth(1).is_some()
     };
     let file = opened.iter().find(numbered).filter(|_| known.has_names())?;
     Some(format!(
@@ -45,10 +46,10 @@ pub(crate) fn common_names(
     opened: &mut [Opened],
     known: Option<&ClassMap>,
 ) -> Result<Option<Vec<String>>, FormatError> {
-    let Some(named) = opened.iter().find(|file| !file.found.names.is_empty()) else {
+    let Some(named) = opened.iter().find(|file| !file.shard.names.is_empty()) else {
         return Ok(None);
     };
-    if let Some(numbered) = opened.iter().find(|file| file.found.names.is_empty()) {
+    if let Some(numbered) = opened.iter().find(|file| file.shard.names.is_empty()) {
         return Err(FormatError::MixedLayouts {
             path: numbered.path.clone(),
             found: "classes by number".into(),
@@ -59,10 +60,10 @@ pub(crate) fn common_names(
     if known.is_some_and(|known| !known.has_names()) {
         // Names of classes that are known by number are numbers, or decorate those of the file.
         for file in opened {
-            if !file.names_decorate_numbers() {
+            if !file.shard.names_decorate_numbers {
                 let number = |name: &String| name.parse::<f64>().unwrap_or(f64::NAN);
-                let numbers: Vec<f64> = file.found.names.iter().map(number).collect();
-                file.found.labels = numbers.into();
+                let numbers: Vec<f64> = file.shard.names.iter().map(number).collect();
+                file.shard.labels = numbers.into();
             }
         }
         return Ok(None);
@@ -70,7 +71,7 @@ pub(crate) fn common_names(
     let names: Vec<String> = match known {
         Some(known) => known.names().to_vec(),
         None => {
-            let all: BTreeSet<&String> = opened.iter().flat_map(|file| &file.found.names).collect();
+            let all: BTreeSet<&String> = opened.iter().flat_map(|file| &file.shard.names).collect();
             all.into_iter().cloned().collect()
         }
     };
@@ -80,15 +81,15 @@ pub(crate) fn common_names(
         .collect();
     for file in opened {
         let number = |name: &String| numbers.get(name.as_str()).map_or(f64::NAN, |n| *n as f64);
-        let numbers: Vec<f64> = file.found.names.iter().map(number).collect();
-        file.found.labels = numbers.into();
+        let numbers: Vec<f64> = file.shard.names.iter().map(number).collect();
+        file.shard.labels = numbers.into();
     }
     Ok(Some(names))
 }
 
 /// Whether records state labels; notes the files in which they do not where those of other files do.
 pub(crate) fn labelled(opened: &[Opened], notes: &mut Vec<String>) -> bool {
-    let has = |file: &&Opened| !matches!(file.found.labels, FileLabels::None);
+    let has = |file: &&Opened| !matches!(file.shard.labels, FileLabels::None);
     let Some(with) = opened.iter().find(has) else {
         return false;
     };
@@ -119,7 +120,7 @@ pub(crate) fn labels_of(
     if let Some(names) = names {
         return Ok(ClassMap::named(names));
     }
-    let counts = opened.iter().map(|file| match file.found.labels {
+    let counts = opened.iter().map(|file| match file.shard.labels {
         FileLabels::Count(count) => Some(count),
         FileLabels::None => Some(1),
         FileLabels::Listed(_) => None,
@@ -129,7 +130,7 @@ pub(crate) fn labels_of(
     }
     let mut collector = LabelCollector::default();
     for file in opened {
-        for label in file.found.labels.iter() {
+        for label in file.shard.labels.iter() {
             if !collector.add(label) {
                 let path = file.path.clone();
                 return Err(FormatError::TooManyLabels {
@@ -140,7 +141,7 @@ pub(crate) fn labels_of(
         }
     }
     let mut values = collector.into_values();
-    if by_number || opened.iter().any(|file| file.found.layout == Layout::Bytes) {
+    if by_number || opened.iter().any(|file| file.shard.layout == Layout::Bytes) {
         // Classes of images and samples are told by number, so they keep the order of their numbers.
         values.sort_by(f64::total_cmp);
         return Ok(ClassMap::new(values));
@@ -157,7 +158,7 @@ pub(crate) fn positive_value(
     options: &OpenOptions,
 ) -> Result<f64, FormatError> {
     let value = class.value_among(names.unwrap_or_default());
-    let mut labels = opened.iter().flat_map(|file| file.found.labels.iter());
+    let mut labels = opened.iter().flat_map(|file| file.shard.labels.iter());
     let has_it = labels.clone().any(|label| Some(label) == value);
     let has_other = labels.any(|label| Some(label) != value);
     match value {

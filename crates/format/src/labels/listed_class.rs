@@ -2,10 +2,8 @@
 //! a list outside the records says it.
 
 use crate::bad_record::bad_record;
-use crate::data_file::Decoder;
 use crate::dataset::Dataset;
 use crate::error::FormatError;
-use crate::rows::sample::SampleShape;
 
 impl Dataset {
     /// Whether a file has a class that is not among [`Dataset::labels`]: records of it cannot be decoded.
@@ -16,13 +14,7 @@ impl Dataset {
     /// Whether every class is listed outside the records: by the names of folders, a table, a file of labels, or the
     /// index of a tar file. Records of text, which have no class, are all of class 0.
     pub fn lists_classes(&self) -> bool {
-        let lists = |decoder: &Decoder| match decoder {
-            Decoder::Sample { shape, .. } | Decoder::Pixels { shape, .. } => {
-                !matches!(shape, SampleShape::Cifar { .. })
-            }
-            _ => false,
-        };
-        self.files().iter().all(|file| lists(&file.decoder))
+        self.files().iter().all(|file| file.decoder.lists_classes())
     }
 
     /// The class of record `id`, an index into [`Dataset::labels`]; `None` where the record says it itself. Panics
@@ -32,20 +24,10 @@ impl Dataset {
     pub fn listed_class(&self, id: u64) -> Result<Option<u32>, FormatError> {
         let (_, file) = self.file_of(id);
         let record = id - file.first_id;
-        let (codes, classes) = match &file.decoder {
-            Decoder::Sample {
-                shape,
-                codes,
-                classes,
-            }
-            | Decoder::Pixels {
-                shape,
-                codes,
-                classes,
-            } if !matches!(shape, SampleShape::Cifar { .. }) => (codes, classes),
-            _ => return Ok(None),
-        };
-        let class = classes.class(codes.get(record));
+        if !file.decoder.lists_classes() {
+            return Ok(None);
+        }
+        let class = file.labels.listed(record);
         class
             .map(Some)
             .map_err(|fault| bad_record(file, record, fault))

@@ -7,6 +7,7 @@ pub(crate) mod common;
 pub(crate) mod json;
 pub(crate) mod listed_class;
 pub(crate) mod names_file;
+pub(crate) mod stored;
 pub(crate) mod table;
 
 use std::collections::HashSet;

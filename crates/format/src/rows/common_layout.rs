@@ -4,18 +4,17 @@ use pelton_batch::FieldSpecs;
 
 use crate::contents::Contents;
 use crate::error::FormatError;
-use crate::format::{Opened, Reading};
+use crate::format::Opened;
 use crate::options::OpenOptions;
 use crate::rows::Layout;
-use crate::rows::feature_type::FeatureType;
+use crate::rows::fields::RecordFields;
 
 /// Where the fields of files differ, makes them alike as far as their formats can.
 pub(crate) fn widen_fields(opened: &mut [Opened]) {
     let mut different: Vec<FieldSpecs> = Vec::new();
     for file in opened.iter() {
-        if let (.., Some(specs)) = what_of(file)
-            && !different.contains(specs)
-        {
+        let specs = file.shard.decoder.fields().specs();
+        if !different.contains(specs) {
             different.push(specs.clone());
         }
     }
@@ -23,10 +22,8 @@ pub(crate) fn widen_fields(opened: &mut [Opened]) {
         return;
     }
     for file in opened {
-        if let Reading::Fields { decoder, .. } = &mut file.found.reading
-            && let Some(wider) = decoder.widened(&different)
-        {
-            *decoder = wider;
+        if let Some(wider) = file.shard.decoder.widened(&different) {
+            file.shard.decoder = wider;
         }
     }
 }
@@ -35,7 +32,7 @@ pub(crate) fn widen_fields(opened: &mut [Opened]) {
 pub(crate) fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatError> {
     let first = &opened[0];
     for file in opened {
-        if what_of(file) != what_of(first) || wide_of(file) != wide_of(first) {
+        if what_of(file) != what_of(first) {
             return Err(FormatError::MixedLayouts {
                 path: file.path.clone(),
                 found: describe(file),
@@ -43,52 +40,48 @@ pub(crate) fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<
                 expected: describe(first),
             });
         }
-        if let (Layout::Dense { .. }, Some(expected)) = (file.found.layout, options.features)
-            && expected != file.found.features
+        if let (Layout::Dense { .. }, Some(expected)) = (file.shard.layout, options.features)
+            && expected != file.shard.features
         {
             let path = file.path.clone();
             return Err(FormatError::FeatureCount {
                 path,
                 expected,
-                found: file.found.features,
+                found: file.shard.features,
             });
         }
     }
     Ok(())
 }
 
-/// Features a row, where they are of 64 bits.
-fn wide_of(file: &Opened) -> Option<usize> {
-    match &file.found.reading {
-        Reading::Delimited(rules) if rules.dtype == FeatureType::F64 => Some(rules.features()),
-        Reading::Npy(rules) if rules.dtype == FeatureType::F64 => Some(rules.features()),
-        _ => None,
-    }
-}
-
 /// What the files of a data set must have in common.
-fn what_of(file: &Opened) -> (Layout, Contents, Option<&FieldSpecs>) {
-    let specs = match &file.found.reading {
-        Reading::Fields { decoder, .. } => Some(decoder.specs()),
-        _ => None,
-    };
-    (file.found.layout, file.found.contents, specs)
+fn what_of(file: &Opened) -> (Layout, Contents, &RecordFields) {
+    let shard = &file.shard;
+    (shard.layout, shard.contents, shard.decoder.fields())
 }
 
 fn describe(file: &Opened) -> String {
-    if let (.., Some(specs)) = what_of(file) {
-        let fields = specs.0.iter();
-        let fields: Vec<String> = fields
-            .map(|field| format!("{} ({} {:?})", field.name, field.dtype, field.known()))
-            .collect();
-        return format!("the fields {}", fields.join(", "));
-    }
-    match file.found.layout {
-        _ if let Some(width) = wide_of(file) => {
+    let (layout, contents, fields) = what_of(file);
+    let specs = &fields.specs().0;
+    match layout {
+        _ if file.shard.decoder.is_wide() => {
+            let width = specs[0].bytes().unwrap_or(0) / specs[0].dtype.bytes();
             format!("dense rows of {width} features of 64 bits")
         }
         Layout::Dense { width } => format!("dense rows of {width} features"),
         Layout::Sparse => "sparse rows".into(),
-        Layout::Bytes => file.found.contents.to_string(),
+        Layout::Bytes if contents == Contents::Fields => {
+            let described = specs.iter().enumerate().map(|(at, field)| {
+                let kind = if fields.is_string(at) {
+                    "string of "
+                } else {
+                    ""
+                };
+                format!("{} ({kind}{} {:?})", field.name, field.dtype, field.known())
+            });
+            let described: Vec<String> = described.collect();
+            format!("the fields {}", described.join(", "))
+        }
+        Layout::Bytes => contents.to_string(),
     }
 }

@@ -1,19 +1,18 @@
-//! Records of several named arrays as rows of bytes, which say themselves what they hold.
+//! Records of several named arrays as rows of bytes.
+//!
+//! Names, types and the lengths that all records share are known when a file is opened ([`RecordFields`]). A row says only
+//! what differs between records:
 //!
 //! ```text
-//! row    fields u16 | field …
-//! field  bytes of the name u8 | name | type u8 | dimensions u8 | a length u32 each | elements
+//! row    field …
+//! field  each length that varies, u32 | elements
 //! ```
 //!
-//! Numbers are little-endian, elements as they are in memory. Nothing here trusts what it reads: rows come from the
-//! peers' memory and from disk as well as from the decoders of this crate.
+//! Numbers are little-endian, elements as they are in memory. Nothing here trusts what it reads.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::io::{BufReader, Read};
-use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
@@ -23,29 +22,16 @@ use crate::formats::delimited::LabelColumn;
 use crate::labels::{LABEL_LIMIT, LabelCollector};
 use crate::places::fingerprint::mix;
 use crate::places::input::Input;
+use crate::rows::feature_type::FeatureType;
 
 /// The field that is the label unless another is named.
 pub(crate) const LABEL: &str = "label";
 
+/// The field that features of 64 bits are.
+pub(crate) const FEATURES: &str = "features";
+
 /// Most dimensions of a field.
 pub(crate) const MOST_DIMENSIONS: usize = 16;
-
-/// The type of a string of bytes.
-const STRING: u8 = 255;
-
-const DTYPES: [DType; 11] = [
-    DType::U8,
-    DType::I32,
-    DType::I64,
-    DType::U32,
-    DType::F16,
-    DType::BF16,
-    DType::F32,
-    DType::F64,
-    DType::I8,
-    DType::I16,
-    DType::U16,
-];
 
 /// One field of a record.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,132 +46,187 @@ pub struct Field<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The fields of a row, in order.
-///
-/// Errors: bytes that are no such row.
-pub fn fields(row: &[u8]) -> Result<Vec<Field<'_>>, Fault> {
-    let mut rest = row;
-    let mut read = || {
-        let count = u16::from_le_bytes(take(&mut rest)?);
-        let fields = (0..count).map(|_| read_field(&mut rest));
-        let fields: Option<Vec<Field<'_>>> = fields.collect();
-        fields.filter(|_| rest.is_empty())
+/// The schema of rows of named arrays. It is known when a file is opened, so that a row holds values alone: of each field
+/// in order the lengths that the schema does not know, as u32 each, and the elements.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecordFields {
+    specs: FieldSpecs,
+    /// Whether each is a string of bytes rather than an array.
+    strings: Vec<bool>,
+}
+
+impl RecordFields {
+    /// No fields.
+    pub(crate) const NONE: &RecordFields = &RecordFields {
+        specs: FieldSpecs(Vec::new()),
+        strings: Vec::new(),
     };
-    read().ok_or(Fault::NoRecord)
-}
 
-fn read_field<'a>(rest: &mut &'a [u8]) -> Option<Field<'a>> {
-    let [name_bytes] = take(rest)?;
-    let name = rest.split_off(..usize::from(name_bytes))?;
-    let [dtype, dimensions] = take(rest)?;
-    let dtype = match dtype {
-        STRING => None,
-        code => Some(*DTYPES.get(usize::from(code))?),
-    };
-    if usize::from(dimensions) > MOST_DIMENSIONS {
-        return None;
-    }
-    let dims = (0..dimensions).map(|_| Some(u32::from_le_bytes(take(rest)?) as usize));
-    let dims: Vec<usize> = dims.collect::<Option<_>>()?;
-    let size = dtype.map_or(1, DType::bytes);
-    let bytes = dims.iter().try_fold(size, |all, &n| all.checked_mul(n))?;
-    Some(Field {
-        name: std::str::from_utf8(name).ok()?,
-        dtype,
-        dims,
-        bytes: rest.split_off(..bytes)?,
-    })
-}
-
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    rest.split_off(..N)?.try_into().ok()
-}
-
-/// Writes the row of one record.
-pub(crate) struct RowWriter<'a> {
-    row: &'a mut Vec<u8>,
-    fields: u16,
-}
-
-impl RowWriter<'_> {
-    /// Replaces `row` by one without fields.
-    pub(crate) fn new(row: &mut Vec<u8>) -> RowWriter<'_> {
-        row.clear();
-        row.extend([0, 0]);
-        RowWriter { row, fields: 0 }
-    }
-
-    /// Appends a field, whose name and dimensions were checked when the file was opened.
-    pub(crate) fn put(&mut self, name: &str, dtype: Option<DType>, dims: &[usize], bytes: &[u8]) {
-        let code = dtype.map_or(STRING, |dtype| {
-            let at = DTYPES.iter().position(|known| *known == dtype);
-            at.expect("all types are listed") as u8
-        });
-        self.row.push(name.len() as u8);
-        self.row.extend(name.as_bytes());
-        self.row.extend([code, dims.len() as u8]);
-        for &length in dims {
-            self.row.extend((length as u32).to_le_bytes());
+    /// Features of 64 bits are one field; others are none.
+    pub(crate) fn of_features(dtype: FeatureType, width: usize) -> RecordFields {
+        let mut fields = RecordFields::default();
+        if dtype == FeatureType::F64 {
+            fields.push_array(FieldSpec::new(FEATURES, DType::F64, &[Some(width)]));
         }
-        self.row.extend(bytes);
-        self.fields += 1;
-        self.row[..2].copy_from_slice(&self.fields.to_le_bytes());
+        fields
+    }
+
+    /// Appends an array.
+    pub(crate) fn push_array(&mut self, spec: FieldSpec) {
+        self.specs.0.push(spec);
+        self.strings.push(false);
+    }
+
+    /// Appends a string of bytes.
+    pub(crate) fn push_string(&mut self, name: &str) {
+        self.specs.0.push(FieldSpec::new(name, DType::U8, &[None]));
+        self.strings.push(true);
+    }
+
+    /// The fields at these positions, in their order.
+    pub(crate) fn selected(&self, positions: &[usize]) -> RecordFields {
+        let specs = positions.iter().map(|at| self.specs.0[*at].clone());
+        RecordFields {
+            specs: FieldSpecs(specs.collect()),
+            strings: positions.iter().map(|at| self.strings[*at]).collect(),
+        }
+    }
+
+    /// What each field is.
+    pub fn specs(&self) -> &FieldSpecs {
+        &self.specs
+    }
+
+    /// Whether the field at a position is a string of bytes.
+    pub(crate) fn is_string(&self, at: usize) -> bool {
+        self.strings[at]
+    }
+
+    /// Bytes of a row, without the elements of fields whose lengths vary.
+    pub(crate) fn row_bytes(&self) -> u64 {
+        let known = self.specs.0.iter().filter_map(FieldSpec::bytes);
+        self.head_bytes() + known.sum::<usize>() as u64
+    }
+
+    /// Bytes of a row that are lengths.
+    pub(crate) fn head_bytes(&self) -> u64 {
+        let dims = self.specs.0.iter().flat_map(|spec| &spec.dims);
+        4 * dims.filter(|length| length.is_none()).count() as u64
+    }
+
+    /// The fields of a row, in order.
+    ///
+    /// Errors: bytes that are no such row.
+    pub fn split<'a>(&'a self, row: &'a [u8]) -> Result<Vec<Field<'a>>, Fault> {
+        let mut fields = Vec::with_capacity(self.strings.len());
+        let mut names = self.specs.0.iter().map(|spec| &*spec.name);
+        self.each(row, |dtype, dims, bytes| {
+            fields.extend(names.next().map(|name| Field {
+                name,
+                dtype,
+                dims,
+                bytes,
+            }));
+        })?;
+        Ok(fields)
+    }
+
+    /// Calls `take` with the type (`None` of a string of bytes), the dimensions and the elements of each field of a row, in
+    /// order.
+    ///
+    /// Errors: bytes that are no such row.
+    #[inline]
+    pub fn each<'r>(
+        &self,
+        row: &'r [u8],
+        mut take: impl FnMut(Option<DType>, Vec<usize>, &'r [u8]),
+    ) -> Result<(), Fault> {
+        let mut rest = row;
+        for (spec, is_string) in self.specs.0.iter().zip(&self.strings) {
+            let (dims, bytes) = read_field(spec, &mut rest).ok_or(Fault::NoRecord)?;
+            take((!is_string).then_some(spec.dtype), dims, bytes);
+        }
+        if rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Fault::NoRecord)
+        }
+    }
+
+    /// The field of this name in a row; `None` where there is none, or the bytes are no such row.
+    pub fn get<'a>(&'a self, name: &str, row: &'a [u8]) -> Option<Field<'a>> {
+        let fields = self.split(row).ok()?;
+        fields.into_iter().find(|field| field.name == name)
+    }
+
+    /// For fingerprints.
+    pub(crate) fn hash(&self, start: u64) -> u64 {
+        let text = format!("{:?}", self.specs);
+        text.bytes()
+            .fold(start, |hash, byte| mix(hash, u64::from(byte)))
     }
 }
 
-impl RowWriter<'_> {
-    /// Appends a field of one dimension, or of none, whose elements `write` appends and counts.
+/// Takes the dimensions and the elements of a field off the start of `rest`.
+#[inline]
+fn read_field<'r>(spec: &FieldSpec, rest: &mut &'r [u8]) -> Option<(Vec<usize>, &'r [u8])> {
+    let lengths = spec.dims.iter().map(|length| match length {
+        Some(length) => Some(*length),
+        None => {
+            let length = rest.split_off(..4)?.first_chunk()?;
+            Some(u32::from_le_bytes(*length) as usize)
+        }
+    });
+    let dims: Vec<usize> = lengths.collect::<Option<_>>()?;
+    let size = spec.dtype.bytes();
+    let bytes = dims.iter().try_fold(size, |all, &n| all.checked_mul(n))?;
+    Some((dims, rest.split_off(..bytes)?))
+}
+
+/// Writes the fields of one row, in the order of its schema.
+pub(crate) struct FieldWriter<'a> {
+    row: &'a mut Vec<u8>,
+    specs: std::slice::Iter<'a, FieldSpec>,
+}
+
+impl FieldWriter<'_> {
+    /// Appends to `row`.
+    pub(crate) fn new<'a>(row: &'a mut Vec<u8>, fields: &'a RecordFields) -> FieldWriter<'a> {
+        let specs = fields.specs.0.iter();
+        FieldWriter { row, specs }
+    }
+
+    /// Appends the next field, whose dimensions are as many as the schema says, and of the lengths that it knows.
+    #[inline]
+    pub(crate) fn put(&mut self, dims: &[usize], bytes: &[u8]) {
+        let spec = self.specs.next().expect("the schema has the field");
+        debug_assert_eq!(spec.dims.len(), dims.len());
+        for (known, &length) in spec.dims.iter().zip(dims) {
+            match known {
+                Some(known) => debug_assert_eq!(*known, length),
+                None => self.row.extend((length as u32).to_le_bytes()),
+            }
+        }
+        self.row.extend_from_slice(bytes);
+    }
+
+    /// Appends the next field, of one dimension or of none, whose elements `write` appends and counts.
+    #[inline]
     pub(crate) fn put_with<E>(
         &mut self,
-        name: &str,
-        dtype: Option<DType>,
-        is_array: bool,
         write: impl FnOnce(&mut Vec<u8>) -> Result<u64, E>,
     ) -> Result<u64, E> {
-        let dims: &[usize] = if is_array { &[0] } else { &[] };
-        self.put(name, dtype, dims, &[]);
-        let end = self.row.len();
+        let spec = self.specs.next().expect("the schema has the field");
+        let head = self.row.len();
+        let varies = spec.dims == [None];
+        if varies {
+            self.row.extend([0; 4]);
+        }
         let count = write(self.row)?;
-        if is_array {
-            self.row[end - 4..end].copy_from_slice(&(count as u32).to_le_bytes());
+        if varies {
+            self.row[head..head + 4].copy_from_slice(&(count as u32).to_le_bytes());
         }
         Ok(count)
-    }
-}
-
-/// Bytes that a field takes in a row besides its elements.
-pub(crate) fn overhead(name: &str, dimensions: usize) -> u64 {
-    3 + name.len() as u64 + 4 * dimensions as u64
-}
-
-/// How the records of a file become rows of fields.
-pub(crate) trait FieldDecoder: fmt::Debug + Send + Sync {
-    /// What every record has, without its label.
-    fn specs(&self) -> &FieldSpecs;
-
-    /// Writes the fields of record `record` of the file; its label, where the record itself states one.
-    fn decode(
-        &self,
-        record: u64,
-        bytes: &[u8],
-        row: &mut RowWriter<'_>,
-    ) -> Result<Option<f64>, Fault>;
-
-    /// The bytes of a record that are its only field, where it has one and states no label.
-    fn only_field(&self) -> Option<Range<usize>> {
-        None
-    }
-
-    /// The same with fields like those of other files, as far as only lengths differ that may vary.
-    fn widened(&self, _others: &[FieldSpecs]) -> Option<Arc<dyn FieldDecoder>> {
-        None
-    }
-
-    /// What tells two ways to read the same bytes apart.
-    fn fingerprint(&self) -> u64 {
-        let text = format!("{:?}", self.specs());
-        text.bytes()
-            .fold(0, |hash, byte| mix(hash, u64::from(byte)))
     }
 }
 
@@ -322,14 +363,28 @@ pub(crate) fn scan_labels(
 mod tests {
     use super::*;
 
+    fn image_x_text() -> RecordFields {
+        let mut fields = RecordFields::default();
+        fields.push_array(FieldSpec::new("image", DType::U8, &[Some(2), None]));
+        fields.push_array(FieldSpec::new("x", DType::F64, &[]));
+        fields.push_string("text");
+        fields
+    }
+
     #[test]
-    fn rows_say_what_they_hold() {
-        let mut row = vec![9; 9];
-        let mut writer = RowWriter::new(&mut row);
-        writer.put("image", Some(DType::U8), &[2, 3], b"abcdef");
-        writer.put("x", Some(DType::F64), &[], &1.5f64.to_le_bytes());
-        writer.put("text", None, &[2], b"hi");
-        let read = fields(&row).unwrap();
+    fn rows_hold_what_the_schema_does_not_know() {
+        let schema = image_x_text();
+        let mut row = vec![9];
+        let mut writer = FieldWriter::new(&mut row, &schema);
+        writer.put(&[2, 3], b"abcdef");
+        writer.put(&[], &1.5f64.to_le_bytes());
+        let text = writer.put_with(|row| {
+            row.extend(b"hi");
+            Ok::<u64, Fault>(2)
+        });
+        assert_eq!(text, Ok(2));
+        let row = &mut row.split_off(1);
+        let read = schema.split(row).unwrap();
         let shown: Vec<_> = read
             .iter()
             .map(|field| (field.name, field.dtype, &field.dims[..], field.bytes))
@@ -342,25 +397,23 @@ mod tests {
                 ("text", None, &[2], b"hi"),
             ]
         );
-        let elements = 6 + 8 + 2;
-        let others = 2 + overhead("image", 2) + overhead("x", 0) + overhead("text", 1);
-        assert_eq!(row.len() as u64, elements + others);
+        assert_eq!(schema.get("text", row).unwrap().bytes, b"hi");
+        assert_eq!(schema.get("label", row), None);
+        assert_eq!(row.len() as u64, schema.row_bytes() + 6 + 2);
         for cut in 0..row.len() {
-            assert!(fields(&row[..cut]).is_err(), "{cut}");
+            assert!(schema.split(&row[..cut]).is_err(), "{cut}");
         }
         row.push(0);
-        assert!(fields(&row).is_err());
+        assert!(schema.split(row).is_err());
     }
 
     #[test]
     fn sizes_beyond_the_row_are_refused() {
+        let mut schema = RecordFields::default();
+        schema.push_array(FieldSpec::new("x", DType::F64, &[None; 4]));
         let mut row = Vec::new();
-        let huge = [u32::MAX as usize; 4];
-        RowWriter::new(&mut row).put("x", Some(DType::F64), &huge, &[]);
-        assert!(fields(&row).is_err());
-        let no_type = [1, 0, 1, b'x', 8, 0];
-        assert!(fields(&no_type).is_err());
-        assert!(fields(&[1, 0, 1, 0xff, 255, 1, 0, 0, 0, 0]).is_err());
+        FieldWriter::new(&mut row, &schema).put(&[u32::MAX as usize; 4], &[]);
+        assert!(schema.split(&row).is_err());
     }
 
     #[test]

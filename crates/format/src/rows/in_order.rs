@@ -7,53 +7,61 @@ use std::sync::Arc;
 
 use pelton_batch::{FieldSpecs, Schema};
 
+use crate::contents::Contents;
+use crate::decoder::Decoder;
 use crate::error::table::TableError;
 use crate::error::{Fault, FormatError};
-use crate::format::{Opened, Reading};
-use crate::places::fingerprint::mix;
-use crate::rows::fields::{FieldDecoder, RowWriter, fields};
+use crate::format::Opened;
+use crate::labels::stored::Label;
+use crate::rows::fields::RecordFields;
+use crate::rows::{Layout, NewRow, Row, Rows};
 
-/// What a decoder makes, in the order of `specs`.
+/// What a decoder makes, in another order.
 #[derive(Debug)]
 struct InOrder {
-    decoder: Arc<dyn FieldDecoder>,
-    specs: FieldSpecs,
+    decoder: Arc<dyn Decoder>,
+    /// Where in its rows each field stands.
+    places: Vec<usize>,
+    fields: RecordFields,
 }
 
 thread_local! {
-    static ROW: RefCell<Vec<u8>> = RefCell::default();
+    static ROWS: RefCell<Rows> = RefCell::new(Rows::new(Layout::Bytes));
 }
 
-impl FieldDecoder for InOrder {
-    fn specs(&self) -> &FieldSpecs {
-        &self.specs
-    }
-
-    fn decode(
+impl Decoder for InOrder {
+    fn decode<'b>(
         &self,
         record: u64,
-        bytes: &[u8],
-        row: &mut RowWriter<'_>,
-    ) -> Result<Option<f64>, Fault> {
-        ROW.with_borrow_mut(|found| {
-            let label = self
-                .decoder
-                .decode(record, bytes, &mut RowWriter::new(found))?;
-            let found = fields(found)?;
-            for spec in &self.specs.0 {
-                let field = found.iter().find(|field| *field.name == *spec.name);
-                let field = field.ok_or(Fault::NoRecord)?;
-                row.put(field.name, field.dtype, &field.dims, field.bytes);
+        bytes: &'b [u8],
+        row: &mut NewRow<'_>,
+    ) -> Result<Label<'b>, Fault> {
+        ROWS.with_borrow_mut(|rows| {
+            let mut label = Label::None;
+            rows.clear();
+            rows.push_with(|row| {
+                label = self.decoder.decode(record, bytes, row)?;
+                Ok(0)
+            })?;
+            let Row::Bytes(found) = rows.row(0) else {
+                return Err(Fault::NoRecord);
+            };
+            let found = self.decoder.fields().split(found)?;
+            let mut row = row.fields(&self.fields);
+            for &place in &self.places {
+                row.put(&found[place].dims, found[place].bytes);
             }
             Ok(label)
         })
     }
 
-    fn fingerprint(&self) -> u64 {
-        let text = format!("{:?}", self.specs);
-        let start = self.decoder.fingerprint();
-        text.bytes()
-            .fold(start, |hash, byte| mix(hash, u64::from(byte)))
+    fn fingerprint(&self) -> [u64; 3] {
+        let [reading, start, zero_based] = self.decoder.fingerprint();
+        [reading, self.fields.hash(start), zero_based]
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
     }
 }
 
@@ -64,38 +72,33 @@ pub(crate) fn put_in_order(opened: &mut [Opened]) -> Result<(), FormatError> {
     let Some((first, others)) = opened.split_first_mut() else {
         return Ok(());
     };
-    let Reading::Fields { decoder, .. } = &first.found.reading else {
+    if first.shard.contents != Contents::Fields {
         return Ok(());
-    };
+    }
     let known = Schema {
-        fields: decoder.specs().clone(),
+        fields: first.shard.decoder.fields().specs().clone(),
         label: None,
     };
     for file in others {
-        let Reading::Fields { decoder, .. } = &mut file.found.reading else {
-            continue;
-        };
+        let specs = file.shard.decoder.fields().specs();
         let names = |specs: &FieldSpecs| -> Vec<Arc<str>> {
-            specs
-                .0
-                .iter()
-                .map(|field| Arc::clone(&field.name))
-                .collect()
+            let all = specs.0.iter();
+            all.map(|field| Arc::clone(&field.name)).collect()
         };
-        if names(decoder.specs()) == names(&known.fields) {
+        if file.shard.contents != Contents::Fields || names(specs) == names(&known.fields) {
             continue;
         }
-        let places = known.places_in(decoder.specs()).map_err(|difference| {
+        let places = known.places_in(specs).map_err(|difference| {
             FormatError::Table(TableError::Columns {
                 path: file.path.clone(),
                 difference: Box::new(difference),
                 of: first.path.display().to_string(),
             })
         })?;
-        let specs = places.iter().map(|place| decoder.specs().0[*place].clone());
-        *decoder = Arc::new(InOrder {
-            specs: FieldSpecs(specs.collect()),
-            decoder: Arc::clone(decoder),
+        file.shard.decoder = Arc::new(InOrder {
+            fields: file.shard.decoder.fields().selected(&places),
+            places,
+            decoder: Arc::clone(&file.shard.decoder),
         });
     }
     Ok(())

@@ -9,14 +9,11 @@ use std::sync::atomic::Ordering;
 
 use pelton_storage::RangeRead;
 
+use crate::decoder::Decoder;
 use crate::error::FormatError;
-use crate::format::{Opened, Reading};
-use crate::formats::delimited::{DelimitedRules, decode_delimited_line};
+use crate::format::Opened;
 use crate::options::{Missing, OpenOptions};
 use crate::places::fingerprint::mix;
-use crate::places::line_scan::Lines;
-use crate::rows::feature_type::FeatureType;
-use crate::rows::features::{Cells, FeatureDecoder};
 
 /// The value that stands for a missing one of each feature.
 pub(crate) struct MissingValues {
@@ -31,11 +28,7 @@ impl MissingValues {
         opened: &[Opened],
         options: &OpenOptions,
     ) -> Result<Option<MissingValues>, FormatError> {
-        let width = opened.iter().find_map(|file| match &file.found.reading {
-            Reading::Delimited(rules) => Some(rules.features()),
-            Reading::Features { decoder, .. } => Some(decoder.width()),
-            _ => None,
-        });
+        let width = opened.iter().find_map(|file| file.shard.decoder.may_miss());
         let (Some(width), Some(kind)) = (width, options.missing) else {
             return Ok(None);
         };
@@ -68,76 +61,47 @@ fn means_of(
     options: &OpenOptions,
 ) -> Result<Arc<[f32]>, FormatError> {
     let mut sums = vec![(0.0_f64, 0_u64); width];
-    let mut add = |row: &[f32]| {
+    // As f32, which is what rows hold.
+    let mut add = |row: &[f64]| {
+        if row.iter().any(|value| (*value as f32).is_infinite()) {
+            return;
+        }
         for ((sum, count), value) in sums.iter_mut().zip(row) {
             if !value.is_nan() {
-                *sum += f64::from(*value);
+                *sum += f64::from(*value as f32);
                 *count += 1;
             }
         }
     };
+    let nan: Arc<[f32]> = vec![f32::NAN; width].into();
     for file in opened {
-        match &file.found.reading {
-            Reading::Delimited(rules) => lines_of(file, rules, options, &mut add)?,
-            Reading::Features { decoder, .. } => rows_of(file, &**decoder, options, &mut add)?,
-            _ => {}
+        if let Some(decoder) = file.shard.decoder.filled(Arc::clone(&nan)) {
+            rows_of(file, &*decoder, options, &mut add)?;
         }
     }
     let mean = |(sum, count): (f64, u64)| (sum / count.max(1) as f64) as f32;
     Ok(sums.into_iter().map(mean).collect())
 }
 
-fn check_interrupted(file: &Opened, options: &OpenOptions) -> Result<(), FormatError> {
-    match options.interrupt.load(Ordering::Relaxed) {
-        true => Err(FormatError::Interrupted {
-            path: file.path.clone(),
-        }),
-        false => Ok(()),
-    }
-}
-
-/// Calls `add` with the features of every line, NaN where a cell is missing.
-fn lines_of(
-    file: &Opened,
-    rules: &DelimitedRules,
-    options: &OpenOptions,
-    add: &mut dyn FnMut(&[f32]),
-) -> Result<(), FormatError> {
-    let mut row = vec![0.0; rules.features()];
-    let rules = DelimitedRules {
-        missing: Some(vec![f32::NAN; row.len()].into()),
-        dtype: FeatureType::F32,
-        ..rules.clone()
-    };
-    let read_error = |e| FormatError::io(&file.path, "read it", e);
-    let text = file.input()?;
-    let (from, _) = file.found.places.get(0);
-    let mut lines = Lines::new(&text, from, file.stamp.size);
-    while let Some((_, line)) = lines.next().map_err(read_error)? {
-        check_interrupted(file, options)?;
-        if decode_delimited_line(line, &rules, &mut row, |_| Ok(())).is_ok() {
-            add(&row);
-        }
-    }
-    Ok(())
-}
-
 /// Calls `add` with the features of every record, NaN where one is missing.
 fn rows_of(
     file: &Opened,
-    decoder: &dyn FeatureDecoder,
+    decoder: &dyn Decoder,
     options: &OpenOptions,
-    add: &mut dyn FnMut(&[f32]),
+    add: &mut dyn FnMut(&[f64]),
 ) -> Result<(), FormatError> {
     const BYTES: u64 = 1 << 20;
-    let places = &file.found.places;
-    let missing = vec![f32::NAN; decoder.width()];
-    let (mut row, mut buffer) = (missing.clone(), Vec::new());
+    let places = &file.shard.places;
+    let (mut row, mut buffer) = (Vec::new(), Vec::new());
     let mut first = 0;
-    while first < file.found.records {
-        check_interrupted(file, options)?;
+    while first < file.shard.records {
+        if options.interrupt.load(Ordering::Relaxed) {
+            return Err(FormatError::Interrupted {
+                path: file.path.clone(),
+            });
+        }
         let from = places.get(first).0;
-        let records = (first..file.found.records).map(|record| places.get(record));
+        let records = (first..file.shard.records).map(|record| places.get(record));
         let records = records.take_while(|(at, length)| *at == from || at + length - from <= BYTES);
         let records: Vec<(u64, u64)> = records.collect();
         let end = records.last().map_or(from, |(at, length)| at + length);
@@ -150,10 +114,7 @@ fn rows_of(
         for (at, length) in &records {
             let begin = (at - from) as usize;
             let bytes = &buffer[begin..begin + *length as usize];
-            if decoder
-                .decode(bytes, Some(&missing), Cells::Narrow(&mut row))
-                .is_ok()
-            {
+            if let Some(Ok(_)) = decoder.decode_wide(bytes, &mut row) {
                 add(&row);
             }
         }

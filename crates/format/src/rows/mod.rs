@@ -9,7 +9,6 @@
 pub(crate) mod bad_number;
 pub(crate) mod common_layout;
 pub(crate) mod feature_type;
-pub(crate) mod features;
 pub(crate) mod fields;
 pub(crate) mod in_order;
 pub(crate) mod missing;
@@ -17,8 +16,11 @@ pub(crate) mod number;
 pub(crate) mod sample;
 pub(crate) mod scale;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
+use crate::error::Fault;
+use crate::rows::fields::{FieldWriter, RecordFields};
 use crate::rows::scale::Scale;
 
 /// Whether rows hold every feature, only the non-zero ones, or bytes.
@@ -242,21 +244,7 @@ impl Rows {
         &mut self,
         write: impl FnOnce(&mut [f32]) -> Result<u32, E>,
     ) -> Result<(), E> {
-        let Layout::Dense { width } = self.layout else {
-            panic!("push_dense_with on rows that are not dense");
-        };
-        let start = self.values.len();
-        self.values.resize(start + width, 0.0);
-        match write(&mut self.values[start..]) {
-            Ok(label) => {
-                self.labels.push(label);
-                Ok(())
-            }
-            Err(error) => {
-                self.values.truncate(start);
-                Err(error)
-            }
-        }
+        self.push_with(|row| write(row.dense()))
     }
 
     /// Appends a row whose entries `write` pushes onto the index and value arrays (sparse layout);
@@ -267,19 +255,42 @@ impl Rows {
         write: impl FnOnce(&mut Vec<u32>, &mut Vec<f32>) -> Result<u32, E>,
     ) -> Result<(), E> {
         assert_eq!(self.layout, Layout::Sparse);
-        let start = self.values.len();
-        match write(&mut self.indices, &mut self.values) {
-            Ok(label) => {
+        self.push_with(|row| write(&mut row.rows.indices, &mut row.rows.values))
+    }
+
+    /// Appends the row that `write` writes, with the label that it returns. On an error the segment is as before.
+    #[inline]
+    pub(crate) fn push_with<E>(
+        &mut self,
+        write: impl FnOnce(&mut NewRow<'_>) -> Result<u32, E>,
+    ) -> Result<(), E> {
+        let (values, bytes) = (self.values.len(), self.bytes.len());
+        let label = match write(&mut NewRow { rows: self }) {
+            Ok(label) => label,
+            Err(error) => {
+                self.values.truncate(values);
+                if self.layout == Layout::Sparse {
+                    self.indices.truncate(values);
+                }
+                self.bytes.truncate(bytes);
+                return Err(error);
+            }
+        };
+        match self.layout {
+            Layout::Dense { width } => {
+                assert_eq!(self.values.len(), values + width);
+                self.labels.push(label);
+            }
+            Layout::Sparse => {
                 assert_eq!(self.indices.len(), self.values.len());
                 self.finish_sparse(label);
-                Ok(())
             }
-            Err(error) => {
-                self.indices.truncate(start);
-                self.values.truncate(start);
-                Err(error)
+            Layout::Bytes => {
+                self.byte_ends.push(self.bytes.len() as u64);
+                self.labels.push(label);
             }
         }
+        Ok(())
     }
 
     /// Lets `edit` change the indices and values of each row in place, which must stay ascending (sparse
@@ -332,6 +343,82 @@ impl Rows {
         let end = u32::try_from(self.values.len()).expect("a segment holds under 2^32 values");
         self.ends.push(end);
         self.labels.push(label);
+    }
+}
+
+/// A row that is being written, in the layout of its segment.
+pub(crate) struct NewRow<'a> {
+    rows: &'a mut Rows,
+}
+
+thread_local! {
+    static WIDE: RefCell<Vec<f64>> = RefCell::default();
+    static ENTRIES: RefCell<(Vec<u32>, Vec<f32>)> = RefCell::default();
+}
+
+impl NewRow<'_> {
+    /// The features, all zeros. Panics where rows are not dense.
+    #[inline]
+    pub(crate) fn dense(&mut self) -> &mut [f32] {
+        let Layout::Dense { width } = self.rows.layout else {
+            panic!("features of rows that are not dense");
+        };
+        let start = self.rows.values.len();
+        self.rows.values.resize(start + width, 0.0);
+        &mut self.rows.values[start..]
+    }
+
+    /// The entries that `write` pushes, whose indices ascend: sparse, or where rows are dense with zeros between them.
+    #[inline]
+    pub(crate) fn entries<T>(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u32>, &mut Vec<f32>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        if self.rows.layout == Layout::Sparse {
+            return write(&mut self.rows.indices, &mut self.rows.values);
+        }
+        ENTRIES.with_borrow_mut(|(indices, values)| {
+            indices.clear();
+            values.clear();
+            let written = write(indices, values)?;
+            let row = self.dense();
+            let features = row.len() as u64;
+            for (&index, &value) in indices.iter().zip(values.iter()) {
+                match row.get_mut(index as usize) {
+                    Some(cell) => *cell = value,
+                    None => return Err(Fault::NewFeature { index, features }),
+                }
+            }
+            Ok(written)
+        })
+    }
+
+    /// Features of 64 bits as the bytes of a field.
+    pub(crate) fn wide<T>(
+        &mut self,
+        width: usize,
+        write: impl FnOnce(&mut [f64]) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        WIDE.with_borrow_mut(|wide| {
+            wide.clear();
+            wide.resize(width, 0.0);
+            let written = write(wide)?;
+            let bytes = wide.iter().flat_map(|value| value.to_le_bytes());
+            self.rows.bytes.extend(bytes);
+            Ok(written)
+        })
+    }
+
+    /// A string of bytes.
+    #[inline]
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.rows.bytes.extend_from_slice(bytes);
+    }
+
+    /// The fields of a schema.
+    #[inline]
+    pub(crate) fn fields<'f>(&'f mut self, fields: &'f RecordFields) -> FieldWriter<'f> {
+        FieldWriter::new(&mut self.rows.bytes, fields)
     }
 }
 

@@ -1,8 +1,12 @@
 //! Records that are strings of bytes: which part of a record is the row, and which class it has.
 
+use std::sync::Arc;
+
+use crate::decoder::{ClassByte, Cut, Decoder};
 use crate::error::Fault;
 use crate::formats::tar::members::check_group;
-use crate::labels::codes::Codes;
+use crate::labels::stored::Label;
+use crate::rows::NewRow;
 
 /// Bytes of the pixels of a CIFAR record.
 pub(crate) const CIFAR_PIXELS: usize = 3 * 32 * 32;
@@ -15,7 +19,7 @@ pub(crate) enum SampleShape {
     /// A line without its end.
     Line,
     /// Label bytes, then pixels; the byte numbered `label` is the class.
-    Cifar { label: usize, labels: usize },
+    Cifar { label: usize, class: ClassByte },
     /// Headers and data of tar members; `label` tells by which key their classes were found.
     Group { label: u64 },
     /// All bytes, which were cut every `length` tokens.
@@ -24,62 +28,120 @@ pub(crate) enum SampleShape {
     Bytes { length: u32 },
 }
 
-/// What a decoder of samples needs besides classes.
-#[derive(Clone, Debug)]
-pub(crate) struct SampleReading {
-    pub(crate) shape: SampleShape,
-    pub(crate) codes: Codes,
+/// The pixel that is the feature 1: pixels are features from 0 to 1, as such data is usually scaled.
+const BRIGHTEST: f32 = 255.0;
+
+/// Records that are strings of bytes as rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SampleDecoder {
+    shape: SampleShape,
+    /// Whether the bytes are pixels that become features.
+    as_features: bool,
 }
 
-impl SampleReading {
-    /// For records that say their class themselves, or are all of one.
-    pub(crate) fn one_class(shape: SampleShape) -> SampleReading {
-        SampleReading {
+impl SampleDecoder {
+    pub(crate) fn new(shape: SampleShape) -> SampleDecoder {
+        SampleDecoder {
             shape,
-            codes: Codes::One,
+            as_features: false,
+        }
+    }
+}
+
+impl Decoder for SampleDecoder {
+    #[inline]
+    fn decode<'b>(
+        &self,
+        _: u64,
+        bytes: &'b [u8],
+        row: &mut NewRow<'_>,
+    ) -> Result<Label<'b>, Fault> {
+        let (label, sample) = self.shape.row(bytes)?;
+        if !self.as_features {
+            row.bytes(sample);
+            return Ok(label);
+        }
+        let features = row.dense();
+        if sample.len() != features.len() {
+            return Err(Fault::NoRecord);
+        }
+        for (feature, pixel) in features.iter_mut().zip(sample) {
+            *feature = f32::from(*pixel) / BRIGHTEST;
+        }
+        Ok(label)
+    }
+
+    fn fingerprint(&self) -> [u64; 3] {
+        let [shape, label] = self.shape.words();
+        let pixels = if self.as_features { 2 << 8 } else { 0 };
+        [pixels | shape, label, 0]
+    }
+
+    fn lists_classes(&self) -> bool {
+        !matches!(self.shape, SampleShape::Cifar { .. })
+    }
+
+    fn pixels_as_features(&self) -> Option<Arc<dyn Decoder>> {
+        Some(Arc::new(SampleDecoder {
+            as_features: true,
+            ..*self
+        }))
+    }
+
+    fn cut(&self) -> Option<Cut> {
+        let whole = Cut {
+            skip: 0,
+            length: None,
+            class: None,
+        };
+        match self.shape {
+            _ if self.as_features => None,
+            SampleShape::Whole | SampleShape::Tokens { .. } | SampleShape::Bytes { .. } => {
+                Some(whole)
+            }
+            SampleShape::Cifar { class, .. } => Some(Cut {
+                skip: self.shape.head_bytes() as u64,
+                class: Some(class),
+                ..whole
+            }),
+            SampleShape::Line | SampleShape::Group { .. } => None,
         }
     }
 }
 
 impl SampleShape {
-    /// The row that the bytes of a record hold, and its class as the file counts: what the record itself
-    /// says, or else `listed`.
+    /// The label and the row that the bytes of a record hold.
     #[inline]
-    pub(crate) fn row(
-        self,
-        bytes: &[u8],
-        listed: impl FnOnce() -> u32,
-    ) -> Result<(u32, &[u8]), Fault> {
+    fn row(self, bytes: &[u8]) -> Result<(Label<'static>, &[u8]), Fault> {
         match self {
             SampleShape::Whole | SampleShape::Tokens { .. } | SampleShape::Bytes { .. } => {
-                Ok((listed(), bytes))
+                Ok((Label::Listed, bytes))
             }
-            SampleShape::Line => Ok((listed(), without_line_end(bytes))),
-            SampleShape::Cifar { label, labels } => {
-                if bytes.len() <= CIFAR_PIXELS + label {
+            SampleShape::Line => Ok((Label::Listed, without_line_end(bytes))),
+            SampleShape::Cifar { label, class } => {
+                let head = self.head_bytes();
+                if bytes.len() != head + CIFAR_PIXELS {
                     return Err(Fault::NoRecord);
                 }
-                let code = class_of_byte(bytes[label], labels)?;
-                Ok((code, &bytes[bytes.len() - CIFAR_PIXELS..]))
+                Ok((class.label(bytes[label])?, &bytes[head..]))
             }
             SampleShape::Group { .. } => {
                 check_group(bytes)?;
-                Ok((listed(), bytes))
+                Ok((Label::Listed, bytes))
             }
         }
     }
 
-    /// The class that a class byte stands for, as the file counts.
-    #[inline]
-    pub(crate) fn class_of_byte(self, byte: u8) -> Result<u32, Fault> {
+    /// Bytes before the row.
+    fn head_bytes(self) -> usize {
         match self {
-            SampleShape::Cifar { labels, .. } => class_of_byte(byte, labels),
-            _ => Ok(u32::from(byte)),
+            SampleShape::Cifar { label, class } => label + usize::from(class.before),
+            _ => 0,
         }
     }
 
     /// For fingerprints.
-    pub(crate) fn words(self) -> [u64; 2] {
+    fn words(self) -> [u64; 2] {
         match self {
             SampleShape::Whole => [5, 0],
             SampleShape::Line => [6, 0],
@@ -89,17 +151,6 @@ impl SampleShape {
             SampleShape::Bytes { length } => [10, u64::from(length)],
         }
     }
-}
-
-#[inline]
-fn class_of_byte(byte: u8, labels: usize) -> Result<u32, Fault> {
-    if usize::from(byte) >= labels {
-        return Err(Fault::ClassByte {
-            found: byte,
-            classes: labels as u32,
-        });
-    }
-    Ok(u32::from(byte))
 }
 
 /// A line without what ends it.

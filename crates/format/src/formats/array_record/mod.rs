@@ -21,9 +21,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::data_file::{IN_FILE, IndexSource, Places};
 use crate::error::{Fault, FormatError};
-use crate::format::{Format, Found, Match, Source};
+use crate::format::{Format, Match, Shard, Source};
 use crate::formats::array_record::riegeli::{BLOCK, CHUNK_HEADER, Chunk, Wrong, chunk};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::framed::example::{delimited, varint};
@@ -35,6 +34,7 @@ use crate::places::byte_source::{ByteSource, FileWindow};
 use crate::places::elias_fano::{EliasFano, EliasFanoBuilder};
 use crate::places::located::Located;
 use crate::places::sidecar::RecordShape;
+use crate::places::{IN_FILE, IndexSource, Places};
 
 const NAME: &str = "array_record";
 /// Tells these sidecars from others.
@@ -87,7 +87,7 @@ impl Format for ArrayRecord {
         framed::refuses_label(label)
     }
 
-    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let mut window = source.window()?;
         let table = read_table(source.path, &mut window)?;
         if table.starts.is_empty() {
@@ -123,7 +123,7 @@ impl Format for ArrayRecord {
             framing: Arc::new(Chunks(Arc::clone(&starts))),
             payload,
         };
-        Ok(Found {
+        Ok(Shard {
             records,
             bytes: end - starts.walk(0).next().unwrap_or(end),
             longest: located.longest,
@@ -134,8 +134,10 @@ impl Format for ArrayRecord {
                 end,
                 from: IN_FILE,
             },
+            labels: located.labels.into(),
             names: located.names,
-            ..Found::fields(located.labels, records, located.codes, decoder)
+            codes: located.codes,
+            ..Shard::fields(records, decoder)
         })
     }
 }

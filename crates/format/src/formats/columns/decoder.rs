@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use pelton_batch::FieldSpecs;
-
 use super::column::ColumnKind;
 use super::record::RecordLayout;
+use crate::decoder::Decoder;
 use crate::error::Fault;
 use crate::labels::checked_label;
+use crate::labels::stored::Label;
+use crate::numbering::Numbering;
 use crate::places::fingerprint::mix;
-use crate::rows::features::{Cells, FeatureDecoder};
-use crate::rows::fields::{FieldDecoder, RowWriter, element_value, overhead};
+use crate::rows::NewRow;
+use crate::rows::fields::{RecordFields, element_value};
 use crate::rows::number::Feature;
 
 /// Columns as fields of a row.
@@ -21,7 +22,7 @@ pub(crate) struct ColumnFields {
     label: Option<usize>,
     /// Whether 0, or nothing in a list or string, stands for what is missing.
     fills: bool,
-    specs: FieldSpecs,
+    fields: RecordFields,
 }
 
 impl ColumnFields {
@@ -30,24 +31,20 @@ impl ColumnFields {
         label: Option<usize>,
         fills: bool,
     ) -> ColumnFields {
-        let kept = layout.columns().iter().enumerate();
-        let kept = kept.filter(|(i, _)| Some(*i) != label);
-        let specs = kept.map(|(_, column)| column.spec());
+        let mut fields = RecordFields::default();
+        for (i, column) in layout.columns().iter().enumerate() {
+            match &column.kind {
+                _ if Some(i) == label => {}
+                ColumnKind::Bytes => fields.push_string(&column.name),
+                _ => fields.push_array(column.spec()),
+            }
+        }
         ColumnFields {
-            specs: FieldSpecs(specs.collect()),
+            fields,
             layout,
             label,
             fills,
         }
-    }
-
-    /// Bytes of a row, without the values of variable columns.
-    pub(crate) fn row_bytes(&self) -> u64 {
-        let fields = self.specs.0.iter().map(|field| {
-            let known = field.bytes().unwrap_or(0) as u64;
-            overhead(&field.name, field.dims.len()) + known
-        });
-        2 + fields.sum::<u64>()
     }
 }
 
@@ -88,13 +85,15 @@ fn fingerprint(layout: &RecordLayout, label: Option<usize>) -> u64 {
         .fold(start, |hash, byte| mix(hash, u64::from(byte)))
 }
 
-impl FieldDecoder for ColumnFields {
-    fn specs(&self) -> &FieldSpecs {
-        &self.specs
-    }
-
-    fn decode(&self, _: u64, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
-        let mut label = None;
+impl Decoder for ColumnFields {
+    fn decode<'b>(
+        &self,
+        _: u64,
+        bytes: &'b [u8],
+        row: &mut NewRow<'_>,
+    ) -> Result<Label<'b>, Fault> {
+        let mut label = Label::Listed;
+        let mut row = row.fields(&self.fields);
         let read = self.layout.each(bytes, |i, value| {
             let column = &self.layout.columns()[i];
             let zeros;
@@ -108,18 +107,13 @@ impl FieldDecoder for ColumnFields {
                 }
             };
             if Some(i) == self.label {
-                label = Some(label_of(&column.kind, value)?);
+                label = Label::Number(label_of(&column.kind, value)?);
                 return Ok(());
             }
             let count = value.len() / column.kind.element_bytes();
             match &column.kind {
-                ColumnKind::Numbers { element, dims } => {
-                    row.put(&column.name, Some(element.dtype()), dims, value);
-                }
-                ColumnKind::List { element } => {
-                    row.put(&column.name, Some(element.dtype()), &[count], value);
-                }
-                ColumnKind::Bytes => row.put(&column.name, None, &[count], value),
+                ColumnKind::Numbers { dims, .. } => row.put(dims, value),
+                ColumnKind::List { .. } | ColumnKind::Bytes => row.put(&[count], value),
             }
             Ok(())
         });
@@ -127,13 +121,13 @@ impl FieldDecoder for ColumnFields {
         Ok(label)
     }
 
-    fn fingerprint(&self) -> u64 {
-        let fingerprint = fingerprint(&self.layout, self.label);
-        if self.fills {
-            mix(fingerprint, 1)
-        } else {
-            fingerprint
-        }
+    fn fingerprint(&self) -> [u64; 3] {
+        let hash = fingerprint(&self.layout, self.label);
+        [11, if self.fills { mix(hash, 1) } else { hash }, 0]
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
     }
 }
 
@@ -143,6 +137,8 @@ pub(crate) struct ColumnFeatures {
     layout: Arc<RecordLayout>,
     label: Option<usize>,
     width: usize,
+    /// What stands for features that a record lacks.
+    missing: Option<Arc<[f32]>>,
 }
 
 impl ColumnFeatures {
@@ -156,21 +152,23 @@ impl ColumnFeatures {
             width: features.sum(),
             layout,
             label,
+            missing: None,
         }
     }
 
-    fn decode_to<T: Feature>(
-        &self,
-        bytes: &[u8],
-        missing: Option<&[f32]>,
-        row: &mut [T],
-    ) -> Result<Option<f64>, Fault> {
-        let (mut label, mut filled) = (None, 0);
+    /// Features of a record.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    fn decode_to<'b, T: Feature>(&self, bytes: &[u8], row: &mut [T]) -> Result<Label<'b>, Fault> {
+        let missing = self.missing.as_deref();
+        let (mut label, mut filled) = (Label::Listed, 0);
         let read = self.layout.each(bytes, |i, value| {
             let column = &self.layout.columns()[i];
             if Some(i) == self.label {
                 let value = value.ok_or_else(|| lacks_value(&self.layout, i, true))?;
-                label = Some(label_of(&column.kind, value)?);
+                label = Label::Number(label_of(&column.kind, value)?);
                 return Ok(());
             }
             let ColumnKind::Numbers { element, dims } = &column.kind else {
@@ -208,30 +206,49 @@ impl ColumnFeatures {
     }
 }
 
-impl FeatureDecoder for ColumnFeatures {
-    fn width(&self) -> usize {
-        self.width
-    }
-
-    fn label_column(&self) -> Option<usize> {
-        let columns = self.layout.columns().len();
-        self.label.filter(|_| self.width + 1 == columns)
-    }
-
-    fn decode(
+impl Decoder for ColumnFeatures {
+    fn decode<'b>(
         &self,
-        bytes: &[u8],
-        missing: Option<&[f32]>,
-        row: Cells<'_>,
-    ) -> Result<Option<f64>, Fault> {
-        match row {
-            Cells::Narrow(row) => self.decode_to(bytes, missing, row),
-            Cells::Wide(row) => self.decode_to(bytes, missing, row),
+        _: u64,
+        bytes: &'b [u8],
+        row: &mut NewRow<'_>,
+    ) -> Result<Label<'b>, Fault> {
+        self.decode_to(bytes, row.dense())
+    }
+
+    fn decode_wide<'b>(
+        &self,
+        bytes: &'b [u8],
+        row: &mut Vec<f64>,
+    ) -> Option<Result<Label<'b>, Fault>> {
+        row.clear();
+        row.resize(self.width, 0.0);
+        Some(self.decode_to(bytes, row))
+    }
+
+    fn fingerprint(&self) -> [u64; 3] {
+        [12, fingerprint(&self.layout, self.label), 0]
+    }
+
+    /// By columns, where each but the label's is one feature.
+    fn numbering(&self) -> Numbering {
+        let columns = self.layout.columns().len();
+        match self.label.filter(|_| self.width + 1 == columns) {
+            Some(label) => Numbering::of_columns(Some(label)),
+            None => Numbering::FromZero,
         }
     }
 
-    fn fingerprint(&self) -> u64 {
-        fingerprint(&self.layout, self.label)
+    fn may_miss(&self) -> Option<usize> {
+        Some(self.width)
+    }
+
+    fn filled(&self, missing: Arc<[f32]>) -> Option<Arc<dyn Decoder>> {
+        Some(Arc::new(ColumnFeatures {
+            layout: Arc::clone(&self.layout),
+            missing: Some(missing),
+            ..*self
+        }))
     }
 }
 

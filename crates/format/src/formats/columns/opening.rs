@@ -20,10 +20,9 @@ use super::record::{RecordLayout, can_be_label};
 use super::storage::{BlockCache, CACHE_BYTES, DecodedBlocks, InPlace, Records};
 use super::table::{Table, TableFile, Wrong};
 use super::values::Values;
-use crate::contents::Contents;
-use crate::data_file::{Blocks, IndexSource, Places, Reach};
+use crate::data_file::{Blocks, Reach};
 use crate::error::{Fault, FormatError};
-use crate::format::{Format, Found, Match, Reading, Source, scan_threads};
+use crate::format::{Format, Match, Shard, Source, scan_threads};
 use crate::formats::delimited::LabelColumn;
 use crate::kind::Head;
 use crate::labels::classes_so_far::ClassesSoFar;
@@ -35,8 +34,8 @@ use crate::places::elias_fano::EliasFanoBuilder;
 use crate::places::fingerprint::mix;
 use crate::places::located::Located;
 use crate::places::sidecar::RecordShape;
+use crate::places::{IndexSource, Places};
 use crate::rows::Layout;
-use crate::rows::features::FeatureDecoder;
 use crate::rows::fields::{check_name, element_value, label_field, selection};
 
 /// How the places of records were found whose values are of different lengths.
@@ -99,7 +98,7 @@ impl Format for Columns {
         true
     }
 
-    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let wrong = |wrong| refused(source, wrong);
         match self.kind {
             Kind::Parquet => {
@@ -341,7 +340,7 @@ fn found(
     table: Arc<dyn Table>,
     Choice { label, schema, .. }: Choice,
     notes: &mut Vec<String>,
-) -> Result<Found, FormatError> {
+) -> Result<Shard, FormatError> {
     let all = table.columns();
     let groups = table.groups();
     let records = groups.last().copied().unwrap_or(0);
@@ -463,54 +462,43 @@ fn found(
             setting: MEAN_OF_FIELDS,
         });
     }
-    let fills = source.options.missing.is_some();
-    let fields = ColumnFields::new(Arc::clone(&layout), label_number, fills);
-    let features = ColumnFeatures::new(Arc::clone(&layout), label_number);
-    let width = features.width();
-    let (contents, row_layout, features, nonzeros, reading) = match source.options.features_only {
-        true => (
-            Contents::Features,
+    let shard = if source.options.features_only {
+        let decoder = ColumnFeatures::new(Arc::clone(&layout), label_number);
+        let width = decoder.width();
+        let nonzeros = records.saturating_mul(width as u64);
+        Shard::features(
             Layout::Dense { width },
             width as u64,
-            records.saturating_mul(width as u64),
-            Reading::Features {
-                codes,
-                decoder: Arc::new(features),
-            },
-        ),
-        false => (
-            Contents::Fields,
-            Layout::Bytes,
-            0,
-            // What rows take: their values, and what says what these are.
-            fields
-                .row_bytes()
-                .saturating_sub(layout.head_bytes() as u64)
-                .saturating_mul(records)
-                .saturating_add(bytes),
-            Reading::Fields {
-                codes,
-                decoder: Arc::new(fields),
-            },
-        ),
+            records,
+            nonzeros,
+            decoder,
+        )
+    } else {
+        let fills = source.options.missing.is_some();
+        let shard = Shard::fields(
+            records,
+            ColumnFields::new(Arc::clone(&layout), label_number, fills),
+        );
+        // What rows take: their values, and the lengths of those that vary.
+        let heads = records.saturating_mul(layout.head_bytes() as u64);
+        Shard {
+            nonzeros: shard.nonzeros.saturating_add(bytes.saturating_sub(heads)),
+            ..shard
+        }
     };
-    Ok(Found {
+    Ok(Shard {
         places,
-        records,
         bytes,
         longest,
-        nonzeros,
-        layout: row_layout,
-        contents,
-        features,
         labels: labels.into(),
         names,
-        reading,
+        codes,
         index,
         first_bad,
         storage: Some(storage),
         reach,
         columns: Some(schema),
+        ..shard
     })
 }
 

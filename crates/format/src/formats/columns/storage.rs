@@ -21,7 +21,7 @@ use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
 use super::record::RecordLayout;
 use super::table::{Table, Wrong, group_of};
 use super::values::Values;
-use crate::data_file::Places;
+use crate::places::Places;
 
 /// Bytes of the records of a block, as far as groups can be divided.
 pub(crate) const BLOCK_BYTES: u64 = 16 << 20;

@@ -7,6 +7,7 @@
 
 pub(crate) mod heading;
 pub(crate) mod known_columns;
+pub(crate) mod table;
 pub(crate) mod table_columns;
 
 use std::sync::Arc;
@@ -133,25 +134,22 @@ pub(crate) fn numeric_label(cell: &[u8], column: usize) -> Result<f64, Fault> {
     checked_label(value, || excerpt(cell))
 }
 
-/// Writes the features of the first line of `bytes` to `row`, and returns what `read_label` makes of the label's
-/// cell, where rows have one.
-pub fn decode_delimited_line<L>(
-    bytes: &[u8],
+/// Writes the features of the first line of `bytes` to `row`; the cell of the label, where rows have one.
+pub fn decode_delimited_line<'b>(
+    bytes: &'b [u8],
     rules: &DelimitedRules,
     row: &mut [f32],
-    read_label: impl FnOnce(&[u8]) -> Result<L, Fault>,
-) -> Result<Option<L>, Fault> {
-    decode_cells(bytes, rules, row, read_label)
+) -> Result<Option<&'b [u8]>, Fault> {
+    decode_cells(bytes, rules, row)
 }
 
 /// The same of features of any type.
 #[inline]
-pub(crate) fn decode_cells<T: Feature, L>(
-    bytes: &[u8],
+pub(crate) fn decode_cells<'b, T: Feature>(
+    bytes: &'b [u8],
     rules: &DelimitedRules,
     row: &mut [T],
-    read_label: impl FnOnce(&[u8]) -> Result<L, Fault>,
-) -> Result<Option<L>, Fault> {
+) -> Result<Option<&'b [u8]>, Fault> {
     assert_eq!(row.len(), rules.features());
     let line = first_line(bytes);
     if line.trim_ascii().is_empty() {
@@ -194,7 +192,7 @@ pub(crate) fn decode_cells<T: Feature, L>(
     if at <= line.len() {
         return Err(ragged(line, rules));
     }
-    label_cell.map(read_label).transpose()
+    Ok(label_cell)
 }
 
 /// The value of a cell that is no plain number.
@@ -300,9 +298,9 @@ mod tests {
             missing: missing.map(Arc::from),
             dtype: FeatureType::F32,
         };
-        let read = |cell: &[u8]| numeric_label(cell, label);
-        let label = decode_delimited_line(line.as_bytes(), &rules, &mut row, read)?;
-        Ok((label.expect("it has a column"), row))
+        let cell = decode_delimited_line(line.as_bytes(), &rules, &mut row)?;
+        let label = numeric_label(cell.expect("it has a column"), label)?;
+        Ok((label, row))
     }
 
     #[test]
@@ -317,10 +315,9 @@ mod tests {
                 dtype,
             };
             let (mut narrow, mut wide) = ([0.0_f32; 2], [0.0_f64; 2]);
-            let label = |_: &[u8]| Ok(());
             let decoded = match dtype {
-                FeatureType::F64 => decode_cells(line.as_bytes(), &rules, &mut wide, label),
-                _ => decode_cells(line.as_bytes(), &rules, &mut narrow, label),
+                FeatureType::F64 => decode_cells(line.as_bytes(), &rules, &mut wide),
+                _ => decode_cells(line.as_bytes(), &rules, &mut narrow),
             };
             let [a, b] = narrow.map(f64::from);
             decoded.map(|_| {
@@ -411,12 +408,11 @@ mod tests {
         };
         let mut row = [0.0; 3];
         let mut decode = |line: &str| {
-            let read = |cell: &[u8]| numeric_label(cell, 1);
-            let label = decode_delimited_line(line.as_bytes(), &rules, &mut row, read);
-            (label.unwrap(), row)
+            let cell = decode_delimited_line(line.as_bytes(), &rules, &mut row).unwrap();
+            (cell.map(<[u8]>::to_vec), row)
         };
-        assert_eq!(decode("7,9,5,6\n"), (Some(9.0), [5.0, 6.0, 7.0]));
-        assert_eq!(decode(",9,5,NA\n"), (Some(9.0), [5.0, 1.5, 2.5]));
+        assert_eq!(decode("7,9,5,6\n"), (Some(b"9".to_vec()), [5.0, 6.0, 7.0]));
+        assert_eq!(decode(",9,5,NA\n"), (Some(b"9".to_vec()), [5.0, 1.5, 2.5]));
     }
 
     #[test]

@@ -24,9 +24,8 @@ use std::time::{Instant, SystemTime};
 use pelton_storage::{FileSet, SetFile, Storage, changed_ns, on_threads, path_text};
 
 use crate::contents::Contents;
-use crate::data_file::{IndexSource, Places};
 use crate::error::FormatError;
-use crate::format::{Format, Found, Opened, Source, regular_file};
+use crate::format::{Format, Opened, Shard, Source, regular_file};
 use crate::formats::folder::index::FolderKey;
 use crate::kind::FormatKind;
 use crate::labels::codes::Codes;
@@ -34,7 +33,8 @@ use crate::labels::table::LabelTable;
 use crate::options::OpenOptions;
 use crate::places::fingerprint::mix;
 use crate::places::stamp::Stamp;
-use crate::rows::sample::{SampleReading, SampleShape};
+use crate::places::{IndexSource, Places};
+use crate::rows::sample::SampleShape;
 
 /// Endings of the names of images.
 const EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
@@ -100,7 +100,7 @@ impl Format for Folder {
     }
 
     /// Folders are opened before formats are asked: what comes here is a file.
-    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
         Err(FormatError::NotAFolder {
             path: source.path.to_path_buf(),
         })
@@ -125,10 +125,6 @@ pub(crate) fn open(
     let longest = (0..set.len()).map(|i| set.range(i).1).max().unwrap_or(0);
     let storage: Arc<dyn Storage> = Arc::clone(&set) as _;
     let labels = (0..names.len()).map(|class| class as f64).collect();
-    let sample = SampleReading {
-        shape: SampleShape::Whole,
-        codes,
-    };
     Ok(Opened {
         path: root.to_path_buf(),
         source: root.to_path_buf(),
@@ -143,14 +139,15 @@ pub(crate) fn open(
             tag: 0,
         },
         sample: fingerprint(&set),
-        found: Found {
+        shard: Shard {
             places: Places::Files(Arc::clone(&set)),
             records,
             bytes,
             longest,
             names,
             index,
-            ..Found::samples(Contents::Image, bytes, labels, sample)
+            codes,
+            ..Shard::samples(Contents::Image, bytes, labels, SampleShape::Whole)
         },
         scan_seconds: began.elapsed().as_secs_f64(),
         parts: Some(set),

@@ -17,7 +17,7 @@ use crate::formats::delimited::LabelColumn;
 use crate::formats::framed::example::{
     Broken, Features, Kind, class_of, measure, push_numbers, strings,
 };
-use crate::rows::fields::{RowWriter, check_name, overhead};
+use crate::rows::fields::{FieldWriter, RecordFields, check_name};
 
 /// Most features of a record.
 pub(crate) const MOST_FEATURES: usize = 4096;
@@ -67,16 +67,15 @@ impl Known {
         kind: Kind,
         example: &[u8],
         list: &Range<u64>,
-        row: &mut RowWriter<'_>,
+        row: &mut FieldWriter<'_>,
     ) -> Result<u64, Broken> {
         let push = |row: &mut Vec<u8>| push_numbers(example, kind, list, row);
         match &self.form {
             Form::Out | Form::Label => Ok(0),
-            Form::Number(dtype) => row.put_with(&self.name, Some(*dtype), false, push),
-            Form::Array(dtype) => row.put_with(&self.name, Some(*dtype), true, push),
+            Form::Number(_) | Form::Array(_) => row.put_with(push),
             Form::Text | Form::Texts { .. } => {
                 let mut count = 0;
-                row.put_with(&self.name, None, true, |row| {
+                row.put_with(|row| {
                     let before = row.len();
                     strings(example, list, |text| {
                         count += 1;
@@ -84,8 +83,8 @@ impl Known {
                     })?;
                     Ok::<u64, Broken>((row.len() - before) as u64)
                 })?;
-                if let Form::Texts { lengths } = &self.form {
-                    row.put_with(lengths, Some(DType::I64), true, |row| {
+                if let Form::Texts { .. } = &self.form {
+                    row.put_with(|row| {
                         strings(example, list, |text| {
                             row.extend_from_slice(&(text.len() as u64).to_le_bytes());
                         })?;
@@ -122,7 +121,7 @@ pub(crate) struct ExampleFields {
     label: Option<usize>,
     /// What `format` is called, for messages.
     format: &'static str,
-    specs: FieldSpecs,
+    fields: RecordFields,
 }
 
 impl ExampleFields {
@@ -162,7 +161,7 @@ impl ExampleFields {
             order,
             label: None,
             format,
-            specs: FieldSpecs::default(),
+            fields: RecordFields::default(),
         };
         Some(fields.described())
     }
@@ -244,7 +243,7 @@ impl ExampleFields {
         for known in &mut wider.known {
             let differs = |name: &str| {
                 let dims = |specs: &FieldSpecs| specs.get(name).map(|spec| spec.dims.clone());
-                let mine = dims(&self.specs);
+                let mine = dims(self.fields.specs());
                 others.iter().any(|other| dims(other) != mine)
             };
             if differs(&known.name) || differs(&lengths_of(&known.name)) {
@@ -255,8 +254,8 @@ impl ExampleFields {
     }
 
     /// What rows hold.
-    pub(crate) fn specs(&self) -> &FieldSpecs {
-        &self.specs
+    pub(crate) fn fields(&self) -> &RecordFields {
+        &self.fields
     }
 
     /// Features that become nothing.
@@ -267,22 +266,19 @@ impl ExampleFields {
 
     /// Bytes of `records` rows, whose features have so many values and bytes of them.
     pub(crate) fn row_bytes(&self, records: u64, totals: &[(u64, u64)]) -> u64 {
+        let heads = self.fields.head_bytes();
         let of = |(known, (values, bytes)): (&Known, &(u64, u64))| match &known.form {
             Form::Out | Form::Label => 0,
-            Form::Number(_) => bytes + records * overhead(&known.name, 0),
-            Form::Array(_) | Form::Text => bytes + records * overhead(&known.name, 1),
-            Form::Texts { lengths } => {
-                let overheads = overhead(&known.name, 1) + overhead(lengths, 1);
-                bytes + 8 * values + records * overheads
-            }
+            Form::Number(_) | Form::Array(_) | Form::Text => *bytes,
+            Form::Texts { .. } => bytes + 8 * values,
         };
-        2 * records + self.known.iter().zip(totals).map(of).sum::<u64>()
+        records * heads + self.known.iter().zip(totals).map(of).sum::<u64>()
     }
 
     /// Says what each feature becomes.
     pub(crate) fn described(mut self) -> ExampleFields {
         let names: Vec<String> = self.known.iter().map(|known| known.name.clone()).collect();
-        let mut specs = Vec::new();
+        let mut fields = RecordFields::default();
         for (i, known) in self.known.iter_mut().enumerate() {
             let (name, length) = (&known.name, known.count.length());
             let one = known.count == Count::Always(1);
@@ -305,16 +301,16 @@ impl ExampleFields {
             };
             match &known.form {
                 Form::Out | Form::Label => {}
-                Form::Number(_) => specs.push(FieldSpec::new(name, dtype, &[])),
-                Form::Array(_) => specs.push(FieldSpec::new(name, dtype, &[length])),
-                Form::Text => specs.push(FieldSpec::new(name, dtype, &[None])),
+                Form::Number(_) => fields.push_array(FieldSpec::new(name, dtype, &[])),
+                Form::Array(_) => fields.push_array(FieldSpec::new(name, dtype, &[length])),
+                Form::Text => fields.push_string(name),
                 Form::Texts { lengths } => {
-                    specs.push(FieldSpec::new(name, dtype, &[None]));
-                    specs.push(FieldSpec::new(lengths, DType::I64, &[length]));
+                    fields.push_string(name);
+                    fields.push_array(FieldSpec::new(lengths, DType::I64, &[length]));
                 }
             }
         }
-        self.specs = FieldSpecs(specs);
+        self.fields = fields;
         self
     }
 
@@ -330,7 +326,7 @@ impl ExampleFields {
     }
 
     /// Writes the fields of an Example.
-    pub(crate) fn decode(&self, example: &[u8], row: &mut RowWriter<'_>) -> Result<(), Fault> {
+    pub(crate) fn decode(&self, example: &[u8], row: &mut FieldWriter<'_>) -> Result<(), Fault> {
         if u32::try_from(example.len()).is_err() {
             return Err(Fault::Foreign {
                 what: "it has 4 GiB or more; write smaller records".into(),

@@ -7,16 +7,19 @@ pub(crate) mod scan;
 use std::fmt;
 use std::sync::Arc;
 
-use pelton_batch::{DType, FieldSpec, FieldSpecs};
+use pelton_batch::FieldSpecs;
 
+use crate::decoder::Decoder;
 use crate::error::{Fault, FormatError};
 use crate::format::Source;
 use crate::formats::delimited::LabelColumn;
 use crate::formats::framed::example::stops_at;
 use crate::formats::framed::example_fields::ExampleFields;
+use crate::labels::stored::Label;
 use crate::places::fingerprint::mix;
 use crate::places::located::text_of;
-use crate::rows::fields::{FieldDecoder, RowWriter, overhead};
+use crate::rows::NewRow;
+use crate::rows::fields::RecordFields;
 
 /// The argument that asks for records as they are.
 pub(crate) const AS_BYTES: &str = "bytes";
@@ -54,15 +57,16 @@ pub(crate) trait Framing: fmt::Debug + Send + Sync + 'static {
 /// What the bytes of records are.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
-    Bytes(FieldSpecs),
+    Bytes(RecordFields),
     Example(ExampleFields),
 }
 
 impl Payload {
     /// Bytes as they are.
     pub(crate) fn bytes() -> Payload {
-        let field = FieldSpec::new(BYTES, DType::U8, &[None]);
-        Payload::Bytes(FieldSpecs(vec![field]))
+        let mut fields = RecordFields::default();
+        fields.push_string(BYTES);
+        Payload::Bytes(fields)
     }
 
     /// As the first record and the options say.
@@ -105,9 +109,17 @@ impl Payload {
         }
     }
 
+    /// The schema of rows.
+    fn fields(&self) -> &RecordFields {
+        match self {
+            Payload::Bytes(fields) => fields,
+            Payload::Example(fields) => fields.fields(),
+        }
+    }
+
     /// Bytes of the rows of `records` records as they are, of `bytes` bytes together.
     pub(crate) fn row_bytes(records: u64, bytes: u64) -> u64 {
-        bytes + records * (2 + overhead(BYTES, 1))
+        bytes + records * Payload::bytes().fields().row_bytes()
     }
 
     /// With what a scan found out, and what the user may want to know of it.
@@ -142,32 +154,34 @@ pub(crate) struct FramedDecoder<F> {
     pub(crate) payload: Payload,
 }
 
-impl<F: Framing> FieldDecoder for FramedDecoder<F> {
-    fn specs(&self) -> &FieldSpecs {
-        match &self.payload {
-            Payload::Bytes(specs) => specs,
-            Payload::Example(fields) => fields.specs(),
-        }
-    }
-
-    fn decode(
+impl<F: Framing> Decoder for FramedDecoder<F> {
+    fn decode<'b>(
         &self,
         record: u64,
-        frame: &[u8],
-        row: &mut RowWriter<'_>,
-    ) -> Result<Option<f64>, Fault> {
+        frame: &'b [u8],
+        row: &mut NewRow<'_>,
+    ) -> Result<Label<'b>, Fault> {
+        let mut row = row.fields(self.fields());
         self.framing
             .open(record, frame, |bytes| match &self.payload {
-                Payload::Example(fields) => fields.decode(bytes, row),
+                Payload::Example(fields) => fields.decode(bytes, &mut row),
                 Payload::Bytes(_) => {
-                    row.put(BYTES, None, &[bytes.len()], bytes);
+                    row.put(&[bytes.len()], bytes);
                     Ok(())
                 }
             })?;
-        Ok(None)
+        Ok(Label::Listed)
     }
 
-    fn widened(&self, others: &[FieldSpecs]) -> Option<Arc<dyn FieldDecoder>> {
+    fn fingerprint(&self) -> [u64; 3] {
+        [11, self.fields().hash(0), 0]
+    }
+
+    fn fields(&self) -> &RecordFields {
+        self.payload.fields()
+    }
+
+    fn widened(&self, others: &[FieldSpecs]) -> Option<Arc<dyn Decoder>> {
         let Payload::Example(fields) = &self.payload else {
             return None;
         };

@@ -17,15 +17,15 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::contents::Contents;
-use crate::data_file::Places;
 use crate::error::FormatError;
-use crate::format::{Format, Found, Match, Source};
+use crate::format::{Format, Match, Shard, Source};
 use crate::kind::Head;
 use crate::labels::codes::Codes;
 use crate::labels::names_file::names_beside;
 use crate::options::OpenOptions;
 use crate::origin::Origin;
-use crate::rows::sample::{SampleReading, SampleShape};
+use crate::places::Places;
+use crate::rows::sample::SampleShape;
 
 /// The type of 32-bit integers.
 pub(crate) const INTEGERS: u8 = 0x0c;
@@ -180,7 +180,7 @@ impl Format for Idx {
         true
     }
 
-    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let header = whole_header(source.path, source.head, source.stamp.size)?;
         if header.sizes.len() == 1 {
             return Err(FormatError::IdxLabels {
@@ -200,8 +200,9 @@ impl Format for Idx {
         let records = header.records();
         let bytes = header.record_bytes().unwrap_or(0);
         let (labels, codes, names) = labels_of(source, records, notes)?;
-        Ok(Found {
+        Ok(Shard {
             names,
+            codes,
             records,
             bytes: records * bytes,
             longest: bytes,
@@ -209,14 +210,11 @@ impl Format for Idx {
                 from: header.data_offset(),
                 bytes,
             },
-            ..Found::samples(
+            ..Shard::samples(
                 header.contents(),
                 records * bytes,
                 labels,
-                SampleReading {
-                    shape: SampleShape::Whole,
-                    codes,
-                },
+                SampleShape::Whole,
             )
         })
     }

@@ -7,7 +7,6 @@ use serde_json::{Map, Number, Value};
 
 use crate::error::{Fault, excerpt};
 use crate::places::located::{text_of, words_of};
-use crate::rows::fields::overhead;
 
 /// Most keys of all records together.
 const MOST_KEYS: usize = 4096;
@@ -158,12 +157,8 @@ impl Keys {
                 (Some(why), _) => schema.left_out.push((name, why)),
                 (None, Kind::Null) => schema.left_out.push((name, "every line has null".into())),
                 (None, _) => {
-                    let dimensions = match key.kind {
-                        Kind::Numbers { depth, .. } => depth,
-                        _ => 1,
-                    };
                     schema.known.push(Known {
-                        bytes: key.payload + overhead(&name, dimensions) * self.records,
+                        bytes: key.payload,
                         key: name,
                         kind: key.kind,
                         lacking: key.lacking,

@@ -15,23 +15,26 @@ pub(crate) mod kinds;
 use std::io::{BufRead, BufReader, Read};
 use std::sync::atomic::Ordering;
 
-use pelton_batch::{DType, FieldSpec, FieldSpecs};
+use pelton_batch::{DType, FieldSpec};
 use serde_json::{Map, Value};
 
-use crate::data_file::{LINE_ENDS, Places};
+use crate::decoder::Decoder;
 use crate::error::{Fault, FormatError, excerpt};
-use crate::format::{Format, Found, Match, Source};
+use crate::format::{Format, Match, Shard, Source};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::json_lines::kinds::{Keys, Kind, Known, Schema, array, described};
 use crate::kind::Head;
 use crate::labels::classes_so_far::ClassesSoFar;
+use crate::labels::stored::Label;
 use crate::labels::{MOST_LABELS, checked_label};
 use crate::options::{MEAN_OF_FIELDS, Missing};
+use crate::places::LINE_ENDS;
 use crate::places::elias_fano::EliasFanoBuilder;
 use crate::places::fingerprint::mix;
 use crate::places::located::Located;
 use crate::places::sidecar::RecordShape;
-use crate::rows::fields::{FieldDecoder, RowWriter, selection};
+use crate::rows::fields::{RecordFields, selection};
+use crate::rows::{Layout, NewRow, Rows};
 
 /// The key of the label unless another is named.
 const LABEL: &str = "label";
@@ -63,7 +66,7 @@ impl Format for JsonLines {
         (is_one && !self.selects).then_some(Match::Name)
     }
 
-    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let (label, must) = match &source.options.label {
             LabelColumn::Name(name) => (name.as_str(), true),
             _ => (LABEL, false),
@@ -113,16 +116,10 @@ impl Format for JsonLines {
                 remedy: "write the same keys in every line",
             });
         }
-        Ok(Found {
-            records,
-            bytes: located.end - first,
-            longest: located.longest,
-            nonzeros: row_bytes + 2 * records,
-            index,
-            places: Places::listed(located.starts, located.end, LINE_ENDS),
-            names: located.names,
-            first_bad: located.first_bad,
-            ..Found::fields(located.labels, records, located.codes, decoder)
+        let nonzeros = records * decoder.fields.head_bytes() + row_bytes;
+        Ok(Shard {
+            nonzeros,
+            ..Shard::fields(records, decoder).at(located, index, LINE_ENDS)
         })
     }
 }
@@ -404,20 +401,23 @@ struct JsonDecoder {
     label: LabelKey,
     /// Whether 0, or nothing in a list or string, stands for what is missing.
     fills: bool,
-    specs: FieldSpecs,
+    fields: RecordFields,
 }
 
 impl JsonDecoder {
     fn new(kinds: Vec<(String, Kind)>, label: LabelKey, fills: bool) -> JsonDecoder {
-        let specs = kinds.iter().map(|(key, kind)| match *kind {
-            Kind::Numbers { whole, depth, .. } => {
-                let dtype = if whole { DType::I64 } else { DType::F64 };
-                FieldSpec::new(key, dtype, &vec![None; depth])
+        let mut fields = RecordFields::default();
+        for (key, kind) in &kinds {
+            match *kind {
+                Kind::Numbers { whole, depth, .. } => {
+                    let dtype = if whole { DType::I64 } else { DType::F64 };
+                    fields.push_array(FieldSpec::new(key, dtype, &vec![None; depth]));
+                }
+                _ => fields.push_string(key),
             }
-            _ => FieldSpec::new(key, DType::U8, &[None]),
-        });
+        }
         JsonDecoder {
-            specs: FieldSpecs(specs.collect()),
+            fields,
             kinds,
             label,
             fills,
@@ -441,12 +441,14 @@ fn no_field(key: &str, value: &Value) -> Fault {
     Fault::Json { what }
 }
 
-impl FieldDecoder for JsonDecoder {
-    fn specs(&self) -> &FieldSpecs {
-        &self.specs
-    }
-
-    fn decode(&self, _: u64, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
+impl Decoder for JsonDecoder {
+    fn decode<'b>(
+        &self,
+        _: u64,
+        bytes: &'b [u8],
+        row: &mut NewRow<'_>,
+    ) -> Result<Label<'b>, Fault> {
+        let mut row = row.fields(&self.fields);
         let object = object(bytes)?;
         self.label.class_of(&object)?;
         let (mut dims, mut elements) = (Vec::new(), Vec::new());
@@ -461,11 +463,11 @@ impl FieldDecoder for JsonDecoder {
             match (*kind, value) {
                 (Kind::Text, None | Some(Value::String(_))) => {
                     let text = value.and_then(Value::as_str).unwrap_or_default();
-                    row.put(key, None, &[text.len()], text.as_bytes());
+                    row.put(&[text.len()], text.as_bytes());
                 }
                 (Kind::Json, value) => {
                     let text = value.unwrap_or(&Value::Null).to_string();
-                    row.put(key, None, &[text.len()], text.as_bytes());
+                    row.put(&[text.len()], text.as_bytes());
                 }
                 (Kind::Numbers { whole, depth, .. }, value) => {
                     dims.clear();
@@ -483,32 +485,34 @@ impl FieldDecoder for JsonDecoder {
                     if dims.len() != depth {
                         return Err(unlike());
                     }
-                    let dtype = if whole { DType::I64 } else { DType::F64 };
-                    row.put(key, Some(dtype), &dims, &elements);
+                    row.put(&dims, &elements);
                 }
                 _ => return Err(unlike()),
             }
         }
-        Ok(None)
+        Ok(Label::Listed)
     }
 
-    fn fingerprint(&self) -> u64 {
-        let specs = format!("{:?}", self.specs).into_bytes();
-        let fills = self.fills.then_some(b'+');
-        let all = specs.into_iter().chain(fills);
-        all.fold(0, |hash, byte| mix(hash, u64::from(byte)))
+    fn fingerprint(&self) -> [u64; 3] {
+        let hash = self.fields.hash(0);
+        let fills = if self.fills {
+            mix(hash, u64::from(b'+'))
+        } else {
+            hash
+        };
+        [11, fills, 0]
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
     }
 }
 
-/// Writes the row of a line as the first line of a file; whether it is one.
-pub fn decode_json_line(line: &[u8], row: &mut Vec<u8>) -> bool {
-    let Ok(object) = object(line) else {
-        return false;
-    };
+/// Decodes a line as the first line of a file: the schema and the row; `None` where it is no such line.
+pub fn decode_json_line(line: &[u8]) -> Option<(RecordFields, Rows)> {
+    let object = object(line).ok()?;
     let mut keys = Keys::default();
-    if keys.add(&object, LABEL, 1).is_err() {
-        return false;
-    }
+    keys.add(&object, LABEL, 1).ok()?;
     let known = keys.finish().known.into_iter();
     let kinds = known.map(|known| (known.key, known.kind)).collect();
     let label = LabelKey {
@@ -518,5 +522,7 @@ pub fn decode_json_line(line: &[u8], row: &mut Vec<u8>) -> bool {
         are_numbers: false,
     };
     let decoder = JsonDecoder::new(kinds, label, false);
-    decoder.decode(0, line, &mut RowWriter::new(row)).is_ok()
+    let mut rows = Rows::new(Layout::Bytes);
+    let decoded = rows.push_with(|row| decoder.decode(0, line, row).map(|_| 0));
+    decoded.ok().map(|()| (decoder.fields, rows))
 }

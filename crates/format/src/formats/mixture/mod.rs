@@ -16,14 +16,15 @@ use std::sync::Arc;
 use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
 use serde::{Deserialize, Serialize};
 
-use crate::contents::Contents;
-use crate::data_file::{IndexSource, Places, Reach};
+use crate::data_file::Reach;
 use crate::error::FormatError;
-use crate::format::{Format, Found, Match, Reading, Source};
+use crate::format::{Format, Match, Shard, Source};
 use crate::formats::mixture::gaussian::{GaussianMixture, Halves, NAME};
+use crate::formats::packed::rows::PackedDecoder;
 use crate::formats::packed::{dense_record_bytes, encode_dense};
 use crate::kind::Head;
 use crate::labels::FileLabels;
+use crate::places::Places;
 use crate::rows::Layout;
 
 const BEGIN: &[u8] = b"{\"pelton_mixture\"";
@@ -147,7 +148,7 @@ impl Format for Mixtures {
         true
     }
 
-    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
         let mixture = Mixture::parse(source.head).map_err(|what| FormatError::Malformed {
             path: source.path.to_path_buf(),
             offset: 0,
@@ -156,25 +157,18 @@ impl Format for Mixtures {
         })?;
         let storage = MixtureStorage::new(source.path.display().to_string(), mixture);
         let (records, bytes) = (mixture.records(), storage.record_bytes);
-        Ok(Found {
-            first_bad: None,
+        let (features, nonzeros) = (mixture.features, records * mixture.features);
+        let layout = Layout::Dense {
+            width: features as usize,
+        };
+        Ok(Shard {
             places: Places::Fixed { from: 0, bytes },
-            records,
             bytes: records * bytes,
             longest: bytes,
-            nonzeros: records * mixture.features,
-            layout: Layout::Dense {
-                width: mixture.features as usize,
-            },
-            contents: Contents::Features,
-            features: mixture.features,
             labels: FileLabels::Count(mixture.classes as usize),
-            names: Vec::new(),
-            reading: Reading::PackedDense,
-            index: IndexSource::Arithmetic,
             storage: Some(Arc::new(storage)),
             reach: Reach::Computed,
-            columns: None,
+            ..Shard::features(layout, features, records, nonzeros, PackedDecoder::Dense)
         })
     }
 }

@@ -5,6 +5,7 @@
 //! of the file. The header is a Python dictionary in text; only its three known keys are read and nothing is
 //! evaluated. Features become f32.
 
+pub(crate) mod matrix;
 pub(crate) mod numbers;
 
 use std::io::Read;

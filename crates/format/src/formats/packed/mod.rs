@@ -21,6 +21,7 @@
 //! dense or few and cost decoding time.
 
 pub(crate) mod reader;
+pub(crate) mod rows;
 
 use crate::error::Fault;
 use crate::rows::Layout;

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::error::FormatError;
-use crate::format::{Format, Found, Match, Source};
+use crate::format::{Format, Match, Shard, Source};
 use crate::formats::shard::cells::{Cell, Element, Shape, numpy_element, torch_element};
 use crate::formats::shard::folder::{Config, INDEX, read_index};
 use crate::formats::shard::{self, Column};
@@ -28,7 +28,7 @@ impl Format for LitData {
         is_one.then_some(Match::Name)
     }
 
-    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let path = source.path.with_file_name(INDEX);
         let config = read_index(&path)?.config;
         let columns = config

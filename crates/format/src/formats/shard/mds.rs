@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::error::FormatError;
 use crate::error::recognition::RecognitionError;
-use crate::format::{Format, Found, Match, Source};
+use crate::format::{Format, Match, Shard, Source};
 use crate::formats::shard::cells::{Cell, Element, Shape};
 use crate::formats::shard::{self, Column, malformed, read_starts};
 use crate::kind::{Head, codec_by_name};
@@ -35,7 +35,7 @@ impl Format for Mds {
         is_one.then_some(Match::Name)
     }
 
-    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         if let Some(codec) = codec_by_name(source.path) {
             let path = source.path.to_path_buf();
             return Err(RecognitionError::UnreadCodec { path, codec }.into());

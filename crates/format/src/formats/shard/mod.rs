@@ -18,22 +18,25 @@ pub(crate) mod mds;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use pelton_batch::{DType, FieldSpec, FieldSpecs};
+use pelton_batch::{DType, FieldSpec};
 
-use crate::data_file::{IN_FILE, IndexSource, Places};
+use crate::decoder::Decoder;
 use crate::error::{Fault, FormatError};
-use crate::format::{Found, Source};
+use crate::format::{Shard, Source};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::framed::scan::Scanned;
 use crate::formats::shard::cells::{Cell, Shape};
 use crate::formats::shard::litdata_json::json_text;
 use crate::labels::classes_so_far::ClassesSoFar;
+use crate::labels::stored::Label;
 use crate::labels::{LABEL_LIMIT, MOST_LABELS};
 use crate::places::byte_source::{ByteSource, FileWindow};
 use crate::places::elias_fano::EliasFanoBuilder;
 use crate::places::fingerprint::mix;
 use crate::places::sidecar::RecordShape;
-use crate::rows::fields::{self, FieldDecoder, RowWriter, check_name, overhead};
+use crate::places::{IN_FILE, IndexSource};
+use crate::rows::NewRow;
+use crate::rows::fields::{self, FieldWriter, RecordFields, check_name};
 
 /// Tells these sidecars from others.
 const SIDECAR: u64 = 12;
@@ -104,7 +107,7 @@ pub(crate) fn open(
     source: &Source<'_>,
     columns: Vec<Column>,
     notes: &mut Vec<String>,
-) -> Result<Found, FormatError> {
+) -> Result<Shard, FormatError> {
     let mut window = source.window()?;
     let starts = read_starts(source, &mut window)?;
     let failed = |e| FormatError::io(source.path, "read it", e);
@@ -148,16 +151,7 @@ pub(crate) fn open(
             })?
         }
     };
-    Ok(Found {
-        records,
-        bytes: end - starts[0],
-        longest: located.longest,
-        nonzeros: located.nonzeros,
-        index,
-        places: Places::listed(located.starts, end, IN_FILE),
-        names: located.names,
-        ..Found::fields(located.labels, records, located.codes, decoder)
-    })
+    Ok(Shard::fields(records, decoder).at(located, index, IN_FILE))
 }
 
 /// Looks at the label of every sample. One that is none makes a bad record once it is read.
@@ -219,7 +213,7 @@ struct ShardDecoder {
     /// Bytes of a sample that say how long its cells are.
     sizes_bytes: usize,
     label: Option<usize>,
-    specs: FieldSpecs,
+    fields: RecordFields,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -258,10 +252,10 @@ impl ShardDecoder {
             sizes_bytes: 4 * columns.iter().filter(|c| c.fixed.is_none()).count(),
             columns,
             label: suited,
-            specs: FieldSpecs::default(),
+            fields: RecordFields::default(),
         };
         decoder.describe(first);
-        match decoder.specs.0.is_empty() {
+        match decoder.fields.specs().0.is_empty() {
             true => Err(malformed(
                 source,
                 0,
@@ -278,13 +272,12 @@ impl ShardDecoder {
                 self.forms[i] = Form::Label;
                 continue;
             }
-            if check_name(name, &self.specs.0).is_err() || *cell == Cell::Out {
+            if check_name(name, &self.fields.specs().0).is_err() || *cell == Cell::Out {
                 continue;
             }
             if matches!(cell, Cell::Text | Cell::Nested) {
                 self.forms[i] = Form::Text;
-                let spec = FieldSpec::new(name, DType::U8, &[None]);
-                self.specs.0.push(spec);
+                self.fields.push_string(name);
                 continue;
             }
             let (dtype, dims) = match cell {
@@ -304,7 +297,7 @@ impl ShardDecoder {
             };
             let spec = FieldSpec::new(name, dtype, &dims);
             self.forms[i] = Form::Array(dtype, dims.len());
-            self.specs.0.push(spec);
+            self.fields.push_array(spec);
         }
     }
 
@@ -318,8 +311,6 @@ impl ShardDecoder {
 
     /// Bytes of all rows, or some more where cells have heads that rows have not.
     fn row_bytes(&self, records: u64, sample_bytes: u64) -> u64 {
-        let overheads = self.specs.0.iter();
-        let overheads = overheads.map(|spec| overhead(&spec.name, spec.dims.len()));
         let others = self.columns.iter().zip(&self.forms);
         let others = others.filter(|(_, form)| matches!(form, Form::Out | Form::Label));
         let others = others.filter_map(|(column, _)| column.fixed.map(u64::from));
@@ -332,7 +323,7 @@ impl ShardDecoder {
             .iter()
             .any(|column| column.cell == Cell::Nested);
         let rows = rows.saturating_mul(if nested { TEXT } else { 1 });
-        rows + records * (2 + overheads.sum::<u64>())
+        rows + records * self.fields.head_bytes()
     }
 
     /// Where the cell of a column lies in a sample of `length` bytes that begins with `sizes`.
@@ -367,10 +358,13 @@ impl ShardDecoder {
     }
 
     /// Writes the field of a column; what is wrong where it is none.
-    fn put(&self, column: usize, cell: &[u8], row: &mut RowWriter<'_>) -> Result<(), &'static str> {
-        let Column {
-            name, cell: kind, ..
-        } = &self.columns[column];
+    fn put(
+        &self,
+        column: usize,
+        cell: &[u8],
+        row: &mut FieldWriter<'_>,
+    ) -> Result<(), &'static str> {
+        let kind = &self.columns[column].cell;
         match self.forms[column] {
             Form::Out => Ok(()),
             Form::Label => match self.class(column, cell) {
@@ -380,11 +374,11 @@ impl ShardDecoder {
             Form::Text if *kind == Cell::Nested => {
                 let text =
                     json_text(cell).ok_or("is no list or dictionary as LitData writes it")?;
-                row.put(name, None, &[text.len()], &text);
+                row.put(&[text.len()], &text);
                 Ok(())
             }
             Form::Text => {
-                row.put(name, None, &[cell.len()], cell);
+                row.put(&[cell.len()], cell);
                 Ok(())
             }
             Form::Array(dtype, rank) => {
@@ -396,19 +390,21 @@ impl ShardDecoder {
                 }
                 let numbers = found.element.checked(found.numbers);
                 let numbers = numbers.ok_or("is too large for 64 bits with a sign")?;
-                row.put(name, Some(dtype), &found.dims, numbers);
+                row.put(&found.dims, numbers);
                 Ok(())
             }
         }
     }
 }
 
-impl FieldDecoder for ShardDecoder {
-    fn specs(&self) -> &FieldSpecs {
-        &self.specs
-    }
-
-    fn decode(&self, _: u64, sample: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
+impl Decoder for ShardDecoder {
+    fn decode<'b>(
+        &self,
+        _: u64,
+        sample: &'b [u8],
+        row: &mut NewRow<'_>,
+    ) -> Result<Label<'b>, Fault> {
+        let mut row = row.fields(&self.fields);
         let wrong = |what: String| Fault::Foreign {
             what: format!("{what}; {FETCH}"),
         };
@@ -426,12 +422,20 @@ impl FieldDecoder for ShardDecoder {
             let name = &column.name;
             let cell = rest.split_off(..bytes);
             let cell = cell.ok_or_else(|| wrong(format!("its cell {name:?} is longer than it")))?;
-            self.put(i, cell, row)
+            self.put(i, cell, &mut row)
                 .map_err(|what| wrong(format!("its cell {name:?} {what}")))?;
         }
         match rest.is_empty() {
-            true => Ok(None),
+            true => Ok(Label::Listed),
             false => Err(wrong("its cells do not fill it".into())),
         }
+    }
+
+    fn fingerprint(&self) -> [u64; 3] {
+        [11, self.fields.hash(0), 0]
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
     }
 }

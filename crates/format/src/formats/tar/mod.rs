@@ -25,9 +25,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 
 use crate::contents::Contents;
-use crate::data_file::Places;
 use crate::error::{FormatError, excerpt};
-use crate::format::{Format, Found, Match, Source};
+use crate::format::{Format, Match, Shard, Source};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::tar::classes::TarClasses;
 use crate::formats::tar::header::BLOCK;
@@ -41,7 +40,7 @@ use crate::places::elias_fano::EliasFanoBuilder;
 use crate::places::fingerprint::mix;
 use crate::places::located::Located;
 use crate::places::sidecar::RecordShape;
-use crate::rows::sample::{SampleReading, SampleShape};
+use crate::rows::sample::SampleShape;
 
 /// Tells its sidecars from others; 4 stood for archives in which a sample may have an extension twice.
 const SHAPE: u64 = 6;
@@ -150,7 +149,7 @@ impl Format for Tar {
         )
     }
 
-    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let key = match &source.options.label {
             LabelColumn::Json(key) => Some(key),
             _ => None,
@@ -169,25 +168,12 @@ impl Format for Tar {
         }
         let path = source.path.display().to_string();
         notes.extend(Tallies::from_words(&located.tallies).notes(&path, records));
-        let first = located.starts.walk(0).next().unwrap_or(0);
-        let bytes = located.end - first;
-        Ok(Found {
-            records,
-            bytes,
-            longest: located.longest,
-            index,
-            places: Places::listed(located.starts, located.end, HEADERS),
-            names: located.names,
-            first_bad: located.first_bad,
-            ..Found::samples(
-                Contents::Members,
-                bytes,
-                located.labels,
-                SampleReading {
-                    shape: SampleShape::Group { label },
-                    codes: located.codes,
-                },
-            )
+        let shape = SampleShape::Group { label };
+        let shard = Shard::samples(Contents::Members, 0, Vec::new(), shape);
+        let shard = shard.at(located, index, HEADERS);
+        Ok(Shard {
+            nonzeros: shard.bytes,
+            ..shard
         })
     }
 }
