@@ -12,16 +12,14 @@ use crate::numbering::Numbering;
 use crate::rows::NewRow;
 use crate::rows::fields::RecordFields;
 
+/// The label that a decoded record states.
+pub(crate) type Decoded<'b> = Result<Label<'b>, Fault>;
+
 /// Decodes the records of one file. It touches no file: it sees the bytes of one record.
 pub(crate) trait Decoder: fmt::Debug + Send + Sync {
     /// Writes the row that `bytes` hold, which are record `record` of the file; the label that the record states. After a
     /// fault whoever asked drops what was written.
-    fn decode<'b>(
-        &self,
-        record: u64,
-        bytes: &'b [u8],
-        row: &mut NewRow<'_>,
-    ) -> Result<Label<'b>, Fault>;
+    fn decode<'b>(&self, record: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b>;
 
     /// Tells ways to read the same bytes apart: which decoder it is, which label it reads, and whether indices count
     /// from 0. Saved runs hold these numbers.
@@ -38,11 +36,7 @@ pub(crate) trait Decoder: fmt::Debug + Send + Sync {
     }
 
     /// Replaces `row` by the features as f64, without a scale; `None` where files hold no more than f32.
-    fn decode_wide<'b>(
-        &self,
-        _bytes: &'b [u8],
-        _row: &mut Vec<f64>,
-    ) -> Option<Result<Label<'b>, Fault>> {
+    fn decode_wide<'b>(&self, _bytes: &'b [u8], _row: &mut Vec<f64>) -> Option<Decoded<'b>> {
         None
     }
 
@@ -116,10 +110,11 @@ impl ClassByte {
     #[inline]
     pub(crate) fn label(self, byte: u8) -> Result<Label<'static>, Fault> {
         if u32::from(byte) >= self.classes {
-            return Err(Fault::ClassByte {
-                found: byte,
-                classes: self.classes,
-            });
+            return Err(Fault::new(format!(
+                "its class byte is {found} where classes are 0 to {}; the file is damaged or of another kind: fetch it again",
+                self.classes - 1,
+                found = byte
+            )));
         }
         Ok(Label::Code(byte.into()))
     }

@@ -6,6 +6,7 @@ pub(crate) mod recognition;
 pub(crate) mod system;
 pub(crate) mod table;
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
@@ -439,243 +440,82 @@ impl FormatError {
     }
 }
 
-/// What is wrong with one record. Columns count from 1.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Fault {
-    /// The label is no number.
-    #[error("label {found:?} is not a number; write classes as numbers")]
-    BadLabel {
-        /// The label found.
-        found: String,
-    },
-    /// A label so large that its neighbours read the same.
-    #[error("label {found} is not below 2^53 in magnitude; number the classes")]
-    LabelTooLarge {
-        /// The label as it is written.
-        found: String,
-    },
-    /// A label cell that holds no label.
-    #[error(
-        "column {column}, the label, is empty or holds no value; remove the record, or name another column with `label`"
-    )]
-    MissingLabel {
-        /// The column.
-        column: u64,
-    },
-    /// A label outside the record that is missing or no class.
-    #[error(
-        "its label is missing or cannot be read; leave such records out with `on_bad_record` skip, or name another one with `label`"
-    )]
-    NoClass,
-    /// A name where labels are numbers.
-    #[error(
-        "label {found:?} in column {column} is no number where other labels are; give all classes numbers or all names, or name another column with `label`"
-    )]
-    NamedLabel {
-        /// The column.
-        column: u64,
-        /// The label found.
-        found: String,
-    },
-    /// A query number that is none.
-    #[error("{found:?} is no query number; write qid: and a whole number")]
-    BadQuery {
-        /// The token found.
-        found: String,
-    },
-    /// The label is not among those known.
-    #[error(
-        "label {found} does not occur in the training data or the given classes; remove the record or add the class"
-    )]
-    UnknownLabel {
-        /// The label found.
-        found: f64,
-    },
-    /// The class is not among those known.
-    #[error(
-        "class {found:?} does not occur in the training data or the given classes; remove the record or add the class"
-    )]
-    UnknownClass {
-        /// The class found.
-        found: String,
-    },
-    /// A class byte beyond the classes.
-    #[error(
-        "its class byte is {found} where classes are 0 to {}; the file is damaged or of another kind: fetch it again",
-        classes - 1
-    )]
-    ClassByte {
-        /// The byte found.
-        found: u8,
-        /// Number of classes.
-        classes: u32,
-    },
-    /// A feature without `:`.
-    #[error("feature {found:?} has no colon; write index:value")]
-    MissingColon {
-        /// The token found.
-        found: String,
-    },
-    /// A feature index that is no number.
-    #[error("feature index {found:?} is not a whole number; write index:value")]
-    BadIndex {
-        /// The index found.
-        found: String,
-    },
-    /// Index 0 where counting starts at 1.
-    #[error(
-        "feature index 0, but indices count from 1; pass `zero_based` if this file counts from 0"
-    )]
-    IndexZero,
-    /// A negative index.
-    #[error("feature index {found} is negative; indices count from 1, or from 0 with `zero_based`")]
-    IndexNegative {
-        /// The index found.
-        found: String,
-    },
-    /// An index above the largest.
-    #[error(
-        "feature index {found} is above {}, the largest; renumber the features",
-        u32::MAX
-    )]
-    IndexTooLarge {
-        /// The index found.
-        found: String,
-    },
-    /// An index below the one before.
-    #[error("feature index {found} follows {previous}; sort the features of each line by index")]
-    IndexDescending {
-        /// The index before.
-        previous: u32,
-        /// The index found.
-        found: u32,
-    },
-    /// The same index twice.
-    #[error("feature index {found} occurs twice; keep one of them")]
-    IndexRepeated {
-        /// The index found.
-        found: u32,
-    },
-    /// A feature value that is no number.
-    #[error("value {found:?} of feature {index} is not a number; write a decimal number")]
-    BadValue {
-        /// The feature's index.
-        index: u32,
-        /// The value found.
-        found: String,
-    },
-    /// A value that is not finite.
-    #[error("value {found:?} in column {column} is not finite; replace it or remove the record")]
-    NotFinite {
-        /// The column or feature index.
-        column: u64,
-        /// The value found.
-        found: String,
-    },
-    /// A value that 32 bits cannot hold.
-    #[error(
-        "value {found:?} in column {column} is beyond 32-bit floating point; scale the feature"
-    )]
-    Overflow {
-        /// The column or feature index.
-        column: u64,
-        /// The value found.
-        found: String,
-    },
-    /// A cell with nothing in it.
-    #[error("column {column} is empty; `missing` zero or `missing` mean fills such cells in")]
-    EmptyCell {
-        /// The column.
-        column: u64,
-    },
-    /// A cell that says that there is no value.
-    #[error(
-        "column {column} holds {found:?}, no value; `missing` zero or `missing` mean fills such cells in"
-    )]
-    MissingCell {
-        /// The column.
-        column: u64,
-        /// The cell found.
-        found: String,
-    },
-    /// A value of a column that has a name.
-    #[error("column {column} {what}")]
-    Column {
-        /// The column.
-        column: String,
-        /// What is wrong, and the remedy.
-        what: String,
-    },
-    /// A cell with text in it.
-    #[error(
-        "column {column} holds {found:?}, which is not a number; columns of text are not features: encode them as numbers or remove them"
-    )]
-    BadCell {
-        /// The column.
-        column: u64,
-        /// The cell found.
-        found: String,
-    },
-    /// A row with more or fewer cells than the first.
-    #[error("{found} columns where the first row has {expected}; make all rows alike")]
-    RaggedRow {
-        /// Columns of the first row.
-        expected: u64,
-        /// Columns of this one.
-        found: u64,
-    },
-    /// A line that is no JSON object, or has no label.
-    #[error("{what}")]
-    Json {
-        /// What is wrong.
-        what: String,
-    },
+/// What is wrong with one record, in a sentence that ends with the remedy. Columns count from 1.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Fault(Cow<'static, str>);
+
+impl Fault {
     /// No record where one was.
-    #[error("holds no record; the file changed after it was indexed: run again")]
-    NoRecord,
-    /// A packed record whose checksum does not fit.
-    #[error(
-        "its checksum is {found:#010x} where its bytes give {expected:#010x}; the file is damaged: pack it again"
-    )]
-    Checksum {
-        /// The checksum of the bytes.
-        expected: u32,
-        /// The checksum stored.
-        found: u32,
-    },
-    /// A record in a format of others that cannot be read, or is not like the others.
-    #[error("{what}")]
-    Foreign {
-        /// What is wrong, and the remedy.
-        what: String,
-    },
-    /// A sample of a tar file that does not hold together.
-    #[error(
-        "byte {offset} of it: {what}; the archive is cut off, damaged or changed: fetch or make it again"
-    )]
-    Group {
-        /// Offset within the sample.
-        offset: u64,
-        /// What does not hold.
-        what: &'static str,
-    },
-    /// A feature that no record had when the file was opened.
-    #[error(
-        "feature {index} (from 0) is beyond the {features} that the file had when it was opened; leave files alone while they are read"
-    )]
-    NewFeature {
-        /// The feature.
-        index: u32,
-        /// Features there were.
-        features: u64,
-    },
-    /// A packed record that does not hold together although its checksum fits.
-    #[error("{what}; the file is damaged: pack it again")]
-    Malformed {
-        /// What does not hold.
-        what: &'static str,
-    },
+    pub(crate) const NO_RECORD: Fault =
+        Fault::of("holds no record; the file changed after it was indexed: run again");
+    /// A label outside the record that is missing or no class.
+    pub(crate) const NO_CLASS: Fault = Fault::of(
+        "its label is missing or cannot be read; leave such records out with `on_bad_record` skip, or name another one with `label`",
+    );
+
+    pub(crate) const fn of(what: &'static str) -> Fault {
+        Fault(Cow::Borrowed(what))
+    }
+
+    #[cold]
+    pub(crate) fn new(what: impl Into<Cow<'static, str>>) -> Fault {
+        Fault(what.into())
+    }
+
+    /// A label that is no number.
+    #[cold]
+    pub(crate) fn bad_label(found: &str) -> Fault {
+        Fault::new(format!(
+            "label {found:?} is not a number; write classes as numbers"
+        ))
+    }
+
+    /// A label cell that holds no label.
+    #[cold]
+    pub(crate) fn missing_label(column: u64) -> Fault {
+        Fault::new(format!(
+            "column {column}, the label, is empty or holds no value; remove the record, or name another column with `label`"
+        ))
+    }
+
+    /// A label that is not among those known.
+    #[cold]
+    pub(crate) fn unknown_label(found: f64) -> Fault {
+        Fault::new(format!(
+            "label {found} does not occur in the training data or the given classes; remove the record or add the class"
+        ))
+    }
+
+    /// A class that is not among those known.
+    #[cold]
+    pub(crate) fn unknown_class(found: &str) -> Fault {
+        Fault::new(format!(
+            "class {found:?} does not occur in the training data or the given classes; remove the record or add the class"
+        ))
+    }
+
+    /// A value that is not finite.
+    #[cold]
+    pub(crate) fn not_finite(column: u64, found: &str) -> Fault {
+        Fault::new(format!(
+            "value {found:?} in column {column} is not finite; replace it or remove the record"
+        ))
+    }
+
+    /// A value that 32 bits cannot hold.
+    #[cold]
+    pub(crate) fn overflow(column: u64, found: &str) -> Fault {
+        Fault::new(format!(
+            "value {found:?} in column {column} is beyond 32-bit floating point; scale the feature"
+        ))
+    }
+
+    /// What is wrong with a column, called by its name or position.
+    #[cold]
+    pub(crate) fn column(column: &str, what: &str) -> Fault {
+        Fault::new(format!("column {column} {what}"))
+    }
 }
 
 /// At most 40 characters of a token, for a message.

@@ -8,7 +8,7 @@
 //! the commonest, costs one comparison; all else goes through [`crate::rows::number`].
 
 use crate::contents::Contents;
-use crate::decoder::Decoder;
+use crate::decoder::{Decoded, Decoder};
 use crate::error::{Fault, FormatError, excerpt};
 use crate::format::{Format, Match, Shard, Source};
 use crate::kind::{Head, Look};
@@ -82,12 +82,7 @@ struct LibsvmDecoder(LibsvmRules);
 
 impl Decoder for LibsvmDecoder {
     #[inline]
-    fn decode<'b>(
-        &self,
-        _: u64,
-        bytes: &'b [u8],
-        row: &mut NewRow<'_>,
-    ) -> Result<Label<'b>, Fault> {
+    fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
         let label =
             row.entries(|indices, values| decode_libsvm_line(bytes, self.0, indices, values));
         label.map(Label::Number)
@@ -154,12 +149,10 @@ pub fn decode_libsvm_line(
     }
     let label = label_token(&bytes[at..]);
     if label.is_empty() {
-        return Err(Fault::NoRecord);
+        return Err(Fault::NO_RECORD);
     }
     at += label.len();
-    let value = parse_f64(label).map_err(|_| Fault::BadLabel {
-        found: excerpt(label),
-    })?;
+    let value = parse_f64(label).map_err(|_| Fault::bad_label(&excerpt(label)))?;
     let value = checked_label(value, || excerpt(label))?;
     at = after_query(bytes, at)?;
     decode_entries(bytes, at, rules, indices, values)?;
@@ -180,9 +173,10 @@ fn after_query(bytes: &[u8], mut at: usize) -> Result<usize, Fault> {
     let query = token(bytes, at);
     let number = &query[QUERY.len()..];
     if number.is_empty() || !number.iter().all(u8::is_ascii_digit) {
-        return Err(Fault::BadQuery {
-            found: excerpt(query),
-        });
+        return Err(Fault::new(format!(
+            "{found:?} is no query number; write qid: and a whole number",
+            found = excerpt(query)
+        )));
     }
     Ok(at + query.len())
 }
@@ -281,52 +275,65 @@ fn value_at(bytes: &[u8], at: usize, index: u32) -> Result<(f32, usize), Fault> 
     match parse_f32_slowly(text) {
         Ok(value) => Ok((value, at + text.len())),
         Err(why) => Err(bad_number(why, u64::from(index), text, |found| {
-            Fault::BadValue { index, found }
+            Fault::new(format!(
+                "value {found:?} of feature {index} is not a number; write a decimal number"
+            ))
         })),
     }
 }
 
 #[cold]
 fn rounded(index: u32, value: &[u8]) -> Fault {
-    Fault::Foreign {
-        what: format!(
-            "feature {index} holds {}, which features of 32 bits round; write the rows as CSV and read them with `dtype` f64, or read them with `dtype` f32 as they are rounded",
-            excerpt(value)
-        ),
-    }
+    Fault::new(format!(
+        "feature {index} holds {}, which features of 32 bits round; write the rows as CSV and read them with `dtype` f64, or read them with `dtype` f32 as they are rounded",
+        excerpt(value)
+    ))
 }
 
 #[cold]
 fn bad_order(written: u32, least: u64) -> Fault {
     let previous = (least - 1) as u32;
     if written == 0 && least == 1 {
-        Fault::IndexZero
+        Fault::new(
+            "feature index 0, but indices count from 1; pass `zero_based` if this file counts from 0",
+        )
     } else if written == previous {
-        Fault::IndexRepeated { found: written }
+        Fault::new(format!(
+            "feature index {found} occurs twice; keep one of them",
+            found = written
+        ))
     } else {
-        Fault::IndexDescending {
-            previous,
-            found: written,
-        }
+        Fault::new(format!(
+            "feature index {found} follows {previous}; sort the features of each line by index",
+            found = written
+        ))
     }
 }
 
 #[cold]
 fn bad_index(token: &[u8]) -> Fault {
     let Some(colon) = token.iter().position(|byte| *byte == b':') else {
-        return Fault::MissingColon {
-            found: excerpt(token),
-        };
+        return Fault::new(format!(
+            "feature {found:?} has no colon; write index:value",
+            found = excerpt(token)
+        ));
     };
     let index = &token[..colon];
     let found = excerpt(index);
     let all_digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     if all_digits(index) {
-        Fault::IndexTooLarge { found }
+        Fault::new(format!(
+            "feature index {found} is above {}, the largest; renumber the features",
+            u32::MAX
+        ))
     } else if index.first() == Some(&b'-') && all_digits(&index[1..]) {
-        Fault::IndexNegative { found }
+        Fault::new(format!(
+            "feature index {found} is negative; indices count from 1, or from 0 with `zero_based`"
+        ))
     } else {
-        Fault::BadIndex { found }
+        Fault::new(format!(
+            "feature index {found:?} is not a whole number; write index:value"
+        ))
     }
 }
 

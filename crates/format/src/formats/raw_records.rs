@@ -10,7 +10,7 @@
 
 use pelton_batch::{DType, FieldSpec};
 
-use crate::decoder::{Cut, Decoder};
+use crate::decoder::{Cut, Decoded, Decoder};
 use crate::error::{Fault, FormatError};
 use crate::format::{Format, Shard, Source};
 use crate::labels::checked_label;
@@ -275,23 +275,16 @@ impl RawDecoder {
 
 impl Decoder for RawDecoder {
     #[inline]
-    fn decode<'b>(
-        &self,
-        _: u64,
-        bytes: &'b [u8],
-        row: &mut NewRow<'_>,
-    ) -> Result<Label<'b>, Fault> {
+    fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
         let mut label = Label::Listed;
         let mut row = row.fields(&self.kept);
         for (i, field) in self.fields.iter().enumerate() {
             let bytes = bytes.get(field.at..field.at + field.bytes);
-            let bytes = bytes.ok_or(Fault::NoRecord)?;
+            let bytes = bytes.ok_or(Fault::NO_RECORD)?;
             if Some(i) == self.label {
                 let value = fields::element_value(field.spec.dtype, bytes);
                 if !value.is_finite() {
-                    return Err(Fault::BadLabel {
-                        found: value.to_string(),
-                    });
+                    return Err(Fault::bad_label(&value.to_string()));
                 }
                 label = Label::Number(checked_label(value, || value.to_string())?);
             } else {

@@ -269,16 +269,12 @@ impl Framing for Checked {
         let parts = frame
             .split_first_chunk::<{ HEADER as usize }>()
             .and_then(|(_, rest)| rest.split_last_chunk::<{ FOOTER as usize }>());
-        let (bytes, checksum) = parts.ok_or_else(|| Fault::Foreign {
-            what: "it is cut off, or its length is damaged, so that what lies behind it is lost; fetch or write the file again".into(),
-        })?;
+        let (bytes, checksum) = parts.ok_or_else(|| Fault::new("it is cut off, or its length is damaged, so that what lies behind it is lost; fetch or write the file again"))?;
         let (found, expected) = (u32::from_le_bytes(*checksum), masked(crc32c::crc32c(bytes)));
         if found != expected {
-            return Err(Fault::Foreign {
-                what: format!(
-                    "its checksum is {found:#010x} where its bytes give {expected:#010x}; the file is damaged: fetch or write it again"
-                ),
-            });
+            return Err(Fault::new(format!(
+                "its checksum is {found:#010x} where its bytes give {expected:#010x}; the file is damaged: fetch or write it again"
+            )));
         }
         with(bytes)
     }

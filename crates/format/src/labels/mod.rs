@@ -374,7 +374,10 @@ pub(crate) fn checked_label(value: f64, found: impl FnOnce() -> String) -> Resul
     if value.abs() < LABEL_LIMIT {
         return Ok(value);
     }
-    Err(Fault::LabelTooLarge { found: found() })
+    Err(Fault::new(format!(
+        "label {found} is not below 2^53 in magnitude; number the classes",
+        found = found()
+    )))
 }
 
 /// The most distinct labels a classification may have.

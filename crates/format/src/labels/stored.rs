@@ -114,7 +114,7 @@ impl StoredLabels {
     #[inline]
     fn class_of(&self, value: f64) -> Result<u32, Fault> {
         let class = self.classes.class_of(value);
-        class.ok_or(Fault::UnknownLabel { found: value })
+        class.ok_or_else(|| Fault::unknown_label(value))
     }
 
     #[inline]
@@ -127,12 +127,8 @@ impl StoredLabels {
         let name = std::str::from_utf8(cell).ok();
         match name.and_then(|name| codes.get(name)) {
             Some(code) => self.stored.class(*code),
-            None if is_missing(cell) => Err(Fault::MissingLabel {
-                column: column as u64 + 1,
-            }),
-            None => Err(Fault::UnknownClass {
-                found: excerpt(cell),
-            }),
+            None if is_missing(cell) => Err(Fault::missing_label(column as u64 + 1)),
+            None => Err(Fault::unknown_class(&excerpt(cell))),
         }
     }
 }
@@ -171,13 +167,12 @@ impl StoredClasses {
 
     #[inline]
     fn class(&self, stored: u32) -> Result<u32, Fault> {
-        let unlisted = Fault::Malformed {
-            what: "its label is not in the file's list",
-        };
+        const UNLISTED: Fault =
+            Fault::of("its label is not in the file's list; the file is damaged: pack it again");
         match self {
-            _ if stored == NO_CLASS => Err(Fault::NoClass),
+            _ if stored == NO_CLASS => Err(Fault::NO_CLASS),
             StoredClasses::Same(count) if (stored as usize) < *count => Ok(stored),
-            StoredClasses::Same(_) => Err(unlisted),
+            StoredClasses::Same(_) => Err(UNLISTED),
             StoredClasses::Listed {
                 labels,
                 names,
@@ -185,14 +180,10 @@ impl StoredClasses {
             } => match classes.get(stored as usize) {
                 Some(Some(class)) => Ok(*class),
                 Some(None) => Err(match names.get(stored as usize) {
-                    Some(name) => Fault::UnknownClass {
-                        found: name.clone(),
-                    },
-                    None => Fault::UnknownLabel {
-                        found: labels[stored as usize],
-                    },
+                    Some(name) => Fault::unknown_class(name),
+                    None => Fault::unknown_label(labels[stored as usize]),
                 }),
-                None => Err(unlisted),
+                None => Err(UNLISTED),
             },
         }
     }

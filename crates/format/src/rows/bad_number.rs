@@ -14,7 +14,7 @@ pub(crate) fn bad_number(
     let found = excerpt(token);
     match why {
         NotANumber::Malformed => bad(found),
-        NotANumber::NotFinite => Fault::NotFinite { column, found },
-        NotANumber::Overflow => Fault::Overflow { column, found },
+        NotANumber::NotFinite => Fault::not_finite(column, &found),
+        NotANumber::Overflow => Fault::overflow(column, &found),
     }
 }

@@ -143,13 +143,13 @@ impl RecordFields {
     ) -> Result<(), Fault> {
         let mut rest = row;
         for (spec, is_string) in self.specs.0.iter().zip(&self.strings) {
-            let (dims, bytes) = read_field(spec, &mut rest).ok_or(Fault::NoRecord)?;
+            let (dims, bytes) = read_field(spec, &mut rest).ok_or(Fault::NO_RECORD)?;
             take((!is_string).then_some(spec.dtype), dims, bytes);
         }
         if rest.is_empty() {
             Ok(())
         } else {
-            Err(Fault::NoRecord)
+            Err(Fault::NO_RECORD)
         }
     }
 

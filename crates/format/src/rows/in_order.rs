@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pelton_batch::{FieldSpecs, Schema};
 
 use crate::contents::Contents;
-use crate::decoder::Decoder;
+use crate::decoder::{Decoded, Decoder};
 use crate::error::table::TableError;
 use crate::error::{Fault, FormatError};
 use crate::format::Opened;
@@ -30,12 +30,7 @@ thread_local! {
 }
 
 impl Decoder for InOrder {
-    fn decode<'b>(
-        &self,
-        record: u64,
-        bytes: &'b [u8],
-        row: &mut NewRow<'_>,
-    ) -> Result<Label<'b>, Fault> {
+    fn decode<'b>(&self, record: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
         ROWS.with_borrow_mut(|rows| {
             let mut label = Label::None;
             rows.clear();
@@ -44,7 +39,7 @@ impl Decoder for InOrder {
                 Ok(0)
             })?;
             let Row::Bytes(found) = rows.row(0) else {
-                return Err(Fault::NoRecord);
+                return Err(Fault::NO_RECORD);
             };
             let found = self.decoder.fields().split(found)?;
             let mut row = row.fields(&self.fields);

@@ -386,7 +386,7 @@ impl NewRow<'_> {
             for (&index, &value) in indices.iter().zip(values.iter()) {
                 match row.get_mut(index as usize) {
                     Some(cell) => *cell = value,
-                    None => return Err(Fault::NewFeature { index, features }),
+                    None => return Err(Fault::new(format!("feature {index} (from 0) is beyond the {features} that the file had when it was opened; leave files alone while they are read"))),
                 }
             }
             Ok(written)

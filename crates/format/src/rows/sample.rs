@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::decoder::{ClassByte, Cut, Decoder};
+use crate::decoder::{ClassByte, Cut, Decoded, Decoder};
 use crate::error::Fault;
 use crate::formats::tar::members::check_group;
 use crate::labels::stored::Label;
@@ -50,12 +50,7 @@ impl SampleDecoder {
 
 impl Decoder for SampleDecoder {
     #[inline]
-    fn decode<'b>(
-        &self,
-        _: u64,
-        bytes: &'b [u8],
-        row: &mut NewRow<'_>,
-    ) -> Result<Label<'b>, Fault> {
+    fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
         let (label, sample) = self.shape.row(bytes)?;
         if !self.as_features {
             row.bytes(sample);
@@ -63,7 +58,7 @@ impl Decoder for SampleDecoder {
         }
         let features = row.dense();
         if sample.len() != features.len() {
-            return Err(Fault::NoRecord);
+            return Err(Fault::NO_RECORD);
         }
         for (feature, pixel) in features.iter_mut().zip(sample) {
             *feature = f32::from(*pixel) / BRIGHTEST;
@@ -121,7 +116,7 @@ impl SampleShape {
             SampleShape::Cifar { label, class } => {
                 let head = self.head_bytes();
                 if bytes.len() != head + CIFAR_PIXELS {
-                    return Err(Fault::NoRecord);
+                    return Err(Fault::NO_RECORD);
                 }
                 Ok((class.label(bytes[label])?, &bytes[head..]))
             }

@@ -396,9 +396,7 @@ impl Framing for Chunks {
     ) -> Result<R, Fault> {
         let damaged = |what: Wrong| {
             let (what, remedy) = split_remedy(what);
-            Fault::Foreign {
-                what: format!("{what}; {remedy}"),
-            }
+            Fault::new(format!("{what}; {remedy}"))
         };
         let chunk = chunk(self.0.get(record), frame).map_err(damaged)?;
         SCRATCH.with_borrow_mut(|scratch| with(one_record(&chunk, scratch).map_err(damaged)?))

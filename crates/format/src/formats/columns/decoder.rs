@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::column::ColumnKind;
 use super::record::RecordLayout;
-use crate::decoder::Decoder;
+use crate::decoder::{Decoded, Decoder};
 use crate::error::Fault;
 use crate::labels::checked_label;
 use crate::labels::stored::Label;
@@ -51,31 +51,27 @@ impl ColumnFields {
 /// A number that is a label.
 fn label_of(kind: &ColumnKind, bytes: &[u8]) -> Result<f64, Fault> {
     let ColumnKind::Numbers { element, .. } = kind else {
-        return Err(Fault::NoRecord);
+        return Err(Fault::NO_RECORD);
     };
     let value = element_value(element.dtype(), bytes);
     if !value.is_finite() {
-        return Err(Fault::BadLabel {
-            found: value.to_string(),
-        });
+        return Err(Fault::bad_label(&value.to_string()));
     }
     checked_label(value, || value.to_string())
 }
 
+/// What is wrong with a column where a record has no label.
+pub(crate) const NO_LABEL: &str = "holds no label (null); leave such records out with `on_bad_record` skip, or name another column with `label`";
+
 #[cold]
 fn lacks_value(layout: &RecordLayout, i: usize, is_label: bool) -> Fault {
     let what = match is_label {
-        true => {
-            "holds no label (null); leave such records out with `on_bad_record` skip, or name another column with `label`"
-        }
+        true => NO_LABEL,
         false => {
             "holds no value (null); `missing` zero fills such values in, `on_bad_record` skip leaves such records out, and `format`, as in parquet:NAME,NAME, names other columns"
         }
     };
-    Fault::Column {
-        column: layout.columns()[i].name.clone(),
-        what: what.into(),
-    }
+    Fault::column(&layout.columns()[i].name, what)
 }
 
 fn fingerprint(layout: &RecordLayout, label: Option<usize>) -> u64 {
@@ -86,12 +82,7 @@ fn fingerprint(layout: &RecordLayout, label: Option<usize>) -> u64 {
 }
 
 impl Decoder for ColumnFields {
-    fn decode<'b>(
-        &self,
-        _: u64,
-        bytes: &'b [u8],
-        row: &mut NewRow<'_>,
-    ) -> Result<Label<'b>, Fault> {
+    fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
         let mut label = Label::Listed;
         let mut row = row.fields(&self.fields);
         let read = self.layout.each(bytes, |i, value| {
@@ -117,7 +108,7 @@ impl Decoder for ColumnFields {
             }
             Ok(())
         });
-        read.ok_or(Fault::NoRecord)??;
+        read.ok_or(Fault::NO_RECORD)??;
         Ok(label)
     }
 
@@ -161,7 +152,7 @@ impl ColumnFeatures {
         self.width
     }
 
-    fn decode_to<'b, T: Feature>(&self, bytes: &[u8], row: &mut [T]) -> Result<Label<'b>, Fault> {
+    fn decode_to<'b, T: Feature>(&self, bytes: &[u8], row: &mut [T]) -> Decoded<'b> {
         let missing = self.missing.as_deref();
         let (mut label, mut filled) = (Label::Listed, 0);
         let read = self.layout.each(bytes, |i, value| {
@@ -172,10 +163,12 @@ impl ColumnFeatures {
                 return Ok(());
             }
             let ColumnKind::Numbers { element, dims } = &column.kind else {
-                return Err(Fault::NoRecord);
+                return Err(Fault::NO_RECORD);
             };
             let count = dims.iter().product::<usize>();
-            let cells = row.get_mut(filled..filled + count).ok_or(Fault::NoRecord)?;
+            let cells = row
+                .get_mut(filled..filled + count)
+                .ok_or(Fault::NO_RECORD)?;
             let stand_in = missing.and_then(|missing| missing.get(filled..filled + count));
             filled += count;
             let Some(value) = value else {
@@ -198,29 +191,20 @@ impl ColumnFeatures {
             }
             Ok(())
         });
-        read.ok_or(Fault::NoRecord)??;
+        read.ok_or(Fault::NO_RECORD)??;
         match filled == row.len() {
             true => Ok(label),
-            false => Err(Fault::NoRecord),
+            false => Err(Fault::NO_RECORD),
         }
     }
 }
 
 impl Decoder for ColumnFeatures {
-    fn decode<'b>(
-        &self,
-        _: u64,
-        bytes: &'b [u8],
-        row: &mut NewRow<'_>,
-    ) -> Result<Label<'b>, Fault> {
+    fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
         self.decode_to(bytes, row.dense())
     }
 
-    fn decode_wide<'b>(
-        &self,
-        bytes: &'b [u8],
-        row: &mut Vec<f64>,
-    ) -> Option<Result<Label<'b>, Fault>> {
+    fn decode_wide<'b>(&self, bytes: &'b [u8], row: &mut Vec<f64>) -> Option<Decoded<'b>> {
         row.clear();
         row.resize(self.width, 0.0);
         Some(self.decode_to(bytes, row))
@@ -277,9 +261,6 @@ impl FeatureFault {
                 format!("holds {value:?}, which is not finite; replace it or remove the record")
             }
         };
-        Fault::Column {
-            column: column.to_owned(),
-            what,
-        }
+        Fault::column(column, &what)
     }
 }

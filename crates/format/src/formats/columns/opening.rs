@@ -11,7 +11,7 @@ use pelton_storage::Storage;
 
 use super::arrow::ArrowSchema;
 use super::column::{Column, ColumnKind, Leaf};
-use super::decoder::{ColumnFeatures, ColumnFields};
+use super::decoder::{ColumnFeatures, ColumnFields, NO_LABEL};
 use super::known_order::{Choice, in_known_order};
 use super::messages;
 use super::parquet::{self, ParquetTable};
@@ -537,14 +537,12 @@ fn scan(
             first_bad = first_bad.or(Some(record));
         }
         if let (Some(record), false) = (scanned.unnamed, source.options.tolerant) {
+            let column = &table.columns()[wanted.label.unwrap_or(0)].name;
             failed.get_or_insert(FormatError::Record {
                 path: source.path.to_path_buf(),
                 record,
                 offset: 0,
-                fault: Fault::Column {
-                    column: table.columns()[wanted.label.unwrap_or(0)].name.clone(),
-                    what: "holds no label (null); leave such records out with `on_bad_record` skip, or name another column with `label`".into(),
-                },
+                fault: Fault::column(column, NO_LABEL),
             });
         }
         let mut goes_on = failed.is_none() && at <= i64::MAX as u64;

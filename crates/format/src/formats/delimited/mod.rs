@@ -127,9 +127,13 @@ impl LabelCell<'_> {
 pub(crate) fn numeric_label(cell: &[u8], column: usize) -> Result<f64, Fault> {
     let column = column as u64 + 1;
     if is_missing(cell) {
-        return Err(Fault::MissingLabel { column });
+        return Err(Fault::missing_label(column));
     }
-    let named = |found| Fault::NamedLabel { column, found };
+    let named = |found| {
+        Fault::new(format!(
+            "label {found:?} in column {column} is no number where other labels are; give all classes numbers or all names, or name another column with `label`"
+        ))
+    };
     let value = parse_f64(cell).map_err(|why| bad_number(why, column, cell, named))?;
     checked_label(value, || excerpt(cell))
 }
@@ -153,7 +157,7 @@ pub(crate) fn decode_cells<'b, T: Feature>(
     assert_eq!(row.len(), rules.features());
     let line = first_line(bytes);
     if line.trim_ascii().is_empty() {
-        return Err(Fault::NoRecord);
+        return Err(Fault::NO_RECORD);
     }
     let label_at = rules.label.unwrap_or(usize::MAX);
     // What is larger may be a whole number that is rounded.
@@ -208,7 +212,11 @@ fn unusual_value<T: Feature>(
         return Ok(T::of(value));
     }
     if !is_missing(cell) {
-        let bad = |found| Fault::BadCell { column, found };
+        let bad = |found| {
+            Fault::new(format!(
+                "column {column} holds {found:?}, which is not a number; columns of text are not features: encode them as numbers or remove them"
+            ))
+        };
         let value = T::parse(cell).map_err(|why| bad_number(why, column, cell, bad))?;
         if rules.dtype != FeatureType::F32 && is_rounded(cell, value) {
             return Err(rounded::<T>(column, excerpt(cell)));
@@ -219,14 +227,15 @@ fn unusual_value<T: Feature>(
         return Ok(T::of(f64::from(values[feature])));
     }
     // A short row that ends in a delimiter is short rather than empty.
-    let fault = ragged(line, rules);
-    Err(match fault {
-        Fault::RaggedRow { expected, found } if expected != found => fault,
-        _ if cell.is_empty() => Fault::EmptyCell { column },
-        _ => Fault::MissingCell {
-            column,
-            found: excerpt(cell),
-        },
+    Err(match cells_of(line, rules) {
+        found if found != rules.columns => ragged(line, rules),
+        _ if cell.is_empty() => Fault::new(format!(
+            "column {column} is empty; `missing` zero or `missing` mean fills such cells in"
+        )),
+        _ => Fault::new(format!(
+            "column {column} holds {found:?}, no value; `missing` zero or `missing` mean fills such cells in",
+            found = excerpt(cell)
+        )),
     })
 }
 
@@ -241,18 +250,22 @@ pub(crate) fn rounded<T: Feature>(column: u64, found: String) -> Fault {
             "features of 64 bits round; store the table as Parquet, whose columns keep their types, or read it with `dtype` f32 as it is rounded"
         }
     };
-    Fault::Column {
-        column: column.to_string(),
-        what: format!("holds {found}, which {remedy}"),
-    }
+    Fault::column(
+        &column.to_string(),
+        &format!("holds {found}, which {remedy}"),
+    )
+}
+
+fn cells_of(line: &[u8], rules: &DelimitedRules) -> usize {
+    memchr::memchr_iter(rules.delimiter, line).count() + 1
 }
 
 #[cold]
 fn ragged(line: &[u8], rules: &DelimitedRules) -> Fault {
-    Fault::RaggedRow {
-        expected: rules.columns as u64,
-        found: memchr::memchr_iter(rules.delimiter, line).count() as u64 + 1,
-    }
+    let (found, expected) = (cells_of(line, rules), rules.columns);
+    Fault::new(format!(
+        "{found} columns where the first row has {expected}; make all rows alike"
+    ))
 }
 
 /// The label cell of a line: the last one where the label comes last, however many there are.

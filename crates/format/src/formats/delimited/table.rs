@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::decoder::Decoder;
-use crate::error::{Fault, FormatError};
+use crate::decoder::{Decoded, Decoder};
+use crate::error::FormatError;
 use crate::format::{Format, Match, Shard, Source};
 use crate::formats::delimited::table_columns::TableColumns;
 use crate::formats::delimited::{DelimitedRules, LabelColumn, decode_cells};
@@ -103,7 +103,7 @@ impl DelimitedDecoder {
         }
     }
 
-    fn cells<'b, T: Feature>(&self, bytes: &'b [u8], row: &mut [T]) -> Result<Label<'b>, Fault> {
+    fn cells<'b, T: Feature>(&self, bytes: &'b [u8], row: &mut [T]) -> Decoded<'b> {
         let column = self.rules.label.unwrap_or(0);
         let cell = decode_cells(bytes, &self.rules, row)?;
         Ok(cell.map_or(Label::None, |cell| Label::Cell(cell, column)))
@@ -112,23 +112,14 @@ impl DelimitedDecoder {
 
 impl Decoder for DelimitedDecoder {
     #[inline]
-    fn decode<'b>(
-        &self,
-        _: u64,
-        bytes: &'b [u8],
-        row: &mut NewRow<'_>,
-    ) -> Result<Label<'b>, Fault> {
+    fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
         match self.is_wide() {
             true => row.wide(self.rules.features(), |wide| self.cells(bytes, wide)),
             false => self.cells(bytes, row.dense()),
         }
     }
 
-    fn decode_wide<'b>(
-        &self,
-        bytes: &'b [u8],
-        row: &mut Vec<f64>,
-    ) -> Option<Result<Label<'b>, Fault>> {
+    fn decode_wide<'b>(&self, bytes: &'b [u8], row: &mut Vec<f64>) -> Option<Decoded<'b>> {
         row.clear();
         row.resize(self.rules.features(), 0.0);
         Some(self.cells(bytes, row))

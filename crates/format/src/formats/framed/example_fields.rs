@@ -328,9 +328,7 @@ impl ExampleFields {
     /// Writes the fields of an Example.
     pub(crate) fn decode(&self, example: &[u8], row: &mut FieldWriter<'_>) -> Result<(), Fault> {
         if u32::try_from(example.len()).is_err() {
-            return Err(Fault::Foreign {
-                what: "it has 4 GiB or more; write smaller records".into(),
-            });
+            return Err(Fault::new("it has 4 GiB or more; write smaller records"));
         }
         let broken = |why| self.broken(&why);
         let mut found: Vec<Option<(Kind, Range<u64>)>> = vec![None; self.known.len()];
@@ -377,11 +375,9 @@ impl ExampleFields {
     fn wrong(&self, feature: usize, what: &str) -> Fault {
         let Known { name, .. } = &self.known[feature];
         let format = self.format;
-        Fault::Foreign {
-            what: format!(
-                "its feature {name:?} {what}; write all records alike, or read them as they are with `format` {format}:bytes"
-            ),
-        }
+        Fault::new(format!(
+            "its feature {name:?} {what}; write all records alike, or read them as they are with `format` {format}:bytes"
+        ))
     }
 
     #[cold]
@@ -391,11 +387,9 @@ impl ExampleFields {
             Broken::Failed(_) => (0, "it cannot be read"),
         };
         let format = self.format;
-        Fault::Foreign {
-            what: format!(
-                "it is no tf.train.Example, as the first record is: {what} at byte {at} of it; write all records alike, or read them as they are with `format` {format}:bytes"
-            ),
-        }
+        Fault::new(format!(
+            "it is no tf.train.Example, as the first record is: {what} at byte {at} of it; write all records alike, or read them as they are with `format` {format}:bytes"
+        ))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use pelton_batch::FieldSpecs;
 
-use crate::decoder::Decoder;
+use crate::decoder::{Decoded, Decoder};
 use crate::error::{Fault, FormatError};
 use crate::format::Source;
 use crate::formats::delimited::LabelColumn;
@@ -155,12 +155,7 @@ pub(crate) struct FramedDecoder<F> {
 }
 
 impl<F: Framing> Decoder for FramedDecoder<F> {
-    fn decode<'b>(
-        &self,
-        record: u64,
-        frame: &'b [u8],
-        row: &mut NewRow<'_>,
-    ) -> Result<Label<'b>, Fault> {
+    fn decode<'b>(&self, record: u64, frame: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
         let mut row = row.fields(self.fields());
         self.framing
             .open(record, frame, |bytes| match &self.payload {

@@ -130,7 +130,7 @@ impl Keys {
                 "with {:?} the records have more than {MOST_KEYS} different keys; put what varies into a string or a list under one key",
                 excerpt(name.as_bytes())
             );
-            return Err(Fault::Json { what });
+            return Err(Fault::new(what));
         }
         let why = match name.len() {
             1..=MOST_NAME_BYTES => None,

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use pelton_batch::{DType, FieldSpec};
 use serde_json::{Map, Value};
 
-use crate::decoder::Decoder;
+use crate::decoder::{Decoded, Decoder};
 use crate::error::{Fault, FormatError, excerpt};
 use crate::format::{Format, Match, Shard, Source};
 use crate::formats::delimited::LabelColumn;
@@ -195,12 +195,10 @@ fn object(line: &[u8]) -> Result<Map<String, Value>, Fault> {
     let line = line.trim_ascii_end();
     match serde_json::from_slice(line) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(other) => Err(Fault::Json {
-            what: format!(
-                "{} is no JSON object; write one object a line, with the fields of a record",
-                excerpt(other.to_string().as_bytes())
-            ),
-        }),
+        Ok(other) => Err(Fault::new(format!(
+            "{} is no JSON object; write one object a line, with the fields of a record",
+            excerpt(other.to_string().as_bytes())
+        ))),
         Err(error) => Err(no_json(line, &error)),
     }
 }
@@ -229,15 +227,15 @@ fn no_json(line: &[u8], error: &serde_json::Error) -> Fault {
                     let what = format!(
                         "column {column}: JSON has no NaN or infinity; write null in its place, which `missing` zero fills in"
                     );
-                    return Fault::Json { what };
+                    return Fault::new(what);
                 }
                 false => format!("{what} at {:?}", excerpt(rest)),
             }
         }
     };
-    Fault::Json {
-        what: format!("column {column}: {what}; write one whole JSON object on each line"),
-    }
+    Fault::new(format!(
+        "column {column}: {what}; write one whole JSON object on each line"
+    ))
 }
 
 /// Under which key labels are, and what they are.
@@ -277,7 +275,7 @@ impl LabelKey {
                     "its label, {:?}, is {found}; give all records numbers or all of them strings there, leave such records out with `on_bad_record` skip, or name another key with `label`",
                     self.key
                 );
-                Err(Fault::Json { what })
+                Err(Fault::new(what))
             }
         }
     }
@@ -438,16 +436,11 @@ fn no_field(key: &str, value: &Value) -> Fault {
         ),
         false => format!("{key:?} is {}, unlike in other records", described(value)),
     };
-    Fault::Json { what }
+    Fault::new(what)
 }
 
 impl Decoder for JsonDecoder {
-    fn decode<'b>(
-        &self,
-        _: u64,
-        bytes: &'b [u8],
-        row: &mut NewRow<'_>,
-    ) -> Result<Label<'b>, Fault> {
+    fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
         let mut row = row.fields(&self.fields);
         let object = object(bytes)?;
         self.label.class_of(&object)?;
@@ -457,7 +450,7 @@ impl Decoder for JsonDecoder {
                 None | Some(Value::Null) if self.fills && *kind != Kind::Json => None,
                 Some(value) => Some(value),
                 None if self.fills => None,
-                None => return Err(Fault::NoRecord),
+                None => return Err(Fault::NO_RECORD),
             };
             let unlike = || no_field(key, value.unwrap_or(&Value::Null));
             match (*kind, value) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use pelton_storage::Storage;
 
 use crate::data_file::Reach;
-use crate::decoder::Decoder;
-use crate::error::{Fault, FormatError};
+use crate::decoder::{Decoded, Decoder};
+use crate::error::FormatError;
 use crate::format::{Format, Match, Shard, Source};
 use crate::formats::npy::{self, NpyHeader, NpyRules, decode_numbers};
 use crate::formats::raw_records::RawDecoder;
@@ -124,30 +124,21 @@ impl NpyDecoder {
         NpyDecoder { rules, fields }
     }
 
-    fn numbers<'b, T: Feature>(&self, bytes: &'b [u8], row: &mut [T]) -> Result<Label<'b>, Fault> {
+    fn numbers<'b, T: Feature>(&self, bytes: &'b [u8], row: &mut [T]) -> Decoded<'b> {
         let label = decode_numbers(bytes, self.rules, row)?;
         Ok(label.map_or(Label::None, Label::Number))
     }
 }
 
 impl Decoder for NpyDecoder {
-    fn decode<'b>(
-        &self,
-        _: u64,
-        bytes: &'b [u8],
-        row: &mut NewRow<'_>,
-    ) -> Result<Label<'b>, Fault> {
+    fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
         match self.is_wide() {
             true => row.wide(self.rules.features(), |wide| self.numbers(bytes, wide)),
             false => self.numbers(bytes, row.dense()),
         }
     }
 
-    fn decode_wide<'b>(
-        &self,
-        bytes: &'b [u8],
-        row: &mut Vec<f64>,
-    ) -> Option<Result<Label<'b>, Fault>> {
+    fn decode_wide<'b>(&self, bytes: &'b [u8], row: &mut Vec<f64>) -> Option<Decoded<'b>> {
         row.clear();
         row.resize(self.rules.features(), 0.0);
         Some(self.numbers(bytes, row))

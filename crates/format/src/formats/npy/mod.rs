@@ -245,9 +245,9 @@ pub(crate) fn decode_numbers<T: Feature>(
 ) -> Result<Option<f64>, Fault> {
     let size = rules.number.bytes();
     if bytes.len() != size * rules.columns || row.len() != rules.features() {
-        return Err(Fault::Malformed {
-            what: "the row is not as long as its columns",
-        });
+        return Err(Fault::new(
+            "the row is not as long as its columns; the file is damaged: pack it again",
+        ));
     }
     // What is larger may be a whole number that is rounded.
     let most = match rules.dtype {
@@ -261,9 +261,9 @@ pub(crate) fn decode_numbers<T: Feature>(
         let not_finite = || {
             let (column, found) = (column as u64 + 1, format!("{wide:?}"));
             if wide.is_finite() {
-                Fault::Overflow { column, found }
+                Fault::overflow(column, &found)
             } else {
-                Fault::NotFinite { column, found }
+                Fault::not_finite(column, &found)
             }
         };
         if column == label_at {

@@ -233,14 +233,16 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 #[inline]
 fn checked(record: &[u8], least: usize) -> Result<&[u8], Fault> {
     if record.len() < least {
-        return Err(Fault::Malformed {
-            what: "the record is shorter than its head",
-        });
+        return Err(Fault::new(
+            "the record is shorter than its head; the file is damaged: pack it again",
+        ));
     }
     let found = u32_at(record, 0);
     let expected = crc32c::crc32c(&record[4..]);
     if found != expected {
-        return Err(Fault::Checksum { expected, found });
+        return Err(Fault::new(format!(
+            "its checksum is {found:#010x} where its bytes give {expected:#010x}; the file is damaged: pack it again"
+        )));
     }
     Ok(&record[4..])
 }
@@ -253,9 +255,7 @@ fn all_finite(values: &[f32]) -> bool {
     })
 }
 
-const NOT_FINITE: Fault = Fault::Malformed {
-    what: "a value is not finite",
-};
+const NOT_FINITE: Fault = Fault::of("a value is not finite; the file is damaged: pack it again");
 
 /// Writes the values of a dense record to `row`, which has as many places as the file has features,
 /// and returns the class.
@@ -264,9 +264,9 @@ pub fn decode_packed_dense(record: &[u8], row: &mut [f32]) -> Result<u32, Fault>
     let body = checked(record, DENSE_HEAD_BYTES)?;
     let (values, rest) = body[4..].as_chunks::<4>();
     if values.len() != row.len() || !rest.is_empty() {
-        return Err(Fault::Malformed {
-            what: "the record is not as long as a row",
-        });
+        return Err(Fault::new(
+            "the record is not as long as a row; the file is damaged: pack it again",
+        ));
     }
     for (place, value) in row.iter_mut().zip(values) {
         *place = f32::from_le_bytes(*value);
@@ -289,16 +289,15 @@ pub fn decode_packed_sparse(
     let body = checked(record, SPARSE_HEAD_BYTES)?;
     let count = u32_at(body, 4) as usize;
     let entries = &body[8..];
-    let too_short = Fault::Malformed {
-        what: "the record is not as long as its entries",
-    };
+    const TOO_SHORT: Fault =
+        Fault::of("the record is not as long as its entries; the file is damaged: pack it again");
     let Some(index_bytes) = entries.len().checked_sub(4 * count) else {
-        return Err(too_short);
+        return Err(TOO_SHORT);
     };
     let (coded, stored_values) = entries.split_at(index_bytes);
     let first = indices.len();
     match coding {
-        IndexCoding::Plain if index_bytes != 4 * count => return Err(too_short),
+        IndexCoding::Plain if index_bytes != 4 * count => return Err(TOO_SHORT),
         IndexCoding::Plain => {
             indices.extend(
                 coded
@@ -320,9 +319,9 @@ pub fn decode_packed_sparse(
             .last()
             .is_some_and(|last| u64::from(*last) >= features)
     {
-        return Err(Fault::Malformed {
-            what: "feature indices do not ascend within the features",
-        });
+        return Err(Fault::new(
+            "feature indices do not ascend within the features; the file is damaged: pack it again",
+        ));
     }
     let first = values.len();
     values.extend(
@@ -339,9 +338,8 @@ pub fn decode_packed_sparse(
 }
 
 fn decode_varints(mut coded: &[u8], count: usize, indices: &mut Vec<u32>) -> Result<(), Fault> {
-    const BAD: Fault = Fault::Malformed {
-        what: "a feature index is not coded rightly",
-    };
+    const BAD: Fault =
+        Fault::of("a feature index is not coded rightly; the file is damaged: pack it again");
     let mut next = 0u64;
     for _ in 0..count {
         let mut gap = 0u64;

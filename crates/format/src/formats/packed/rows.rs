@@ -1,7 +1,7 @@
 //! Packed files: how they are recognised, opened and decoded.
 
-use crate::decoder::Decoder;
-use crate::error::{Fault, FormatError};
+use crate::decoder::{Decoded, Decoder};
+use crate::error::FormatError;
 use crate::format::{Format, Match, Shard, Source};
 use crate::formats::packed::{
     HEADER_BYTES, IndexCoding, MAGIC, decode_packed_dense, decode_packed_sparse, reader,
@@ -85,12 +85,7 @@ pub(crate) enum PackedDecoder {
 
 impl Decoder for PackedDecoder {
     #[inline]
-    fn decode<'b>(
-        &self,
-        _: u64,
-        bytes: &'b [u8],
-        row: &mut NewRow<'_>,
-    ) -> Result<Label<'b>, Fault> {
+    fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
         let PackedDecoder::Sparse {
             coding,
             features,

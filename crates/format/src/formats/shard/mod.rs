@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 use pelton_batch::{DType, FieldSpec};
 
-use crate::decoder::Decoder;
+use crate::decoder::{Decoded, Decoder};
 use crate::error::{Fault, FormatError};
 use crate::format::{Shard, Source};
 use crate::formats::delimited::LabelColumn;
@@ -398,16 +398,9 @@ impl ShardDecoder {
 }
 
 impl Decoder for ShardDecoder {
-    fn decode<'b>(
-        &self,
-        _: u64,
-        sample: &'b [u8],
-        row: &mut NewRow<'_>,
-    ) -> Result<Label<'b>, Fault> {
+    fn decode<'b>(&self, _: u64, sample: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
         let mut row = row.fields(&self.fields);
-        let wrong = |what: String| Fault::Foreign {
-            what: format!("{what}; {FETCH}"),
-        };
+        let wrong = |what: String| Fault::new(format!("{what}; {FETCH}"));
         let (mut sizes, mut rest) = sample
             .split_at_checked(self.sizes_bytes)
             .ok_or_else(|| wrong("it is shorter than the lengths of its cells".into()))?;

@@ -99,7 +99,12 @@ impl<'a> NameParts<'a> {
 pub(crate) fn check_group(group: &[u8]) -> Result<(), Fault> {
     let mut at = 0;
     let mut files = 0;
-    let fault = |at, what| Fault::Group { offset: at, what };
+    let fault = |at, what| {
+        Fault::new(format!(
+            "byte {offset} of it: {what}; the archive is cut off, damaged or changed: fetch or make it again",
+            offset = at
+        ))
+    };
     while at < group.len() as u64 {
         match step(&mut &*group, at) {
             Ok(Step::Entry(entry)) => {
@@ -115,7 +120,7 @@ pub(crate) fn check_group(group: &[u8]) -> Result<(), Fault> {
         }
     }
     match files {
-        0 => Err(Fault::NoRecord),
+        0 => Err(Fault::NO_RECORD),
         _ => Ok(()),
     }
 }
