@@ -9,7 +9,7 @@
 //!
 //! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders),
 //! lines or runs of tokens of text, samples of a tar file, named arrays (raw records, JSON Lines, `.npy`, `.npz`). [`Dataset::contents`] says which; [`members`] splits a sample,
-//! [`fields()`] such a row of arrays.
+//! [`RecordFields`] a row of arrays. A format is a file of `formats/` and a line in its list.
 
 mod dataset;
 mod open;

@@ -16,7 +16,7 @@ use crate::format::{Format, Match, Opened, Source, scan_threads};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::known_columns::KnownColumns;
 use crate::formats::folder;
-use crate::formats::{detect, named};
+use crate::formats::{detect, named, with_features};
 use crate::kind::{FormatKind, Head, codec_by_name, unread_codec};
 use crate::labels::stored::LabelForm;
 use crate::options::OpenOptions;
@@ -214,6 +214,7 @@ fn open_file(
         return Err(FormatError::NoFeatures {
             path: path.to_path_buf(),
             kind: kind.name(),
+            others: with_features(),
         });
     }
     check_label(path, format, options)?;

@@ -13,6 +13,7 @@ use crate::formats::folder::index::{self, FolderKey};
 use crate::formats::folder::{Listing, Remarks};
 use crate::formats::framed::example_fields::ExampleFields;
 use crate::formats::framed::scan::ExampleScan;
+pub use crate::formats::fvecs::load_fvecs;
 pub use crate::formats::idx::{IdxHeader, parse_idx_header};
 pub use crate::formats::json_lines::decode_json_line;
 pub use crate::formats::libsvm::{LibsvmRules, decode_libsvm_line};

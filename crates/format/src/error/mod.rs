@@ -87,12 +87,14 @@ pub enum FormatError {
         kind: &'static str,
     },
     /// Bytes where features to train on are needed.
-    #[error("{}: is in format {kind}, whose records are bytes and no features; give LIBSVM, CSV, TSV, npy, prow, Parquet, Arrow, IDX or CIFAR", path.display())]
+    #[error("{}: is in format {kind}, whose records are bytes and no features; give one of {others}", path.display())]
     NoFeatures {
         /// The file.
         path: PathBuf,
         /// The format's name.
         kind: &'static str,
+        /// The formats that hold features.
+        others: String,
     },
     /// A line of a text file is not a record.
     #[error("{}: line {line}: {fault}", path.display())]

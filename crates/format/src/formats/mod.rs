@@ -7,6 +7,7 @@ pub(crate) mod columns;
 pub(crate) mod delimited;
 pub(crate) mod folder;
 pub(crate) mod framed;
+pub(crate) mod fvecs;
 pub(crate) mod idx;
 pub(crate) mod json_lines;
 pub(crate) mod libsvm;
@@ -28,6 +29,7 @@ use crate::formats::cifar::Cifar;
 use crate::formats::columns::{Columns, Kind};
 use crate::formats::delimited::table::Delimited;
 use crate::formats::folder::Folder;
+use crate::formats::fvecs::Fvecs;
 use crate::formats::idx::Idx;
 use crate::formats::json_lines::JsonLines;
 use crate::formats::libsvm::Libsvm;
@@ -73,6 +75,7 @@ static FORMATS: &[&dyn Format] = &[
     &Npz { selects: false },
     &Npz { selects: true },
     &Mixtures,
+    &Fvecs,
     &TfRecord::Found,
     &TfRecord::AsBytes,
     &ArrayRecord::Found,
@@ -131,6 +134,16 @@ impl FormatKind {
         let names: Vec<String> = FORMATS.iter().map(spelled).collect();
         names.join(", ")
     }
+}
+
+/// The names of formats that hold features, for messages.
+pub(crate) fn with_features() -> String {
+    let mut names: Vec<&str> = { FORMATS.iter() }
+        .filter(|format| format.has_features())
+        .map(|format| format.name())
+        .collect();
+    names.dedup();
+    names.join(", ")
 }
 
 /// The format of this name.
@@ -225,6 +238,7 @@ mod tests {
         for name in ["x.jsonl", "x.jsonlines", "x.NDJSON", "x.jsonlines.gz"] {
             check(name, b"{}", Some("jsonl"));
         }
+        check("x.fvecs", b"\x02\0\0\0", Some("fvecs"));
         check("x.npz", b"PK\x03\x04\0", Some("npz"));
         if cfg!(feature = "columns") {
             check("x", b"PAR1\0", Some("parquet"));
