@@ -10,7 +10,7 @@ use crate::formats::array_record::riegeli;
 use crate::formats::delimited::LabelColumn;
 pub use crate::formats::delimited::{DelimitedRules, decode_delimited_line};
 use crate::formats::folder::index::{self, FolderKey};
-use crate::formats::folder::{Listing, Remarks};
+use crate::formats::folder::listing::{Listing, Remarks};
 use crate::formats::framed::example_fields::ExampleFields;
 use crate::formats::framed::scan::ExampleScan;
 pub use crate::formats::fvecs::load_fvecs;

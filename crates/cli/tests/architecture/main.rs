@@ -90,9 +90,6 @@ const CIRCLES: [(&str, &[&str]); 16] = [
             "conformance/windows",
         ],
     ),
-    ("format", &["error", "labels/json"]),
-    ("format", &["formats/folder", "formats/folder/index"]),
-    ("format", &["formats/tar", "formats/tar/classes"]),
     (
         "image",
         &[

@@ -2,10 +2,12 @@
 //!
 //! What is wrong with one record is a [`Fault`], which knows nothing of files; [`FormatError`] says the file and the place.
 
+pub(crate) mod excerpt;
 pub(crate) mod recognition;
 pub(crate) mod system;
 pub(crate) mod table;
 
+pub(crate) use self::excerpt::excerpt;
 use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
@@ -518,17 +520,6 @@ impl Fault {
     pub(crate) fn column(column: &str, what: &str) -> Fault {
         Fault::new(format!("column {column} {what}"))
     }
-}
-
-/// At most 40 characters of a token, for a message.
-#[cold]
-pub(crate) fn excerpt(token: &[u8]) -> String {
-    let start = &token[..token.len().min(160)];
-    let mut short: String = String::from_utf8_lossy(start).chars().take(40).collect();
-    if short.len() < token.len() {
-        short.push('…');
-    }
-    short
 }
 
 #[cfg(test)]

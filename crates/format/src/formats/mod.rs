@@ -32,7 +32,7 @@ use crate::formats::folder::Folder;
 use crate::formats::fvecs::Fvecs;
 use crate::formats::idx::Idx;
 use crate::formats::json_lines::JsonLines;
-use crate::formats::libsvm::Libsvm;
+use crate::formats::libsvm::lines::Libsvm;
 use crate::formats::mixture::Mixtures;
 use crate::formats::npy::matrix::Npy;
 use crate::formats::npz::Npz;

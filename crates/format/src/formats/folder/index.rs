@@ -25,7 +25,7 @@ use pelton_storage::{FileSet, WholeFile, changed_ns};
 
 use crate::error::FormatError;
 use crate::format::regular_file;
-use crate::formats::folder::{Listing, Remarks};
+use crate::formats::folder::listing::{Listing, Remarks};
 use crate::formats::packed::reader::without_checksum;
 use crate::labels::MOST_LABELS;
 use crate::labels::codes::Codes;

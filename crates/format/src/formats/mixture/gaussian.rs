@@ -276,7 +276,7 @@ fn minus_ln(x: f32) -> f32 {
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod wide {
-    use super::{GaussianMixture, Halves};
+    use crate::formats::mixture::gaussian::{GaussianMixture, Halves};
 
     /// Writes a view with the widest registers there are; false where they are the narrowest.
     pub(super) fn write(of: &GaussianMixture, class: u64, view: u64, halves: &mut Halves) -> bool {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::error::excerpt;
-use crate::formats::tar::Refused;
+use crate::formats::tar::refused::Refused;
 use crate::formats::tar::walk::Entry;
 use crate::labels::codes::{Codes, NO_CLASS};
 use crate::labels::json::{JsonClass, JsonFault, JsonKey, json_class};

@@ -18,6 +18,7 @@
 pub(crate) mod classes;
 pub(crate) mod header;
 pub(crate) mod members;
+pub(crate) mod refused;
 pub(crate) mod walk;
 
 use std::collections::HashSet;
@@ -31,10 +32,10 @@ use crate::formats::delimited::LabelColumn;
 use crate::formats::tar::classes::TarClasses;
 use crate::formats::tar::header::BLOCK;
 use crate::formats::tar::members::NameParts;
+use crate::formats::tar::refused::Refused;
 use crate::formats::tar::walk::{Broken, Entry, Step, step};
 use crate::kind::Head;
-use crate::labels::MOST_LABELS;
-use crate::labels::json::{JsonFault, JsonKey};
+use crate::labels::json::JsonKey;
 use crate::places::byte_source::ByteSource;
 use crate::places::elias_fano::EliasFanoBuilder;
 use crate::places::fingerprint::mix;
@@ -192,91 +193,6 @@ fn scan(source: &Source<'_>, key: Option<&JsonKey>) -> Result<Located, FormatErr
     let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
     let tolerant = source.options.tolerant;
     scan_samples(&mut window, key, tolerant, interrupted).map_err(|why| why.at(source.path))
-}
-
-/// Why samples cannot be told.
-#[derive(Debug)]
-pub(crate) enum Refused {
-    Broken {
-        member: String,
-        why: Broken,
-    },
-    Sparse {
-        member: String,
-        offset: u64,
-    },
-    Repeated {
-        key: String,
-        offset: u64,
-    },
-    Twice {
-        member: String,
-        offset: u64,
-    },
-    BadClass {
-        member: String,
-        offset: u64,
-        found: String,
-    },
-    NoLabel {
-        sample: String,
-        fault: JsonFault,
-    },
-    TooManyLabels,
-    Interrupted,
-}
-
-impl Refused {
-    fn at(self, path: &std::path::Path) -> FormatError {
-        let path = path.to_path_buf();
-        match self {
-            Refused::Broken { member, why } => match why {
-                Broken::Truncated { start, needed } => FormatError::TarTruncated {
-                    path,
-                    member,
-                    offset: start,
-                    needed,
-                },
-                Broken::Damaged { at, what } => FormatError::TarDamaged {
-                    path,
-                    offset: at,
-                    what,
-                },
-                Broken::Failed(error) => FormatError::io(&path, "read it", error),
-            },
-            Refused::Sparse { member, offset } => FormatError::TarSparse {
-                path,
-                member,
-                offset,
-            },
-            Refused::Repeated { key, offset } => FormatError::TarRepeated { path, key, offset },
-            Refused::Twice { member, offset } => FormatError::TarTwice {
-                path,
-                member,
-                offset,
-            },
-            Refused::BadClass {
-                member,
-                offset,
-                found,
-            } => FormatError::TarClass {
-                path,
-                member,
-                offset,
-                found,
-            },
-            Refused::NoLabel { sample, fault } => FormatError::TarLabel {
-                path,
-                sample,
-                fault,
-            },
-            Refused::TooManyLabels => FormatError::TooManyLabels {
-                path,
-                limit: MOST_LABELS,
-            },
-            Refused::Interrupted => FormatError::Interrupted { path },
-        }
-    }
 }
 
 /// Walks over all headers and puts members together; with a key, classes are what members `json` say under it. Where the
