@@ -19,7 +19,7 @@ fuzz_target!(|line: &[u8]| {
             missing: Some(vec![FILLED; columns - 1].into()),
         };
         let mut row = vec![0.0; columns - 1];
-        if let Ok(found) = decode_delimited_line(line, &rules, &mut row, |_| Ok(())) {
+        if let Ok(found) = decode_delimited_line(line, &rules, &mut row) {
             assert!(found.is_some() && row.iter().all(|value| value.is_finite()));
             let Ok(text) = std::str::from_utf8(line) else { continue };
             let first = text.split('\n').next().unwrap_or_default();

@@ -4,7 +4,7 @@
 mod edits;
 
 use libfuzzer_sys::fuzz_target;
-use pelton_format::{fields, raw::decode_examples};
+use pelton_format::raw::decode_examples;
 
 /// Features x (two integers), y (a float), s (two strings), e (nothing) and label (7).
 const GOOD: &[u8] = b"\x0a\x44\
@@ -15,13 +15,14 @@ const GOOD: &[u8] = b"\x0a\x44\
     \x0a\x0d\x0a\x05label\x12\x04\x1a\x02\x08\x07";
 
 fn check(examples: &[&[u8]]) {
-    for (row, label) in decode_examples(examples).into_iter().flatten().flatten() {
-        assert!(fields(&row).is_ok() && label.is_finite());
+    let Some((fields, rows)) = decode_examples(examples) else { return };
+    for (row, label) in rows.into_iter().flatten() {
+        assert!(fields.split(&row).is_ok() && label.is_finite());
     }
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let rows = decode_examples(&[GOOD]).and_then(|mut rows| rows.pop()?);
+    let rows = decode_examples(&[GOOD]).and_then(|(_, mut rows)| rows.pop()?);
     assert_eq!(rows.map(|(_, label)| label), Some(7.0));
     check(&[GOOD, bytes]);
     check(&[bytes, GOOD]);

@@ -2,11 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pelton_format::{fields, raw::decode_json_line};
+use pelton_format::Row;
+use pelton_format::raw::decode_json_line;
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut row = Vec::new();
-    if decode_json_line(bytes, &mut row) {
-        assert!(fields(&row).is_ok());
+    if let Some((fields, rows)) = decode_json_line(bytes) {
+        let Row::Bytes(row) = rows.row(0) else { panic!("rows of bytes") };
+        assert!(fields.split(row).is_ok());
     }
 });

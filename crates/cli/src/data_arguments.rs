@@ -13,7 +13,7 @@ use crate::bytes::size;
 /// Flags that say what the data is.
 #[derive(Debug, Default, Args)]
 pub struct DataArguments {
-    /// Format of the files: libsvm, csv, tsv, prow, npy, text (a record a line), tokens:LENGTH (runs of so many words
+    /// Format of the files: libsvm, csv, tsv, prow, npy, fvecs, text (a record a line), tokens:LENGTH (runs of so many words
     /// of a text), bytes:LENGTH (of bytes), raw:FIELDS (such as raw:u8[28,28],label:u8), jsonl, npz (of some arrays npz:ARRAY,…), tfrecord,
     /// array_record (tfrecord:bytes and array_record:bytes for records as they are), mds, litdata, parquet, arrow
     /// (or some columns or keys: parquet:COLUMN,COLUMN and jsonl:KEY,KEY), idx, cifar10,

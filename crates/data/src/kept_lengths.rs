@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use pelton_comm::Comm;
 use pelton_fetch::OnBadRecord;
-use pelton_format::{Dataset, Row, element_value, fields};
+use pelton_format::{Dataset, RecordFields, Row, element_value};
 use pelton_key::Digest;
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::WholeFile;
@@ -154,7 +154,7 @@ fn of_field(
     while pass.next_step(observer, |batch| {
         for i in 0..batch.rows.len() {
             let id = batch.rows.id(i);
-            match length_in(batch.rows.row(i), name) {
+            match length_in(dataset.record_fields(), batch.rows.row(i), name) {
                 Ok(length) => lengths[id as usize] = length,
                 Err(problem) => {
                     wrong.get_or_insert((id, problem));
@@ -171,11 +171,11 @@ fn of_field(
 }
 
 /// The length that a field of a row says, or what is wrong.
-fn length_in(row: Row<'_>, name: &str) -> Result<u32, String> {
+fn length_in(fields: &RecordFields, row: Row<'_>, name: &str) -> Result<u32, String> {
     let Row::Bytes(row) = row else {
         return Err("has features and no fields".to_owned());
     };
-    let fields = fields(row).map_err(|fault| fault.to_string())?;
+    let fields = fields.split(row).map_err(|fault| fault.to_string())?;
     let field = fields.iter().find(|field| field.name == name);
     let field = field.ok_or("has no such field")?;
     if let Some(&length) = field.dims.first() {

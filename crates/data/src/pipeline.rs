@@ -16,7 +16,7 @@ use pelton_feed::{
     Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::{Access, Cursor};
-use pelton_format::{Contents, DataFile, Dataset, Field, Row, fields};
+use pelton_format::{Contents, DataFile, Dataset, Field, Row};
 use pelton_image::{Format, Layout};
 use pelton_plan::{Batching, Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
 use pelton_run::{Event, RunContext};
@@ -576,7 +576,7 @@ fn picture_field(dataset: &Dataset, decode: &DecodeImages) -> Option<String> {
     let Row::Bytes(row) = rows.row(0) else {
         return None;
     };
-    let all = fields(row).ok()?;
+    let all = dataset.record_fields().split(row).ok()?;
     let is_picture =
         |field: &&Field<'_>| field.dtype.is_none() && Format::of(field.bytes).is_some();
     let mut pictures = all.iter().filter(is_picture);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pelton_batch::DType;
 use pelton_fetch::OnBadRecord;
-use pelton_format::{Contents, Dataset, Row, fields, members};
+use pelton_format::{Contents, Dataset, Row, members};
 use pelton_run::{Interrupt, Observer};
 
 use crate::error::DataError;
@@ -19,6 +19,7 @@ pub struct Texts {
     pass: Pass,
     is_tar: bool,
     field: Option<String>,
+    dataset: Arc<Dataset>,
 }
 
 impl Texts {
@@ -33,6 +34,7 @@ impl Texts {
             pass: Pass::new(dataset, what, OnBadRecord::Fail, interrupt)?,
             is_tar: dataset.contents() == Contents::Members,
             field: text_field(dataset),
+            dataset: Arc::clone(dataset),
         })
     }
 
@@ -43,16 +45,14 @@ impl Texts {
         mut with: impl FnMut(u64, &[u8]),
     ) -> Result<bool, DataError> {
         let (is_tar, field) = (self.is_tar, self.field.as_deref());
+        let fields = self.dataset.record_fields();
         self.pass.next_step(observer, |batch| {
             for i in 0..batch.rows.len() {
                 let Row::Bytes(bytes) = batch.rows.row(i) else {
                     continue;
                 };
                 let text = match field {
-                    Some(name) => fields(bytes).ok().and_then(|all| {
-                        let field = all.iter().find(|field| field.name == name)?;
-                        Some(field.bytes)
-                    }),
+                    Some(name) => fields.get(name, bytes).map(|field| field.bytes),
                     None if is_tar => members(bytes)
                         .find(|member| member.is("txt"))
                         .map(|member| member.bytes),

@@ -282,7 +282,7 @@ fn augmented_as(shared: &Shared, stream: &Plan, draw: &Draw) -> u32 {
 
 /// Examples of a task: so many that every thread has several of a batch, and a batch is soon ready.
 pub(crate) fn chunk_of(shared: &Shared, examples: usize, places: &Places) -> usize {
-    if shared.copies || shared.copies_in_place() {
+    if shared.copies || shared.copied_fields.is_some() || shared.copies_in_place() {
         let bytes = (0..places.len()).map(|field| places.range(field, &(0..examples)).len());
         let mean = bytes.sum::<usize>() / examples.max(1);
         return (COPY_BYTES / mean.max(1)).max(1);

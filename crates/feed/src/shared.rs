@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub recycler: OnceLock<Recycler>,
     /// The field that a record begins as.
     pub record_fields: Vec<Arc<str>>,
+    /// The bytes of each field of the records, where these are copied to the batch as they are.
+    pub copied_fields: Option<Vec<usize>>,
     /// Fields whose places are known of every batch, and names and types of the others.
     pub fixed: Arc<[FixedField]>,
     pub others: Vec<(Arc<str>, DType)>,
@@ -100,6 +102,14 @@ pub(crate) enum Front {
     End,
 }
 
+/// The bytes of each field of rows that are these fields and nothing else.
+fn copied_fields(dataset: &Dataset, stages: &Stages, known: &KnownFields) -> Option<Vec<usize>> {
+    let (_, all_known) = known.bytes();
+    let is_copied = dataset.contents() == Contents::Fields && stages.list().is_empty() && all_known;
+    let specs = dataset.record_fields().specs().0.iter();
+    is_copied.then(|| specs.map(|field| field.bytes().unwrap_or(0)).collect())
+}
+
 impl Shared {
     pub fn new(
         dataset: Arc<Dataset>,
@@ -120,6 +130,7 @@ impl Shared {
             read_again: AtomicU64::new(0),
             began: Instant::now(),
             recycler: OnceLock::new(),
+            copied_fields: copied_fields(&dataset, &stages, &fields),
             record_fields: dataset
                 .fields()
                 .0

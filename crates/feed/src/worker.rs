@@ -291,6 +291,9 @@ impl<'s> Worker<'s> {
                 if self.shared.copies && !building.places.others() {
                     return copy_row(row, slots.take(building.places.name(0)));
                 }
+                if let (Some(lengths), Row::Bytes(row)) = (&self.shared.copied_fields, row) {
+                    return copy_fields(row, lengths, &self.shared.record_fields, &mut slots);
+                }
                 let sample = self.record(row)?;
                 let all = 0..self.own.work.len();
                 let sample = self.run(all, sample, &mut slots, (building, i))?;
@@ -368,22 +371,21 @@ impl<'s> Worker<'s> {
 
     /// A record of several fields.
     fn fields_of<'r>(&mut self, row: &'r [u8]) -> Result<Sample<'r>, String> {
-        let fields = pelton_format::fields(row).map_err(|fault| fault.to_string())?;
+        let shared = self.shared;
         let mut sample = Sample::default();
-        for (name, field) in self.shared.record_fields.iter().zip(fields) {
-            if **name != *field.name {
-                return Err(format!(
-                    "the record has `{}` in the place of `{name}`",
-                    field.name
-                ));
-            }
-            let bytes = Cow::Borrowed(field.bytes);
-            let value = match field.dtype {
-                Some(dtype) => Value::Numbers(dtype, field.dims, bytes),
+        let mut names = shared.record_fields.iter();
+        let fields = shared.dataset.record_fields();
+        let split = fields.each(row, |dtype, dims, bytes| {
+            let bytes = Cow::Borrowed(bytes);
+            let value = match dtype {
+                Some(dtype) => Value::Numbers(dtype, dims, bytes),
                 None => Value::Bytes(bytes),
             };
-            sample.set(name, value);
-        }
+            if let Some(name) = names.next() {
+                sample.set(name, value);
+            }
+        });
+        split.map_err(|fault| fault.to_string())?;
         Ok(sample.with_spare(std::mem::take(&mut self.own.spare)))
     }
 
@@ -460,6 +462,21 @@ impl<'s> Worker<'s> {
         self.own.spare = spare;
         Ok(sample)
     }
+}
+
+/// Copies the fields of a row, which are of these lengths, to their places.
+fn copy_fields(
+    mut row: &[u8],
+    lengths: &[usize],
+    names: &[Arc<str>],
+    slots: &mut Slots<'_>,
+) -> Result<Sample<'static>, String> {
+    for (name, &length) in names.iter().zip(lengths) {
+        let field = row.split_off(..length).unwrap_or_default();
+        let slot = slots.take(name).expect("every field has a place");
+        sample::copy(field, slot)?;
+    }
+    Ok(Sample::default())
 }
 
 /// A record that is a sample as it is.

@@ -8,27 +8,27 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs, Schema};
 use pelton_storage::{Storage, allow_open_files};
 
 use crate::bad_record::bad_record;
-use crate::common_labels::{common_names, known_classes, labelled, labels_of, positive_value};
-use crate::common_layout::{check_layouts, widen_fields};
-use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;
-use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, StoredClasses};
-use crate::delimited::DelimitedRules;
-use crate::elias_fano::Walk;
+use crate::data_file::DataFile;
 use crate::error::FormatError;
-use crate::fields::LABEL;
-use crate::fields_in_order::put_in_order;
-use crate::fingerprint::mix;
-use crate::format::{Opened, Reading, changed, regular_file};
+use crate::format::{Opened, changed, regular_file};
+use crate::formats::shard::folder::shards;
+use crate::labels::common::{common_names, known_classes, labelled, labels_of, positive_value};
+use crate::labels::stored::{LabelForm, StoredLabels};
 use crate::labels::{ClassMap, Classes};
-use crate::libsvm::LibsvmRules;
-use crate::missing::MissingValues;
 use crate::open::open_files;
 use crate::options::OpenOptions;
+use crate::places::compressed::{hashed_name, state_hash};
+use crate::places::elias_fano::Walk;
+use crate::places::fingerprint::mix;
+use crate::places::stamp::Stamp;
+use crate::places::{IndexSource, Places};
+use crate::rows::common_layout::{check_layouts, widen_fields};
+use crate::rows::fields::{LABEL, RecordFields};
+use crate::rows::in_order::put_in_order;
+use crate::rows::missing::MissingValues;
+use crate::rows::scale::Scale;
 use crate::rows::{Layout, Rows};
-use crate::scale::Scale;
-use crate::shard_folder::shards;
-use crate::stamp::Stamp;
 
 /// One or many files as one sequence of records.
 #[derive(Clone, Debug)]
@@ -142,7 +142,7 @@ impl Dataset {
         allow_open_files(OPEN_FILES_BESIDE + OPEN_FILES_EACH * files.len() as u64);
         let (mut opened, mut notes) = open_files(&files, options)?;
         let first = opened.first().ok_or(FormatError::NoFiles)?;
-        let (layout, contents) = (first.found.layout, first.found.contents);
+        let (layout, contents) = (first.shard.layout, first.shard.contents);
         widen_fields(&mut opened);
         put_in_order(&mut opened)?;
         check_layouts(&opened, options)?;
@@ -168,11 +168,11 @@ impl Dataset {
         };
         let widest = opened
             .iter()
-            .map(|file| file.found.features)
+            .map(|file| file.shard.features)
             .max()
             .unwrap_or(0);
         let features = options.features.unwrap_or(widest);
-        let columns = opened[0].found.columns.clone();
+        let columns = opened[0].shard.columns.clone();
         let columns = columns.filter(|_| contents == Contents::Features);
         let mut dataset = Dataset {
             files: Vec::with_capacity(opened.len()),
@@ -223,7 +223,7 @@ impl Dataset {
     ) {
         let first_id = self.records;
         let Opened {
-            found: file, stamp, ..
+            shard: file, stamp, ..
         } = opened;
         let first_bad = file.first_bad.map(|record| first_id + record);
         self.first_bad = self.first_bad.or(first_bad);
@@ -231,8 +231,7 @@ impl Dataset {
         self.bytes += file.bytes;
         self.longest = self.longest.max(file.longest);
         self.nonzeros += file.nonzeros;
-        let [reading, label] = file.reading.words();
-        let zero_based = u64::from(options.zero_based && matches!(file.reading, Reading::Libsvm));
+        let [reading, label, zero_based] = file.decoder.fingerprint();
         let positive = classes
             .positive
             .map_or(u64::MAX, |label| (label + 0.0).to_bits());
@@ -250,78 +249,21 @@ impl Dataset {
         }
         let is_unknown = |label| classes.class_of(label).is_none();
         self.unknown_class |= file.labels.iter().any(is_unknown);
-        let has_missing = matches!(
-            file.reading,
-            Reading::Delimited(_) | Reading::Features { .. }
-        );
-        if let (true, Some(missing)) = (has_missing, missing) {
+        let filled = missing.and_then(|missing| {
+            let decoder = file.decoder.filled(missing.values())?;
             self.fingerprint = mix(self.fingerprint, missing.fingerprint());
-        }
+            Some(decoder)
+        });
         self.index = self.index.max(file.index);
         self.scan_seconds += opened.scan_seconds;
-        let classes = classes.clone();
-        let decoder = match file.reading {
-            Reading::Libsvm => Decoder::Libsvm {
-                rules: LibsvmRules {
-                    zero_based: options.zero_based,
-                    features: options.features.unwrap_or(u64::MAX),
-                    dtype: options.feature_type(),
-                },
-                classes,
-            },
-            Reading::Delimited(rules) => Decoder::Delimited {
-                rules: DelimitedRules {
-                    missing: missing.map(MissingValues::values),
-                    ..rules
-                },
-                labels: {
-                    // Names mean nothing to a model of numbers, nor numbers to one of names.
-                    let named = match &options.labels {
-                        Some(_) if classes.positive.is_none() => classes.labels.has_names(),
-                        _ => !file.names.is_empty(),
-                    };
-                    self.unknown_class |= named && file.names.is_empty() && !options.any_label;
-                    match named {
-                        _ if options.any_label => CellLabels::Unread,
-                        true => CellLabels::named(file.labels, file.names, &classes),
-                        false => CellLabels::Numbers(classes),
-                    }
-                },
-            },
-            Reading::Npy(rules) => Decoder::Npy { rules, classes },
-            Reading::PackedDense => Decoder::PackedDense {
-                classes: StoredClasses::new(file.labels, file.names, &classes),
-            },
-            Reading::Sample(sample) => Decoder::Sample {
-                shape: sample.shape,
-                codes: sample.codes,
-                classes: StoredClasses::new(file.labels, file.names, &classes),
-            },
-            Reading::Pixels(sample) => Decoder::Pixels {
-                shape: sample.shape,
-                codes: sample.codes,
-                classes: StoredClasses::new(file.labels, file.names, &classes),
-            },
-            Reading::Fields { decoder, codes } => Decoder::Fields {
-                decoder,
-                codes,
-                listed: StoredClasses::new(file.labels, file.names, &classes),
-                classes,
-            },
-            Reading::Features { decoder, codes } => Decoder::Features {
-                decoder,
-                codes,
-                listed: StoredClasses::new(file.labels, file.names, &classes),
-                classes,
-                missing: missing.map(MissingValues::values),
-            },
-            Reading::PackedSparse { coding, features } => Decoder::PackedSparse {
-                coding,
-                features,
-                keep: options.features.unwrap_or(features),
-                classes: StoredClasses::new(file.labels, file.names, &classes),
-            },
+        let form = file.decoder.label_form();
+        // Names mean nothing to a model of numbers, nor numbers to one of names.
+        let named = match &options.labels {
+            Some(_) if classes.positive.is_none() => classes.labels.has_names(),
+            _ => !file.names.is_empty(),
         };
+        self.unknown_class |=
+            form == LabelForm::Cells && named && file.names.is_empty() && !options.any_label;
         self.files.push(DataFile {
             path: opened.path,
             source: opened.source,
@@ -332,7 +274,8 @@ impl Dataset {
             records: file.records,
             places: file.places,
             reach: file.reach,
-            decoder,
+            decoder: filled.unwrap_or(file.decoder),
+            labels: StoredLabels::new(file.labels, file.names, file.codes, (form, named), classes),
             stamp,
             remote: opened.remote,
             parts: opened.parts,
@@ -364,7 +307,7 @@ impl Dataset {
     pub fn fields(&self) -> FieldSpecs {
         let of_bytes = |name| FieldSpec::new(name, DType::U8, &[None]);
         let one = match (self.contents, self.layout, self.files.first()) {
-            (Contents::Fields, _, Some(file)) => return file.field_specs(),
+            (Contents::Fields, _, Some(file)) => return file.decoder.fields().specs().clone(),
             (
                 Contents::Pixels {
                     height,
@@ -386,6 +329,12 @@ impl Dataset {
             _ => of_bytes("bytes"),
         };
         FieldSpecs(vec![one])
+    }
+
+    /// The schema of rows of named arrays; no fields where rows are no such.
+    pub fn record_fields(&self) -> &RecordFields {
+        let first = self.files.first();
+        first.map_or(RecordFields::NONE, |file| file.decoder.fields())
     }
 
     /// The columns that features come from, where the files name them.
@@ -410,7 +359,7 @@ impl Dataset {
 
     /// Whether records state their labels by name, so that the labels' numbers are of our making.
     pub fn labels_are_names(&self) -> bool {
-        let is_table = |file: &DataFile| matches!(file.decoder, Decoder::Delimited { .. });
+        let is_table = |file: &DataFile| file.decoder.label_form() == LabelForm::Cells;
         self.labels.has_names() && self.files.iter().any(is_table)
     }
 
@@ -499,7 +448,7 @@ impl Dataset {
         {
             return decoded;
         }
-        let decoded = file.decoder.decode(id - file.first_id, bytes, rows);
+        let decoded = file.decode(id - file.first_id, bytes, rows);
         decoded.map_err(|fault| bad_record(file, id - file.first_id, fault))?;
         // Scales go by the features' own numbers.
         if let Some(scale) = &self.scale {
@@ -538,7 +487,7 @@ impl Dataset {
         row: &mut Vec<f64>,
     ) -> Option<Result<u32, FormatError>> {
         let (_, file) = self.file_of(id);
-        let decoded = file.decoder.decode_wide(id - file.first_id, bytes, row)?;
+        let decoded = file.decode_wide(id - file.first_id, bytes, row)?;
         Some(decoded.map_err(|fault| bad_record(file, id - file.first_id, fault)))
     }
 

@@ -6,31 +6,29 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelton_batch::{FieldSpec, Schema};
+use pelton_batch::Schema;
 use pelton_storage::{FileSet, LocalFile, Storage};
 
-use crate::byte_source::FileWindow;
-use crate::codes::Codes;
-use crate::compressed::{cache_dir, cache_name};
 use crate::contents::Contents;
-use crate::data_file::{IndexSource, Places, Reach};
-use crate::delimited::{DelimitedRules, LabelColumn};
+use crate::data_file::Reach;
+use crate::decoder::Decoder;
 use crate::error::FormatError;
-use crate::features::FeatureDecoder;
-use crate::fields::{FieldDecoder, overhead};
-use crate::input::{Input, input_of};
+use crate::formats::delimited::LabelColumn;
 use crate::kind::{FormatKind, Head};
 use crate::labels::FileLabels;
-use crate::line_scan::scan_file;
-use crate::located::Located;
-use crate::npy::NpyRules;
+use crate::labels::codes::Codes;
 use crate::options::OpenOptions;
-use crate::packed::IndexCoding;
+use crate::places::byte_source::FileWindow;
+use crate::places::compressed::{cache_dir, cache_name};
+use crate::places::input::{Input, input_of};
+use crate::places::line_scan::scan_file;
+use crate::places::located::Located;
+use crate::places::scan_chunk::LineShape;
+use crate::places::sidecar::{self, RecordShape, SidecarKey};
+use crate::places::stamp::Stamp;
+use crate::places::{IndexSource, Places};
 use crate::rows::Layout;
-use crate::sample::{SampleReading, SampleShape};
-use crate::scan_chunk::LineShape;
-use crate::sidecar::{self, RecordShape, SidecarKey};
-use crate::stamp::Stamp;
+use crate::rows::sample::{SampleDecoder, SampleShape};
 
 /// How files of one format are recognised and opened.
 pub(crate) trait Format: Sync {
@@ -69,7 +67,7 @@ pub(crate) trait Format: Sync {
     }
 
     /// Finds where records lie and how they are read; what the user may want to know is added to `notes`.
-    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError>;
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError>;
 }
 
 /// By what a file seems to be in a format; the strongest counts, of equal ones the first in the list.
@@ -93,7 +91,7 @@ pub(crate) struct Opened {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) stamp: Stamp,
     pub(crate) sample: u64,
-    pub(crate) found: Found,
+    pub(crate) shard: Shard,
     /// Whether its format was found by what its first lines look like.
     pub(crate) guessed: bool,
     pub(crate) scan_seconds: f64,
@@ -101,68 +99,8 @@ pub(crate) struct Opened {
     pub(crate) parts: Option<Arc<FileSet>>,
 }
 
-impl Opened {
-    /// Whether records number their classes, and names of these lie in a file of their own.
-    pub(crate) fn names_decorate_numbers(&self) -> bool {
-        matches!(self.found.contents, Contents::Pixels { .. })
-            || matches!(self.found.reading, Reading::Pixels(_))
-    }
-
-    /// Opens its bytes.
-    pub(crate) fn input(&self) -> Result<Input, FormatError> {
-        let remote = self.remote.as_ref();
-        input_of(&self.source, remote, self.stamp.size, &self.path)
-    }
-}
-
-/// What a decoder needs besides classes.
-pub(crate) enum Reading {
-    Libsvm,
-    Delimited(DelimitedRules),
-    Npy(NpyRules),
-    PackedDense,
-    PackedSparse {
-        coding: IndexCoding,
-        features: u64,
-    },
-    Sample(SampleReading),
-    /// Bytes of a sample as features.
-    Pixels(SampleReading),
-    Fields {
-        codes: Codes,
-        decoder: Arc<dyn FieldDecoder>,
-    },
-    /// Features in a layout of the format's own.
-    #[cfg_attr(not(feature = "columns"), expect(dead_code))]
-    Features {
-        codes: Codes,
-        decoder: Arc<dyn FeatureDecoder>,
-    },
-}
-
-impl Reading {
-    /// Which of these it is and the label's column, for fingerprints.
-    pub(crate) fn words(&self) -> [u64; 2] {
-        let column = |label: Option<usize>| label.map_or(u64::MAX, |label| label as u64);
-        match self {
-            Reading::Libsvm => [1, 0],
-            Reading::Delimited(rules) => [1 << 8 | u64::from(rules.delimiter), column(rules.label)],
-            Reading::Npy(rules) => [2, column(rules.label)],
-            Reading::PackedDense => [3, 0],
-            Reading::PackedSparse { .. } => [4, 0],
-            Reading::Sample(sample) => sample.shape.words(),
-            Reading::Pixels(sample) => {
-                let [shape, label] = sample.shape.words();
-                [2 << 8 | shape, label]
-            }
-            Reading::Fields { decoder, .. } => [11, decoder.fingerprint()],
-            Reading::Features { decoder, .. } => [12, decoder.fingerprint()],
-        }
-    }
-}
-
-/// What the format of a file says of its records.
-pub(crate) struct Found {
+/// A file that a format has opened: where its records lie, what they are, and how they are decoded.
+pub(crate) struct Shard {
     pub(crate) places: Places,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
@@ -174,7 +112,11 @@ pub(crate) struct Found {
     pub(crate) labels: FileLabels,
     /// Names of the labels, where they have names.
     pub(crate) names: Vec<String>,
-    pub(crate) reading: Reading,
+    /// Whether records number their classes all the same.
+    pub(crate) names_decorate_numbers: bool,
+    /// The labels of records that do not state theirs.
+    pub(crate) codes: Codes,
+    pub(crate) decoder: Arc<dyn Decoder>,
     pub(crate) index: IndexSource,
     /// The first record that is known to be damaged.
     pub(crate) first_bad: Option<u64>,
@@ -186,44 +128,27 @@ pub(crate) struct Found {
     pub(crate) columns: Option<Schema>,
 }
 
-impl Found {
-    /// Where records are pictures of one size, rows of their pixels as features; else the same.
-    pub(crate) fn with_pixels_as_features(mut self) -> Found {
-        let is_picture = matches!(self.contents, Contents::Pixels { .. });
-        self.reading = match self.reading {
-            Reading::Sample(sample) if is_picture => {
-                self.features = self.nonzeros / self.records.max(1);
-                self.contents = Contents::Features;
-                self.layout = Layout::Dense {
-                    width: self.features as usize,
-                };
-                Reading::Pixels(sample)
-            }
-            reading => reading,
-        };
-        self
-    }
-
-    /// Records that are strings of bytes, `payload` bytes of rows together; where they lie is filled in
-    /// by whoever knows.
-    pub(crate) fn samples(
+impl Shard {
+    /// Records of this kind, without labels; how many they are and where they lie is filled in by the format.
+    pub(crate) fn new(
         contents: Contents,
-        payload: u64,
-        labels: Vec<f64>,
-        reading: SampleReading,
-    ) -> Found {
-        Found {
+        layout: Layout,
+        decoder: impl Decoder + 'static,
+    ) -> Shard {
+        Shard {
             places: Places::Fixed { from: 0, bytes: 0 },
             records: 0,
             bytes: 0,
             longest: 0,
-            nonzeros: payload,
-            layout: Layout::Bytes,
+            nonzeros: 0,
+            layout,
             contents,
             features: 0,
-            labels: labels.into(),
+            labels: FileLabels::None,
             names: Vec::new(),
-            reading: Reading::Sample(reading),
+            names_decorate_numbers: matches!(contents, Contents::Pixels { .. }),
+            codes: Codes::One,
+            decoder: Arc::new(decoder),
             index: IndexSource::Arithmetic,
             first_bad: None,
             storage: None,
@@ -232,25 +157,84 @@ impl Found {
         }
     }
 
-    /// Records of named arrays, whose rows are of one length where that of their fields is known; `codes` are the
-    /// labels of those that do not state theirs.
-    pub(crate) fn fields(
-        labels: Vec<f64>,
+    /// Rows of `features` features; where these are of 64 bits, rows of a field.
+    pub(crate) fn features(
+        layout: Layout,
+        features: u64,
         records: u64,
-        codes: Codes,
-        decoder: impl FieldDecoder + 'static,
-    ) -> Found {
-        let bytes = |field: &FieldSpec| {
-            overhead(&field.name, field.dims.len()) + field.bytes().unwrap_or(0) as u64
+        nonzeros: u64,
+        decoder: impl Decoder + 'static,
+    ) -> Shard {
+        if decoder.is_wide() {
+            return Shard::fields(records, decoder);
+        }
+        Shard {
+            records,
+            nonzeros,
+            features,
+            ..Shard::new(Contents::Features, layout, decoder)
+        }
+    }
+
+    /// Strings of bytes, `payload` bytes of rows together.
+    pub(crate) fn samples(
+        contents: Contents,
+        payload: u64,
+        labels: Vec<f64>,
+        shape: SampleShape,
+    ) -> Shard {
+        Shard {
+            nonzeros: payload,
+            labels: labels.into(),
+            ..Shard::new(contents, Layout::Bytes, SampleDecoder::new(shape))
+        }
+    }
+
+    /// Records of named arrays, whose rows are of one length where that of their fields is known.
+    pub(crate) fn fields(records: u64, decoder: impl Decoder + 'static) -> Shard {
+        let row = decoder.fields().row_bytes();
+        Shard {
+            records,
+            nonzeros: records.saturating_mul(row),
+            ..Shard::new(Contents::Fields, Layout::Bytes, decoder)
+        }
+    }
+
+    /// With the records that a scan or a sidecar found; `how` says in words how they are found.
+    pub(crate) fn at(self, located: Located, index: IndexSource, how: &'static str) -> Shard {
+        let (records, end) = (located.starts.len(), located.end);
+        let first = located.starts.walk(0).next().unwrap_or(end);
+        Shard {
+            records,
+            bytes: end - first,
+            longest: located.longest,
+            nonzeros: located.nonzeros,
+            labels: located.labels.into(),
+            names: located.names,
+            codes: located.codes,
+            first_bad: located.first_bad,
+            index,
+            places: Places::listed(located.starts, end, how),
+            ..self
+        }
+    }
+
+    /// Where records are pictures of one size, rows of their pixels as features; else the same.
+    pub(crate) fn with_pixels_as_features(self) -> Shard {
+        let decoder = match self.contents {
+            Contents::Pixels { .. } => self.decoder.pixels_as_features(),
+            _ => None,
         };
-        let row: u64 = decoder.specs().0.iter().map(bytes).sum();
-        let one = SampleReading::one_class(SampleShape::Whole);
-        Found {
-            reading: Reading::Fields {
-                codes,
-                decoder: Arc::new(decoder),
+        let Some(decoder) = decoder else { return self };
+        let features = self.nonzeros / self.records.max(1);
+        Shard {
+            features,
+            contents: Contents::Features,
+            layout: Layout::Dense {
+                width: features as usize,
             },
-            ..Found::samples(Contents::Fields, records * (2 + row), labels, one)
+            decoder,
+            ..self
         }
     }
 }

@@ -3,10 +3,9 @@
 //! Such rows can be read straight to where they are used, without a buffer between.
 
 use crate::bad_record::bad_record;
-use crate::data_file::{DataFile, Decoder, Places};
+use crate::data_file::DataFile;
 use crate::dataset::Dataset;
 use crate::error::FormatError;
-use crate::sample::SampleShape;
 
 /// Where the row of a record lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,57 +29,10 @@ pub enum InPlaceClass {
     Before(u8),
 }
 
-/// How rows of bytes lie in the records of a file.
-#[derive(Clone, Copy)]
-struct Cut {
-    /// Bytes before the row.
-    skip: u64,
-    /// Bytes of the row, where it does not go on to the end of the record.
-    length: Option<u64>,
-    /// The class byte lies so many bytes before the row.
-    class: Option<u8>,
-}
-
-impl Cut {
-    fn of(decoder: &Decoder, places: &Places) -> Option<Cut> {
-        let shape = match decoder {
-            Decoder::Sample { shape, .. } => shape,
-            Decoder::Fields { decoder, .. } => {
-                let row = decoder.only_field()?;
-                return Some(Cut {
-                    skip: row.start as u64,
-                    length: Some(row.len() as u64),
-                    class: None,
-                });
-            }
-            _ => return None,
-        };
-        match (shape, places) {
-            (SampleShape::Whole | SampleShape::Tokens { .. } | SampleShape::Bytes { .. }, _) => {
-                Some(Cut {
-                    skip: 0,
-                    length: None,
-                    class: None,
-                })
-            }
-            (SampleShape::Cifar { label, .. }, Places::Fixed { bytes, .. }) => {
-                let skip = bytes.checked_sub(crate::sample::CIFAR_PIXELS as u64)?;
-                let class = skip.checked_sub(*label as u64)?;
-                Some(Cut {
-                    skip,
-                    length: None,
-                    class: Some(u8::try_from(class).ok()?),
-                })
-            }
-            _ => None,
-        }
-    }
-}
-
 impl Dataset {
     /// Whether every row is a run of its record's own bytes that is known before they are read.
     pub fn reads_in_place(&self) -> bool {
-        let has_cut = |file: &DataFile| Cut::of(&file.decoder, &file.places).is_some();
+        let has_cut = |file: &DataFile| file.decoder.cut().is_some();
         self.renumbers().is_none() && self.files().iter().all(has_cut)
     }
 
@@ -92,22 +44,16 @@ impl Dataset {
     pub fn in_place(&self, id: u64) -> Result<Option<InPlace>, FormatError> {
         let (number, file) = self.file_of(id);
         let record = id - file.first_id;
-        let (codes, classes) = match &file.decoder {
-            Decoder::Sample { codes, classes, .. } => (codes, classes),
-            Decoder::Fields { codes, listed, .. } => (codes, listed),
-            _ => return Ok(None),
-        };
-        let Some(cut) = Cut::of(&file.decoder, &file.places) else {
+        let Some(cut) = file.decoder.cut() else {
             return Ok(None);
         };
         let (offset, length) = file.places.get(record);
         let class = match cut.class {
-            Some(before) => InPlaceClass::Before(before),
-            None => InPlaceClass::Known(
-                classes
-                    .class(codes.get(record))
-                    .map_err(|fault| bad_record(file, record, fault))?,
-            ),
+            Some(class) => InPlaceClass::Before(class.before),
+            None => {
+                let class = file.labels.listed(record);
+                InPlaceClass::Known(class.map_err(|fault| bad_record(file, record, fault))?)
+            }
         };
         Ok(Some(InPlace {
             file: number as u32,
@@ -123,12 +69,11 @@ impl Dataset {
     #[inline]
     pub fn class_of_byte(&self, id: u64, byte: u8) -> Result<u32, FormatError> {
         let (_, file) = self.file_of(id);
-        let Decoder::Sample { shape, classes, .. } = &file.decoder else {
-            panic!("record {id} has no class byte");
-        };
-        let class = shape
-            .class_of_byte(byte)
-            .and_then(|code| classes.class(code));
-        class.map_err(|fault| bad_record(file, id - file.first_id, fault))
+        let class = file.decoder.cut().and_then(|cut| cut.class);
+        let class = class.unwrap_or_else(|| panic!("record {id} has no class byte"));
+        let record = id - file.first_id;
+        let label = class.label(byte);
+        let class = label.and_then(|label| file.labels.class(record, label));
+        class.map_err(|fault| bad_record(file, record, fault))
     }
 }

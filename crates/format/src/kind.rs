@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::delimited::{bare, is_missing};
-use crate::heading::is_number_with_comma;
-use crate::number::parse_f64;
+use crate::formats::delimited::heading::is_number_with_comma;
+use crate::formats::delimited::{bare, is_missing};
 use crate::remote::without_query;
+use crate::rows::number::parse_f64;
 
 /// A format by its name, such as `csv`, or by name and argument, such as `tokens:35`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -9,19 +9,20 @@ use std::time::Instant;
 use pelton_storage::on_threads;
 
 use crate::contents::Contents;
-use crate::delimited::LabelColumn;
 use crate::error::FormatError;
-use crate::feature_type::FeatureType;
-use crate::folder;
-use crate::format::{Format, Match, Opened, Reading, Source, scan_threads};
-use crate::formats::{detect, named};
+use crate::error::recognition::RecognitionError;
+use crate::error::table::TableError;
+use crate::format::{Format, Match, Opened, Source, scan_threads};
+use crate::formats::delimited::LabelColumn;
+use crate::formats::delimited::known_columns::KnownColumns;
+use crate::formats::folder;
+use crate::formats::{detect, named, with_features};
 use crate::kind::{FormatKind, Head, codec_by_name, unread_codec};
-use crate::known_columns::KnownColumns;
+use crate::labels::stored::LabelForm;
 use crate::options::OpenOptions;
 use crate::origin::Origin;
-use crate::recognition_error::RecognitionError;
 use crate::remote::is_remote;
-use crate::table_error::TableError;
+use crate::rows::feature_type::FeatureType;
 
 /// Opens files, the first alone, whose columns the others must have. What the user may want to know comes in the order
 /// of the files, and so does what is wrong with them.
@@ -43,7 +44,7 @@ pub(crate) fn open_files(
         }
     }
     let of_first = opened.first().and_then(|file| {
-        let schema = Arc::new(file.found.columns.clone()?);
+        let schema = Arc::new(file.shard.columns.clone()?);
         let of = file.path.display().to_string();
         Some(KnownColumns { schema, of })
     });
@@ -52,7 +53,7 @@ pub(crate) fn open_files(
         ..options.clone()
     };
     let (more, more_notes) = open_together(others, &like_it)?;
-    let has_names = |file: &&Opened| file.found.columns.is_some();
+    let has_names = |file: &&Opened| file.shard.columns.is_some();
     let named = more.iter().flatten().find(has_names);
     if let (None, Some(file)) = (&like_it.columns, named) {
         notes.push(format!(
@@ -68,8 +69,8 @@ pub(crate) fn open_files(
     }
     // Tables of text tell it themselves.
     let is_unnamed = |file: &&Opened| {
-        let is_text = matches!(file.found.reading, Reading::Delimited(_));
-        file.found.contents == Contents::Features && file.found.columns.is_none() && !is_text
+        let is_text = file.shard.decoder.label_form() == LabelForm::Cells;
+        file.shard.contents == Contents::Features && file.shard.columns.is_none() && !is_text
     };
     if let (Some(known), Some(file)) = (&like_it.columns, opened.iter().find(is_unnamed)) {
         notes.push(format!(
@@ -213,6 +214,7 @@ fn open_file(
         return Err(FormatError::NoFeatures {
             path: path.to_path_buf(),
             kind: kind.name(),
+            others: with_features(),
         });
     }
     check_label(path, format, options)?;
@@ -234,8 +236,8 @@ fn open_file(
         head: &head,
         options,
     };
-    let found = format.open(&text, notes);
-    let found = found.map_err(|error| match error {
+    let shard = format.open(&text, notes);
+    let mut shard = shard.map_err(|error| match error {
         FormatError::TooManyLabels { .. }
         | FormatError::Table(TableError::Header { .. } | TableError::Delimiter { .. })
             if guessed =>
@@ -244,12 +246,10 @@ fn open_file(
         }
         error => error,
     })?;
-    let mut found = match options.features_only {
-        true => found.with_pixels_as_features(),
-        false => found,
-    };
-    let has_wide = matches!(found.reading, Reading::Delimited(_) | Reading::Npy(_));
-    if options.feature_type() == FeatureType::F64 && !has_wide {
+    if options.features_only {
+        shard = shard.with_pixels_as_features();
+    }
+    if options.feature_type() == FeatureType::F64 && !shard.decoder.is_wide() {
         return Err(FormatError::SettingElsewhere {
             path: path.to_path_buf(),
             kind: format.name(),
@@ -257,12 +257,12 @@ fn open_file(
         });
     }
     let scan_seconds = began.elapsed().as_secs_f64();
-    if found.records == 0 {
+    if shard.records == 0 {
         return Err(FormatError::Empty {
             path: path.to_path_buf(),
         });
     }
-    let storage = match found.storage.take() {
+    let storage = match shard.storage.take() {
         Some(storage) => storage,
         None => text.storage()?,
     };
@@ -273,7 +273,7 @@ fn open_file(
         storage,
         stamp,
         sample,
-        found,
+        shard,
         guessed,
         scan_seconds,
         remote,

@@ -9,14 +9,14 @@ use std::sync::atomic::AtomicBool;
 use pelton_storage::LocalOptions;
 use serde::{Deserialize, Serialize};
 
-use crate::class_name::ClassName;
-use crate::delimited::LabelColumn;
-use crate::feature_type::FeatureType;
-use crate::heading::Header;
+use crate::formats::delimited::LabelColumn;
+use crate::formats::delimited::heading::Header;
+use crate::formats::delimited::known_columns::KnownColumns;
 use crate::kind::FormatKind;
-use crate::known_columns::KnownColumns;
 use crate::labels::ClassMap;
+use crate::labels::class_name::ClassName;
 use crate::remote::OpenRemote;
+use crate::rows::feature_type::FeatureType;
 
 /// How files are opened for reading records.
 pub type StorageChoice = LocalOptions;

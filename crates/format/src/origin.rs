@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use pelton_storage::Storage;
 
-use crate::compressed::{cache_dir, decompressed};
 use crate::error::FormatError;
-use crate::fingerprint::{mix, sample_file};
 use crate::format::regular_file;
-use crate::input::{Input, input_of};
 use crate::kind::Compression;
 use crate::options::OpenOptions;
+use crate::places::compressed::{cache_dir, decompressed};
+use crate::places::fingerprint::{mix, sample_file};
+use crate::places::input::{Input, input_of};
+use crate::places::stamp::Stamp;
 use crate::remote::{RemoteFile, is_remote};
-use crate::stamp::Stamp;
 
 /// Bytes of a file that its format is found by.
 const HEAD_BYTES: u64 = 64 << 10;

@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use pelton_storage::{AlignedBuffer, ScratchFile, StorageError};
 
-use crate::data_file::{DataFile, Decoder, IN_FILE, Places, Reach, StoredClasses};
+use crate::data_file::{DataFile, Reach};
 use crate::dataset::Dataset;
-use crate::elias_fano::EliasFanoBuilder;
-use crate::kind::FormatKind;
-use crate::packed::{
+use crate::formats::packed::rows::PackedDecoder;
+use crate::formats::packed::{
     IndexCoding, SPARSE_HEAD_BYTES, dense_record_bytes, encode_dense, encode_sparse,
 };
+use crate::kind::FormatKind;
+use crate::places::elias_fano::EliasFanoBuilder;
+use crate::places::{IN_FILE, Places};
 use crate::rows::{Layout, Row};
 
 /// Bytes of a write: a multiple of every device's unit.
@@ -150,25 +152,23 @@ impl PackedCopy {
         let layout = self.dataset.layout();
         let features = self.dataset.features();
         let storage: Arc<dyn pelton_storage::Storage> = Arc::new(self.file);
-        // Records hold the data set's own classes.
-        let classes = StoredClasses::Same(self.dataset.labels().len());
+        let classes = self.dataset.labels().len();
         let files = self.dataset.files().iter().zip(self.places);
         let files = files.map(|(file, places)| DataFile {
             kind: FormatKind::new("prow", None),
             reach: Reach::AsItLies,
             storage: Arc::clone(&storage),
             places,
-            decoder: match layout {
-                Layout::Dense { .. } => Decoder::PackedDense {
-                    classes: classes.clone(),
-                },
-                _ => Decoder::PackedSparse {
+            decoder: Arc::new(match layout {
+                Layout::Dense { .. } => PackedDecoder::Dense,
+                _ => PackedDecoder::Sparse {
                     coding: IndexCoding::Plain,
                     features,
                     keep: features,
-                    classes: classes.clone(),
                 },
-            },
+            }),
+            // Records hold the data set's own classes.
+            labels: file.labels.of_copy(classes),
             ..file.clone()
         });
         let files = files.collect();

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use pelton_storage::WholeFile;
 
-use crate::elias_fano::EliasFanoBuilder;
 use crate::error::FormatError;
-use crate::labels::{ClassMap, MOST_LABELS, bits};
-use crate::packed::{
+use crate::formats::packed::{
     END_MAGIC, HEADER_BYTES, Header, PackedShape, SPARSE_HEAD_BYTES, encode_dense, encode_sparse,
 };
+use crate::labels::{ClassMap, MOST_LABELS, bits};
+use crate::places::elias_fano::EliasFanoBuilder;
 use crate::rows::{Layout, Row};
 
 /// Offsets kept whole before their mean distance fixes how the rest is packed.
@@ -224,7 +224,7 @@ impl PackedWriter {
             shape: self.shape,
             records: self.records,
             nonzeros: self.nonzeros,
-            file_bytes: records_end + tables.len() as u64 + crate::packed::TRAILER_BYTES,
+            file_bytes: records_end + tables.len() as u64 + crate::formats::packed::TRAILER_BYTES,
             records_end,
             offsets_bytes,
             labels: self.labels.len() as u64,

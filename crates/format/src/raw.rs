@@ -6,37 +6,38 @@ use std::time::SystemTime;
 
 use pelton_storage::FileSet;
 
-use crate::codes::Codes;
-use crate::delimited::LabelColumn;
-pub use crate::delimited::{DelimitedRules, decode_delimited_line};
-pub use crate::elias_fano::{EliasFano, EliasFanoBuilder};
-use crate::example_fields::ExampleFields;
-use crate::example_scan::ExampleScan;
-use crate::fields::RowWriter;
-use crate::folder::{Listing, Remarks};
-use crate::folder_index::{self, FolderKey};
-pub use crate::idx::{IdxHeader, parse_idx_header};
-use crate::json_label::{JsonClass, JsonKey, json_class};
-pub use crate::json_lines::decode_json_line;
-use crate::label_table::LabelTable;
-pub use crate::libsvm::{LibsvmRules, decode_libsvm_line};
-use crate::located::text_of;
-use crate::members::check_group;
-pub use crate::npy::{NpyHeader, NpyRules, decode_npy_row, parse_npy_header};
-pub use crate::npz::{ZipEntry, read_entries};
-use crate::packed::{
+use crate::formats::array_record::riegeli;
+use crate::formats::delimited::LabelColumn;
+pub use crate::formats::delimited::{DelimitedRules, decode_delimited_line};
+use crate::formats::folder::index::{self, FolderKey};
+use crate::formats::folder::listing::{Listing, Remarks};
+use crate::formats::framed::example_fields::ExampleFields;
+use crate::formats::framed::scan::ExampleScan;
+pub use crate::formats::fvecs::load_fvecs;
+pub use crate::formats::idx::{IdxHeader, parse_idx_header};
+pub use crate::formats::json_lines::decode_json_line;
+pub use crate::formats::libsvm::{LibsvmRules, decode_libsvm_line};
+pub use crate::formats::npy::{NpyHeader, NpyRules, decode_npy_row, parse_npy_header};
+pub use crate::formats::npz::{ZipEntry, read_entries};
+use crate::formats::packed::reader::tables_from;
+use crate::formats::packed::{
     END_MAGIC, HEADER_BYTES, Header, MAGIC, TRAILER_BYTES, VERSION, decode_packed_dense,
     decode_packed_sparse,
 };
-use crate::packed_reader::tables_from;
-pub use crate::raw_records::{RawLayout, parse as parse_raw_layout};
-use crate::riegeli;
+pub use crate::formats::raw_records::{RawLayout, parse as parse_raw_layout};
+use crate::formats::tar::members::check_group;
+use crate::formats::tar::scan_samples;
+pub use crate::formats::tfrecord::find_tfrecords;
+use crate::labels::codes::Codes;
+use crate::labels::json::{JsonClass, JsonKey, json_class};
+use crate::labels::table::LabelTable;
+pub use crate::places::elias_fano::{EliasFano, EliasFanoBuilder};
+use crate::places::located::text_of;
+use crate::places::scan_chunk::LineShape;
+use crate::places::sidecar::{self, RecordShape, SidecarKey};
+use crate::places::stamp::Stamp;
+use crate::rows::fields::{FieldWriter, RecordFields};
 use crate::rows::{Layout, Rows};
-use crate::scan_chunk::LineShape;
-use crate::sidecar::{self, RecordShape, SidecarKey};
-use crate::stamp::Stamp;
-use crate::tar_file::scan_samples;
-pub use crate::tfrecord::find_tfrecords;
 
 /// Opens a packed file that lies in memory and decodes every record; the rows and the classes'
 /// labels where all is sound.
@@ -183,7 +184,7 @@ pub fn folder_index() -> Vec<u8> {
             ..Remarks::default()
         },
     };
-    folder_index::encode(&FolderKey::plain(), &listing)
+    index::encode(&FolderKey::plain(), &listing)
 }
 
 /// Puts the checksum at the end of such bytes right.
@@ -195,7 +196,7 @@ pub fn mend_folder_index(bytes: &mut [u8]) {
 
 /// The files below `root` that such bytes list, with the class of each, where they are sound.
 pub fn load_folder_index(bytes: &[u8], root: &Path) -> Option<Vec<(PathBuf, String)>> {
-    let listing = folder_index::decode(bytes, &FolderKey::plain(), root)?;
+    let listing = index::decode(bytes, &FolderKey::plain(), root)?;
     let class = |i: usize| {
         let code = listing.codes.get(i as u64) as usize;
         listing.names.get(code).cloned().unwrap_or_default()
@@ -248,9 +249,9 @@ pub fn mend_tar(bytes: &mut [u8]) {
 /// A row with its label, where there is one.
 type LabelledRow = Option<(Vec<u8>, f64)>;
 
-/// The rows of Examples, and the label of each, as those of a file; `None` for those that are not as the first is, and
-/// for all where that is none.
-pub fn decode_examples(examples: &[&[u8]]) -> Option<Vec<LabelledRow>> {
+/// The schema and the rows of Examples, and the label of each, as those of a file; `None` for those that are not as the
+/// first is, and for all where that is none.
+pub fn decode_examples(examples: &[&[u8]]) -> Option<(RecordFields, Vec<LabelledRow>)> {
     let fields = ExampleFields::of_first(examples.first()?, "tfrecord")?;
     let fields = fields.with_label(Path::new(""), &LabelColumn::Last).ok()?;
     let mut scan = ExampleScan::new(fields.clone());
@@ -262,12 +263,13 @@ pub fn decode_examples(examples: &[&[u8]]) -> Option<Vec<LabelledRow>> {
     let fields = fields.with_words(text_of(&scanned.tallies[1..])?.1);
     let rows = (0..).zip(examples).map(|(i, example)| {
         let mut row = Vec::new();
-        let decoded = fields.decode(example, &mut RowWriter::new(&mut row));
+        let decoded = fields.decode(example, &mut FieldWriter::new(&mut row, fields.fields()));
         let code = scanned.codes.get(i) as usize;
         let label = scanned.labels.get(code).copied().unwrap_or(0.0);
         decoded.ok().map(|()| (row, label))
     });
-    Some(rows.collect())
+    let rows = rows.collect();
+    Some((fields.fields().clone(), rows))
 }
 
 /// Puts the checksums of a Riegeli chunk right that lies at byte 64 of its file, as far as its header is there.
@@ -309,5 +311,5 @@ pub fn load_elias_fano(words: &[u64]) -> Option<EliasFano> {
 /// Reads all records of a Parquet or Arrow file that lies in memory; how many, where all is sound.
 #[cfg(feature = "columns")]
 pub fn read_table(bytes: &[u8]) -> Option<u64> {
-    crate::columns::read_all(bytes)
+    crate::formats::columns::read_all(bytes)
 }

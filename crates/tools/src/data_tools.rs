@@ -8,7 +8,7 @@ use pelton_data::{self as data, DataConfig, DataError, fetch_bytes, fetch_rows, 
 use pelton_fetch::FetchOptions;
 use pelton_format::{
     Contents, DataFile, Dataset, Field, IndexCoding, PackedShape, PackedSummary, PackedWriter,
-    Reach, RecordBytes, Row, fields, members,
+    Reach, RecordBytes, Row, members,
 };
 use pelton_run::{Event, Interrupt, RunContext, write_atomically};
 use pelton_storage::StorageError;
@@ -224,7 +224,9 @@ fn text_of(bytes: &[u8], most: usize) -> Option<String> {
 }
 
 /// The parts of a row of bytes that people look at.
-fn view_bytes(view: &mut RecordView, contents: Contents, row: &[u8]) {
+fn view_bytes(view: &mut RecordView, dataset: &Dataset, row: &[u8]) {
+    let contents = dataset.contents();
+    let fields = dataset.record_fields().split(row).unwrap_or_default();
     if contents == Contents::Members {
         view.members = members(row)
             .map(|member| MemberView {
@@ -247,12 +249,11 @@ fn view_bytes(view: &mut RecordView, contents: Contents, row: &[u8]) {
                     None => format!("{}: {} bytes", field.name, field.bytes.len()),
                 },
             };
-            let shown = fields(row).map(|all| all.iter().map(shown).collect::<Vec<_>>());
-            view.text = shown.ok().map(|all| all.join(", "));
+            view.text = Some(fields.iter().map(shown).collect::<Vec<_>>().join(", "));
         }
         _ => {}
     }
-    match Picture::of(contents, row) {
+    match Picture::of(contents, row).or_else(|| Picture::of_fields(&fields)) {
         Some(Ok(picture)) => {
             view.picture_size = Some([picture.width, picture.height]);
             view.picture = Some(picture);
@@ -313,7 +314,7 @@ pub fn inspect(
         picture: None,
     };
     if let Row::Bytes(row) = rows.row(0) {
-        view_bytes(&mut view, contents, row);
+        view_bytes(&mut view, dataset, row);
     }
     Ok(view)
 }

@@ -4,7 +4,7 @@
 use std::io::Cursor;
 
 use image::{ImageReader, Limits, RgbImage};
-use pelton_format::{Contents, fields, members};
+use pelton_format::{Contents, Field, members};
 use pelton_image::Format;
 
 /// Largest side of an image that is decoded.
@@ -37,13 +37,16 @@ impl Picture {
                     })
                 })
                 .map(|member| Picture::decode(member.bytes)),
-            Contents::Fields => fields(row)
-                .ok()?
-                .into_iter()
-                .find(|field| field.dtype.is_none() && Format::of(field.bytes).is_some())
-                .map(|field| Picture::decode(field.bytes)),
             _ => None,
         }
+    }
+
+    /// The picture that one of these fields holds.
+    pub fn of_fields(fields: &[Field<'_>]) -> Option<Result<Picture, String>> {
+        let mut fields = fields.iter();
+        fields
+            .find(|field| field.dtype.is_none() && Format::of(field.bytes).is_some())
+            .map(|field| Picture::decode(field.bytes))
     }
 
     /// One channel is grey; of four the last is left out, and of other numbers the first is shown.

@@ -97,9 +97,6 @@ const CIRCLES: [(&str, &[&str]); 15] = [
             "conformance/windows",
         ],
     ),
-    ("format", &["error", "json_label"]),
-    ("format", &["folder", "folder_index"]),
-    ("format", &["tar_classes", "tar_file"]),
     (
         "image",
         &[

@@ -344,7 +344,7 @@ fn features_are_asked_for_in_one_sentence() {
     write(&place, "train", "1 1:1\n-1 2:1\n");
     write(&place, "images/cat/1.png", DOT);
     tar(&place);
-    let parts = ["x.tar", "tar", "bytes and no features", "LIBSVM"];
+    let parts = ["x.tar", "tar", "bytes and no features", "libsvm"];
     place.refuses("train linear x.tar --out run", 2, &parts);
     place.refuses("train linear train --test x.tar --out run", 2, &parts);
     place.refuses("pack x.tar -o x.prow", 2, &parts);

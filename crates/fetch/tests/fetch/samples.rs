@@ -9,7 +9,7 @@ use crate::fixtures::{PATHS, open, options, planned};
 use crate::written::array_record::Written;
 use crate::written::tfrecord::{Values, example, integer, record};
 use pelton_fetch::{Access, Fetch, FetchError, FetchOptions, OnBadRecord};
-use pelton_format::{Contents, Dataset, Layout, Row, fields, members};
+use pelton_format::{Contents, Dataset, Layout, Row, members};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 
 /// A data set with what each of its rows must hold: bytes and label value.
@@ -219,13 +219,15 @@ fn mds(folder: &Path, records: usize) -> Case {
 }
 
 /// The part of a row that the case knows.
-fn bytes_of(contents: Contents, row: Row<'_>) -> Vec<u8> {
+fn bytes_of(dataset: &Dataset, row: Row<'_>) -> Vec<u8> {
     let Row::Bytes(bytes) = row else {
         panic!("rows are bytes")
     };
-    match contents {
+    match dataset.contents() {
         Contents::Members => members(bytes).next().unwrap().bytes.to_vec(),
-        Contents::Fields => fields(bytes).unwrap()[0].bytes.to_vec(),
+        Contents::Fields => dataset.record_fields().split(bytes).unwrap()[0]
+            .bytes
+            .to_vec(),
         _ => bytes.to_vec(),
     }
 }
@@ -233,12 +235,11 @@ fn bytes_of(contents: Contents, row: Row<'_>) -> Vec<u8> {
 /// Ids of every batch; checks that each row is the one its id names.
 fn batches(feed: &mut Fetch, case: &Case) -> Vec<(u64, u64, Vec<u64>)> {
     let mut batches = Vec::new();
-    let contents = case.dataset.contents();
     while let Some(batch) = feed.next_batch().unwrap() {
         for (i, &id) in batch.rows.ids().iter().enumerate() {
             let (expected, label) = &case.expected[id as usize];
             assert!(
-                bytes_of(contents, batch.rows.row(i)) == *expected,
+                bytes_of(&case.dataset, batch.rows.row(i)) == *expected,
                 "record {id}"
             );
             let found = case.dataset.labels().values()[batch.rows.label(i) as usize];

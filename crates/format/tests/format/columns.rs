@@ -571,7 +571,9 @@ fn three_million_flights() {
         let Row::Bytes(row) = rows.row(i) else {
             panic!("rows of bytes");
         };
-        let row: Vec<Shown> = pelton_format::fields(row)
+        let row: Vec<Shown> = dataset
+            .record_fields()
+            .split(row)
             .unwrap()
             .into_iter()
             .map(|field| shown(field.name, field.dtype, &field.dims, field.bytes))

@@ -10,6 +10,7 @@ mod columns_by_name;
 mod columns_of_writers;
 mod damage;
 mod folder_indexes;
+mod fvecs;
 mod json_labels;
 mod json_lines;
 mod opening;

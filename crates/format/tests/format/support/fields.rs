@@ -3,9 +3,7 @@
 use std::path::Path;
 
 use pelton_batch::DType;
-use pelton_format::{
-    Contents, Dataset, FormatError, FormatKind, LabelColumn, OpenOptions, Row, fields,
-};
+use pelton_format::{Contents, Dataset, FormatError, FormatKind, LabelColumn, OpenOptions, Row};
 use pelton_storage::RangeRead;
 use tempfile::TempDir;
 
@@ -49,7 +47,7 @@ pub fn records_of(dataset: &Dataset) -> Vec<(Vec<Shown>, String)> {
             let Row::Bytes(row) = rows.row(i) else {
                 panic!("rows of bytes");
             };
-            let row = fields(row).unwrap();
+            let row = dataset.record_fields().split(row).unwrap();
             for (spec, field) in specs.0.iter().zip(&row) {
                 assert_eq!(
                     (&*spec.name, spec.dims.len()),

@@ -1,0 +1,121 @@
+//! How the records of a file become rows. A format's [`Shard`](crate::format::Shard) has one decoder, made when the file
+//! is opened; what the labels mean in the data set is looked up afterwards ([`StoredLabels`](crate::labels::stored)).
+
+use std::fmt;
+use std::sync::Arc;
+
+use pelton_batch::FieldSpecs;
+
+use crate::error::Fault;
+use crate::labels::stored::{Label, LabelForm};
+use crate::numbering::Numbering;
+use crate::rows::NewRow;
+use crate::rows::fields::RecordFields;
+
+/// The label that a decoded record states.
+pub(crate) type Decoded<'b> = Result<Label<'b>, Fault>;
+
+/// Decodes the records of one file. It touches no file: it sees the bytes of one record.
+pub(crate) trait Decoder: fmt::Debug + Send + Sync {
+    /// Writes the row that `bytes` hold, which are record `record` of the file; the label that the record states. After a
+    /// fault whoever asked drops what was written.
+    fn decode<'b>(&self, record: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b>;
+
+    /// Tells ways to read the same bytes apart: which decoder it is, which label it reads, and whether indices count
+    /// from 0. Saved runs hold these numbers.
+    fn fingerprint(&self) -> [u64; 3];
+
+    /// The schema of rows of named arrays.
+    fn fields(&self) -> &RecordFields {
+        RecordFields::NONE
+    }
+
+    /// How features are numbered.
+    fn numbering(&self) -> Numbering {
+        Numbering::FromZero
+    }
+
+    /// Replaces `row` by the features as f64, without a scale; `None` where files hold no more than f32.
+    fn decode_wide<'b>(&self, _bytes: &'b [u8], _row: &mut Vec<f64>) -> Option<Decoded<'b>> {
+        None
+    }
+
+    /// Whether features are a field of f64.
+    fn is_wide(&self) -> bool {
+        false
+    }
+
+    /// Whether records are text whose numbers are parsed each time.
+    fn parses_text(&self) -> bool {
+        false
+    }
+
+    /// How records state their labels.
+    fn label_form(&self) -> LabelForm {
+        LabelForm::Codes
+    }
+
+    /// Whether the class of every record is listed outside the records.
+    fn lists_classes(&self) -> bool {
+        false
+    }
+
+    /// Features of a record, where some may be missing.
+    fn may_miss(&self) -> Option<usize> {
+        None
+    }
+
+    /// The same with a value for each feature that a record lacks. Without, such a record is a bad one.
+    fn filled(&self, _missing: Arc<[f32]>) -> Option<Arc<dyn Decoder>> {
+        None
+    }
+
+    /// The same with pixels as features.
+    fn pixels_as_features(&self) -> Option<Arc<dyn Decoder>> {
+        None
+    }
+
+    /// The same with fields like those of other files, as far as only lengths differ that may vary.
+    fn widened(&self, _others: &[FieldSpecs]) -> Option<Arc<dyn Decoder>> {
+        None
+    }
+
+    /// Where rows lie within the bytes of their records, where nothing has to be decoded.
+    fn cut(&self) -> Option<Cut> {
+        None
+    }
+}
+
+/// How a row of bytes lies in its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// Bytes before the row.
+    pub(crate) skip: u64,
+    /// Bytes of the row, where it does not reach to the end of the record.
+    pub(crate) length: Option<u64>,
+    pub(crate) class: Option<ClassByte>,
+}
+
+/// The byte of a record that is its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClassByte {
+    /// It lies so many bytes before the row.
+    pub(crate) before: u8,
+    /// Classes that it may stand for.
+    pub(crate) classes: u32,
+}
+
+impl ClassByte {
+    /// The label that a byte is.
+    #[inline]
+    pub(crate) fn label(self, byte: u8) -> Result<Label<'static>, Fault> {
+        if u32::from(byte) >= self.classes {
+            return Err(Fault::new(format!(
+                "its class byte is {found} where classes are 0 to {}; the file is damaged or of another kind: fetch it again",
+                self.classes - 1,
+                found = byte
+            )));
+        }
+        Ok(Label::Code(byte.into()))
+    }
+}

@@ -1,0 +1,266 @@
+//! Records of columns as rows: named arrays, or features.
+
+use std::sync::Arc;
+
+use super::column::ColumnKind;
+use super::record::RecordLayout;
+use crate::decoder::{Decoded, Decoder};
+use crate::error::Fault;
+use crate::labels::checked_label;
+use crate::labels::stored::Label;
+use crate::numbering::Numbering;
+use crate::places::fingerprint::mix;
+use crate::rows::NewRow;
+use crate::rows::fields::{RecordFields, element_value};
+use crate::rows::number::Feature;
+
+/// Columns as fields of a row.
+#[derive(Debug)]
+pub(crate) struct ColumnFields {
+    layout: Arc<RecordLayout>,
+    /// The column whose numbers are labels.
+    label: Option<usize>,
+    /// Whether 0, or nothing in a list or string, stands for what is missing.
+    fills: bool,
+    fields: RecordFields,
+}
+
+impl ColumnFields {
+    pub(crate) fn new(
+        layout: Arc<RecordLayout>,
+        label: Option<usize>,
+        fills: bool,
+    ) -> ColumnFields {
+        let mut fields = RecordFields::default();
+        for (i, column) in layout.columns().iter().enumerate() {
+            match &column.kind {
+                _ if Some(i) == label => {}
+                ColumnKind::Bytes => fields.push_string(&column.name),
+                _ => fields.push_array(column.spec()),
+            }
+        }
+        ColumnFields {
+            fields,
+            layout,
+            label,
+            fills,
+        }
+    }
+}
+
+/// A number that is a label.
+fn label_of(kind: &ColumnKind, bytes: &[u8]) -> Result<f64, Fault> {
+    let ColumnKind::Numbers { element, .. } = kind else {
+        return Err(Fault::NO_RECORD);
+    };
+    let value = element_value(element.dtype(), bytes);
+    if !value.is_finite() {
+        return Err(Fault::bad_label(&value.to_string()));
+    }
+    checked_label(value, || value.to_string())
+}
+
+/// What is wrong with a column where a record has no label.
+pub(crate) const NO_LABEL: &str = "holds no label (null); leave such records out with `on_bad_record` skip, or name another column with `label`";
+
+#[cold]
+fn lacks_value(layout: &RecordLayout, i: usize, is_label: bool) -> Fault {
+    let what = match is_label {
+        true => NO_LABEL,
+        false => {
+            "holds no value (null); `missing` zero fills such values in, `on_bad_record` skip leaves such records out, and `format`, as in parquet:NAME,NAME, names other columns"
+        }
+    };
+    Fault::column(&layout.columns()[i].name, what)
+}
+
+fn fingerprint(layout: &RecordLayout, label: Option<usize>) -> u64 {
+    let text = format!("{:?}", layout.columns());
+    let start = label.map_or(u64::MAX, |label| label as u64);
+    text.bytes()
+        .fold(start, |hash, byte| mix(hash, u64::from(byte)))
+}
+
+impl Decoder for ColumnFields {
+    fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
+        let mut label = Label::Listed;
+        let mut row = row.fields(&self.fields);
+        let read = self.layout.each(bytes, |i, value| {
+            let column = &self.layout.columns()[i];
+            let zeros;
+            let value = match value {
+                None if self.fills && Some(i) != self.label => {
+                    zeros = vec![0; column.kind.fixed_bytes().unwrap_or(0)];
+                    &zeros
+                }
+                value => {
+                    value.ok_or_else(|| lacks_value(&self.layout, i, Some(i) == self.label))?
+                }
+            };
+            if Some(i) == self.label {
+                label = Label::Number(label_of(&column.kind, value)?);
+                return Ok(());
+            }
+            let count = value.len() / column.kind.element_bytes();
+            match &column.kind {
+                ColumnKind::Numbers { dims, .. } => row.put(dims, value),
+                ColumnKind::List { .. } | ColumnKind::Bytes => row.put(&[count], value),
+            }
+            Ok(())
+        });
+        read.ok_or(Fault::NO_RECORD)??;
+        Ok(label)
+    }
+
+    fn fingerprint(&self) -> [u64; 3] {
+        let hash = fingerprint(&self.layout, self.label);
+        [11, if self.fills { mix(hash, 1) } else { hash }, 0]
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
+    }
+}
+
+/// Columns of numbers as features.
+#[derive(Debug)]
+pub(crate) struct ColumnFeatures {
+    layout: Arc<RecordLayout>,
+    label: Option<usize>,
+    width: usize,
+    /// What stands for features that a record lacks.
+    missing: Option<Arc<[f32]>>,
+}
+
+impl ColumnFeatures {
+    /// Every column but the label's is of numbers, as many in each record.
+    pub(crate) fn new(layout: Arc<RecordLayout>, label: Option<usize>) -> ColumnFeatures {
+        let features = layout.columns().iter().enumerate().map(|(i, column)| {
+            let elements = column.kind.fixed_bytes().unwrap_or(0) / column.kind.element_bytes();
+            if Some(i) == label { 0 } else { elements }
+        });
+        ColumnFeatures {
+            width: features.sum(),
+            layout,
+            label,
+            missing: None,
+        }
+    }
+
+    /// Features of a record.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    fn decode_to<'b, T: Feature>(&self, bytes: &[u8], row: &mut [T]) -> Decoded<'b> {
+        let missing = self.missing.as_deref();
+        let (mut label, mut filled) = (Label::Listed, 0);
+        let read = self.layout.each(bytes, |i, value| {
+            let column = &self.layout.columns()[i];
+            if Some(i) == self.label {
+                let value = value.ok_or_else(|| lacks_value(&self.layout, i, true))?;
+                label = Label::Number(label_of(&column.kind, value)?);
+                return Ok(());
+            }
+            let ColumnKind::Numbers { element, dims } = &column.kind else {
+                return Err(Fault::NO_RECORD);
+            };
+            let count = dims.iter().product::<usize>();
+            let cells = row
+                .get_mut(filled..filled + count)
+                .ok_or(Fault::NO_RECORD)?;
+            let stand_in = missing.and_then(|missing| missing.get(filled..filled + count));
+            filled += count;
+            let Some(value) = value else {
+                let stand_in = stand_in.ok_or_else(|| FeatureFault::Null.of(&column.name))?;
+                for (cell, value) in cells.iter_mut().zip(stand_in) {
+                    *cell = T::of(f64::from(*value));
+                }
+                return Ok(());
+            };
+            let dtype = element.dtype();
+            let values = value.chunks_exact(dtype.bytes());
+            for (j, (cell, value)) in cells.iter_mut().zip(values).enumerate() {
+                let wide = element_value(dtype, value);
+                let value = T::of(wide);
+                *cell = match stand_in {
+                    _ if value.wide().is_finite() => value,
+                    Some(stand_in) if wide.is_nan() => T::of(f64::from(stand_in[j])),
+                    _ => return Err(FeatureFault::Number(wide).of(&column.name)),
+                };
+            }
+            Ok(())
+        });
+        read.ok_or(Fault::NO_RECORD)??;
+        match filled == row.len() {
+            true => Ok(label),
+            false => Err(Fault::NO_RECORD),
+        }
+    }
+}
+
+impl Decoder for ColumnFeatures {
+    fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
+        self.decode_to(bytes, row.dense())
+    }
+
+    fn decode_wide<'b>(&self, bytes: &'b [u8], row: &mut Vec<f64>) -> Option<Decoded<'b>> {
+        row.clear();
+        row.resize(self.width, 0.0);
+        Some(self.decode_to(bytes, row))
+    }
+
+    fn fingerprint(&self) -> [u64; 3] {
+        [12, fingerprint(&self.layout, self.label), 0]
+    }
+
+    /// By columns, where each but the label's is one feature.
+    fn numbering(&self) -> Numbering {
+        let columns = self.layout.columns().len();
+        match self.label.filter(|_| self.width + 1 == columns) {
+            Some(label) => Numbering::of_columns(Some(label)),
+            None => Numbering::FromZero,
+        }
+    }
+
+    fn may_miss(&self) -> Option<usize> {
+        Some(self.width)
+    }
+
+    fn filled(&self, missing: Arc<[f32]>) -> Option<Arc<dyn Decoder>> {
+        Some(Arc::new(ColumnFeatures {
+            layout: Arc::clone(&self.layout),
+            missing: Some(missing),
+            ..*self
+        }))
+    }
+}
+
+/// What is wrong with a value of a column of features.
+enum FeatureFault {
+    Null,
+    /// It is no finite number of 32 bits.
+    Number(f64),
+}
+
+impl FeatureFault {
+    #[cold]
+    fn of(self, column: &str) -> Fault {
+        let what = match self {
+            FeatureFault::Null => {
+                "holds no value (null); `missing` zero or `missing` mean fills such values in"
+                    .into()
+            }
+            FeatureFault::Number(value) if value.is_nan() => {
+                "holds NaN; `missing` zero or `missing` mean fills such values in".into()
+            }
+            FeatureFault::Number(value) if value.is_finite() => {
+                format!("holds {value:?}, which is beyond 32-bit floating point; scale the feature")
+            }
+            FeatureFault::Number(value) => {
+                format!("holds {value:?}, which is not finite; replace it or remove the record")
+            }
+        };
+        Fault::column(column, &what)
+    }
+}

@@ -1,0 +1,51 @@
+//! Columns in the order that a data set or a model knows them in.
+
+use std::path::Path;
+
+use pelton_batch::{FieldSpecs, Schema};
+
+use super::column::Column;
+use crate::error::FormatError;
+use crate::formats::delimited::known_columns::KnownColumns;
+
+/// Which columns are read, and which of them is the label.
+pub(super) struct Choice {
+    pub(super) columns: Vec<Column>,
+    pub(super) label: Option<usize>,
+    /// Their names, types and order.
+    pub(super) schema: Schema,
+}
+
+/// Puts the columns in the known order, the label last, unless they are in it.
+///
+/// Errors: other columns than are known.
+pub(super) fn in_known_order(
+    path: &Path,
+    mut columns: Vec<Column>,
+    mut label: Option<usize>,
+    known: Option<&KnownColumns>,
+) -> Result<Choice, FormatError> {
+    let kept = columns.iter().enumerate();
+    let kept = kept.filter(|(at, _)| Some(*at) != label);
+    let mut fields = FieldSpecs(kept.map(|(_, column)| column.spec()).collect());
+    let label_name = label.map(|at| columns[at].name.clone());
+    if let Some(known) = known {
+        let places = known.places(path, &fields)?;
+        if !places.is_sorted() {
+            let label_column = label.map(|at| columns.remove(at));
+            let ordered = places.iter().map(|place| columns[*place].clone());
+            columns = ordered.chain(label_column).collect();
+            label = label.map(|_| columns.len() - 1);
+            let ordered = places.iter().map(|place| fields.0[*place].clone());
+            fields = FieldSpecs(ordered.collect());
+        }
+    }
+    Ok(Choice {
+        columns,
+        label,
+        schema: Schema {
+            fields,
+            label: label_name,
+        },
+    })
+}

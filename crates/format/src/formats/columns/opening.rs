@@ -1,0 +1,669 @@
+//! Opening Parquet and Arrow files: which columns, which of them is the label, and where records lie.
+//!
+//! Cost: the footer of Parquet and the heads of Arrow's batches, and one pass over the label's column. Where some
+//! column holds strings or lists, the lengths of all its values are looked through once and kept in a sidecar.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use pelton_storage::Storage;
+
+use super::arrow::ArrowSchema;
+use super::column::{Column, ColumnKind, Leaf};
+use super::decoder::{ColumnFeatures, ColumnFields, NO_LABEL};
+use super::known_order::{Choice, in_known_order};
+use super::messages;
+use super::parquet::{self, ParquetTable};
+use super::parts::Parts;
+use super::record::{RecordLayout, can_be_label};
+use super::storage::{BlockCache, CACHE_BYTES, DecodedBlocks, InPlace, Records};
+use super::table::{Table, TableFile, Wrong};
+use super::values::Values;
+use crate::data_file::{Blocks, Reach};
+use crate::error::{Fault, FormatError};
+use crate::format::{Format, Match, Shard, Source, scan_threads};
+use crate::formats::delimited::LabelColumn;
+use crate::kind::Head;
+use crate::labels::classes_so_far::ClassesSoFar;
+use crate::labels::codes::{Codes, NO_CLASS};
+use crate::labels::{LABEL_LIMIT, LabelCollector, MOST_LABELS};
+use crate::options::{MEAN_OF_FIELDS, Missing};
+use crate::places::chunks_in_order::scan_in_order;
+use crate::places::elias_fano::EliasFanoBuilder;
+use crate::places::fingerprint::mix;
+use crate::places::located::Located;
+use crate::places::sidecar::RecordShape;
+use crate::places::{IndexSource, Places};
+use crate::rows::Layout;
+use crate::rows::fields::{check_name, element_value, label_field, selection};
+
+/// How the places of records were found whose values are of different lengths.
+const LENGTHS: &str = "from the lengths of their values";
+/// Most columns of a record.
+const MOST_COLUMNS: usize = 1 << 15;
+
+/// Tables of columns; with `selects` some columns of them.
+pub(crate) struct Columns {
+    pub(crate) kind: Kind,
+    pub(crate) selects: bool,
+}
+
+/// What wrote a table.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Parquet,
+    /// As a file or a stream.
+    Arrow,
+}
+
+impl Format for Columns {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Parquet => "parquet",
+            Kind::Arrow => "arrow",
+        }
+    }
+
+    fn argument(&self) -> Option<&'static str> {
+        self.selects.then_some("COLUMN,…")
+    }
+
+    fn check(&self, argument: &str) -> Result<(), String> {
+        selection(argument, "columns").map(drop)
+    }
+
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        if self.selects {
+            return None;
+        }
+        let (begins, endings): (bool, &[&str]) = match self.kind {
+            Kind::Parquet => (head.bytes.starts_with(parquet::MAGIC), &["parquet"]),
+            Kind::Arrow => (
+                head.bytes.starts_with(messages::MAGIC) || messages::begins_stream(head.bytes),
+                &["arrow", "arrows", "feather", "ipc"],
+            ),
+        };
+        match begins {
+            true => Some(Match::Magic),
+            false => head.ends_in(endings).then_some(Match::Name),
+        }
+    }
+
+    fn has_features(&self) -> bool {
+        true
+    }
+
+    fn in_place_only(&self) -> bool {
+        true
+    }
+
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
+        let wrong = |wrong| refused(source, wrong);
+        match self.kind {
+            Kind::Parquet => {
+                let table = ParquetTable::open(file(source)?).map_err(wrong)?;
+                if table.groups() == [0] {
+                    return Err(empty(source));
+                }
+                let choice = choose(source, table.leaves(), notes)?;
+                let table = table.choose(choice.columns.clone());
+                found(source, Arc::new(table), choice, notes)
+            }
+            Kind::Arrow => {
+                let schema = ArrowSchema::open(file(source)?).map_err(wrong)?;
+                let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
+                let choice = choose(source, schema.leaves(), notes);
+                let choice = match choice {
+                    // Without records types say little: nothing but nulls, perhaps.
+                    Err(error) => {
+                        let rows = schema.read(Vec::new(), &interrupted).map_err(wrong)?;
+                        return Err(if rows.groups() == [0] {
+                            empty(source)
+                        } else {
+                            error
+                        });
+                    }
+                    Ok(choice) => choice,
+                };
+                let table = schema.read(choice.columns.clone(), &interrupted);
+                let table = table.map_err(wrong)?;
+                check_interrupted(source)?;
+                found(source, Arc::new(table), choice, notes)
+            }
+        }
+    }
+}
+
+/// The file, which all that is read of it comes through.
+fn file(source: &Source<'_>) -> Result<TableFile, FormatError> {
+    Ok(TableFile::new(source.storage()?)?)
+}
+
+fn refused(source: &Source<'_>, wrong: Wrong) -> FormatError {
+    match wrong {
+        Wrong::Storage(error) => error.into(),
+        Wrong::Damaged(what) => FormatError::DamagedTable {
+            path: source.path.to_path_buf(),
+            what,
+        },
+    }
+}
+
+fn empty(source: &Source<'_>) -> FormatError {
+    FormatError::Empty {
+        path: source.path.to_path_buf(),
+    }
+}
+
+fn check_interrupted(source: &Source<'_>) -> Result<(), FormatError> {
+    match source.options.interrupt.load(Ordering::Relaxed) {
+        true => Err(FormatError::Interrupted {
+            path: source.path.to_path_buf(),
+        }),
+        false => Ok(()),
+    }
+}
+
+fn choose(
+    source: &Source<'_>,
+    leaves: Vec<Leaf>,
+    notes: &mut Vec<String>,
+) -> Result<Choice, FormatError> {
+    let (path, options) = (source.path, source.options);
+    let name_of = |leaf: &Leaf| match leaf {
+        Ok(column) => column.name.clone(),
+        Err((name, _)) => name.clone(),
+    };
+    let names: Vec<String> = leaves.iter().map(name_of).collect();
+    // The column of this name, which somebody asked for.
+    let named = |name: &str| match names.iter().position(|known| known == name) {
+        Some(place) => leaves[place]
+            .clone()
+            .map_err(|(column, found)| FormatError::ColumnType {
+                path: path.to_path_buf(),
+                column,
+                found,
+            }),
+        None => Err(FormatError::NoColumn {
+            path: path.to_path_buf(),
+            wanted: name.to_owned(),
+            columns: listed(&names),
+        }),
+    };
+    let selects = !source.argument().is_empty();
+    let mut left_out = Vec::new();
+    let mut columns: Vec<Column> = match selects {
+        true => {
+            let wanted = selection(source.argument(), "columns").expect("it was checked");
+            wanted.into_iter().map(named).collect::<Result<_, _>>()?
+        }
+        false => {
+            let (good, others): (Vec<Leaf>, Vec<Leaf>) =
+                leaves.iter().cloned().partition(Result::is_ok);
+            left_out.extend(others.iter().map(name_of));
+            good.into_iter().flatten().collect()
+        }
+    };
+    let shown: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    let meant = match &options.columns {
+        Some(known) => known.label(&options.label, &names),
+        None => options.label.clone(),
+    };
+    let mut label = match &meant {
+        LabelColumn::Name(name) if options.any_label && !names.contains(name) => None,
+        LabelColumn::Name(name) => {
+            let column = match names.contains(name) {
+                true => named(name)?,
+                false => return Err(no_label(source, name, &names)),
+            };
+            let place = columns.iter().position(|known| *known == column);
+            Some(place.unwrap_or_else(|| {
+                columns.push(column);
+                columns.len() - 1
+            }))
+        }
+        wanted => label_field(path, &shown, wanted)?,
+    };
+    if let Some(at) = label
+        && !can_be_label(&columns[at].kind)
+    {
+        let known = "of one number or string a record where they are labels".to_owned();
+        return Err(no_label(source, &columns[at].name, &[known]));
+    }
+    if options.features_only {
+        let is_kept = |i: usize, column: &Column| {
+            Some(i) == label || matches!(column.kind, ColumnKind::Numbers { .. })
+        };
+        let others = columns
+            .iter()
+            .enumerate()
+            .filter(|(i, column)| !is_kept(*i, column));
+        let others: Vec<String> = others.map(|(_, column)| column.name.clone()).collect();
+        if let (true, Some(name)) = (selects, others.first()) {
+            return Err(FormatError::ColumnType {
+                path: path.to_path_buf(),
+                column: name.clone(),
+                found: "no numbers of one count, and so no features".into(),
+            });
+        }
+        let label_name = label.map(|at| columns[at].name.clone());
+        columns.retain(|column| !others.contains(&column.name));
+        label = columns
+            .iter()
+            .position(|column| Some(&column.name) == label_name.as_ref());
+        left_out.extend(others);
+        if options.any_label {
+            if let Some(at) = label.take() {
+                columns.remove(at);
+            }
+        } else if label.is_none() {
+            let known = options.columns.as_ref();
+            let known = known.and_then(|known| known.schema.label.as_deref());
+            return Err(no_label(source, known.unwrap_or("label"), &names));
+        }
+    }
+    if !left_out.is_empty() {
+        let what = match options.features_only {
+            true => "no numbers that could be features",
+            false => "nothing that a record can hold",
+        };
+        notes.push(format!(
+            "{}: the columns {} hold {what} and are left out; store numbers in their place, or choose columns with `format`, as in {}:NAME,NAME",
+            path.display(),
+            listed(&left_out),
+            source.kind.name()
+        ));
+    }
+    let mut specs: Vec<pelton_batch::FieldSpec> = Vec::new();
+    for column in &columns {
+        let checked = check_name(&column.name, &specs);
+        checked.map_err(|what| refused(source, Wrong::Damaged(what)))?;
+        specs.push(pelton_batch::FieldSpec::new(
+            &column.name,
+            pelton_batch::DType::U8,
+            &[],
+        ));
+    }
+    if columns.len() == usize::from(label.is_some()) || columns.len() > MOST_COLUMNS {
+        return Err(FormatError::NoColumn {
+            path: path.to_path_buf(),
+            wanted: format!(
+                "for records, of which there may be 1 to {MOST_COLUMNS} besides the label"
+            ),
+            columns: listed(&names),
+        });
+    }
+    in_known_order(path, columns, label, options.columns.as_ref())
+}
+
+fn no_label(source: &Source<'_>, wanted: &str, columns: &[String]) -> FormatError {
+    FormatError::NoLabelColumn {
+        path: source.path.to_path_buf(),
+        wanted: wanted.to_owned(),
+        columns: listed(columns),
+    }
+}
+
+/// Names, for a message.
+fn listed(names: &[String]) -> String {
+    const MOST: usize = 40;
+    let more = names.len().saturating_sub(MOST);
+    let first = names[..names.len() - more].join(", ");
+    match more {
+        0 => first,
+        _ => format!("{first} and {more} more"),
+    }
+}
+
+/// What a scan looks at.
+struct Wanted {
+    /// The columns whose values are of different lengths.
+    variable: Vec<usize>,
+    label: Option<usize>,
+}
+
+/// What it finds in a group of records.
+#[derive(Default)]
+struct Scanned {
+    /// Bytes of the variable columns of each record.
+    lengths: Vec<u64>,
+    labels: Vec<f64>,
+    names: Vec<Vec<u8>>,
+    codes: Vec<u32>,
+    /// A record without a name for a label.
+    unnamed: Option<u64>,
+}
+
+fn found(
+    source: &Source<'_>,
+    table: Arc<dyn Table>,
+    Choice { label, schema, .. }: Choice,
+    notes: &mut Vec<String>,
+) -> Result<Shard, FormatError> {
+    let all = table.columns();
+    let groups = table.groups();
+    let records = groups.last().copied().unwrap_or(0);
+    let too_long = || {
+        refused(
+            source,
+            Wrong::Damaged("its records are longer than 4 GB".into()),
+        )
+    };
+    // A label that is a name is a code beside the record; one that is a number lies in it.
+    let by_name = label.filter(|at| all[*at].kind == ColumnKind::Bytes);
+    let columns: Vec<usize> = (0..all.len()).filter(|i| Some(*i) != by_name).collect();
+    let in_record = columns.iter().map(|i| all[*i].clone()).collect();
+    let layout = Arc::new(RecordLayout::new(in_record).ok_or_else(too_long)?);
+    let label_number = label.filter(|_| by_name.is_none());
+    if records == 0 {
+        return Err(empty(source));
+    }
+
+    let wanted = Wanted {
+        variable: columns
+            .iter()
+            .copied()
+            .filter(|i| all[*i].kind.fixed_bytes().is_none())
+            .collect(),
+        label,
+    };
+    let located = match (layout.record_bytes(), label) {
+        (Some(_), None) => None,
+        (Some(_), Some(_)) => Some((
+            scan(source, &*table, &layout, &wanted)?,
+            IndexSource::Arithmetic,
+        )),
+        (None, _) => {
+            // The version of what is kept, which the types of numbers in records are part of.
+            let seed = format!("2 {all:?} {label:?}");
+            let hash = seed
+                .bytes()
+                .fold(0, |hash, byte| mix(hash, u64::from(byte)));
+            let shape = RecordShape::Made { hash };
+            let scan = || scan(source, &*table, &layout, &wanted);
+            Some(source.located(shape, 0, notes, scan)?)
+        }
+    };
+    let first_bad = located.as_ref().and_then(|(located, _)| located.first_bad);
+    let (places, bytes, longest, mut labels, names, codes, index) =
+        match (layout.record_bytes(), located) {
+            (Some(bytes), located) => {
+                let size = records
+                    .checked_mul(bytes)
+                    .filter(|size| *size <= i64::MAX as u64);
+                let size = size.ok_or_else(too_long)?;
+                let (labels, names, codes) = match located {
+                    Some((located, _)) => (located.labels, located.names, located.codes),
+                    None => (Vec::new(), Vec::new(), Codes::One),
+                };
+                let places = Places::Fixed { from: 0, bytes };
+                (
+                    places,
+                    size,
+                    bytes,
+                    labels,
+                    names,
+                    codes,
+                    IndexSource::Arithmetic,
+                )
+            }
+            (None, Some((located, index))) => {
+                let end = located.end;
+                if located.starts.len() != records {
+                    return Err(refused(
+                        source,
+                        Wrong::Damaged("its index is of other records".into()),
+                    ));
+                }
+                let places = Places::listed(located.starts, end, LENGTHS);
+                let (labels, names, codes) = (located.labels, located.names, located.codes);
+                (places, end, located.longest, labels, names, codes, index)
+            }
+            (None, None) => unreachable!("records of different lengths were located"),
+        };
+    // In the order that they have in the data set, so that no table stands between.
+    if names.is_empty() {
+        labels.sort_by(f64::total_cmp);
+    }
+    let rows = Records {
+        name: source.path.display().to_string(),
+        table: Arc::clone(&table),
+        layout: Arc::clone(&layout),
+        columns,
+        places: places.clone(),
+        count: records,
+    };
+    let (storage, reach): (Arc<dyn Storage>, Reach) = match table.in_place() {
+        true => {
+            let reach = Reach::Gathered {
+                places: rows.columns.len() as u32,
+            };
+            (Arc::new(InPlace(rows)), reach)
+        }
+        false => {
+            static CACHE: LazyLock<Arc<BlockCache>> =
+                LazyLock::new(|| Arc::new(BlockCache::new(CACHE_BYTES)));
+            let decoded = DecodedBlocks::new(rows, Arc::clone(&CACHE));
+            let count = decoded.blocks();
+            let reach = Reach::Blocks(Blocks {
+                count,
+                bytes: bytes as f64 / count as f64,
+                stored_bytes: table.group_bytes() * (groups.len() - 1) as f64 / count as f64,
+                kept_bytes: CACHE_BYTES,
+            });
+            (Arc::new(decoded), reach)
+        }
+    };
+    if !source.options.features_only && source.options.missing == Some(Missing::Mean) {
+        return Err(FormatError::SettingElsewhere {
+            path: source.path.to_path_buf(),
+            kind: source.kind.name(),
+            setting: MEAN_OF_FIELDS,
+        });
+    }
+    let shard = if source.options.features_only {
+        let decoder = ColumnFeatures::new(Arc::clone(&layout), label_number);
+        let width = decoder.width();
+        let nonzeros = records.saturating_mul(width as u64);
+        Shard::features(
+            Layout::Dense { width },
+            width as u64,
+            records,
+            nonzeros,
+            decoder,
+        )
+    } else {
+        let fills = source.options.missing.is_some();
+        let shard = Shard::fields(
+            records,
+            ColumnFields::new(Arc::clone(&layout), label_number, fills),
+        );
+        // What rows take: their values, and the lengths of those that vary.
+        let heads = records.saturating_mul(layout.head_bytes() as u64);
+        Shard {
+            nonzeros: shard.nonzeros.saturating_add(bytes.saturating_sub(heads)),
+            ..shard
+        }
+    };
+    Ok(Shard {
+        places,
+        bytes,
+        longest,
+        labels: labels.into(),
+        names,
+        codes,
+        index,
+        first_bad,
+        storage: Some(storage),
+        reach,
+        columns: Some(schema),
+        ..shard
+    })
+}
+
+/// Looks through the variable columns and the label's.
+fn scan(
+    source: &Source<'_>,
+    table: &dyn Table,
+    layout: &RecordLayout,
+    wanted: &Wanted,
+) -> Result<Located, FormatError> {
+    let groups = table.groups();
+    let records = groups[groups.len() - 1];
+    let head = layout.head_bytes() as u64;
+    let mut builder = EliasFanoBuilder::new(head.max(1));
+    let (mut at, mut longest) = (0u64, 0);
+    let (mut numbers, mut classes) = (LabelCollector::default(), ClassesSoFar::default());
+    let (mut failed, mut first_bad) = (None, None);
+    let stop = AtomicBool::new(false);
+    // A group is looked through in parts, so that its lengths and labels take little memory.
+    let parts = Parts::of(groups);
+    let worker = || ();
+    let look = |_: &mut (), part: u64, _: Scanned| {
+        if source.options.interrupt.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed) {
+            return Ok(Scanned::default());
+        }
+        scan_group(table, parts.rows(part), wanted)
+    };
+    let merge = |_: u64, scanned: &mut Scanned| {
+        for length in &scanned.lengths {
+            builder.push(at);
+            let whole = head + length;
+            longest = longest.max(whole);
+            at = at.saturating_add(whole);
+        }
+        if let Some(record) = scanned.unnamed {
+            first_bad = first_bad.or(Some(record));
+        }
+        if let (Some(record), false) = (scanned.unnamed, source.options.tolerant) {
+            let column = &table.columns()[wanted.label.unwrap_or(0)].name;
+            failed.get_or_insert(FormatError::Record {
+                path: source.path.to_path_buf(),
+                record,
+                offset: 0,
+                fault: Fault::column(column, NO_LABEL),
+            });
+        }
+        let mut goes_on = failed.is_none() && at <= i64::MAX as u64;
+        for label in &scanned.labels {
+            goes_on &= numbers.add(*label);
+        }
+        let codes: Vec<u32> = scanned
+            .names
+            .iter()
+            .map(|name| classes.code_of_name(&String::from_utf8_lossy(name)))
+            .collect();
+        let known = |code: &u32| codes.get(*code as usize).copied().unwrap_or(NO_CLASS);
+        classes.push_codes(scanned.codes.iter().map(known));
+        goes_on &= classes.len() <= MOST_LABELS;
+        stop.fetch_or(!goes_on, Ordering::Relaxed);
+        goes_on
+    };
+    let threads = scan_threads(source.options);
+    scan_in_order(parts.count(), threads, worker, look, merge)
+        .map_err(|wrong| refused(source, wrong))?;
+    check_interrupted(source)?;
+    if let Some(failed) = failed {
+        return Err(failed);
+    }
+    if at > i64::MAX as u64 {
+        return Err(refused(
+            source,
+            Wrong::Damaged("its records have no end".into()),
+        ));
+    }
+    if stop.load(Ordering::Relaxed) {
+        return Err(FormatError::TooManyLabels {
+            path: source.path.to_path_buf(),
+            limit: numbers.limit(),
+        });
+    }
+    let (mut labels, names, codes) = classes.finish();
+    if names.is_empty() {
+        labels = match wanted.label {
+            Some(_) => numbers.into_values(),
+            None => Vec::new(),
+        };
+    }
+    let end = match wanted.variable.is_empty() {
+        true => records.saturating_mul(head),
+        false => at,
+    };
+    Ok(Located {
+        first_bad,
+        starts: builder.finish(end),
+        end,
+        labels,
+        names,
+        codes,
+        index_end: 0,
+        nonzeros: 0,
+        longest,
+        tallies: Vec::new(),
+    })
+}
+
+fn scan_group(table: &dyn Table, rows: Range<u64>, wanted: &Wanted) -> Result<Scanned, Wrong> {
+    let mut scanned = Scanned::default();
+    for &column in &wanted.variable {
+        let count = (rows.end - rows.start) as usize;
+        let mut i = 0;
+        let lengths = &mut scanned.lengths;
+        table.lengths(column, rows.clone(), &mut |length| {
+            match lengths.get_mut(i) {
+                Some(sum) => *sum += length as u64,
+                None => lengths.push(length as u64),
+            }
+            i += 1;
+        })?;
+        if i != count {
+            return Err(Wrong::Damaged(format!(
+                "a column has {i} of {count} values"
+            )));
+        }
+    }
+    let Some(label) = wanted.label else {
+        return Ok(scanned);
+    };
+    let kind = table.columns()[label].kind.clone();
+    let mut known = std::collections::HashMap::new();
+    let mut record = rows.start;
+    // Which numbers there are matters, not how often each comes.
+    let mut numbers = LabelCollector::default();
+    table.read(&[label], rows, &mut |values: &[Values], count| {
+        for i in 0..count {
+            let value = values[0].get(i, kind.fixed_bytes().unwrap_or(0));
+            let value = value.filter(|_| values[0].has(i));
+            match (&kind, value) {
+                (ColumnKind::Numbers { element, .. }, Some(bytes)) => {
+                    let value = element_value(element.dtype(), bytes);
+                    if value.abs() < LABEL_LIMIT {
+                        numbers.add(value);
+                    }
+                }
+                (ColumnKind::Bytes, Some(name)) if !name.is_empty() => {
+                    let code = match known.get(name) {
+                        Some(code) => *code,
+                        None => {
+                            let code = scanned.names.len() as u32;
+                            known.insert(name.to_vec(), code);
+                            scanned.names.push(name.to_vec());
+                            code
+                        }
+                    };
+                    scanned.codes.push(code);
+                }
+                (ColumnKind::Bytes, _) => {
+                    scanned.unnamed.get_or_insert(record + i as u64);
+                    scanned.codes.push(NO_CLASS);
+                }
+                _ => {}
+            }
+        }
+        record += count as u64;
+        Ok(())
+    })?;
+    scanned.labels = numbers.into_values();
+    Ok(scanned)
+}

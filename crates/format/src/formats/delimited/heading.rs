@@ -1,0 +1,471 @@
+//! The first line of a CSV or TSV file: whether it names the columns, which of them is the label, and whether cells are
+//! separated as the format says.
+//!
+//! Lines are compared with the next hundred at most, of those that the first 64 KiB of the file hold. What can be meant
+//! either way is refused: a header taken for a record, or the reverse, would train a model on nonsense.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use pelton_batch::{DType, FieldSpec, FieldSpecs};
+use serde::{Deserialize, Serialize};
+
+use crate::error::table::TableError;
+use crate::error::{FormatError, excerpt};
+use crate::formats::delimited::{LabelColumn, bare, is_missing, truth};
+use crate::rows::number::{NotANumber, parse_f64};
+
+/// Most lines that the first is compared with.
+const MOST_LINES: usize = 100;
+
+/// The whole lines at the start of a file that are not blank, without their ends.
+pub(crate) fn first_lines(head: &[u8], is_whole_file: bool) -> Vec<&[u8]> {
+    let end = match is_whole_file {
+        true => head.len(),
+        false => memchr::memrchr(b'\n', head).unwrap_or(head.len()),
+    };
+    let lines = head[..end].split(|byte| *byte == b'\n');
+    let lines = lines.map(<[u8]>::trim_ascii_end);
+    let lines = lines.filter(|line| !line.is_empty());
+    lines.take(MOST_LINES + 1).collect()
+}
+
+fn cells(line: &[u8], delimiter: u8) -> Vec<&[u8]> {
+    if delimiter == b' ' {
+        let cells = line.split(u8::is_ascii_whitespace);
+        return cells.filter(|cell| !cell.is_empty()).collect();
+    }
+    line.split(|byte| *byte == delimiter).map(bare).collect()
+}
+
+fn is_number(cell: &[u8]) -> bool {
+    parse_f64(cell).is_ok() || truth(cell).is_some()
+}
+
+fn is_word(cell: &[u8]) -> bool {
+    !is_missing(cell)
+        && truth(cell).is_none()
+        && matches!(parse_f64(cell), Err(NotANumber::Malformed))
+}
+
+/// A whole number that is written without a point.
+fn whole(cell: &[u8]) -> Option<i64> {
+    std::str::from_utf8(cell).ok()?.parse().ok()
+}
+
+/// A number, whose point may be a comma.
+pub(crate) fn is_number_with_comma(cell: &[u8]) -> bool {
+    match memchr::memchr(b',', cell) {
+        None => is_number(cell),
+        Some(comma) => is_number(&[&cell[..comma], b".", &cell[comma + 1..]].concat()),
+    }
+}
+
+/// What separates the cells of `lines`, in words, where that seems not to be `delimiter`; and what to do about it.
+pub(crate) fn other_delimiter(
+    lines: &[&[u8]],
+    delimiter: u8,
+) -> Option<(&'static str, &'static str)> {
+    const OTHERS: [(u8, &str, &str); 5] = [
+        (b'\t', "tabs", "read it with `format` tsv"),
+        (
+            b';',
+            "semicolons",
+            "write it with commas between cells and points in numbers, as pandas.read_csv(NAME, sep=\";\").to_csv(NEW, index=False) does",
+        ),
+        (
+            b'|',
+            "vertical bars",
+            "write it with commas, as pandas.read_csv(NAME, sep=\"|\").to_csv(NEW, index=False) does",
+        ),
+        (b',', "commas", "read it with `format` csv"),
+        (
+            b' ',
+            "blanks",
+            "write it with commas, as pandas.read_csv(NAME, sep=r\"\\s+\").to_csv(NEW, index=False) does",
+        ),
+    ];
+    let (first, rest) = lines.split_first()?;
+    let others = OTHERS.iter().filter(|(other, ..)| *other != delimiter);
+    let mut others = others.filter(|(other, ..)| {
+        let count = cells(first, *other).len();
+        let alike = |line: &[u8]| cells(line, *other).len() == count;
+        if count < 2 {
+            return false;
+        }
+        if !first.contains(&delimiter) {
+            return rest.first().is_none_or(|second| alike(second));
+        }
+        // Commas stand in numbers, and nowhere else.
+        let records = if rest.is_empty() { lines } else { rest };
+        let in_numbers = |cell: &[u8]| !cell.contains(&b',') || is_number_with_comma(cell);
+        delimiter == b','
+            && *other == b';'
+            && alike(first)
+            && (records.iter())
+                .all(|line| alike(line) && cells(line, *other).iter().all(|cell| in_numbers(cell)))
+    });
+    others.next().map(|(_, found, remedy)| (*found, *remedy))
+}
+
+/// Where a line of whole numbers that ascend by one begins.
+fn counted_from(cells: &[impl AsRef<[u8]>]) -> Option<i64> {
+    let numbers: Option<Vec<i64>> = cells.iter().map(|cell| whole(cell.as_ref())).collect();
+    let numbers = numbers?;
+    let counts = |pair: &[i64]| pair[0].checked_add(1) == Some(pair[1]);
+    numbers
+        .first()
+        .copied()
+        .filter(|_| numbers.windows(2).all(counts))
+}
+
+/// Whether the first line of CSV and TSV names the columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Header {
+    /// By what it holds; what can be meant either way is refused.
+    #[default]
+    Auto,
+    /// It does.
+    Yes,
+    /// It is a record.
+    No,
+}
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Header::Auto => "auto",
+            Header::Yes => "yes",
+            Header::No => "no",
+        })
+    }
+}
+
+impl FromStr for Header {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Header, String> {
+        match text {
+            "auto" => Ok(Header::Auto),
+            "yes" => Ok(Header::Yes),
+            "no" => Ok(Header::No),
+            _ => Err(format!("`{text}` is not known: use auto, yes or no")),
+        }
+    }
+}
+
+/// The cells of a first line.
+#[derive(Clone, Debug)]
+pub(crate) struct Heading {
+    pub(crate) columns: usize,
+    cells: Vec<Vec<u8>>,
+}
+
+impl Heading {
+    pub(crate) fn read(line: &[u8], delimiter: u8) -> Heading {
+        let cells: Vec<Vec<u8>> = line
+            .split(|byte| *byte == delimiter)
+            .map(|cell| bare(cell).to_vec())
+            .collect();
+        Heading {
+            columns: cells.len(),
+            cells,
+        }
+    }
+
+    /// Whether a column has this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.cells.iter().any(|cell| cell == name.as_bytes())
+    }
+
+    /// Whether the line names the columns, `label` being that of the label, and `others` the lines that follow.
+    ///
+    /// Errors: a line that may be names or a record.
+    pub(crate) fn names_columns(
+        &self,
+        path: &Path,
+        header: Header,
+        label: Option<usize>,
+        others: &[Vec<&[u8]>],
+    ) -> Result<bool, FormatError> {
+        match header {
+            Header::Yes => return Ok(true),
+            Header::No => return Ok(false),
+            Header::Auto if self.is_header(label) => return Ok(true),
+            Header::Auto => {}
+        }
+        let Some(why) = self.doubt(label, others) else {
+            return Ok(false);
+        };
+        let line = self.cells.join(&b","[..]);
+        Err(FormatError::Table(TableError::Header {
+            path: path.to_path_buf(),
+            line: excerpt(&line),
+            why,
+        }))
+    }
+
+    /// The cells of the columns of features.
+    fn features(&self, label: Option<usize>) -> impl Iterator<Item = &[u8]> {
+        let cells = self.cells.iter().enumerate();
+        let features = cells.filter(move |(column, _)| Some(*column) != label);
+        features.map(|(_, cell)| cell.as_slice())
+    }
+
+    /// Whether one of the columns of features holds a word, and none a number.
+    fn is_header(&self, label: Option<usize>) -> bool {
+        self.features(label).any(is_word)
+            && (self.features(label)).all(|cell| is_word(cell) || is_missing(cell))
+    }
+
+    /// What speaks for names in a line that has numbers, which are the values of a record otherwise.
+    fn doubt(&self, label: Option<usize>, others: &[Vec<&[u8]>]) -> Option<&'static str> {
+        /// Columns that hardly any record numbers by chance.
+        const MANY: usize = 5;
+        /// Years are beyond small values by so much.
+        const BEYOND: f64 = 10.0;
+        let same_length = others.iter().filter(|row| row.len() == self.columns);
+        let others: Vec<&Vec<&[u8]>> = same_length.collect();
+        if others.is_empty() {
+            return None;
+        }
+        let below = |at: usize| others.iter().map(move |row| row[at]);
+        let is_over_numbers = |at: &usize| {
+            is_word(&self.cells[*at])
+                && below(*at).any(is_number)
+                && below(*at).all(|cell| is_number(cell) || is_missing(cell))
+        };
+        // Of a record a cell or two would be wrong.
+        if 2 * (0..self.columns).filter(is_over_numbers).count() >= self.columns {
+            return Some("it has words in columns that hold numbers further down");
+        }
+        let features: Vec<usize> = (0..self.columns).filter(|at| Some(*at) != label).collect();
+        let numbers: Option<Vec<i64>> = features.iter().map(|at| whole(&self.cells[*at])).collect();
+        if !numbers.is_some_and(|numbers| numbers.is_sorted_by(|a, b| a < b)) {
+            return None;
+        }
+        let values = |at: usize| below(at).filter_map(|cell| parse_f64(cell).ok());
+        let own = |at: usize| parse_f64(&self.cells[at]).unwrap_or(f64::NAN);
+        let is_outside = |at: usize| {
+            values(at).all(|value| own(at) < value) || values(at).all(|value| own(at) > value)
+        };
+        let is_beyond = |at: &usize| {
+            let most = values(*at).fold(0.0, |most: f64, value| most.max(value.abs()));
+            own(*at).abs() > BEYOND * most
+        };
+        // Programs that write a point into every number of a column leave it out of names.
+        let lacks_point = |at: usize| {
+            let has_point = |cell: &[u8]| is_number(cell) && whole(cell).is_none();
+            whole(&self.cells[at]).is_some() && below(at).all(has_point)
+        };
+        let start = counted_from(&self.cells);
+        let counts_up = start.is_some() && others.iter().all(|row| counted_from(row).is_none());
+        let doubtful = match features.len() {
+            0 => false,
+            // A whole number by chance says little.
+            1 => counts_up && (0..self.columns).all(lacks_point),
+            _ => {
+                counts_up && self.columns >= MANY
+                    || counts_up
+                        && start == Some(0)
+                        && (0..self.columns).any(|at| lacks_point(at) || is_outside(at))
+                    || features.iter().all(is_beyond)
+                    || others.len() > 1 && features.iter().all(|at| lacks_point(*at))
+            }
+        };
+        doubtful.then_some("its numbers ascend as names do, unlike those further down")
+    }
+
+    /// The names.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let text = |cell: &Vec<u8>| String::from_utf8_lossy(cell).into_owned();
+        self.cells.iter().map(text).collect()
+    }
+
+    /// The columns of features by name.
+    pub(crate) fn fields(&self, label: Option<usize>) -> FieldSpecs {
+        let names = self.features(label).map(String::from_utf8_lossy);
+        FieldSpecs(
+            names
+                .map(|name| FieldSpec::new(&name, DType::F32, &[]))
+                .collect(),
+        )
+    }
+
+    /// The label's column, from 0; `named` says whether the line names the columns.
+    pub(crate) fn label(
+        &self,
+        path: &Path,
+        wanted: &LabelColumn,
+        named: bool,
+    ) -> Result<usize, FormatError> {
+        let found = match wanted {
+            LabelColumn::First => Some(0),
+            LabelColumn::Last => Some(self.columns - 1),
+            LabelColumn::Position(place) => place.checked_sub(1).filter(|at| *at < self.columns),
+            LabelColumn::Name(name) => {
+                let is_it = |at: &usize| named && self.cells[*at] == name.as_bytes();
+                let mut places = (0..self.columns).filter(is_it);
+                let found = places.next();
+                if let (Some(first), Some(second)) = (found, places.next()) {
+                    return Err(FormatError::AmbiguousLabelColumn {
+                        path: path.to_path_buf(),
+                        name: name.clone(),
+                        first: first + 1,
+                        second: second + 1,
+                    });
+                }
+                found
+            }
+            LabelColumn::Json(_) => None,
+        };
+        found.ok_or_else(|| FormatError::NoLabelColumn {
+            path: path.to_path_buf(),
+            wanted: wanted.describe(),
+            columns: match named {
+                true => excerpt_of_names(&self.names()),
+                false => format!("1 to {}, without names", self.columns),
+            },
+        })
+    }
+}
+
+/// Names, for a message.
+pub(crate) fn excerpt_of_names(names: &[String]) -> String {
+    const SHOWN: usize = 40;
+    let more = names.len().saturating_sub(SHOWN);
+    let shown = names[..names.len() - more].join(", ");
+    match more {
+        0 => shown,
+        _ => format!("{shown} and {more} more"),
+    }
+}
+
+/// The cells of lines.
+pub(crate) fn cells_of<'a>(lines: &[&'a [u8]], delimiter: u8) -> Vec<Vec<&'a [u8]>> {
+    lines.iter().map(|line| cells(line, delimiter)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headings() {
+        let heading = Heading::read(b"a,\"b c\",label", b',');
+        assert_eq!(heading.columns, 3);
+        let path = Path::new("x.csv");
+        let named = |name: &str| LabelColumn::Name(name.into());
+        assert_eq!(heading.label(path, &named("b c"), true).unwrap(), 1);
+        assert_eq!(heading.label(path, &LabelColumn::Last, true).unwrap(), 2);
+        assert_eq!(
+            heading
+                .label(path, &LabelColumn::Position(1), true)
+                .unwrap(),
+            0
+        );
+        let error = heading
+            .label(path, &named("d"), true)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("no label column \"d\"; its columns are a, b c, label"),
+            "{error}"
+        );
+        assert!(
+            heading
+                .label(path, &LabelColumn::Position(0), true)
+                .is_err()
+        );
+        let twice = Heading::read(b"y,x,y", b',');
+        assert!(matches!(
+            twice.label(path, &named("y"), true),
+            Err(FormatError::AmbiguousLabelColumn {
+                first: 1,
+                second: 3,
+                ..
+            })
+        ));
+        assert_eq!(twice.label(path, &named("x"), true).unwrap(), 1);
+        assert_eq!(
+            twice.label(path, &LabelColumn::Position(3), true).unwrap(),
+            2
+        );
+    }
+
+    /// What a text's first line is taken for: "names", "record", or "asked about".
+    fn taken(text: &str) -> &'static str {
+        let lines = first_lines(text.as_bytes(), true);
+        let heading = Heading::read(lines[0], b',');
+        let others = cells_of(&lines[1..], b',');
+        let last = Some(heading.columns - 1);
+        match heading.names_columns(Path::new("x.csv"), Header::Auto, last, &others) {
+            Ok(true) => "names",
+            Ok(false) => "record",
+            Err(_) => "asked about",
+        }
+    }
+
+    #[test]
+    fn what_can_be_meant_either_way_is_asked_about() {
+        let check = |text: &str, expected: &str| assert_eq!(taken(text), expected, "{text}");
+        for line in ["a,b,label", "a,,label", "a,b,1", "f1,f2,f3"] {
+            check(&format!("{line}\n1,2,0\n"), "names");
+            check(line, "names");
+        }
+        for honest in [
+            "1,2,3\n4,5,6\n7,8,9\n",
+            "0,1,2\n",
+            "0,1,0\n1,2,1\n2,0,1\n0,0,0\n",
+            "1,NA,1\n2,3,4\n",
+            "1,2,cat\n3,4,dog\n",
+            "0.5,1,2\n1,2,0\n",
+            "0,1\n1,0\n3,1\n",
+            "0,1\n0.5,1\n0.25,0\n",
+            "5,1,2\n0.5,0.25,0\n",
+            "100,250,0\n90,260,1\n80,300,1\n",
+            "2019,1,0\n2020,2,1\n",
+            // What is wrong with these is said where they are read.
+            "1,2,3\n4,5\n",
+            "1,2,3\n4,five,6\n",
+            "1,x,1\n2,3,-1\n",
+            "1,2,cat\n3,4,1\n3,5,2\n",
+        ] {
+            check(honest, "record");
+        }
+        for doubtful in [
+            // As pandas writes a frame without names.
+            "0,1,2\n1.0,2.0,0.0\n3.0,4.0,1.0\n",
+            "0,1\n1.5,0.0\n3.5,1.0\n",
+            "0,1,2,3,4\n0,1,0,3,1\n1,0,0,3,0\n",
+            "2019,2020,2021\n1,2,0\n3,4,1\n",
+            "2000,2010,x\n1,2,0\n3,1,1\n",
+            "2000,2010,2\n1,2,0\n3,1,1\n",
+            "id,2019,y\n1,2,0\n3,4,1\n",
+        ] {
+            check(doubtful, "asked about");
+        }
+    }
+
+    #[test]
+    fn other_delimiters_are_told() {
+        let check = |text: &str, delimiter: u8, expected: Option<&str>| {
+            let found = other_delimiter(&first_lines(text.as_bytes(), true), delimiter);
+            assert_eq!(found.map(|(found, _)| found), expected, "{text}");
+        };
+        check("\"a\";\"b\"\n1;2\n", b',', Some("semicolons"));
+        check("1;2\n", b',', Some("semicolons"));
+        check("a|b\n1|2\n", b',', Some("vertical bars"));
+        check("a\tb\n1\t2\n", b',', Some("tabs"));
+        check("a b\n1  2\n", b',', Some("blanks"));
+        check("a,b\n1,2\n", b'\t', Some("commas"));
+        check("1,5;2;0\n3,5;4;1\n", b',', Some("semicolons"));
+        check("a;b;y\n1,5;2;0\n3;4,25;1\n", b',', Some("semicolons"));
+        for good in ["1,2\n", "1,2,a;b\n1,3,c;d\n", "a b,c d\n1,2\n", "5\n6\n"] {
+            check(good, b',', None);
+        }
+        check("a title of the table\na,b\n", b',', None);
+    }
+}

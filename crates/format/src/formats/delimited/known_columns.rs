@@ -1,0 +1,53 @@
+//! Columns that are known before a file is opened: those of a data set's first file, or of a model.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use pelton_batch::{FieldSpecs, Schema};
+
+use crate::error::FormatError;
+use crate::error::table::TableError;
+use crate::formats::delimited::LabelColumn;
+
+/// The columns that a file must have, in whatever order.
+#[derive(Clone, Debug)]
+pub struct KnownColumns {
+    /// Their names.
+    pub schema: Arc<Schema>,
+    /// What has them, for messages.
+    pub of: String,
+}
+
+impl KnownColumns {
+    /// Whether `names` has all of the features.
+    pub(crate) fn are_among(&self, names: &[String]) -> bool {
+        let names: HashSet<&str> = names.iter().map(String::as_str).collect();
+        let mut features = self.schema.fields.0.iter();
+        features.all(|feature| names.contains(&*feature.name))
+    }
+
+    /// The label that is meant: the known one, where none is asked for by its name and `names` has it.
+    pub(crate) fn label(&self, wanted: &LabelColumn, names: &[String]) -> LabelColumn {
+        match (&self.schema.label, wanted) {
+            (_, LabelColumn::Name(_) | LabelColumn::Json(_)) => wanted.clone(),
+            (Some(known), _) if names.contains(known) => LabelColumn::Name(known.clone()),
+            _ => wanted.clone(),
+        }
+    }
+
+    /// Where each known field is among `found`.
+    pub(crate) fn places(
+        &self,
+        path: &Path,
+        found: &FieldSpecs,
+    ) -> Result<Vec<usize>, FormatError> {
+        self.schema.places_in(found).map_err(|difference| {
+            FormatError::Table(TableError::Columns {
+                path: path.to_path_buf(),
+                difference: Box::new(difference),
+                of: self.of.clone(),
+            })
+        })
+    }
+}

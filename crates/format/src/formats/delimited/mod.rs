@@ -1,0 +1,485 @@
+//! CSV and TSV: one record a line, features in numbers, one column of which is the label: a number or a name.
+//!
+//! `heading.rs` tells whether the first line is the header. Cells may stand in double quotes
+//! and have blanks around them; empty lines are passed over. Rows are dense: every row must have as many
+//! cells as the first line. A feature may be true or false, which are 1 and 0. A cell that is empty or says NA, NaN, null
+//! or `?` is missing: a fault, unless something is to stand for it.
+
+pub(crate) mod heading;
+pub(crate) mod known_columns;
+pub(crate) mod table;
+pub(crate) mod table_columns;
+
+use std::sync::Arc;
+
+use crate::error::{Fault, excerpt};
+use crate::labels::json::JsonKey;
+use crate::labels::{LABEL_LIMIT, checked_label};
+use crate::rows::bad_number::bad_number;
+use crate::rows::feature_type::FeatureType;
+use crate::rows::number::{Feature, NotANumber, is_rounded, parse_f64};
+
+/// Which column of a table is the label, or which key of samples' members `json`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LabelColumn {
+    /// The first.
+    First,
+    /// The last.
+    #[default]
+    Last,
+    /// By place, the first being 1, as messages count.
+    Position(usize),
+    /// By the name in the header.
+    Name(String),
+    /// No column: of samples of a tar file, a key of their members `json`.
+    Json(JsonKey),
+}
+
+impl LabelColumn {
+    /// How a message calls it.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            LabelColumn::Name(name) => format!("{name:?}"),
+            LabelColumn::Position(place) => place.to_string(),
+            LabelColumn::First | LabelColumn::Last => "at its end".into(),
+            LabelColumn::Json(key) => format!("json:{key}"),
+        }
+    }
+}
+
+/// How rows are read.
+#[derive(Clone, Debug)]
+pub struct DelimitedRules {
+    /// Between cells.
+    pub delimiter: u8,
+    /// Cells a row.
+    pub columns: usize,
+    /// Column of the label, from 0; `None` where rows have none.
+    pub label: Option<usize>,
+    /// The feature that each column is, where they are not in the order of the features.
+    pub order: Option<Arc<[u32]>>,
+    /// What stands for a missing value, one value a feature; missing values are faults where `None`.
+    pub missing: Option<Arc<[f32]>>,
+    /// What numbers features become.
+    pub dtype: FeatureType,
+}
+
+impl DelimitedRules {
+    /// Features a row.
+    pub fn features(&self) -> usize {
+        self.columns - usize::from(self.label.is_some())
+    }
+}
+
+/// A cell without the blanks and quotes around it.
+pub(crate) fn bare(cell: &[u8]) -> &[u8] {
+    let cell = cell.trim_ascii();
+    match cell {
+        [b'"', inner @ .., b'"'] => inner.trim_ascii(),
+        _ => cell,
+    }
+}
+
+fn first_line(bytes: &[u8]) -> &[u8] {
+    let end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
+    let line = &bytes[..end];
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// Whether a cell says that there is no value.
+pub(crate) fn is_missing(cell: &[u8]) -> bool {
+    const WORDS: [&[u8]; 5] = [b"", b"?", b"na", b"nan", b"null"];
+    WORDS.iter().any(|word| cell.eq_ignore_ascii_case(word))
+}
+
+/// The number that a truth value among numbers is.
+pub(crate) fn truth(cell: &[u8]) -> Option<f64> {
+    const WORDS: [(&[u8], f64); 2] = [(b"true", 1.0), (b"false", 0.0)];
+    let mut words = WORDS.iter();
+    let found = words.find(|(word, _)| cell.eq_ignore_ascii_case(word));
+    found.map(|(_, value)| *value)
+}
+
+/// What a label cell says.
+#[derive(Debug, PartialEq)]
+pub(crate) enum LabelCell<'a> {
+    Number(f64),
+    Name(&'a str),
+    /// Nothing that a class could be called.
+    Neither,
+}
+
+impl LabelCell<'_> {
+    pub(crate) fn of(cell: &[u8]) -> LabelCell<'_> {
+        /// Longer text is prose.
+        const LONGEST_NAME: usize = 256;
+        match parse_f64(cell) {
+            Ok(value) if value.abs() < LABEL_LIMIT => LabelCell::Number(value),
+            Err(NotANumber::Malformed) if !is_missing(cell) && cell.len() <= LONGEST_NAME => {
+                std::str::from_utf8(cell).map_or(LabelCell::Neither, LabelCell::Name)
+            }
+            _ => LabelCell::Neither,
+        }
+    }
+}
+
+/// The label of a cell in column `column` (from 0) of rows whose labels are numbers.
+pub(crate) fn numeric_label(cell: &[u8], column: usize) -> Result<f64, Fault> {
+    let column = column as u64 + 1;
+    if is_missing(cell) {
+        return Err(Fault::missing_label(column));
+    }
+    let named = |found| {
+        Fault::new(format!(
+            "label {found:?} in column {column} is no number where other labels are; give all classes numbers or all names, or name another column with `label`"
+        ))
+    };
+    let value = parse_f64(cell).map_err(|why| bad_number(why, column, cell, named))?;
+    checked_label(value, || excerpt(cell))
+}
+
+/// Writes the features of the first line of `bytes` to `row`; the cell of the label, where rows have one.
+pub fn decode_delimited_line<'b>(
+    bytes: &'b [u8],
+    rules: &DelimitedRules,
+    row: &mut [f32],
+) -> Result<Option<&'b [u8]>, Fault> {
+    decode_cells(bytes, rules, row)
+}
+
+/// The same of features of any type.
+#[inline]
+pub(crate) fn decode_cells<'b, T: Feature>(
+    bytes: &'b [u8],
+    rules: &DelimitedRules,
+    row: &mut [T],
+) -> Result<Option<&'b [u8]>, Fault> {
+    assert_eq!(row.len(), rules.features());
+    let line = first_line(bytes);
+    if line.trim_ascii().is_empty() {
+        return Err(Fault::NO_RECORD);
+    }
+    let label_at = rules.label.unwrap_or(usize::MAX);
+    // What is larger may be a whole number that is rounded.
+    let most = match rules.dtype {
+        FeatureType::F32 => T::of(f64::INFINITY),
+        FeatureType::Checked | FeatureType::F64 => T::of(T::MOST_EXACT),
+    };
+    let mut label_cell = None;
+    let mut at = 0;
+    for column in 0..rules.columns {
+        if at > line.len() {
+            return Err(ragged(line, rules));
+        }
+        let feature = match &rules.order {
+            None => column - usize::from(column > label_at),
+            Some(order) => order[column] as usize,
+        };
+        if column != label_at
+            && let Some((value, end)) = T::prefix(line, at)
+            && (end == line.len() || line[end] == rules.delimiter)
+            && value.is_below(most)
+        {
+            row[feature] = value;
+            at = end + 1;
+            continue;
+        }
+        let length = memchr::memchr(rules.delimiter, &line[at..]).unwrap_or(line.len() - at);
+        let cell = bare(&line[at..at + length]);
+        if column == label_at {
+            label_cell = Some(cell);
+        } else {
+            row[feature] = unusual_value(line, cell, column, feature, rules)?;
+        }
+        at += length + 1;
+    }
+    if at <= line.len() {
+        return Err(ragged(line, rules));
+    }
+    Ok(label_cell)
+}
+
+/// The value of a cell that is no plain number.
+fn unusual_value<T: Feature>(
+    line: &[u8],
+    cell: &[u8],
+    column: usize,
+    feature: usize,
+    rules: &DelimitedRules,
+) -> Result<T, Fault> {
+    let column = column as u64 + 1;
+    if let Some(value) = truth(cell) {
+        return Ok(T::of(value));
+    }
+    if !is_missing(cell) {
+        let bad = |found| {
+            Fault::new(format!(
+                "column {column} holds {found:?}, which is not a number; columns of text are not features: encode them as numbers or remove them"
+            ))
+        };
+        let value = T::parse(cell).map_err(|why| bad_number(why, column, cell, bad))?;
+        if rules.dtype != FeatureType::F32 && is_rounded(cell, value) {
+            return Err(rounded::<T>(column, excerpt(cell)));
+        }
+        return Ok(value);
+    }
+    if let Some(values) = &rules.missing {
+        return Ok(T::of(f64::from(values[feature])));
+    }
+    // A short row that ends in a delimiter is short rather than empty.
+    Err(match cells_of(line, rules) {
+        found if found != rules.columns => ragged(line, rules),
+        _ if cell.is_empty() => Fault::new(format!(
+            "column {column} is empty; `missing` zero or `missing` mean fills such cells in"
+        )),
+        _ => Fault::new(format!(
+            "column {column} holds {found:?}, no value; `missing` zero or `missing` mean fills such cells in",
+            found = excerpt(cell)
+        )),
+    })
+}
+
+/// A whole number that features of this type round.
+#[cold]
+pub(crate) fn rounded<T: Feature>(column: u64, found: String) -> Fault {
+    let remedy = match T::MOST_EXACT == f32::MOST_EXACT {
+        true => {
+            "features of 32 bits round; read them with `dtype` f64, or with `dtype` f32 as they are rounded"
+        }
+        false => {
+            "features of 64 bits round; store the table as Parquet, whose columns keep their types, or read it with `dtype` f32 as it is rounded"
+        }
+    };
+    Fault::column(
+        &column.to_string(),
+        &format!("holds {found}, which {remedy}"),
+    )
+}
+
+fn cells_of(line: &[u8], rules: &DelimitedRules) -> usize {
+    memchr::memchr_iter(rules.delimiter, line).count() + 1
+}
+
+#[cold]
+fn ragged(line: &[u8], rules: &DelimitedRules) -> Fault {
+    let (found, expected) = (cells_of(line, rules), rules.columns);
+    Fault::new(format!(
+        "{found} columns where the first row has {expected}; make all rows alike"
+    ))
+}
+
+/// The label cell of a line: the last one where the label comes last, however many there are.
+pub(crate) fn label_cell(
+    line: &[u8],
+    delimiter: u8,
+    label: usize,
+    columns: usize,
+) -> Option<&[u8]> {
+    let mut cells = line.split(|byte| *byte == delimiter);
+    let cell = if label == 0 {
+        cells.next()
+    } else if label + 1 == columns {
+        cells.next_back().filter(|last| last.len() < line.len())
+    } else {
+        // Only a cell that another follows is complete.
+        cells.nth(label).filter(|_| cells.next().is_some())
+    };
+    cell.map(bare)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn decode(line: &str, columns: usize, label: usize) -> Result<(f64, Vec<f32>), Fault> {
+        decode_filled(line, columns, label, None)
+    }
+
+    fn decode_filled(
+        line: &str,
+        columns: usize,
+        label: usize,
+        missing: Option<&[f32]>,
+    ) -> Result<(f64, Vec<f32>), Fault> {
+        let mut row = vec![0.0; columns - 1];
+        let rules = DelimitedRules {
+            delimiter: b',',
+            columns,
+            label: Some(label),
+            order: None,
+            missing: missing.map(Arc::from),
+            dtype: FeatureType::F32,
+        };
+        let cell = decode_delimited_line(line.as_bytes(), &rules, &mut row)?;
+        let label = numeric_label(cell.expect("it has a column"), label)?;
+        Ok((label, row))
+    }
+
+    #[test]
+    fn whole_numbers_that_features_round() {
+        let decode = |line: &str, dtype| {
+            let rules = DelimitedRules {
+                delimiter: b',',
+                columns: 2,
+                label: None,
+                order: None,
+                missing: None,
+                dtype,
+            };
+            let (mut narrow, mut wide) = ([0.0_f32; 2], [0.0_f64; 2]);
+            let decoded = match dtype {
+                FeatureType::F64 => decode_cells(line.as_bytes(), &rules, &mut wide),
+                _ => decode_cells(line.as_bytes(), &rules, &mut narrow),
+            };
+            let [a, b] = narrow.map(f64::from);
+            decoded.map(|_| {
+                if dtype == FeatureType::F64 {
+                    wide
+                } else {
+                    [a, b]
+                }
+            })
+        };
+        let line = "0.5,16777217\n";
+        let fault = decode(line, FeatureType::Checked).unwrap_err().to_string();
+        assert_eq!(
+            fault,
+            "column 2 holds 16777217, which features of 32 bits round; read them with `dtype` f64, or with `dtype` f32 as they are rounded"
+        );
+        assert_eq!(decode(line, FeatureType::F32), Ok([0.5, 16_777_216.0]));
+        assert_eq!(decode(line, FeatureType::F64), Ok([0.5, 16_777_217.0]));
+        assert!(decode("1, \"123456789\"\n", FeatureType::Checked).is_err());
+        let exact = decode("16777216,-33554432\n", FeatureType::Checked);
+        assert_eq!(exact, Ok([16_777_216.0, -33_554_432.0]));
+        let magnitude = decode("1.23456789e12,123456.789\n", FeatureType::Checked);
+        assert!(magnitude.is_ok());
+        let fault = decode("0,9007199254740993\n", FeatureType::F64).unwrap_err();
+        assert!(fault.to_string().contains("features of 64 bits round"));
+    }
+
+    fn refuses(line: &str, message: &str) {
+        let fault = decode(line, 3, 2).expect_err(line).to_string();
+        assert!(fault.contains(message), "{line}: {fault}");
+    }
+
+    #[test]
+    fn lines() {
+        assert_eq!(decode("1,2.5,3\n", 3, 2), Ok((3.0, vec![1.0, 2.5])));
+        assert_eq!(decode("1,2.5,3\r\n", 3, 0), Ok((1.0, vec![2.5, 3.0])));
+        assert_eq!(
+            decode("\"1\", \"-2\" , 3", 3, 1),
+            Ok((-2.0, vec![1.0, 3.0]))
+        );
+        assert_eq!(decode("7", 1, 0), Ok((7.0, vec![])));
+        assert_eq!(decode("true,FALSE,3\n", 3, 2), Ok((3.0, vec![1.0, 0.0])));
+        assert_eq!(decode("\"True\",false,3", 3, 2), Ok((3.0, vec![1.0, 0.0])));
+    }
+
+    #[test]
+    fn faults() {
+        refuses("", "no record");
+        refuses("1,2\n", "2 columns where the first row has 3");
+        refuses("1,2,3,4\n", "4 columns where the first row has 3");
+        refuses("1,2,\n", "column 3, the label, is empty");
+        refuses("1,2,NA\n", "column 3, the label");
+        refuses(
+            "1,,3",
+            "column 2 is empty; `missing` zero or `missing` mean",
+        );
+        refuses("1,", "2 columns");
+        refuses("1,\"\",3", "column 2 is empty");
+        refuses("1,abc,3", "column 2 holds \"abc\"");
+        refuses("1,2,cat", "label \"cat\" in column 3 is no number");
+        refuses(
+            "1,2,9007199254740993",
+            "label 9007199254740993 is not below 2^53",
+        );
+        refuses("1,2,-1e300", "label -1e300 is not below");
+        for word in ["NA", "NaN", "nan", "null", "?", "\"NA\"", " NULL "] {
+            let said = format!(
+                "column 2 holds {:?}, no value",
+                word.trim_matches(&['"', ' '][..])
+            );
+            refuses(&format!("1,{word},3"), &said);
+        }
+        refuses("1,inf,3", "not finite");
+        refuses("1,1e400,3", "beyond 32-bit");
+        refuses("1,\"2,3", "column 2 holds \"\\\"2\"");
+        refuses("1,1e99,3", "beyond 32-bit");
+    }
+
+    #[test]
+    fn columns_in_another_order_are_put_in_their_places() {
+        let rules = DelimitedRules {
+            delimiter: b',',
+            columns: 4,
+            label: Some(1),
+            order: Some([2, 0, 0, 1].into()),
+            missing: Some([0.5, 1.5, 2.5].into()),
+            dtype: FeatureType::F32,
+        };
+        let mut row = [0.0; 3];
+        let mut decode = |line: &str| {
+            let cell = decode_delimited_line(line.as_bytes(), &rules, &mut row).unwrap();
+            (cell.map(<[u8]>::to_vec), row)
+        };
+        assert_eq!(decode("7,9,5,6\n"), (Some(b"9".to_vec()), [5.0, 6.0, 7.0]));
+        assert_eq!(decode(",9,5,NA\n"), (Some(b"9".to_vec()), [5.0, 1.5, 2.5]));
+    }
+
+    #[test]
+    fn missing_cells_are_filled_in() {
+        let filled = |line| decode_filled(line, 4, 1, Some(&[0.5, -1.0, 7.0]));
+        assert_eq!(filled(",1,2,3"), Ok((1.0, vec![0.5, 2.0, 3.0])));
+        assert_eq!(filled("NA,1,\"?\","), Ok((1.0, vec![0.5, -1.0, 7.0])));
+        for line in ["1,,2,3", "1,1,x,3", "1,1,2", "1,1,", "1,1,1e400,", ""] {
+            assert!(filled(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn label_cells() {
+        let check = |cell: &str, expected| assert_eq!(LabelCell::of(cell.as_bytes()), expected);
+        check("-1.5", LabelCell::Number(-1.5));
+        check("Class_1", LabelCell::Name("Class_1"));
+        check("true", LabelCell::Name("true"));
+        for cell in ["", "NA", "?", "nan", "inf", "1e400", "9007199254740992"] {
+            check(cell, LabelCell::Neither);
+        }
+        check(&"x".repeat(257), LabelCell::Neither);
+        assert_eq!(LabelCell::of(b"\xff"), LabelCell::Neither);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_reference(
+            cells in prop::collection::vec(prop_oneof![
+                any::<f32>().prop_map(|v| v.to_string()),
+                "[-0-9.e\" ]{0,6}",
+            ], 1..6),
+            columns in 1usize..6, label in 0usize..6,
+        ) {
+            let label = label % columns;
+            let line = cells.join(",");
+            let numbers: Option<Vec<f64>> = cells.iter().map(|cell| {
+                let cell = cell.trim();
+                let cell = if cell.len() >= 2 && cell.starts_with('"') && cell.ends_with('"') {
+                    cell[1..cell.len() - 1].trim()
+                } else {
+                    cell
+                };
+                cell.parse::<f64>().ok().filter(|v| v.is_finite() && (*v as f32).is_finite())
+            }).collect();
+            let numbers = numbers.filter(|numbers: &Vec<f64>| {
+                numbers.get(label).is_none_or(|label| label.abs() < LABEL_LIMIT)
+            });
+            let expected = numbers.filter(|numbers| numbers.len() == columns).map(|numbers| {
+                let mut row: Vec<f32> = numbers.iter().map(|v| *v as f32).collect();
+                row.remove(label);
+                (numbers[label], row)
+            });
+            prop_assert_eq!(decode(&line, columns, label).ok(), expected);
+        }
+    }
+}

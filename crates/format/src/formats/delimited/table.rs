@@ -1,0 +1,179 @@
+//! CSV and TSV files: how they are recognised, opened and decoded.
+
+use std::sync::Arc;
+
+use crate::decoder::{Decoded, Decoder};
+use crate::error::FormatError;
+use crate::format::{Format, Match, Shard, Source};
+use crate::formats::delimited::table_columns::TableColumns;
+use crate::formats::delimited::{DelimitedRules, LabelColumn, decode_cells};
+use crate::kind::{Head, Look};
+use crate::labels::FileLabels;
+use crate::labels::stored::{Label, LabelForm};
+use crate::numbering::Numbering;
+use crate::places::LINE_ENDS;
+use crate::places::line_scan::first_line_from;
+use crate::places::located::Located;
+use crate::places::scan_chunk::LineShape;
+use crate::rows::feature_type::FeatureType;
+use crate::rows::fields::RecordFields;
+use crate::rows::number::Feature;
+use crate::rows::{Layout, NewRow};
+
+/// Numbers with a delimiter between them.
+pub(crate) struct Delimited {
+    pub(crate) name: &'static str,
+    pub(crate) delimiter: u8,
+    pub(crate) look: Look,
+}
+
+impl Format for Delimited {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        match head.ends_in(&[self.name]) {
+            true => Some(Match::Name),
+            false => (head.look == Some(self.look)).then_some(Match::Lines),
+        }
+    }
+
+    fn has_features(&self) -> bool {
+        true
+    }
+
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
+        let delimiter = self.delimiter;
+        let file = source.input()?;
+        let first = first_line_from(&file, source.start(), source.stamp.size)
+            .map_err(|e| FormatError::io(source.path, "read it", e))?;
+        let Some((start, line)) = first else {
+            return Err(FormatError::Empty {
+                path: source.path.to_path_buf(),
+            });
+        };
+        let table = TableColumns::of(source, &line, delimiter, notes)?;
+        let (label, columns) = (table.label, table.count);
+        let from = match table.schema {
+            Some(_) => start + line.len() as u64,
+            None => start,
+        };
+        let shape = LineShape::Delimited {
+            delimiter,
+            label,
+            columns,
+        };
+        let (mut contents, index) = source.lines(shape, from, notes)?;
+        note_a_class_each(source, &contents, notes);
+        let decoder = DelimitedDecoder::new(DelimitedRules {
+            delimiter,
+            columns,
+            label,
+            order: table.order,
+            missing: None,
+            dtype: source.options.feature_type(),
+        });
+        let width = decoder.rules.features();
+        let (labels, nonzeros) = (std::mem::take(&mut contents.labels), contents.nonzeros);
+        let (records, layout) = (contents.starts.len(), Layout::Dense { width });
+        let shard = Shard::features(layout, width as u64, records, nonzeros, decoder);
+        Ok(Shard {
+            // Tables have a label, even where every cell of it is bad.
+            labels: FileLabels::Listed(labels),
+            nonzeros: shard.nonzeros,
+            columns: table.schema,
+            ..shard.at(contents, index, LINE_ENDS)
+        })
+    }
+}
+
+/// Lines of cells as rows.
+#[derive(Debug)]
+struct DelimitedDecoder {
+    rules: DelimitedRules,
+    fields: RecordFields,
+}
+
+impl DelimitedDecoder {
+    fn new(rules: DelimitedRules) -> DelimitedDecoder {
+        DelimitedDecoder {
+            fields: RecordFields::of_features(rules.dtype, rules.features()),
+            rules,
+        }
+    }
+
+    fn cells<'b, T: Feature>(&self, bytes: &'b [u8], row: &mut [T]) -> Decoded<'b> {
+        let column = self.rules.label.unwrap_or(0);
+        let cell = decode_cells(bytes, &self.rules, row)?;
+        Ok(cell.map_or(Label::None, |cell| Label::Cell(cell, column)))
+    }
+}
+
+impl Decoder for DelimitedDecoder {
+    #[inline]
+    fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
+        match self.is_wide() {
+            true => row.wide(self.rules.features(), |wide| self.cells(bytes, wide)),
+            false => self.cells(bytes, row.dense()),
+        }
+    }
+
+    fn decode_wide<'b>(&self, bytes: &'b [u8], row: &mut Vec<f64>) -> Option<Decoded<'b>> {
+        row.clear();
+        row.resize(self.rules.features(), 0.0);
+        Some(self.cells(bytes, row))
+    }
+
+    fn fingerprint(&self) -> [u64; 3] {
+        let label = self.rules.label.map_or(u64::MAX, |label| label as u64);
+        [1 << 8 | u64::from(self.rules.delimiter), label, 0]
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
+    }
+
+    fn numbering(&self) -> Numbering {
+        match self.rules.order {
+            Some(_) => Numbering::FromZero,
+            None => Numbering::of_columns(self.rules.label),
+        }
+    }
+
+    fn is_wide(&self) -> bool {
+        self.rules.dtype == FeatureType::F64
+    }
+
+    fn parses_text(&self) -> bool {
+        true
+    }
+
+    fn label_form(&self) -> LabelForm {
+        LabelForm::Cells
+    }
+
+    fn may_miss(&self) -> Option<usize> {
+        Some(self.rules.features())
+    }
+
+    fn filled(&self, missing: Arc<[f32]>) -> Option<Arc<dyn Decoder>> {
+        Some(Arc::new(DelimitedDecoder::new(DelimitedRules {
+            missing: Some(missing),
+            ..self.rules.clone()
+        })))
+    }
+}
+
+/// Tells of labels that nobody named and that are another text in each record: they are hardly classes.
+fn note_a_class_each(source: &Source<'_>, contents: &Located, notes: &mut Vec<String>) {
+    const FEW: u64 = 4;
+    let (records, options) = (contents.starts.len(), source.options);
+    let is_named = matches!(options.label, LabelColumn::Name(_)) || options.any_label;
+    if contents.names.len() as u64 == records && records > FEW && !is_named {
+        notes.push(format!(
+            "{}: the column taken for the label holds another text in each of its {records} records, so each is a class of its own; name the column of the classes with `label`",
+            source.path.display()
+        ));
+    }
+}

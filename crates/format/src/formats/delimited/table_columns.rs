@@ -1,0 +1,156 @@
+//! The columns of a CSV or TSV file: what its first line says, held against what is known of them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pelton_batch::Schema;
+
+use crate::error::FormatError;
+use crate::error::table::TableError;
+use crate::format::Source;
+use crate::formats::delimited::LabelColumn;
+use crate::formats::delimited::heading::{
+    Header, Heading, cells_of, excerpt_of_names, first_lines, other_delimiter,
+};
+use crate::formats::delimited::known_columns::KnownColumns;
+
+/// The feature that each column is, where these have another order; the label's is of no use.
+type Order = Option<Arc<[u32]>>;
+
+/// The columns of a CSV or TSV file.
+pub(crate) struct TableColumns {
+    pub(crate) count: usize,
+    pub(crate) label: Option<usize>,
+    pub(crate) order: Order,
+    /// The names in the order of the features, where the first line says them.
+    pub(crate) schema: Option<Schema>,
+}
+
+impl TableColumns {
+    /// Of a file whose first line that is not blank is `line`.
+    pub(crate) fn of(
+        source: &Source<'_>,
+        line: &[u8],
+        delimiter: u8,
+        notes: &mut Vec<String>,
+    ) -> Result<TableColumns, FormatError> {
+        let (path, options) = (source.path, source.options);
+        let heading = Heading::read(line.trim_ascii_end(), delimiter);
+        let count = heading.columns;
+        let start = source.start() as usize;
+        let is_whole = source.head.len() as u64 >= source.stamp.size;
+        let lines = first_lines(source.head.get(start..).unwrap_or_default(), is_whole);
+        if let Some((found, remedy)) = other_delimiter(&lines, delimiter) {
+            return Err(FormatError::Table(TableError::Delimiter {
+                path: path.to_path_buf(),
+                found,
+                remedy,
+            }));
+        }
+        let wanted = &options.label;
+        let all_features = options.are_all_features(count);
+        if count == 1 && !all_features {
+            let path = path.to_path_buf();
+            return Err(FormatError::Table(TableError::OneColumn { path }));
+        }
+        let guess = match all_features {
+            true => None,
+            false => heading.label(path, wanted, true).ok(),
+        };
+        let others = cells_of(lines.get(1..).unwrap_or_default(), delimiter);
+        let is_known = match (&options.columns, wanted) {
+            (_, LabelColumn::Name(name)) if heading.has(name) => true,
+            (Some(known), _) => known.are_among(&heading.names()),
+            (None, _) => false,
+        };
+        let header = match (options.header, is_known) {
+            (Header::Auto, true) => Header::Yes,
+            (header, _) => header,
+        };
+        let named = heading.names_columns(path, header, guess, &others)?;
+        let (label, order) = match &options.columns {
+            Some(known) if named => take(known, path, &heading, wanted, options.any_label, notes)?,
+            known => {
+                if let (Some(known), true) = (known, count > 1) {
+                    notes.push(format!(
+                        "{}: its first line names no columns, so they are taken in the order of {}",
+                        path.display(),
+                        known.of
+                    ));
+                }
+                let is_named = matches!(wanted, LabelColumn::Name(name) if heading.has(name));
+                match all_features && !is_named {
+                    true => (None, None),
+                    false => (Some(heading.label(path, wanted, named)?), None),
+                }
+            }
+        };
+        let fields = || match &options.columns {
+            Some(known) => known.schema.fields.clone(),
+            None => heading.fields(label),
+        };
+        let schema = named.then(|| Schema {
+            fields: fields(),
+            label: label.map(|at| heading.names().swap_remove(at)),
+        });
+        Ok(TableColumns {
+            count,
+            label,
+            order,
+            schema,
+        })
+    }
+}
+
+/// The label's column and the order of the features in a first line that names columns; a label may be missing where
+/// `any_label`.
+fn take(
+    known: &KnownColumns,
+    path: &Path,
+    heading: &Heading,
+    wanted: &LabelColumn,
+    any_label: bool,
+    notes: &mut Vec<String>,
+) -> Result<(Option<usize>, Order), FormatError> {
+    let names = heading.names();
+    let meant = known.label(wanted, &names);
+    let features = &known.schema.fields;
+    let label = match &meant {
+        LabelColumn::Name(name) if any_label && !heading.has(name) => None,
+        LabelColumn::Name(_) => Some(heading.label(path, &meant, true)?),
+        // A column of features that happens to be where labels were is none.
+        _ => {
+            let label = heading.label(path, &meant, true)?;
+            Some(label).filter(|at| features.get(&names[*at]).is_none())
+        }
+    };
+    if let (None, false) = (label, any_label) {
+        return Err(FormatError::NoLabelColumn {
+            path: path.to_path_buf(),
+            wanted: format!("{:?}", known.schema.label.as_deref().unwrap_or("label")),
+            columns: excerpt_of_names(&names),
+        });
+    }
+    let places = known.places(path, &heading.fields(label))?;
+    if let (Some(at), Some(name), false) = (label, &known.schema.label, any_label)
+        && names[at] != *name
+        && !matches!(wanted, LabelColumn::Name(_))
+    {
+        notes.push(format!(
+            "{}: takes the column {:?} for the label, which is {name:?} in {}",
+            path.display(),
+            names[at],
+            known.of
+        ));
+    }
+    let mut order = None;
+    if !places.is_sorted() {
+        let mut features = vec![0; heading.columns];
+        for (feature, place) in (0..).zip(places) {
+            let column = place + usize::from(label.is_some_and(|label| place >= label));
+            features[column] = feature;
+        }
+        order = Some(features.into());
+    }
+    Ok((label, order))
+}

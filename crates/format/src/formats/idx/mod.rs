@@ -1,0 +1,371 @@
+//! IDX, the format of MNIST and its kin: a header of sizes, then numbers.
+//!
+//! ```text
+//! 0 u8 | 0 u8 | type u8 (8: unsigned byte, 12: i32 big-endian) | dimensions u8 | a size u32 big-endian each | data
+//! ```
+//!
+//! The first size is the number of records; the others are the shape of a picture: rows, columns and
+//! channels, side by side for each pixel, as far as they are there. Pictures are bytes. Labels, bytes or i32, lie in
+//! a file of one dimension that is found by name: `images-idx3` becomes `labels-idx1`, with or without `.gz`. They
+//! are read whole when the data is opened, so a record needs one read. Where `x-names.txt` lies beside `x-images.idx`,
+//! its lines are the names of the labels 0, 1, 2 …. Format: LeCun, "The MNIST database of handwritten digits"; the
+//! names are Pelton's.
+
+pub(crate) mod writer;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::contents::Contents;
+use crate::error::FormatError;
+use crate::format::{Format, Match, Shard, Source};
+use crate::kind::Head;
+use crate::labels::codes::Codes;
+use crate::labels::names_file::names_beside;
+use crate::options::OpenOptions;
+use crate::origin::Origin;
+use crate::places::Places;
+use crate::rows::sample::SampleShape;
+
+/// The type of 32-bit integers.
+pub(crate) const INTEGERS: u8 = 0x0c;
+/// Most dimensions read: records, rows, columns, channels.
+const MOST_DIMENSIONS: usize = 4;
+/// Largest side of a picture, and most channels.
+const MOST_SIDE: u32 = 1 << 24;
+/// Names files longer than this are none.
+const MOST_NAME_BYTES: u64 = 1 << 30;
+
+/// What the header of an IDX file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdxHeader {
+    /// Sizes, of which the first counts records.
+    pub sizes: Vec<u32>,
+    /// Bytes of a number: 1, or 4 of an i32.
+    pub number_bytes: u64,
+}
+
+impl IdxHeader {
+    /// Bytes of the header.
+    pub fn data_offset(&self) -> u64 {
+        4 + 4 * self.sizes.len() as u64
+    }
+
+    /// Number of records.
+    pub fn records(&self) -> u64 {
+        u64::from(self.sizes.first().copied().unwrap_or(0))
+    }
+
+    /// Bytes of one record; `None` where they pass 64 bits.
+    pub fn record_bytes(&self) -> Option<u64> {
+        let mut sides = self.sizes.iter().skip(1).map(|side| u64::from(*side));
+        sides.try_fold(self.number_bytes, u64::checked_mul)
+    }
+
+    fn contents(&self) -> Contents {
+        let side = |i: usize| self.sizes.get(i).copied().unwrap_or(1);
+        let (height, width) = match self.sizes.len() {
+            2 => (1, side(1)),
+            _ => (side(1), side(2)),
+        };
+        Contents::Pixels {
+            height,
+            width,
+            channels: side(3),
+            planar: false,
+        }
+    }
+}
+
+/// Reads the header at the start of `bytes`; on failure the offset and what does not hold.
+pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, (u64, String)> {
+    let Some(&[zero, also_zero, kind, dimensions]) = bytes.first_chunk::<4>() else {
+        let end = bytes.len() as u64;
+        return Err((end, "the file ends inside its header".into()));
+    };
+    if (zero, also_zero) != (0, 0) {
+        let found = format!(
+            "its magic number is {zero:02x}{also_zero:02x}{kind:02x}{dimensions:02x}, and an IDX file starts with two zero bytes"
+        );
+        return Err((0, found));
+    }
+    let name = match kind {
+        8 | INTEGERS => "",
+        9 => "signed bytes",
+        0x0b => "16-bit integers",
+        0x0d => "32-bit floating point numbers",
+        0x0e => "64-bit floating point numbers",
+        _ => "numbers of no known type",
+    };
+    if !name.is_empty() {
+        return Err((2, format!("it holds {name} (type {kind:#04x})")));
+    }
+    let dimensions = usize::from(dimensions);
+    if !(1..=MOST_DIMENSIONS).contains(&dimensions) {
+        return Err((
+            3,
+            format!("it has {dimensions} dimensions, and 1 to 4 are read"),
+        ));
+    }
+    let Some(sizes) = bytes.get(4..4 + 4 * dimensions) else {
+        let end = bytes.len() as u64;
+        return Err((end, "the file ends inside its header".into()));
+    };
+    let sizes = sizes.as_chunks::<4>().0.iter();
+    let sizes: Vec<u32> = sizes.map(|size| u32::from_be_bytes(*size)).collect();
+    for (i, &size) in sizes.iter().enumerate().skip(1) {
+        if size == 0 || size > MOST_SIDE {
+            let at = 4 + 4 * i as u64;
+            return Err((
+                at,
+                format!(
+                    "dimension {} has {size} places, and 1 to {MOST_SIDE} are read",
+                    i + 1
+                ),
+            ));
+        }
+    }
+    let number_bytes = if kind == INTEGERS { 4 } else { 1 };
+    Ok(IdxHeader {
+        sizes,
+        number_bytes,
+    })
+}
+
+/// The header of a file of `size` bytes whose data fill the rest of it.
+fn whole_header(path: &Path, head: &[u8], size: u64) -> Result<IdxHeader, FormatError> {
+    let refuse = |(offset, what)| FormatError::Malformed {
+        path: path.to_path_buf(),
+        offset,
+        what,
+        remedy: "expected an IDX file of unsigned bytes, or of labels as 32-bit integers, whole",
+    };
+    let header = parse_idx_header(head).map_err(refuse)?;
+    let expected = header
+        .record_bytes()
+        .and_then(|bytes| bytes.checked_mul(header.records()))
+        .and_then(|bytes| bytes.checked_add(header.data_offset()));
+    if expected == Some(size) {
+        return Ok(header);
+    }
+    let stated: Vec<String> = header.sizes.iter().map(u32::to_string).collect();
+    let needed = match expected {
+        Some(bytes) => format!("{bytes} bytes"),
+        None => "more bytes than a file can have".into(),
+    };
+    Err(refuse((
+        4,
+        format!(
+            "its header states {} values, which take {needed}, and it has {size}",
+            stated.join(" × ")
+        ),
+    )))
+}
+
+/// IDX images with a file of labels beside them, as MNIST has.
+pub(crate) struct Idx;
+
+impl Format for Idx {
+    fn name(&self) -> &'static str {
+        "idx"
+    }
+
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        let says_idx = ["-idx", ".idx"].iter().any(|part| head.name.contains(part));
+        let is_idx = says_idx || matches!(head.bytes, [0, 0, 8, 1..=4, ..]);
+        (is_idx && !head.ends_in(&["bin"])).then_some(Match::Hint)
+    }
+
+    fn has_features(&self) -> bool {
+        true
+    }
+
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
+        let header = whole_header(source.path, source.head, source.stamp.size)?;
+        if header.sizes.len() == 1 {
+            return Err(FormatError::IdxLabels {
+                path: source.path.to_path_buf(),
+                what: "it holds labels and no pictures; name the file of the images, and its labels are found"
+                    .into(),
+            });
+        }
+        if header.number_bytes != 1 {
+            return Err(FormatError::Malformed {
+                path: source.path.to_path_buf(),
+                offset: 2,
+                what: "it holds 32-bit integers (type 0x0c)".into(),
+                remedy: "expected pictures of unsigned bytes",
+            });
+        }
+        let records = header.records();
+        let bytes = header.record_bytes().unwrap_or(0);
+        let (labels, codes, names) = labels_of(source, records, notes)?;
+        Ok(Shard {
+            names,
+            codes,
+            records,
+            bytes: records * bytes,
+            longest: bytes,
+            places: Places::Fixed {
+                from: header.data_offset(),
+                bytes,
+            },
+            ..Shard::samples(
+                header.contents(),
+                records * bytes,
+                labels,
+                SampleShape::Whole,
+            )
+        })
+    }
+}
+
+/// Where the labels of a file of pictures may lie, best first.
+fn label_places(path: &Path) -> Vec<PathBuf> {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+        return Vec::new();
+    };
+    let plain = name.strip_suffix(".gz").unwrap_or(name);
+    if !plain.contains("images") {
+        return Vec::new();
+    }
+    let mut labels = plain.replacen("images", "labels", 1);
+    for dimensions in ["2", "3", "4"] {
+        labels = labels.replace(&format!("idx{dimensions}"), "idx1");
+    }
+    let gz = format!("{labels}.gz");
+    let in_order = if name == plain {
+        [labels, gz]
+    } else {
+        [gz, labels]
+    };
+    in_order.map(|name| path.with_file_name(name)).into()
+}
+
+/// The label values that occur, ascending, and which of them each record has; where labels have names, all that have
+/// one, with them.
+fn labels_of(
+    source: &Source<'_>,
+    records: u64,
+    notes: &mut Vec<String>,
+) -> Result<(Vec<f64>, Codes, Vec<String>), FormatError> {
+    let places = label_places(source.path);
+    let refuse = |what| FormatError::IdxLabels {
+        path: source.path.to_path_buf(),
+        what,
+    };
+    let is_there = |place: &&PathBuf| Origin::is_there(place, source.options);
+    let Some(path) = places.iter().find(is_there) else {
+        if source.options.any_label {
+            // Predictions make no use of them.
+            return Ok((Vec::new(), Codes::One, Vec::new()));
+        }
+        return Err(refuse(match places.first() {
+            Some(place) => format!(
+                "its labels are looked for in {}, which is not there; put them beside the images",
+                place.display()
+            ),
+            None => "its name lacks the word images, from which the name of the labels' file is made; call it NAME-images-idx3-ubyte and the labels NAME-labels-idx1-ubyte".into(),
+        }));
+    };
+    let bytes = read_labels(source, path, notes)?;
+    let header = whole_header(path, &bytes, bytes.len() as u64)?;
+    if header.sizes.len() != 1 || header.records() != records {
+        return Err(refuse(format!(
+            "it holds {records} records, and {} holds {} labels; fetch both again",
+            path.display(),
+            header.records()
+        )));
+    }
+    let numbers = &bytes[header.data_offset() as usize..];
+    let labels: Vec<i32> = match header.number_bytes {
+        1 => numbers.iter().map(|byte| i32::from(*byte)).collect(),
+        _ => {
+            let numbers = numbers.as_chunks::<4>().0.iter();
+            numbers.map(|label| i32::from_be_bytes(*label)).collect()
+        }
+    };
+    let mut values = labels.clone();
+    values.sort_unstable();
+    values.dedup();
+    let names = names_of(source.path, source.options);
+    let is_named = |label: &i32| usize::try_from(*label).is_ok_and(|label| label < names.len());
+    if !names.is_empty() && values.iter().all(is_named) {
+        let codes = labels.iter().map(|&label| label as u32).collect();
+        let values = (0..names.len()).map(|label| label as f64).collect();
+        return Ok((values, Codes::new(codes), names));
+    }
+    let code = |label| values.partition_point(|value| value < label) as u32;
+    let codes = labels.iter().map(code).collect();
+    let values = values.into_iter().map(f64::from).collect();
+    Ok((values, Codes::new(codes), Vec::new()))
+}
+
+/// The names of the labels of a file of pictures, where a sound file of them lies beside it.
+fn names_of(path: &Path, options: &OpenOptions) -> Vec<String> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let plain = name.map(|name| name.strip_suffix(".gz").unwrap_or(name));
+    let named = plain.filter(|name| name.contains("images"));
+    named.map_or_else(Vec::new, |name| {
+        let file = path.with_file_name(name.replacen("images", "names", 1));
+        names_beside(&file.with_extension("txt"), MOST_NAME_BYTES, options)
+    })
+}
+
+/// The bytes of the labels' file, decompressed.
+fn read_labels(
+    source: &Source<'_>,
+    path: &Path,
+    notes: &mut Vec<String>,
+) -> Result<Vec<u8>, FormatError> {
+    let origin = Origin::find(path, source.options, notes)?;
+    let mut bytes = Vec::new();
+    origin
+        .input(path)?
+        .into_reader()
+        .take(origin.stamp.size)
+        .read_to_end(&mut bytes)
+        .map_err(|e| FormatError::io(path, "read it", e))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refuses(bytes: &[u8], at: u64, message: &str) {
+        let (offset, what) = parse_idx_header(bytes).unwrap_err();
+        assert!(offset == at && what.contains(message), "{offset}: {what}");
+    }
+
+    #[test]
+    fn headers() {
+        let header = parse_idx_header(b"\0\0\x08\x03\0\0\0\x02\0\0\0\x1c\0\0\0\x1d").unwrap();
+        assert_eq!(header.sizes, [2, 28, 29]);
+        assert_eq!((header.records(), header.record_bytes()), (2, Some(812)));
+        refuses(b"\0\0\x08", 3, "ends inside its header");
+        refuses(b"\0\0\x08\x01\0\0\0", 7, "ends inside its header");
+        refuses(b"\0\x01\x08\x01\0\0\0\x02", 0, "magic number is 00010801");
+        refuses(b"\0\0\x0d\x01\0\0\0\x02", 2, "32-bit floating point");
+        let header = parse_idx_header(b"\0\0\x0c\x01\0\0\0\x02").unwrap();
+        assert_eq!((header.records(), header.record_bytes()), (2, Some(4)));
+        refuses(b"\0\0\x07\x01\0\0\0\x02", 2, "no known type");
+        refuses(b"\0\0\x08\x05\0\0\0\x02", 3, "5 dimensions");
+        refuses(
+            b"\0\0\x08\x02\0\0\0\x02\0\0\0\0",
+            8,
+            "dimension 2 has 0 places",
+        );
+        refuses(b"\0\0\x08\x02\0\0\0\x02\xff\0\0\0", 8, "dimension 2 has");
+    }
+
+    #[test]
+    fn names_of_labels() {
+        let found = label_places(Path::new("d/train-images-idx3-ubyte.gz"));
+        let expected = ["d/train-labels-idx1-ubyte.gz", "d/train-labels-idx1-ubyte"];
+        assert_eq!(found, expected.map(PathBuf::from));
+        let found = label_places(Path::new("t10k-images.idx3-ubyte"));
+        assert_eq!(found[0], PathBuf::from("t10k-labels.idx1-ubyte"));
+        assert!(label_places(Path::new("pictures")).is_empty());
+    }
+}

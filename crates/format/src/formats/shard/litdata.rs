@@ -1,0 +1,154 @@
+//! LitData: chunks of samples beside an `index.json` that says which cells they have (`shard.rs`). A folder of them is
+//! opened by that file (`shard_folder.rs`).
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::error::FormatError;
+use crate::format::{Format, Match, Shard, Source};
+use crate::formats::shard::cells::{Cell, Element, Shape, numpy_element, torch_element};
+use crate::formats::shard::folder::{Config, INDEX, read_index};
+use crate::formats::shard::{self, Column};
+use crate::kind::Head;
+
+/// Deepest nesting of the dictionaries and lists of a sample.
+const MOST_DEPTH: usize = 16;
+
+/// A chunk of LitData.
+pub(crate) struct LitData;
+
+impl Format for LitData {
+    fn name(&self) -> &'static str {
+        "litdata"
+    }
+
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        let is_one = head.name.starts_with("chunk-") && head.name.ends_with(".bin");
+        is_one.then_some(Match::Name)
+    }
+
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
+        let path = source.path.with_file_name(INDEX);
+        let config = read_index(&path)?.config;
+        let columns = config
+            .ok_or("it has no `config`".into())
+            .and_then(columns_of);
+        let columns = columns.map_err(|what| refused(&path, what))?;
+        shard::open(source, columns, notes)
+    }
+}
+
+fn refused(index: &Path, what: String) -> FormatError {
+    FormatError::Malformed {
+        path: index.to_path_buf(),
+        offset: 0,
+        what,
+        remedy: "write the chunks with litdata.optimize, without compression and encryption",
+    }
+}
+
+/// The columns that an index says, or why they cannot be read.
+fn columns_of(config: Config) -> Result<Vec<Column>, String> {
+    if config.encryption.is_some() {
+        return Err("its chunks are encrypted, and are not read".into());
+    }
+    if config
+        .item_loader
+        .as_deref()
+        .is_some_and(|loader| loader != "PyTreeLoader")
+    {
+        return Err(format!(
+            "its chunks are for {}, and only those for PyTreeLoader are read",
+            config.item_loader.unwrap_or_default()
+        ));
+    }
+    // A chunk that is compressed as a whole is decompressed before.
+    let level = config.compression_level.as_deref();
+    if config.compression.is_some() && level.is_some_and(|level| level != "chunk") {
+        return Err(
+            "its samples are compressed by themselves or in batches, which is not read in place"
+                .into(),
+        );
+    }
+    let formats = config.data_format.ok_or("it has no `data_format`")?;
+    let names = config.data_spec.and_then(|spec| names_of(&spec));
+    let names = names.filter(|names| names.len() == formats.len());
+    let numbered = || (0..formats.len()).map(|i| i.to_string()).collect();
+    let columns = names.unwrap_or_else(numbered).into_iter().zip(&formats);
+    let columns = columns.map(|(name, format)| Column {
+        name,
+        cell: cell_of(format),
+        encoding: format.clone(),
+        fixed: None,
+    });
+    Ok(columns.collect())
+}
+
+/// What a format is, such as `int` or `no_header_tensor:18`.
+fn cell_of(format: &str) -> Cell {
+    let (kind, code) = format.split_once(':').unwrap_or((format, ""));
+    let array = |of: fn(usize) -> Option<Element>| {
+        let element = code.parse().ok().and_then(of);
+        element.map_or(Cell::Out, |element| Cell::Array(Some(element), Shape::Flat))
+    };
+    let number = |name| Element::of(name).map_or(Cell::Out, Cell::Number);
+    match kind {
+        "json" => Cell::Nested,
+        "str" | "text" | "bytes" | "jpeg" | "image" | "file" => Cell::Text,
+        "int" => number("int64"),
+        "float" => number("float64"),
+        "bool" => number("bool"),
+        "pil" => Cell::Pixels,
+        "numpy" => Cell::Array(None, Shape::Numpy),
+        "tensor" => Cell::Array(None, Shape::Torch),
+        "no_header_numpy" => array(numpy_element),
+        "no_header_tensor" => array(torch_element),
+        _ => Cell::Out,
+    }
+}
+
+/// The names of the leaves of a sample, as the text of a Torch `TreeSpec` says them: keys and places with dots between
+/// them, and `data` where a sample is one leaf.
+pub(crate) fn names_of(spec: &str) -> Option<Vec<String>> {
+    let spec: Value = serde_json::from_str(spec).ok()?;
+    let mut names = Vec::new();
+    walk(spec.get(1)?, "", 0, &mut names)?;
+    if let [only] = &mut names[..]
+        && only.is_empty()
+    {
+        *only = "data".into();
+    }
+    Some(names)
+}
+
+fn walk(spec: &Value, before: &str, depth: usize, names: &mut Vec<String>) -> Option<()> {
+    if depth > MOST_DEPTH {
+        return None;
+    }
+    let Some(kind) = spec.get("type")?.as_str() else {
+        names.push(before.to_owned());
+        return Some(());
+    };
+    let children = spec.get("children_spec")?.as_array()?;
+    let keys: Option<Vec<Value>> = match kind.ends_with("dict") || kind.ends_with("Dict") {
+        true => serde_json::from_str(spec.get("context")?.as_str()?).ok()?,
+        false => None,
+    };
+    for (i, child) in children.iter().enumerate() {
+        let name = match &keys {
+            Some(keys) => match keys.get(i)? {
+                Value::String(key) => key.clone(),
+                key => key.to_string(),
+            },
+            None => i.to_string(),
+        };
+        let name = if before.is_empty() {
+            name
+        } else {
+            format!("{before}.{name}")
+        };
+        walk(child, &name, depth + 1, names)?;
+    }
+    Some(())
+}

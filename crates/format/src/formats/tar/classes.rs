@@ -1,0 +1,209 @@
+//! The classes of samples while a tar file is walked over: numbers in members `cls`, or what a key of members
+//! `json` says.
+
+use std::collections::HashMap;
+
+use crate::error::excerpt;
+use crate::formats::tar::refused::Refused;
+use crate::formats::tar::walk::Entry;
+use crate::labels::codes::{Codes, NO_CLASS};
+use crate::labels::json::{JsonClass, JsonFault, JsonKey, json_class};
+use crate::labels::{MOST_LABELS, bits};
+use crate::rows::number::parse_f64;
+
+/// Longest member `cls`.
+const MOST_CLASS_BYTES: u64 = 64;
+/// Longest member `json` in which a class is looked for.
+const MOST_JSON_BYTES: u64 = 16 << 20;
+
+/// Classes so far.
+pub(crate) struct TarClasses<'a> {
+    key: Option<&'a JsonKey>,
+    /// One a sample.
+    codes: Vec<u32>,
+    /// Numbers in the order in which they are met; 0 is first, for samples without a class.
+    labels: Vec<f64>,
+    known: HashMap<u64, u32>,
+    /// Names with their numbers, in the order in which they are met.
+    names: HashMap<String, u32>,
+    /// Whether the last sample states its class.
+    has_class: bool,
+    /// Whether some sample does.
+    any: bool,
+    /// What the first class was: an integer or a string.
+    kind: Option<&'static str>,
+}
+
+/// What was met.
+pub(crate) struct ClassesFound {
+    /// None where no sample states a class.
+    pub(crate) labels: Vec<f64>,
+    /// One a label where classes have names, in ascending order.
+    pub(crate) names: Vec<String>,
+    pub(crate) codes: Codes,
+}
+
+impl<'a> TarClasses<'a> {
+    pub(crate) fn new(key: Option<&'a JsonKey>) -> TarClasses<'a> {
+        TarClasses {
+            key,
+            codes: Vec::new(),
+            labels: vec![0.0],
+            known: HashMap::from([(bits(0.0), 0)]),
+            names: HashMap::new(),
+            has_class: true,
+            any: false,
+            kind: None,
+        }
+    }
+
+    /// A sample starts.
+    pub(crate) fn begin(&mut self) {
+        self.has_class = false;
+        self.codes.push(0);
+    }
+
+    /// How many bytes of a member of `size` bytes say the class; `None` where another member does.
+    pub(crate) fn bytes_of(&self, extension: &[u8], size: u64) -> Option<u64> {
+        let (member, most) = match self.key {
+            Some(_) => (&b"json"[..], MOST_JSON_BYTES),
+            None => (&b"cls"[..], MOST_CLASS_BYTES),
+        };
+        extension
+            .eq_ignore_ascii_case(member)
+            .then_some(size.min(most))
+    }
+
+    /// Notes the class that the first bytes of a member say, which has `entry.size` of them and is of the last
+    /// sample.
+    pub(crate) fn read(
+        &mut self,
+        bytes: &[u8],
+        entry: &Entry,
+        member: &[u8],
+        sample: &[u8],
+    ) -> Result<(), Refused> {
+        let size = entry.size;
+        let code = match self.key {
+            Some(key) => self
+                .of_json(bytes, size, key)
+                .map_err(|fault| Refused::NoLabel {
+                    sample: excerpt(sample),
+                    fault,
+                })?,
+            None => match parse_f64(bytes.trim_ascii()) {
+                Ok(value) if size <= MOST_CLASS_BYTES => self.number(value),
+                _ => {
+                    return Err(Refused::BadClass {
+                        found: excerpt(bytes),
+                        member: excerpt(member),
+                        offset: entry.data,
+                    });
+                }
+            },
+        };
+        if self.labels.len().max(self.names.len()) > MOST_LABELS {
+            return Err(Refused::TooManyLabels);
+        }
+        if let Some(last) = self.codes.last_mut() {
+            *last = code;
+        }
+        (self.has_class, self.any) = (true, true);
+        Ok(())
+    }
+
+    fn number(&mut self, value: f64) -> u32 {
+        let next = self.labels.len() as u32;
+        let code = *self.known.entry(bits(value)).or_insert(next);
+        if code == next {
+            self.labels.push(value + 0.0);
+        }
+        code
+    }
+
+    fn of_json(&mut self, json: &[u8], size: u64, key: &JsonKey) -> Result<u32, JsonFault> {
+        if size > MOST_JSON_BYTES {
+            return Err(JsonFault::TooLong {
+                found: size,
+                limit: MOST_JSON_BYTES,
+            });
+        }
+        let class = json_class(json, key)?;
+        let found = class.kind();
+        let expected = *self.kind.get_or_insert(found);
+        if found != expected {
+            return Err(JsonFault::Mixed {
+                key: key.to_string(),
+                found,
+                expected,
+            });
+        }
+        Ok(match class {
+            JsonClass::Number(number) => self.number(number as f64),
+            JsonClass::Name(name) => {
+                let next = self.names.len() as u32;
+                *self.names.entry(name).or_insert(next)
+            }
+        })
+    }
+
+    /// The last sample ends; whether it states a class.
+    pub(crate) fn end_sample(&self, sample: &[u8]) -> Result<bool, Refused> {
+        match self.key {
+            Some(key) if !self.has_class => Err(Refused::NoLabel {
+                sample: excerpt(sample),
+                fault: JsonFault::NoMember {
+                    key: key.to_string(),
+                },
+            }),
+            _ => Ok(self.has_class),
+        }
+    }
+
+    /// The last sample is damaged or states no class that can be read.
+    pub(crate) fn forget(&mut self) {
+        if let Some(last) = self.codes.last_mut() {
+            *last = NO_CLASS;
+        }
+        // It counts as one without a class only where all are.
+        self.has_class = self.any;
+    }
+
+    pub(crate) fn finish(mut self) -> ClassesFound {
+        if !self.names.is_empty() {
+            return self.named();
+        }
+        // Class 0 is listed first for samples without a class; where none is of it, it is no class.
+        if !self.any {
+            self.labels.clear();
+        } else if !self.codes.contains(&0) && self.labels.len() > 1 {
+            self.labels.remove(0);
+            for code in self.codes.iter_mut().filter(|code| **code != NO_CLASS) {
+                *code -= 1;
+            }
+        }
+        ClassesFound {
+            labels: self.labels,
+            names: Vec::new(),
+            codes: Codes::new(self.codes),
+        }
+    }
+
+    /// Names go by their own order, as those of folders do, whatever the order of the samples.
+    fn named(mut self) -> ClassesFound {
+        let mut names: Vec<(String, u32)> = self.names.into_iter().collect();
+        names.sort_unstable();
+        let mut places = vec![0; names.len()];
+        for (place, (_, met)) in (0..).zip(&names) {
+            places[*met as usize] = place;
+        }
+        for code in &mut self.codes {
+            *code = places.get(*code as usize).copied().unwrap_or(NO_CLASS);
+        }
+        ClassesFound {
+            labels: (0..names.len()).map(|class| class as f64).collect(),
+            names: names.into_iter().map(|(name, _)| name).collect(),
+            codes: Codes::new(self.codes),
+        }
+    }
+}

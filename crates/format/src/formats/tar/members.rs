@@ -1,0 +1,148 @@
+//! The members of one sample of a tar file, in place.
+
+use std::borrow::Cow;
+
+use crate::error::Fault;
+use crate::formats::tar::walk::{Broken, Entry, Step, step};
+
+/// One member of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member<'a> {
+    /// What follows the first dot of the file name, such as `jpg` or `seg.png`; empty where there is none.
+    pub extension: &'a [u8],
+    /// Name of the file without the folders it lies in.
+    pub file_name: &'a [u8],
+    /// The bytes of the file.
+    pub bytes: &'a [u8],
+}
+
+impl Member<'_> {
+    /// Whether the extension is `extension`, in upper or lower case.
+    pub fn is(&self, extension: &str) -> bool {
+        self.extension.eq_ignore_ascii_case(extension.as_bytes())
+    }
+
+    /// The extension as text, with marks in place of bytes that are none.
+    pub fn extension_text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.extension)
+    }
+}
+
+/// Splits a row of a data set that holds [`Contents::Members`](crate::Contents::Members) into its members,
+/// without copying. What is no regular file, or has a name that starts with a dot, is passed over; a
+/// group that does not hold together ends early, which a row that was decoded does not.
+pub fn members(group: &[u8]) -> Members<'_> {
+    Members { group, at: 0 }
+}
+
+/// Iterator over the members of a sample.
+#[derive(Clone, Debug)]
+pub struct Members<'a> {
+    group: &'a [u8],
+    at: u64,
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = Member<'a>;
+
+    fn next(&mut self) -> Option<Member<'a>> {
+        loop {
+            let Ok(Step::Entry(entry)) = step(&mut &*self.group, self.at) else {
+                self.at = self.group.len() as u64;
+                return None;
+            };
+            self.at = entry.end;
+            if let Some(member) = member_of(self.group, &entry) {
+                return Some(member);
+            }
+        }
+    }
+}
+
+fn member_of<'a>(group: &'a [u8], entry: &Entry) -> Option<Member<'a>> {
+    let name = &group[entry.name.start as usize..entry.name.end as usize];
+    let parts = NameParts::of(name)?;
+    entry.is_file().then(|| Member {
+        extension: parts.extension,
+        file_name: &name[parts.folder.len()..],
+        bytes: &group[entry.data as usize..][..entry.size as usize],
+    })
+}
+
+/// A name divided as WebDataset does: samples are told by folder and stem, members by extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NameParts<'a> {
+    /// With the slash at its end.
+    pub(crate) folder: &'a [u8],
+    pub(crate) stem: &'a [u8],
+    pub(crate) extension: &'a [u8],
+}
+
+impl<'a> NameParts<'a> {
+    /// `None` where the file name is empty or starts with a dot.
+    pub(crate) fn of(name: &'a [u8]) -> Option<NameParts<'a>> {
+        let slash = memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1);
+        let (folder, file) = name.split_at(slash);
+        let dot = memchr::memchr(b'.', file).unwrap_or(file.len());
+        if dot == 0 {
+            return None;
+        }
+        Some(NameParts {
+            folder,
+            stem: &file[..dot],
+            extension: file.get(dot + 1..).unwrap_or_default(),
+        })
+    }
+}
+
+/// Makes sure that a group is whole: headers to its very end.
+pub(crate) fn check_group(group: &[u8]) -> Result<(), Fault> {
+    let mut at = 0;
+    let mut files = 0;
+    let fault = |at, what| {
+        Fault::new(format!(
+            "byte {offset} of it: {what}; the archive is cut off, damaged or changed: fetch or make it again",
+            offset = at
+        ))
+    };
+    while at < group.len() as u64 {
+        match step(&mut &*group, at) {
+            Ok(Step::Entry(entry)) => {
+                files += usize::from(entry.is_file());
+                at = entry.end;
+            }
+            Ok(Step::End { .. }) => return Err(fault(at, "a block of zeros lies within it")),
+            Err(Broken::Damaged { at, what }) => return Err(fault(at, what)),
+            Err(Broken::Truncated { start, .. }) => {
+                return Err(fault(start, "a member reaches past its end"));
+            }
+            Err(Broken::Failed(_)) => return Err(fault(at, "it cannot be read")),
+        }
+    }
+    match files {
+        0 => Err(Fault::NO_RECORD),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, folder: &str, stem: &str, extension: &str) {
+        let parts = NameParts::of(name.as_bytes()).unwrap();
+        assert_eq!(parts.folder, folder.as_bytes());
+        assert_eq!(parts.stem, stem.as_bytes());
+        assert_eq!(parts.extension, extension.as_bytes());
+    }
+
+    #[test]
+    fn names() {
+        check("a/b.c/0001.seg.png", "a/b.c/", "0001", "seg.png");
+        check("0001", "", "0001", "");
+        check("a.", "", "a", "");
+        for name in ["", ".DS_Store", "a/._0001.jpg", "folder/"] {
+            assert_eq!(NameParts::of(name.as_bytes()), None);
+        }
+    }
+}

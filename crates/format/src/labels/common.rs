@@ -1,0 +1,175 @@
+//! The labels that the files of a data set have together.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::error::FormatError;
+use crate::format::Opened;
+use crate::labels::class_name::ClassName;
+use crate::labels::stored::LabelForm;
+use crate::labels::{ClassMap, FileLabels, LabelCollector};
+use crate::options::OpenOptions;
+use crate::rows::Layout;
+
+/// The classes that are known from before, for these files; what there is to say of it is added to `notes`.
+pub(crate) fn known_classes(
+    opened: &[Opened],
+    options: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Option<ClassMap> {
+    let have_names = opened.iter().any(|file| !file.shard.names.is_empty());
+    let known = options.labels.as_ref()?.for_files(have_names);
+    if options.positive.is_none() && !options.any_label {
+        notes.extend(by_position(opened, &known));
+    }
+    Some(known)
+}
+
+/// What there is to say where files number classes that are known by name.
+fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
+    let numbered = |file: &&Opened| {
+        file.shard.names.is_empty()
+            && !file.shard.names_decorate_numbers
+            && file.shard.decoder.label_form() != LabelForm::Cells
+            && file.shard.labels.iter().nth(1).is_some()
+    };
+    let file = opened.iter().find(numbered).filter(|_| known.has_names())?;
+    Some(format!(
+        "{}: its labels are numbers, which are taken for places among the classes {}, from 0 on",
+        file.path.display(),
+        known.listed()
+    ))
+}
+
+/// The names of the classes of all files in order, where they have names; each file's label values
+/// become numbers in that list, or in that of the `known` classes, and a name that is not known no number.
+pub(crate) fn common_names(
+    opened: &mut [Opened],
+    known: Option<&ClassMap>,
+) -> Result<Option<Vec<String>>, FormatError> {
+    let Some(named) = opened.iter().find(|file| !file.shard.names.is_empty()) else {
+        return Ok(None);
+    };
+    if let Some(numbered) = opened.iter().find(|file| file.shard.names.is_empty()) {
+        return Err(FormatError::MixedLayouts {
+            path: numbered.path.clone(),
+            found: "classes by number".into(),
+            first: named.path.clone(),
+            expected: "classes by name".into(),
+        });
+    }
+    if known.is_some_and(|known| !known.has_names()) {
+        // Names of classes that are known by number are numbers, or decorate those of the file.
+        for file in opened {
+            if !file.shard.names_decorate_numbers {
+                let number = |name: &String| name.parse::<f64>().unwrap_or(f64::NAN);
+                let numbers: Vec<f64> = file.shard.names.iter().map(number).collect();
+                file.shard.labels = numbers.into();
+            }
+        }
+        return Ok(None);
+    }
+    let names: Vec<String> = match known {
+        Some(known) => known.names().to_vec(),
+        None => {
+            let all: BTreeSet<&String> = opened.iter().flat_map(|file| &file.shard.names).collect();
+            all.into_iter().cloned().collect()
+        }
+    };
+    let numbers: HashMap<&str, usize> = (0..)
+        .zip(&names)
+        .map(|(number, name)| (name.as_str(), number))
+        .collect();
+    for file in opened {
+        let number = |name: &String| numbers.get(name.as_str()).map_or(f64::NAN, |n| *n as f64);
+        let numbers: Vec<f64> = file.shard.names.iter().map(number).collect();
+        file.shard.labels = numbers.into();
+    }
+    Ok(Some(names))
+}
+
+/// Whether records state labels; notes the files in which they do not where those of other files do.
+pub(crate) fn labelled(opened: &[Opened], notes: &mut Vec<String>) -> bool {
+    let has = |file: &&Opened| !matches!(file.shard.labels, FileLabels::None);
+    let Some(with) = opened.iter().find(has) else {
+        return false;
+    };
+    for without in opened.iter().filter(|file| !has(file)) {
+        notes.push(format!(
+            "{}: its records have no label, where those of {} have one, and count as labelled 0",
+            without.path.display(),
+            with.path.display()
+        ));
+    }
+    true
+}
+
+/// The classes in their order.
+pub(crate) fn labels_of(
+    opened: &[Opened],
+    names: Option<Vec<String>>,
+    positive: Option<f64>,
+    known: Option<ClassMap>,
+    by_number: bool,
+) -> Result<ClassMap, FormatError> {
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    if positive.is_some() {
+        return Ok(ClassMap::new(vec![1.0, -1.0]));
+    }
+    if let Some(names) = names {
+        return Ok(ClassMap::named(names));
+    }
+    let counts = opened.iter().map(|file| match file.shard.labels {
+        FileLabels::Count(count) => Some(count),
+        FileLabels::None => Some(1),
+        FileLabels::Listed(_) => None,
+    });
+    if let Some(counts) = counts.collect::<Option<Vec<usize>>>() {
+        return Ok(ClassMap::counted(counts.into_iter().max().unwrap_or(0)));
+    }
+    let mut collector = LabelCollector::default();
+    for file in opened {
+        for label in file.shard.labels.iter() {
+            if !collector.add(label) {
+                let path = file.path.clone();
+                return Err(FormatError::TooManyLabels {
+                    path,
+                    limit: collector.limit(),
+                });
+            }
+        }
+    }
+    let mut values = collector.into_values();
+    if by_number || opened.iter().any(|file| file.shard.layout == Layout::Bytes) {
+        // Classes of images and samples are told by number, so they keep the order of their numbers.
+        values.sort_by(f64::total_cmp);
+        return Ok(ClassMap::new(values));
+    }
+    Ok(ClassMap::from_first_appearance(values))
+}
+
+/// The label value that stands for +1. Unless labels are known from before, some records must have it, and some
+/// another.
+pub(crate) fn positive_value(
+    opened: &[Opened],
+    class: &ClassName,
+    names: Option<&[String]>,
+    options: &OpenOptions,
+) -> Result<f64, FormatError> {
+    let value = class.value_among(names.unwrap_or_default());
+    let mut labels = opened.iter().flat_map(|file| file.shard.labels.iter());
+    let has_it = labels.clone().any(|label| Some(label) == value);
+    let has_other = labels.any(|label| Some(label) != value);
+    match value {
+        Some(value) if options.labels.is_some() || has_it && has_other => Ok(value),
+        _ => Err(FormatError::OneSided {
+            path: opened
+                .first()
+                .map(|file| file.path.clone())
+                .unwrap_or_default(),
+            positive: class.to_string(),
+            found: if has_it { "every" } else { "no" },
+        }),
+    }
+}

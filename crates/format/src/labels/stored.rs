@@ -1,0 +1,190 @@
+//! What the labels that the records of a file state mean in the data set.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::error::{Fault, excerpt};
+use crate::formats::delimited::{is_missing, numeric_label};
+use crate::labels::codes::{Codes, NO_CLASS};
+use crate::labels::{Classes, FileLabels};
+
+/// The label that a record states.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Label<'a> {
+    /// None at all: the record counts as of the first class.
+    None,
+    /// None in the record: a list outside the records has it.
+    Listed,
+    /// A number, as people write labels.
+    Number(f64),
+    /// A position in the file's list of labels.
+    Code(u32),
+    /// A cell of text in a column (from 0).
+    Cell(&'a [u8], usize),
+}
+
+/// How the records of a file state their labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LabelForm {
+    /// As positions in the file's list of labels, within or outside the records, or as numbers.
+    Codes,
+    /// As numbers alone.
+    Numbers,
+    /// As cells of text, which are numbers or names.
+    Cells,
+}
+
+/// What the labels of one file mean.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredLabels {
+    classes: Classes,
+    /// Of those that number the labels of the file.
+    stored: StoredClasses,
+    /// The codes of records whose label lies outside of them.
+    pub(crate) codes: Codes,
+    cells: Cells,
+}
+
+/// What cells of text are.
+#[derive(Clone, Debug)]
+enum Cells {
+    Numbers,
+    /// The code that each name has.
+    Names(Arc<HashMap<String, u32>>),
+    /// Nothing: whatever they hold counts as the first class.
+    Unread,
+}
+
+impl StoredLabels {
+    /// Of a file whose records state `labels`, called `names` where they have names, in this form; cells hold names where
+    /// they are `named`.
+    pub(crate) fn new(
+        labels: FileLabels,
+        names: Vec<String>,
+        codes: Codes,
+        (form, named): (LabelForm, bool),
+        classes: &Classes,
+    ) -> StoredLabels {
+        let (has_codes, cells) = match form {
+            LabelForm::Codes => (true, Cells::Unread),
+            LabelForm::Numbers => (false, Cells::Unread),
+            LabelForm::Cells if classes.any => (false, Cells::Unread),
+            LabelForm::Cells if named => {
+                let codes = (0..).zip(&names).map(|(code, name)| (name.clone(), code));
+                (true, Cells::Names(Arc::new(codes.collect())))
+            }
+            LabelForm::Cells => (false, Cells::Numbers),
+        };
+        let labels = if has_codes { labels } else { FileLabels::None };
+        StoredLabels {
+            stored: StoredClasses::new(labels, names, classes),
+            classes: classes.clone(),
+            codes,
+            cells,
+        }
+    }
+
+    /// Of a copy whose records hold the classes of the data set themselves.
+    pub(crate) fn of_copy(&self, classes: usize) -> StoredLabels {
+        StoredLabels {
+            stored: StoredClasses::Same(classes),
+            codes: Codes::One,
+            ..self.clone()
+        }
+    }
+
+    /// The class of record `record`, which states `label`.
+    #[inline]
+    pub(crate) fn class(&self, record: u64, label: Label<'_>) -> Result<u32, Fault> {
+        match label {
+            Label::Number(value) => self.class_of(value),
+            Label::Code(code) => self.stored.class(code),
+            Label::Listed => self.listed(record),
+            Label::None => Ok(0),
+            Label::Cell(cell, column) => self.class_of_cell(cell, column),
+        }
+    }
+
+    /// The class that the list outside the records says.
+    #[inline]
+    pub(crate) fn listed(&self, record: u64) -> Result<u32, Fault> {
+        self.stored.class(self.codes.get(record))
+    }
+
+    #[inline]
+    fn class_of(&self, value: f64) -> Result<u32, Fault> {
+        let class = self.classes.class_of(value);
+        class.ok_or_else(|| Fault::unknown_label(value))
+    }
+
+    #[inline]
+    fn class_of_cell(&self, cell: &[u8], column: usize) -> Result<u32, Fault> {
+        let codes = match &self.cells {
+            Cells::Unread => return Ok(0),
+            Cells::Numbers => return self.class_of(numeric_label(cell, column)?),
+            Cells::Names(codes) => codes,
+        };
+        let name = std::str::from_utf8(cell).ok();
+        match name.and_then(|name| codes.get(name)) {
+            Some(code) => self.stored.class(*code),
+            None if is_missing(cell) => Err(Fault::missing_label(column as u64 + 1)),
+            None => Err(Fault::unknown_class(&excerpt(cell))),
+        }
+    }
+}
+
+/// What codes, positions in the list of labels of a file, mean in the data set.
+#[derive(Clone, Debug)]
+enum StoredClasses {
+    /// The same as in the data set: so many.
+    Same(usize),
+    Listed {
+        labels: Arc<[f64]>,
+        names: Arc<[String]>,
+        classes: Arc<[Option<u32>]>,
+    },
+}
+
+impl StoredClasses {
+    fn new(labels: FileLabels, names: Vec<String>, classes: &Classes) -> StoredClasses {
+        let known = classes.labels.len();
+        let labels = match labels {
+            FileLabels::Count(count) if classes.are_counted() && count <= known => {
+                return StoredClasses::Same(count);
+            }
+            labels => labels,
+        };
+        let mut found = (0..).zip(labels.iter());
+        if found.all(|(class, label)| classes.class_of(label) == Some(class)) {
+            return StoredClasses::Same(labels.iter().count());
+        }
+        StoredClasses::Listed {
+            names: names.into(),
+            classes: labels.iter().map(|label| classes.class_of(label)).collect(),
+            labels: labels.iter().collect(),
+        }
+    }
+
+    #[inline]
+    fn class(&self, stored: u32) -> Result<u32, Fault> {
+        const UNLISTED: Fault =
+            Fault::of("its label is not in the file's list; the file is damaged: pack it again");
+        match self {
+            _ if stored == NO_CLASS => Err(Fault::NO_CLASS),
+            StoredClasses::Same(count) if (stored as usize) < *count => Ok(stored),
+            StoredClasses::Same(_) => Err(UNLISTED),
+            StoredClasses::Listed {
+                labels,
+                names,
+                classes,
+            } => match classes.get(stored as usize) {
+                Some(Some(class)) => Ok(*class),
+                Some(None) => Err(match names.get(stored as usize) {
+                    Some(name) => Fault::unknown_class(name),
+                    None => Fault::unknown_label(labels[stored as usize]),
+                }),
+                None => Err(UNLISTED),
+            },
+        }
+    }
+}

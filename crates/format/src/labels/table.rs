@@ -1,0 +1,216 @@
+//! A table that says which class each image of a folder is of: CSV or TSV with one row an image.
+//!
+//! The first line names the columns. A row's name fits a file if it is its path below the folder or its file name, with or without the
+//! extension. Cells may stand in quotes, with `""` for a quote among them.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::error::{FormatError, excerpt};
+use crate::formats::delimited::LabelColumn;
+use crate::formats::delimited::heading::Heading;
+
+/// Larger tables are none.
+const MOST_BYTES: u64 = 4 << 30;
+
+/// Classes by name of image.
+pub(crate) struct LabelTable {
+    classes: HashMap<Vec<u8>, u32>,
+    used: Vec<bool>,
+    row_of: HashMap<Vec<u8>, usize>,
+    /// Names of the classes, ascending.
+    pub(crate) names: Vec<String>,
+}
+
+impl LabelTable {
+    /// Reads a table whose column `file` names images and whose column `label` their classes.
+    pub(crate) fn read(
+        path: &Path,
+        file: &LabelColumn,
+        label: &LabelColumn,
+    ) -> Result<LabelTable, FormatError> {
+        let status = crate::format::regular_file(path)?;
+        if status.len() > MOST_BYTES {
+            return Err(FormatError::LabelTable {
+                path: path.to_path_buf(),
+                line: 1,
+                what: "it is larger than 4 GiB; check that it is the table".into(),
+            });
+        }
+        let bytes = std::fs::read(path).map_err(|e| FormatError::io(path, "read it", e))?;
+        LabelTable::parse(path, &bytes, file, label)
+    }
+
+    /// The table that `bytes`, those of the file `path`, hold.
+    pub(crate) fn parse(
+        path: &Path,
+        bytes: &[u8],
+        file: &LabelColumn,
+        label: &LabelColumn,
+    ) -> Result<LabelTable, FormatError> {
+        let refuse = |line: u64, what: String| FormatError::LabelTable {
+            path: path.to_path_buf(),
+            line,
+            what,
+        };
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        let mut lines = (1..)
+            .zip(bytes.split(|byte| *byte == b'\n'))
+            .filter(|(_, line)| !line.trim_ascii().is_empty());
+        let (_, first) = lines.next().ok_or_else(|| FormatError::Empty {
+            path: path.to_path_buf(),
+        })?;
+        let delimiter = if first.contains(&b'\t') { b'\t' } else { b',' };
+        let heading = Heading::read(first.trim_ascii_end(), delimiter);
+        let file = heading.label(path, file, true)?;
+        let label = heading.label(path, label, true)?;
+        if file == label {
+            let what = format!(
+                "column {} cannot name both the image and its class; name two with `file_column` and `label`",
+                file + 1
+            );
+            return Err(refuse(1, what));
+        }
+        let mut rows: Vec<(Vec<u8>, String)> = Vec::new();
+        for (number, line) in lines {
+            let cells = cells(line.trim_ascii_end(), delimiter);
+            let (Some(file), Some(label)) = (cells.get(file), cells.get(label)) else {
+                let what = format!(
+                    "it has {} columns where the heading has {}",
+                    cells.len(),
+                    heading.columns
+                );
+                return Err(refuse(number, what));
+            };
+            if file.is_empty() || label.is_empty() {
+                return Err(refuse(
+                    number,
+                    "the name of the image or its class is empty".into(),
+                ));
+            }
+            rows.push((file.clone(), String::from_utf8_lossy(label).into_owned()));
+        }
+        LabelTable::of(rows).map_err(|name| {
+            refuse(
+                1,
+                format!(
+                    "the image {:?} has rows with different classes; keep one of them",
+                    excerpt(&name)
+                ),
+            )
+        })
+    }
+
+    fn of(rows: Vec<(Vec<u8>, String)>) -> Result<LabelTable, Vec<u8>> {
+        let mut names: Vec<String> = rows.iter().map(|(_, class)| class.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut table = LabelTable {
+            classes: HashMap::with_capacity(rows.len()),
+            used: Vec::new(),
+            row_of: HashMap::with_capacity(rows.len()),
+            names,
+        };
+        for (file, class) in rows {
+            let class = table.names.binary_search(&class).unwrap_or(0) as u32;
+            match table.classes.insert(file.clone(), class) {
+                None => {
+                    table.row_of.insert(file, table.used.len());
+                    table.used.push(false);
+                }
+                Some(before) if before == class => {}
+                Some(_) => return Err(file),
+            }
+        }
+        Ok(table)
+    }
+
+    /// The class of the image at `path` below its folder.
+    pub(crate) fn class_of(&mut self, path: &[u8]) -> Option<u32> {
+        let slash = memchr::memrchr(b'/', path).map_or(0, |slash| slash + 1);
+        let dot = memchr::memrchr(b'.', path).filter(|dot| *dot > slash);
+        let stem = dot.unwrap_or(path.len());
+        for name in [path, &path[..stem], &path[slash..], &path[slash..stem]] {
+            if let Some(&class) = self.classes.get(name) {
+                self.used[self.row_of[name]] = true;
+                return Some(class);
+            }
+        }
+        None
+    }
+
+    /// Rows that named no image so far.
+    pub(crate) fn unused(&self) -> usize {
+        self.used.iter().filter(|used| !**used).count()
+    }
+}
+
+/// The cells of a line.
+fn cells(line: &[u8], delimiter: u8) -> Vec<Vec<u8>> {
+    let mut cells = Vec::new();
+    let mut cell = Vec::new();
+    let mut quoted = false;
+    let mut at = 0;
+    while let Some(&byte) = line.get(at) {
+        match byte {
+            b'"' if quoted && line.get(at + 1) == Some(&b'"') => {
+                cell.push(b'"');
+                at += 1;
+            }
+            b'"' if quoted || cell.trim_ascii().is_empty() => quoted = !quoted,
+            _ if byte == delimiter && !quoted => {
+                cells.push(cell.trim_ascii().to_vec());
+                cell.clear();
+            }
+            _ => cell.push(byte),
+        }
+        at += 1;
+    }
+    cells.push(cell.trim_ascii().to_vec());
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expected: &[&str]) {
+        let found = cells(line.as_bytes(), b',');
+        let expected: Vec<Vec<u8>> = expected
+            .iter()
+            .map(|cell| cell.as_bytes().to_vec())
+            .collect();
+        assert_eq!(found, expected, "{line}");
+    }
+
+    #[test]
+    fn lines() {
+        check("a,b,c", &["a", "b", "c"]);
+        check(
+            " \"a, b\" ,\"say \"\"no\"\"\",",
+            &["a, b", "say \"no\"", ""],
+        );
+        check("5'7\" tall,x", &["5'7\" tall", "x"]);
+        check("", &[""]);
+    }
+
+    #[test]
+    fn names_of_images() {
+        let row = |file: &str, class: &str| (file.as_bytes().to_vec(), class.to_string());
+        let rows = vec![
+            row("a/1.jpg", "x"),
+            row("2", "y"),
+            row("3.jpg", "x"),
+            row("9", "z"),
+        ];
+        let mut table = LabelTable::of(rows).ok().unwrap();
+        assert_eq!(table.names, ["x", "y", "z"]);
+        assert_eq!(table.class_of(b"a/1.jpg"), Some(0));
+        assert_eq!(table.class_of(b"b/2.jpg"), Some(1));
+        assert_eq!(table.class_of(b"b/3.jpg"), Some(0));
+        assert_eq!(table.class_of(b"b/4.jpg"), None);
+        assert_eq!(table.unused(), 1);
+        let twice = vec![row("1", "x"), row("1", "y")];
+        assert_eq!(LabelTable::of(twice).err(), Some(b"1".to_vec()));
+    }
+}

@@ -1,0 +1,144 @@
+//! `.gz` and `.zst` text: decompressed once into a cache folder and read from there.
+//!
+//! Records of a compressed stream cannot be read in random order, so a copy is made; its name holds
+//! a hash of path, size and time of the original, so that another original never finds it. Building
+//! an index into the compressed stream was rejected: every random read would decompress a stretch.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use flate2::bufread::GzDecoder;
+use pelton_storage::{StorageError, WholeFile};
+
+use crate::error::FormatError;
+use crate::kind::Compression;
+use crate::options::OpenOptions;
+use crate::places::fingerprint::mix;
+use crate::places::input::Input;
+use crate::places::stamp::Stamp;
+use crate::remote::without_query;
+
+/// Where copies go, and sidecars that cannot lie beside their data.
+pub(crate) fn cache_dir(options: &OpenOptions) -> PathBuf {
+    options.cache_dir.clone().unwrap_or_else(default_cache_dir)
+}
+
+/// The members of a gzip file one after another. As for gzip, zeros behind one mean nothing: tapes and block devices fill
+/// their last block with them.
+struct GzipMembers<R>(Option<GzDecoder<R>>);
+
+impl<R: BufRead> Read for GzipMembers<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            let length = member.read(buffer)?;
+            if length > 0 || buffer.is_empty() {
+                return Ok(length);
+            }
+            let rest = member.get_mut();
+            let is_more = loop {
+                let bytes = rest.fill_buf()?;
+                let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+                let (is_end, is_more) = (bytes.is_empty(), zeros < bytes.len());
+                rest.consume(zeros);
+                if is_end || is_more {
+                    break is_more;
+                }
+            };
+            let rest = self.0.take().map(GzDecoder::into_inner);
+            self.0 = rest.filter(|_| is_more).map(GzDecoder::new);
+        }
+        Ok(0)
+    }
+}
+
+/// The user's cache folder.
+pub(crate) fn default_cache_dir() -> PathBuf {
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    set("XDG_CACHE_HOME")
+        .or_else(|| set("HOME").map(|home| home.join(".cache")))
+        .or_else(|| set("LOCALAPPDATA"))
+        .unwrap_or_else(std::env::temp_dir)
+        .join("pelton")
+}
+
+/// Name in the cache folder for something made from `path` in the state `stamp`.
+pub(crate) fn cache_name(path: &Path, stamp: &Stamp, suffix: &str) -> String {
+    hashed_name(path, state_hash(path, stamp), suffix)
+}
+
+/// A hash of where a file lies and of its state.
+pub(crate) fn state_hash(path: &Path, stamp: &Stamp) -> u64 {
+    let path = without_query(path);
+    let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let mut state = mix(stamp.size, stamp.modified_ns() as u64);
+    if stamp.touched_ns != 0 {
+        state = mix(state, stamp.touched_ns as u64);
+    }
+    if stamp.tag != 0 {
+        state = mix(state, stamp.tag);
+    }
+    let bytes = whole.as_os_str().as_encoded_bytes().iter();
+    bytes.fold(state, |hash, byte| mix(hash, u64::from(*byte)))
+}
+
+/// The name of `path` and a hash, so that a person sees what it is made from.
+pub(crate) fn hashed_name(path: &Path, hash: u64, suffix: &str) -> String {
+    let name = without_query(path).file_name().unwrap_or_default();
+    let name = name.to_string_lossy();
+    format!("{name}-{hash:016x}{suffix}")
+}
+
+/// The decompressed copy of `path`, whose bytes `open` gives, made now unless it is there, and whether it was made now.
+pub(crate) fn decompressed(
+    open: impl FnOnce() -> Result<Input, FormatError>,
+    path: &Path,
+    compression: Compression,
+    stamp: &Stamp,
+    cache_dir: &Path,
+    interrupt: &AtomicBool,
+) -> Result<(PathBuf, bool), FormatError> {
+    let copy = cache_dir.join(cache_name(path, stamp, ".text"));
+    if copy.is_file() {
+        return Ok((copy, false));
+    }
+    fs::create_dir_all(cache_dir)
+        .map_err(|e| FormatError::io(cache_dir, "create the folder", e))?;
+    let broken = |source: io::Error| match source.downcast::<StorageError>() {
+        Ok(error) => error.into(),
+        Err(source) => FormatError::Compressed {
+            path: path.to_path_buf(),
+            source,
+        },
+    };
+    let file = BufReader::with_capacity(256 << 10, open()?.into_reader());
+    let mut text: Box<dyn Read> = match compression {
+        Compression::Gzip => Box::new(GzipMembers(Some(GzDecoder::new(file)))),
+        Compression::Zstd => {
+            Box::new(zstd::stream::read::Decoder::with_buffer(file).map_err(broken)?)
+        }
+    };
+    let write_error = |e: io::Error| FormatError::io(&copy, "write it", e);
+    let mut out = WholeFile::create_shared(&copy).map_err(write_error)?;
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        if interrupt.load(Ordering::Relaxed) {
+            let path = path.to_path_buf();
+            return Err(FormatError::Interrupted { path });
+        }
+        let length = match text.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(source) => return Err(broken(source)),
+        };
+        out.write_all(&buffer[..length]).map_err(write_error)?;
+    }
+    out.publish().map_err(write_error)?;
+    Ok((copy, true))
+}

@@ -1,0 +1,87 @@
+//! What the records of the files of a data set must have in common.
+
+use pelton_batch::FieldSpecs;
+
+use crate::contents::Contents;
+use crate::error::FormatError;
+use crate::format::Opened;
+use crate::options::OpenOptions;
+use crate::rows::Layout;
+use crate::rows::fields::RecordFields;
+
+/// Where the fields of files differ, makes them alike as far as their formats can.
+pub(crate) fn widen_fields(opened: &mut [Opened]) {
+    let mut different: Vec<FieldSpecs> = Vec::new();
+    for file in opened.iter() {
+        let specs = file.shard.decoder.fields().specs();
+        if !different.contains(specs) {
+            different.push(specs.clone());
+        }
+    }
+    if different.len() < 2 {
+        return;
+    }
+    for file in opened {
+        if let Some(wider) = file.shard.decoder.widened(&different) {
+            file.shard.decoder = wider;
+        }
+    }
+}
+
+/// Refuses files whose records do not go together.
+pub(crate) fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatError> {
+    let first = &opened[0];
+    for file in opened {
+        if what_of(file) != what_of(first) {
+            return Err(FormatError::MixedLayouts {
+                path: file.path.clone(),
+                found: describe(file),
+                first: first.path.clone(),
+                expected: describe(first),
+            });
+        }
+        if let (Layout::Dense { .. }, Some(expected)) = (file.shard.layout, options.features)
+            && expected != file.shard.features
+        {
+            let path = file.path.clone();
+            return Err(FormatError::FeatureCount {
+                path,
+                expected,
+                found: file.shard.features,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What the files of a data set must have in common.
+fn what_of(file: &Opened) -> (Layout, Contents, &RecordFields) {
+    let shard = &file.shard;
+    (shard.layout, shard.contents, shard.decoder.fields())
+}
+
+fn describe(file: &Opened) -> String {
+    let (layout, contents, fields) = what_of(file);
+    let specs = &fields.specs().0;
+    match layout {
+        _ if file.shard.decoder.is_wide() => {
+            let width = specs[0].bytes().unwrap_or(0) / specs[0].dtype.bytes();
+            format!("dense rows of {width} features of 64 bits")
+        }
+        Layout::Dense { width } => format!("dense rows of {width} features"),
+        Layout::Sparse => "sparse rows".into(),
+        Layout::Bytes if contents == Contents::Fields => {
+            let described = specs.iter().enumerate().map(|(at, field)| {
+                let kind = if fields.is_string(at) {
+                    "string of "
+                } else {
+                    ""
+                };
+                format!("{} ({kind}{} {:?})", field.name, field.dtype, field.known())
+            });
+            let described: Vec<String> = described.collect();
+            format!("the fields {}", described.join(", "))
+        }
+        Layout::Bytes => contents.to_string(),
+    }
+}

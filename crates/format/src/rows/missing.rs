@@ -1,0 +1,124 @@
+//! What stands for missing cells of tables.
+//!
+//! Zeros need nothing. Means need a pass over the files before the first record is decoded, each time they
+//! are opened: a decoder sees one record, and the same record must always give the same row. A model keeps the
+//! means that it was trained with, so that other data is read with those.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pelton_storage::RangeRead;
+
+use crate::decoder::Decoder;
+use crate::error::FormatError;
+use crate::format::Opened;
+use crate::options::{Missing, OpenOptions};
+use crate::places::fingerprint::mix;
+
+/// The value that stands for a missing one of each feature.
+pub(crate) struct MissingValues {
+    values: Arc<[f32]>,
+    kind: Missing,
+}
+
+impl MissingValues {
+    /// As the options say, for the tables among `opened`, which are all of one width; `None` where there are none,
+    /// or where nothing shall stand for missing cells.
+    pub(crate) fn of(
+        opened: &[Opened],
+        options: &OpenOptions,
+    ) -> Result<Option<MissingValues>, FormatError> {
+        let width = opened.iter().find_map(|file| file.shard.decoder.may_miss());
+        let (Some(width), Some(kind)) = (width, options.missing) else {
+            return Ok(None);
+        };
+        let values = match (kind, &options.means) {
+            (Missing::Zero, _) => vec![0.0; width].into(),
+            (Missing::Mean, Some(means)) if means.len() == width => Arc::clone(means),
+            (Missing::Mean, _) => means_of(opened, width, options)?,
+        };
+        Ok(Some(MissingValues { values, kind }))
+    }
+
+    pub(crate) fn values(&self) -> Arc<[f32]> {
+        Arc::clone(&self.values)
+    }
+
+    pub(crate) fn into_means(self) -> Option<Arc<[f32]>> {
+        (self.kind == Missing::Mean).then_some(self.values)
+    }
+
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let bits = self.values.iter().map(|value| u64::from(value.to_bits()));
+        bits.fold(self.kind as u64, mix)
+    }
+}
+
+/// The mean of each column of features over all tables. Rows that cannot be read do not count.
+fn means_of(
+    opened: &[Opened],
+    width: usize,
+    options: &OpenOptions,
+) -> Result<Arc<[f32]>, FormatError> {
+    let mut sums = vec![(0.0_f64, 0_u64); width];
+    // As f32, which is what rows hold.
+    let mut add = |row: &[f64]| {
+        if row.iter().any(|value| (*value as f32).is_infinite()) {
+            return;
+        }
+        for ((sum, count), value) in sums.iter_mut().zip(row) {
+            if !value.is_nan() {
+                *sum += f64::from(*value as f32);
+                *count += 1;
+            }
+        }
+    };
+    let nan: Arc<[f32]> = vec![f32::NAN; width].into();
+    for file in opened {
+        if let Some(decoder) = file.shard.decoder.filled(Arc::clone(&nan)) {
+            rows_of(file, &*decoder, options, &mut add)?;
+        }
+    }
+    let mean = |(sum, count): (f64, u64)| (sum / count.max(1) as f64) as f32;
+    Ok(sums.into_iter().map(mean).collect())
+}
+
+/// Calls `add` with the features of every record, NaN where one is missing.
+fn rows_of(
+    file: &Opened,
+    decoder: &dyn Decoder,
+    options: &OpenOptions,
+    add: &mut dyn FnMut(&[f64]),
+) -> Result<(), FormatError> {
+    const BYTES: u64 = 1 << 20;
+    let places = &file.shard.places;
+    let (mut row, mut buffer) = (Vec::new(), Vec::new());
+    let mut first = 0;
+    while first < file.shard.records {
+        if options.interrupt.load(Ordering::Relaxed) {
+            return Err(FormatError::Interrupted {
+                path: file.path.clone(),
+            });
+        }
+        let from = places.get(first).0;
+        let records = (first..file.shard.records).map(|record| places.get(record));
+        let records = records.take_while(|(at, length)| *at == from || at + length - from <= BYTES);
+        let records: Vec<(u64, u64)> = records.collect();
+        let end = records.last().map_or(from, |(at, length)| at + length);
+        buffer.resize((end - from) as usize, 0);
+        file.storage.read_batch(&mut [RangeRead {
+            offset: from,
+            buffer: &mut buffer,
+            filled: 0,
+        }])?;
+        for (at, length) in &records {
+            let begin = (at - from) as usize;
+            let bytes = &buffer[begin..begin + *length as usize];
+            if let Some(Ok(_)) = decoder.decode_wide(bytes, &mut row) {
+                add(&row);
+            }
+        }
+        first += records.len() as u64;
+    }
+    Ok(())
+}
