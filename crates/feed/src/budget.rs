@@ -49,6 +49,13 @@ pub(crate) struct Division {
     pub spread: Spread,
 }
 
+impl Division {
+    /// Most records that a step reads.
+    pub fn most_read(&self, dataset: &Dataset) -> u64 {
+        self.rank_batch.min(dataset.records().max(1))
+    }
+}
+
 /// What the memory is divided for.
 pub(crate) struct Case<'a> {
     pub dataset: &'a Dataset,
@@ -186,7 +193,7 @@ impl Case<'_> {
         if self.in_place {
             return Ok(division);
         }
-        let steps = (rank_batch, division.spread);
+        let steps = (division.most_read(self.dataset), division.spread);
         match Fetch::fits_steps(self.dataset, steps, &division.feed_options(options)) {
             Err(FetchError::BudgetTooSmall { what, .. }) => {
                 Err(too_small(format!("batches and, to read ahead, {what}")))

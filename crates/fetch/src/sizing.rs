@@ -8,12 +8,13 @@
 
 use pelton_format::{Dataset, Layout};
 
-use crate::demand::{Demand, Spread};
+use crate::demand::Demand;
 use crate::error::FetchError;
 use crate::kept::BYTES_PER_POSITION;
 use crate::options::{Access, FetchOptions};
 use crate::scatter_budget::{panes_ahead, reserved_bytes};
 use crate::share::Share;
+use crate::steps::Spread;
 
 /// Most sections to a sweep; beyond it little is gained (n = 32 serves 9 % more than n = 16).
 const MOST_SECTIONS: u64 = 16;

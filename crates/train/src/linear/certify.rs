@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pelton_fetch::{Cursor, FetchOptions};
+use pelton_fetch::FetchOptions;
 use pelton_linear::{Certificate, DualBound, InnerPasses, LossSum, OutOfCore, Tightening};
+use pelton_plan::Place;
 use pelton_run::{Event, Observer};
 
 use super::evaluation::for_each_batch;
@@ -92,7 +93,7 @@ pub(super) fn optimum(
     if let Some(numbering) = &setup.numbering {
         solver.rows_come_renumbered(numbering);
     }
-    let mut source = Source::open(setup, Cursor::default(), None, ranks)?;
+    let mut source = Source::open(setup, Place::default(), None, ranks)?;
     source.renumber(&mut solver);
     let mut best: Option<Certificate> = None;
     let mut wanted = 10.0 * wanted_gap;

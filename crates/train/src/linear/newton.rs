@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pelton_comm::Alike;
-use pelton_fetch::{Cursor, FetchOptions, Meters};
+use pelton_fetch::{FetchOptions, Meters};
 use pelton_linear::{LossSum, Newton, NewtonPass, Simd};
+use pelton_plan::Place;
 use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
 use pelton_storage::in_parallel;
 
@@ -68,7 +69,7 @@ impl<'a> Passes<'a> {
     /// Reads rows that fit in memory, once.
     fn load(&mut self) -> Result<(), TrainError> {
         if self.setup.in_core && self.source.is_none() {
-            let mut source = Source::open(self.setup, Cursor::default(), None, self.ranks)?;
+            let mut source = Source::open(self.setup, Place::default(), None, self.ranks)?;
             self.advice = source.take_advice();
             self.meters = source.meters();
             self.source = Some(source);

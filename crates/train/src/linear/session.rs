@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pelton_fetch::{Cursor, FetchOptions, Meters};
+use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::RowTable;
 use pelton_linear::{Certificate, DualBound, LinearError, LossSum, OutOfCore, Peers, Weights};
+use pelton_plan::Place;
 use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
 
 use super::evaluation::for_each_batch;
@@ -48,7 +49,7 @@ pub(super) struct Session<'a> {
     optimum: Option<f64>,
     began: Instant,
     solver: OutOfCore,
-    cursor: Cursor,
+    cursor: Place,
     in_epoch: bool,
     epochs: Vec<EpochRecord>,
     earlier: Totals,
@@ -89,7 +90,7 @@ impl<'a> Session<'a> {
             optimum: None,
             began,
             solver,
-            cursor: Cursor::default(),
+            cursor: Place::default(),
             in_epoch: false,
             epochs: Vec::new(),
             earlier: Totals::default(),
@@ -185,7 +186,7 @@ impl<'a> Session<'a> {
         self.ranks
             .together(|peers| solver.begin_epoch(epoch, reads_all, peers))?;
         self.in_epoch = true;
-        self.cursor = Cursor { epoch, next: 0 };
+        self.cursor = Place { epoch, step: 0 };
         Ok(())
     }
 
@@ -209,7 +210,7 @@ impl<'a> Session<'a> {
             self.in_epoch = !step.ends_epoch;
             observer(Event::Progress {
                 what: &what,
-                done: self.cursor.next,
+                done: self.cursor.step,
                 total,
             });
             let agreed = self.agree(source, interrupt)?;

@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use pelton_comm::Alike;
 use pelton_data::{Expected, OpenedData, plan_of};
-use pelton_fetch::{
-    Access, Cursor, FetchOptions, Share, choose_path, largest_batch, pane_row_bytes,
-};
+use pelton_fetch::{Access, FetchOptions, Share, choose_path, largest_batch, pane_row_bytes};
 use pelton_format::{ClassMap, Dataset, Layout, Scale};
 use pelton_linear::{
     CodedCache, FeatureNumbering, MOST_NEWTON_FEATURES, Newton, OutOfCoreOptions, Problem, Scratch,
     Tightening, newton_pays,
 };
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Batching, Order, Place, Plan};
 use pelton_run::Interrupt;
 
 use super::room::{self, asked_bytes};
@@ -112,7 +110,7 @@ pub(super) fn set_up_share(
         end_epoch: Some(config.epochs),
         scratch_dir: config.scratch_dir.clone(),
         device: data.device.speed(),
-        start: Cursor::default(),
+        start: Place::default(),
         share,
         ..FetchOptions::with_memory(memory_bytes)
     };

@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_data::hold_rows;
-use pelton_fetch::{
-    Access, Cursor, Fetch, FetchError, FetchOptions, Meters, RowBatch, largest_batch,
-};
+use pelton_fetch::{Access, Fetch, FetchError, FetchOptions, Meters, RowBatch, largest_batch};
 use pelton_format::{Dataset, RowTable};
 use pelton_linear::{FeatureNumbering, GRACE, OutOfCore, Problem};
-use pelton_plan::Plan;
+use pelton_plan::{Place, Plan};
 
 use super::ranks::Ranks;
 use super::scaling;
@@ -18,7 +16,7 @@ use crate::error::TrainError;
 
 /// A block that was trained.
 pub(super) struct Step {
-    pub end: Cursor,
+    pub end: Place,
     pub ends_epoch: bool,
 }
 
@@ -26,9 +24,9 @@ impl Step {
     /// The only block of an epoch.
     fn whole(solver: &OutOfCore) -> Step {
         Step {
-            end: Cursor {
+            end: Place {
                 epoch: solver.epoch(),
-                next: 1,
+                step: 1,
             },
             ends_epoch: true,
         }
@@ -114,7 +112,7 @@ impl Reading {
 impl Source {
     pub fn open(
         setup: &Setup,
-        start: Cursor,
+        start: Place,
         end_epoch: Option<u64>,
         ranks: Ranks<'_>,
     ) -> Result<Source, TrainError> {

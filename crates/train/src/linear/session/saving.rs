@@ -59,7 +59,7 @@ impl Session<'_> {
         observer(Event::Note(&format!(
             "going on from epoch {}, block {}",
             self.cursor.epoch + 1,
-            self.cursor.next + 1
+            self.cursor.step + 1
         )));
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Session<'_> {
         let vectors = (0..weights.subproblems()).map(|k| weights.vector(k));
         Alike::default()
             .with("the next epoch", self.cursor.epoch)
-            .with("the next block", self.cursor.next)
+            .with("the next block", self.cursor.step)
             .with_digest("weights with the fingerprint", digest_of(vectors))
     }
 
@@ -144,7 +144,7 @@ impl Session<'_> {
             scale: self.config.scale,
             packed: self.setup.packed,
             cursor_epoch: self.cursor.epoch,
-            next: self.cursor.next,
+            next: self.cursor.step,
             epoch: state.epoch,
             in_epoch: self.in_epoch,
             reads_all: state.reads_all,
