@@ -22,7 +22,7 @@ pub fn plan_of(
 
 /// The units of an order of units.
 pub fn units_of(dataset: &Dataset, order: Order) -> Option<Units> {
-    let (Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }) = order else {
+    let Some(unit_bytes) = order.unit_bytes() else {
         return None;
     };
     Some(match dataset.record_bytes() {

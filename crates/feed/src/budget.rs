@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use pelton_fetch::FetchError;
-use pelton_fetch::Spread;
 use pelton_format::Dataset;
-use pelton_plan::Plan;
+use pelton_plan::{Plan, Spread};
 
 use crate::known_fields::KnownFields;
 use crate::options::{BadExamples, LoaderOptions};
@@ -188,7 +187,7 @@ impl Case<'_> {
             look_ahead: options
                 .look_ahead
                 .map(|records| records.max(2 * rank_batch)),
-            spread: Spread::of_plan(stream),
+            spread: stream.spread(),
         };
         if self.in_place {
             return Ok(division);

@@ -8,9 +8,9 @@ use std::collections::HashSet;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pelton_plan::{Draw, Hint, Place, Plan, StepBatch, Walk, assign_slots, share_of};
+use pelton_plan::{Draw, Hint, Place, Plan, Spread, StepBatch, Walk, assign_slots, share_of};
 
-use pelton_fetch::{Holder, Spread, Step, Steps};
+use pelton_fetch::{Holder, Step, Steps};
 
 /// Where the sample of a draw comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

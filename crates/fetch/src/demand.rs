@@ -1,10 +1,10 @@
 //! What memory is divided for and a path is chosen by: the steps that a fetch executes, as far as they are known before.
 
 use pelton_format::Dataset;
-use pelton_plan::Plan;
+use pelton_plan::{Plan, Spread};
 
 use crate::options::FetchOptions;
-use crate::steps::{Spread, Steps, most_of_plan};
+use crate::steps::{Steps, most_of_plan};
 
 /// The steps that a fetch executes, as far as they are known before.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ impl<'a> Demand<'a> {
     /// Of the part of a plan's steps that a fetch with these options yields.
     pub fn of_plan(dataset: &Dataset, plan: &'a Plan, options: &FetchOptions) -> Demand<'a> {
         let most = most_of_plan(plan, options);
-        Demand::new(dataset, Some(plan), most, Spread::of_plan(plan))
+        Demand::new(dataset, Some(plan), most, plan.spread())
     }
 
     /// Of steps of at most `most` records that lie so.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_format::{DataFile, Dataset, RowTable};
-use pelton_plan::{Place, Plan};
+use pelton_plan::{Place, Plan, Spread};
 
 use crate::access::{AccessCase, AccessChoice, choose_access, records_before_a_sweep};
 use crate::demand::Demand;
@@ -18,7 +18,7 @@ use crate::reader::{Reader, Shared};
 use crate::scatter::{self, Scatter};
 use crate::scatter_budget;
 use crate::sizing::{self, Sizes};
-use crate::steps::{PlanSteps, Spread, Steps};
+use crate::steps::{PlanSteps, Steps};
 
 /// One batch: the rows of one step in the plan's order.
 #[derive(Debug, Default)]

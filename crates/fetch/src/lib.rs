@@ -44,4 +44,4 @@ pub use options::{Access, Device, DeviceSpeed, FetchOptions, OnBadRecord};
 pub use record_reader::RecordReader;
 pub use share::{Holder, Owner, Share};
 pub use sizing::{decoded_row_bytes, largest_batch, pane_row_bytes};
-pub use steps::{Spread, Step, Steps};
+pub use steps::{Step, Steps};

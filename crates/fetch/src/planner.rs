@@ -161,9 +161,9 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    use pelton_plan::{Catalog, Order, Plan, PlanSpec};
+    use pelton_plan::{Catalog, Order, Plan, PlanSpec, Spread};
 
-    use crate::steps::{PlanSteps, Spread, Step};
+    use crate::steps::{PlanSteps, Step};
 
     fn planner(batches_per_pane: u64) -> Planner {
         let spec = PlanSpec::new(Order::Full, 200, 3);

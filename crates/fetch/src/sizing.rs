@@ -7,6 +7,7 @@
 //! amplification is (1/T)·(1 − e^(−T·r)) for r records a page.
 
 use pelton_format::{Dataset, Layout};
+use pelton_plan::Spread;
 
 use crate::demand::Demand;
 use crate::error::FetchError;
@@ -14,7 +15,6 @@ use crate::kept::BYTES_PER_POSITION;
 use crate::options::{Access, FetchOptions};
 use crate::scatter_budget::{panes_ahead, reserved_bytes};
 use crate::share::Share;
-use crate::steps::Spread;
 
 /// Most sections to a sweep; beyond it little is gained (n = 32 serves 9 % more than n = 16).
 const MOST_SECTIONS: u64 = 16;

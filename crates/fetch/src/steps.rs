@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelton_plan::{EpochOrder, Order, Place, Plan, StepBatch, Walk};
+use pelton_plan::{EpochOrder, Place, Plan, Spread, StepBatch, Walk};
 
 use crate::options::FetchOptions;
 use crate::share::Share;
@@ -36,32 +36,6 @@ pub struct Step {
     pub ends_load: bool,
 }
 
-/// How the records of a step lie among all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spread {
-    /// Anywhere.
-    Everywhere,
-    /// Anywhere, and those of a step are together in every epoch.
-    Blocks,
-    /// In runs of neighbours.
-    Neighbours,
-    /// One after the other.
-    InOrder,
-}
-
-impl Spread {
-    /// Of the steps of a plan.
-    pub fn of_plan(plan: &Plan) -> Spread {
-        match plan.order() {
-            Order::Full => Spread::Everywhere,
-            Order::Block { .. } => Spread::Blocks,
-            _ if plan.is_of_list() => Spread::Everywhere,
-            Order::Sequential => Spread::InOrder,
-            _ => Spread::Neighbours,
-        }
-    }
-}
-
 /// Most records that are yielded of a step of a plan, as far as that can be known before: an order that reads runs of
 /// neighbours may give a rank all of a batch that its share is taken of.
 pub(crate) fn most_of_plan(plan: &Plan, options: &FetchOptions) -> u64 {
@@ -70,7 +44,7 @@ pub(crate) fn most_of_plan(plan: &Plan, options: &FetchOptions) -> u64 {
     let longest = longest.unwrap_or(0);
     match &options.share {
         None => longest,
-        Some(share) if matches!(plan.order(), Order::Full | Order::Block { .. }) => {
+        Some(share) if matches!(plan.spread(), Spread::Everywhere | Spread::Blocks) => {
             share.most_of(longest, plan.records())
         }
         Some(share) => longest.div_ceil(u64::from(share.world_size())),
@@ -153,7 +127,7 @@ impl Steps for PlanSteps {
     }
 
     fn spread(&self) -> Spread {
-        Spread::of_plan(&self.plan)
+        self.plan.spread()
     }
 
     fn plan(&self) -> Option<&Arc<Plan>> {

@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use pelton_format::{Dataset, RecordBytes};
-use pelton_plan::{Order, Place, Plan};
+use pelton_plan::{Place, Plan, Spread};
 use pelton_storage::ScratchFile;
 
 use self::append::UNIT_BYTES;
@@ -76,7 +76,7 @@ const LARGEST_SHARED_SEGMENT: u64 = 64 << 10;
 /// How epochs are cut into buckets. With a barrier panes are single batches, of which there may be
 /// more than the budget has buckets for: a bucket that two of them share is read for both.
 fn grid(dataset: &Dataset, plan: &Plan, options: &FetchOptions, pane_batches: u64) -> Grid {
-    if !options.epoch_barrier || !matches!(plan.order(), Order::Full) {
+    if !options.epoch_barrier || plan.spread() != Spread::Everywhere {
         return Grid::Panes(pane_batches);
     }
     let block = SMALLEST_BLOCK.max(2 * dataset.record_bytes().max());
@@ -98,7 +98,8 @@ pub(crate) fn case(
             "a rank that takes an equal part of each batch reads other records in the next epoch than in this; use direct or window",
         )?,
     };
-    if !matches!(plan.order(), Order::Full | Order::Block { .. }) {
+    let is_random = matches!(plan.spread(), Spread::Everywhere | Spread::Blocks);
+    if !is_random || plan.epoch_order(0).is_none() {
         return Err("the order reads runs of neighbours; use window".to_string());
     }
     if options.scratch_dir.is_none() {
@@ -226,7 +227,7 @@ impl Scatter {
             scratch_dir: options.scratch_dir.clone().unwrap_or_default(),
             start,
             end_epoch: options.end_epoch.unwrap_or(u64::MAX),
-            fixed: matches!(plan.order(), Order::Block { .. }),
+            fixed: plan.spread() == Spread::Blocks,
             epochs: BTreeMap::new(),
             panes: 0,
             panes_ahead: panes_ahead(options),
