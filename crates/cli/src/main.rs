@@ -39,7 +39,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if let Err(error) = logging::begin() {
+    let begun =
+        logging::begin().and_then(|()| pelton_cpu::limit().map(drop).map_err(anyhow::Error::msg));
+    if let Err(error) = begun {
         console::say_error(&error);
         return ExitCode::from(2);
     }
