@@ -79,6 +79,15 @@ impl Simd {
         levels.filter(|level| level.is_available()).collect()
     }
 
+    /// The level in use, AVX2 at most: for loops that wider registers do not make faster.
+    #[inline]
+    pub fn current_to_avx2() -> Simd {
+        #[cfg(target_arch = "x86_64")]
+        return Simd::current().min(Simd::Avx2);
+        #[cfg(not(target_arch = "x86_64"))]
+        Simd::current()
+    }
+
     /// The level in use: the best of this processor, or less where `PELTON_CPU` says so.
     #[inline]
     pub fn current() -> Simd {
@@ -142,7 +151,7 @@ mod x86 {
 
     #[inline]
     pub(super) fn avx2<K: Kernel>(kernel: K) -> K::Output {
-        #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+        #[target_feature(enable = "avx2,fma")]
         fn run<K: Kernel>(kernel: K) -> K::Output {
             kernel.run()
         }
@@ -153,9 +162,7 @@ mod x86 {
 
     #[inline]
     pub(super) fn avx512<K: Kernel>(kernel: K) -> K::Output {
-        #[target_feature(
-            enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,bmi1,bmi2,lzcnt,popcnt"
-        )]
+        #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
         fn run<K: Kernel>(kernel: K) -> K::Output {
             kernel.run()
         }

@@ -18,13 +18,13 @@ pub enum Layout {
 /// Puts the channels of each pixel side by side (CHW to HWC). Asserts that both are three planes of one size.
 pub fn interleave(planes: &[u8], pixels: &mut [u8]) {
     assert_three(planes, pixels);
-    run(Simd::current(), Interleave(planes, pixels));
+    run(Simd::current_to_avx2(), Interleave(planes, pixels));
 }
 
 /// Puts each channel into a plane of its own (HWC to CHW). Asserts that both are three planes of one size.
 pub fn separate(pixels: &[u8], planes: &mut [u8]) {
     assert_three(pixels, planes);
-    run(Simd::current(), Separate(pixels, planes));
+    run(Simd::current_to_avx2(), Separate(pixels, planes));
 }
 
 fn assert_three(from: &[u8], to: &[u8]) {

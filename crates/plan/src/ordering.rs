@@ -1,6 +1,6 @@
 //! What an order is and does. Each one is a file in `orders/` that implements these traits.
 
-use std::fmt::{Debug, Display};
+use std::fmt::Debug;
 use std::ops::Range;
 
 use crate::batching::{Batching, Cuts};
@@ -10,7 +10,7 @@ use crate::selection::Selection;
 use crate::units::Units;
 
 /// An order before it is put over records: its parameters.
-pub(crate) trait Kind: Display {
+pub(crate) trait Kind {
     /// What makes it another order than any other: a number of its own, and its parameters. Never changed.
     fn words(&self) -> [u64; 3];
 
@@ -39,15 +39,6 @@ pub(crate) trait Kind: Display {
     fn over(&self, over: &Over<'_>) -> Result<Box<dyn Ids>, PlanError>;
 }
 
-/// How an order is written.
-pub(crate) trait Written: Sized {
-    /// The forms it has: what may be left out is in square brackets, followed by the default.
-    const FORMS: &'static str;
-
-    /// The order that `parts` of a text between colons name; `None` where it is another one.
-    fn parse(text: &str, parts: &[&str]) -> Option<Result<Self, PlanError>>;
-}
-
 /// How the records of a step lie among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
@@ -63,6 +54,8 @@ pub enum Spread {
 
 /// The records that an order is put over, by number: those that are kept, counted.
 pub(crate) struct Over<'a> {
+    /// The order's text.
+    pub(crate) order: String,
     pub(crate) records: u64,
     pub(crate) seed: u64,
     pub(crate) batching: Batching,
@@ -96,18 +89,18 @@ impl Over<'_> {
             .selection
             .map_or_else(|| units.clone(), |selection| units.kept(selection)))
     }
-}
 
-/// Refuses a table that would take too much memory.
-pub(crate) fn check_table(order: &dyn Display, entries: u64, limit: u64) -> Result<(), PlanError> {
-    if entries > limit {
-        return Err(PlanError::TableTooLarge {
-            order: order.to_string(),
-            entries,
-            limit,
-        });
+    /// Refuses a table that would take too much memory.
+    pub(crate) fn check_table(&self, entries: u64, limit: u64) -> Result<(), PlanError> {
+        if entries > limit {
+            return Err(PlanError::TableTooLarge {
+                order: self.order.clone(),
+                entries,
+                limit,
+            });
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The order of the examples of every epoch.

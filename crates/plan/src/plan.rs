@@ -518,6 +518,7 @@ fn order_over(
         return Err(PlanError::UnitsUnused { order });
     }
     spec.order.kind().over(&Over {
+        order: spec.order.to_string(),
         records,
         seed: spec.seed,
         batching: spec.batching,

@@ -6,49 +6,21 @@
 //!
 //! Cost: one id is one permutation step; the order of the blocks of an epoch takes 24 bytes a block.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use pelton_key::{Stage, key};
 
-use crate::batching::{Batching, count};
+use super::Block;
+use crate::batching::Batching;
 use crate::error::PlanError;
-use crate::ordering::{
-    EpochWalk, Ids, Inverse, Kind, Over, OwnSteps, Spread, Written, check_table,
-};
+use crate::ordering::{EpochWalk, Ids, Inverse, Kind, Over, OwnSteps, Spread};
 use crate::permutation::Permutation;
 use crate::randomness::Randomness;
 use crate::split::{near_equal_part, near_equal_start};
 
 /// Most permuted blocks: each takes 24 bytes.
 const MOST_PERMUTED: u64 = 1 << 28;
-
-pub(crate) struct Block {
-    pub(crate) blocks: u64,
-    pub(crate) permute: bool,
-}
-
-impl fmt::Display for Block {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let permute = if self.permute { ":permute" } else { "" };
-        write!(f, "block:{}{permute}", self.blocks)
-    }
-}
-
-impl Written for Block {
-    const FORMS: &'static str = "block:BLOCKS[:permute]";
-
-    fn parse(text: &str, parts: &[&str]) -> Option<Result<Block, PlanError>> {
-        let (blocks, permute) = match parts {
-            ["block", blocks] => (blocks, false),
-            ["block", blocks, "permute"] => (blocks, true),
-            _ => return None,
-        };
-        let blocks = count(text, blocks, "block:40");
-        Some(blocks.map(|blocks| Block { blocks, permute }))
-    }
-}
 
 impl Kind for Block {
     fn words(&self) -> [u64; 3] {
@@ -81,7 +53,7 @@ impl Kind for Block {
         if blocks == 0 || blocks > records {
             return Err(PlanError::BlockCount { blocks, records });
         }
-        check_table(self, if permute { blocks } else { 0 }, MOST_PERMUTED)?;
+        over.check_table(if permute { blocks } else { 0 }, MOST_PERMUTED)?;
         let blocks = Blocks::new(records, blocks, permute, over.seed);
         Ok(Box::new(Arc::new(blocks)))
     }

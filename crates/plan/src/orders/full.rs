@@ -1,29 +1,12 @@
 //! A new uniformly random order of all records every epoch: a keyed permutation, computed and not stored.
 
-use std::fmt;
-
 use pelton_key::{Stage, key};
 
+use super::Full;
 use crate::error::PlanError;
-use crate::ordering::{EpochWalk, Ids, Inverse, Kind, Over, Spread, Written};
+use crate::ordering::{EpochWalk, Ids, Inverse, Kind, Over, Spread};
 use crate::permutation::Permutation;
 use crate::randomness::Randomness;
-
-pub(crate) struct Full;
-
-impl fmt::Display for Full {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("full")
-    }
-}
-
-impl Written for Full {
-    const FORMS: &'static str = "full";
-
-    fn parse(_: &str, parts: &[&str]) -> Option<Result<Full, PlanError>> {
-        (parts == ["full"]).then_some(Ok(Full))
-    }
-}
 
 impl Kind for Full {
     fn words(&self) -> [u64; 3] {

@@ -17,57 +17,21 @@
 //! guess.
 //! Rejected: storing the shuffled ids of a load (8 bytes a record).
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use pelton_key::{Stage, key};
 
-use crate::batching::count;
+use super::Opportunistic;
 use crate::error::PlanError;
-use crate::ordering::{EpochWalk, Ids, Inverse, Kind, Over, Spread, Written, check_table};
+use crate::ordering::{EpochWalk, Ids, Inverse, Kind, Over, Spread};
 use crate::permutation::Permutation;
 use crate::randomness::{Randomness, exact_level_of_units, level_of_loads};
 use crate::split::{near_equal_part, near_equal_start};
 use crate::units::Units;
 
-/// Unit size where none is given: a read of 1 MiB gives nearly the sequential bandwidth of every device and file
-/// system.
-const DEFAULT_UNIT_BYTES: u64 = 1 << 20;
-
 /// Most loads, each of which has a first position.
 const MOST_LOADS: u64 = 1 << 24;
-
-pub(crate) struct Opportunistic {
-    pub(crate) loads: u64,
-    pub(crate) unit_bytes: u64,
-}
-
-impl fmt::Display for Opportunistic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "opportunistic:{}:{}", self.loads, self.unit_bytes)
-    }
-}
-
-impl Written for Opportunistic {
-    const FORMS: &'static str = "opportunistic:LOADS[:UNIT_BYTES] (1048576)";
-
-    fn parse(text: &str, parts: &[&str]) -> Option<Result<Opportunistic, PlanError>> {
-        const EXAMPLE: &str = "opportunistic:8:1048576";
-        let (loads, unit_bytes) = match parts {
-            ["opportunistic", loads] => (loads, Ok(DEFAULT_UNIT_BYTES)),
-            ["opportunistic", loads, bytes] => (loads, count(text, bytes, EXAMPLE)),
-            _ => return None,
-        };
-        let loads = count(text, loads, EXAMPLE);
-        Some(loads.and_then(|loads| {
-            Ok(Opportunistic {
-                loads,
-                unit_bytes: unit_bytes?,
-            })
-        }))
-    }
-}
 
 impl Kind for Opportunistic {
     fn words(&self) -> [u64; 3] {
@@ -92,7 +56,7 @@ impl Kind for Opportunistic {
     fn over(&self, over: &Over<'_>) -> Result<Box<dyn Ids>, PlanError> {
         let Opportunistic { loads, unit_bytes } = *self;
         let units = over.units(unit_bytes)?;
-        check_table(self, loads, MOST_LOADS)?;
+        over.check_table(loads, MOST_LOADS)?;
         if loads == 0 || loads > units.len().max(1) {
             return Err(PlanError::LoadCount {
                 loads,
@@ -102,7 +66,7 @@ impl Kind for Opportunistic {
             });
         }
         if units.records_a_unit().is_none() {
-            check_table(self, units.len(), u64::from(u32::MAX))?;
+            over.check_table(units.len(), u64::from(u32::MAX))?;
         }
         Ok(Box::new(Arc::new(Loads::new(units, loads, over.seed))))
     }

@@ -5,47 +5,21 @@
 //! at least one. The number of examples in a batch then varies a little, but records that are read together are used
 //! together. Where a step begins follows from a pass over the runs before it.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use pelton_key::{Stage, key};
 
-use crate::batching::{Batching, Cuts, count};
+use super::Page;
+use crate::batching::{Batching, Cuts};
 use crate::error::PlanError;
-use crate::ordering::{EpochWalk, Ids, Kind, Over, OwnSteps, Spread, Written};
+use crate::ordering::{EpochWalk, Ids, Kind, Over, OwnSteps, Spread};
 use crate::permutation::Permutation;
 use crate::randomness::Randomness;
 use crate::units::Units;
 
-/// Unit size where none is given: the page of the usual file system and device.
-const DEFAULT_UNIT_BYTES: u64 = 4096;
-
 /// Units looked up at a time.
 const CHUNK: usize = 256;
-
-pub(crate) struct Page {
-    pub(crate) unit_bytes: u64,
-}
-
-impl fmt::Display for Page {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "page:{}", self.unit_bytes)
-    }
-}
-
-impl Written for Page {
-    const FORMS: &'static str = "page[:BYTES] (4096)";
-
-    fn parse(text: &str, parts: &[&str]) -> Option<Result<Page, PlanError>> {
-        let unit_bytes = match parts {
-            ["page"] => Ok(DEFAULT_UNIT_BYTES),
-            ["page", bytes] => count(text, bytes, "page:4096"),
-            _ => return None,
-        };
-        Some(unit_bytes.map(|unit_bytes| Page { unit_bytes }))
-    }
-}
 
 impl Kind for Page {
     fn words(&self) -> [u64; 3] {

@@ -7,52 +7,18 @@
 //! Which id output number i is follows from the outputs before it, so that seeking replays the epoch
 //! from its start (a few ns an id).
 
-use std::fmt;
 use std::sync::Arc;
 
 use pelton_key::{KeyedRng, Stage, key};
 
-use crate::batching::count;
+use super::Queue;
 use crate::error::PlanError;
-use crate::ordering::{EpochWalk, Ids, Kind, Over, Spread, Written, check_table, count_from};
+use crate::ordering::{EpochWalk, Ids, Kind, Over, Spread, count_from};
 use crate::permutation::Permutation;
 use crate::randomness::Randomness;
 
 /// Most slots of the buffer: each takes 8 bytes.
 const MOST_SLOTS: u64 = 1 << 28;
-
-pub(crate) struct Queue {
-    pub(crate) examples: u64,
-    pub(crate) initial_shuffle: bool,
-}
-
-impl fmt::Display for Queue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shuffled = if self.initial_shuffle {
-            ":shuffled"
-        } else {
-            ""
-        };
-        write!(f, "queue:{}{shuffled}", self.examples)
-    }
-}
-
-impl Written for Queue {
-    const FORMS: &'static str = "queue:EXAMPLES[:shuffled]";
-
-    fn parse(text: &str, parts: &[&str]) -> Option<Result<Queue, PlanError>> {
-        let (examples, initial_shuffle) = match parts {
-            ["queue", examples] => (examples, false),
-            ["queue", examples, "shuffled"] => (examples, true),
-            _ => return None,
-        };
-        let examples = count(text, examples, "queue:10000");
-        Some(examples.map(|examples| Queue {
-            examples,
-            initial_shuffle,
-        }))
-    }
-}
 
 impl Kind for Queue {
     fn words(&self) -> [u64; 3] {
@@ -71,7 +37,7 @@ impl Kind for Queue {
         if self.examples == 0 {
             return Err(PlanError::EmptyQueue);
         }
-        check_table(self, self.examples.min(over.records), MOST_SLOTS)?;
+        over.check_table(self.examples.min(over.records), MOST_SLOTS)?;
         Ok(Box::new(Arc::new(ShuffleBuffer::new(
             over.records,
             self.examples,

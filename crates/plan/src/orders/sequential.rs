@@ -1,27 +1,9 @@
 //! File order, every epoch.
 
-use std::fmt;
-
+use super::Sequential;
 use crate::error::PlanError;
-use crate::ordering::{EpochWalk, Ids, Inverse, Kind, Over, Spread, Written, count_from};
+use crate::ordering::{EpochWalk, Ids, Inverse, Kind, Over, Spread, count_from};
 use crate::randomness::Randomness;
-
-#[derive(Debug)]
-pub(crate) struct Sequential;
-
-impl fmt::Display for Sequential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("sequential")
-    }
-}
-
-impl Written for Sequential {
-    const FORMS: &'static str = "sequential";
-
-    fn parse(_: &str, parts: &[&str]) -> Option<Result<Sequential, PlanError>> {
-        (parts == ["sequential"]).then_some(Ok(Sequential))
-    }
-}
 
 impl Kind for Sequential {
     fn words(&self) -> [u64; 3] {
@@ -41,17 +23,17 @@ impl Kind for Sequential {
     }
 
     fn over(&self, _: &Over<'_>) -> Result<Box<dyn Ids>, PlanError> {
-        Ok(Box::new(Sequential))
+        Ok(Box::new(Sequential {}))
     }
 }
 
 impl Ids for Sequential {
     fn walk(&self, _: u64) -> Box<dyn EpochWalk> {
-        Box::new(Sequential)
+        Box::new(Sequential {})
     }
 
     fn inverse(&self, _: u64) -> Option<Box<dyn Inverse>> {
-        Some(Box::new(Sequential))
+        Some(Box::new(Sequential {}))
     }
 }
 
