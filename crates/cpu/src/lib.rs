@@ -96,7 +96,7 @@ impl Simd {
             let most = limit().unwrap_or_default();
             let levels = Simd::available().into_iter();
             let within = |level: &Simd| most.is_none_or(|most| *level <= most);
-            levels.filter(within).last().unwrap_or(Simd::Portable)
+            levels.rev().find(within).unwrap_or(Simd::Portable)
         })
     }
 }
