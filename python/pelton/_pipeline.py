@@ -155,7 +155,7 @@ class Pipeline:
         """A new random order every epoch, by default a full one over all files.
 
         The same seed gives the same orders on every machine and for any number of ranks. Other orders are
-        ``"page:BYTES"``, ``"queue:EXAMPLES"``, ``"block:BLOCKS"`` and ``"opportunistic"``.
+        ``"page:BYTES"``, ``"queue:EXAMPLES"``, ``"block:BLOCKS"``, ``"opportunistic:LOADS"`` and ``"sequential"``.
         """
         return self._with(terms={"seed": int(seed), "order": order})
 

@@ -1,7 +1,7 @@
 //! Samples by number, for libraries that draw numbers themselves.
 
 use pelton_batch::Fields;
-use pelton_fetch::Cursor;
+use pelton_plan::Place;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -56,7 +56,7 @@ impl Samples {
         epoch: u64,
         step: u64,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let batch = py.detach(|| self.samples.batch_at(Cursor { epoch, next: step }));
+        let batch = py.detach(|| self.samples.batch_at(Place { epoch, step }));
         match batch.map_err(|error| caused(py, &error, &self.raised))? {
             Some(batch) => to_python(py, batch),
             None => {

@@ -11,6 +11,7 @@ use pelton_format::Dataset;
 use pelton_plan::Plan;
 
 use crate::CacheError;
+use crate::agree::agree;
 use crate::load::{Part, load};
 use crate::loader::{Loader, LoaderThread};
 use crate::loads::Loads;
@@ -274,29 +275,6 @@ fn exchange(
     let mut memory = vec![0; comm.size()];
     comm.all_gather(&[options.memory_bytes], &mut memory)?;
     Ok(memory)
-}
-
-/// Passes a result on where all ranks have one; otherwise every rank gets an error.
-pub(crate) fn agree<T>(comm: &Comm, result: Result<T, CacheError>) -> Result<T, CacheError> {
-    let mut reason = match &result {
-        Ok(_) => String::new(),
-        Err(error) => error.to_string(),
-    };
-    if result.is_err() && reason.is_empty() {
-        reason.push_str("no reason");
-    }
-    let reasons = comm.all_gather_ragged(reason.as_bytes())?;
-    let failed = reasons
-        .into_iter()
-        .enumerate()
-        .find(|(_, reason)| !reason.is_empty());
-    match (result, failed) {
-        (Ok(_), Some((rank, reason))) => Err(CacheError::PeerFailed {
-            rank,
-            reason: String::from_utf8_lossy(&reason).into_owned(),
-        }),
-        (result, _) => result,
-    }
 }
 
 /// Loads every rank's run, as far as its memory goes.

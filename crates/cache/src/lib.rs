@@ -32,6 +32,7 @@ mod fixture;
 
 mod error;
 
+mod agree;
 mod cache;
 mod meters;
 

@@ -22,7 +22,7 @@ use std::time::Instant;
 use pelton_comm::{Comm, CommError, FillWindow, Get, Reduction};
 
 use crate::CacheError;
-use crate::cache::agree;
+use crate::agree::agree;
 use crate::load::{Part, load};
 use crate::load_table::{LoadNumber, LoadTable, Piece};
 use crate::loads::Loads;

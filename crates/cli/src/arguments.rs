@@ -11,7 +11,7 @@ use pelton_train::{
 };
 
 use crate::bytes::Memory;
-use crate::data_arguments::{DataArguments, name, set, set_option};
+use crate::data_arguments::{DataArguments, name, order_help, set, set_option};
 #[cfg(feature = "nets")]
 use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments};
 use crate::peer_arguments::PeerArguments;
@@ -109,16 +109,14 @@ pub struct LinearArguments {
     /// in memory certificates tell on the way
     #[arg(long)]
     pub solver: Option<Solver>,
-    /// Order: full, page[:BYTES] (4096), queue:EXAMPLES[:shuffled], block:BLOCKS[:permute],
-    /// opportunistic:LOADS[:UNIT_BYTES] (1048576) or sequential
-    #[arg(long)]
+    #[arg(long, help = order_help())]
     pub order: Option<Order>,
-    /// With --order block:N: take the blocks in a new random order every epoch
-    #[arg(long)]
+    /// Refused: it is part of --order
+    #[arg(long, hide = true)]
     pub permute_blocks: bool,
-    /// With --order page or opportunistic: least bytes of a unit
-    #[arg(long)]
-    pub unit_bytes: Option<u64>,
+    /// Refused: it is part of --order
+    #[arg(long, hide = true)]
+    pub unit_bytes: Option<String>,
     /// Blocks an epoch is cut into (default: as large as memory allows)
     #[arg(long)]
     pub blocks: Option<u64>,
@@ -184,7 +182,7 @@ pub struct LinearArguments {
 impl LinearArguments {
     /// Writes the flags that were given over a configuration.
     ///
-    /// Errors: a flag that belongs to another order than the one taken.
+    /// Errors: a flag that has become a part of another one.
     pub fn apply(&mut self, config: &mut LinearConfig) -> anyhow::Result<()> {
         if !self.data.is_empty() {
             config.data.paths = std::mem::take(&mut self.data);
@@ -201,26 +199,14 @@ impl LinearArguments {
         set_option(&mut config.bias, self.bias);
         set(&mut config.scale, self.scale);
         set(&mut config.order, self.order);
-        match &mut config.order {
-            Order::Block { permute, .. } => *permute |= self.permute_blocks,
-            order if self.permute_blocks => {
-                anyhow::bail!(
-                    "--permute-blocks does nothing with --order {order}; give --order block:N"
-                )
-            }
-            _ => {}
-        }
-        match (&mut config.order, self.unit_bytes) {
-            (Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }, Some(bytes)) => {
-                *unit_bytes = bytes;
-            }
-            (order, Some(_)) => {
-                anyhow::bail!(
-                    "--unit-bytes does nothing with --order {order}; give --order page or opportunistic"
-                )
-            }
-            _ => {}
-        }
+        anyhow::ensure!(
+            !self.permute_blocks,
+            "--permute-blocks is part of the order; give --order block:BLOCKS:permute"
+        );
+        anyhow::ensure!(
+            self.unit_bytes.is_none(),
+            "--unit-bytes is part of the order; give --order page:BYTES or opportunistic:LOADS:BYTES"
+        );
         set_option(&mut config.blocks, self.blocks);
         set(&mut config.solver, self.solver);
         set(&mut config.access, self.access);
@@ -429,9 +415,7 @@ pub struct BenchArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// Order: full, page[:BYTES] (4096), queue:EXAMPLES[:shuffled], block:BLOCKS[:permute],
-    /// opportunistic:LOADS[:UNIT_BYTES] (1048576) or sequential
-    #[arg(long, default_value = "full")]
+    #[arg(long, default_value = "full", help = order_help())]
     pub order: Order,
     /// Examples of a batch (default: 4096, or as many as fit three times into a load of peers' memory)
     #[arg(long)]

@@ -105,6 +105,11 @@ impl DataArguments {
     }
 }
 
+/// The help of `--order`.
+pub fn order_help() -> String {
+    format!("Order: {}", pelton_train::Order::forms())
+}
+
 /// Parses the name of data, of any bytes, to its text.
 pub fn name() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new().map(|name| path_text(Path::new(&name)))

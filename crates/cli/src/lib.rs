@@ -52,7 +52,9 @@ pub fn run<A: Parser>(
             return ExitCode::from(2);
         }
     };
-    if let Err(error) = logging::begin() {
+    let begun =
+        logging::begin().and_then(|()| pelton_cpu::limit().map(drop).map_err(anyhow::Error::msg));
+    if let Err(error) = begun {
         console::say_error(&error);
         return ExitCode::from(2);
     }

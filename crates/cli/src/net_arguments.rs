@@ -13,7 +13,7 @@ use pelton_train::{
 };
 
 use crate::bytes::Memory;
-use crate::data_arguments::{DataArguments, name, refuse_idle, set, set_option};
+use crate::data_arguments::{DataArguments, name, order_help, refuse_idle, set, set_option};
 use crate::peer_arguments::PeerArguments;
 use crate::stage_arguments::PipelineArguments;
 
@@ -41,9 +41,7 @@ pub struct FitArguments {
     /// cosine:MOST[:FROM[:epoch]] or inverse:MOST[:FROM[:epoch]]
     #[arg(long, value_parser = growing_batch)]
     pub grow: Option<GrowingBatch>,
-    /// Order: full, page[:BYTES], queue:EXAMPLES[:shuffled], block:BLOCKS[:permute], opportunistic:LOADS[:UNIT_BYTES] or
-    /// sequential
-    #[arg(long)]
+    #[arg(long, help = order_help())]
     pub order: Option<Order>,
     /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
     #[arg(long)]

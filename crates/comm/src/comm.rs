@@ -1,10 +1,9 @@
 //! [`Comm`]: a rank among others.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytemuck::Pod;
 use bytes::Bytes;
@@ -14,8 +13,8 @@ use crate::local::Link;
 use crate::number::{Number, Reduction, owned, reduce};
 use crate::operation::{Barrier, Broadcast, Collect, Operation, ReduceShares, check_length, share};
 use crate::pending::Pending;
-use crate::transport::{Group, Transport};
-use crate::window::FillWindow;
+use crate::transport::{Group, Memory, Transport};
+use crate::underway::{Underway, copy_parts};
 
 /// Tags below are the caller's; from here on they number collective operations.
 const FIRST_TAG: u32 = 1 << 16;
@@ -34,14 +33,9 @@ pub(crate) const LARGEST_TAG: u32 = FIRST_TAG + TAGS as u32 - 1;
 ///
 /// An operation that returned an error leaves its communicator unusable for collectives.
 pub struct Comm {
-    link: Box<dyn Transport>,
+    underway: Underway,
     /// Collective operations started so far; equal on all ranks.
     sequence: Cell<u64>,
-    /// Operations under way or done and not fetched, in the order of their start.
-    active: RefCell<BTreeMap<u64, Active>>,
-    /// Key of the next entry of `active`.
-    next_ticket: Cell<u64>,
-    waited: Cell<Duration>,
 }
 
 /// What a [`Comm`] has cost so far.
@@ -51,15 +45,6 @@ pub struct Traffic {
     pub sent_bytes: u64,
     /// Time spent waiting for other ranks and for the transport.
     pub waited: Duration,
-}
-
-enum Active {
-    Running {
-        operation: Box<dyn Operation>,
-        /// Nobody fetches the result; the operation goes on because other ranks need it.
-        abandoned: bool,
-    },
-    Done(Result<Vec<Bytes>, CommError>),
 }
 
 impl fmt::Debug for Comm {
@@ -76,22 +61,19 @@ impl Comm {
 
     pub(crate) fn new(link: Box<dyn Transport>) -> Comm {
         Comm {
-            link,
+            underway: Underway::new(link),
             sequence: Cell::new(0),
-            active: RefCell::default(),
-            next_ticket: Cell::new(0),
-            waited: Cell::default(),
         }
     }
 
     /// This rank, 0..size.
     pub fn rank(&self) -> usize {
-        self.link.rank()
+        self.link().rank()
     }
 
     /// Ranks there are, at least 1.
     pub fn size(&self) -> usize {
-        self.link.size()
+        self.link().size()
     }
 
     /// This rank's number in the whole job; differs from [`Comm::rank`] in a group of a split.
@@ -100,32 +82,32 @@ impl Comm {
     }
 
     pub(crate) fn world_rank_of(&self, rank: usize) -> usize {
-        self.link.world_rank(rank)
+        self.link().world_rank(rank)
     }
 
     /// What this communicator has cost so far.
     pub fn traffic(&self) -> Traffic {
         Traffic {
-            sent_bytes: self.link.sent_bytes(),
-            waited: self.waited.get(),
+            sent_bytes: self.link().sent_bytes(),
+            waited: self.underway.waited(),
         }
     }
 
     /// Bytes a second of each rank's modelled link ([`run_ranks_over`](crate::run_ranks_over)); none where messages
     /// travel as fast as they can.
     pub fn modelled_bytes_per_s(&self) -> Option<f64> {
-        self.link.modelled_bytes_per_s()
+        self.link().modelled_bytes_per_s()
     }
 
     /// Whether a rank is known to have failed: the error that waiting for it would give. For loops
     /// that compute for long.
     pub fn check(&self) -> Result<(), CommError> {
-        self.link.failure()
+        self.link().failure()
     }
 
     /// Returns when all ranks have come here.
     pub fn barrier(&self) -> Result<(), CommError> {
-        let operation = Barrier::start(&*self.link, self.next_tag())?;
+        let operation = Barrier::start(self.link(), self.next_tag())?;
         self.run(Box::new(operation))?;
         Ok(())
     }
@@ -194,7 +176,7 @@ impl Comm {
         let arrived = self.gather_messages(message)?;
         let parts = (0..).zip(&arrived);
         parts
-            .map(|(from, part)| self.values_of(std::slice::from_ref(part), from))
+            .map(|(from, part)| self.underway.values_of(std::slice::from_ref(part), from))
             .collect()
     }
 
@@ -207,7 +189,7 @@ impl Comm {
     fn gather_of(&self, message: Bytes, equal: bool) -> Result<Collect, CommError> {
         let expected = equal.then(|| vec![message.len(); self.size()]);
         let (tag, parts) = (self.next_tag(), vec![message; self.size()]);
-        Collect::exchange(&*self.link, tag, "all-gather", parts, expected)
+        Collect::exchange(self.link(), tag, "all-gather", parts, expected)
     }
 
     /// Reduces `values` over all ranks, in place, to the same bits on all of them.
@@ -257,7 +239,7 @@ impl Comm {
         let message = Bytes::copy_from_slice(bytemuck::cast_slice(values));
         let operation = self.reduction_of::<T>(message, reduction, Some(counts))?;
         let arrived = self.run(Box::new(operation))?;
-        self.values_of(&arrived, self.rank())
+        self.underway.values_of(&arrived, self.rank())
     }
 
     /// [`Comm::reduce_scatter`] that goes on while this rank computes.
@@ -292,14 +274,14 @@ impl Comm {
         assert_eq!(shares.iter().sum::<usize>(), length, "sum of the counts");
         let shares = shares.iter().map(|share| share * unit).collect();
         let (tag, how) = (self.next_tag(), (reduce::<T> as _, reduction));
-        ReduceShares::start(&*self.link, tag, how, values, shares, counts.is_none())
+        ReduceShares::start(self.link(), tag, how, values, shares, counts.is_none())
     }
 
     /// Sends `values` to `to` and returns at once; the message waits there until it is received.
     pub fn send<T: Pod>(&self, to: usize, tag: u16, values: &[T]) -> Result<(), CommError> {
         self.check_rank(to)?;
         let message = Bytes::copy_from_slice(bytemuck::cast_slice(values));
-        self.link.send(to, u32::from(tag), message)
+        self.link().send(to, u32::from(tag), message)
     }
 
     /// Waits for the next message from `from` with `tag`, which must fill `values`.
@@ -312,7 +294,7 @@ impl Comm {
         let arrived = self.run(Box::new(self.reception(from, tag)?))?;
         let bytes = bytemuck::cast_slice_mut(values);
         check_length(
-            &*self.link,
+            self.link(),
             "receive",
             from,
             bytes.len(),
@@ -325,7 +307,7 @@ impl Comm {
     /// Waits for the next message from `from` with `tag`, of any length.
     pub fn receive_vec<T: Pod>(&self, from: usize, tag: u16) -> Result<Vec<T>, CommError> {
         let arrived = self.run(Box::new(self.reception(from, tag)?))?;
-        self.values_of(&arrived, from)
+        self.underway.values_of(&arrived, from)
     }
 
     /// [`Comm::receive_vec`] that goes on while this rank computes. Messages from one rank with one tag
@@ -340,7 +322,7 @@ impl Comm {
 
     fn reception(&self, from: usize, tag: u16) -> Result<Collect, CommError> {
         self.check_rank(from)?;
-        Ok(Collect::receive(&*self.link, from, u32::from(tag)))
+        Ok(Collect::receive(self.link(), from, u32::from(tag)))
     }
 
     /// Divides the ranks into groups of the same `color`, each with a communicator of its own, ranked
@@ -368,7 +350,7 @@ impl Comm {
                 members: members.into_iter().map(|(_, rank)| rank).collect(),
             }
         });
-        Ok(self.link.split(group.as_ref())?.map(Comm::new))
+        Ok(self.link().split(group.as_ref())?.map(Comm::new))
     }
 
     /// One more communicator of the same ranks, such as for a second thread.
@@ -379,7 +361,7 @@ impl Comm {
             sequence: self.next_sequence(),
             members: (0..self.size()).collect(),
         };
-        let link = self.link.split(Some(&group))?;
+        let link = self.link().split(Some(&group))?;
         Ok(Comm::new(link.expect("a group of all ranks has this one")))
     }
 
@@ -394,7 +376,7 @@ impl Comm {
     {
         if self.rank() > 0 {
             self.barrier()?;
-            let shown = self.link.shown();
+            let shown = self.link().shown();
             let shown = shown
                 .as_deref()
                 .and_then(|shown| shown.downcast_ref::<(String, T)>());
@@ -407,24 +389,13 @@ impl Comm {
         }
         let made = make()?;
         if self.size() > 1 {
-            self.link
+            self.link()
                 .show(Some(Arc::new((of.to_string(), made.clone()))));
             self.barrier()?;
             self.barrier()?;
-            self.link.show(None);
+            self.link().show(None);
         }
         Ok(made)
-    }
-
-    /// Allocates zeroed memory for others to read; each rank chooses its own number of `bytes`.
-    pub fn allocate(&self, bytes: usize) -> Result<FillWindow, CommError> {
-        // Agreed before the memory is asked for, so that no rank is left alone in a call that waits.
-        let told = self.all_gather_ragged(&[bytes as u64])?;
-        let memory = self.link.allocate(bytes)?;
-        Ok(FillWindow::new(
-            memory,
-            told.into_iter().flatten().collect(),
-        ))
     }
 
     fn check_rank(&self, rank: usize) -> Result<(), CommError> {
@@ -443,117 +414,21 @@ impl Comm {
         self.sequence.replace(self.sequence.get() + 1)
     }
 
-    /// The values of messages one after the other; `from` sent the last.
-    pub(crate) fn values_of<T: Pod>(
-        &self,
-        parts: &[Bytes],
-        from: usize,
-    ) -> Result<Vec<T>, CommError> {
-        let bytes: usize = parts.iter().map(Bytes::len).sum();
-        let length = bytes / size_of::<T>();
-        check_length(&*self.link, "receive", from, length * size_of::<T>(), bytes)?;
-        let mut values = vec![T::zeroed(); length];
-        copy_parts(parts, &mut values);
-        Ok(values)
-    }
-}
-
-/// Operations under way.
-impl Comm {
     fn pend<T: Pod>(&self, operation: Box<dyn Operation>) -> Pending<'_, T> {
-        Pending::new(self, self.start(operation))
+        Pending::new(&self.underway, self.underway.start(operation))
     }
 
     fn run(&self, operation: Box<dyn Operation>) -> Result<Vec<Bytes>, CommError> {
-        let ticket = self.start(operation);
-        self.finish(ticket)
+        let ticket = self.underway.start(operation);
+        self.underway.finish(ticket)
     }
 
-    fn start(&self, operation: Box<dyn Operation>) -> u64 {
-        let ticket = self.next_ticket.replace(self.next_ticket.get() + 1);
-        let entry = Active::Running {
-            operation,
-            abandoned: false,
-        };
-        self.active.borrow_mut().insert(ticket, entry);
-        ticket
+    /// Memory for others to read.
+    pub(crate) fn allocate_memory(&self, bytes: usize) -> Result<Box<dyn Memory>, CommError> {
+        self.link().allocate(bytes)
     }
 
-    /// Advances every operation under way, in the order of their start.
-    pub(crate) fn advance(&self) {
-        // Routes on which an earlier reception waits: what arrives there meanwhile is not for later ones.
-        let mut taken = Vec::new();
-        self.active.borrow_mut().retain(|_, entry| {
-            let Active::Running {
-                operation,
-                abandoned,
-            } = entry
-            else {
-                return true;
-            };
-            let route = operation.reception();
-            if route.is_some_and(|route| taken.contains(&route)) {
-                return true;
-            }
-            let Some(result) = operation.advance(&*self.link).transpose() else {
-                taken.extend(route);
-                return true;
-            };
-            let keep = !*abandoned;
-            *entry = Active::Done(result);
-            keep
-        });
-    }
-
-    /// Whether an operation is done, also where it failed.
-    pub(crate) fn is_done(&self, ticket: u64) -> bool {
-        !matches!(
-            self.active.borrow().get(&ticket),
-            Some(Active::Running { .. })
-        )
-    }
-
-    /// Waits for an operation.
-    pub(crate) fn finish(&self, ticket: u64) -> Result<Vec<Bytes>, CommError> {
-        let start = Instant::now();
-        let result = loop {
-            let seen = self.link.arrivals();
-            self.advance();
-            if self.is_done(ticket) {
-                break self.take(ticket);
-            }
-            if let Err(error) = self.link.idle(seen) {
-                break Err(error);
-            }
-        };
-        self.waited.set(self.waited.get() + start.elapsed());
-        result
-    }
-
-    fn take(&self, ticket: u64) -> Result<Vec<Bytes>, CommError> {
-        match self.active.borrow_mut().remove(&ticket) {
-            Some(Active::Done(result)) => result,
-            _ => panic!("operation {ticket} was fetched before it was done"),
-        }
-    }
-
-    /// Lets an operation go on without anyone who fetches its result.
-    pub(crate) fn abandon(&self, ticket: u64) {
-        let mut active = self.active.borrow_mut();
-        match active.get_mut(&ticket) {
-            Some(Active::Running { abandoned, .. }) => *abandoned = true,
-            Some(Active::Done(_)) => drop(active.remove(&ticket)),
-            None => {}
-        }
-    }
-}
-
-/// Copies messages one after the other into `values`, which they fill.
-fn copy_parts<T: Pod>(parts: &[Bytes], values: &mut [T]) {
-    let mut rest: &mut [u8] = bytemuck::cast_slice_mut(values);
-    for part in parts {
-        let (place, behind) = rest.split_at_mut(part.len());
-        place.copy_from_slice(part);
-        rest = behind;
+    fn link(&self) -> &dyn Transport {
+        &*self.underway.link
     }
 }

@@ -22,6 +22,7 @@ mod number;
 mod agree;
 mod comm;
 mod pending;
+mod underway;
 mod window;
 
 mod operation;
@@ -46,4 +47,5 @@ pub use local::{run_ranks, run_ranks_over};
 pub use number::{Number, Reduction};
 pub use operation::share;
 pub use pending::Pending;
-pub use window::{FillWindow, Get, Window};
+pub use transport::Get;
+pub use window::{FillWindow, Window};

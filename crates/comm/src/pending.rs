@@ -8,23 +8,24 @@ use std::marker::PhantomData;
 
 use bytemuck::Pod;
 
-use crate::{Comm, CommError};
+use crate::CommError;
+use crate::underway::Underway;
 
-/// An operation under way. It goes on while its [`Comm`] waits for anything, and in
+/// An operation under way. It goes on while its [`Comm`](crate::Comm) waits for anything, and in
 /// [`Pending::test`]; dropped, it goes on without a result, because other ranks need this rank's part. It
-/// does not outlive its `Comm`: wait, or end with a [`Comm::barrier`], before that is dropped.
+/// does not outlive its `Comm`: wait, or end with a [`Comm::barrier`](crate::Comm::barrier), before that is dropped.
 #[derive(Debug)]
 #[must_use = "an operation is done when it has been waited for"]
 pub struct Pending<'c, T: Pod> {
-    comm: &'c Comm,
+    underway: &'c Underway,
     ticket: u64,
     values: PhantomData<T>,
 }
 
 impl<'c, T: Pod> Pending<'c, T> {
-    pub(crate) fn new(comm: &'c Comm, ticket: u64) -> Pending<'c, T> {
+    pub(crate) fn new(underway: &'c Underway, ticket: u64) -> Pending<'c, T> {
         Pending {
-            comm,
+            underway,
             ticket,
             values: PhantomData,
         }
@@ -32,19 +33,19 @@ impl<'c, T: Pod> Pending<'c, T> {
 
     /// Goes on without waiting; whether the operation is done, be it with an error.
     pub fn test(&self) -> bool {
-        self.comm.advance();
-        self.comm.is_done(self.ticket)
+        self.underway.advance();
+        self.underway.is_done(self.ticket)
     }
 
     /// Waits for the result.
     pub fn wait(self) -> Result<Vec<T>, CommError> {
-        let arrived = self.comm.finish(self.ticket)?;
-        self.comm.values_of(&arrived, self.comm.rank())
+        let arrived = self.underway.finish(self.ticket)?;
+        self.underway.values_of(&arrived, self.underway.link.rank())
     }
 }
 
 impl<T: Pod> Drop for Pending<'_, T> {
     fn drop(&mut self) {
-        self.comm.abandon(self.ticket);
+        self.underway.abandon(self.ticket);
     }
 }

@@ -11,7 +11,17 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use crate::CommError;
-use crate::window::Get;
+
+/// One range of a read: `buffer.len()` bytes at `offset` of the window of `rank`.
+#[derive(Debug)]
+pub struct Get<'b> {
+    /// The rank that holds the bytes; the reader itself is as good as any other.
+    pub rank: usize,
+    /// First byte.
+    pub offset: u64,
+    /// Where the bytes go.
+    pub buffer: &'b mut [u8],
+}
 
 /// Messages between the ranks of one communicator.
 ///

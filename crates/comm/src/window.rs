@@ -7,18 +7,20 @@
 
 use std::fmt;
 
-use crate::transport::Memory;
+use crate::transport::{Get, Memory};
 use crate::{Comm, CommError};
 
-/// One range of a read: `buffer.len()` bytes at `offset` of the window of `rank`.
-#[derive(Debug)]
-pub struct Get<'b> {
-    /// The rank that holds the bytes; the reader itself is as good as any other.
-    pub rank: usize,
-    /// First byte.
-    pub offset: u64,
-    /// Where the bytes go.
-    pub buffer: &'b mut [u8],
+impl Comm {
+    /// Allocates zeroed memory for others to read; each rank chooses its own number of `bytes`.
+    pub fn allocate(&self, bytes: usize) -> Result<FillWindow, CommError> {
+        // Agreed before the memory is asked for, so that no rank is left alone in a call that waits.
+        let told = self.all_gather_ragged(&[bytes as u64])?;
+        let memory = self.allocate_memory(bytes)?;
+        Ok(FillWindow {
+            memory,
+            sizes: told.into_iter().flatten().collect(),
+        })
+    }
 }
 
 /// A window while its owner fills it.
@@ -28,10 +30,6 @@ pub struct FillWindow {
 }
 
 impl FillWindow {
-    pub(crate) fn new(memory: Box<dyn Memory>, sizes: Vec<u64>) -> FillWindow {
-        FillWindow { memory, sizes }
-    }
-
     /// This rank's memory; zeros at first, later what it was last filled with.
     pub fn local(&mut self) -> &mut [u8] {
         self.memory.local_mut()

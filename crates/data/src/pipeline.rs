@@ -15,7 +15,7 @@ use pelton_feed::{
     LengthSetting, LengthsOf, Loader, LoaderOptions, LoaderState, PipelineConfig, Samples, Stage,
     Stages, TakeMember, Tokenise,
 };
-use pelton_fetch::{Access, Cursor};
+use pelton_fetch::Access;
 use pelton_format::{Contents, DataFile, Dataset, Field, Row};
 use pelton_image::{Format, Layout};
 use pelton_plan::{Batching, Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
@@ -394,7 +394,7 @@ impl PreparedPipeline {
     ///
     /// Errors: a budget that does not hold what is needed.
     pub fn loader_at(&self, epoch: u64, comm: &Comm) -> Result<PipelineLoader, DataError> {
-        let start = Cursor { epoch, next: 0 };
+        let start = Place { epoch, step: 0 };
         let options = LoaderOptions {
             start,
             ..self.options.clone()
@@ -407,9 +407,9 @@ impl PreparedPipeline {
         mut options: LoaderOptions,
         comm: &Comm,
     ) -> Result<PipelineLoader, DataError> {
-        let Cursor { epoch, next } = options.start;
+        let Place { epoch, step } = options.start;
         let own = Alike::default().with("the next epoch", epoch);
-        comm.agree(&own.with("the next step", next))?;
+        comm.agree(&own.with("the next step", step))?;
         let mut dataset = Arc::clone(&self.opened.dataset);
         let mut peers = None;
         if let Some(cache) = &self.terms.cache {
@@ -587,13 +587,12 @@ fn picture_field(dataset: &Dataset, decode: &DecodeImages) -> Option<String> {
 /// The epoch, and the position of its order, from which on a loader that begins with these options draws examples that
 /// were not drawn before; some that were may still wait in a bucket.
 fn drawn_before(plan: &Plan, options: &LoaderOptions) -> (u64, u64) {
-    let Cursor { epoch, next } = options.start;
-    if next == 0 {
-        return (epoch, 0);
+    if options.start.step == 0 {
+        return (options.start.epoch, 0);
     }
     let mut batch = StepBatch::default();
-    let place = Place { epoch, step: next };
-    plan.walk(place, options.hint.as_ref()).next(&mut batch);
+    plan.walk(options.start, options.hint.as_ref())
+        .next(&mut batch);
     let newest = batch.positions.iter().max();
     let drawn = newest.map_or(0, |newest| newest + 1);
     (batch.epoch, drawn.saturating_sub(batch.len() as u64))

@@ -22,9 +22,7 @@ pub fn plan_of(
 
 /// The units of an order of units.
 pub fn units_of(dataset: &Dataset, order: Order) -> Option<Units> {
-    let (Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }) = order else {
-        return None;
-    };
+    let unit_bytes = order.unit_bytes()?;
     Some(match dataset.record_bytes() {
         RecordBytes::Fixed(bytes) => Units::fixed(dataset.records(), bytes, unit_bytes),
         _ => Units::from_lengths(

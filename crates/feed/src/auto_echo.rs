@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pelton_key::{KeyedRng, Stage, key};
+use pelton_plan::Place;
 
 use crate::building::{Building, Example, Head, HeldExample, Made, Source};
 use crate::dispatch::{chunk_of, example_key, send_parts};
@@ -17,7 +18,6 @@ use crate::error::FeedError;
 use crate::options::{AutoEcho, EchoPoint};
 use crate::shared::Shared;
 use crate::worker::Tasks;
-use pelton_fetch::Cursor;
 
 pub(crate) struct Repeats {
     auto: AutoEcho,
@@ -80,7 +80,7 @@ impl Repeats {
         &mut self,
         shared: &Arc<Shared>,
         tasks: &Tasks,
-        place: Cursor,
+        place: Place,
     ) -> Option<Arc<Building>> {
         if self.spare.is_none() {
             let most = (self.auto.most - 1.0) * self.fresh as f64;
@@ -142,7 +142,7 @@ impl Repeats {
         &self,
         shared: &Arc<Shared>,
         tasks: &Tasks,
-        place: Cursor,
+        place: Place,
         drawn: Vec<HeldExample>,
     ) -> Arc<Building> {
         let anew = shared.options.echo_point != EchoPoint::AfterAugment;

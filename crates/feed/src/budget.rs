@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use pelton_fetch::FetchError;
-use pelton_fetch::Spread;
 use pelton_format::Dataset;
-use pelton_plan::Plan;
+use pelton_plan::{Plan, Spread};
 
 use crate::known_fields::KnownFields;
 use crate::options::{BadExamples, LoaderOptions};
@@ -47,6 +46,13 @@ pub(crate) struct Division {
     pub look_ahead: Option<u64>,
     /// How the records of a step lie.
     pub spread: Spread,
+}
+
+impl Division {
+    /// Most records that a step reads.
+    pub fn most_read(&self, dataset: &Dataset) -> u64 {
+        self.rank_batch.min(dataset.records().max(1))
+    }
 }
 
 /// What the memory is divided for.
@@ -181,12 +187,12 @@ impl Case<'_> {
             look_ahead: options
                 .look_ahead
                 .map(|records| records.max(2 * rank_batch)),
-            spread: Spread::of_plan(stream),
+            spread: stream.spread(),
         };
         if self.in_place {
             return Ok(division);
         }
-        let steps = (rank_batch, division.spread);
+        let steps = (division.most_read(self.dataset), division.spread);
         match Fetch::fits_steps(self.dataset, steps, &division.feed_options(options)) {
             Err(FetchError::BudgetTooSmall { what, .. }) => {
                 Err(too_small(format!("batches and, to read ahead, {what}")))

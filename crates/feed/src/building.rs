@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use crate::error::FeedError;
 use bytes::BytesMut;
 use pelton_batch::{Batch, DType, Pool};
-use pelton_fetch::Cursor;
 use pelton_format::RowTable;
+use pelton_plan::Place;
 
 use crate::held::Held;
 use crate::sample::Sample;
@@ -127,8 +127,8 @@ pub(crate) struct Piece {
 /// The step that a batch is of.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
-    pub place: Cursor,
-    pub end: Cursor,
+    pub place: Place,
+    pub end: Place,
     pub ends_epoch: bool,
     pub bucket: Option<u32>,
     pub padded_length: Option<u32>,

@@ -25,7 +25,7 @@ struct Kept {
 /// The finished batch; called by the thread that handed in its last part.
 pub(crate) fn put_together(shared: &Shared, building: &Building) -> Result<Made, FeedError> {
     let place = building.head.place;
-    let _span = tracing::debug_span!("collate", epoch = place.epoch, step = place.next).entered();
+    let _span = tracing::debug_span!("collate", epoch = place.epoch, step = place.step).entered();
     let (pieces, failures) = building.take_parts();
     let rows = building.rows.write().expect("no reader panics").take();
     let kept = keep(shared, building, failures);
@@ -104,7 +104,7 @@ fn made(building: &Building, kept: Kept, fields: Fields) -> Made {
         fresh: kept.from.iter().filter(|i| of(i).is_fresh()).count() as u64,
         batch: Batch {
             epoch: head.place.epoch,
-            step: head.place.next,
+            step: head.place.step,
             ends_epoch: head.ends_epoch,
             ids: kept.from.iter().map(|i| of(i).id).collect(),
             copies: kept.from.iter().map(|i| of(i).copy).collect(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use crossbeam_channel::Sender;
 use pelton_format::{Row, RowTable};
 use pelton_key::{Stage, key};
-use pelton_plan::{Draw, Plan};
+use pelton_plan::{Draw, Place, Plan};
 
 use crate::asked::AskedSteps;
 use crate::building::{Building, Example, Head, Places, Source};
@@ -18,7 +18,6 @@ use crate::options::EchoPoint;
 use crate::shared::Shared;
 use crate::steps::{Origin, PlannedStep, Queue};
 use crate::worker::{Task, Tasks};
-use pelton_fetch::Cursor;
 use pelton_fetch::Fetch;
 
 /// Bytes that one task copies where making samples is copying them.
@@ -314,8 +313,8 @@ pub(crate) fn send_parts(tasks: &Sender<Task>, building: Arc<Building>) {
 }
 
 pub(crate) fn head_of(step: &PlannedStep) -> Head {
-    let end = Cursor {
-        next: step.place.next + 1,
+    let end = Place {
+        step: step.place.step + 1,
         ..step.place
     };
     Head {

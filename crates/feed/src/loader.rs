@@ -28,10 +28,10 @@ use std::time::{Duration, Instant};
 
 use crate::error::FeedError;
 use pelton_batch::Batch;
+use pelton_fetch::Fetch;
 use pelton_fetch::FetchError;
-use pelton_fetch::{Cursor, Fetch};
 use pelton_format::{Contents, DataFile, Dataset, Layout};
-use pelton_plan::Plan;
+use pelton_plan::{Place, Plan};
 
 use crate::asked::AskedSteps;
 use crate::auto_echo::Repeats;
@@ -106,7 +106,7 @@ pub struct Loader {
     repeats: Option<Repeats>,
     /// Fresh batches that the plan repeats, by number.
     kept: HashMap<u64, Batch>,
-    place: Cursor,
+    place: Place,
     /// Positions of the epoch's order before this were drawn by batches handed out.
     drawn: u64,
     /// Hints of the plan for it.
@@ -210,13 +210,13 @@ impl Loader {
     }
 
     /// Where the next batch stands: its epoch and step.
-    pub fn place(&self) -> Cursor {
-        let Cursor { epoch, next } = self.place;
+    pub fn place(&self) -> Place {
+        let Place { epoch, step: next } = self.place;
         match next < self.stream.steps(epoch) {
             true => self.place,
-            false => Cursor {
+            false => Place {
                 epoch: epoch + 1,
-                next: 0,
+                step: 0,
             },
         }
     }
@@ -346,7 +346,7 @@ impl Loader {
             let kept = kept.expect("a batch is kept while the plan repeats it");
             made.batch = Batch {
                 epoch: head.place.epoch,
-                step: head.place.next,
+                step: head.place.step,
                 ends_epoch: head.ends_epoch,
                 copies: vec![head.batch_copy; kept.ids.len()],
                 ..kept
@@ -463,7 +463,7 @@ fn feed_of(
     let steps = QueuedSteps {
         planner,
         queue: Arc::clone(&queue),
-        most: division.rank_batch,
+        most: division.most_read(&dataset),
         spread: division.spread,
     };
     let feed_options = division.feed_options(options);

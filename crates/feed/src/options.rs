@@ -5,8 +5,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pelton_fetch::{Access, Cursor, Device, DeviceSpeed, Holder};
-use pelton_plan::Hint;
+use pelton_fetch::{Access, Device, DeviceSpeed, Holder};
+use pelton_plan::{Hint, Place};
 
 /// What happens when an example cannot be read, decoded or augmented. Steps keep their number and their
 /// examples' places whatever is chosen, so that ranks stay in step.
@@ -147,7 +147,7 @@ pub struct LoaderOptions {
     /// Repeats by waiting, beside those of the plan.
     pub auto_echo: Option<AutoEcho>,
     /// Where the first batch starts: its epoch and step.
-    pub start: Cursor,
+    pub start: Place,
     /// A hint of the plan from there or before, by which it is got to sooner.
     pub hint: Option<Hint>,
     /// Batches that were repeated by waiting before that.
@@ -185,7 +185,7 @@ impl LoaderOptions {
             by_class: false,
             echo_point: EchoPoint::BeforeAugment,
             auto_echo: None,
-            start: Cursor::default(),
+            start: Place::default(),
             hint: None,
             auto_batches: 0,
             end_epoch: None,

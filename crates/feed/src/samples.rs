@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pelton_batch::{Array, Batch, Buffer, Fields, Shape};
-use pelton_fetch::{Cursor, RecordReader};
+use pelton_fetch::RecordReader;
 use pelton_format::{Dataset, RowTable};
 use pelton_key::{Stage, key};
-use pelton_plan::{Draw, Plan};
+use pelton_plan::{Draw, Place, Plan};
 
 use crate::bad_seen::BadSeen;
 use crate::building::{Building, Example, Places, Source};
@@ -100,7 +100,7 @@ impl Samples {
             (draw_of(id, *copy - 1), Origin::Held)
         });
         let step = PlannedStep {
-            place: Cursor { epoch, next: 0 },
+            place: Place { epoch, step: 0 },
             global_examples: ids.len() as u64,
             draws: draws.collect(),
             ..PlannedStep::default()
@@ -115,7 +115,7 @@ impl Samples {
         let mut desk = self.take_desk();
         let found = self.read(&mut desk, &[id], BadExamples::Fail)?;
         let step = PlannedStep {
-            place: Cursor { epoch, next: 0 },
+            place: Place { epoch, step: 0 },
             draws: vec![(draw_of(id, 0), Origin::Held)],
             ..PlannedStep::default()
         };
@@ -144,7 +144,7 @@ impl Samples {
     ///
     /// Cost: beside the batch that of finding the step ([`Plan::walk`]): arithmetic for most orders, and a replay of the
     /// epoch up to it where the plan queues, buckets or packs.
-    pub fn batch_at(&self, place: Cursor) -> Result<Option<Batch>, FeedError> {
+    pub fn batch_at(&self, place: Place) -> Result<Option<Batch>, FeedError> {
         let options = &self.shared.options;
         let ranks = (options.rank, options.world_size);
         let mut planner = StepPlanner::new(&self.plan, ranks, place, None, None)

@@ -1,13 +1,12 @@
 //! Where a loader stands, as a small document.
 
 use pelton_format::Dataset;
-use pelton_plan::{Hint, Plan};
+use pelton_plan::{Hint, Place, Plan};
 use serde::{Deserialize, Serialize};
 
 use crate::error::FeedError;
 use crate::options::LoaderOptions;
 use crate::stages::Stages;
-use pelton_fetch::Cursor;
 
 const VERSION: u32 = 3;
 
@@ -43,7 +42,7 @@ impl LoaderState {
         dataset: &Dataset,
         stream: &Plan,
         stages: Option<u64>,
-        place: Cursor,
+        place: Place,
         auto_batches: u64,
         hint: Option<&Hint>,
     ) -> LoaderState {
@@ -53,7 +52,7 @@ impl LoaderState {
             plan: format!("{:016x}", stream.fingerprint()),
             stages: stages.map(|digest| format!("{digest:016x}")),
             epoch: place.epoch,
-            step: place.next,
+            step: place.step,
             auto_batches,
             hint: hint.map(Hint::to_string),
         }
@@ -61,7 +60,7 @@ impl LoaderState {
 
     /// The state in front of an epoch.
     pub fn beginning(dataset: &Dataset, plan: &Plan, stages: &Stages, epoch: u64) -> LoaderState {
-        let place = Cursor { epoch, next: 0 };
+        let place = Place { epoch, step: 0 };
         LoaderState::new(dataset, plan, stages.fingerprint(), place, 0, None)
     }
 
@@ -131,9 +130,9 @@ impl LoaderState {
             return refuse("its step is beyond the end of its epoch");
         }
         Ok(LoaderOptions {
-            start: Cursor {
+            start: Place {
                 epoch: self.epoch,
-                next: self.step,
+                step: self.step,
             },
             auto_batches: self.auto_batches,
             hint,

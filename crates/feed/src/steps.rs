@@ -8,9 +8,9 @@ use std::collections::HashSet;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pelton_plan::{Draw, Hint, Place, Plan, StepBatch, Walk, assign_slots, share_of};
+use pelton_plan::{Draw, Hint, Place, Plan, Spread, StepBatch, Walk, assign_slots, share_of};
 
-use pelton_fetch::{Cursor, Holder, Spread, Steps};
+use pelton_fetch::{Holder, Step, Steps};
 
 /// Where the sample of a draw comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) enum Origin {
 /// What one step does on this rank.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PlannedStep {
-    pub place: Cursor,
+    pub place: Place,
     pub ends_epoch: bool,
     pub global_examples: u64,
     pub bucket: Option<u32>,
@@ -79,25 +79,18 @@ pub(crate) struct StepPlanner {
 pub(crate) type Hints = Arc<Mutex<VecDeque<(Place, Hint)>>>;
 
 /// Forgets the hints that a consumer at a place or behind it has no use for.
-pub(crate) fn forget_before(hints: &Hints, at: Cursor) {
+pub(crate) fn forget_before(hints: &Hints, at: Place) {
     let mut hints = hints.lock().unwrap_or_else(PoisonError::into_inner);
-    while hints.get(1).is_some_and(|(next, _)| *next <= place_of(at)) {
+    while hints.get(1).is_some_and(|(next, _)| *next <= at) {
         hints.pop_front();
     }
 }
 
 /// The hint for a place: the last that was taken before it in its epoch, where those before are forgotten.
-pub(crate) fn hint_at(hints: &Hints, at: Cursor) -> Option<Hint> {
+pub(crate) fn hint_at(hints: &Hints, at: Place) -> Option<Hint> {
     let hints = hints.lock().unwrap_or_else(PoisonError::into_inner);
     let (taken, hint) = hints.front()?;
-    (taken.epoch == at.epoch && *taken <= place_of(at)).then(|| hint.clone())
-}
-
-fn place_of(at: Cursor) -> Place {
-    Place {
-        epoch: at.epoch,
-        step: at.next,
-    }
+    (taken.epoch == at.epoch && *taken <= at).then(|| hint.clone())
 }
 
 /// Steps from one hint to the next.
@@ -117,13 +110,17 @@ pub(crate) struct QueuedSteps {
 }
 
 impl Steps for QueuedSteps {
-    fn next(&mut self, ids: &mut Vec<u64>) -> Option<Cursor> {
+    fn next(&mut self, ids: &mut Vec<u64>) -> Option<Step> {
         let step = self.planner.next_step()?;
         ids.extend_from_slice(&step.reads);
-        let place = step.place;
+        let next = Step {
+            place: step.place,
+            ends_epoch: step.ends_epoch,
+            ends_load: false,
+        };
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.push_back(step);
-        Some(place)
+        Some(next)
     }
 
     fn most(&self) -> u64 {
@@ -139,12 +136,12 @@ impl StepPlanner {
     pub fn new(
         stream: &Plan,
         (rank, world_size): (u32, u32),
-        next: Cursor,
+        next: Place,
         hint: Option<&Hint>,
         end_epoch: Option<u64>,
     ) -> StepPlanner {
         StepPlanner {
-            walk: stream.walk(place_of(next), hint),
+            walk: stream.walk(next, hint),
             echoes_batches: !stream.batch_echo().is_none(),
             rank,
             world_size,
@@ -204,10 +201,7 @@ impl StepPlanner {
         self.drawn = self.drawn.max(newest.map_or(0, |newest| newest + 1));
         let mut step = PlannedStep {
             drawn: self.drawn,
-            place: Cursor {
-                epoch: place.epoch,
-                next: place.step,
-            },
+            place,
             ends_epoch: self.batch.ends_epoch,
             global_examples: self.batch.len() as u64,
             bucket: self.batch.bucket,

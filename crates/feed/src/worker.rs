@@ -91,7 +91,7 @@ pub(crate) fn run(shared: &Shared, tasks: &TaskQueue) {
         let part = task.part;
         let place = building.head.place;
         let _span =
-            tracing::debug_span!("make", epoch = place.epoch, step = place.next, part).entered();
+            tracing::debug_span!("make", epoch = place.epoch, step = place.step, part).entered();
         let piece = catch_unwind(AssertUnwindSafe(|| worker.make(task)));
         if shared.is_closed() {
             // Nobody takes the batch any more, and it may not be whole.

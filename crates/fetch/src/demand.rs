@@ -1,11 +1,12 @@
-//! What memory is divided for and a path is chosen by: the steps that a fetch follows, as far as they are known before.
+//! What memory is divided for and a path is chosen by: the steps that a fetch executes, as far as they are known before.
 
 use pelton_format::Dataset;
-use pelton_plan::{Order, Plan};
+use pelton_plan::{Plan, Spread};
 
 use crate::options::FetchOptions;
+use crate::steps::{Steps, most_of_plan};
 
-/// The steps that a fetch follows, as far as they are known before.
+/// The steps that a fetch executes, as far as they are known before.
 #[derive(Clone, Copy)]
 pub(crate) struct Demand<'a> {
     /// The plan, where the steps are those of one.
@@ -18,52 +19,27 @@ pub(crate) struct Demand<'a> {
     pub spread: Spread,
 }
 
-/// How the records of a step lie among all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spread {
-    /// Anywhere.
-    Everywhere,
-    /// Anywhere, and those of a step are together in every epoch.
-    Blocks,
-    /// In runs of neighbours.
-    Neighbours,
-    /// One after the other.
-    InOrder,
-}
-
-impl Spread {
-    /// Of the steps of a plan.
-    pub fn of_plan(plan: &Plan) -> Spread {
-        match plan.order() {
-            Order::Full => Spread::Everywhere,
-            Order::Block { .. } => Spread::Blocks,
-            _ if plan.is_of_list() => Spread::Everywhere,
-            Order::Sequential => Spread::InOrder,
-            _ => Spread::Neighbours,
-        }
-    }
-}
-
 impl<'a> Demand<'a> {
-    /// The part of a plan's steps that a fetch with these options yields.
-    pub fn of_plan(plan: &'a Plan, options: &FetchOptions) -> Demand<'a> {
-        let steps = plan.steps(0);
-        let rows = (0..steps.min(2)).map(|step| options.rows_of(plan, step));
-        Demand {
-            plan: Some(plan),
-            batch_rows: rows.max().unwrap_or(1).max(1),
-            steps,
-            spread: Spread::of_plan(plan),
-        }
+    /// Of some steps.
+    pub fn of(dataset: &Dataset, steps: &'a dyn Steps) -> Demand<'a> {
+        let plan = steps.plan().map(|plan| &**plan);
+        Demand::new(dataset, plan, steps.most(), steps.spread())
     }
 
-    /// Steps of `most` records at most.
-    pub fn of_steps(dataset: &Dataset, most: u64, spread: Spread) -> Demand<'a> {
-        let batch_rows = most.clamp(1, dataset.records().max(1));
+    /// Of the part of a plan's steps that a fetch with these options yields.
+    pub fn of_plan(dataset: &Dataset, plan: &'a Plan, options: &FetchOptions) -> Demand<'a> {
+        let most = most_of_plan(plan, options);
+        Demand::new(dataset, Some(plan), most, plan.spread())
+    }
+
+    /// Of steps of at most `most` records that lie so.
+    pub fn new(dataset: &Dataset, plan: Option<&'a Plan>, most: u64, spread: Spread) -> Demand<'a> {
+        let batch_rows = most.max(1);
+        let steps = plan.map(|plan| plan.steps(0));
         Demand {
-            plan: None,
+            plan,
             batch_rows,
-            steps: dataset.records().div_ceil(batch_rows),
+            steps: steps.unwrap_or_else(|| dataset.records().div_ceil(batch_rows)),
             spread,
         }
     }

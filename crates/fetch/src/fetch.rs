@@ -4,21 +4,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_format::{DataFile, Dataset, RowTable};
-use pelton_plan::{Order, Plan};
+use pelton_plan::{Place, Plan, Spread};
 
 use crate::access::{AccessCase, AccessChoice, choose_access, records_before_a_sweep};
-use crate::cursor::Cursor;
-use crate::demand::{Demand, Spread};
+use crate::demand::Demand;
 use crate::error::FetchError;
 use crate::meters::Meters;
 use crate::options::{Access, FetchOptions};
 use crate::pane::Pane;
-use crate::planner::{Followed, PlannedBatch, Planner, Steps};
+use crate::planner::{Keep, PlannedBatch, Planner};
 use crate::ranges::Merge;
 use crate::reader::{Reader, Shared};
 use crate::scatter::{self, Scatter};
 use crate::scatter_budget;
 use crate::sizing::{self, Sizes};
+use crate::steps::{PlanSteps, Steps};
 
 /// One batch: the rows of one step in the plan's order.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub struct RowBatch {
     /// Batches of the epoch before this one.
     pub step: u64,
     /// Where the batch after this one starts: what a checkpoint taken after it records.
-    pub end: Cursor,
+    pub end: Place,
     /// Whether this is the last batch of its epoch.
     pub ends_epoch: bool,
     /// The rows in order with their ids; records left out as bad are missing.
@@ -65,9 +65,9 @@ enum Beginning {
 /// Records of a first pane.
 const FIRST_PANE_RECORDS: u64 = 512;
 
-/// Executes a plan: loads ahead within the memory budget and yields batches in the plan's order.
+/// Executes steps: loads ahead within the memory budget and yields a batch for each, in their order.
 ///
-/// The order of examples depends on the plan alone, never on the access path, the number of threads
+/// The order of examples depends on the steps alone, never on the access path, the number of threads
 /// or timing. Dropping the feed stops its threads.
 pub struct Fetch {
     // Declared first so that its threads end before what they share.
@@ -104,11 +104,10 @@ impl Fetch {
             plan.records(),
             "the plan is for another data set"
         );
-        let demand = Demand::of_plan(&plan, options);
-        Fetch::following(dataset, &demand, Followed::Plan(Arc::clone(&plan)), options)
+        Fetch::of_steps(dataset, Box::new(PlanSteps::new(plan, options)), options)
     }
 
-    /// A fetch of steps that are named one by one, for instance those of a pipeline.
+    /// A fetch of any steps, for instance those of a pipeline.
     ///
     /// Errors: as those of [`Fetch::new`].
     pub fn of_steps(
@@ -116,33 +115,13 @@ impl Fetch {
         steps: Box<dyn Steps>,
         options: &FetchOptions,
     ) -> Result<Fetch, FetchError> {
-        let demand = Demand::of_steps(&dataset, steps.most(), steps.spread());
-        Fetch::following(dataset, &demand, Followed::Steps(steps), options)
-    }
-
-    /// Whether there is memory for steps of so many records that lie so.
-    pub fn fits_steps(
-        dataset: &Dataset,
-        (most, spread): (u64, Spread),
-        options: &FetchOptions,
-    ) -> Result<(), FetchError> {
-        let demand = Demand::of_steps(dataset, most, spread);
-        let (access, _) = path_for(dataset, &demand, options)?;
-        sizing::divide(dataset, &demand, options, access, 0).map(|_| ())
-    }
-
-    fn following(
-        dataset: Arc<Dataset>,
-        demand: &Demand<'_>,
-        followed: Followed,
-        options: &FetchOptions,
-    ) -> Result<Fetch, FetchError> {
-        let (access, choice) = path_for(&dataset, demand, options)?;
+        let demand = Demand::of(&dataset, &*steps);
+        let (access, choice) = path_for(&dataset, &demand, options)?;
         let scatter_bytes = match access {
             Access::Scatter => scatter_budget::reserved_bytes(&dataset, options),
             _ => 0,
         };
-        let sizes = sizing::divide(&dataset, demand, options, access, scatter_bytes)?;
+        let sizes = sizing::divide(&dataset, &demand, options, access, scatter_bytes)?;
         let beginning = beginning(&dataset, options, access, sizes);
         tracing::info!(
             %access,
@@ -154,15 +133,15 @@ impl Fetch {
             "access path taken"
         );
         let shared = Arc::new(Shared::new(Arc::clone(&dataset), options));
-        let loader = match (access, &followed) {
-            (Access::Scatter, Followed::Plan(plan)) => Loader::Scatter(Scatter::new(
+        let loader = match (access, steps.plan()) {
+            (Access::Scatter, Some(plan)) => Loader::Scatter(Scatter::new(
                 Arc::clone(&shared),
                 Arc::clone(plan),
                 options,
                 sizes,
             )),
             _ => {
-                let merge = merge_of(access, demand.plan.map(Plan::order), options);
+                let merge = merge_of(access, demand.spread, options);
                 Loader::Reader(Reader::new(
                     Arc::clone(&shared),
                     sizes,
@@ -172,7 +151,7 @@ impl Fetch {
             }
         };
         let mut planner = Planner::new(
-            followed,
+            steps,
             options,
             sizes.pane_batches,
             access == Access::Scatter,
@@ -200,6 +179,17 @@ impl Fetch {
         })
     }
 
+    /// Whether there is memory for steps of so many records that lie so.
+    pub fn fits_steps(
+        dataset: &Dataset,
+        (most, spread): (u64, Spread),
+        options: &FetchOptions,
+    ) -> Result<(), FetchError> {
+        let demand = Demand::new(dataset, None, most, spread);
+        let (access, _) = path_for(dataset, &demand, options)?;
+        sizing::divide(dataset, &demand, options, access, 0).map(|_| ())
+    }
+
     /// Takes the rows of the batch lent last; [`Fetch::recycler`] takes them back.
     pub fn take_rows(&mut self) -> RowTable {
         std::mem::take(&mut self.current.rows)
@@ -225,9 +215,9 @@ impl Fetch {
         self.choice.as_ref()
     }
 
-    /// The next batch of every record the plan lists; `None` after the last epoch.
+    /// The next batch of every record the steps list; `None` after the last epoch.
     pub fn next_batch(&mut self) -> Result<Option<&mut RowBatch>, FetchError> {
-        self.next_batch_where(&mut |_, _| true)
+        self.advance(None)
     }
 
     /// The next batch, where `keep` (batch number since the feed began, record id) may decline
@@ -241,6 +231,10 @@ impl Fetch {
         &mut self,
         keep: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Option<&mut RowBatch>, FetchError> {
+        self.advance(Some(keep))
+    }
+
+    fn advance(&mut self, keep: Option<Keep<'_, '_>>) -> Result<Option<&mut RowBatch>, FetchError> {
         let asked_at = Instant::now();
         if let Some(left_at) = self.left_at.take() {
             self.meters.compute_s += (asked_at - left_at).as_secs_f64();
@@ -291,7 +285,7 @@ impl Fetch {
         }
     }
 
-    fn take_pane(&mut self, keep: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool, FetchError> {
+    fn take_pane(&mut self, keep: Option<Keep<'_, '_>>) -> Result<bool, FetchError> {
         let began = Instant::now();
         self.issue_steps(keep);
         if self.panes_taken >= self.panes_planned {
@@ -308,11 +302,11 @@ impl Fetch {
     }
 
     /// Issues steps so that, while one pane is consumed, the next `ahead` are being completed.
-    fn issue_steps(&mut self, keep: &mut dyn FnMut(u64, u64) -> bool) {
+    fn issue_steps(&mut self, mut keep: Option<Keep<'_, '_>>) {
         if let Beginning::Alone(batches) = self.beginning
             && self.panes_planned == 0
             && let Loader::Reader(reader) = &mut self.loader
-            && let Some(planned) = self.planner.plan_short_pane(batches, keep)
+            && let Some(planned) = self.planner.plan_short_pane(batches, keep.as_deref_mut())
         {
             reader.read_alone(planned);
             self.panes_planned = 1;
@@ -329,7 +323,7 @@ impl Fetch {
         let wanted = in_memory + self.loader.lead_steps();
         while self.steps_issued < wanted {
             let planned = if self.may_plan() {
-                self.planner.plan_pane(keep)
+                self.planner.plan_pane(keep.as_deref_mut())
             } else {
                 None
             };
@@ -354,11 +348,10 @@ impl Fetch {
     fn lend_batch(&mut self) {
         let pane = self.pane.as_mut().expect("a pane was taken");
         let PlannedBatch {
-            epoch,
-            step,
+            place: Place { epoch, step },
+            ends_epoch,
             start,
             len,
-            end,
         } = pane.batches[self.batch_of_pane].clone();
         // A pane of one batch is lent whole, so that its consumer owns the segments.
         let rows = if pane.batches.len() == 1 {
@@ -370,8 +363,11 @@ impl Fetch {
         self.current = RowBatch {
             epoch,
             step,
-            end,
-            ends_epoch: self.planner.ends_epoch(end),
+            end: Place {
+                epoch,
+                step: step + 1,
+            },
+            ends_epoch,
             rows,
         };
     }
@@ -390,10 +386,10 @@ impl Recycler {
     }
 }
 
-fn merge_of(access: Access, order: Option<Order>, options: &FetchOptions) -> Merge {
+fn merge_of(access: Access, spread: Spread, options: &FetchOptions) -> Merge {
     match access {
         // What a page order reads at once is a unit, a run of whole records.
-        Access::Direct if matches!(order, Some(Order::Page { .. })) => Merge::Gap(0),
+        Access::Direct if spread == Spread::Neighbours => Merge::Gap(0),
         Access::Window { gap_bytes } => {
             Merge::Gap(gap_bytes.unwrap_or_else(|| options.device.break_even_gap_bytes()))
         }
@@ -421,7 +417,7 @@ pub fn choose_path(
     plan: &Plan,
     options: &FetchOptions,
 ) -> Result<(Access, Option<AccessChoice>), FetchError> {
-    path_for(dataset, &Demand::of_plan(plan, options), options)
+    path_for(dataset, &Demand::of_plan(dataset, plan, options), options)
 }
 
 fn path_for(

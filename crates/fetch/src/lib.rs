@@ -15,11 +15,10 @@
 //! A [`RecordReader`] reads records that no plan foresaw.
 //!
 //! Reading order: [`FetchOptions`] says what is wanted, `sizing` divides the budget, `planner` turns
-//! the plan into panes, `reader` or `scatter` fills them, [`Fetch`] hands them out, [`Meters`] say
+//! the steps into panes, `reader` or `scatter` fills them, [`Fetch`] hands them out, [`Meters`] say
 //! where the time went.
 
 mod access;
-mod cursor;
 mod demand;
 mod error;
 mod fetch;
@@ -35,15 +34,14 @@ mod scatter;
 mod scatter_budget;
 mod share;
 mod sizing;
+mod steps;
 
 pub use access::{AccessChoice, choose_access};
-pub use cursor::Cursor;
-pub use demand::Spread;
 pub use error::FetchError;
 pub use fetch::{Fetch, Recycler, RowBatch, choose_path};
 pub use meters::{MeterCounters, Meters, Remedies, Verdict};
 pub use options::{Access, Device, DeviceSpeed, FetchOptions, OnBadRecord};
-pub use planner::Steps;
 pub use record_reader::RecordReader;
 pub use share::{Holder, Owner, Share};
 pub use sizing::{decoded_row_bytes, largest_batch, pane_row_bytes};
+pub use steps::{Step, Steps};

@@ -7,9 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use pelton_plan::{Order, Plan};
+use pelton_plan::Place;
 
-use crate::cursor::Cursor;
 use crate::share::Share;
 
 /// How the records of a pane are brought into memory. The sequence of examples is the same on
@@ -181,7 +180,7 @@ pub struct FetchOptions {
     /// What happens to records that cannot be decoded.
     pub on_bad_record: OnBadRecord,
     /// Where the first batch starts.
-    pub start: Cursor,
+    pub start: Place,
     /// First epoch that is not produced; `None` goes on for ever.
     pub end_epoch: Option<u64>,
     /// The part of each global batch that is yielded; `None` for all of it.
@@ -217,7 +216,7 @@ impl FetchOptions {
             access: Access::Auto,
             threads: 3,
             on_bad_record: OnBadRecord::Fail,
-            start: Cursor::default(),
+            start: Place::default(),
             end_epoch: None,
             share: None,
             look_ahead: None,
@@ -228,19 +227,6 @@ impl FetchOptions {
             interrupt: Arc::default(),
             grace: Duration::ZERO,
             device: DeviceSpeed::default(),
-        }
-    }
-
-    /// Most records that are yielded of a step of the first epoch, as far as that can be known before: an
-    /// order that reads runs of neighbours may give a rank all of a batch that its share is taken of.
-    pub(crate) fn rows_of(&self, plan: &Plan, step: u64) -> u64 {
-        let batch_len = plan.step_len(0, step).unwrap_or(0);
-        match &self.share {
-            None => batch_len,
-            Some(share) if matches!(plan.order(), Order::Full | Order::Block { .. }) => {
-                share.most_of(batch_len, plan.records())
-            }
-            Some(share) => batch_len.div_ceil(u64::from(share.world_size())),
         }
     }
 

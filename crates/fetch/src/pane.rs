@@ -228,11 +228,10 @@ mod tests {
     #[test]
     fn missing_rows_shorten_their_batch_only() {
         let batch = |start, len| PlannedBatch {
-            epoch: 0,
-            step: 0,
+            place: Default::default(),
+            ends_epoch: false,
             start,
             len,
-            end: Default::default(),
         };
         let mut batches = vec![batch(0, 2), batch(2, 2)];
         let found = |row| Slot { segment: 0, row };

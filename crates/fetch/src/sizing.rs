@@ -7,8 +7,9 @@
 //! amplification is (1/T)·(1 − e^(−T·r)) for r records a page.
 
 use pelton_format::{Dataset, Layout};
+use pelton_plan::Spread;
 
-use crate::demand::{Demand, Spread};
+use crate::demand::Demand;
 use crate::error::FetchError;
 use crate::kept::BYTES_PER_POSITION;
 use crate::options::{Access, FetchOptions};

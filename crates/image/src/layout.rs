@@ -1,32 +1,30 @@
-//! From pixels of three channels in planes to pixels with their channels side by side, and back.
+//! In which order values lie: from pixels of three channels in planes to pixels with their channels side by side, and back.
 //!
 //! The loops are plain ones. With AVX2 allowed the compiler makes shuffles of them, an eighth of the time (0.13
 //! instead of 1.07 µs for 32 x 32 pixels).
 
-#![allow(unsafe_code)]
+use pelton_cpu::{Kernel, Simd, run};
+
+/// In which order the values of an image lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Layout {
+    /// Height, width, channels: the values of a pixel side by side.
+    #[default]
+    Hwc,
+    /// Channels, height, width: one plane a channel.
+    Chw,
+}
 
 /// Puts the channels of each pixel side by side (CHW to HWC). Asserts that both are three planes of one size.
 pub fn interleave(planes: &[u8], pixels: &mut [u8]) {
     assert_three(planes, pixels);
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2.
-        unsafe { wide::interleave(planes, pixels) };
-        return;
-    }
-    plain_interleave(planes, pixels);
+    run(Simd::current_to_avx2(), Interleave(planes, pixels));
 }
 
 /// Puts each channel into a plane of its own (HWC to CHW). Asserts that both are three planes of one size.
 pub fn separate(pixels: &[u8], planes: &mut [u8]) {
     assert_three(pixels, planes);
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2.
-        unsafe { wide::separate(pixels, planes) };
-        return;
-    }
-    plain_separate(pixels, planes);
+    run(Simd::current_to_avx2(), Separate(pixels, planes));
 }
 
 fn assert_three(from: &[u8], to: &[u8]) {
@@ -34,37 +32,39 @@ fn assert_three(from: &[u8], to: &[u8]) {
     assert!(from.len().is_multiple_of(3), "three channels");
 }
 
-#[inline(always)]
-fn plain_interleave(planes: &[u8], pixels: &mut [u8]) {
-    let (red, others) = planes.split_at(planes.len() / 3);
-    let (green, blue) = others.split_at(red.len());
-    let planes = red.iter().zip(green).zip(blue);
-    for (pixel, ((&red, &green), &blue)) in pixels.as_chunks_mut::<3>().0.iter_mut().zip(planes) {
-        *pixel = [red, green, blue];
+struct Interleave<'a>(&'a [u8], &'a mut [u8]);
+
+impl Kernel for Interleave<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Interleave(planes, pixels) = self;
+        let (red, others) = planes.split_at(planes.len() / 3);
+        let (green, blue) = others.split_at(red.len());
+        let planes = red.iter().zip(green).zip(blue);
+        for (pixel, ((&red, &green), &blue)) in pixels.as_chunks_mut::<3>().0.iter_mut().zip(planes)
+        {
+            *pixel = [red, green, blue];
+        }
     }
 }
 
-#[inline(always)]
-fn plain_separate(pixels: &[u8], planes: &mut [u8]) {
-    let plane = planes.len() / 3;
-    let (red, others) = planes.split_at_mut(plane);
-    let (green, blue) = others.split_at_mut(plane);
-    let planes = red.iter_mut().zip(green).zip(blue);
-    for (pixel, ((red, green), blue)) in pixels.as_chunks::<3>().0.iter().zip(planes) {
-        [*red, *green, *blue] = *pixel;
-    }
-}
+struct Separate<'a>(&'a [u8], &'a mut [u8]);
 
-#[cfg(target_arch = "x86_64")]
-mod wide {
-    #[target_feature(enable = "avx2")]
-    pub fn interleave(planes: &[u8], pixels: &mut [u8]) {
-        super::plain_interleave(planes, pixels);
-    }
+impl Kernel for Separate<'_> {
+    type Output = ();
 
-    #[target_feature(enable = "avx2")]
-    pub fn separate(pixels: &[u8], planes: &mut [u8]) {
-        super::plain_separate(pixels, planes);
+    #[inline(always)]
+    fn run(self) {
+        let Separate(pixels, planes) = self;
+        let plane = planes.len() / 3;
+        let (red, others) = planes.split_at_mut(plane);
+        let (green, blue) = others.split_at_mut(plane);
+        let planes = red.iter_mut().zip(green).zip(blue);
+        for (pixel, ((red, green), blue)) in pixels.as_chunks::<3>().0.iter().zip(planes) {
+            [*red, *green, *blue] = *pixel;
+        }
     }
 }
 
@@ -82,13 +82,13 @@ mod tests {
             interleave(&planes, &mut pixels);
             assert_eq!(pixels, expected, "{plane}");
             pixels.fill(0);
-            plain_interleave(&planes, &mut pixels);
+            run(Simd::Portable, Interleave(&planes, &mut pixels));
             assert_eq!(pixels, expected, "{plane}");
             let mut back = vec![0; 3 * plane];
             separate(&pixels, &mut back);
             assert_eq!(back, planes, "{plane}");
             back.fill(0);
-            plain_separate(&pixels, &mut back);
+            run(Simd::Portable, Separate(&pixels, &mut back));
             assert_eq!(back, planes, "{plane}");
         }
     }

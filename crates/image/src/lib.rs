@@ -56,14 +56,17 @@ mod colour;
 
 mod write;
 
+mod format;
+
 mod error;
 
 pub use augment::Augment;
-pub use decode::{Format, Limits, Orientation, decode, decode_for, decode_mask, orientation};
+pub use decode::{Limits, Orientation, decode, decode_for, decode_mask, orientation};
 pub use error::ImageError;
+pub use format::Format;
 pub use frame::Workspace;
-pub use layout::{interleave, separate};
-pub use pipeline::{Layout, Output, Pipeline, Values};
+pub use layout::{Layout, interleave, separate};
+pub use pipeline::{Output, Pipeline, Values};
 pub use pixels::Pixels;
 
 use pelton_key::KeyedRng;

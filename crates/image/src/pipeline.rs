@@ -10,17 +10,7 @@ use crate::augment::{Augment, MOST_SIDE};
 use crate::crop::{self, Rectangle};
 use crate::frame::{Frame, Workspace};
 use crate::write::{self, Tables};
-use crate::{ImageError, Pixels, colour};
-
-/// In which order the values of an image lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Layout {
-    /// Height, width, channels: the values of a pixel side by side.
-    #[default]
-    Hwc,
-    /// Channels, height, width: one plane a channel.
-    Chw,
-}
+use crate::{ImageError, Layout, Pixels, colour};
 
 /// Where an image is written to: its part of a batch.
 #[derive(Debug)]

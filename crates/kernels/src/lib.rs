@@ -10,7 +10,7 @@ pub mod math;
 pub mod matrix;
 pub mod norm;
 pub mod optimizer;
-pub mod simd;
+pub use pelton_cpu as simd;
 pub mod sums;
 
 mod attention;

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::ids::EpochIds;
 use crate::numbering::Numbering;
+use crate::ordering::{Inverse, count_from};
 use crate::pipeline::{Groups, Pipeline};
 use crate::runs::Runs;
 
@@ -16,7 +16,7 @@ use crate::runs::Runs;
 pub struct EpochOrder {
     plan: Arc<Pipeline>,
     epoch: u64,
-    ids: EpochIds,
+    ids: Box<dyn Inverse>,
 }
 
 impl EpochOrder {
@@ -25,7 +25,7 @@ impl EpochOrder {
         if matches!(plan.numbering, Numbering::Listed(_)) {
             return None;
         }
-        let ids = plan.sequence.examples.inverted(epoch)?;
+        let ids = plan.sequence.examples.ids.inverse(epoch)?;
         Some(EpochOrder { plan, epoch, ids })
     }
 
@@ -37,7 +37,9 @@ impl EpochOrder {
     /// The records at positions `start..start + out.len()`. Asserts that they exist.
     pub fn fill(&self, start: u64, out: &mut [u64]) {
         self.check(start, out.len());
-        self.ids.fill(start, out, &mut None);
+        if !out.is_empty() {
+            self.ids.fill(start, out);
+        }
         self.plan.numbering.to_records(out);
     }
 
@@ -73,15 +75,11 @@ impl EpochOrder {
 
     /// The positions of neighbouring records, `out[i]` that of `ids.start + i`. Asserts that the order has them.
     pub fn positions_of(&self, ids: Range<u64>, out: &mut [u64]) {
-        match (self.plan.numbering.selection(), &self.ids) {
-            (None, EpochIds::Full(order)) => order.fill_positions(ids.start, out),
-            _ => {
-                for (slot, id) in out.iter_mut().zip(ids) {
-                    *slot = id;
-                }
-                self.positions_of_each(out);
-            }
+        if self.plan.numbering.selection().is_none() && ids.end <= self.plan.records {
+            return self.ids.fill_positions(ids.start, out);
         }
+        count_from(ids.start, out);
+        self.positions_of_each(out);
     }
 
     /// The positions that a step covers; `None` where steps are no runs of the order, as where examples are echoed or
@@ -89,41 +87,31 @@ impl EpochOrder {
     pub fn step_positions(&self, step: u64) -> Option<Range<u64>> {
         let plan = &*self.plan;
         let is_plain = plan.sequence.echo.echo().is_none() && plan.batch_echo.is_none();
-        match (&plan.groups, &self.ids) {
-            (Groups::Runs(runs), _) if !is_plain || step >= runs.steps() => None,
-            (Groups::Runs(Runs::Places(cuts)), _) => Some(cuts.range(step)),
-            (Groups::Runs(_), EpochIds::Block(blocks)) => Some(blocks.step_positions(step)),
-            _ => None,
+        match &plan.groups {
+            Groups::Runs(runs) if !is_plain || step >= runs.steps() => None,
+            Groups::Runs(Runs::Places(cuts)) => Some(cuts.range(step)),
+            Groups::Runs(Runs::Own(_)) => self.ids.step_positions(step),
+            Groups::Bucketed(_) | Groups::Packed(_) => None,
         }
     }
 
     /// The units that a load of an `opportunistic` order reads, by number, so that neighbours stand together; `None`
     /// where there is no such load.
     pub fn load_units(&self, load: u64) -> Option<Vec<u64>> {
-        match &self.ids {
-            EpochIds::Loads(loads) if load < loads.count() => Some(loads.load_units(load)),
-            _ => None,
-        }
+        self.ids.load_units(load)
     }
 
     /// The positions that a load of an `opportunistic` order serves. Loads serve them in turn, the first from 0 on.
     /// `None` where there is no such load.
     pub fn load_positions(&self, load: u64) -> Option<Range<u64>> {
-        match &self.ids {
-            EpochIds::Loads(loads) if load < loads.count() => Some(loads.positions(load as usize)),
-            _ => None,
-        }
+        self.ids.load_positions(load)
     }
 
     /// The load of an `opportunistic` order that reads a record. Asserts that the order has the record.
     pub fn load_of(&self, id: u64) -> Option<u64> {
         let selection = self.plan.numbering.selection();
-        match &self.ids {
-            EpochIds::Loads(loads) => {
-                Some(loads.load_of(selection.map_or(id, |selection| selection.rank(id))))
-            }
-            _ => None,
-        }
+        let number = selection.map_or(id, |selection| selection.rank(id));
+        self.ids.load_of(number)
     }
 
     fn check(&self, start: u64, count: usize) {

@@ -5,14 +5,12 @@
 #[non_exhaustive]
 pub enum PlanError {
     /// The text of an order is none of the accepted forms.
-    #[error(
-        "order '{text}' is not known: use sequential, full, page, page:BYTES, queue:EXAMPLES, \
-         queue:EXAMPLES:shuffled, block:BLOCKS, block:BLOCKS:permute, opportunistic:LOADS or \
-         opportunistic:LOADS:UNIT_BYTES"
-    )]
+    #[error("order '{text}' is not known: use {forms}")]
     UnknownOrder {
         /// The text as given.
         text: String,
+        /// The forms that are accepted.
+        forms: String,
     },
     /// The text of a batching is none of the accepted forms.
     #[error(

@@ -18,6 +18,8 @@
 //! branching on each. 32-bit lanes serve n ≤ 2^32, 64-bit lanes the rest; the two are different
 //! bijections, which is part of the golden vectors.
 
+#[cfg(target_arch = "x86_64")]
+use pelton_cpu::Simd;
 use pelton_key::{GOLDEN_GAMMA, mix};
 
 /// Halves change by turns, so each is changed five times.
@@ -299,7 +301,7 @@ pub(crate) fn walk_run<W: Lane, const INVERSE: bool>(
 ) {
     #[cfg(target_arch = "x86_64")]
     {
-        if wide::has_avx2() {
+        if Simd::current() >= Simd::Avx2 {
             return wide::with_avx2::<W, INVERSE>(network, n, start, out);
         }
     }
@@ -314,7 +316,7 @@ pub(crate) fn walk_each<W: Lane, const INVERSE: bool>(
 ) {
     #[cfg(target_arch = "x86_64")]
     {
-        if wide::has_avx2() {
+        if Simd::current() >= Simd::Avx2 {
             return wide::each_with_avx2::<W, INVERSE>(network, n, places);
         }
     }
@@ -322,15 +324,14 @@ pub(crate) fn walk_each<W: Lane, const INVERSE: bool>(
 }
 
 /// The same loop compiled for wider registers: 1.7 times the baseline's ids a second on one core of a
-/// server of 2023. Compiled for AVX-512 it gained 0 to 20 % more, which is not worth a third path.
+/// server of 2023. Compiled for AVX-512 it gained 0 to 20 % more, which is not worth a third path; called through
+/// [`pelton_cpu::run`] it lost a tenth.
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod wide {
-    use super::{Lane, Network};
+    use pelton_cpu::Simd;
 
-    pub(super) fn has_avx2() -> bool {
-        is_x86_feature_detected!("avx2")
-    }
+    use super::{Lane, Network};
 
     pub(super) fn with_avx2<W: Lane, const INVERSE: bool>(
         network: &Network<W>,
@@ -342,8 +343,8 @@ mod wide {
         fn run<W: Lane, const INVERSE: bool>(f: &Network<W>, n: u64, start: u64, out: &mut [u64]) {
             f.walk_run::<INVERSE>(n, start, out);
         }
-        assert!(has_avx2());
-        // SAFETY: the feature the function is compiled for was just found on this machine.
+        assert!(Simd::Avx2.is_available());
+        // SAFETY: the processor has the feature that the function is compiled for.
         unsafe { run::<W, INVERSE>(network, n, start, out) }
     }
 
@@ -356,8 +357,8 @@ mod wide {
         fn run<W: Lane, const INVERSE: bool>(f: &Network<W>, n: u64, places: &mut [u64]) {
             f.walk_each::<INVERSE>(n, places);
         }
-        assert!(has_avx2());
-        // SAFETY: the feature the function is compiled for was just found on this machine.
+        assert!(Simd::Avx2.is_available());
+        // SAFETY: the processor has the feature that the function is compiled for.
         unsafe { run::<W, INVERSE>(network, n, places) }
     }
 }
@@ -376,7 +377,7 @@ mod tests {
         assert_eq!(out, expected, "baseline, n {n}");
         #[cfg(target_arch = "x86_64")]
         {
-            if wide::has_avx2() {
+            if Simd::Avx2.is_available() {
                 out.fill(0);
                 wide::with_avx2::<W, INVERSE>(&network, n, start, &mut out);
                 assert_eq!(out, expected, "AVX2, n {n}");

@@ -58,21 +58,17 @@ mod epoch_order;
 
 mod ids;
 
-mod order;
+mod mixture;
+
+mod sampler;
+
+mod orders;
+
+mod ordering;
 
 mod batching;
 
 mod units;
-
-mod queue;
-
-mod blocks;
-
-mod opportunistic;
-
-mod mixture;
-
-mod sampler;
 
 mod selection;
 
@@ -99,7 +95,8 @@ pub use epoch_order::EpochOrder;
 pub use error::PlanError;
 pub use hint::Hint;
 pub use locality::{assign_slots, expected_remote_share};
-pub use order::Order;
+pub use ordering::Spread;
+pub use orders::Order;
 pub use permutation::Permutation;
 pub use plan::Plan;
 pub use randomness::{Randomness, harmonic_log, ln_factorial, randomness_level};

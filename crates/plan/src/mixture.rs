@@ -18,6 +18,7 @@ use std::sync::Arc;
 use pelton_key::{Digest, Stage, key};
 
 use crate::error::PlanError;
+use crate::ordering::{EpochWalk, Ids};
 use crate::permutation::Permutation;
 use crate::selection::Selection;
 use crate::spec::Part;
@@ -55,7 +56,7 @@ struct KeptPart {
 
 /// What an epoch draws, and in which order.
 #[derive(Debug)]
-pub(crate) struct MixedEpoch {
+struct MixedEpoch {
     mixture: Arc<Mixture>,
     order: Permutation,
     turns: Vec<Turn>,
@@ -175,7 +176,7 @@ impl Mixture {
         of_part.collect()
     }
 
-    pub(crate) fn of_epoch(self: &Arc<Self>, epoch: u64) -> MixedEpoch {
+    fn of_epoch(self: &Arc<Self>, epoch: u64) -> MixedEpoch {
         let mut start = 0;
         let mut left = MOST_PASSES;
         let mut ends = Vec::with_capacity(self.parts.len());
@@ -215,12 +216,6 @@ impl Mixture {
         Permutation::without_table(self.parts[part].len(), key)
     }
 
-    /// Memory that an epoch takes.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        let parts = self.parts.len() as u64;
-        parts * (size_of::<Turn>() as u64 + 8) + MOST_PASSES * size_of::<Permutation>() as u64
-    }
-
     /// A number that changes with the parts and their shares.
     pub(crate) fn fingerprint(&self) -> u64 {
         let of_part = |part: &KeptPart| [part.numbers.start, part.numbers.end, part.share];
@@ -231,9 +226,20 @@ impl Mixture {
     }
 }
 
-impl MixedEpoch {
-    /// The examples at positions `start..start + out.len()`, by number.
-    pub(crate) fn fill(&self, start: u64, out: &mut [u64]) {
+impl Ids for Arc<Mixture> {
+    fn walk(&self, epoch: u64) -> Box<dyn EpochWalk> {
+        Box::new(self.of_epoch(epoch))
+    }
+
+    /// Memory that an epoch takes.
+    fn memory_bytes(&self) -> u64 {
+        let parts = self.parts.len() as u64;
+        parts * (size_of::<Turn>() as u64 + 8) + MOST_PASSES * size_of::<Permutation>() as u64
+    }
+}
+
+impl EpochWalk for MixedEpoch {
+    fn fill(&mut self, start: u64, out: &mut [u64]) {
         self.order.fill(start, out);
         for slot in out {
             let part = self.ends.partition_point(|&end| end <= *slot);

@@ -31,7 +31,6 @@ use pelton_key::{Digest, KeyedRng, Stage, key};
 use crate::buckets::{NextPieces, Packing, PieceCounter, Segment, Table};
 use crate::error::PlanError;
 use crate::hint::Standing;
-use crate::ids::Orders;
 use crate::randomness::ln_factorial;
 use crate::sequence::{Appearances, Sequence};
 use crate::step_batch::{Draw, Piece, StepBatch};
@@ -155,16 +154,23 @@ impl Packed {
         (cells - tokens) as f64 / cells.max(1) as f64
     }
 
-    /// The exact randomness RL* of an epoch over `full` order, derived above; 0 where every epoch is
-    /// the same; not known of other orders, mixtures and echoed examples. Costs a pass over the epoch.
-    pub(crate) fn rl_exact(&self, sequence: &Sequence, epoch: u64) -> Option<f64> {
+    /// The exact randomness RL* of an epoch whose examples come in any order equally likely, derived above; 0 where
+    /// every epoch is the same; not known of other orders, mixtures and echoed examples. Costs a pass over the epoch.
+    pub(crate) fn rl_exact(
+        &self,
+        sequence: &Sequence,
+        epoch: u64,
+        is_uniform: bool,
+    ) -> Option<f64> {
         let examples = sequence.examples.len;
-        match &sequence.examples.orders {
-            Orders::Mixture(_) | Orders::Weighted(_) => return None,
-            _ if !sequence.echo.echo().is_none() => return None,
-            _ if examples <= 1 => return Some(1.0),
-            Orders::Full => {}
-            _ => return self.same.then_some(0.0),
+        if sequence.examples.expected().is_some() || !sequence.echo.echo().is_none() {
+            return None;
+        }
+        if examples <= 1 {
+            return Some(1.0);
+        }
+        if !is_uniform {
+            return self.same.then_some(0.0);
         }
         let all = ln_factorial(examples as f64);
         let mut counter = PieceCounter::new(self.packing);

@@ -4,7 +4,7 @@ use crate::batching::Batching;
 use crate::bucketed::Bucketed;
 use crate::echo::{Echo, EchoPlan};
 use crate::numbering::Numbering;
-use crate::order::Order;
+use crate::orders::Order;
 use crate::packed::Packed;
 use crate::runs::Runs;
 use crate::sequence::Sequence;

@@ -13,22 +13,20 @@ use std::sync::Arc;
 
 use pelton_key::{Digest, mix};
 
-use crate::batching::{Batching, Cuts};
-use crate::blocks::Blocks;
+use crate::batching::Batching;
 use crate::bucketed::Bucketed;
 use crate::buckets::{BucketLayout, BucketPolicy, Packing};
 use crate::echo::Echo;
 use crate::epoch_order::EpochOrder;
 use crate::error::PlanError;
 use crate::hint::Hint;
-use crate::ids::{Examples, Orders};
+use crate::ids::{Drawn, Examples};
 use crate::mixture::Mixture;
 use crate::numbering::Numbering;
-use crate::opportunistic::Opportunistic;
-use crate::order::Order;
+use crate::ordering::{Ids, Over, Spread};
+use crate::orders::Order;
 use crate::packed::Packed;
 use crate::pipeline::{Groups, Pipeline};
-use crate::queue::Queue;
 use crate::randomness::Randomness;
 use crate::runs::Runs;
 use crate::sampler::{Sampler, Weighted, sorted_by_class};
@@ -41,12 +39,6 @@ use crate::walk::{Place, Walk};
 
 /// Most records a plan can number.
 const MAX_RECORDS: u64 = 1 << 63;
-
-/// Most slots of a shuffle buffer or permuted blocks: their tables have 8 and 24 bytes an entry.
-const MAX_TABLE: u64 = 1 << 28;
-
-/// Most loads of an opportunistic order, each of which has a first position.
-const MAX_LOADS: u64 = 1 << 24;
 
 /// Which examples each step of each epoch uses, how often, and in which batch: a pure function of what it was made
 /// from. Cheap to clone.
@@ -78,14 +70,20 @@ impl Plan {
     /// Errors: a request that cannot be met; each says what to ask for instead.
     pub fn new(spec: &PlanSpec, over: Catalog<'_>) -> Result<Plan, PlanError> {
         check(spec, &over)?;
-        let (numbering, orders) = numbered(spec, &over)?;
-        let len = match &orders {
-            Orders::Mixture(mixture) => mixture.examples(),
-            Orders::Weighted(_) => spec.epoch_examples.unwrap_or(numbering.len()),
-            _ => numbering.len(),
+        let (numbering, drawn) = numbered(spec, &over)?;
+        let len = match &drawn {
+            Drawn::Once => numbering.len(),
+            Drawn::Mixed(mixture) => mixture.examples(),
+            Drawn::Weighted(_) => spec.epoch_examples.unwrap_or(numbering.len()),
+        };
+        let ids: Box<dyn Ids> = match &drawn {
+            Drawn::Once => order_over(spec, &over, len)?,
+            Drawn::Mixed(mixture) => Box::new(Arc::clone(mixture)),
+            Drawn::Weighted(weighted) => Box::new(Arc::clone(weighted)),
         };
         let examples = Examples {
-            orders,
+            ids,
+            drawn,
             len,
             seed: spec.seed,
         };
@@ -161,7 +159,7 @@ impl Plan {
     pub fn step_len(&self, epoch: u64, step: u64) -> Option<u64> {
         match &self.0.groups {
             Groups::Runs(runs) if self.0.batch_echo.is_none() && step < runs.steps() => {
-                Some(runs.step_len(self.seed(), epoch, step))
+                Some(runs.step_len(epoch, step))
             }
             _ => None,
         }
@@ -177,6 +175,15 @@ impl Plan {
         self.0.order
     }
 
+    /// How the records of a step lie.
+    pub fn spread(&self) -> Spread {
+        match self.0.order.kind().spread() {
+            // Neighbours in a list lie anywhere.
+            Spread::Neighbours | Spread::InOrder if self.is_of_list() => Spread::Everywhere,
+            spread => spread,
+        }
+    }
+
     /// The batching asked for.
     pub fn batching(&self) -> Batching {
         self.0.batching
@@ -189,15 +196,12 @@ impl Plan {
 
     /// The units of a `page` or `opportunistic` order, of kept records by their numbers.
     pub fn units(&self) -> Option<&Units> {
-        self.0.sequence.examples.units()
+        self.0.sequence.examples.ids.units()
     }
 
     /// Loads an epoch of an `opportunistic` order is read in.
     pub fn loads(&self) -> Option<u64> {
-        match &self.0.sequence.examples.orders {
-            Orders::Loads(loads) => Some(loads.loads()),
-            _ => None,
-        }
+        self.0.sequence.examples.ids.loads()
     }
 
     /// Whether every epoch has the same batches in the same order.
@@ -294,11 +298,10 @@ impl Plan {
         let examples = &self.0.sequence.examples;
         match examples.expected() {
             Some(_) => Randomness::PERFECT,
-            None => Randomness::of(
-                self.0.order,
-                examples.len,
-                examples.units().map_or(0, Units::len),
-            ),
+            None => {
+                let units = examples.ids.units().map_or(0, Units::len);
+                self.0.order.randomness(examples.len, units)
+            }
         }
     }
 
@@ -309,15 +312,21 @@ impl Plan {
         let sequence = &self.0.sequence;
         match &self.0.groups {
             Groups::Runs(_) => Some(self.randomness().rl_exact),
-            Groups::Packed(packed) => packed.rl_exact(sequence, epoch),
-            Groups::Bucketed(bucketed) => match &sequence.examples.orders {
-                _ if !self.echo().is_none() => None,
-                Orders::Mixture(_) | Orders::Weighted(_) => None,
-                Orders::Page(_) | Orders::Queue(_) => None,
-                _ if sequence.examples.len <= 1 => Some(1.0),
-                Orders::Full => Some(bucketed.layout().rl_exact()),
-                _ => self.is_same_every_epoch().then_some(0.0),
-            },
+            Groups::Packed(packed) => {
+                packed.rl_exact(sequence, epoch, self.randomness() == Randomness::PERFECT)
+            }
+            Groups::Bucketed(bucketed) => {
+                if !self.echo().is_none() || sequence.examples.expected().is_some() {
+                    return None;
+                }
+                if sequence.examples.len <= 1 {
+                    return Some(1.0);
+                }
+                if self.randomness() == Randomness::PERFECT {
+                    return Some(bucketed.layout().rl_exact());
+                }
+                self.is_same_every_epoch().then_some(0.0)
+            }
         }
     }
 
@@ -380,17 +389,15 @@ impl Plan {
     /// Examples of each part of a mixture in an epoch, or of each class where all come alike, each counted once; empty
     /// where there is neither.
     pub fn realised_mixture(&self, epoch: u64) -> Vec<u64> {
-        let mixture = self.0.sequence.examples.mixture();
-        mixture.map_or_else(Vec::new, |mixture| mixture.counts(epoch))
+        match &self.0.sequence.examples.drawn {
+            Drawn::Mixed(mixture) => mixture.counts(epoch),
+            Drawn::Once | Drawn::Weighted(_) => Vec::new(),
+        }
     }
 }
 
 fn is_same(order: Order, examples: &Examples) -> bool {
-    let is_fixed = matches!(
-        order,
-        Order::Sequential | Order::Block { permute: false, .. }
-    );
-    is_fixed && examples.expected().is_none()
+    order.kind().is_fixed() && examples.expected().is_none()
 }
 
 fn check(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(), PlanError> {
@@ -432,8 +439,8 @@ fn check(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(), PlanError> {
     }
 }
 
-/// The records that are numbered, and the order of their numbers.
-fn numbered(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(Numbering, Orders), PlanError> {
+/// The records that are numbered, and how often an epoch has each.
+fn numbered(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(Numbering, Drawn), PlanError> {
     let (records, seed) = (over.records, spec.seed);
     if records > MAX_RECORDS {
         return Err(PlanError::TooManyRecords { records });
@@ -444,17 +451,14 @@ fn numbered(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(Numbering, Orders), 
     };
     let mixture = |parts: &[Part], records, selection| {
         let mixture = Mixture::new(parts, spec.epoch_examples, records, selection, seed)?;
-        Ok(Orders::Mixture(Arc::new(mixture)))
+        Ok(Drawn::Mixed(Arc::new(mixture)))
     };
     if let Some(parts) = &spec.mixture {
-        let orders = mixture(parts, records, over.selection.as_ref())?;
-        return Ok((kept, orders));
+        let drawn = mixture(parts, records, over.selection.as_ref())?;
+        return Ok((kept, drawn));
     }
     match &spec.sampler {
-        None => {
-            let orders = orders(spec, over, kept.len())?;
-            Ok((kept, orders))
-        }
+        None => Ok((kept, Drawn::Once)),
         Some(Sampler::Ids(ids)) => {
             let listed = match &over.selection {
                 Some(kept) => ids
@@ -464,9 +468,7 @@ fn numbered(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(Numbering, Orders), 
                     .collect(),
                 None => Arc::clone(ids),
             };
-            let numbering = Numbering::Listed(listed);
-            let orders = orders(spec, over, numbering.len())?;
-            Ok((numbering, orders))
+            Ok((Numbering::Listed(listed), Drawn::Once))
         }
         Some(Sampler::Weights(weights)) => {
             let weighted = {
@@ -474,7 +476,7 @@ fn numbered(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(Numbering, Orders), 
                 let weights = (0..kept.len()).map(|number| weights[record_of(number) as usize]);
                 Weighted::new(weights, seed)?
             };
-            Ok((kept, Orders::Weighted(Arc::new(weighted))))
+            Ok((kept, Drawn::Weighted(Arc::new(weighted))))
         }
         Some(Sampler::Classes(classes)) => {
             let record_of = kept.walk();
@@ -482,14 +484,14 @@ fn numbered(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(Numbering, Orders), 
             let (mut sorted, ends) = sorted_by_class(kept.len(), class_of);
             kept.to_records(&mut sorted);
             let parts = parts_ending(&ends);
-            let orders =
+            let drawn =
                 mixture(&parts, sorted.len() as u64, None).map_err(|error| match error {
                     PlanError::PartTooSmall { examples, .. } => {
                         PlanError::ShortBalancedEpoch { examples }
                     }
                     other => other,
                 })?;
-            Ok((Numbering::Listed(sorted.into()), orders))
+            Ok((Numbering::Listed(sorted.into()), drawn))
         }
     }
 }
@@ -505,89 +507,25 @@ fn parts_ending(ends: &[u64]) -> Vec<Part> {
     parts.collect()
 }
 
-/// What the order of so many numbers needs.
-fn orders(spec: &PlanSpec, over: &Catalog<'_>, records: u64) -> Result<Orders, PlanError> {
-    let (order, seed) = (spec.order, spec.seed);
-    let unit_bytes = match order {
-        Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } => unit_bytes,
-        _ if over.units.is_some() => {
-            let order = order.to_string();
-            return Err(PlanError::UnitsUnused { order });
-        }
-        _ => 0,
-    };
-    let units = || {
-        if unit_bytes == 0 {
-            return Err(PlanError::EmptyUnit);
-        }
-        let Some(units) = &over.units else {
-            return Ok(Units::single(records, unit_bytes));
-        };
-        if (units.records(), units.unit_bytes()) != (over.records, unit_bytes) {
-            return Err(PlanError::UnitsMismatch {
-                expected_records: over.records,
-                expected_unit_bytes: unit_bytes,
-                found_records: units.records(),
-                found_unit_bytes: units.unit_bytes(),
-            });
-        }
-        // Whatever is wrong with the batches of records is so with those of units.
-        Cuts::new(spec.batching, records, 1.0)?;
-        let selection = over.selection.as_ref();
-        Ok(selection.map_or_else(|| units.clone(), |selection| units.kept(selection)))
-    };
-    Ok(match order {
-        Order::Sequential => Orders::Sequential,
-        Order::Full => Orders::Full,
-        Order::Page { .. } => Orders::Page(Arc::new(units()?)),
-        Order::Queue { examples: 0, .. } => return Err(PlanError::EmptyQueue),
-        Order::Queue {
-            examples,
-            initial_shuffle,
-        } => {
-            check_table(order, examples.min(records), MAX_TABLE)?;
-            Orders::Queue(Arc::new(Queue::new(
-                records,
-                examples,
-                initial_shuffle,
-                seed,
-            )))
-        }
-        Order::Block { blocks, permute } => {
-            if blocks == 0 || blocks > records {
-                return Err(PlanError::BlockCount { blocks, records });
-            }
-            check_table(order, if permute { blocks } else { 0 }, MAX_TABLE)?;
-            Orders::Block(Arc::new(Blocks::new(records, blocks, permute, seed)))
-        }
-        Order::Opportunistic { loads, .. } => {
-            let units = units()?;
-            check_table(order, loads, MAX_LOADS)?;
-            if loads == 0 || loads > units.len().max(1) {
-                return Err(PlanError::LoadCount {
-                    loads,
-                    units: units.len(),
-                    unit_bytes,
-                    records,
-                });
-            }
-            if units.records_a_unit().is_none() {
-                check_table(order, units.len(), u64::from(u32::MAX))?;
-            }
-            Orders::Loads(Arc::new(Opportunistic::new(units, loads, seed)))
-        }
-    })
-}
-
-fn check_table(order: Order, entries: u64, limit: u64) -> Result<(), PlanError> {
-    if entries > limit {
-        return Err(PlanError::TableTooLarge {
-            order: order.to_string(),
-            entries,
-            limit,
-        });
+/// The order over so many numbers.
+fn order_over(
+    spec: &PlanSpec,
+    over: &Catalog<'_>,
+    records: u64,
+) -> Result<Box<dyn Ids>, PlanError> {
+    if over.units.is_some() && spec.order.unit_bytes().is_none() {
+        let order = spec.order.to_string();
+        return Err(PlanError::UnitsUnused { order });
     }
-    Ok(())
+    spec.order.kind().over(&Over {
+        order: spec.order.to_string(),
+        records,
+        seed: spec.seed,
+        batching: spec.batching,
+        all_records: over.records,
+        selection: over.selection.as_ref(),
+        units: over.units.as_ref(),
+    })
 }
 
 fn groups(
@@ -628,13 +566,13 @@ fn groups(
 
 /// The fingerprint without what numbers stand for, and without echo.
 fn plan_fingerprint(spec: &PlanSpec, sequence: &Sequence, groups: &Groups) -> u64 {
-    let (source, is_mixture) = match &sequence.examples.orders {
-        Orders::Mixture(mixture) => (mixture.fingerprint(), true),
-        Orders::Weighted(weighted) => {
+    let (source, is_mixture) = match &sequence.examples.drawn {
+        Drawn::Once => (order_fingerprint(spec, &sequence.examples), false),
+        Drawn::Mixed(mixture) => (mixture.fingerprint(), true),
+        Drawn::Weighted(weighted) => {
             let order = order_fingerprint(spec, &sequence.examples);
             (mix(order ^ weighted.fingerprint()), false)
         }
-        _ => (order_fingerprint(spec, &sequence.examples), false),
     };
     match groups {
         Groups::Runs(Runs::Places(cuts)) if is_mixture => {
@@ -647,24 +585,15 @@ fn plan_fingerprint(spec: &PlanSpec, sequence: &Sequence, groups: &Groups) -> u6
 }
 
 fn order_fingerprint(spec: &PlanSpec, examples: &Examples) -> u64 {
-    let (kind, a, b) = match spec.order {
-        Order::Sequential => (1, 0, 0),
-        Order::Full => (2, 0, 0),
-        Order::Page { unit_bytes } => (3, unit_bytes, 0),
-        Order::Queue {
-            examples,
-            initial_shuffle,
-        } => (4, examples, u64::from(initial_shuffle)),
-        Order::Block { blocks, permute } => (5, blocks, u64::from(permute)),
-        Order::Opportunistic { loads, unit_bytes } => (6, loads, unit_bytes),
-    };
+    let order = spec.order.kind();
+    let [kind, a, b] = order.words();
     let (batch_kind, batch) = match spec.batching {
-        _ if matches!(spec.order, Order::Block { .. }) => (0, 0),
+        _ if order.ignores_batching() => (0, 0),
         Batching::Examples(examples) => (1, examples),
         Batching::DropLast(examples) => (2, examples),
         Batching::Batches(batches) => (3, batches),
     };
-    let units = examples.units().map_or(0, Units::fingerprint);
+    let units = examples.ids.units().map_or(0, Units::fingerprint);
     let words = [
         examples.len,
         kind,

@@ -26,8 +26,6 @@
 //!
 //! With one record or none there is one order and every order reaches it: 1 for both.
 
-use crate::order::Order;
-
 /// How well an order shuffles: 0 for file order, 1 when any order is equally likely.
 ///
 /// `rl` is DeepIO's level, H(m)/H(N) with H(n) = Σ_{k≤n} log2(k)/k for m things in random order;
@@ -66,34 +64,13 @@ impl Randomness {
         rl: 1.0,
         rl_exact: 1.0,
     };
-    const NONE: Randomness = Randomness {
+    pub(crate) const NONE: Randomness = Randomness {
         rl: 0.0,
         rl_exact: 0.0,
     };
 
-    /// Of an order over `records` records; `units` is the number of page units (ignored elsewhere).
-    pub(crate) fn of(order: Order, records: u64, units: u64) -> Randomness {
-        if records <= 1 {
-            return Randomness::PERFECT;
-        }
-        match order {
-            Order::Sequential | Order::Block { permute: false, .. } => Randomness::NONE,
-            Order::Full => Randomness::PERFECT,
-            Order::Page { .. } => Randomness::chunks(records, units),
-            Order::Block {
-                blocks,
-                permute: true,
-            } => Randomness::chunks(records, blocks),
-            Order::Queue { examples, .. } => Randomness::queue(records, examples),
-            Order::Opportunistic { loads, .. } => Randomness {
-                rl: level_of_loads(units, records, loads),
-                rl_exact: exact_level_of_units(units, records, loads),
-            },
-        }
-    }
-
     /// `chunks` runs of records in random order.
-    fn chunks(records: u64, chunks: u64) -> Randomness {
+    pub(crate) fn chunks(records: u64, chunks: u64) -> Randomness {
         Randomness {
             rl: harmonic_log(chunks) / harmonic_log(records),
             rl_exact: ln_factorial(chunks as f64) / ln_factorial(records as f64),
@@ -124,7 +101,7 @@ pub fn randomness_level(records: u64, chunk: u64) -> f64 {
 }
 
 /// RL* of reading `units` units in `loads` groups whose numbers of units differ by at most one.
-fn exact_level_of_units(units: u64, records: u64, loads: u64) -> f64 {
+pub(crate) fn exact_level_of_units(units: u64, records: u64, loads: u64) -> f64 {
     let records_a_unit = records as f64 / units as f64;
     let group = |units_of_load: u64, groups: u64| {
         let units_of_load = units_of_load as f64;
@@ -146,7 +123,7 @@ fn exact_level_of_units(units: u64, records: u64, loads: u64) -> f64 {
 ///
 /// Both sums are added up to 256 terms and integrated beyond, by the midpoint rule backwards:
 /// Σ_{a..b} f ≈ ∫_{a−½}^{b+½} f. Cost: under a tenth of a second for any N.
-fn level_of_loads(units: u64, records: u64, loads: u64) -> f64 {
+pub(crate) fn level_of_loads(units: u64, records: u64, loads: u64) -> f64 {
     let n = loads.min(units) as f64;
     let (load_units, load_records) = (units as f64 / n, records as f64 / n);
     let round = |left: f64| {
@@ -247,6 +224,7 @@ fn harmonic(n: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::orders::Order;
 
     fn near(value: f64, expected: f64, tolerance: f64) {
         assert!(
@@ -343,7 +321,7 @@ mod tests {
                         unit_bytes: 1,
                     };
                     let units = units.min(records);
-                    let level = Randomness::of(order, records, units);
+                    let level = order.randomness(records, units);
                     let case = format!("{units} units of {records} in {loads}: {level:?}");
                     assert!((0.0..=1.0).contains(&level.rl), "{case}");
                     assert!(units == 1 || loads == 1 || level.rl > 0.0, "{case}");
@@ -376,7 +354,7 @@ mod tests {
                 loads,
                 unit_bytes: 1,
             };
-            Randomness::of(order, 1_281_167, 1024)
+            order.randomness(1_281_167, 1024)
         };
         near(level(4).rl_exact, 0.894, 0.0005);
         near(level(8).rl_exact, 0.841, 0.0005);
@@ -403,16 +381,16 @@ mod tests {
             unit_bytes: 1,
         };
         let orders = 10.0 * 24.0 * 720.0;
-        let level = Randomness::of(order, 10, 5).rl_exact;
+        let level = order.randomness(10, 5).rl_exact;
         near(level, f64::ln(orders) / ln_factorial(10.0), 1e-12);
-        near(Randomness::of(order, 10, 10).rl_exact, 1.0, 1e-12);
-        assert_eq!(Randomness::of(order, 1, 1), Randomness::PERFECT);
+        near(order.randomness(10, 10).rl_exact, 1.0, 1e-12);
+        assert_eq!(order.randomness(1, 1), Randomness::PERFECT);
     }
 
     /// Six records in three units of two: 3! of 6! orders.
     #[test]
     fn small_cases_by_hand() {
-        let page = Randomness::of(Order::Page { unit_bytes: 1 }, 6, 3);
+        let page = Order::Page { unit_bytes: 1 }.randomness(6, 3);
         near(page.rl_exact, 6_f64.ln() / 720_f64.ln(), 1e-12);
         let h = |n: u32| {
             (1..=n)
@@ -420,14 +398,11 @@ mod tests {
                 .sum::<f64>()
         };
         near(page.rl, h(3) / h(6), 1e-12);
-        let block = Randomness::of(
-            Order::Block {
-                blocks: 3,
-                permute: true,
-            },
-            6,
-            0,
-        );
+        let block = Order::Block {
+            blocks: 3,
+            permute: true,
+        }
+        .randomness(6, 0);
         assert_eq!(block, page);
     }
 
@@ -437,20 +412,17 @@ mod tests {
             blocks: 4,
             permute: false,
         };
-        assert_eq!(Randomness::of(fixed, 100, 0), Randomness::NONE);
-        assert_eq!(Randomness::of(Order::Sequential, 100, 0), Randomness::NONE);
-        assert_eq!(Randomness::of(Order::Full, 100, 0), Randomness::PERFECT);
+        assert_eq!(fixed.randomness(100, 0), Randomness::NONE);
+        assert_eq!(Order::Sequential.randomness(100, 0), Randomness::NONE);
+        assert_eq!(Order::Full.randomness(100, 0), Randomness::PERFECT);
         assert_eq!(Randomness::queue(100, 1), Randomness::NONE);
         assert_eq!(Randomness::queue(100, 100), Randomness::PERFECT);
-        assert_eq!(Randomness::of(Order::Sequential, 1, 0), Randomness::PERFECT);
-        let permuted = Randomness::of(
-            Order::Block {
-                blocks: 100,
-                permute: true,
-            },
-            100,
-            0,
-        );
+        assert_eq!(Order::Sequential.randomness(1, 0), Randomness::PERFECT);
+        let permuted = Order::Block {
+            blocks: 100,
+            permute: true,
+        }
+        .randomness(100, 0);
         assert_eq!(permuted, Randomness::PERFECT);
     }
 

@@ -1,28 +1,18 @@
 //! Batches of neighbouring appearances.
 
-use std::ops::Range;
-use std::sync::Arc;
-
-use pelton_key::{Stage, key};
-
 use crate::batching::{Batching, Cuts};
-use crate::blocks::Blocks;
 use crate::error::PlanError;
-use crate::ids::Orders;
-use crate::permutation::Permutation;
+use crate::ordering::OwnSteps;
 use crate::sequence::{Appearances, Sequence};
 use crate::step_batch::{Draw, StepBatch};
-use crate::units::Units;
 
 /// How the appearances of an epoch are cut.
 #[derive(Debug)]
 pub(crate) enum Runs {
     /// Into runs of so many.
     Places(Cuts),
-    /// Into runs of units, which stay whole.
-    Units(Cuts, Arc<Units>),
-    /// A block a step.
-    Blocks(u64, Arc<Blocks>),
+    /// Into steps of the order's own.
+    Own(Box<dyn OwnSteps>),
 }
 
 /// The batches of an epoch from a step on.
@@ -45,26 +35,21 @@ struct LeftOut {
 }
 
 impl Runs {
-    /// A batch of a `page` order becomes a fixed number of units: the number of examples asked for divided by the
-    /// mean records of a unit, rounded, at least one. The number of examples in a batch then varies a little, but
-    /// records that are read together are used together.
+    /// An order's own steps are not those of its echoed examples.
     pub(crate) fn new(sequence: &Sequence, batching: Batching) -> Result<Runs, PlanError> {
-        let echoed = !sequence.echo.echo().is_none();
-        match &sequence.examples.orders {
-            Orders::Page(units) if !echoed => {
-                let cuts = page_cuts(units, batching)?;
-                Ok(Runs::Units(cuts, Arc::clone(units)))
-            }
-            Orders::Block(blocks) if !echoed => Ok(Runs::Blocks(blocks.len(), Arc::clone(blocks))),
-            _ => Cuts::new(batching, sequence.len(), 1.0).map(Runs::Places),
+        if sequence.echo.echo().is_none()
+            && let Some(own) = sequence.examples.ids.own_steps(batching)?
+        {
+            return Ok(Runs::Own(own));
         }
+        Cuts::new(batching, sequence.len(), 1.0).map(Runs::Places)
     }
 
     /// Batches of an epoch, the same in every one.
     pub(crate) fn steps(&self) -> u64 {
         match self {
-            Runs::Places(cuts) | Runs::Units(cuts, _) => cuts.steps(),
-            Runs::Blocks(blocks, _) => *blocks,
+            Runs::Places(cuts) => cuts.steps(),
+            Runs::Own(own) => own.steps(),
         }
     }
 
@@ -72,75 +57,39 @@ impl Runs {
     pub(crate) fn largest_batch(&self) -> u64 {
         match self {
             Runs::Places(cuts) => cuts.longest(),
-            Runs::Units(cuts, units) => {
-                let longest = (0..units.len()).map(|unit| len(&units.unit_records(unit)));
-                let longest = longest.max().unwrap_or(0).saturating_mul(cuts.longest());
-                longest.min(units.records())
-            }
-            Runs::Blocks(_, blocks) => blocks.longest(),
+            Runs::Own(own) => own.longest(),
         }
     }
 
     /// Draws of a step's batch. Asserts that the epoch has it.
-    pub(crate) fn step_len(&self, seed: u64, epoch: u64, step: u64) -> u64 {
+    pub(crate) fn step_len(&self, epoch: u64, step: u64) -> u64 {
         match self {
-            Runs::Places(cuts) => len(&cuts.range(step)),
-            Runs::Units(cuts, units) => units_len(units, seed, epoch, cuts.range(step)),
-            Runs::Blocks(_, blocks) => blocks.step_len(epoch, step),
+            Runs::Places(cuts) => {
+                let places = cuts.range(step);
+                places.end - places.start
+            }
+            Runs::Own(own) => own.step_len(epoch, step),
         }
     }
 
     /// The places of an epoch before a step. A pass over the units before it for a `page` order.
-    fn start(&self, seed: u64, epoch: u64, step: u64) -> u64 {
+    fn start(&self, epoch: u64, step: u64) -> u64 {
         match self {
             Runs::Places(cuts) => cuts.range(step).start,
-            Runs::Units(cuts, units) => units_len(units, seed, epoch, 0..cuts.range(step).start),
-            Runs::Blocks(_, blocks) => blocks.of_epoch(epoch).step_positions(step).start,
+            Runs::Own(own) => own.start(epoch, step),
         }
     }
 
     /// From a step on; `None` where the epoch ends before it.
     pub(crate) fn walk(&self, sequence: &Sequence, epoch: u64, step: u64) -> Option<RunsWalk> {
-        let seed = sequence.examples.seed;
         (step < self.steps()).then(|| RunsWalk {
             epoch,
             step,
-            at: sequence.walk(epoch, self.start(seed, epoch, step)),
+            at: sequence.walk(epoch, self.start(epoch, step)),
             draws: Vec::new(),
             left_out: None,
         })
     }
-}
-
-/// The records of the units at some places of an epoch's order.
-fn units_len(units: &Units, seed: u64, epoch: u64, places: Range<u64>) -> u64 {
-    let order = Permutation::new(units.len(), key(seed, epoch, Stage::Order));
-    let mut chunk = [0; 256];
-    let mut records = 0;
-    for first in places.clone().step_by(chunk.len()) {
-        let chunk = &mut chunk[..(places.end - first).min(256) as usize];
-        order.fill(first, chunk);
-        let lens = chunk.iter().map(|&unit| len(&units.unit_records(unit)));
-        records += lens.sum::<u64>();
-    }
-    records
-}
-
-fn page_cuts(units: &Units, batching: Batching) -> Result<Cuts, PlanError> {
-    let cuts = Cuts::new(batching, units.len(), 1.0 / units.mean_records());
-    cuts.map_err(|error| match error {
-        PlanError::TooManyBatches { batches, .. } => PlanError::TooManyUnitBatches {
-            batches,
-            units: units.len(),
-            unit_bytes: units.unit_bytes(),
-            records: units.records(),
-        },
-        other => other,
-    })
-}
-
-fn len(range: &Range<u64>) -> u64 {
-    range.end - range.start
 }
 
 impl RunsWalk {
@@ -149,7 +98,7 @@ impl RunsWalk {
         if self.step == runs.steps() {
             return false;
         }
-        let count = runs.step_len(sequence.examples.seed, self.epoch, self.step);
+        let count = runs.step_len(self.epoch, self.step);
         self.step += 1;
         self.draws.clear();
         self.at.read(sequence, count, &mut self.draws);

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use pelton_key::{Digest, KeyedRng, Stage, key};
 
 use crate::error::PlanError;
-use crate::order::Order;
+use crate::ordering::{EpochWalk, Ids};
+use crate::orders::Order;
 
 /// Which records an epoch uses, where it is not each of them once.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +35,7 @@ pub enum Sampler {
 impl Sampler {
     /// Errors: an order that it does not go with, other numbers than there are records, records that there are not.
     pub(crate) fn check(&self, order: Order, records: u64) -> Result<(), PlanError> {
-        let reads_neighbours = matches!(order, Order::Page { .. } | Order::Opportunistic { .. });
+        let reads_neighbours = order.unit_bytes().is_some();
         let (found, what) = match self {
             Sampler::Ids(_) if reads_neighbours => {
                 let order = order.to_string();
@@ -75,7 +76,7 @@ pub(crate) struct Weighted {
 
 /// The draws of one epoch.
 #[derive(Debug)]
-pub(crate) struct WeightedEpoch {
+struct WeightedEpoch {
     weighted: Arc<Weighted>,
     key: u64,
 }
@@ -110,7 +111,7 @@ impl Weighted {
         })
     }
 
-    pub(crate) fn of_epoch(self: &Arc<Self>, epoch: u64) -> WeightedEpoch {
+    fn of_epoch(self: &Arc<Self>, epoch: u64) -> WeightedEpoch {
         WeightedEpoch {
             weighted: Arc::clone(self),
             key: key(self.seed, epoch, Stage::Order),
@@ -126,18 +127,24 @@ impl Weighted {
         })
     }
 
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        8 * self.sums.len() as u64
-    }
-
     pub(crate) fn fingerprint(&self) -> u64 {
         Digest::new(7).words(self.sums.iter().copied()).value()
     }
 }
 
-impl WeightedEpoch {
+impl Ids for Arc<Weighted> {
+    fn walk(&self, epoch: u64) -> Box<dyn EpochWalk> {
+        Box::new(self.of_epoch(epoch))
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        8 * self.sums.len() as u64
+    }
+}
+
+impl EpochWalk for WeightedEpoch {
     /// The examples at positions `start..start + out.len()`, by number.
-    pub(crate) fn fill(&self, start: u64, out: &mut [u64]) {
+    fn fill(&mut self, start: u64, out: &mut [u64]) {
         let sums = &self.weighted.sums;
         let mut rng = KeyedRng::at(self.key, start);
         for slot in out {

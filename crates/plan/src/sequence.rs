@@ -57,7 +57,7 @@ impl Sequence {
             true => 0,
             false => 16 * window + (16.0 * window as f64 * (echo.factor() - 1.0).ceil()) as u64,
         };
-        self.examples.memory_bytes() + held
+        self.examples.ids.memory_bytes() + held
     }
 }
 

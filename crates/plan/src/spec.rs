@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::batching::Batching;
 use crate::buckets::BucketPolicy;
 use crate::echo::Echo;
-use crate::order::Order;
+use crate::orders::Order;
 use crate::sampler::Sampler;
 use crate::selection::Selection;
 use crate::units::Units;

@@ -102,7 +102,7 @@ impl Walk {
     pub fn hint(&self) -> Option<Hint> {
         let plan = &*self.plan;
         let of_epoch = self.of_epoch.as_ref();
-        let of_epoch = of_epoch.filter(|_| plan.sequence.examples.is_sought())?;
+        let of_epoch = of_epoch.filter(|_| plan.sequence.examples.ids.is_sought())?;
         let standing = match &of_epoch.echoed {
             Some(echoed) => echoed.stood[0].clone(),
             None => of_epoch.fresh.standing(plan),

@@ -177,6 +177,10 @@ impl Storage for Cached {
         Granularity::BYTE
     }
 
+    fn will_need(&self, offset: u64, length: u64) -> u64 {
+        self.inner.will_need(offset, length)
+    }
+
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
         let (mut missing, mut scratch) = (BTreeSet::new(), Vec::new());
         for read in reads.iter_mut() {

@@ -3,8 +3,9 @@
 //! A new backend or decorator is done when [`check_storage`] passes for it.
 
 use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
-use crate::{AlignedBuffer, RangeRead, Storage, StorageError};
+use crate::{AlignedBuffer, Granularity, MemoryStorage, RangeRead, Storage, StorageError};
 use pelton_key::splitmix64;
 
 /// Reads `ranges` (offset, length) in one batch, each into its own aligned buffer, and returns the
@@ -54,6 +55,7 @@ pub fn check_storage(storage: &dyn Storage, expected: &[u8]) {
     check_long_range(storage, expected);
     check_concurrent_callers(storage, expected);
     check_misaligned(storage);
+    check_hints(storage, expected);
 }
 
 /// Checks one batch against `expected`.
@@ -132,6 +134,70 @@ fn check_concurrent_callers(storage: &dyn Storage, expected: &[u8]) {
             });
         }
     });
+}
+
+/// Hints on any range, there or not, change nothing that is read.
+fn check_hints(storage: &dyn Storage, expected: &[u8]) {
+    let size = expected.len() as u64;
+    let (all, beyond) = ((0, size), (size, u64::MAX));
+    for (offset, length) in [all, (size / 2, 1), (0, 0), beyond, (u64::MAX, u64::MAX)] {
+        storage.will_need(offset, length);
+    }
+    check_small_ranges(storage, expected);
+    if let Some(buffered) = storage.buffered() {
+        assert_eq!(buffered.size().expect("size"), size);
+        check_small_ranges(&*buffered, expected);
+        check_end(&*buffered, expected);
+    }
+}
+
+/// Checks that a decorator with bytes of the same offsets as those behind it passes hints on.
+///
+/// # Panics
+/// Where it does not.
+pub fn check_decorator<S: Storage>(decorate: impl FnOnce(Arc<dyn Storage>) -> S) {
+    let hinted = Arc::new(Hinted {
+        inner: MemoryStorage::new(vec![7; 100_000]),
+        hints: Mutex::default(),
+    });
+    let decorated = decorate(Arc::clone(&hinted) as Arc<dyn Storage>);
+    let hints = [(0, 4096), (8192, 20_000), (98_304, 1696)];
+    for (offset, length) in hints {
+        assert_eq!(decorated.will_need(offset, length), length);
+    }
+    let passed = hinted.hints.lock().expect("no holder panics");
+    assert_eq!(*passed, hints, "hints are passed on");
+}
+
+/// Notes the hints that it gets.
+#[derive(Debug)]
+struct Hinted {
+    inner: MemoryStorage,
+    hints: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Storage for Hinted {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn size(&self) -> Result<u64, StorageError> {
+        self.inner.size()
+    }
+
+    fn granularity(&self) -> Granularity {
+        self.inner.granularity()
+    }
+
+    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
+        self.inner.read_batch(reads)
+    }
+
+    fn will_need(&self, offset: u64, length: u64) -> u64 {
+        let mut hints = self.hints.lock().expect("no holder panics");
+        hints.push((offset, length));
+        length
+    }
 }
 
 fn check_misaligned(storage: &dyn Storage) {

@@ -127,4 +127,8 @@ impl Storage for Faulty {
         }
         Ok(())
     }
+
+    fn will_need(&self, offset: u64, length: u64) -> u64 {
+        self.inner.will_need(offset, length)
+    }
 }

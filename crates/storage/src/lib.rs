@@ -34,6 +34,7 @@ mod whole_file;
 #[cfg(target_os = "linux")]
 mod owned_ring;
 mod scratch_queue;
+mod transfer;
 
 mod device_model;
 mod faulty;
@@ -61,8 +62,9 @@ pub use read::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
 pub use read_ahead::ReadAhead;
 pub use resident::Resident;
 pub use scratch::ScratchFile;
-pub use scratch_queue::{ScratchQueue, Transfer};
+pub use scratch_queue::ScratchQueue;
 pub use spare_memory::{memory_budget, memory_limit, spare_memory};
 pub use threads::{in_parallel, on_threads, spawn, thread_pool};
 pub use throttled::{ModelledDevice, ThrottleMode, Throttled};
+pub use transfer::Transfer;
 pub use whole_file::{WholeFile, is_temporary_name};

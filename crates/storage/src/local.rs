@@ -8,13 +8,14 @@
 //!
 //! A file that shrinks while it is read gives short ranges.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::open_files::check_regular;
 use crate::page_cache::ReadAround;
 use crate::{Granularity, RangeRead, Storage, StorageError, direct, page_cache, pread};
 
@@ -250,23 +251,6 @@ impl Storage for LocalFile {
         let around = self.around.as_ref();
         around.map_or(0, |around| around.ask(&self.file, offset, length))
     }
-}
-
-/// Refuses anything but a regular file, by name: opening a pipe would hang.
-pub(crate) fn check_regular(path: &Path) -> Result<(), StorageError> {
-    let status = fs::metadata(path).map_err(|e| StorageError::at_path(path, "open", e))?;
-    if status.is_file() {
-        return Ok(());
-    }
-    let found = if status.is_dir() {
-        "a directory"
-    } else {
-        "a device, pipe or socket"
-    };
-    Err(StorageError::NotAFile {
-        path: path.to_path_buf(),
-        found,
-    })
 }
 
 fn open_direct(path: &Path) -> Result<Option<(File, Granularity)>, StorageError> {

@@ -38,6 +38,11 @@ impl ReadMeter {
 #[derive(Debug)]
 pub struct Metered {
     inner: Arc<dyn Storage>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
     bytes: AtomicU64,
     reads: AtomicU64,
     batches: AtomicU64,
@@ -49,20 +54,18 @@ impl Metered {
     pub fn new(inner: Arc<dyn Storage>) -> Metered {
         Metered {
             inner,
-            bytes: AtomicU64::new(0),
-            reads: AtomicU64::new(0),
-            batches: AtomicU64::new(0),
-            nanoseconds: AtomicU64::new(0),
+            counts: Arc::default(),
         }
     }
 
     /// The counts so far. Taken while others read, the four may be from moments apart.
     pub fn meter(&self) -> ReadMeter {
+        let counts = &self.counts;
         ReadMeter {
-            bytes: self.bytes.load(Ordering::Relaxed),
-            reads: self.reads.load(Ordering::Relaxed),
-            batches: self.batches.load(Ordering::Relaxed),
-            seconds: self.nanoseconds.load(Ordering::Relaxed) as f64 * 1e-9,
+            bytes: counts.bytes.load(Ordering::Relaxed),
+            reads: counts.reads.load(Ordering::Relaxed),
+            batches: counts.batches.load(Ordering::Relaxed),
+            seconds: counts.nanoseconds.load(Ordering::Relaxed) as f64 * 1e-9,
         }
     }
 }
@@ -81,16 +84,33 @@ impl Storage for Metered {
     }
 
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
+        let counts = &self.counts;
         let begun = Instant::now();
         let outcome = self.inner.read_batch(reads);
         let spent = begun.elapsed().as_nanos() as u64;
-        self.nanoseconds.fetch_add(spent, Ordering::Relaxed);
-        self.batches.fetch_add(1, Ordering::Relaxed);
+        counts.nanoseconds.fetch_add(spent, Ordering::Relaxed);
+        counts.batches.fetch_add(1, Ordering::Relaxed);
         if outcome.is_ok() {
             let bytes: usize = reads.iter().map(|read| read.filled).sum();
-            self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-            self.reads.fetch_add(reads.len() as u64, Ordering::Relaxed);
+            counts.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            counts
+                .reads
+                .fetch_add(reads.len() as u64, Ordering::Relaxed);
         }
         outcome
+    }
+    fn will_need(&self, offset: u64, length: u64) -> u64 {
+        self.inner.will_need(offset, length)
+    }
+
+    fn reads_page_cache(&self) -> bool {
+        self.inner.reads_page_cache()
+    }
+
+    /// Counted together with this one.
+    fn buffered(&self) -> Option<Arc<dyn Storage>> {
+        let inner = self.inner.buffered()?;
+        let counts = Arc::clone(&self.counts);
+        Some(Arc::new(Metered { inner, counts }))
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
 
-use crate::scratch_queue::Transfer;
+use crate::transfer::Transfer;
 
 /// EAGAIN and EINTR completions a ring may see before they count as an error.
 const TRANSIENT_RETRIES: u32 = 10_000;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::local::check_regular;
+use crate::open_files::check_regular;
 use crate::{RangeRead, StorageError};
 use pelton_key::splitmix64;
 

@@ -70,6 +70,11 @@ pub struct RangeRead<'a> {
 }
 
 /// Byte ranges by offset, many at a time. Implementations pass `conformance::check_storage`.
+///
+/// A decorator passes hints ([`will_need`](Storage::will_need)) on to the storage behind it
+/// (`conformance::check_decorator`). Offers of another path to the same bytes
+/// ([`reads_page_cache`](Storage::reads_page_cache), [`buffered`](Storage::buffered)) it passes on unless that path would
+/// bypass what it does.
 pub trait Storage: Send + Sync + fmt::Debug {
     /// What messages call this storage: a path, or a description such as `memory`.
     fn name(&self) -> String;

@@ -241,6 +241,10 @@ impl Storage for ReadAhead {
         Granularity::BYTE
     }
 
+    fn will_need(&self, offset: u64, length: u64) -> u64 {
+        self.shared.inner.will_need(offset, length)
+    }
+
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
         for read in reads {
             read.filled = 0;

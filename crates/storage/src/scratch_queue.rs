@@ -11,22 +11,8 @@ use std::sync::Arc;
 
 #[cfg(target_os = "linux")]
 use crate::owned_ring::OwnedRing;
-use crate::{AlignedBuffer, RangeRead, ScratchFile, Storage, StorageError};
-
-/// A read or write of a range, with its buffer.
-#[derive(Debug)]
-pub struct Transfer<T> {
-    /// Whether the buffer is written to the file, or filled from it.
-    pub write: bool,
-    /// First byte of the range.
-    pub offset: u64,
-    /// Bytes of the range; the buffer is at least as long.
-    pub length: usize,
-    /// The bytes.
-    pub buffer: AlignedBuffer,
-    /// What the caller wants back with the finished transfer.
-    pub errand: T,
-}
+use crate::transfer::Transfer;
+use crate::{RangeRead, ScratchFile, Storage, StorageError};
 
 /// One thread's transfers of a scratch file.
 #[derive(Debug)]
@@ -131,6 +117,7 @@ impl<T> ScratchQueue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::AlignedBuffer;
 
     fn buffer(byte: u8) -> AlignedBuffer {
         AlignedBuffer::from_iter(4096, std::iter::repeat_n(byte, 8192))

@@ -197,4 +197,8 @@ impl Storage for Throttled {
         self.device.read(begun, self.file, reads);
         Ok(())
     }
+
+    fn will_need(&self, offset: u64, length: u64) -> u64 {
+        self.inner.will_need(offset, length)
+    }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pelton_storage::conformance::{check_storage, read_ranges};
+use pelton_storage::conformance::{check_decorator, check_storage, read_ranges};
 use pelton_storage::{
-    DeviceModel, Faults, Faulty, LocalFile, LocalOptions, MemoryStorage, Metered, ModelledDevice,
-    PAGE_BYTES, Storage, StorageError, ThrottleMode, Throttled,
+    DeviceModel, Faults, Faulty, LocalFile, LocalMode, LocalOptions, MemoryStorage, Metered,
+    ModelledDevice, PAGE_BYTES, ReadAhead, Resident, Storage, StorageError, ThrottleMode,
+    Throttled,
 };
 
 fn pattern(bytes: usize) -> Vec<u8> {
@@ -228,4 +229,33 @@ fn real_time_holds_across_callers() {
     let waited = begun.elapsed().as_secs_f64();
     assert!(waited >= 0.1, "only {waited} s");
     assert!((hdd.virtual_seconds() - 0.1).abs() < 1e-3);
+}
+
+#[test]
+fn hints_reach_what_is_decorated() {
+    check_decorator(|inner| inner);
+    check_decorator(Metered::new);
+    check_decorator(|inner| Faulty::new(inner, Faults::default()));
+    check_decorator(|inner| Throttled::new(inner, DeviceModel::ssd(), ThrottleMode::Virtual));
+    check_decorator(|inner| ReadAhead::new(inner, 100_000));
+    check_decorator(|inner| Resident::new(inner, Resident::PAYS_AFTER).expect("memory"));
+}
+
+/// A path through the page cache is offered where the decorator works on it, too.
+#[test]
+fn counts_follow_the_path_through_the_page_cache() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("folder");
+    let path = folder.path().join("data");
+    std::fs::write(&path, pattern(50_000)).expect("write");
+    let buffered = LocalOptions {
+        mode: LocalMode::Buffered,
+        ..LocalOptions::default()
+    };
+    let open = |options| Arc::new(LocalFile::open(&path, options).expect("open"));
+    assert!(Metered::new(open(buffered)).reads_page_cache());
+    let metered = Metered::new(open(LocalOptions::default()));
+    if let Some(buffered) = metered.buffered() {
+        read_ranges(&*buffered, &[(0, 4096)]).expect("read");
+        assert_eq!(metered.meter().bytes, 4096);
+    }
 }

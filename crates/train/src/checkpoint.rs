@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use pelton_data::as_text;
-use pelton_fetch::Cursor;
 use pelton_linear::{DualBound, SavedCodes, SavedState, Scaling};
+use pelton_plan::Place;
 use pelton_run::{Checkpoint, EpochRecord, RunError, Tensor};
 use safetensors::tensor::Dtype;
 use serde::{Deserialize, Serialize};
@@ -155,10 +155,10 @@ impl Progress {
     }
 
     /// Where the feed goes on.
-    pub fn cursor(&self) -> Cursor {
-        Cursor {
+    pub fn cursor(&self) -> Place {
+        Place {
             epoch: self.cursor_epoch,
-            next: self.next,
+            step: self.next,
         }
     }
 }

@@ -11,17 +11,18 @@ use serde_json::Value;
 
 /// What each crate may use of the others. Arrows only point down: a crate uses none that is listed
 /// after it.
-const ARROWS: [(&str, &[&str]); 24] = [
+const ARROWS: [(&str, &[&str]); 25] = [
+    ("cpu", &[]),
     ("key", &[]),
     ("batch", &[]),
-    ("kernels", &[]),
+    ("kernels", &["cpu"]),
     ("storage", &["key"]),
     ("remote", &["storage", "key"]),
     ("text", &["storage", "key"]),
-    ("format", &["batch", "storage", "text", "key"]),
-    ("plan", &["key"]),
+    ("format", &["batch", "storage", "text", "key", "cpu"]),
+    ("plan", &["key", "cpu"]),
     ("comm", &[]),
-    ("image", &["key"]),
+    ("image", &["key", "cpu"]),
     ("cache", &["comm", "plan", "format", "storage", "key"]),
     ("fetch", &["plan", "format", "storage", "key"]),
     (
@@ -30,7 +31,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
             "fetch", "batch", "image", "text", "plan", "format", "storage", "key",
         ],
     ),
-    ("linear", &["plan", "format", "storage", "key"]),
+    ("linear", &["plan", "format", "storage", "key", "cpu"]),
     ("softmax", &["kernels", "comm", "key"]),
     ("nn", &["softmax", "kernels", "batch", "comm", "key"]),
     ("run", &["comm", "storage", "key"]),
@@ -62,7 +63,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
             "key",
         ],
     ),
-    ("cli", &["serve", "tools", "train", "comm"]),
+    ("cli", &["serve", "tools", "train", "comm", "cpu"]),
     (
         "lab",
         &[
@@ -79,44 +80,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
     ),
 ];
 /// Circles of files that import one another and are still there: this list may only shrink.
-const CIRCLES: [(&str, &[&str]); 15] = [
-    ("cache", &["cache", "loader"]),
-    (
-        "comm",
-        &["comm", "operation", "pending", "transport", "window"],
-    ),
-    ("comm", &["mpi/call", "mpi/raw"]),
-    ("comm", &["mpi/link", "mpi/memory", "mpi/run"]),
-    (
-        "comm",
-        &[
-            "conformance",
-            "conformance/collectives",
-            "conformance/messages",
-            "conformance/pending",
-            "conformance/windows",
-        ],
-    ),
-    (
-        "image",
-        &[
-            "augment",
-            "decode",
-            "decode/baseline",
-            "decode/baseline/colour",
-            "decode/baseline/idct",
-            "decode/jpeg",
-            "decode/jpeg_markers",
-            "decode/orientation",
-            "decode/png",
-            "decode/webp",
-            "error",
-            "frame",
-            "pipeline",
-            "pixels",
-            "write",
-        ],
-    ),
+const CIRCLES: [(&str, &[&str]); 4] = [
     ("linear", &["kernels", "kernels/plain", "kernels/x86"]),
     (
         "linear",
@@ -124,8 +88,6 @@ const CIRCLES: [(&str, &[&str]); 15] = [
     ),
     ("linear", &["coded_cache", "coded_cache/loops"]),
     ("linear", &["newton", "newton/pass"]),
-    ("storage", &["local", "page_cache"]),
-    ("storage", &["owned_ring", "scratch_queue"]),
 ];
 /// Crates that print, exit, name flags and have a binary.
 const PROGRAMS: [&str; 2] = ["cli", "lab"];
@@ -373,6 +335,20 @@ fn libraries_neither_print_nor_exit() {
         wrong, [""; 0],
         "only programs print and exit; return an error or tell the observer"
     );
+}
+
+/// So that `PELTON_CPU` limits every loop.
+#[test]
+fn one_crate_asks_the_processor() {
+    let asks = concat!("is_x86_feature", "_detected");
+    for folder in ["crates", "python/src"] {
+        for path in sources(&root().join(folder)) {
+            let is_cpu = path.starts_with(root().join("crates/cpu"));
+            let source = std::fs::read_to_string(&path).unwrap();
+            let asked = shipped(&source).find(|(_, line)| line.contains(asks));
+            assert!(is_cpu || asked.is_none(), "{path:?}: {asked:?}");
+        }
+    }
 }
 
 #[test]

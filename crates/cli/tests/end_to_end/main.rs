@@ -29,6 +29,7 @@ mod memory;
 mod nets;
 mod packed_copies;
 mod peers;
+mod plain_paths;
 mod ranks;
 mod ranks_faults;
 mod real_data;

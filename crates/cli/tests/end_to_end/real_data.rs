@@ -102,7 +102,7 @@ fn blocks_in_fixed_and_permuted_order_train_adult() {
     let mut gaps = Vec::new();
     for (out, flags) in [
         ("a", "--order block:40 --inner-passes 10"),
-        ("b", "--order block:40 --permute-blocks --inner-passes 10"),
+        ("b", "--order block:40:permute --inner-passes 10"),
         ("c", "--order block:40:permute --inner-passes until:0.1"),
     ] {
         let line = format!("train linear a9a {flags} --epochs 4 --out runs/{out}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{lengths, number};
+use super::numbers::{lengths, number};
 use crate::{Alike, Comm, CommError, Number, Reduction, share};
 
 pub(super) fn ranks(comm: &Comm) -> Result<(), CommError> {

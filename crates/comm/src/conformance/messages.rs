@@ -1,6 +1,6 @@
 //! Messages between two ranks, groups, and misuse.
 
-use super::number;
+use super::numbers::number;
 use crate::{Comm, CommError, Get, Reduction};
 
 pub(super) fn ring(comm: &Comm) -> Result<(), CommError> {

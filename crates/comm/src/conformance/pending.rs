@@ -1,7 +1,7 @@
 //! Operations that go on while their rank does something else.
 
 use super::collectives::{expected, rough};
-use super::number;
+use super::numbers::number;
 use crate::{Comm, CommError, Pending, Reduction, share};
 
 /// Many operations of all kinds at once; every rank waits for them in an order of its own.

@@ -1,6 +1,6 @@
 //! One-sided windows.
 
-use super::number;
+use super::numbers::number;
 use crate::{Comm, CommError, FillWindow, Get, Window};
 
 fn byte(generation: u64, rank: usize, i: usize) -> u8 {

@@ -11,8 +11,7 @@ use bytes::{Bytes, BytesMut};
 use super::exchange::{Exchange, Route};
 use super::network::Network;
 use crate::CommError;
-use crate::transport::{GatherMessages, Group, Memory, Transport, zeroed};
-use crate::window::Get;
+use crate::transport::{GatherMessages, Get, Group, Memory, Transport, zeroed};
 
 /// One rank's end of a communicator of threads.
 pub(crate) struct Link {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::memory::MpiMemory;
 use super::raw::{RawComm, Request, forget_done};
-use super::run::World;
+use super::world::World;
 use crate::CommError;
 use crate::transport::{Group, Memory, Transport};
 

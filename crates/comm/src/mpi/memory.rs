@@ -5,10 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::raw::{RawComm, RawWindow};
-use super::run::World;
+use super::world::World;
 use crate::CommError;
-use crate::transport::{GatherMessages, Memory};
-use crate::window::Get;
+use crate::transport::{GatherMessages, Get, Memory};
 
 /// One rank's side of a window.
 pub(super) struct MpiMemory {

@@ -10,7 +10,6 @@
 //! A rank that fails tells all others and waits two seconds at most for them to end; then its caller
 //! prints the error and ends what is left of the job by [`abort`].
 
-mod call;
 #[allow(unsafe_code)]
 mod raw;
 
@@ -19,5 +18,6 @@ mod notices;
 mod link;
 mod memory;
 mod run;
+mod world;
 
 pub use run::{abort, run, run_asked};

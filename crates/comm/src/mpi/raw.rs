@@ -15,9 +15,8 @@ use mpi::Threading;
 use mpi::environment::Universe;
 use mpi::ffi;
 
-use super::call::check;
 use crate::CommError;
-use crate::window::Get;
+use crate::transport::Get;
 
 /// This process's rank, for messages of errors; −1 before MPI runs.
 static WORLD_RANK: AtomicI32 = AtomicI32::new(-1);
@@ -462,4 +461,17 @@ impl Drop for Flush {
             panic!("MPI_Win_flush_all failed: {}", error_text(code));
         }
     }
+}
+
+/// The error of a call, unless it succeeded.
+fn check(call: &'static str, code: i32) -> Result<(), CommError> {
+    if code == ffi::MPI_SUCCESS as i32 {
+        return Ok(());
+    }
+    Err(CommError::Mpi {
+        call,
+        rank: world_rank(),
+        code,
+        message: error_text(code),
+    })
 }

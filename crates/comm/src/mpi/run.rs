@@ -2,165 +2,22 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use super::link::Link;
-use super::notices::Notices;
-use super::raw::{self, RawComm, RawWindow, Session};
-use crate::heartbeat;
+use super::raw;
+use super::world::World;
 use crate::local::panic_message;
 use crate::{Comm, CommError, RankError};
 
-/// How long a failed rank waits for the others to hear of it.
-const GRACE: Duration = Duration::from_secs(2);
-/// Between two looks for the other ranks' end.
-const LOOK: Duration = Duration::from_micros(200);
-/// Between two looks for a rank that was told to end early.
-const LISTEN: Duration = Duration::from_millis(20);
-/// Reads of windows between looks for notices: a look costs as much as a read of 4 KiB.
-const READS: u32 = 64;
-
-/// What lives as long as the job, and a little longer where the job's result holds a part of it.
-pub(super) struct World {
-    pub(super) notices: Notices,
-    reads: AtomicU32,
-    kept: Mutex<Kept>,
-    /// MPI, which ends with the world.
-    session: Option<Session>,
-}
-
-/// What is given back at the end, because that takes all ranks together.
-#[derive(Default)]
-struct Kept {
-    comms: Vec<RawComm>,
-    /// With the number of windows made before it: the order in which all ranks give them back.
-    windows: Vec<(u64, RawWindow)>,
-    windows_made: u64,
-}
-
-impl World {
-    fn start() -> Result<Arc<World>, CommError> {
-        // Before MPI runs, which has no orderly end after this error.
-        let silence = heartbeat::limit()?;
-        let session = Session::start()?;
-        let comm = session.world().duplicate()?;
-        let world = World {
-            notices: Notices::new(comm, silence)?,
-            reads: AtomicU32::new(0),
-            kept: Mutex::default(),
-            session: Some(session),
-        };
-        world.keep_comm(comm);
-        Ok(Arc::new(world))
-    }
-
-    /// A communicator of all ranks.
-    fn comm(self: &Arc<World>) -> Result<Comm, CommError> {
-        let session = self
-            .session
-            .as_ref()
-            .expect("MPI runs as long as the world");
-        let comm = session.world().duplicate()?;
-        self.keep_comm(comm);
-        let members = (0..comm.size()?).collect();
-        let link = Link::new(Arc::clone(self), comm, members)?;
-        Ok(Comm::new(Box::new(link)))
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn keep_comm(&self, comm: RawComm) {
-        self.kept().comms.push(comm);
-    }
-
-    pub(super) fn number_window(&self) -> u64 {
-        let mut kept = self.kept();
-        kept.windows_made += 1;
-        kept.windows_made
-    }
-
-    pub(super) fn keep_window(&self, number: u64, window: RawWindow) {
-        self.kept().windows.push((number, window));
-    }
-
-    /// The failure of a rank, if one was heard of; listens at every 64th call.
-    pub(super) fn check_now_and_then(&self) -> Result<(), CommError> {
-        if self
-            .reads
-            .fetch_add(1, Ordering::Relaxed)
-            .is_multiple_of(READS)
-        {
-            self.notices.poll()?;
-        }
-        self.notices.failure()
-    }
-
-    /// Sends heartbeats, tells the others when `asked` is set here, and sets it when another does, until the job is
-    /// over. In a thread of its own, for a rank that computes or reads says and hears nothing.
-    fn spread(&self, asked: &AtomicBool, over: &AtomicBool) {
-        let (mut told, mut beaten) = (false, Instant::now());
-        while !over.load(Ordering::Relaxed) {
-            // An error is met by the job as well.
-            let _ = self.notices.poll();
-            if beaten.elapsed() >= self.notices.heartbeat.every() {
-                beaten = Instant::now();
-                let _ = self.notices.beat();
-            }
-            if !told && self.notices.is_asked() {
-                asked.store(true, Ordering::Relaxed);
-                told = true;
-            } else if !told && asked.load(Ordering::Relaxed) {
-                let _ = self.notices.ask();
-                told = true;
-            }
-            thread::sleep(LISTEN);
-        }
-    }
-
-    /// Tells the others how this rank ended, and waits until all have: without end where none has
-    /// failed, for they may still compute.
-    fn end(&self, reason: Option<&str>) -> Result<(), CommError> {
-        self.notices.announce(reason)?;
-        let mut failed_at = None;
-        loop {
-            self.notices.poll()?;
-            if self.notices.is_over() {
-                return self.notices.failure();
-            }
-            if let Err(failure) = self.notices.failure() {
-                let since = failed_at.get_or_insert_with(Instant::now);
-                if since.elapsed() > GRACE {
-                    return Err(failure);
-                }
-            }
-            thread::sleep(LOOK);
-        }
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        let session = self.session.take();
-        if !self.notices.is_over() || self.notices.failure().is_err() {
-            // MPI would wait for a rank that does not come. The launcher ends what is left.
-            std::mem::forget(session);
-            return;
-        }
-        let mut kept = std::mem::take(&mut *self.kept());
-        kept.windows.sort_by_key(|(number, _)| *number);
-        // Nothing can be done about an error here, and MPI itself ends next.
-        for (_, window) in kept.windows {
-            let _ = window.free();
-        }
-        for comm in kept.comms {
-            let _ = comm.free();
-        }
-    }
+/// A communicator of all ranks.
+fn comm_of(world: &Arc<World>) -> Result<Comm, CommError> {
+    let comm = world.duplicate()?;
+    let members = (0..comm.size()?).collect();
+    let link = Link::new(Arc::clone(world), comm, members)?;
+    Ok(Comm::new(Box::new(link)))
 }
 
 /// Runs `job` as this process's rank of the job that `mpirun` started. Once in a process, before it has
@@ -192,7 +49,7 @@ where
         source: source.into(),
     };
     let world = World::start().map_err(failed)?;
-    let comm = world.comm().map_err(failed)?;
+    let comm = comm_of(&world).map_err(failed)?;
     let over = AtomicBool::new(false);
     let (result, ended) = thread::scope(|scope| {
         // Without one more thread an interruption reaches this rank only through its own signal.

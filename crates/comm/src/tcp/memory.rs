@@ -6,8 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::world::World;
 use crate::CommError;
-use crate::transport::{GatherMessages, Memory, zeroed};
-use crate::window::Get;
+use crate::transport::{GatherMessages, Get, Memory, zeroed};
 
 /// One rank's side of a window.
 pub(super) struct TcpMemory {

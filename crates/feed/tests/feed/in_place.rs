@@ -11,9 +11,9 @@ use crate::fixtures::{BadSector, Watched};
 use pelton_batch::{Batch, DType, Shape};
 use pelton_feed::{Collate, FeedError, Loader, LoaderMeters, LoaderOptions, Stages};
 use pelton_fetch::FetchError;
-use pelton_fetch::{Access, Cursor, Device, DeviceSpeed};
+use pelton_fetch::{Access, Device, DeviceSpeed};
 use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions};
-use pelton_plan::{Catalog, Order, Plan, PlanSpec};
+use pelton_plan::{Catalog, Order, Place, Plan, PlanSpec};
 use pelton_storage::{LocalMode, LocalOptions, StorageError};
 
 /// Read through the page cache, as warm files are.
@@ -239,7 +239,10 @@ fn data_on_a_device_is_read_in_place_where_memory_has_room_for_it() {
             let options = LoaderOptions {
                 memory_bytes: 1_200 << 10,
                 device: DeviceSpeed::default().into(),
-                start: Cursor { epoch: 0, next },
+                start: Place {
+                    epoch: 0,
+                    step: next,
+                },
                 access,
                 ..options("fail")
             };

@@ -14,9 +14,9 @@ use pelton_batch::{Batch, Layout};
 use pelton_feed::{
     AugmentImages, Collate, DecodeImages, FeedError, Loader, LoaderOptions, Samples, Stages,
 };
-use pelton_fetch::{Cursor, FetchError};
+use pelton_fetch::FetchError;
 use pelton_format::{Dataset, FormatError};
-use pelton_plan::{Catalog, Plan, PlanSpec};
+use pelton_plan::{Catalog, Place, Plan, PlanSpec};
 
 fn of(
     dataset: &Arc<Dataset>,
@@ -42,9 +42,9 @@ fn check_places(
     let mut steps = [0; 2];
     for batch in loader {
         let batch = batch.unwrap();
-        let place = Cursor {
+        let place = Place {
             epoch: batch.epoch,
-            next: batch.step,
+            step: batch.step,
         };
         let found = by_place.batch_at(place).unwrap().expect("the epoch has it");
         assert_eq!(seen(&found), seen(&batch));
@@ -56,7 +56,7 @@ fn check_places(
     }
     for (epoch, steps) in (0..).zip(steps) {
         assert!(steps > 0);
-        let beyond = by_place.batch_at(Cursor { epoch, next: steps });
+        let beyond = by_place.batch_at(Place { epoch, step: steps });
         assert!(beyond.unwrap().is_none());
     }
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use pelton_feed::{FeedError, Loader, LoaderOptions, LoaderState, Stages, Tokenise};
-use pelton_fetch::Cursor;
-use pelton_plan::{Catalog, Plan, PlanSpec};
+use pelton_plan::{Catalog, Place, Plan, PlanSpec};
 use pelton_text::{Ends, Vocabulary, VocabularyOptions};
 
 use crate::loader::{lines, marked, options, planned, spec, stream};
@@ -56,7 +55,7 @@ fn a_state_of_something_else_is_refused() {
     let options = state
         .resume(&dataset, &first, &marked(), &options())
         .unwrap();
-    assert_eq!(options.start, Cursor::default());
+    assert_eq!(options.start, Place::default());
 }
 
 /// A pipeline that numbers words by the vocabulary of `text`.
@@ -83,7 +82,7 @@ fn a_state_of_another_vocabulary_is_refused() {
     let state = state_of(&words);
     // Words counted otherwise have the same numbers.
     let options = resume(&state, &of_words("id word id", true)).unwrap();
-    assert_eq!(options.start, Cursor { epoch: 0, next: 1 });
+    assert_eq!(options.start, Place { epoch: 0, step: 1 });
 
     let refused = |state: &LoaderState, stages: &Stages, reason: &str| {
         let error = resume(state, stages).unwrap_err();

@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use pelton_format::{Dataset, RecordBytes};
-use pelton_plan::{Order, Plan};
+use pelton_plan::{Place, Plan, Spread};
 use pelton_storage::ScratchFile;
 
 use self::append::UNIT_BYTES;
@@ -52,7 +52,6 @@ use self::buckets::{BlockLayout, BucketMap, EpochBuckets, Grid, order_of};
 use self::stage::{BufferSizes, FirstPass, PaneLoad, Stage};
 use self::worker::Worker;
 use crate::access::ScatterCase;
-use crate::cursor::Cursor;
 use crate::error::FetchError;
 use crate::options::FetchOptions;
 use crate::pane::PaneBuild;
@@ -77,7 +76,7 @@ const LARGEST_SHARED_SEGMENT: u64 = 64 << 10;
 /// How epochs are cut into buckets. With a barrier panes are single batches, of which there may be
 /// more than the budget has buckets for: a bucket that two of them share is read for both.
 fn grid(dataset: &Dataset, plan: &Plan, options: &FetchOptions, pane_batches: u64) -> Grid {
-    if !options.epoch_barrier || !matches!(plan.order(), Order::Full) {
+    if !options.epoch_barrier || plan.spread() != Spread::Everywhere {
         return Grid::Panes(pane_batches);
     }
     let block = SMALLEST_BLOCK.max(2 * dataset.record_bytes().max());
@@ -99,7 +98,8 @@ pub(crate) fn case(
             "a rank that takes an equal part of each batch reads other records in the next epoch than in this; use direct or window",
         )?,
     };
-    if !matches!(plan.order(), Order::Full | Order::Block { .. }) {
+    let is_random = matches!(plan.spread(), Spread::Everywhere | Spread::Blocks);
+    if !is_random || plan.epoch_order(0).is_none() {
         return Err("the order reads runs of neighbours; use window".to_string());
     }
     if options.scratch_dir.is_none() {
@@ -190,7 +190,7 @@ pub(crate) struct Scatter {
     gap_bytes: u64,
     scratch_dir: PathBuf,
     /// Place of the first batch, which is there.
-    start: Cursor,
+    start: Place,
     end_epoch: u64,
     fixed: bool,
     epochs: BTreeMap<u64, Arc<EpochBuckets>>,
@@ -209,10 +209,10 @@ impl Scatter {
         sizes: Sizes,
     ) -> Scatter {
         let grid = grid(&shared.dataset, &plan, options, sizes.pane_batches);
-        let start = if options.start.next >= plan.steps(options.start.epoch) {
-            Cursor {
+        let start = if options.start.step >= plan.steps(options.start.epoch) {
+            Place {
                 epoch: options.start.epoch + 1,
-                next: 0,
+                step: 0,
             }
         } else {
             options.start
@@ -227,7 +227,7 @@ impl Scatter {
             scratch_dir: options.scratch_dir.clone().unwrap_or_default(),
             start,
             end_epoch: options.end_epoch.unwrap_or(u64::MAX),
-            fixed: matches!(plan.order(), Order::Block { .. }),
+            fixed: plan.spread() == Spread::Blocks,
             epochs: BTreeMap::new(),
             panes: 0,
             panes_ahead: panes_ahead(options),
@@ -279,9 +279,9 @@ impl Scatter {
 
     fn begin(&mut self) -> Result<(), FetchError> {
         let epoch = if self.fixed { 0 } else { self.start.epoch };
-        let passed = match self.start.next {
-            next if next > 0 && !self.fixed => {
-                let positions = order_of(&self.plan, epoch).step_positions(next);
+        let passed = match self.start.step {
+            step if step > 0 && !self.fixed => {
+                let positions = order_of(&self.plan, epoch).step_positions(step);
                 positions.map_or(0, |positions| positions.start)
             }
             _ => 0,
@@ -400,20 +400,23 @@ impl Scatter {
     }
 
     fn pane_load(&mut self, mut planned: PlannedPane) -> PaneLoad {
-        let epoch = planned.batches.first().expect("a pane has batches").epoch;
+        let first = planned.batches.first().expect("a pane has batches").place;
         let last = planned.batches.last().expect("a pane has batches");
+        let epoch = first.epoch;
         let (records, own) = (self.plan.records(), self.own);
-        let mut covered = planned.covered.clone();
+        let order = order_of(&self.plan, epoch);
+        let of_step = |step| order.step_positions(step).unwrap_or_default();
+        let mut covered = of_step(first.step).start..of_step(last.place.step).end;
         let mut left = planned.own;
         let (held, next) = if self.fixed {
             // Blocks stand elsewhere in the first epoch, by whose order they were written.
             let mut first = [covered.start];
-            order_of(&self.plan, epoch).ids_of_each(&mut first);
+            order.ids_of_each(&mut first);
             order_of(&self.plan, 0).positions_of_each(&mut first);
             covered = first[0]..first[0] + (covered.end - covered.start);
             (self.buckets_of(0, own), None)
         } else {
-            if last.step + 1 == self.plan.steps(epoch) {
+            if last.ends_epoch {
                 // Records that no batch of this epoch takes go to the next one.
                 left += self.own_at(epoch, covered.end..records);
                 covered.end = records;

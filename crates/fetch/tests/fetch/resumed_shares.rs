@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use pelton_fetch::{Access, Cursor, Fetch, FetchOptions, Share};
+use pelton_fetch::{Access, Fetch, FetchOptions, Share};
 use pelton_format::{Dataset, OpenOptions, Row};
-use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
+use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec, Units};
 use proptest::prelude::*;
 
 const EPOCHS: u64 = 3;
@@ -75,9 +75,9 @@ fn consume(
     access: Access,
     division: Division,
     ranks: u32,
-    start: Cursor,
+    start: Place,
     steps: usize,
-) -> (Vec<Taken>, Cursor) {
+) -> (Vec<Taken>, Place) {
     let mut stopped = None;
     let taken = (0..ranks).map(|rank| {
         let options = FetchOptions {
@@ -135,7 +135,7 @@ fn check(records: u64, order: &str, batching: Batching, division: Division, befo
     for access in [Access::Direct, Access::Window { gap_bytes: None }] {
         let run =
             |ranks, start, steps| consume(&dataset, &plan, access, division, ranks, start, steps);
-        let (first, place) = run(4, Cursor::default(), before);
+        let (first, place) = run(4, Place::default(), before);
         let (rest, _) = run(3, place, usize::MAX);
         let mut taken: Taken = first.into_iter().chain(rest).flatten().collect();
         taken.sort_unstable();
@@ -192,9 +192,9 @@ fn another_place_is_noticed() {
     let access = Access::Direct;
     let run =
         |ranks, start, steps| consume(&dataset, &plan, access, Division::Runs, ranks, start, steps);
-    let (first, place) = run(4, Cursor::default(), 20);
-    for next in [place.next - 1, place.next + 1] {
-        let (rest, _) = run(3, Cursor { next, ..place }, usize::MAX);
+    let (first, place) = run(4, Place::default(), 20);
+    for step in [place.step - 1, place.step + 1] {
+        let (rest, _) = run(3, Place { step, ..place }, usize::MAX);
         let mut taken: Taken = first.iter().cloned().chain(rest).flatten().collect();
         taken.sort_unstable();
         assert!(taken != planned(&plan));

@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex};
 
 use crate::fixtures::{PATHS, Watched, batches, dense, open, options, planned, sparse, value_of};
-use pelton_fetch::{Access, Cursor, Fetch, FetchOptions, OnBadRecord};
+use pelton_fetch::{Access, Fetch, FetchOptions, OnBadRecord};
 use pelton_format::{Dataset, Layout};
-use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
+use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec, Units};
 use pelton_storage::RangeRead;
 
 #[test]
@@ -90,9 +90,9 @@ fn a_feed_goes_on_from_every_step() {
     for access in PATHS {
         for (done, batch) in expected.iter().enumerate().step_by(3) {
             let mut options = options(&folder, access, 1 << 20);
-            options.start = Cursor {
+            options.start = Place {
                 epoch: batch.0,
-                next: batch.1,
+                step: batch.1,
             };
             let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
             assert!(
@@ -120,13 +120,13 @@ fn records_that_an_epoch_drops_are_there_in_the_next() {
     for access in PATHS {
         for done in [0, 5, 12, 13, 20] {
             let mut options = options(&folder, access, 1 << 20);
-            options.start = Cursor {
+            options.start = Place {
                 epoch: done as u64 / 13,
-                next: done as u64 % 13,
+                step: done as u64 % 13,
             };
             // The end of an epoch is also where the next one starts.
             if done == 13 {
-                options.start = Cursor { epoch: 0, next: 13 };
+                options.start = Place { epoch: 0, step: 13 };
             }
             let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
             assert!(
@@ -182,7 +182,7 @@ impl Chooser {
         dataset: &Arc<Dataset>,
         plan: &Arc<Plan>,
         options: &FetchOptions,
-    ) -> Vec<(u64, Cursor, bool, Vec<u64>)> {
+    ) -> Vec<(u64, Place, bool, Vec<u64>)> {
         let mut feed = Fetch::new(dataset.clone(), plan.clone(), options).unwrap();
         let mut batches = Vec::new();
         self.state = options.start.epoch;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::fixtures::{PATHS, batches, dense, options, planned, sparse};
-use pelton_fetch::{Access, Cursor, Fetch, FetchError, FetchOptions, Share, choose_path};
-use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
+use pelton_fetch::{Access, Fetch, FetchError, FetchOptions, Share, choose_path};
+use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec};
 use proptest::prelude::*;
 
 /// With a rest that no batch takes, every epoch leaves out other records, which must come back.
@@ -198,7 +198,7 @@ proptest! {
             }
             let options = FetchOptions {
                 share: Some(striped(rank, world_size, stripe)),
-                start: Cursor { epoch: done / plan.steps(0), next: done % plan.steps(0) },
+                start: Place { epoch: done / plan.steps(0), step: done % plan.steps(0) },
                 epoch_barrier: barrier,
                 ..options(&folder, access, 1 << memory)
             };

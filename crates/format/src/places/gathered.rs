@@ -27,6 +27,20 @@ impl<S: Storage> Storage for Gathered<S> {
         Granularity::BYTE
     }
 
+    fn will_need(&self, offset: u64, length: u64) -> u64 {
+        let length = length.min((self.records * self.record_bytes).saturating_sub(offset));
+        if length == 0 {
+            return 0;
+        }
+        let first = offset / self.record_bytes;
+        let records = (offset + length - 1) / self.record_bytes + 1 - first;
+        let of_part = |(from, row_bytes): &(u64, u64)| {
+            let begin = from + first * row_bytes;
+            self.storage.will_need(begin, records * row_bytes)
+        };
+        self.parts.iter().map(of_part).sum()
+    }
+
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
         let units = self.storage.granularity();
         let size = self.records * self.record_bytes;

@@ -21,9 +21,10 @@ use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::errors::DecodeErrors;
 
-use super::Limits;
 use super::baseline::Scan;
+use super::jpeg_errors::{damaged, unsupported};
 use super::jpeg_markers::{Frame, walk};
+use super::limits::Limits;
 use crate::crop::Rectangle;
 use crate::{Format, ImageError, Pixels};
 
@@ -133,27 +134,6 @@ fn decode_frame(bytes: &[u8], frame: &Frame, pixels: &mut Pixels) -> Result<(), 
         return Err(damaged("it has several frame headers"));
     }
     decoder.decode_into(data).map_err(refusal)
-}
-
-pub(super) fn cut_short(bytes: &[u8]) -> ImageError {
-    ImageError::CutShort {
-        format: FORMAT,
-        found: bytes.len(),
-    }
-}
-
-pub(super) fn damaged(reason: &str) -> ImageError {
-    ImageError::Damaged {
-        format: FORMAT,
-        reason: reason.to_string(),
-    }
-}
-
-pub(super) fn unsupported(reason: String) -> ImageError {
-    ImageError::Unsupported {
-        format: FORMAT,
-        reason,
-    }
 }
 
 fn refusal(error: DecodeErrors) -> ImageError {

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::jpeg::{cut_short, damaged, unsupported};
+use super::jpeg_errors::{cut_short, damaged, unsupported};
 use crate::ImageError;
 
 const RESTARTS: Range<u8> = 0xD0..0xD8;

@@ -16,112 +16,22 @@
 //! by zune-jpeg, whole. Decoding at half the size from the DCT coefficients would serve crops of twice the output's side alone; photos 400 pixels wide have
 //! none for an output of 224.
 
+mod alpha;
 mod baseline;
 mod jpeg;
+mod jpeg_errors;
 mod jpeg_markers;
+mod limits;
 mod orientation;
 mod png;
 mod webp;
 
-use std::fmt;
-
 pub(crate) use baseline::Scratch;
+pub use limits::Limits;
 pub use orientation::{Orientation, orientation};
 
 use crate::crop::Rectangle;
-use crate::{ImageError, Pipeline, Pixels};
-
-/// What an image is encoded as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Format {
-    /// JPEG: baseline and progressive.
-    Jpeg,
-    /// PNG.
-    Png,
-    /// WebP, lossy and lossless.
-    Webp,
-}
-
-impl Format {
-    /// The format of an image that begins with these bytes.
-    ///
-    /// ```
-    /// use pelton_image::Format;
-    /// assert_eq!(Format::of(b"\x89PNG\r\n\x1a\n..."), Some(Format::Png));
-    /// assert_eq!(Format::of(b"GIF89a"), None);
-    /// ```
-    pub fn of(bytes: &[u8]) -> Option<Format> {
-        match bytes {
-            [0xFF, 0xD8, 0xFF, ..] => Some(Format::Jpeg),
-            [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n', ..] => Some(Format::Png),
-            [
-                b'R',
-                b'I',
-                b'F',
-                b'F',
-                _,
-                _,
-                _,
-                _,
-                b'W',
-                b'E',
-                b'B',
-                b'P',
-                ..,
-            ] => Some(Format::Webp),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Format::Jpeg => "JPEG",
-            Format::Png => "PNG",
-            Format::Webp => "WebP",
-        })
-    }
-}
-
-/// What an image may ask for. A decoder's own tables aside, decoding takes at most 4 bytes a pixel, a
-/// progressive JPEG up to 8 more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Most pixels of one image. One that declares more is refused before memory is taken for it.
-    pub most_pixels: u64,
-}
-
-impl Default for Limits {
-    /// 2^26 pixels, 8192 x 8192: more than cameras make, and 200 MB as RGB.
-    fn default() -> Limits {
-        Limits {
-            most_pixels: 1 << 26,
-        }
-    }
-}
-
-impl Limits {
-    fn check(&self, format: Format, width: u32, height: u32) -> Result<(), ImageError> {
-        if width == 0 || height == 0 {
-            return Err(ImageError::NoPixels {
-                format,
-                width,
-                height,
-            });
-        }
-        if u64::from(width) * u64::from(height) > self.most_pixels {
-            return Err(ImageError::TooManyPixels {
-                format,
-                width,
-                height,
-                most: self.most_pixels,
-            });
-        }
-        Ok(())
-    }
-}
+use crate::{Format, ImageError, Pipeline, Pixels};
 
 /// Decodes an image into `pixels`, whose memory is used again.
 ///
@@ -200,14 +110,4 @@ pub fn decode_mask(
             Err(error)
         }
     }
-}
-
-/// Drops the last of `CHANNELS` + 1 channels in place, keeping the memory.
-fn drop_alpha<const CHANNELS: usize>(data: &mut Vec<u8>) {
-    let pixels = data.len() / (CHANNELS + 1);
-    for pixel in 1..pixels {
-        let from = pixel * (CHANNELS + 1);
-        data.copy_within(from..from + CHANNELS, pixel * CHANNELS);
-    }
-    data.truncate(pixels * CHANNELS);
 }

@@ -6,7 +6,8 @@
 //!
 //! Cost: the headers before the pixels, of PNG and WebP those of all chunks; no allocation.
 
-use super::{Format, jpeg_markers};
+use super::jpeg_markers;
+use crate::Format;
 
 /// How an image is turned to be upright, by EXIF's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,8 @@ use std::io::{self, Cursor};
 
 use png::{BitDepth, ColorType, Decoder, DecodingError, Transformations};
 
-use super::{Limits, drop_alpha};
+use super::alpha::drop_alpha;
+use super::limits::Limits;
 use crate::{Format, ImageError, Pixels};
 
 const FORMAT: Format = Format::Png;

@@ -17,6 +17,7 @@ mod sums;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use pelton_cpu::Simd as Level;
 use pelton_format::Layout;
 
 use crate::step::Step;
@@ -28,38 +29,18 @@ pub(crate) use sums::{add_rows, sweep};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Simd(Level);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Level {
-    Plain,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-}
-
 impl Simd {
     /// Plain code without any processor feature.
-    pub const PLAIN: Simd = Simd(Level::Plain);
+    pub const PLAIN: Simd = Simd(Level::Portable);
 
     /// Every level this processor has, the best last.
     pub fn available() -> Vec<Simd> {
-        let mut levels = vec![Simd::PLAIN];
-        #[cfg(target_arch = "x86_64")]
-        {
-            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-            if avx2 {
-                levels.push(Simd(Level::Avx2));
-            }
-            if avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
-                levels.push(Simd(Level::Avx512));
-            }
-        }
-        levels
+        Level::available().into_iter().map(Simd).collect()
     }
 
-    /// The best level of this processor.
+    /// The best level of this processor, or less where `PELTON_CPU` says so.
     pub fn best() -> Simd {
-        Simd::available().pop().unwrap_or(Simd::PLAIN)
+        Simd(Level::current())
     }
 }
 
@@ -95,7 +76,7 @@ pub(crate) trait Kernel {
 /// Runs the version of a loop that was compiled for the level.
 pub(crate) fn run<K: Kernel>(simd: Simd, kernel: K) -> K::Output {
     match simd.0 {
-        Level::Plain => kernel.run(),
+        Level::Portable => kernel.run(),
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => x86::run_avx2(kernel),
         #[cfg(target_arch = "x86_64")]
@@ -161,7 +142,7 @@ pub(crate) fn pass_loop<V: Vectors, S: Step>(
 /// beyond 2^31 weights the plain ones take over.
 fn level(simd: Simd, length: usize) -> Level {
     if length > i32::MAX as usize {
-        Level::Plain
+        Level::Portable
     } else {
         simd.0
     }
@@ -178,7 +159,7 @@ pub(crate) fn pass<S: Step>(
     settled: &mut [bool],
 ) {
     match level(simd, w.len()) {
-        Level::Plain => plain::pass(rows, w, step, visits, order, settled),
+        Level::Portable => plain::pass(rows, w, step, visits, order, settled),
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => x86::pass_avx2(rows, w, step, visits, order, settled),
         #[cfg(target_arch = "x86_64")]

@@ -233,7 +233,7 @@ fn weights_beyond_the_reach_of_a_gather_take_the_plain_kernels() {
     for (length, expected) in [
         (0, Simd::best().0),
         (most, Simd::best().0),
-        (most + 1, Level::Plain),
+        (most + 1, Level::Portable),
     ] {
         assert_eq!(level(Simd::best(), length), expected, "{length}");
     }

@@ -68,7 +68,7 @@ fn other_text_is_refused_with_the_forms_that_work() {
     ] {
         let message = text.parse::<Order>().unwrap_err().to_string();
         assert!(
-            message.contains("queue:EXAMPLES:shuffled"),
+            message.contains("queue:EXAMPLES[:shuffled]"),
             "{text}: {message}"
         );
         assert!(message.contains(&format!("'{text}'")), "{message}");

@@ -230,7 +230,7 @@ proptest! {
                 prop_assert!(written.starts_with(&pieces[0]), "{} became {}", text, written);
                 prop_assert_eq!(written.parse::<Order>().unwrap(), order);
             }
-            Err(PlanError::UnknownOrder { text: named } | PlanError::BadCount { text: named, .. }) => {
+            Err(PlanError::UnknownOrder { text: named, .. } | PlanError::BadCount { text: named, .. }) => {
                 prop_assert_eq!(named, text);
             }
             Err(error) => prop_assert!(false, "{}: {}", text, error),

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use pelton_batch::Batch;
 use pelton_comm::Comm;
 use pelton_feed::{FeedError, LoaderState};
-use pelton_fetch::Cursor;
 use pelton_storage::WholeFile;
 use serde_json::Value;
 
 use pelton_data::DataError;
+use pelton_plan::Place;
 
 /// The file that says where a pipeline stands, and the file of ids.
 pub(super) struct Progress<'a> {
@@ -29,7 +29,7 @@ pub(super) struct Progress<'a> {
     logged_before: Vec<u64>,
     saved: Instant,
     /// Where ranks last asked one another whether to save.
-    agreed_at: Cursor,
+    agreed_at: Place,
 }
 
 /// Time between two saves.
@@ -68,7 +68,7 @@ impl<'a> Progress<'a> {
         Ok(Progress {
             path: path.to_owned(),
             comm,
-            agreed_at: Cursor::default(),
+            agreed_at: Place::default(),
             log: None,
             logged: logged.get(rank).copied().unwrap_or(0),
             logged_before: logged.get(ranks..).unwrap_or_default().to_vec(),
@@ -119,7 +119,7 @@ impl<'a> Progress<'a> {
     pub fn note(
         &mut self,
         batch: &Batch,
-        end: Cursor,
+        end: Place,
         state: &LoaderState,
     ) -> Result<(), DataError> {
         if let Some(log) = &mut self.log {
@@ -138,8 +138,8 @@ impl<'a> Progress<'a> {
     }
 
     /// Whether ranks, all of which have come to `end`, save here: rank 0's clock decides.
-    fn agree(&mut self, end: Cursor, ends_epoch: bool) -> Result<bool, DataError> {
-        let asks = end.next.is_multiple_of(STEPS_TO_AGREE) || ends_epoch;
+    fn agree(&mut self, end: Place, ends_epoch: bool) -> Result<bool, DataError> {
+        let asks = end.step.is_multiple_of(STEPS_TO_AGREE) || ends_epoch;
         // Repeats by waiting do not move a rank on.
         if !asks || end == self.agreed_at {
             return Ok(false);

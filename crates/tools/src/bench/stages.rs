@@ -113,7 +113,7 @@ pub(super) fn measure(
         }
         observer(Event::Progress {
             what: "bench",
-            done: loader.place().epoch * epoch_steps + loader.place().next,
+            done: loader.place().epoch * epoch_steps + loader.place().step,
             total,
         });
     }

@@ -88,7 +88,7 @@ impl Source {
         match self {
             Source::Feed(loader, _) => Place {
                 epoch: loader.place().epoch,
-                step: loader.place().next,
+                step: loader.place().step,
             },
             Source::Text(_, place) => *place,
         }

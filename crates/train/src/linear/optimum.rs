@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use pelton_fetch::Cursor;
 use pelton_linear::{Certificate, DualBound, InnerPasses, LossSum, OutOfCore};
+use pelton_plan::Place;
 use pelton_run::{Event, Observer, RunFolder};
 
 use super::evaluation::for_each_batch;
@@ -135,7 +135,7 @@ fn by_descent(
         at_most: 50,
     };
     let mut solver = task.descent(options);
-    let mut reading = Reading::open(task, Cursor::default(), None)?;
+    let mut reading = Reading::open(task, Place::default(), None)?;
     let mut best: Option<Certificate> = None;
     let mut wanted = 10.0 * wanted_gap;
     for epoch in 0..MOST_EPOCHS {

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use pelton_data::hold_rows;
-use pelton_fetch::{
-    Access, Cursor, Fetch, FetchOptions, Meters, RowBatch, largest_batch, pane_row_bytes,
-};
+use pelton_fetch::{Access, Fetch, FetchOptions, Meters, RowBatch, largest_batch, pane_row_bytes};
 use pelton_format::{Dataset, RowTable};
 use pelton_linear::{GRACE, OutOfCore};
-use pelton_plan::Plan;
+use pelton_plan::{Place, Plan};
 
 use super::scaling;
 use super::task::Task;
@@ -34,7 +32,7 @@ pub(super) fn hold(task: &Task<'_>) -> Result<(RowTable, Meters, Option<String>)
 
 /// A block that was trained.
 pub(super) struct Step {
-    pub end: Cursor,
+    pub end: Place,
     pub ends_epoch: bool,
 }
 
@@ -100,7 +98,7 @@ impl Reading {
 
     pub fn open(
         task: &Task<'_>,
-        start: Cursor,
+        start: Place,
         end_epoch: Option<u64>,
     ) -> Result<Reading, TrainError> {
         let options = FetchOptions {

@@ -4,8 +4,9 @@
 use std::sync::atomic::Ordering;
 
 use pelton_comm::Alike;
-use pelton_fetch::{Cursor, FetchOptions};
+use pelton_fetch::FetchOptions;
 use pelton_linear::{Certificate, DualBound, LinearError, LossSum, OutOfCore};
+use pelton_plan::Place;
 use pelton_run::{EpochRecord, Event, Observer};
 
 use super::evaluation::for_each_batch;
@@ -26,7 +27,7 @@ mod saving;
 pub(super) struct Session<'a> {
     task: &'a Task<'a>,
     solver: OutOfCore,
-    cursor: Cursor,
+    cursor: Place,
     in_epoch: bool,
     /// Whether an epoch ended since the last checkpoint.
     unsaved: bool,
@@ -39,7 +40,7 @@ impl<'a> Session<'a> {
         Session {
             task,
             solver: task.descent(task.division.options),
-            cursor: Cursor::default(),
+            cursor: Place::default(),
             in_epoch: false,
             unsaved: false,
             attempt_below: task.config.target.unwrap_or(0.0),
@@ -63,7 +64,7 @@ impl<'a> Session<'a> {
         let reads_all = self.task.division.options.snapshots && (near || epoch == 1);
         self.solver.begin_epoch(epoch, reads_all)?;
         self.in_epoch = true;
-        self.cursor = Cursor { epoch, next: 0 };
+        self.cursor = Place { epoch, step: 0 };
         Ok(())
     }
 
@@ -82,7 +83,7 @@ impl<'a> Session<'a> {
             };
             self.cursor = step.end;
             self.in_epoch = !step.ends_epoch;
-            journal.progress(&what, self.cursor.next, total);
+            journal.progress(&what, self.cursor.step, total);
             let agreed = self.agree(reading, journal)?;
             // An epoch whose last block is done is ended first: a checkpoint before that would be
             // taken for one between epochs, and the epoch would be trained twice.
@@ -275,7 +276,7 @@ impl Method for Session<'_> {
         observer(Event::Note(&format!(
             "going on from epoch {}, block {}",
             self.cursor.epoch + 1,
-            self.cursor.next + 1
+            self.cursor.step + 1
         )));
         Ok(Some(progress))
     }
@@ -285,7 +286,7 @@ impl Method for Session<'_> {
         let vectors = (0..weights.subproblems()).map(|k| weights.vector(k));
         Alike::default()
             .with("the next epoch", self.cursor.epoch)
-            .with("the next block", self.cursor.next)
+            .with("the next block", self.cursor.step)
             .with_digest("weights with the fingerprint", digest_of(vectors))
     }
 

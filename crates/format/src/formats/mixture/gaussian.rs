@@ -23,6 +23,7 @@
 //! Cost: (L + 1) · D normal numbers and D² multiplications a record. On one core of a server of 2023, of 64 values: 0.8 µs at
 //! 10⁴ classes and 1.4 at 10⁸ with AVX-512, 1.3 and 2.1 with AVX2, 2.2 and 3.4 without.
 
+use pelton_cpu::{Kernel, Simd};
 use pelton_key::{KeyedRng, Stage, key};
 
 /// Name of the format whose records are these.
@@ -98,11 +99,13 @@ impl GaussianMixture {
     /// The values of view `view` of class `class`.
     #[inline]
     pub(crate) fn record<'a>(&self, class: u64, view: u64, halves: &'a mut Halves) -> &'a [f32] {
-        #[cfg(target_arch = "x86_64")]
-        if wide::write(self, class, view, halves) {
-            return &halves.whole;
-        }
-        self.write(class, view, halves);
+        let write = Write {
+            of: self,
+            class,
+            view,
+            halves,
+        };
+        pelton_cpu::run(Simd::current(), write);
         &halves.whole
     }
 
@@ -272,38 +275,20 @@ fn minus_ln(x: f32) -> f32 {
     -(exponent as f32 * std::f32::consts::LN_2 + 2.0 * z * series)
 }
 
-/// The same loops compiled for wider registers. They contract nothing, so the bits are the same.
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
-mod wide {
-    use crate::formats::mixture::gaussian::{GaussianMixture, Halves};
+/// Writes a view. Wide registers contract nothing, so the bits are the same on every level.
+struct Write<'a> {
+    of: &'a GaussianMixture,
+    class: u64,
+    view: u64,
+    halves: &'a mut Halves,
+}
 
-    /// Writes a view with the widest registers there are; false where they are the narrowest.
-    pub(super) fn write(of: &GaussianMixture, class: u64, view: u64, halves: &mut Halves) -> bool {
-        if is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512dq")
-        {
-            // SAFETY: the features the function is compiled for were just found on this machine.
-            unsafe { with_avx512(of, class, view, halves) };
-            return true;
-        }
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the feature the function is compiled for was just found on this machine.
-            unsafe { with_avx2(of, class, view, halves) };
-            return true;
-        }
-        false
-    }
+impl Kernel for Write<'_> {
+    type Output = ();
 
-    #[target_feature(enable = "avx512f,avx512vl,avx512dq")]
-    fn with_avx512(of: &GaussianMixture, class: u64, view: u64, halves: &mut Halves) {
-        of.write(class, view, halves);
-    }
-
-    #[target_feature(enable = "avx2")]
-    pub(super) fn with_avx2(of: &GaussianMixture, class: u64, view: u64, halves: &mut Halves) {
-        of.write(class, view, halves);
+    #[inline(always)]
+    fn run(self) {
+        self.of.write(self.class, self.view, self.halves);
     }
 }
 
@@ -349,12 +334,15 @@ mod tests {
                 let row = numbers.record(class, 6, &mut halves).to_vec();
                 numbers.write(class, 6, &mut plain);
                 assert_eq!(row, plain.whole);
-                #[cfg(target_arch = "x86_64")]
-                #[allow(unsafe_code)]
-                if is_x86_feature_detected!("avx2") {
-                    // SAFETY: the feature the function is compiled for was just found on this machine.
-                    unsafe { wide::with_avx2(&numbers, class, 6, &mut halves) };
-                    assert_eq!(halves.whole, plain.whole);
+                for level in Simd::available() {
+                    let write = Write {
+                        of: &numbers,
+                        class,
+                        view: 6,
+                        halves: &mut halves,
+                    };
+                    pelton_cpu::run(level, write);
+                    assert_eq!(halves.whole, plain.whole, "{level:?}");
                 }
                 assert_eq!(row.len(), features);
             }

@@ -62,7 +62,7 @@ pub(super) fn plain(luma: &[u8], blue: &[u8], red: &[u8], out: &mut [u8]) {
 pub(super) mod wide {
     use std::arch::x86_64::*;
 
-    use super::{BLUE, GREEN, RED};
+    use crate::decode::baseline::colour::{BLUE, GREEN, RED, plain};
 
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -77,7 +77,7 @@ pub(super) mod wide {
             mix_32(luma, blue, red, out);
         }
         let from = 32 * whole;
-        super::plain(
+        plain(
             &luma[from..count],
             &blue[from..count],
             &red[from..count],

@@ -132,7 +132,7 @@ fn transposed<T: Copy + Default>(rows: &[[T; 8]; 8]) -> [[T; 8]; 8] {
 pub(super) mod wide {
     use std::arch::x86_64::*;
 
-    use super::{Block, ODD};
+    use crate::decode::baseline::idct::{Block, ODD};
 
     #[inline]
     #[target_feature(enable = "avx2")]

@@ -15,13 +15,19 @@
 mod colour;
 mod huffman;
 mod idct;
+mod scratch;
+
+pub(crate) use scratch::Scratch;
+
+#[cfg(target_arch = "x86_64")]
+use pelton_cpu::Simd;
 
 use std::ops::Range;
 
 use huffman::{Bits, Table};
 use idct::{Block, PLACES};
 
-use super::jpeg::damaged;
+use super::jpeg_errors::damaged;
 use super::jpeg_markers::{Frame, segments};
 use crate::crop::Rectangle;
 use crate::{ImageError, Pixels};
@@ -33,16 +39,6 @@ const APPLICATION_14: u8 = 0xEE;
 
 /// Rows and columns of a block.
 const SIDE: usize = 8;
-
-/// Memory of decoding, used again: tables too, which are often those of the image before.
-#[derive(Clone, Default)]
-pub(crate) struct Scratch {
-    /// Entropy-coded data.
-    data: Vec<u8>,
-    tables: [[Table; 4]; 2],
-    planes: [Vec<u8>; 3],
-    rows: [Vec<u8>; 4],
-}
 
 /// An image that can be decoded here.
 pub(super) struct Scan<'a> {
@@ -138,7 +134,7 @@ impl<'a> Scan<'a> {
         let channels = self.steps.len();
         let out = pixels.reshape(part.height, part.width, channels);
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
+        if Simd::current() >= Simd::Avx2 {
             return wide::decode(self, part, scratch, out).map_err(damaged);
         }
         self.decode_with(&Plain, part, scratch, out)
@@ -327,7 +323,7 @@ impl Kernels for Plain {
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod wide {
-    use super::*;
+    use crate::decode::baseline::*;
 
     /// Only made where the processor has AVX2.
     struct Wide;
@@ -353,7 +349,7 @@ mod wide {
         scratch: &mut Scratch,
         out: &mut [u8],
     ) -> Result<(), &'static str> {
-        assert!(is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2"));
+        assert!(Simd::Avx2.is_available());
         #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
         fn with_avx2(
             scan: &Scan<'_>,

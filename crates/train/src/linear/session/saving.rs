@@ -64,7 +64,7 @@ impl Session<'_> {
         let state = self.solver.save();
         let progress = Progress {
             cursor_epoch: self.cursor.epoch,
-            next: self.cursor.next,
+            next: self.cursor.step,
             attempt_below: self.attempt_below,
             access: reading.access(),
             ..Progress::of_descent(&state, self.in_epoch)

@@ -11,11 +11,45 @@ use std::sync::Arc;
 
 use pelton_key::{KeyedRng, Stage, key};
 
+use super::Queue;
+use crate::error::PlanError;
+use crate::ordering::{EpochWalk, Ids, Kind, Over, Spread, count_from};
 use crate::permutation::Permutation;
+use crate::randomness::Randomness;
+
+/// Most slots of the buffer: each takes 8 bytes.
+const MOST_SLOTS: u64 = 1 << 28;
+
+impl Kind for Queue {
+    fn words(&self) -> [u64; 3] {
+        [4, self.examples, u64::from(self.initial_shuffle)]
+    }
+
+    fn spread(&self) -> Spread {
+        Spread::Neighbours
+    }
+
+    fn randomness(&self, records: u64, _: u64) -> Randomness {
+        Randomness::queue(records, self.examples)
+    }
+
+    fn over(&self, over: &Over<'_>) -> Result<Box<dyn Ids>, PlanError> {
+        if self.examples == 0 {
+            return Err(PlanError::EmptyQueue);
+        }
+        over.check_table(self.examples.min(over.records), MOST_SLOTS)?;
+        Ok(Box::new(Arc::new(ShuffleBuffer::new(
+            over.records,
+            self.examples,
+            self.initial_shuffle,
+            over.seed,
+        ))))
+    }
+}
 
 /// All epochs of one shuffle buffer over one file.
 #[derive(Debug)]
-pub(crate) struct Queue {
+struct ShuffleBuffer {
     seed: u64,
     records: u64,
     /// Slots of the buffer; no more than there are records.
@@ -29,17 +63,18 @@ const RUN: usize = 1024;
 
 /// The buffer after some outputs of an epoch.
 #[derive(Debug)]
-pub(crate) struct Buffer {
-    queue: Arc<Queue>,
+struct Buffer {
+    queue: Arc<ShuffleBuffer>,
+    epoch: u64,
     position: u64,
     slots: Vec<u64>,
     rng: KeyedRng,
 }
 
-impl Queue {
-    pub(crate) fn new(records: u64, examples: u64, initial_shuffle: bool, seed: u64) -> Queue {
+impl ShuffleBuffer {
+    fn new(records: u64, examples: u64, initial_shuffle: bool, seed: u64) -> ShuffleBuffer {
         let file_key = key(seed, 0, Stage::InitialShuffle);
-        Queue {
+        ShuffleBuffer {
             seed,
             records,
             slots: examples.min(records),
@@ -47,17 +82,13 @@ impl Queue {
         }
     }
 
-    /// Memory of a buffer.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        self.slots * 8
-    }
-
     /// The buffer before the first output of an epoch.
-    pub(crate) fn of_epoch(self: &Arc<Self>, epoch: u64) -> Buffer {
+    fn of_epoch(self: &Arc<Self>, epoch: u64) -> Buffer {
         let mut slots = vec![0; self.slots as usize];
         self.take(0, &mut slots);
         Buffer {
             queue: Arc::clone(self),
+            epoch,
             position: 0,
             slots,
             rng: KeyedRng::new(key(self.seed, epoch, Stage::Queue)),
@@ -68,35 +99,31 @@ impl Queue {
     fn take(&self, first: u64, out: &mut [u64]) {
         match &self.file_order {
             Some(file_order) => file_order.fill(first, out),
-            None => {
-                for (id, place) in out.iter_mut().zip(first..) {
-                    *id = place;
-                }
-            }
+            None => count_from(first, out),
         }
     }
 }
 
-impl Buffer {
-    /// The buffer before the first output.
-    pub(crate) fn restarted(&self, epoch: u64) -> Buffer {
-        self.queue.of_epoch(epoch)
+impl Ids for Arc<ShuffleBuffer> {
+    fn walk(&self, epoch: u64) -> Box<dyn EpochWalk> {
+        Box::new(self.of_epoch(epoch))
     }
 
-    /// Outputs made.
-    pub(crate) fn position(&self) -> u64 {
-        self.position
+    fn is_sought(&self) -> bool {
+        false
     }
 
-    /// The next outputs.
-    pub(crate) fn fill(&mut self, out: &mut [u64]) {
-        for run in out.chunks_mut(RUN) {
-            self.advance(run);
-        }
+    fn memory_bytes(&self) -> u64 {
+        self.slots * 8
     }
+}
 
+impl EpochWalk for Buffer {
     /// Makes outputs that nobody wants, up to a position.
-    pub(crate) fn skip_to(&mut self, position: u64) {
+    fn seek(&mut self, position: u64) {
+        if self.position > position {
+            *self = self.queue.of_epoch(self.epoch);
+        }
         let mut skipped = [0; RUN];
         while self.position < position {
             let count = (position - self.position).min(RUN as u64) as usize;
@@ -104,6 +131,14 @@ impl Buffer {
         }
     }
 
+    fn fill(&mut self, _: u64, out: &mut [u64]) {
+        for run in out.chunks_mut(RUN) {
+            self.advance(run);
+        }
+    }
+}
+
+impl Buffer {
     /// The next at most [`RUN`] outputs.
     ///
     /// Slots are drawn for the whole run before any is touched, so that the loads of a buffer larger
@@ -134,15 +169,15 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn epoch_of(queue: &Arc<Queue>, epoch: u64) -> Vec<u64> {
+    fn epoch_of(queue: &Arc<ShuffleBuffer>, epoch: u64) -> Vec<u64> {
         let mut ids = vec![0; queue.records as usize];
-        queue.of_epoch(epoch).fill(&mut ids);
+        queue.of_epoch(epoch).fill(0, &mut ids);
         ids
     }
 
     #[test]
     fn a_record_comes_at_most_a_buffer_early() {
-        let queue = Arc::new(Queue::new(5000, 100, false, 1));
+        let queue = Arc::new(ShuffleBuffer::new(5000, 100, false, 1));
         for epoch in 0..5 {
             for (position, id) in epoch_of(&queue, epoch).into_iter().enumerate() {
                 assert!(id < position as u64 + 100, "{id} at {position}");
@@ -152,8 +187,8 @@ mod tests {
 
     #[test]
     fn the_initial_shuffle_is_one_relabelling_for_all_epochs() {
-        let plain = Arc::new(Queue::new(3000, 50, false, 9));
-        let shuffled = Arc::new(Queue::new(3000, 50, true, 9));
+        let plain = Arc::new(ShuffleBuffer::new(3000, 50, false, 9));
+        let shuffled = Arc::new(ShuffleBuffer::new(3000, 50, true, 9));
         let file_order = Permutation::new(3000, key(9, 0, Stage::InitialShuffle));
         for epoch in 0..3 {
             let relabelled: Vec<u64> = epoch_of(&plain, epoch)
@@ -166,13 +201,13 @@ mod tests {
 
     #[test]
     fn skipping_gives_the_same_ids() {
-        let queue = Arc::new(Queue::new(3000, 30, true, 3));
+        let queue = Arc::new(ShuffleBuffer::new(3000, 30, true, 3));
         let whole = epoch_of(&queue, 2);
         for start in [0, 1, 700, 1024, 1025, 2990, 3000] {
             let mut buffer = queue.of_epoch(2);
-            buffer.skip_to(start);
+            buffer.seek(start);
             let mut rest = vec![0; 3000 - start as usize];
-            buffer.fill(&mut rest);
+            buffer.fill(start, &mut rest);
             assert_eq!(rest, whole[start as usize..]);
         }
     }

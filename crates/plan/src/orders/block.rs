@@ -11,11 +11,56 @@ use std::sync::Arc;
 
 use pelton_key::{Stage, key};
 
+use super::Block;
+use crate::batching::Batching;
+use crate::error::PlanError;
+use crate::ordering::{EpochWalk, Ids, Inverse, Kind, Over, OwnSteps, Spread};
 use crate::permutation::Permutation;
+use crate::randomness::Randomness;
 use crate::split::{near_equal_part, near_equal_start};
 
+/// Most permuted blocks: each takes 24 bytes.
+const MOST_PERMUTED: u64 = 1 << 28;
+
+impl Kind for Block {
+    fn words(&self) -> [u64; 3] {
+        [5, self.blocks, u64::from(self.permute)]
+    }
+
+    fn spread(&self) -> Spread {
+        Spread::Blocks
+    }
+
+    fn is_fixed(&self) -> bool {
+        !self.permute
+    }
+
+    fn ignores_batching(&self) -> bool {
+        true
+    }
+
+    fn randomness(&self, records: u64, _: u64) -> Randomness {
+        if self.permute {
+            Randomness::chunks(records, self.blocks)
+        } else {
+            Randomness::NONE
+        }
+    }
+
+    fn over(&self, over: &Over<'_>) -> Result<Box<dyn Ids>, PlanError> {
+        let Block { blocks, permute } = *self;
+        let records = over.records;
+        if blocks == 0 || blocks > records {
+            return Err(PlanError::BlockCount { blocks, records });
+        }
+        over.check_table(if permute { blocks } else { 0 }, MOST_PERMUTED)?;
+        let blocks = Blocks::new(records, blocks, permute, over.seed);
+        Ok(Box::new(Arc::new(blocks)))
+    }
+}
+
 #[derive(Debug)]
-pub(crate) struct Blocks {
+struct Blocks {
     seed: u64,
     records: u64,
     blocks: u64,
@@ -26,7 +71,7 @@ pub(crate) struct Blocks {
 
 /// The order of the blocks in one epoch.
 #[derive(Debug)]
-pub(crate) struct EpochBlocks {
+struct EpochBlocks {
     blocks: Arc<Blocks>,
     /// `None` where they are not permuted.
     tables: Option<Tables>,
@@ -43,7 +88,7 @@ struct Tables {
 }
 
 impl Blocks {
-    pub(crate) fn new(records: u64, blocks: u64, permute: bool, seed: u64) -> Blocks {
+    fn new(records: u64, blocks: u64, permute: bool, seed: u64) -> Blocks {
         Blocks {
             seed,
             records,
@@ -53,15 +98,7 @@ impl Blocks {
         }
     }
 
-    /// Examples of the block that `step` of `epoch` takes.
-    pub(crate) fn step_len(&self, epoch: u64, step: u64) -> u64 {
-        self.block_len(match self.permute {
-            true => self.order(epoch).get(step),
-            false => step,
-        })
-    }
-
-    pub(crate) fn of_epoch(self: &Arc<Self>, epoch: u64) -> EpochBlocks {
+    fn of_epoch(self: &Arc<Self>, epoch: u64) -> EpochBlocks {
         if !self.permute {
             let blocks = Arc::clone(self);
             return EpochBlocks {
@@ -91,47 +128,81 @@ impl Blocks {
         }
     }
 
-    /// The number of blocks.
-    pub(crate) fn len(&self) -> u64 {
-        self.blocks
-    }
-
-    /// Examples of the longest block.
-    pub(crate) fn longest(&self) -> u64 {
-        self.records.div_ceil(self.blocks)
-    }
-
-    /// Memory of an epoch's tables.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        if self.permute { 24 * self.blocks } else { 0 }
-    }
-
     fn order(&self, epoch: u64) -> Permutation {
         Permutation::new(self.blocks, key(self.seed, epoch, Stage::BlockOrder))
     }
 
     fn block_len(&self, block: u64) -> u64 {
-        self.start(block + 1) - self.start(block)
+        self.first_of(block + 1) - self.first_of(block)
     }
 
-    fn start(&self, block: u64) -> u64 {
+    fn first_of(&self, block: u64) -> u64 {
         near_equal_start(self.records, self.blocks, block)
+    }
+}
+
+impl Ids for Arc<Blocks> {
+    fn walk(&self, epoch: u64) -> Box<dyn EpochWalk> {
+        Box::new(self.of_epoch(epoch))
+    }
+
+    fn inverse(&self, epoch: u64) -> Option<Box<dyn Inverse>> {
+        Some(Box::new(self.of_epoch(epoch)))
+    }
+
+    /// Of an epoch's tables.
+    fn memory_bytes(&self) -> u64 {
+        if self.permute { 24 * self.blocks } else { 0 }
+    }
+
+    fn own_steps(&self, _: Batching) -> Result<Option<Box<dyn OwnSteps>>, PlanError> {
+        Ok(Some(Box::new(Arc::clone(self))))
+    }
+}
+
+/// A block a step.
+impl OwnSteps for Arc<Blocks> {
+    fn steps(&self) -> u64 {
+        self.blocks
+    }
+
+    fn longest(&self) -> u64 {
+        self.records.div_ceil(self.blocks)
+    }
+
+    fn step_len(&self, epoch: u64, step: u64) -> u64 {
+        let block = if self.permute {
+            self.order(epoch).get(step)
+        } else {
+            step
+        };
+        self.block_len(block)
+    }
+
+    fn start(&self, epoch: u64, step: u64) -> u64 {
+        self.of_epoch(epoch).positions(step).start
     }
 }
 
 impl EpochBlocks {
     /// The positions that a step covers.
-    pub(crate) fn step_positions(&self, step: u64) -> Range<u64> {
+    fn positions(&self, step: u64) -> Range<u64> {
         match &self.tables {
             Some(tables) => {
                 let first = &tables.first_position;
                 first[step as usize]..first[step as usize + 1]
             }
-            None => self.blocks.start(step)..self.blocks.start(step + 1),
+            None => self.blocks.first_of(step)..self.blocks.first_of(step + 1),
         }
     }
+}
 
-    pub(crate) fn fill(&self, start: u64, mut out: &mut [u64]) {
+impl Inverse for EpochBlocks {
+    fn step_positions(&self, step: u64) -> Option<Range<u64>> {
+        Some(self.positions(step))
+    }
+
+    fn fill(&self, start: u64, mut out: &mut [u64]) {
         let Some(tables) = &self.tables else {
             return self.blocks.assignment.fill(start, out);
         };
@@ -142,7 +213,7 @@ impl EpochBlocks {
             let offset = position - first[step];
             let here = (first[step + 1] - position).min(out.len() as u64);
             let (run, rest) = out.split_at_mut(here as usize);
-            let place = self.blocks.start(tables.block_of_step[step]) + offset;
+            let place = self.blocks.first_of(tables.block_of_step[step]) + offset;
             self.blocks.assignment.fill(place, run);
             position += here;
             step += 1;
@@ -150,23 +221,23 @@ impl EpochBlocks {
         }
     }
 
-    pub(crate) fn ids_of_each(&self, places: &mut [u64]) {
+    fn ids_of_each(&self, places: &mut [u64]) {
         if self.tables.is_none() {
             return self.blocks.assignment.get_each(places);
         }
         for place in places {
-            self.fill(*place, std::slice::from_mut(place));
+            Inverse::fill(self, *place, std::slice::from_mut(place));
         }
     }
 
-    pub(crate) fn positions_of_each(&self, places: &mut [u64]) {
+    fn positions_of_each(&self, places: &mut [u64]) {
         self.blocks.assignment.positions_of_each(places);
         let Some(tables) = &self.tables else {
             return;
         };
         for position in places {
             let block = near_equal_part(self.blocks.records, self.blocks.blocks, *position);
-            let offset = *position - self.blocks.start(block);
+            let offset = *position - self.blocks.first_of(block);
             let step = tables.step_of_block[block as usize];
             *position = tables.first_position[step as usize] + offset;
         }
@@ -187,12 +258,12 @@ mod tests {
             let of_epoch = blocks.of_epoch(epoch);
             let mut order = Vec::new();
             for step in 0..10 {
-                let positions = of_epoch.step_positions(step);
+                let positions = of_epoch.positions(step);
                 let len = positions.end - positions.start;
                 assert_eq!(len, blocks.step_len(epoch, step));
                 assert!((100..=101).contains(&len));
                 let mut ids = vec![0; len as usize];
-                of_epoch.fill(positions.start, &mut ids);
+                Inverse::fill(&of_epoch, positions.start, &mut ids);
                 let block = whole.windows(ids.len()).position(|run| run == ids);
                 order.push(block.expect("a run of the assignment"));
             }
@@ -208,8 +279,8 @@ mod tests {
     fn without_permuting_every_epoch_is_the_same() {
         let blocks = Arc::new(Blocks::new(50, 7, false, 2));
         let (mut first, mut later) = ([0; 50], [0; 50]);
-        blocks.of_epoch(0).fill(0, &mut first);
-        blocks.of_epoch(9).fill(0, &mut later);
+        Inverse::fill(&blocks.of_epoch(0), 0, &mut first);
+        Inverse::fill(&blocks.of_epoch(9), 0, &mut later);
         assert_eq!(first, later);
     }
 }

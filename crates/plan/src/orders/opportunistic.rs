@@ -22,15 +22,61 @@ use std::sync::Arc;
 
 use pelton_key::{Stage, key};
 
+use super::Opportunistic;
+use crate::error::PlanError;
+use crate::ordering::{EpochWalk, Ids, Inverse, Kind, Over, Spread};
 use crate::permutation::Permutation;
+use crate::randomness::{Randomness, exact_level_of_units, level_of_loads};
 use crate::split::{near_equal_part, near_equal_start};
 use crate::units::Units;
+
+/// Most loads, each of which has a first position.
+const MOST_LOADS: u64 = 1 << 24;
+
+impl Kind for Opportunistic {
+    fn words(&self) -> [u64; 3] {
+        [6, self.loads, self.unit_bytes]
+    }
+
+    fn spread(&self) -> Spread {
+        Spread::Neighbours
+    }
+
+    fn unit_bytes(&self) -> Option<u64> {
+        Some(self.unit_bytes)
+    }
+
+    fn randomness(&self, records: u64, units: u64) -> Randomness {
+        Randomness {
+            rl: level_of_loads(units, records, self.loads),
+            rl_exact: exact_level_of_units(units, records, self.loads),
+        }
+    }
+
+    fn over(&self, over: &Over<'_>) -> Result<Box<dyn Ids>, PlanError> {
+        let Opportunistic { loads, unit_bytes } = *self;
+        let units = over.units(unit_bytes)?;
+        over.check_table(loads, MOST_LOADS)?;
+        if loads == 0 || loads > units.len().max(1) {
+            return Err(PlanError::LoadCount {
+                loads,
+                units: units.len(),
+                unit_bytes,
+                records: over.records,
+            });
+        }
+        if units.records_a_unit().is_none() {
+            over.check_table(units.len(), u64::from(u32::MAX))?;
+        }
+        Ok(Box::new(Arc::new(Loads::new(units, loads, over.seed))))
+    }
+}
 
 /// Ids worked on at a time: their units stay in the first-level cache.
 const CHUNK: usize = 256;
 
 #[derive(Debug)]
-pub(crate) struct Opportunistic {
+struct Loads {
     seed: u64,
     units: Units,
     loads: u64,
@@ -38,8 +84,8 @@ pub(crate) struct Opportunistic {
 
 /// One epoch's order of units and records.
 #[derive(Debug)]
-pub(crate) struct EpochLoads {
-    loads: Arc<Opportunistic>,
+struct EpochLoads {
+    loads: Arc<Loads>,
     epoch: u64,
     /// Place of a unit → unit.
     unit_order: Permutation,
@@ -49,7 +95,7 @@ pub(crate) struct EpochLoads {
 }
 
 /// The order of the records of the load that was looked at last.
-pub(crate) type LastLoad = Option<(usize, Permutation)>;
+type LastLoad = Option<(usize, Permutation)>;
 
 /// How many records lie before the unit at a place of the epoch's order.
 #[derive(Debug)]
@@ -69,22 +115,14 @@ enum UnitStarts {
     },
 }
 
-impl Opportunistic {
+impl Loads {
     /// Asserts `1 <= loads` and, unless there is no unit, `loads <= units`.
-    pub(crate) fn new(units: Units, loads: u64, seed: u64) -> Opportunistic {
+    fn new(units: Units, loads: u64, seed: u64) -> Loads {
         assert!((1..=units.len().max(1)).contains(&loads), "{loads} loads");
-        Opportunistic { seed, units, loads }
+        Loads { seed, units, loads }
     }
 
-    pub(crate) fn units(&self) -> &Units {
-        &self.units
-    }
-
-    pub(crate) fn loads(&self) -> u64 {
-        self.loads
-    }
-
-    pub(crate) fn of_epoch(self: &Arc<Self>, epoch: u64) -> EpochLoads {
+    fn of_epoch(self: &Arc<Self>, epoch: u64) -> EpochLoads {
         let unit_order =
             Permutation::new(self.units.len(), key(self.seed, epoch, Stage::LoadUnits));
         let starts = UnitStarts::new(&self.units, &unit_order);
@@ -99,9 +137,30 @@ impl Opportunistic {
             first_position,
         }
     }
+}
+
+impl Ids for Arc<Loads> {
+    fn walk(&self, epoch: u64) -> Box<dyn EpochWalk> {
+        Box::new(LoadsWalk {
+            of_epoch: self.of_epoch(epoch),
+            last: None,
+        })
+    }
+
+    fn inverse(&self, epoch: u64) -> Option<Box<dyn Inverse>> {
+        Some(Box::new(self.of_epoch(epoch)))
+    }
+
+    fn units(&self) -> Option<&Units> {
+        Some(&self.units)
+    }
+
+    fn loads(&self) -> Option<u64> {
+        Some(self.loads)
+    }
 
     /// Bytes of an epoch's tables.
-    pub(crate) fn memory_bytes(&self) -> u64 {
+    fn memory_bytes(&self) -> u64 {
         let starts = match self.units.records_a_unit() {
             Some(_) => 0,
             None => 12 * (self.units.len() + 2),
@@ -110,8 +169,30 @@ impl Opportunistic {
     }
 }
 
+/// The records of an epoch, with the order of the load that was looked at last.
+#[derive(Debug)]
+struct LoadsWalk {
+    of_epoch: EpochLoads,
+    last: LastLoad,
+}
+
+impl EpochWalk for LoadsWalk {
+    fn fill(&mut self, position: u64, out: &mut [u64]) {
+        self.of_epoch.fill(position, out, &mut self.last);
+    }
+}
+
 impl EpochLoads {
-    pub(crate) fn fill(&self, start: u64, mut out: &mut [u64], last: &mut LastLoad) {
+    /// The units of a load, by number, so that neighbours stand together.
+    fn units_of(&self, load: u64) -> Vec<u64> {
+        let edge = |load| near_equal_start(self.loads.units.len(), self.loads.loads, load);
+        let mut units = vec![0; (edge(load + 1) - edge(load)) as usize];
+        self.unit_order.fill(edge(load), &mut units);
+        units.sort_unstable();
+        units
+    }
+
+    fn fill(&self, start: u64, mut out: &mut [u64], last: &mut LastLoad) {
         let mut position = start;
         while !out.is_empty() {
             let load = self.load_at(position);
@@ -124,52 +205,6 @@ impl EpochLoads {
             position += here as u64;
             out = rest;
         }
-    }
-
-    /// Replaces each position by the id there.
-    pub(crate) fn ids_of_each(&self, places: &mut [u64]) {
-        let mut last = None;
-        for place in &mut *places {
-            let load = self.load_at(*place);
-            let first = self.first_position[load];
-            let order = self.record_order(load, &mut last);
-            *place = first + order.get(*place - first);
-        }
-        self.places_to_ids(0, places);
-    }
-
-    /// Replaces each id by its position.
-    pub(crate) fn positions_of_each(&self, places: &mut [u64]) {
-        let units = &self.loads.units;
-        let mut last = None;
-        for place in places {
-            let unit = units.unit_of(*place);
-            let unit_place = self.unit_order.position_of(unit);
-            let load = near_equal_part(units.len(), self.loads.loads, unit_place) as usize;
-            let first = self.first_position[load];
-            let inside =
-                self.starts.start(unit_place) - first + (*place - units.first_record(unit));
-            *place = first + self.record_order(load, &mut last).position_of(inside);
-        }
-    }
-
-    /// Loads of the epoch.
-    pub(crate) fn count(&self) -> u64 {
-        self.loads.loads
-    }
-
-    /// The units of a load, by number, so that neighbours stand together.
-    pub(crate) fn load_units(&self, load: u64) -> Vec<u64> {
-        let edge = |load| near_equal_start(self.loads.units.len(), self.loads.loads, load);
-        let mut units = vec![0; (edge(load + 1) - edge(load)) as usize];
-        self.unit_order.fill(edge(load), &mut units);
-        units.sort_unstable();
-        units
-    }
-
-    pub(crate) fn load_of(&self, id: u64) -> u64 {
-        let place = self.unit_order.position_of(self.loads.units.unit_of(id));
-        near_equal_part(self.loads.units.len(), self.loads.loads, place)
     }
 
     /// Replaces the places that follow `first` in the order of whole units by the ids there.
@@ -195,7 +230,7 @@ impl EpochLoads {
         order
     }
 
-    pub(crate) fn positions(&self, load: usize) -> Range<u64> {
+    fn positions(&self, load: usize) -> Range<u64> {
         self.first_position[load]..self.first_position[load + 1]
     }
 
@@ -204,6 +239,53 @@ impl EpochLoads {
         self.first_position
             .partition_point(|&first| first <= position)
             - 1
+    }
+}
+
+impl Inverse for EpochLoads {
+    fn fill(&self, start: u64, out: &mut [u64]) {
+        self.fill(start, out, &mut None);
+    }
+
+    /// Replaces each position by the id there.
+    fn ids_of_each(&self, places: &mut [u64]) {
+        let mut last = None;
+        for place in &mut *places {
+            let load = self.load_at(*place);
+            let first = self.first_position[load];
+            let order = self.record_order(load, &mut last);
+            *place = first + order.get(*place - first);
+        }
+        self.places_to_ids(0, places);
+    }
+
+    /// Replaces each id by its position.
+    fn positions_of_each(&self, places: &mut [u64]) {
+        let units = &self.loads.units;
+        let mut last = None;
+        for place in places {
+            let unit = units.unit_of(*place);
+            let unit_place = self.unit_order.position_of(unit);
+            let load = near_equal_part(units.len(), self.loads.loads, unit_place) as usize;
+            let first = self.first_position[load];
+            let inside =
+                self.starts.start(unit_place) - first + (*place - units.first_record(unit));
+            *place = first + self.record_order(load, &mut last).position_of(inside);
+        }
+    }
+
+    fn load_units(&self, load: u64) -> Option<Vec<u64>> {
+        (load < self.loads.loads).then(|| self.units_of(load))
+    }
+
+    fn load_positions(&self, load: u64) -> Option<Range<u64>> {
+        (load < self.loads.loads).then(|| self.positions(load as usize))
+    }
+
+    fn load_of(&self, id: u64) -> Option<u64> {
+        let place = self.unit_order.position_of(self.loads.units.unit_of(id));
+        let units = self.loads.units.len();
+        Some(near_equal_part(units, self.loads.loads, place))
     }
 }
 

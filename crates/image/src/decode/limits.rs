@@ -1,0 +1,41 @@
+//! What an image may ask for.
+
+use crate::{Format, ImageError};
+
+/// What an image may ask for. A decoder's own tables aside, decoding takes at most 4 bytes a pixel, a
+/// progressive JPEG up to 8 more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most pixels of one image. One that declares more is refused before memory is taken for it.
+    pub most_pixels: u64,
+}
+
+impl Default for Limits {
+    /// 2^26 pixels, 8192 x 8192: more than cameras make, and 200 MB as RGB.
+    fn default() -> Limits {
+        Limits {
+            most_pixels: 1 << 26,
+        }
+    }
+}
+
+impl Limits {
+    pub(super) fn check(&self, format: Format, width: u32, height: u32) -> Result<(), ImageError> {
+        if width == 0 || height == 0 {
+            return Err(ImageError::NoPixels {
+                format,
+                width,
+                height,
+            });
+        }
+        if u64::from(width) * u64::from(height) > self.most_pixels {
+            return Err(ImageError::TooManyPixels {
+                format,
+                width,
+                height,
+                most: self.most_pixels,
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! Formats of images, and how they begin.
+
+use std::fmt;
+
+/// What an image is encoded as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// JPEG: baseline and progressive.
+    Jpeg,
+    /// PNG.
+    Png,
+    /// WebP, lossy and lossless.
+    Webp,
+}
+
+impl Format {
+    /// The format of an image that begins with these bytes.
+    ///
+    /// ```
+    /// use pelton_image::Format;
+    /// assert_eq!(Format::of(b"\x89PNG\r\n\x1a\n..."), Some(Format::Png));
+    /// assert_eq!(Format::of(b"GIF89a"), None);
+    /// ```
+    pub fn of(bytes: &[u8]) -> Option<Format> {
+        match bytes {
+            [0xFF, 0xD8, 0xFF, ..] => Some(Format::Jpeg),
+            [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n', ..] => Some(Format::Png),
+            [
+                b'R',
+                b'I',
+                b'F',
+                b'F',
+                _,
+                _,
+                _,
+                _,
+                b'W',
+                b'E',
+                b'B',
+                b'P',
+                ..,
+            ] => Some(Format::Webp),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::Jpeg => "JPEG",
+            Format::Png => "PNG",
+            Format::Webp => "WebP",
+        })
+    }
+}
