@@ -53,7 +53,8 @@ fn adult_trains_as_documented_and_evaluates_to_the_same_figures() {
     );
     check_train_keys(&trained);
     assert_eq!(trained["records"], 32561);
-    assert_eq!(trained["epochs"], 30);
+    // Fewer where epochs bring the weights no nearer.
+    assert!(trained["epochs"].as_u64().unwrap() <= 30);
     // LIBLINEAR 2.47 with -s 3 -e 1e-6: objective 11433.3, accuracy 84.98 %.
     let dual = number(&trained, "dual");
     assert!((dual - 11433.3).abs() < 1e-3 * 11433.3, "{dual}");

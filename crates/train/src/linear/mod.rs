@@ -121,7 +121,11 @@ fn train<T>(
     };
     let before = earlier.as_ref();
     let before = before.and_then(|before| resume::take_over(before, &mut config));
-    let is_open = config.solver == Solver::Auto;
+    let usual = LinearConfig::default();
+    let is_open = config.solver == Solver::Auto
+        && config.order == usual.order
+        && config.access == usual.access
+        && config.inner_passes == usual.inner_passes;
     let note = choice::choose(&mut config, &data, ranks.size(), memory_limit())?;
     if let Some(note) = note {
         observer(Event::Note(&note));
