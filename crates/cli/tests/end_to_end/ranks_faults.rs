@@ -165,7 +165,7 @@ fn the_optimum_is_the_same_on_any_number_of_ranks() {
         let mut alone = 0.0;
         for ranks in [1, 2, 4] {
             let line = format!(
-                "train linear {data} --memory {memory} --cache-fraction 0 --target 1e-3 --optimum auto \
+                "train linear {data} --memory {memory} --target 1e-3 --optimum auto \
                  --ranks {ranks} --overwrite --out run"
             );
             let figures = place.json(&line);
@@ -192,9 +192,8 @@ fn figures_of_communication_are_those_of_the_run() {
     let place = Place::new();
     place.higgs(5000);
     let sent = |ranks: u32| {
-        let line = format!(
-            "train linear higgs.prow --epochs 3 --cache-fraction 0 --overwrite --out run --ranks {ranks}"
-        );
+        let line =
+            format!("train linear higgs.prow --epochs 3 --overwrite --out run --ranks {ranks}");
         let figures = place.json(&line);
         assert_eq!(figures["ranks"], ranks);
         let seconds = number(&figures, "communication_s");
