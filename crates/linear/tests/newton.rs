@@ -246,6 +246,31 @@ fn it_goes_on_bit_for_bit() {
     }
 }
 
+/// A run that met its target continues to a smaller one.
+#[test]
+fn a_finished_run_continues_to_a_smaller_gap() {
+    for loss in LOSSES {
+        let rows = table(planted(Layout::Dense { width: 7 }, 900, 7, 3, 5));
+        let problem = Arc::new(Problem::new(loss, 30.0, 7, 3).unwrap());
+        let to_the_end = |newton: &mut Newton| {
+            loop {
+                newton.begin_pass();
+                assert!(newton.add(&rows, &NEVER).unwrap());
+                let pass = end_pass(newton);
+                if pass.done {
+                    return pass.certificate.relative_gap();
+                }
+            }
+        };
+        let mut first = Newton::new(Arc::clone(&problem), 900, 1e-1, Simd::best());
+        assert!(to_the_end(&mut first) > 1e-6);
+        let mut second = Newton::new(Arc::clone(&problem), 900, 1e-6, Simd::best());
+        second.restore(&first.save()).unwrap();
+        let gap = to_the_end(&mut second);
+        assert!(gap <= 1e-6, "{loss:?}: {gap}");
+    }
+}
+
 #[test]
 fn ranks_take_the_same_steps_over_the_rows_of_all() {
     for loss in LOSSES {

@@ -378,6 +378,11 @@ impl Newton {
             .ok_or(LinearError::StateMismatch {
                 part: "Newton's method",
             })?;
+        for point in &mut self.points {
+            // The run before may have wanted less.
+            let gap = point.best_primal - point.best_dual;
+            point.done &= gap <= self.wanted * point.best_dual || point.idle >= MOST_IDLE;
+        }
         Ok(())
     }
 }
