@@ -242,9 +242,10 @@ impl Table<'_> {
         let plain = LanguageConfig::default();
         let texts = &self.texts;
         let text = |path: &Path| path.display().to_string();
-        let path = match way.padding_is_words {
-            true => &texts.lengthened,
-            false => &texts.sample,
+        let path = if way.padding_is_words {
+            &texts.lengthened
+        } else {
+            &texts.sample
         };
         let mut job = LanguageConfig {
             hidden: ((self.net.width * plain.hidden as f64).round() as usize).max(1),

@@ -129,8 +129,9 @@ fn whole(text: &str) -> Result<u64, String> {
     let number: f64 = text
         .parse()
         .map_err(|_| "not a number: write 1000000 or 1e6".to_string())?;
-    match (1.0..=1e9).contains(&number) && number.fract() == 0.0 {
-        true => Ok(number as u64),
-        false => Err("not a whole number from 1 to 1e9".to_string()),
+    if (1.0..=1e9).contains(&number) && number.fract() == 0.0 {
+        Ok(number as u64)
+    } else {
+        Err("not a whole number from 1 to 1e9".to_string())
     }
 }

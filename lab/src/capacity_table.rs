@@ -97,9 +97,12 @@ pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {
 }
 
 fn assumptions(cluster: &Cluster, workload: &Workload) -> Vec<String> {
-    let rate = |value: f64| match value.is_finite() {
-        true => format!("{}/s", human(value as u64)),
-        false => "no limit".to_string(),
+    let rate = |value: f64| {
+        if value.is_finite() {
+            format!("{}/s", human(value as u64))
+        } else {
+            "no limit".to_string()
+        }
     };
     vec![
         format!(

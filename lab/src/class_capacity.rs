@@ -200,9 +200,10 @@ pub fn predict_classes(
     let head_s =
         (operations * examples * active as f64 * d / rate).max(moved / cluster.memory_bytes_per_s);
 
-    let others = match devices > cluster.node_devices {
-        true => devices as f64 - 1.0,
-        false => 0.0,
+    let others = if devices > cluster.node_devices {
+        devices as f64 - 1.0
+    } else {
+        0.0
     };
     let remote = others / devices as f64;
     let travel = |bytes: f64| bytes / cluster.network_bytes_per_s;

@@ -67,9 +67,10 @@ fn curves(rows: &[Row]) -> Vec<Plot> {
             None => String::new(),
         };
         let is_difference = row.figure.starts_with("relative difference");
-        let what = match is_difference {
-            true => String::new(),
-            false => format!(", {}", row.figure),
+        let what = if is_difference {
+            String::new()
+        } else {
+            format!(", {}", row.figure)
         };
         let title = format!("{}: {}{inner}{what}", row.table, row.data);
         let points = (1..)
@@ -81,9 +82,10 @@ fn curves(rows: &[Row]) -> Vec<Plot> {
             None => plots.push(Plot {
                 title,
                 x_label: "epochs".to_string(),
-                y_label: match is_difference {
-                    true => "relative difference to the optimum".to_string(),
-                    false => row.figure.clone(),
+                y_label: if is_difference {
+                    "relative difference to the optimum".to_string()
+                } else {
+                    row.figure.clone()
                 },
                 log_y: is_difference,
                 lines: vec![line],

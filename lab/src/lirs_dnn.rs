@@ -127,9 +127,10 @@ pub(super) fn lirs_dnn(
 }
 
 fn file(is_sorted: bool) -> &'static str {
-    match is_sorted {
-        true => "sorted by class",
-        false => "shuffled",
+    if is_sorted {
+        "sorted by class"
+    } else {
+        "shuffled"
     }
 }
 
@@ -142,9 +143,10 @@ fn one(
     raw: &mut RawRuns,
     context: &mut RunContext<'_>,
 ) -> Result<Trained, TrainError> {
-    let path = match is_sorted {
-        true => &pictures.sorted,
-        false => &pictures.shuffled,
+    let path = if is_sorted {
+        &pictures.sorted
+    } else {
+        &pictures.shuffled
     };
     let text = |path: &std::path::Path| path.display().to_string();
     let [mean, deviation] = pictures.moments;

@@ -355,7 +355,6 @@ fn nets_learn_from_sorted_files_in_full_order_only() {
 }
 
 /// Sentences of 1 to 12 words, the short ones more often.
-
 fn sentences(count: usize) -> String {
     let line = |i: usize| {
         let words = 1 + (i * i * 7 + i) % 13 * (i % 5) / 5;

@@ -59,9 +59,10 @@ impl Callable {
             let dims = PyTuple::new(py, value.dims())?;
             fields.append((&**name, dtype, dims, PyBytes::new(py, value.bytes())))?;
         }
-        let label = match self.by_class {
-            true => f64::from(at.label),
-            false => self.dataset.labels().value(at.label),
+        let label = if self.by_class {
+            f64::from(at.label)
+        } else {
+            self.dataset.labels().value(at.label)
         };
         self.caller
             .call1(py, (fields, label, at.id, at.key))?

@@ -147,9 +147,10 @@ impl Pipeline {
         let (dataset, raised) = (Arc::clone(&self.dataset), Arc::clone(&self.raised));
         let stage = Callable {
             caller,
-            when: match at_read {
-                true => When::Read,
-                false => When::Appearance,
+            when: if at_read {
+                When::Read
+            } else {
+                When::Appearance
             },
             dataset: Arc::clone(&dataset),
             raised: Arc::clone(&raised),

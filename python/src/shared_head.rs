@@ -262,9 +262,10 @@ impl SharedHead {
                 }
             }
         }
-        match all.is_empty() {
-            true => Err(HeadFailure::NoExamples),
-            false => Ok((all, counts)),
+        if all.is_empty() {
+            Err(HeadFailure::NoExamples)
+        } else {
+            Ok((all, counts))
         }
     }
 
@@ -337,8 +338,9 @@ fn rows_of(
             next = end.min(rows.end);
         }
     }
-    match next < rows.end {
-        true => Err(HeadFailure::Rows(name.to_string(), next..rows.end)),
-        false => Ok(Some(values)),
+    if next < rows.end {
+        Err(HeadFailure::Rows(name.to_string(), next..rows.end))
+    } else {
+        Ok(Some(values))
     }
 }

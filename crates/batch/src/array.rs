@@ -54,9 +54,12 @@ impl Array {
     /// The elements; `None` where they are of another type.
     pub fn values<T: Element>(&self) -> Option<&[T]> {
         // What is empty may lie anywhere.
-        (self.dtype == T::DTYPE).then(|| match self.buffer.is_empty() {
-            true => &[][..],
-            false => bytemuck::cast_slice(&self.buffer),
+        (self.dtype == T::DTYPE).then(|| {
+            if self.buffer.is_empty() {
+                &[][..]
+            } else {
+                bytemuck::cast_slice(&self.buffer)
+            }
         })
     }
 
@@ -65,9 +68,10 @@ impl Array {
     pub fn values_mut<T: Element>(&mut self) -> Option<&mut [T]> {
         let of_type = self.dtype == T::DTYPE;
         let buffer = Arc::get_mut(&mut self.buffer).filter(|_| of_type)?;
-        Some(match buffer.is_empty() {
-            true => &mut [][..],
-            false => bytemuck::cast_slice_mut(buffer.bytes_mut()),
+        Some(if buffer.is_empty() {
+            &mut [][..]
+        } else {
+            bytemuck::cast_slice_mut(buffer.bytes_mut())
         })
     }
 

@@ -53,9 +53,10 @@ impl Schema {
         extra.sort_unstable();
         let extra = extra.into_iter().map(|place| found[place].name.to_string());
         difference.extra.extend(extra);
-        match difference == Difference::default() {
-            true => Ok(order),
-            false => Err(difference),
+        if difference == Difference::default() {
+            Ok(order)
+        } else {
+            Err(difference)
         }
     }
 }

@@ -53,9 +53,12 @@ impl FieldSpec {
     pub fn element_names(&self) -> impl Iterator<Item = String> {
         let count: usize = self.dims.iter().map(|length| length.unwrap_or(0)).product();
         let (name, is_one) = (Arc::clone(&self.name), self.dims.is_empty());
-        (0..count).map(move |at| match is_one {
-            true => name.to_string(),
-            false => format!("{name}[{at}]"),
+        (0..count).map(move |at| {
+            if is_one {
+                name.to_string()
+            } else {
+                format!("{name}[{at}]")
+            }
         })
     }
 }

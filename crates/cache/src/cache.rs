@@ -304,11 +304,12 @@ fn load_runs(
     };
     let peers = Peers::new(comm.rank(), Arc::clone(&space), options, None, slots);
     peers.loaded(begun, asked);
-    let pipeline = match runs.hold_all() {
-        true => Pipeline::InMemory,
-        false => Pipeline::Ordered {
+    let pipeline = if runs.hold_all() {
+        Pipeline::InMemory
+    } else {
+        Pipeline::Ordered {
             resident_bytes: runs.held_bytes(),
-        },
+        }
     };
     let placement = Placement::of_runs(space, runs);
     Ok(hand_out(

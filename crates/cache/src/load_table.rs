@@ -23,15 +23,16 @@ impl LoadNumber {
     /// The one after it, where an epoch has `loads`.
     pub(crate) fn next(self, loads: u64) -> LoadNumber {
         let LoadNumber { epoch, load } = self;
-        match load + 1 < loads {
-            true => LoadNumber {
+        if load + 1 < loads {
+            LoadNumber {
                 epoch,
                 load: load + 1,
-            },
-            false => LoadNumber {
+            }
+        } else {
+            LoadNumber {
                 epoch: epoch + 1,
                 load: 0,
-            },
+            }
         }
     }
 }

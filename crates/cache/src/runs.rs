@@ -69,9 +69,10 @@ impl Runs {
             let end = run[1].min(run[0].saturating_add(bytes));
             // No record is held in part where the rest of it is with the backend.
             let over = space.record_over(end);
-            let end = match end < run[1] && over < space.records() {
-                true => end.min(space.record(over).start),
-                false => end,
+            let end = if end < run[1] && over < space.records() {
+                end.min(space.record(over).start)
+            } else {
+                end
             };
             end.max(run[0])
         });

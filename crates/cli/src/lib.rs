@@ -1,7 +1,7 @@
 //! The `pelton` command: arguments become one configuration, a job runs, its figures are printed.
 //!
 //! `arguments` declares every flag and writes those given over a configuration, `commands` runs the
-//! job, [`console`] shows on standard error what the job tells with settings as [`flags`], `logging` what the libraries
+//! job, `console` shows on standard error what the job tells with settings as [`flags`], `logging` what the libraries
 //! decide. Standard output carries results only, so that it can be piped; with `--json` they are one object on one line.
 //!
 //! Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input; 130 interrupted by Ctrl-C.
@@ -12,7 +12,7 @@ mod allocation;
 mod arguments;
 pub mod bytes;
 mod commands;
-pub mod console;
+mod console;
 mod data_arguments;
 pub mod flags;
 mod logging;

@@ -34,11 +34,12 @@ pub(crate) fn expanded(spelling: &str) -> Result<Vec<String>, String> {
 /// What stands between braces: numbers of a range, filled up with zeros as its first is, or words.
 fn parts_of(inside: &str) -> Result<Vec<String>, String> {
     let Some((first, last)) = inside.split_once("..") else {
-        return match inside.contains(',') {
-            true => Ok(inside.split(',').map(str::to_owned).collect()),
-            false => Err(format!(
+        return if inside.contains(',') {
+            Ok(inside.split(',').map(str::to_owned).collect())
+        } else {
+            Err(format!(
                 "has {{{inside}}}, which is no range such as {{000..099}}"
-            )),
+            ))
         };
     };
     let number = |text: &str| text.parse::<u64>().ok().filter(|_| !text.starts_with('+'));
@@ -56,9 +57,10 @@ fn parts_of(inside: &str) -> Result<Vec<String>, String> {
         0
     };
     let shown = |number: u64| format!("{number:0width$}");
-    Ok(match from <= to {
-        true => (from..=to).map(shown).collect(),
-        false => (to..=from).rev().map(shown).collect(),
+    Ok(if from <= to {
+        (from..=to).map(shown).collect()
+    } else {
+        (to..=from).rev().map(shown).collect()
     })
 }
 

@@ -106,12 +106,13 @@ fn add_matching(
         names.collect::<Vec<_>>().join(", ") + more
     };
     if data.is_empty() {
-        let only = match markers.is_empty() {
-            true => "no file matches the pattern; check it and the folder".to_owned(),
-            false => format!(
+        let only = if markers.is_empty() {
+            "no file matches the pattern; check it and the folder".to_owned()
+        } else {
+            format!(
                 "only {} match the pattern, which are not data by their names; name them without a wildcard if they are",
                 listed(&markers)
-            ),
+            )
         };
         return Err(DataError::Config(format!("{pattern}: {only}")));
     }

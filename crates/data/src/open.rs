@@ -442,9 +442,10 @@ fn speed_under(dataset: &Dataset) -> DeviceSpeed {
 
 /// Speed of reads of a file whose records are put together out of it.
 fn under(path: &Path) -> DeviceSpeed {
-    match is_warm(path) {
-        true => DeviceSpeed::PAGE_CACHE,
-        false => probed(path),
+    if is_warm(path) {
+        DeviceSpeed::PAGE_CACHE
+    } else {
+        probed(path)
     }
 }
 

@@ -544,9 +544,10 @@ fn stages_of(
     let Some(augment) = config.augment.clone() else {
         return Ok(stages);
     };
-    let augment = augment.with_layout(match config.planar {
-        true => Layout::Chw,
-        false => Layout::Hwc,
+    let augment = augment.with_layout(if config.planar {
+        Layout::Chw
+    } else {
+        Layout::Hwc
     });
     let wrong = |error: pelton_image::ImageError| DataError::Config(error.to_string());
     // The axes of such pictures change places where they are planar.
@@ -561,9 +562,10 @@ fn stages_of(
 
 /// Threads that read where nobody says how many: those of a server wait for its answers, not for each other.
 fn read_threads(dataset: &Dataset) -> usize {
-    match dataset.files().iter().any(DataFile::is_remote) {
-        true => 8,
-        false => 2,
+    if dataset.files().iter().any(DataFile::is_remote) {
+        8
+    } else {
+        2
     }
 }
 

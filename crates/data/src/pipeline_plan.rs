@@ -169,11 +169,12 @@ fn given_lengths(
         }
     };
     let (found, records) = (lengths.len() as u64, opened.dataset.records());
-    match found == records {
-        true => Ok(Some(lengths)),
-        false => Err(DataError::Config(format!(
+    if found == records {
+        Ok(Some(lengths))
+    } else {
+        Err(DataError::Config(format!(
             "{found} lengths are given for {records} records; give one for each, in their order"
-        ))),
+        )))
     }
 }
 

@@ -17,56 +17,61 @@ pub fn check_range<T: PartialOrd + Display + LowerExp>(
     value: T,
     range: RangeInclusive<T>,
 ) -> Result<(), DataError> {
-    match range.contains(&value) {
-        true => Ok(()),
-        false => Err(DataError::Config(format!(
+    if range.contains(&value) {
+        Ok(())
+    } else {
+        Err(DataError::Config(format!(
             "`{setting}` {} is out of range; give a number from {} to {}",
             short(&value),
             short(range.start()),
             short(range.end())
-        ))),
+        )))
     }
 }
 
 /// Refuses what is not above 0, or more than computing in `f32` can use.
 pub fn check_positive(setting: &str, value: f64) -> Result<(), DataError> {
-    match value > 0.0 && value <= f64::from(f32::MAX) {
-        true => Ok(()),
-        false => Err(DataError::Config(format!(
+    if value > 0.0 && value <= f64::from(f32::MAX) {
+        Ok(())
+    } else {
+        Err(DataError::Config(format!(
             "`{setting}` {} is out of range; give a number above 0 and at most 3.4e38",
             short(&value)
-        ))),
+        )))
     }
 }
 
 /// Refuses what is not a part of a whole: above 0 and at most 1.
 pub fn check_share(setting: &str, value: f64) -> Result<(), DataError> {
-    match value > 0.0 && value <= 1.0 {
-        true => Ok(()),
-        false => Err(DataError::Config(format!(
+    if value > 0.0 && value <= 1.0 {
+        Ok(())
+    } else {
+        Err(DataError::Config(format!(
             "`{setting}` {} is not a share; give a number above 0 and at most 1",
             short(&value)
-        ))),
+        )))
     }
 }
 
 /// Refuses what is not a number of seconds; 0 is one.
 pub fn check_seconds(setting: &str, value: f64) -> Result<(), DataError> {
-    match (0.0..=MOST_SECONDS).contains(&value) {
-        true => Ok(()),
-        false => Err(DataError::Config(format!(
+    if (0.0..=MOST_SECONDS).contains(&value) {
+        Ok(())
+    } else {
+        Err(DataError::Config(format!(
             "`{setting}` {} is not a number of seconds; give 0 or more, at most {MOST_SECONDS:e}",
             short(&value)
-        ))),
+        )))
     }
 }
 
 /// A number in few digits: 1e308 has 309.
 fn short<T: Display + LowerExp>(value: &T) -> String {
     let text = value.to_string();
-    match text.len() > 24 {
-        true => format!("{value:e}"),
-        false => text,
+    if text.len() > 24 {
+        format!("{value:e}")
+    } else {
+        text
     }
 }
 

@@ -89,9 +89,10 @@ fn classes(
     bad_examples: BadExamples,
     context: &mut RunContext<'_>,
 ) -> Result<Vec<u32>, DataError> {
-    match dataset.lists_classes() {
-        true => listed(dataset, bad_examples),
-        false => read(dataset, bad_examples, context),
+    if dataset.lists_classes() {
+        listed(dataset, bad_examples)
+    } else {
+        read(dataset, bad_examples, context)
     }
 }
 

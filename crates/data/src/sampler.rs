@@ -30,13 +30,15 @@ pub(crate) fn sampler_of(
 
 /// The numbers of records that a file lists.
 fn whole_numbers(file: &Path) -> Result<Vec<u64>, DataError> {
-    let whole =
-        |number: f64| match number.fract() == 0.0 && (0.0..=2_f64.powi(53)).contains(&number) {
-            true => Ok(number as u64),
-            false => Err(DataError::Config(format!(
+    let whole = |number: f64| {
+        if number.fract() == 0.0 && (0.0..=2_f64.powi(53)).contains(&number) {
+            Ok(number as u64)
+        } else {
+            Err(DataError::Config(format!(
                 "{}: {number} is no number of a record; give whole numbers from 0 on",
                 file.display()
-            ))),
-        };
+            )))
+        }
+    };
     npy_numbers(file)?.into_iter().map(whole).collect()
 }

@@ -111,9 +111,10 @@ impl Case<'_> {
         if options.auto_echo.is_some() {
             return String::new();
         }
-        let (echo, name) = match stream.batch_echo().is_none() {
-            false => (stream.batch_echo(), "batch".to_owned()),
-            true => (stream.echo(), options.echo_point.to_string()),
+        let (echo, name) = if stream.batch_echo().is_none() {
+            (stream.echo(), options.echo_point.to_string())
+        } else {
+            (stream.batch_echo(), "batch".to_owned())
         };
         let too_large = |window| {
             let divided = self.attempt(options.memory_bytes, Some(window as u32));
@@ -145,9 +146,10 @@ impl Case<'_> {
         let sample = sample_bytes(self.stages, self.fields, record);
         let most_room = most_room(batch);
         let held_is_batches = !stream.batch_echo().is_none();
-        let held = match held_is_batches {
-            true => held_examples.saturating_mul(sample),
-            false => held_examples.saturating_mul(record + HELD_ENTRY),
+        let held = if held_is_batches {
+            held_examples.saturating_mul(sample)
+        } else {
+            held_examples.saturating_mul(record + HELD_ENTRY)
         };
         let too_small = |what| FetchError::BudgetTooSmall {
             budget: memory,
@@ -169,9 +171,10 @@ impl Case<'_> {
         let left = left - more * batch;
         // Where nothing is done once for all repeats, records are all that is held.
         let holds_samples = !held_is_batches && self.stages.once(options.echo_point) > 0;
-        let samples_bytes = match held_examples > 0 && holds_samples {
-            true => left / 2,
-            false => 0,
+        let samples_bytes = if held_examples > 0 && holds_samples {
+            left / 2
+        } else {
+            0
         };
         let resident_bytes = left - samples_bytes;
         let feed_share = resident_bytes as f64 * FEED_SHARE;
@@ -211,9 +214,10 @@ fn least(above: u64, most: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (above + 1, most);
     while low < high {
         let middle = low + (high - low) / 2;
-        match holds(middle) {
-            true => high = middle,
-            false => low = middle + 1,
+        if holds(middle) {
+            high = middle
+        } else {
+            low = middle + 1
         }
     }
     low

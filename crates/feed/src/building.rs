@@ -216,9 +216,10 @@ impl Building {
                 ..
             })
         );
-        let classes = match in_place {
-            true => examples.iter().map(|_| AtomicU32::new(0)).collect(),
-            false => Vec::new(),
+        let classes = if in_place {
+            examples.iter().map(|_| AtomicU32::new(0)).collect()
+        } else {
+            Vec::new()
         };
         Building {
             head,

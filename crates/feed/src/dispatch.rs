@@ -265,9 +265,10 @@ fn in_place_batch(shared: &Shared, stream: &Plan, step: &PlannedStep) -> Buildin
         places => places,
     };
     let chunk = chunk_of(shared, examples.len(), &places);
-    let chunk = match copied {
-        true => chunk.max(in_place::RECORDS_OF_TASK),
-        false => chunk,
+    let chunk = if copied {
+        chunk.max(in_place::RECORDS_OF_TASK)
+    } else {
+        chunk
     };
     Building::new(head_of(step), examples, None, places, chunk)
 }

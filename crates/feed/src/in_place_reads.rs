@@ -111,9 +111,10 @@ impl InPlaceData {
         if !serves {
             return None;
         }
-        let way = match copies(dataset, stages, fields) && dataset.reads_in_place() {
-            true => Way::Copied(Layout::of(dataset, stages)),
-            false => Way::Made,
+        let way = if copies(dataset, stages, fields) && dataset.reads_in_place() {
+            Way::Copied(Layout::of(dataset, stages))
+        } else {
+            Way::Made
         };
         let long = dataset.record_bytes().mean() >= SHORTEST;
         let kept = dataset.bytes() <= options.memory_bytes / 2
@@ -170,9 +171,10 @@ impl InPlaceReads {
             way,
             small,
             // Whoever resumes reads part of an epoch first, and then one that asks for what that part did not.
-            cold_epochs: match cold {
-                true => options.start.epoch..options.start.epoch + 2,
-                false => 0..0,
+            cold_epochs: if cold {
+                options.start.epoch..options.start.epoch + 2
+            } else {
+                0..0
             },
             asked_records: if cold { ASKED_RECORDS } else { 0 },
             round_bytes: round.max(64 << 10),
@@ -222,9 +224,10 @@ impl InPlaceReads {
 
 /// The data, its files one after another kept in memory where there is still room for it, and the bytes of those.
 fn with_residents(dataset: Dataset, room: u64) -> (Dataset, u64) {
-    let room = match dataset.record_bytes().mean() <= LONGEST_RESIDENT {
-        true => room,
-        false => 0,
+    let room = if dataset.record_bytes().mean() <= LONGEST_RESIDENT {
+        room
+    } else {
+        0
     };
     let used = Cell::new(0);
     let held = dataset.with_storage(|file| {

@@ -29,9 +29,10 @@ impl Labels {
     }
 
     fn of_values(values: &[f64]) -> Labels {
-        match values.iter().all(|value| value.fract() == 0.0) {
-            true => Labels::Classes(values.iter().map(|&value| value as i64).collect()),
-            false => Labels::Numbers(values.to_vec()),
+        if values.iter().all(|value| value.fract() == 0.0) {
+            Labels::Classes(values.iter().map(|&value| value as i64).collect())
+        } else {
+            Labels::Numbers(values.to_vec())
         }
     }
 

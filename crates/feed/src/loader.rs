@@ -212,12 +212,13 @@ impl Loader {
     /// Where the next batch stands: its epoch and step.
     pub fn place(&self) -> Place {
         let Place { epoch, step: next } = self.place;
-        match next < self.stream.steps(epoch) {
-            true => self.place,
-            false => Place {
+        if next < self.stream.steps(epoch) {
+            self.place
+        } else {
+            Place {
                 epoch: epoch + 1,
                 step: 0,
-            },
+            }
         }
     }
 
@@ -339,9 +340,10 @@ impl Loader {
         let mut made = building.take_made().expect("it was seen to be made")?;
         let head = &building.head;
         if head.is_repeat {
-            let kept = match head.keep_batch {
-                true => self.kept.get(&head.fresh_batch).cloned(),
-                false => self.kept.remove(&head.fresh_batch),
+            let kept = if head.keep_batch {
+                self.kept.get(&head.fresh_batch).cloned()
+            } else {
+                self.kept.remove(&head.fresh_batch)
             };
             let kept = kept.expect("a batch is kept while the plan repeats it");
             made.batch = Batch {
@@ -398,13 +400,14 @@ impl Iterator for Loader {
     type Item = Result<Batch, FeedError>;
 
     fn next(&mut self) -> Option<Result<Batch, FeedError>> {
-        match self.failed {
-            true => None,
-            false => match self.next_batch(Until::Made) {
+        if self.failed {
+            None
+        } else {
+            match self.next_batch(Until::Made) {
                 Ok(Poll::Ready(batch)) => batch.map(Ok),
                 Ok(Poll::Pending) => None,
                 Err(error) => Some(Err(error)),
-            },
+            }
         }
     }
 }
@@ -417,9 +420,10 @@ impl Drop for Loader {
         self.open = None;
         let own = std::thread::current().id();
         let files = self.shared.dataset.files();
-        let reader = match files.iter().any(DataFile::is_remote) {
-            true => self.threads.pop(),
-            false => None,
+        let reader = if files.iter().any(DataFile::is_remote) {
+            self.threads.pop()
+        } else {
+            None
         };
         for thread in self.threads.drain(..) {
             // A function that one of them calls may have dropped the last of what held the loader, as Python's collector

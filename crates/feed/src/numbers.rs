@@ -67,9 +67,10 @@ impl NumbersKind {
     }
 
     fn of_numbers(&self, numbers: &[Number], is_list: bool) -> Decoded {
-        let dims = match is_list {
-            true => vec![numbers.len()],
-            false => Vec::new(),
+        let dims = if is_list {
+            vec![numbers.len()]
+        } else {
+            Vec::new()
         };
         self.check(&dims)?;
         let mut bytes = Vec::with_capacity(numbers.len() * self.dtype.bytes());

@@ -190,9 +190,10 @@ impl<'a> Value<'a> {
             Value::Pixels(pixels) => {
                 let (height, width) = (pixels.height() as usize, pixels.width() as usize);
                 let channels = pixels.channels();
-                match planar {
-                    true => *dims == [channels, height, width],
-                    false => *dims == [height, width, channels],
+                if planar {
+                    *dims == [channels, height, width]
+                } else {
+                    *dims == [height, width, channels]
                 }
             }
             Value::Written => true,
@@ -207,12 +208,13 @@ impl<'a> Value<'a> {
         planar: bool,
     ) -> Result<(), String> {
         let fits = self.dtype() == dtype || matches!(self, Value::Written);
-        match fits && self.has_dims(dims, planar) {
-            true => Ok(()),
-            false => Err(format!(
+        if fits && self.has_dims(dims, planar) {
+            Ok(())
+        } else {
+            Err(format!(
                 "its `{name}` is {} where {dtype} of {dims:?} comes out of the others",
                 self.described()
-            )),
+            ))
         }
     }
 

@@ -175,9 +175,10 @@ impl Samples {
         let ids: Vec<u64> = step.draws.iter().map(|(draw, _)| draw.id).collect();
         let found = self.read(&mut desk, &ids, policy)?;
         let examples = self.examples(step, &found);
-        let places = match step.pieces.is_empty() {
-            true => self.shared.places(),
-            false => Places::none(),
+        let places = if step.pieces.is_empty() {
+            self.shared.places()
+        } else {
+            Places::none()
         };
         let all = examples.len();
         let building = Building::new(head_of(step), examples, Some(found.rows), places, all);

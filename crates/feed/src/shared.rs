@@ -249,10 +249,7 @@ impl Shared {
             path: file.record_path(record),
             record,
             // Each record of a folder is a file of its own.
-            offset: match file.is_folder() {
-                true => 0,
-                false => place.offset,
-            },
+            offset: if file.is_folder() { 0 } else { place.offset },
             problem: problem.to_owned(),
         }
     }

@@ -419,9 +419,10 @@ impl<'s> Worker<'s> {
             let mut none = Slots::before(next.and_then(|next| next.augmentation()));
             let began = Instant::now();
             let (stage, work) = (&shared.stages.list()[i], &mut *self.own.work[i]);
-            let result = match i + 1 == all {
-                true => stage.run(&mut sample, slots, &at, work),
-                false => stage.run(&mut sample, &mut none, &at, work),
+            let result = if i + 1 == all {
+                stage.run(&mut sample, slots, &at, work)
+            } else {
+                stage.run(&mut sample, &mut none, &at, work)
             };
             self.own.took[i] += began.elapsed();
             self.own.ran[i] += 1;

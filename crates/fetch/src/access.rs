@@ -98,9 +98,10 @@ pub fn choose_access(case: &AccessCase) -> AccessChoice {
         .min_by(|a, b| a.1.total_cmp(&b.1))
         .expect("there are always two paths");
     // Only the direct path hands out a batch before much memory is filled.
-    let access = match seconds[0].1 <= cheapest.1 * (1.0 + NEARLY_AS_CHEAP) {
-        true => Access::Direct,
-        false => cheapest.0,
+    let access = if seconds[0].1 <= cheapest.1 * (1.0 + NEARLY_AS_CHEAP) {
+        Access::Direct
+    } else {
+        cheapest.0
     };
     AccessChoice { access, seconds }
 }

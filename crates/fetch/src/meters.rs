@@ -110,9 +110,10 @@ impl fmt::Display for Verdict {
                 "compute-bound: the trainer waited {percent:.0} % of the time for data"
             )
         } else if self.stage == "read" {
-            let help = match self.remedies.memory {
-                true => "more memory, another access path or a faster device",
-                false => "a faster device",
+            let help = if self.remedies.memory {
+                "more memory, another access path or a faster device"
+            } else {
+                "a faster device"
             };
             write!(
                 f,

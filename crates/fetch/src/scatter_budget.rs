@@ -31,9 +31,10 @@ pub(crate) fn tail_bytes(options: &FetchOptions) -> u64 {
 
 /// Bytes of the budget that are not for panes.
 pub(crate) fn reserved_bytes(dataset: &Dataset, options: &FetchOptions) -> u64 {
-    let kept = match options.epoch_barrier {
-        true => dataset.records() as f64 * kept::BYTES_PER_POSITION,
-        false => 0.0,
+    let kept = if options.epoch_barrier {
+        dataset.records() as f64 * kept::BYTES_PER_POSITION
+    } else {
+        0.0
     };
     buffer_bytes(options) + kept as u64
 }

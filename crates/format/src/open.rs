@@ -97,9 +97,10 @@ fn open_together(
     /// Files that lie elsewhere: each waits for its server a few times.
     const ELSEWHERE: usize = 8;
     let elsewhere = options.remote.is_some() && paths.iter().any(|path| is_remote(path));
-    let wanted = match elsewhere {
-        true => scan_threads(options).max(ELSEWHERE),
-        false => scan_threads(options),
+    let wanted = if elsewhere {
+        scan_threads(options).max(ELSEWHERE)
+    } else {
+        scan_threads(options)
     };
     let threads = wanted.min(paths.len()).clamp(1, MOST_AT_A_TIME);
     let of_one = OpenOptions {

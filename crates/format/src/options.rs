@@ -153,9 +153,10 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// What numbers features become: who computes with them takes f32, and looks at what that rounds.
     pub(crate) fn feature_type(&self) -> FeatureType {
-        match self.features_only {
-            true => FeatureType::F32,
-            false => self.dtype,
+        if self.features_only {
+            FeatureType::F32
+        } else {
+            self.dtype
         }
     }
 

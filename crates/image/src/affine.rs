@@ -69,9 +69,10 @@ impl Affine {
             let to_x = (i % width) as f32 - middle_x;
             let x = xx * to_x + xy * to_y + self.offset[0] + middle_x;
             let y = yx * to_x + yy * to_y + self.offset[1] + middle_y;
-            let (x, y) = match nearest {
-                true => ((x + 0.5).floor(), (y + 0.5).floor()),
-                false => (x, y),
+            let (x, y) = if nearest {
+                ((x + 0.5).floor(), (y + 0.5).floor())
+            } else {
+                (x, y)
             };
             let (left, top) = (x.floor(), y.floor());
             let (right_share, low_share) = (x - left, y - top);

@@ -24,9 +24,10 @@ impl Rectangle {
 
     /// A part of this one; where it is mirrored, the part is counted from its other side.
     pub fn part(self, part: Rectangle, mirrored: bool) -> Rectangle {
-        let left = match mirrored {
-            true => self.width - part.left - part.width,
-            false => part.left,
+        let left = if mirrored {
+            self.width - part.left - part.width
+        } else {
+            part.left
         };
         Rectangle {
             top: self.top + part.top,

@@ -165,9 +165,10 @@ impl<'a> Frame<'a> {
     pub fn affine(&mut self, affine: Affine) {
         self.own();
         // What is to be mirrored when it is written is looked up in the mirror.
-        let affine = match self.mirrored {
-            true => affine.mirrored(),
-            false => affine,
+        let affine = if self.mirrored {
+            affine.mirrored()
+        } else {
+            affine
         };
         let mut back = std::mem::take(&mut self.work.back);
         back.resize(self.work.front.len(), 0);
@@ -318,9 +319,10 @@ impl<'a> Frame<'a> {
         let (height, width) = size;
         let mut made = TypedImage::<P>::from_buffer(width, height, out).expect("out has the size");
         let options = ResizeOptions::new()
-            .resize_alg(match self.classes {
-                true => ResizeAlg::Nearest,
-                false => ResizeAlg::Convolution(FilterType::Bilinear),
+            .resize_alg(if self.classes {
+                ResizeAlg::Nearest
+            } else {
+                ResizeAlg::Convolution(FilterType::Bilinear)
             })
             .use_alpha(false);
         resizer

@@ -156,15 +156,15 @@ fn turn<const CHANNELS: usize>(
 ) {
     let stored = stored.as_chunks::<CHANNELS>().0;
     let (from_last_row, from_last_pixel) = orientation.reverses();
-    let at = |length: usize, reverses: bool, place: usize| match reverses {
-        true => length - 1 - place,
-        false => place,
+    let at = |length: usize, reverses: bool, place: usize| {
+        if reverses { length - 1 - place } else { place }
     };
     let columns = if orientation.swaps() { height } else { width };
     for (place, pixel) in turned.as_chunks_mut::<CHANNELS>().0.iter_mut().enumerate() {
-        let (row, column) = match orientation.swaps() {
-            true => (place % columns, place / columns),
-            false => (place / columns, place % columns),
+        let (row, column) = if orientation.swaps() {
+            (place % columns, place / columns)
+        } else {
+            (place / columns, place % columns)
         };
         let row = at(height, from_last_row, row);
         *pixel = stored[row * width + at(width, from_last_pixel, column)];

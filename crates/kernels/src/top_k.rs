@@ -179,12 +179,13 @@ fn picked(layers: &[(&[f32], usize)], least: &[u32]) -> Vec<Vec<u32>> {
     };
     let found = chunks(layers).into_par_iter().map(of_chunk).collect();
     let all = by_layer(layers.len(), found).into_par_iter().zip(layers);
-    all.map(
-        |(ranks, layer)| match ranks.len() < layer.1.min(layer.0.len()) {
-            false => largest(ranks, layer.1),
-            true => radix(std::slice::from_ref(layer)).remove(0),
-        },
-    )
+    all.map(|(ranks, layer)| {
+        if ranks.len() < layer.1.min(layer.0.len()) {
+            radix(std::slice::from_ref(layer)).remove(0)
+        } else {
+            largest(ranks, layer.1)
+        }
+    })
     .collect()
 }
 

@@ -59,9 +59,10 @@ impl Window<'_> {
     pub(crate) fn copy_line(&self, image: usize, output: usize, to: &mut [f32]) {
         let line = self.x.input * self.channels;
         let at = usize::try_from(self.y.first(output)).unwrap_or(usize::MAX);
-        let from = match at < self.y.input {
-            true => &self.image[(image * self.y.input + at) * line..][..line],
-            false => &[],
+        let from = if at < self.y.input {
+            &self.image[(image * self.y.input + at) * line..][..line]
+        } else {
+            &[]
         };
         copy_inside(from, self.x.first(0) * self.channels as isize, to);
     }
@@ -145,12 +146,11 @@ impl Kernel for CopyWindow<'_> {
                 let length = (line - from).min(cols.len() - column);
                 let iy = y.first(oy) + tap as isize;
                 let inside = iy >= 0 && iy < y.input as isize;
-                let image = match inside {
-                    true => {
-                        let at = (b * y.input + iy as usize) * input_line;
-                        &window.image[at..at + input_line]
-                    }
-                    false => &[],
+                let image = if inside {
+                    let at = (b * y.input + iy as usize) * input_line;
+                    &window.image[at..at + input_line]
+                } else {
+                    &[]
                 };
                 copy_line(
                     image,

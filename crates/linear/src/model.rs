@@ -181,9 +181,12 @@ fn write_whole(
     let written = write(&mut out);
     let written = written.and_then(|()| out.into_inner().map_err(|error| error.into_error()));
     let published = written.and_then(|out| out.file.publish());
-    published.map_err(|error| match asked.load(Ordering::Relaxed) {
-        true => LinearError::Interrupted { undone: true },
-        false => io("write", path)(error),
+    published.map_err(|error| {
+        if asked.load(Ordering::Relaxed) {
+            LinearError::Interrupted { undone: true }
+        } else {
+            io("write", path)(error)
+        }
     })
 }
 

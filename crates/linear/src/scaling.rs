@@ -151,14 +151,15 @@ impl FeatureSums {
                 let (means, deviations) = self.moments(peers)?;
                 let constant = |mean: f64, deviation: f64| deviation <= CONSTANT * mean.abs();
                 let both = || means.iter().copied().zip(deviations.iter().copied());
-                let factors = both().map(|(mean, deviation)| match constant(mean, deviation) {
-                    true => 1.0,
-                    false => inverse_or_one(deviation),
+                let factors = both().map(|(mean, deviation)| {
+                    if constant(mean, deviation) {
+                        1.0
+                    } else {
+                        inverse_or_one(deviation)
+                    }
                 });
-                let shifts = both().map(|(mean, deviation)| match constant(mean, deviation) {
-                    true => 0.0,
-                    false => mean,
-                });
+                let shifts = both()
+                    .map(|(mean, deviation)| if constant(mean, deviation) { 0.0 } else { mean });
                 let shifts = match layout {
                     Layout::Sparse => Vec::new(),
                     _ => shifts.collect(),

@@ -58,9 +58,10 @@ fn rows_of(words: &Words, rows: Range<usize>) -> Words {
         steps: words.steps,
         ids: words.ids[cells.clone()].to_vec(),
         targets: words.targets[cells.clone()].to_vec(),
-        segments: match words.segments.is_empty() {
-            true => vec![],
-            false => words.segments[cells].to_vec(),
+        segments: if words.segments.is_empty() {
+            vec![]
+        } else {
+            words.segments[cells].to_vec()
         },
         carry: words.carry,
     }
@@ -431,9 +432,10 @@ impl Trainer for Pipelined {
         let mut all = Vec::new();
         for (at, parameter) in self.here.net.summary.parameters.iter().enumerate() {
             let owner = self.owner(at);
-            let mut values = match self.comm.rank() == owner {
-                true => self.here.parameters[at].to_vec(),
-                false => vec![0.0; parameter.len()],
+            let mut values = if self.comm.rank() == owner {
+                self.here.parameters[at].to_vec()
+            } else {
+                vec![0.0; parameter.len()]
             };
             self.comm.broadcast(&mut values, owner)?;
             all.push(publish(parameter, values));

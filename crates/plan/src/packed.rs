@@ -196,9 +196,10 @@ impl Packed {
 
     /// The most examples that appeared and appear again within their look-ahead.
     pub(crate) fn most_waiting(&self, sequence: &Sequence) -> u64 {
-        match self.longest_cut().is_some() || !sequence.echo.echo().is_none() {
-            true => self.packing.look_ahead().into(),
-            false => 0,
+        if self.longest_cut().is_some() || !sequence.echo.echo().is_none() {
+            self.packing.look_ahead().into()
+        } else {
+            0
         }
     }
 

@@ -114,9 +114,10 @@ impl Plan {
     /// length come from a mixture, or some of them once more than others, or are packed: then it costs a pass over the
     /// epoch.
     pub fn steps(&self, epoch: u64) -> u64 {
-        match self.0.batch_echo.is_none() {
-            true => self.0.fresh_steps(epoch),
-            false => self.0.batch_echo_of(epoch).appearances(),
+        if self.0.batch_echo.is_none() {
+            self.0.fresh_steps(epoch)
+        } else {
+            self.0.batch_echo_of(epoch).appearances()
         }
     }
 
@@ -241,9 +242,12 @@ impl Plan {
     /// The most examples, or more, that at any moment between two draws have appeared in the epoch and appear again;
     /// of a plan whose echo has another window, where one is named.
     pub fn most_held(&self, window: Option<u32>) -> u64 {
-        let windows = |echo: Echo| match echo.is_none() {
-            true => 0,
-            false => 2 * u64::from(window.unwrap_or(echo.window())),
+        let windows = |echo: Echo| {
+            if echo.is_none() {
+                0
+            } else {
+                2 * u64::from(window.unwrap_or(echo.window()))
+            }
         };
         let of_examples = windows(self.echo());
         let waiting = match &self.0.groups {
@@ -269,15 +273,14 @@ impl Plan {
             Groups::Bucketed(bucketed) => bucketed.memory_bytes(sequence),
             Groups::Packed(packed) => packed.memory_bytes(sequence),
         };
-        let held = match self.0.batch_echo.is_none() {
-            true => 0,
-            false => {
-                let window = u64::from(window.unwrap_or(self.0.batch_echo.window()));
-                let draws = window
-                    .saturating_mul(2)
-                    .saturating_mul(self.largest_batch());
-                draws.min(self.appearances()) * size_of::<Draw>() as u64
-            }
+        let held = if self.0.batch_echo.is_none() {
+            0
+        } else {
+            let window = u64::from(window.unwrap_or(self.0.batch_echo.window()));
+            let draws = window
+                .saturating_mul(2)
+                .saturating_mul(self.largest_batch());
+            draws.min(self.appearances()) * size_of::<Draw>() as u64
         };
         sequence.memory_bytes(window) + groups + held + self.0.numbering.memory_bytes()
     }
@@ -609,8 +612,9 @@ fn order_fingerprint(spec: &PlanSpec, examples: &Examples) -> u64 {
 
 /// 0 for no echo.
 fn echo_word(echo: Echo) -> u64 {
-    match echo.is_none() {
-        true => 0,
-        false => mix(echo.factor().to_bits() ^ mix(echo.window().into())),
+    if echo.is_none() {
+        0
+    } else {
+        mix(echo.factor().to_bits() ^ mix(echo.window().into()))
     }
 }

@@ -52,13 +52,14 @@ impl Sampler {
             let order = order.to_string();
             return Err(PlanError::DrawOrder { order });
         }
-        match found == records {
-            true => Ok(()),
-            false => Err(PlanError::SamplerLength {
+        if found == records {
+            Ok(())
+        } else {
+            Err(PlanError::SamplerLength {
                 what,
                 found,
                 records,
-            }),
+            })
         }
     }
 }

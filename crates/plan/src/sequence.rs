@@ -53,9 +53,10 @@ impl Sequence {
     pub(crate) fn memory_bytes(&self, window: Option<u32>) -> u64 {
         let echo = self.echo.echo();
         let window = u64::from(window.unwrap_or(echo.window())).min(self.examples.len);
-        let held = match echo.is_none() {
-            true => 0,
-            false => 16 * window + (16.0 * window as f64 * (echo.factor() - 1.0).ceil()) as u64,
+        let held = if echo.is_none() {
+            0
+        } else {
+            16 * window + (16.0 * window as f64 * (echo.factor() - 1.0).ceil()) as u64
         };
         self.examples.ids.memory_bytes() + held
     }

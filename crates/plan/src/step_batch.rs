@@ -133,9 +133,10 @@ pub fn share_of(batch: &StepBatch, rank: u32, world_size: u32, out: &mut Vec<u32
     let is_packed = !batch.row_draws.is_empty();
     let repeats = batch.copies.iter().any(|&copy| copy > 0) || !batch.lasts.iter().all(|&l| l);
     if is_packed || !repeats {
-        let slots = match is_packed {
-            true => batch.row_draws.len(),
-            false => batch.len(),
+        let slots = if is_packed {
+            batch.row_draws.len()
+        } else {
+            batch.len()
         };
         let mine = local_slots(slots as u64, rank, world_size);
         out.extend(mine.start as u32..mine.end as u32);

@@ -100,9 +100,10 @@ impl DiskCache {
         }
         state.written += bytes;
         let is_full = state.found.unwrap_or(0) + state.written > self.limit - self.limit / SHARE;
-        let outcome = match is_full || state.written > self.limit / SHARE {
-            true => self.make_room(&mut state),
-            false => Ok(()),
+        let outcome = if is_full || state.written > self.limit / SHARE {
+            self.make_room(&mut state)
+        } else {
+            Ok(())
         };
         let opened = outcome.and_then(|()| {
             self.kept(&mut state, key, segment, |path| {

@@ -153,9 +153,10 @@ impl Failure {
         Failure {
             kind: Kind::Lasting,
             status,
-            what: match ignored {
-                true => "the server answered with the whole file (200 OK)".into(),
-                false => last_text(error),
+            what: if ignored {
+                "the server answered with the whole file (200 OK)".into()
+            } else {
+                last_text(error)
             },
             remedy: match status {
                 Some(200..=299) => RANGES,

@@ -62,23 +62,25 @@ pub(crate) fn matching(
         }
     }
     found.sort_unstable();
-    match found.is_empty() {
-        true => Err(wrong(
+    if found.is_empty() {
+        Err(wrong(
             shown,
             "no file matches the pattern",
             "check it and the folder",
-        )),
-        false => Ok(found
+        ))
+    } else {
+        Ok(found
             .into_iter()
             .map(|path| address.root.clone() + &path)
-            .collect()),
+            .collect())
     }
 }
 
 fn joined(folder: &str, name: &str) -> String {
-    match folder.is_empty() {
-        true => name.to_owned(),
-        false => format!("{folder}/{name}"),
+    if folder.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{folder}/{name}")
     }
 }
 
@@ -105,12 +107,13 @@ async fn list(
     };
     let listed = again(limits, shown, None, LISTING, attempt).await?;
     let name = |path: &Path| path.filename().map(str::to_owned);
-    Ok(match files {
-        true => listed
+    Ok(if files {
+        listed
             .objects
             .iter()
             .filter_map(|object| name(&object.location))
-            .collect(),
-        false => listed.common_prefixes.iter().filter_map(name).collect(),
+            .collect()
+    } else {
+        listed.common_prefixes.iter().filter_map(name).collect()
     })
 }

@@ -98,9 +98,10 @@ impl RemoteObject {
         let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
         self.each_chunk(opened, |chunk| bytes.extend_from_slice(chunk))
             .await?;
-        match bytes.len() as u64 == range.end - range.start {
-            true => Ok((meta, bytes)),
-            false => Err(too_few(bytes.len() as u64)),
+        if bytes.len() as u64 == range.end - range.start {
+            Ok((meta, bytes))
+        } else {
+            Err(too_few(bytes.len() as u64))
         }
     }
 
@@ -192,9 +193,10 @@ impl RemoteObject {
             *at += chunk.len() as u64;
         })
         .await?;
-        match *at == end {
-            true => Ok(()),
-            false => Err(too_few(*at - begin)),
+        if *at == end {
+            Ok(())
+        } else {
+            Err(too_few(*at - begin))
         }
     }
 

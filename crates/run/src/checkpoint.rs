@@ -176,15 +176,17 @@ impl<'a> Checkpoint<'a> {
         let mut parts = self.file.tensors();
         parts.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         let parts = parts.iter().map(|(name, tensor)| {
-            let label = match self.covers_shapes {
-                true => label(tensor.dtype(), tensor.shape()),
-                false => String::new(),
+            let label = if self.covers_shapes {
+                label(tensor.dtype(), tensor.shape())
+            } else {
+                String::new()
             };
             (name.as_str(), label, tensor.data())
         });
-        match self.checksum == Some(checksum(&self.text, parts)) {
-            true => Ok(()),
-            false => Err(self.damaged("checksum")),
+        if self.checksum == Some(checksum(&self.text, parts)) {
+            Ok(())
+        } else {
+            Err(self.damaged("checksum"))
         }
     }
 

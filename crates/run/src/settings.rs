@@ -99,9 +99,10 @@ impl Settings {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        let name = match self.names.insert(name.to_string()) {
-            true => name,
-            false => path,
+        let name = if self.names.insert(name.to_string()) {
+            name
+        } else {
+            path
         };
         self.alike = std::mem::take(&mut self.alike).with(format!("`{name}`"), text);
     }

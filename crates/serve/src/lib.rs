@@ -168,9 +168,12 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
             Some(weights) => {
                 let began = Instant::now();
                 let logits = head.logits;
-                let built = pool.install(|| match config.exact {
-                    true => ClassIndex::exact(&weights, d, logits),
-                    false => ClassIndex::build(&weights, d, logits, &[], seed),
+                let built = pool.install(|| {
+                    if config.exact {
+                        ClassIndex::exact(&weights, d, logits)
+                    } else {
+                        ClassIndex::build(&weights, d, logits, &[], seed)
+                    }
                 });
                 index = Some(IndexFigures {
                     lists: built.lists(),

@@ -264,9 +264,10 @@ impl<B: AsRef<[u8]>> Asked<B> {
 
 /// Bytes of base64 (RFC 4648, section 4), of which the padding may be missing and which a data address may precede.
 fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let text = match text.starts_with("data:") {
-        true => text.split_once(";base64,")?.1,
-        false => text,
+    let text = if text.starts_with("data:") {
+        text.split_once(";base64,")?.1
+    } else {
+        text
     };
     let text = text.trim_end_matches('=');
     if text.len() % 4 == 1 {

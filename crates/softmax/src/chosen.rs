@@ -324,11 +324,12 @@ impl ClassHead for ChosenHead {
     fn load(&mut self, read: &mut ReadRows<'_>) -> Result<(), HeadError> {
         let (d, own) = (self.options.d, self.head.rows().classes());
         let missing = |name| HeadError::Missing { name };
-        let of_width = |values: Vec<f32>, width: usize, name| match values.len() as u64
-            == (own.end - own.start) * width as u64
-        {
-            true => Ok(values),
-            false => Err(missing(name)),
+        let of_width = |values: Vec<f32>, width: usize, name| {
+            if values.len() as u64 == (own.end - own.start) * width as u64 {
+                Ok(values)
+            } else {
+                Err(missing(name))
+            }
         };
         let weights = read(WEIGHTS, own.clone()).ok_or_else(|| missing(WEIGHTS))?;
         let mut rows = ClassRows::new(own.start, d, of_width(weights, d, WEIGHTS)?);

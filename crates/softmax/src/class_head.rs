@@ -67,9 +67,12 @@ impl FromStr for HeadKind {
                 number.ok_or_else(bad)
             }
         };
-        let whole = |x: f64| match x.fract() == 0.0 && x <= 65_535.0 {
-            true => Ok(x as usize),
-            false => Err(bad()),
+        let whole = |x: f64| {
+            if x.fract() == 0.0 && x <= 65_535.0 {
+                Ok(x as usize)
+            } else {
+                Err(bad())
+            }
         };
         let part = |x: f64| if x <= 1.0 { Ok(x) } else { Err(bad()) };
         let found = match kind {

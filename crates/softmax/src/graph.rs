@@ -186,9 +186,10 @@ impl Selection {
         });
         // Of the others each is drawn with the same chance, such that the budget is seldom passed, and then by few.
         let rest = budget.saturating_sub(taken) as f64;
-        let chance = match budget >= classes {
-            true => 1.0,
-            false => (rest - 2.0 * rest.sqrt()).max(0.0) / (classes - taken).max(1) as f64,
+        let chance = if budget >= classes {
+            1.0
+        } else {
+            (rest - 2.0 * rest.sqrt()).max(0.0) / (classes - taken).max(1) as f64
         };
         if chance > 0.0 {
             let below = (chance * (1u64 << 53) as f64) as u64;

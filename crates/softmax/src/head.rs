@@ -402,9 +402,10 @@ impl Head {
             let mut squares = [self.gradient_square(scored), self.rows.square()];
             comm.all_reduce(&mut squares, Reduction::Sum)?;
             let [g, w] = squares.map(f64::sqrt);
-            let lambda = match w > 0.0 && g > 0.0 {
-                true => f64::from(trust) * w / (g + f64::from(weight_decay) * w),
-                false => 1.0,
+            let lambda = if w > 0.0 && g > 0.0 {
+                f64::from(trust) * w / (g + f64::from(weight_decay) * w)
+            } else {
+                1.0
             };
             factors.of_gradient = rate * lambda as f32;
             factors.of_velocity = 1.0;

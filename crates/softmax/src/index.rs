@@ -149,14 +149,13 @@ impl ClassIndex {
     fn search_lists(&self, queries: &[f32], k: usize, probes: usize) -> Vec<Vec<(u64, f32)>> {
         let queries = unit(queries, self.d, self.logits);
         let k = k.min(self.len());
-        let found = match probes < self.lists() {
-            false => self.scan(&queries, k),
-            true => {
-                let lists = best(&self.centres, self.d, &queries, probes, &u64::from);
-                let each = queries.par_chunks_exact(self.d).zip(lists);
-                each.map(|(query, lists)| self.look_at(query, lists, k))
-                    .collect()
-            }
+        let found = if probes < self.lists() {
+            let lists = best(&self.centres, self.d, &queries, probes, &u64::from);
+            let each = queries.par_chunks_exact(self.d).zip(lists);
+            each.map(|(query, lists)| self.look_at(query, lists, k))
+                .collect()
+        } else {
+            self.scan(&queries, k)
         };
         found.into_iter().map(Best::sorted).collect()
     }
@@ -190,9 +189,10 @@ impl ClassIndex {
             .par_iter()
             .fold(empty, search)
             .reduce(empty, Best::merged);
-        match listed < k {
-            true => self.scan(query, k).remove(0),
-            false => found,
+        if listed < k {
+            self.scan(query, k).remove(0)
+        } else {
+            found
         }
     }
 
@@ -274,9 +274,10 @@ impl ClassIndex {
         if self.probes > self.lists() / MOST_SHARE {
             self.probes = self.lists();
         }
-        self.recall = match self.probes < self.lists() {
-            true => found(self.probes),
-            false => 1.0,
+        self.recall = if self.probes < self.lists() {
+            found(self.probes)
+        } else {
+            1.0
         };
     }
 }

@@ -327,9 +327,10 @@ fn numbers_that_are_none_are_refused() {
             for of_features in [true, false] {
                 let mut case = Case::new(logits, 60, 50, 3);
                 case.labels[0] = 0;
-                match of_features {
-                    true => case.features[place] = value,
-                    false => case.weights[place] = value,
+                if of_features {
+                    case.features[place] = value
+                } else {
+                    case.weights[place] = value
                 }
                 // A product with so large a weight is one that f32 holds.
                 if logits == Logits::Product && value == 1e38 && !of_features {

@@ -152,11 +152,14 @@ pub fn probe_dir(
     options: ProbeOptions,
     interrupt: &AtomicBool,
 ) -> Result<DeviceProbe, StorageError> {
-    let uninterrupted = || match interrupt.load(Ordering::Relaxed) {
-        true => Err(StorageError::Interrupted {
-            path: folder.display().to_string(),
-        }),
-        false => Ok(()),
+    let uninterrupted = || {
+        if interrupt.load(Ordering::Relaxed) {
+            Err(StorageError::Interrupted {
+                path: folder.display().to_string(),
+            })
+        } else {
+            Ok(())
+        }
     };
     let uninterrupted: &Uninterrupted<'_> = &uninterrupted;
     let file_bytes = options

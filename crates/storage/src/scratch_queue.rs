@@ -64,9 +64,10 @@ impl<T> ScratchQueue<T> {
                 filled: 0,
             }];
             self.file.read_batch(&mut reads)?;
-            match reads[0].filled == transfer.length {
-                true => Ok(()),
-                false => Err(io::ErrorKind::UnexpectedEof.into()),
+            if reads[0].filled == transfer.length {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::UnexpectedEof.into())
             }
         };
         self.finished.push((transfer, outcome));

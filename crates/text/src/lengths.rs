@@ -44,9 +44,10 @@ impl LineLengths {
         for block in blocks {
             self.block(block, 64, &mut each)?;
         }
-        match rest.is_empty() {
-            true => Ok(()),
-            false => self.block(&filled(rest), rest.len(), &mut each),
+        if rest.is_empty() {
+            Ok(())
+        } else {
+            self.block(&filled(rest), rest.len(), &mut each)
         }
     }
 

@@ -59,9 +59,10 @@ impl WordCounts {
     }
 
     fn merged(self, other: WordCounts) -> Result<WordCounts, TextError> {
-        let (mut all, fewer) = match self.counts.len() >= other.counts.len() {
-            true => (self, other),
-            false => (other, self),
+        let (mut all, fewer) = if self.counts.len() >= other.counts.len() {
+            (self, other)
+        } else {
+            (other, self)
         };
         for (word, &count) in fewer.words.words().zip(&fewer.counts) {
             all.add(word, count)?;

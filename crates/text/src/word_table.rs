@@ -119,12 +119,13 @@ impl WordTable {
 
 /// Whether one more word than `words` has a number, where the words together then have `bytes` bytes.
 fn check_room(words: u64, bytes: u64) -> Result<(), TextError> {
-    match words < MOST_WORDS && bytes <= MOST_BYTES {
-        true => Ok(()),
-        false => Err(TextError::TooManyWords {
+    if words < MOST_WORDS && bytes <= MOST_BYTES {
+        Ok(())
+    } else {
+        Err(TextError::TooManyWords {
             words: MOST_WORDS,
             bytes: MOST_BYTES,
-        }),
+        })
     }
 }
 
@@ -159,12 +160,13 @@ impl<'a> Key<'a> {
     #[inline]
     fn of(text: &'a [u8], range: Range<usize>) -> Key<'a> {
         let length = range.len();
-        match length <= SHORT {
-            true => Key::Short {
+        if length <= SHORT {
+            Key::Short {
                 length,
                 bytes: short(text, range.start, length),
-            },
-            false => Key::Long(&text[range]),
+            }
+        } else {
+            Key::Long(&text[range])
         }
     }
 

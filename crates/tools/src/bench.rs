@@ -144,9 +144,12 @@ fn measure(
         observer,
     );
     // Which read noticed the interruption is no concern of whoever asked for it.
-    let checksum = touched.map_err(|error| match error.is_interruption() {
-        true => DataError::Stopped { job: "measuring" },
-        false => error,
+    let checksum = touched.map_err(|error| {
+        if error.is_interruption() {
+            DataError::Stopped { job: "measuring" }
+        } else {
+            error
+        }
     })?;
     let wall_s = began.elapsed().as_secs_f64();
     let mut meters = feed.meters();

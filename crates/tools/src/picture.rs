@@ -64,9 +64,12 @@ impl Picture {
         if channels == 0 || row.len() != pixels.checked_mul(channels)? {
             return None;
         }
-        let at = |pixel: usize, channel: usize| match planar {
-            true => row[channel * pixels + pixel],
-            false => row[pixel * channels + channel],
+        let at = |pixel: usize, channel: usize| {
+            if planar {
+                row[channel * pixels + pixel]
+            } else {
+                row[pixel * channels + channel]
+            }
         };
         let shown = if matches!(channels, 3 | 4) {
             [0, 1, 2]

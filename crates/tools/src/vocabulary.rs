@@ -98,12 +98,13 @@ fn check_out(config: &VocabularyConfig) -> Result<(), DataError> {
             .and_then(|mut file| file.read_exact(&mut head))
             .is_ok()
         && head == *HEAD;
-    match holds_one {
-        true => Ok(()),
-        false => Err(DataError::Config(format!(
+    if holds_one {
+        Ok(())
+    } else {
+        Err(DataError::Config(format!(
             "{}: exists and is no vocabulary; name another file with `out`",
             out.display()
-        ))),
+        )))
     }
 }
 

@@ -348,12 +348,13 @@ pub(crate) fn same_data(
 ) -> Result<(), TrainError> {
     let file = context.folder.out.join(name);
     let looks = context.folder.resume && context.comm.rank() == 0;
-    match looks && file.exists() && !is_same(&file) {
-        false => Ok(()),
-        true => Err(TrainError::config(format!(
+    if looks && file.exists() && !is_same(&file) {
+        Err(TrainError::config(format!(
             "{}: the run began with other data; give that again, or begin another run with another `out`",
             file.display()
-        ))),
+        )))
+    } else {
+        Ok(())
     }
 }
 

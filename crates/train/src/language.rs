@@ -308,16 +308,18 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
     let vocabulary = vocabulary.ok_or_else(|| {
         TrainError::config("the data has no words; give `decode` words or bytes".to_string())
     })?;
-    let test_paths = match config.fit.test.is_empty() {
-        true => &data.test,
-        false => &config.fit.test,
+    let test_paths = if config.fit.test.is_empty() {
+        &data.test
+    } else {
+        &config.fit.test
     };
     // Both are opened before anything is read.
     let mut held_out = Vec::new();
     for paths in [&config.fit.validation_paths(), test_paths] {
-        held_out.push(match paths.is_empty() {
-            true => None,
-            false => Some(open(&config.data.for_nets(), paths, None, context)?),
+        held_out.push(if paths.is_empty() {
+            None
+        } else {
+            Some(open(&config.data.for_nets(), paths, None, context)?)
         });
     }
     // A text in one piece is read whole by every rank, which then takes its rows.

@@ -132,9 +132,10 @@ fn an_interrupted_run_goes_on_exactly_and_on_other_ranks() {
             );
             run(&config, &out, to, true, None).unwrap();
             let (expected, found) = (losses(&whole), losses(&out));
-            match from == to {
-                true => assert_eq!(expected, found, "{kind}"),
-                false => assert_close(kind, &expected, &found),
+            if from == to {
+                assert_eq!(expected, found, "{kind}")
+            } else {
+                assert_close(kind, &expected, &found)
             }
         }
     }
@@ -171,10 +172,11 @@ fn sparse_gradients_learn_and_go_on_exactly() {
         assert!(matches!(stopped, Err(TrainError::Interrupted { .. })));
         run(&config, &out, to, true, None).unwrap();
         let found = losses(&out);
-        match from == to {
-            true => assert_eq!(expected, found),
+        if from == to {
+            assert_eq!(expected, found)
+        } else {
             // Other ranks select other numbers.
-            false => assert!(found[1] < found[0] - 0.2, "{found:?}"),
+            assert!(found[1] < found[0] - 0.2, "{found:?}")
         }
     }
 }

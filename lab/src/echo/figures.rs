@@ -58,10 +58,11 @@ pub(super) fn rows(workload: &Workload, measured: &[Measured]) -> Vec<Row> {
         figure: figure.to_string(),
         published,
         measured,
-        differs: match workload.of_pictures {
-            true => "ResNet-20 on small pictures instead of ResNet-50 on ImageNet; a file that is read slowly instead of cloud storage",
-            false => "a small net on the Penn Treebank instead of a Transformer on LM1B and Common Crawl; seconds are modelled",
-        }
+        differs: if workload.of_pictures {
+"ResNet-20 on small pictures instead of ResNet-50 on ImageNet; a file that is read slowly instead of cloud storage"
+} else {
+"a small net on the Penn Treebank instead of a Transformer on LM1B and Common Crawl; seconds are modelled"
+}
         .to_string(),
         ..Row::default()
     }
@@ -87,9 +88,12 @@ pub(super) fn rows(workload: &Workload, measured: &[Measured]) -> Vec<Row> {
         }
     };
     let nothing = |_: Condition| Value::Null;
-    let gain = |condition: Condition| match published_gain(workload, condition) {
-        true => json!(PUBLISHED_GAIN),
-        false => Value::Null,
+    let gain = |condition: Condition| {
+        if published_gain(workload, condition) {
+            json!(PUBLISHED_GAIN)
+        } else {
+            Value::Null
+        }
     };
     let real = |each: &Measured| each.condition.is_paced(workload);
     if workload.of_pictures {
@@ -239,15 +243,16 @@ pub(super) fn notes(
     let stepping_s: f64 = trials()
         .map(|trial| trial.mean_step_s * trial.end.steps as f64)
         .sum();
-    notes.push(match workload.of_pictures {
-        true => format!(
+    notes.push(if workload.of_pictures {
+format!(
             "{name}: time is real where echo is before augmentation: a step took {step_ms:.2} ms beforehand and {:.2} ms in the mean of these trainings, the source gives a batch every {:.1} ms, and clock and source stand while the test pictures are looked at; modelled time is max(R x fresh batches, steps) x the step beforehand",
             1e3 * stepping_s / steps.max(1.0),
             workload.ratio * step_ms
-        ),
-        false => format!(
+        )
+} else {
+format!(
             "{name}: modelled time is max(R x fresh batches, steps) x {step_ms:.2} ms, the step's time beforehand"
-        ),
-    });
+        )
+});
     notes
 }

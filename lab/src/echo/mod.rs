@@ -126,11 +126,12 @@ fn checked(config: &ReproduceConfig) -> Result<Vec<Vec<Condition>>, TrainError> 
             && (1..=1024).contains(&net.batch)
             && within(net.rate, 1e-9, 1e3)
             && within(net.width, 0.01, 10.0);
-        match fits {
-            true => Ok(conditions),
-            false => Err(wrong(
+        if fits {
+            Ok(conditions)
+        } else {
+            Err(wrong(
                 "a net has `echoes` that begin with none, a batch from 1 to 1024, a rate above 0 and a width from 0.01 to 10",
-            )),
+            ))
         }
     };
     experiment.nets.iter().map(of_net).collect()

@@ -33,9 +33,12 @@ impl Raw {
         trial: &Trial,
     ) -> Result<(), TrainError> {
         let text = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.3}"));
-        let quality = |value: f64| match value.is_finite() {
-            true => format!("{:.4}", workload.shown(value)),
-            false => String::new(),
+        let quality = |value: f64| {
+            if value.is_finite() {
+                format!("{:.4}", workload.shown(value))
+            } else {
+                String::new()
+            }
         };
         let reached = trial.reached;
         let Look {

@@ -190,9 +190,10 @@ impl Workload {
             let is_finite = learner.step(&ready)?;
             let now = clock.now();
             stepping_s += (now - began).as_secs_f64();
-            end.seconds = match run.paced {
-                true => now.as_secs_f64(),
-                false => self.modelled_s(end.fresh as f64, end.used as f64),
+            end.seconds = if run.paced {
+                now.as_secs_f64()
+            } else {
+                self.modelled_s(end.fresh as f64, end.used as f64)
             };
             if !is_finite {
                 break;

@@ -61,12 +61,13 @@ pub(super) fn target(
     });
     let best = ends.max_by(|a, b| a.iter().sum::<f64>().total_cmp(&b.iter().sum()));
     let target = best.into_iter().flatten().fold(f64::INFINITY, f64::min);
-    match target.is_finite() {
-        true => Ok(target),
-        false => Err(TrainError::config(format!(
+    if target.is_finite() {
+        Ok(target)
+    } else {
+        Err(TrainError::config(format!(
             "{}: no learning rate gives a target; try smaller `rates` or a larger `scale`",
             workload.name
-        ))),
+        )))
     }
 }
 
@@ -122,9 +123,10 @@ fn grid(
             until,
         };
         let runs: Vec<Run> = (0..self::seeds(seeds)).map(run).collect();
-        let trials: Result<Vec<Trial>, TrainError> = match runs[0].paced {
-            true => runs.iter().map(|run| workload.train(run)).collect(),
-            false => std::thread::scope(|scope| {
+        let trials: Result<Vec<Trial>, TrainError> = if runs[0].paced {
+            runs.iter().map(|run| workload.train(run)).collect()
+        } else {
+            std::thread::scope(|scope| {
                 // Here, one after the other, where the system starts no more threads.
                 let start = |run| {
                     let thread = std::thread::Builder::new();
@@ -138,7 +140,7 @@ fn grid(
                     Err(trial) => trial,
                 };
                 started.into_iter().map(trial).collect()
-            }),
+            })
         };
         let trials = trials?;
         for (run, trial) in runs.iter().zip(&trials) {

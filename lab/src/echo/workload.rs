@@ -232,9 +232,10 @@ impl Workload {
 
     /// How a quality is shown: accuracy in percent, or perplexity.
     pub fn shown(&self, quality: f64) -> f64 {
-        match self.of_pictures {
-            true => 100.0 * quality,
-            false => (-quality).exp(),
+        if self.of_pictures {
+            100.0 * quality
+        } else {
+            (-quality).exp()
         }
     }
 }
@@ -306,9 +307,10 @@ impl Learner<'_> {
             }
             Ok::<Counts, TrainError>(counts)
         })?;
-        let sum = match self.workload.of_pictures {
-            true => counts.correct as f64,
-            false => -counts.loss,
+        let sum = if self.workload.of_pictures {
+            counts.correct as f64
+        } else {
+            -counts.loss
         };
         Ok(sum / counts.rows.max(1) as f64)
     }

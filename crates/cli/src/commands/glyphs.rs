@@ -21,9 +21,10 @@ pub fn generate(arguments: GlyphsArguments) -> Result<(), Failure> {
         overwrite: arguments.overwrite,
     };
     let figures = with_console(|context| glyphs(&config, context))?;
-    match arguments.json {
-        true => print_json(&figures),
-        false => print_with(|out| print(&figures, out)),
+    if arguments.json {
+        print_json(&figures)
+    } else {
+        print_with(|out| print(&figures, out))
     }
 }
 

@@ -104,9 +104,10 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
     let result = with_console(|context| {
         #[cfg(feature = "nets")]
         if is_net {
-            let wanted = match arguments.probabilities {
-                true => Predicted::Probabilities,
-                false => Predicted::Top(arguments.top.unwrap_or(1)),
+            let wanted = if arguments.probabilities {
+                Predicted::Probabilities
+            } else {
+                Predicted::Top(arguments.top.unwrap_or(1))
             };
             return finished::predict_lines(&config, wanted, &mut out, context);
         }

@@ -16,9 +16,10 @@ pub fn count(arguments: VocabularyArguments) -> Result<(), Failure> {
         max_size: arguments.max_size,
     };
     let figures = with_console(|context| vocabulary(&config, context))?;
-    match arguments.json {
-        true => print_json(&figures),
-        false => print_with(|out| print(&figures, out)),
+    if arguments.json {
+        print_json(&figures)
+    } else {
+        print_with(|out| print(&figures, out))
     }
 }
 
@@ -57,9 +58,12 @@ fn print(figures: &VocabularyFigures, out: &mut impl Write) -> io::Result<()> {
 
 /// A word without what a terminal would take for a command.
 fn plain(word: &str) -> String {
-    let shown = |character: char| match character.is_control() {
-        true => char::REPLACEMENT_CHARACTER,
-        false => character,
+    let shown = |character: char| {
+        if character.is_control() {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            character
+        }
     };
     word.chars().map(shown).collect()
 }

@@ -55,9 +55,10 @@ pub fn of(files: &[(String, String)]) -> BTreeSet<Vec<String>> {
 }
 
 fn shown(module: &Module) -> String {
-    match module.is_empty() {
-        true => "lib".to_string(),
-        false => module.join("/"),
+    if module.is_empty() {
+        "lib".to_string()
+    } else {
+        module.join("/")
     }
 }
 
@@ -127,13 +128,14 @@ fn names_of(tokens: &[&str]) -> Names {
             let mut paths = Vec::new();
             at += 1;
             tree(tokens, &mut at, &[], &mut paths);
-            match public {
-                true => names.passed_on.extend(
+            if public {
+                names.passed_on.extend(
                     paths
                         .into_iter()
                         .filter_map(|path| Some((path.last()?.clone(), path))),
-                ),
-                false => names.named.extend(paths),
+                )
+            } else {
+                names.named.extend(paths)
             }
         } else if is_name(tokens[at]) && !matches!(before(1), Some("::" | ".")) {
             let mut path = vec![tokens[at].to_string()];

@@ -262,9 +262,10 @@ fn numbers_beyond_sense_or_the_machine_are_refused() {
         ),
     ] {
         let line = line.split(" --hidden 8").collect::<Vec<_>>();
-        let line = match flags.contains("--hidden") {
-            true => line.concat(),
-            false => line.join(" --hidden 8"),
+        let line = if flags.contains("--hidden") {
+            line.concat()
+        } else {
+            line.join(" --hidden 8")
         };
         place.refuses(&format!("{line} {flags}"), 2, &parts);
     }

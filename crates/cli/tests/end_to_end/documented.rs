@@ -87,13 +87,12 @@ fn files(place: &Place) {
             }));
         }
         for (name, bytes) in [(images, pixels), (labels, classes)] {
-            let bytes = match name.ends_with(".gz") {
-                true => {
-                    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-                    packed.write_all(&bytes).unwrap();
-                    packed.finish().unwrap()
-                }
-                false => bytes,
+            let bytes = if name.ends_with(".gz") {
+                let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+                packed.write_all(&bytes).unwrap();
+                packed.finish().unwrap()
+            } else {
+                bytes
             };
             place.write(name, bytes);
         }
@@ -132,10 +131,11 @@ fn commands_of_heads_reach_what_they_are_shown_for() {
 #[test]
 fn commands_of_nets_reach_what_they_are_shown_for() {
     check(include_str!("../../../../docs/nets.md"), 6, |line| {
-        match line.starts_with("train language") {
+        if line.starts_with("train language") {
             // Of 40 words and the end, nearly all of which follow from the one before.
-            true => ("test_perplexity", 15.0),
-            false => ("test_accuracy", 0.8),
+            ("test_perplexity", 15.0)
+        } else {
+            ("test_accuracy", 0.8)
         }
     });
 }

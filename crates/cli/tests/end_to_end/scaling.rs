@@ -13,14 +13,15 @@ fn rows(count: u64, sparse: bool) -> Vec<(bool, [f64; FEATURES])> {
     let row = |_| {
         let own: [f64; FEATURES] = std::array::from_fn(|_| random(&mut state));
         let positive = own[0] - own[1] + 0.5 * own[2] + 0.3 * random(&mut state) > 0.0;
-        let mut row = match sparse {
-            true => [own[0] * 1e4, own[1], own[2] * 1e-2, own[3]],
-            false => [
+        let mut row = if sparse {
+            [own[0] * 1e4, own[1], own[2] * 1e-2, own[3]]
+        } else {
+            [
                 own[0] * 1e4 + 5e4,
                 own[1] - 3.0,
                 own[2] * 1e-2 + 0.1,
                 own[3],
-            ],
+            ]
         };
         if sparse {
             // Too few for rows that are taken for dense.

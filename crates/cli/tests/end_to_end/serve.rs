@@ -16,9 +16,12 @@ fn trained() -> Place {
     let place = Place::new();
     let line = |i: usize| {
         let class = i % CLASSES;
-        let value = |j: usize| match j == class % 6 {
-            true => 3.0 - 6.0 * (class / 6) as f64,
-            false => ((i * 7 + j * 13) % 11) as f64 / 20.0,
+        let value = |j: usize| {
+            if j == class % 6 {
+                3.0 - 6.0 * (class / 6) as f64
+            } else {
+                ((i * 7 + j * 13) % 11) as f64 / 20.0
+            }
         };
         let values: Vec<String> = (0..6).map(|j| value(j).to_string()).collect();
         format!("name{class},{}\n", values.join(","))

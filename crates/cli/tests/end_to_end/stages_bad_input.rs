@@ -53,9 +53,10 @@ fn follows_the_policies(place: &Place, data: &str, bad: &str, total: u64, parts:
             continue;
         }
         let figures = bench(place, data, policy);
-        let (skipped, replaced, examples) = match policy.starts_with("skip") {
-            true => (1, 0, total - 1),
-            false => (0, 1, total),
+        let (skipped, replaced, examples) = if policy.starts_with("skip") {
+            (1, 0, total - 1)
+        } else {
+            (0, 1, total)
         };
         assert_eq!(figures["skipped_records"], skipped, "{policy}: {figures}");
         assert_eq!(figures["replaced_records"], replaced, "{policy}: {figures}");

@@ -201,9 +201,12 @@ fn missing_cells_are_filled_in_alike_everywhere() {
 fn data_without_labels_is_predicted() {
     let place = Place::new();
     let rows = |with: bool| {
-        table(90, |[a, b, c], class| match with {
-            true => format!("{a},{b},{c},{}", class + 1),
-            false => format!("{a},{b},{c}"),
+        table(90, |[a, b, c], class| {
+            if with {
+                format!("{a},{b},{c},{}", class + 1)
+            } else {
+                format!("{a},{b},{c}")
+            }
         })
     };
     place.write("train.csv", rows(true));

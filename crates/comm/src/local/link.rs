@@ -133,9 +133,10 @@ impl Transport for Link {
     }
 
     fn idle(&self, seen: u64) -> Result<(), CommError> {
-        match self.early.borrow().is_empty() {
-            true => self.exchange.wait(self.members[self.rank], seen),
-            false => std::thread::sleep(NAP),
+        if self.early.borrow().is_empty() {
+            self.exchange.wait(self.members[self.rank], seen)
+        } else {
+            std::thread::sleep(NAP)
         }
         Ok(())
     }

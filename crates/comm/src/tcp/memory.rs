@@ -40,9 +40,10 @@ impl TcpMemory {
 
 impl Memory for TcpMemory {
     fn local(&self) -> &[u8] {
-        match self.shared.is_empty() {
-            true => &self.unshared,
-            false => &self.shared,
+        if self.shared.is_empty() {
+            &self.unshared
+        } else {
+            &self.shared
         }
     }
 

@@ -67,9 +67,10 @@ impl Images {
             let (u, v) = (cosine * dx + sine * dy, cosine * dy - sine * dx);
             let middle = SIDE as f64 / 2.0;
             let shade = fade[0] * (column - middle) + fade[1] * (line - middle);
-            let colour = match covers(class, u, v) {
-                true => shape,
-                false => behind.map(|value| value + shade),
+            let colour = if covers(class, u, v) {
+                shape
+            } else {
+                behind.map(|value| value + shade)
             };
             let noise = draws.bits();
             for (channel, value) in colour.into_iter().enumerate() {

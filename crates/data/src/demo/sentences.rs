@@ -54,12 +54,11 @@ impl Sentences {
             (before, class) = (class, next_class(before, class, draws.bits()));
             let words = words_of(class);
             let linked = draws.bits().is_multiple_of(2);
-            let number = match linked && place > 0 {
-                true => hash(2, last, u64::from(class)) % u64::from(words),
-                false => {
-                    let rank = zipf(words, draws.uniform());
-                    (rank + hash(3, topic, u64::from(class))) % u64::from(words)
-                }
+            let number = if linked && place > 0 {
+                hash(2, last, u64::from(class)) % u64::from(words)
+            } else {
+                let rank = zipf(words, draws.uniform());
+                (rank + hash(3, topic, u64::from(class))) % u64::from(words)
             };
             last = u64::from(first_word(class)) + number;
             if place > 0 {

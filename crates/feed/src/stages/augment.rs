@@ -40,17 +40,19 @@ impl AugmentImages {
             [_, _, channels] => channels == Some(1),
             _ => true,
         });
-        let pipeline = match is_grey {
-            true => pipeline.with_channels(1)?,
-            false => pipeline,
+        let pipeline = if is_grey {
+            pipeline.with_channels(1)?
+        } else {
+            pipeline
         };
         Ok(AugmentImages::by(pipeline))
     }
 
     fn dtype(&self) -> DType {
-        match self.pipeline.normalises() {
-            true => DType::F32,
-            false => DType::U8,
+        if self.pipeline.normalises() {
+            DType::F32
+        } else {
+            DType::U8
         }
     }
 
@@ -132,11 +134,10 @@ impl AugmentImages {
         work: &mut Workspace,
         out: &mut [u8],
     ) -> Result<(), StageFailure> {
-        let out = match self.pipeline.normalises() {
-            true => Output::Floats(
-                bytemuck::try_cast_slice_mut(out).map_err(|error| error.to_string())?,
-            ),
-            false => Output::Bytes(out),
+        let out = if self.pipeline.normalises() {
+            Output::Floats(bytemuck::try_cast_slice_mut(out).map_err(|error| error.to_string())?)
+        } else {
+            Output::Bytes(out)
         };
         Ok(self.pipeline.apply(pixels, key, work, out)?)
     }

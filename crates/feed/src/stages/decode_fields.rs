@@ -57,9 +57,10 @@ impl DecodeFields {
             most_pixels: self.most_pixels,
         };
         let mut pixels = sample.new_pixels();
-        let decoded = match is_mask(name) {
-            true => pelton_image::decode_mask(bytes, &limits, &mut pixels),
-            false => pelton_image::decode(bytes, &limits, &mut pixels),
+        let decoded = if is_mask(name) {
+            pelton_image::decode_mask(bytes, &limits, &mut pixels)
+        } else {
+            pelton_image::decode(bytes, &limits, &mut pixels)
         };
         decoded.map_err(refusal)?;
         let orientation = pelton_image::orientation(bytes);
@@ -136,9 +137,10 @@ impl Stage for DecodeFields {
     /// As of pictures, which are most of the bytes where there are any.
     fn bytes(&self, input: u64) -> u64 {
         let is_picture = |(_, field): &(Arc<str>, FieldSetting)| field.kind == FieldKind::Picture;
-        match self.fields.iter().any(is_picture) {
-            true => 10 * input,
-            false => input,
+        if self.fields.iter().any(is_picture) {
+            10 * input
+        } else {
+            input
         }
     }
 

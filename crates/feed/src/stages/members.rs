@@ -71,12 +71,13 @@ pub(crate) fn check_record(fields: &FieldSpecs, wants: &str) -> Result<(), Strin
     let there = [BYTES, TEXT, MEMBERS]
         .iter()
         .any(|name| fields.get(name).is_some());
-    match there {
-        true => Ok(()),
-        false => Err(format!(
+    if there {
+        Ok(())
+    } else {
+        Err(format!(
             "{wants} is for records of bytes, and this data has {}; leave `decode` out",
             fields.names()
-        )),
+        ))
     }
 }
 

@@ -110,11 +110,12 @@ impl Stage for Tokenise {
             return Err("there is no text".into());
         };
         let text = text.bytes();
-        let sides = match self.of_pairs() {
-            false => [text, &[]],
-            true => pair_sides(text).ok_or(
+        let sides = if self.of_pairs() {
+            pair_sides(text).ok_or(
                 "there is no tab, so that it is no pair of sentences; give `pair`, or `decode` words",
-            )?,
+            )?
+        } else {
+            [text, &[]]
         };
         for (name, side) in self.names.iter().zip(sides) {
             let mut tokens = sample.new_tokens();

@@ -174,9 +174,10 @@ fn a_mask_goes_where_its_picture_goes() {
             ("randomcrop:12:2,flip,jitter:0,normalise:0:1", false),
             ("flip,crop:9,normalise:0:1", true),
         ] {
-            let layout = match planar {
-                true => pelton_image::Layout::Chw,
-                false => pelton_image::Layout::Hwc,
+            let layout = if planar {
+                pelton_image::Layout::Chw
+            } else {
+                pelton_image::Layout::Hwc
             };
             let pipeline: pelton_image::Pipeline = text.parse().unwrap();
             let augment = AugmentImages::by(pipeline.with_layout(layout));
@@ -188,21 +189,23 @@ fn a_mask_goes_where_its_picture_goes() {
                 for name in &masks {
                     let found = batch.get(name).unwrap();
                     let side = if planar { 9 } else { 12 };
-                    let sides = match planar {
-                        true => [batch.len(), 1, side, side],
-                        false => [batch.len(), side, side, 1],
+                    let sides = if planar {
+                        [batch.len(), 1, side, side]
+                    } else {
+                        [batch.len(), side, side, 1]
                     };
                     assert_eq!(found.shape().dims, sides, "{image:?}");
                     for (i, pixels) in pixels.chunks(each).enumerate() {
-                        let red: Vec<u8> = match planar {
-                            true => pixels[..each / 3]
+                        let red: Vec<u8> = if planar {
+                            pixels[..each / 3]
                                 .iter()
                                 .map(|v| (v * 255.0).round() as u8)
-                                .collect(),
-                            false => pixels
+                                .collect()
+                        } else {
+                            pixels
                                 .chunks(3)
                                 .map(|v| (v[0] * 255.0).round() as u8)
-                                .collect(),
+                                .collect()
                         };
                         assert_eq!(found.sample(i), red, "{name}, {text}");
                         let falls = red

@@ -157,10 +157,11 @@ fn same_in(dataset: &Arc<Dataset>, planar: bool, collate: Collate, policy: &str)
     };
     let (expected, by_feed) = all(loader(&through_feed)).unwrap();
     let (found, meters) = all(loader(&options(policy))).unwrap();
-    let in_place = match dataset.reads_in_place() {
-        true => was_in_place(&meters) && !was_in_place(&by_feed),
+    let in_place = if dataset.reads_in_place() {
+        was_in_place(&meters) && !was_in_place(&by_feed)
+    } else {
         // Decoded, but of files in memory.
-        false => meters.resident_bytes > 0 && by_feed.resident_bytes == 0,
+        meters.resident_bytes > 0 && by_feed.resident_bytes == 0
     };
     assert!(in_place);
     assert_eq!(found.len(), expected.len());

@@ -438,9 +438,10 @@ fn little_memory_gives_the_same_batches() {
 /// A function that fails on some records.
 pub fn failing(bad: &'static [u64]) -> Stages {
     Stages::default().then(Function::at_read(|_, appearance| {
-        match bad.contains(&appearance.id) {
-            true => Err("it does not like it".into()),
-            false => Ok(()),
+        if bad.contains(&appearance.id) {
+            Err("it does not like it".into())
+        } else {
+            Ok(())
         }
     }))
 }

@@ -142,9 +142,10 @@ fn cases() -> impl Strategy<Value = Case> {
                     marks,
                     start,
                     threads,
-                    access: match direct {
-                        true => Access::Direct,
-                        false => Access::Window { gap_bytes: None },
+                    access: if direct {
+                        Access::Direct
+                    } else {
+                        Access::Window { gap_bytes: None }
                     },
                     world_size,
                 }
@@ -181,9 +182,10 @@ fn stages(case: &Case, vocabulary: &Arc<Vocabulary>) -> Stages {
         begin: false,
         end: true,
     };
-    let stages = match decodes {
-        true => Stages::default().then(Tokenise::by(Arc::clone(vocabulary), ends)),
-        false => Stages::default(),
+    let stages = if decodes {
+        Stages::default().then(Tokenise::by(Arc::clone(vocabulary), ends))
+    } else {
+        Stages::default()
     };
     if !case.marks {
         return stages;

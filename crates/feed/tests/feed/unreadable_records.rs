@@ -164,13 +164,12 @@ fn ranges_that_cannot_be_read_follow_the_policy() {
                 let unit = u64::from(unit);
                 let start = place.offset / unit * unit;
                 let end = (place.offset + place.length).next_multiple_of(unit);
-                match short {
-                    false => start < bytes.end && end > bytes.start,
-                    true => {
-                        end > bytes.start
-                            && start < bytes.end
-                            && place.offset + place.length > bytes.start
-                    }
+                if short {
+                    end > bytes.start
+                        && start < bytes.end
+                        && place.offset + place.length > bytes.start
+                } else {
+                    start < bytes.end && end > bytes.start
                 }
             };
             let error = epochs(&mut feed(&dataset, access, OnBadRecord::Fail)).unwrap_err();

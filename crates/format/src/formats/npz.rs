@@ -510,9 +510,10 @@ pub fn parse_directory(table: &[u8], from: u64) -> Result<Vec<ZipEntry>, Wrong> 
             crc: crc as u32,
         });
     }
-    match entries.is_empty() {
-        true => Err((from, "it has no entries".into())),
-        false => Ok(entries),
+    if entries.is_empty() {
+        Err((from, "it has no entries".into()))
+    } else {
+        Ok(entries)
     }
 }
 

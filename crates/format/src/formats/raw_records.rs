@@ -136,9 +136,10 @@ pub fn parse(spelling: &str) -> Result<RawLayout, String> {
             .map_err(|what| format!("is no layout of records: {what} in `{part}`; write raw:TYPE[LENGTH,…],NAME:TYPE with u8, i8, i16, u16, i32, i64, u32, f16, bf16, f32 or f64"))?;
         first = false;
     }
-    match layout.fields.is_empty() {
-        true => Err("has no fields; write raw:TYPE[LENGTH,…],NAME:TYPE".into()),
-        false => Ok(layout),
+    if layout.fields.is_empty() {
+        Err("has no fields; write raw:TYPE[LENGTH,…],NAME:TYPE".into())
+    } else {
+        Ok(layout)
     }
 }
 
@@ -179,9 +180,10 @@ impl RawLayout {
             }
             "pad" if name.is_none() => {
                 self.record_bytes += elements;
-                return match self.record_bytes <= MOST_RECORD_BYTES {
-                    true => Ok(()),
-                    false => Err(limit()),
+                return if self.record_bytes <= MOST_RECORD_BYTES {
+                    Ok(())
+                } else {
+                    Err(limit())
                 };
             }
             _ => {}

@@ -72,9 +72,10 @@ impl Format for Bytes {
         let size = source.stamp.size;
         let length = length.get();
         let bytes = u64::from(length);
-        let places = match size.is_multiple_of(bytes) {
-            true => Places::Fixed { from: 0, bytes },
-            false => Places::Cut { bytes, end: size },
+        let places = if size.is_multiple_of(bytes) {
+            Places::Fixed { from: 0, bytes }
+        } else {
+            Places::Cut { bytes, end: size }
         };
         Ok(Shard {
             records: size.div_ceil(bytes),

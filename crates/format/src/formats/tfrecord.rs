@@ -67,12 +67,11 @@ impl Format for TfRecord {
     /// By the checksum of the first length.
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
         let first = head.bytes.first_chunk::<12>();
-        match first.is_some_and(|header| length_of(header).is_some()) {
-            true => Some(Match::Magic),
-            false => {
-                let is_one = head.ends_in(&["tfrecord", "tfrecords"]);
-                (is_one || head.name.contains(".tfrecord-")).then_some(Match::Name)
-            }
+        if first.is_some_and(|header| length_of(header).is_some()) {
+            Some(Match::Magic)
+        } else {
+            let is_one = head.ends_in(&["tfrecord", "tfrecords"]);
+            (is_one || head.name.contains(".tfrecord-")).then_some(Match::Name)
         }
     }
 

@@ -25,11 +25,12 @@ impl FromStr for JsonKey {
     /// `KEY` or `KEY.KEY…`.
     fn from_str(text: &str) -> Result<JsonKey, String> {
         let parts: Vec<String> = text.split('.').map(str::to_owned).collect();
-        match parts.iter().any(String::is_empty) {
-            true => Err(format!(
+        if parts.iter().any(String::is_empty) {
+            Err(format!(
                 "`json:{text}` names no key; give json:KEY, with dots between the keys of nested objects"
-            )),
-            false => Ok(JsonKey { parts }),
+            ))
+        } else {
+            Ok(JsonKey { parts })
         }
     }
 }
@@ -137,9 +138,10 @@ const LISTED: usize = 8;
 /// The class under `key` of a JSON text.
 pub fn json_class(json: &[u8], key: &JsonKey) -> Result<JsonClass, JsonFault> {
     let value = value_under(json, key)?;
-    let value = match is_object(value) || value.get().starts_with('[') {
-        true => Err(kind(value)),
-        false => class_of(serde_json::from_str(value.get()).map_err(not_json)?),
+    let value = if is_object(value) || value.get().starts_with('[') {
+        Err(kind(value))
+    } else {
+        class_of(serde_json::from_str(value.get()).map_err(not_json)?)
     };
     value.map_err(|found| JsonFault::NoClass {
         key: key.to_string(),
@@ -151,17 +153,19 @@ pub fn json_class(json: &[u8], key: &JsonKey) -> Result<JsonClass, JsonFault> {
 pub fn json_numbers(json: &[u8], key: &JsonKey) -> Result<(Vec<Number>, bool), JsonFault> {
     let value = value_under(json, key)?;
     let is_list = value.get().starts_with('[');
-    let numbers = match is_list {
-        true => serde_json::from_str(value.get()),
-        false => serde_json::from_str(value.get()).map(|number| vec![number]),
+    let numbers = if is_list {
+        serde_json::from_str(value.get())
+    } else {
+        serde_json::from_str(value.get()).map(|number| vec![number])
     };
     match numbers {
         Ok(numbers) => Ok((numbers, is_list)),
         Err(_) => Err(JsonFault::NoNumbers {
             key: key.to_string(),
-            found: match is_list {
-                true => "a list of other things",
-                false => kind(value),
+            found: if is_list {
+                "a list of other things"
+            } else {
+                kind(value)
             },
         }),
     }
@@ -176,18 +180,17 @@ fn not_json(error: serde_json::Error) -> JsonFault {
 fn value_under<'a>(json: &'a [u8], key: &JsonKey) -> Result<&'a RawValue, JsonFault> {
     let mut value: &RawValue = serde_json::from_slice(json).map_err(not_json)?;
     for part in &key.parts {
-        let there = match is_object(value) {
-            true => {
-                let mut object: Object<'_> = serde_json::from_str(value.get()).map_err(not_json)?;
-                match object.remove(part) {
-                    Some(inner) => {
-                        value = inner;
-                        continue;
-                    }
-                    None => listed(&object),
+        let there = if is_object(value) {
+            let mut object: Object<'_> = serde_json::from_str(value.get()).map_err(not_json)?;
+            match object.remove(part) {
+                Some(inner) => {
+                    value = inner;
+                    continue;
                 }
+                None => listed(&object),
             }
-            false => format!("{} on the way there", kind(value)),
+        } else {
+            format!("{} on the way there", kind(value))
         };
         let key = key.to_string();
         return Err(JsonFault::NoKey { key, there });
@@ -206,9 +209,10 @@ fn class_of(value: Value) -> Result<JsonClass, &'static str> {
                     .filter(|real| real.fract() == 0.0 && real.abs() <= MOST_EXACT)
                     .map(|real| real as i64),
             };
-            let otherwise = match number.is_f64() {
-                true => "a number with a fraction or beyond 2^53",
-                false => "an integer beyond 2^53",
+            let otherwise = if number.is_f64() {
+                "a number with a fraction or beyond 2^53"
+            } else {
+                "an integer beyond 2^53"
             };
             whole.map(JsonClass::Number).ok_or(otherwise)
         }

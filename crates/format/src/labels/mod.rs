@@ -73,9 +73,10 @@ impl From<ClassMap> for Parts {
     fn from(map: ClassMap) -> Parts {
         Parts {
             count: map.len(),
-            labels: match map.is_count() {
-                true => Vec::new(),
-                false => map.values().to_vec(),
+            labels: if map.is_count() {
+                Vec::new()
+            } else {
+                map.values().to_vec()
             },
             names: map.names().to_vec(),
         }
@@ -117,9 +118,10 @@ impl ClassMap {
         if is_counted(&values) {
             return ClassList::Count(values.len()).into();
         }
-        let mut ascending: Vec<u32> = match values.len() <= FEW {
-            true => Vec::new(),
-            false => (0..values.len() as u32).collect(),
+        let mut ascending: Vec<u32> = if values.len() <= FEW {
+            Vec::new()
+        } else {
+            (0..values.len() as u32).collect()
         };
         let value = |class: &u32| values[*class as usize];
         ascending.sort_unstable_by(|a, b| value(a).total_cmp(&value(b)));
@@ -147,9 +149,10 @@ impl ClassMap {
 
     /// A map over names, or over values where there are none.
     pub fn of(values: Vec<f64>, names: Vec<String>) -> ClassMap {
-        match names.is_empty() {
-            true => ClassMap::new(values),
-            false => ClassMap::named(names),
+        if names.is_empty() {
+            ClassMap::new(values)
+        } else {
+            ClassMap::named(names)
         }
     }
 
@@ -332,9 +335,10 @@ pub(crate) enum FileLabels {
 impl From<Vec<f64>> for FileLabels {
     /// A scan that met no label leaves an empty list.
     fn from(values: Vec<f64>) -> FileLabels {
-        match values.is_empty() {
-            true => FileLabels::None,
-            false => FileLabels::Listed(values),
+        if values.is_empty() {
+            FileLabels::None
+        } else {
+            FileLabels::Listed(values)
         }
     }
 }
@@ -415,9 +419,10 @@ impl LabelCollector {
 
     /// The limit that is passed.
     pub(crate) fn limit(&self) -> usize {
-        match self.others.len() > MOST_OTHERS {
-            true => MOST_OTHERS,
-            false => MOST_LABELS,
+        if self.others.len() > MOST_OTHERS {
+            MOST_OTHERS
+        } else {
+            MOST_LABELS
         }
     }
 

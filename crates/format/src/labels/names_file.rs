@@ -22,8 +22,9 @@ pub(crate) fn names_beside(file: &Path, most_bytes: u64, options: &OpenOptions) 
     let mut distinct: Vec<&String> = names.iter().collect();
     distinct.sort_unstable();
     distinct.dedup();
-    match distinct.len() == names.len() {
-        true => names,
-        false => Vec::new(),
+    if distinct.len() == names.len() {
+        names
+    } else {
+        Vec::new()
     }
 }

@@ -309,9 +309,10 @@ fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
 }
 impl Scan<'_> {
     fn check_interrupt(&self) -> io::Result<()> {
-        match self.interrupt.load(Ordering::Relaxed) {
-            true => Err(io::ErrorKind::Interrupted.into()),
-            false => Ok(()),
+        if self.interrupt.load(Ordering::Relaxed) {
+            Err(io::ErrorKind::Interrupted.into())
+        } else {
+            Ok(())
         }
     }
 

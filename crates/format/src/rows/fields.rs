@@ -235,9 +235,10 @@ pub(crate) fn check_name(name: &str, others: &[FieldSpec]) -> Result<(), String>
     if name.is_empty() || name.len() > 255 {
         return Err(format!("the name {name:?} has not 1 to 255 bytes"));
     }
-    match others.iter().any(|other| &*other.name == name) {
-        true => Err(format!("two fields are called {name:?}")),
-        false => Ok(()),
+    if others.iter().any(|other| &*other.name == name) {
+        Err(format!("two fields are called {name:?}"))
+    } else {
+        Ok(())
     }
 }
 
@@ -245,11 +246,12 @@ pub(crate) fn check_name(name: &str, others: &[FieldSpec]) -> Result<(), String>
 pub(crate) fn selection<'a>(argument: &'a str, what: &str) -> Result<Vec<&'a str>, String> {
     let names: Vec<&str> = argument.split(',').collect();
     let distinct: BTreeSet<&str> = names.iter().copied().collect();
-    match distinct.contains("") || distinct.len() < names.len() {
-        true => Err(format!(
+    if distinct.contains("") || distinct.len() < names.len() {
+        Err(format!(
             "does not name {what}; write their names with commas between them, each once"
-        )),
-        false => Ok(names),
+        ))
+    } else {
+        Ok(names)
     }
 }
 

@@ -88,9 +88,10 @@ fn put_ones(bytes: &[u8], frame: &Frame, encoded: &mut Vec<u8>) {
             };
             encoded.extend_from_slice(&[0xFF, 0xDA, 0, 8, 1, name, tables, 0, 0, 1 << 4, 0]);
         }
-        let count = match scan.refines_many() {
-            true => ONE_BYTES_OF_REFINING,
-            false => ONE_BYTES,
+        let count = if scan.refines_many() {
+            ONE_BYTES_OF_REFINING
+        } else {
+            ONE_BYTES
         };
         // Markers that nobody announced mean nothing, and may be any number.
         let restarts = match scan.interval {

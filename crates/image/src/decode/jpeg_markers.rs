@@ -106,9 +106,10 @@ impl Frame {
                 return Err(damaged("a scan has fewer bits than blocks"));
             }
         }
-        match self.is_one_scan() {
-            true => Ok(()),
-            false => self.check_whole(),
+        if self.is_one_scan() {
+            Ok(())
+        } else {
+            self.check_whole()
         }
     }
 
@@ -144,9 +145,10 @@ impl Frame {
                 sent.fill(if self.sequential { 0 } else { scan.bits.1 });
             }
         }
-        match missing.iter().flatten().all(|&bits| bits == 0) {
-            true => Ok(()),
-            false => Err(damaged("its last scans are missing")),
+        if missing.iter().flatten().all(|&bits| bits == 0) {
+            Ok(())
+        } else {
+            Err(damaged("its last scans are missing"))
         }
     }
 
@@ -229,9 +231,10 @@ pub(super) fn walk(bytes: &[u8]) -> Result<Frame, ImageError> {
         let scan = frame.as_mut().and_then(|frame| frame.scans.last_mut());
         if let Some(scan) = scan.filter(|scan| scan.end == 0) {
             scan.data += found.begin - at - found.stuffed;
-            match RESTARTS.contains(&marker) {
-                true => scan.restarts.push(found.begin),
-                false => scan.end = found.begin,
+            if RESTARTS.contains(&marker) {
+                scan.restarts.push(found.begin)
+            } else {
+                scan.end = found.begin
             }
         }
         at = behind;

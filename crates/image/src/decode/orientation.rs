@@ -105,9 +105,10 @@ fn of_tiff(tiff: &[u8]) -> Option<Orientation> {
     let number = |at: usize, bytes: usize| {
         let digits = tiff.get(at..at.checked_add(bytes)?)?.iter();
         let add = |number: u32, &digit: &u8| number << 8 | u32::from(digit);
-        Some(match is_big {
-            true => digits.fold(0, add),
-            false => digits.rev().fold(0, add),
+        Some(if is_big {
+            digits.fold(0, add)
+        } else {
+            digits.rev().fold(0, add)
         })
     };
     let directory = number(4, 4)? as usize;

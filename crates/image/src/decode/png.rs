@@ -21,9 +21,10 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
         (header.color_type, header.bit_depth) == (ColorType::Grayscale, BitDepth::Sixteen);
     limits.check(FORMAT, width, height)?;
     // Palettes to RGB, fewer bits to 8, and of 16 bits the upper 8.
-    decoder.set_transformations(match is_deep_grey {
-        true => Transformations::IDENTITY,
-        false => Transformations::EXPAND | Transformations::STRIP_16,
+    decoder.set_transformations(if is_deep_grey {
+        Transformations::IDENTITY
+    } else {
+        Transformations::EXPAND | Transformations::STRIP_16
     });
     let mut reader = decoder.read_info().map_err(refusal)?;
     let (stored, channels) = match reader.output_color_type().0 {

@@ -40,9 +40,12 @@ pub enum Position {
 /// Positions \[steps, batch\] of rows of these lengths: padding is held.
 pub fn positions_of_lengths(steps: usize, lengths: &[usize]) -> Vec<Position> {
     let at = |t: usize| {
-        lengths.iter().map(move |&length| match t < length {
-            true => Position::Next,
-            false => Position::Hold,
+        lengths.iter().map(move |&length| {
+            if t < length {
+                Position::Next
+            } else {
+                Position::Hold
+            }
         })
     };
     (0..steps).flat_map(at).collect()

@@ -239,9 +239,10 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     if all.any(|value| !value.is_finite()) {
         return Err(wrong("a weight that is no finite number".to_string()));
     }
-    let scale = match about.scaled {
-        true => Some(scale(&tensors, features).ok_or_else(|| wrong("no sound scale".to_string()))?),
-        false => None,
+    let scale = if about.scaled {
+        Some(scale(&tensors, features).ok_or_else(|| wrong("no sound scale".to_string()))?)
+    } else {
+        None
     };
     let parts = [WEIGHTS, MEANS, FACTORS, SHIFTS].map(|name| tensors.tensor(name).ok());
     let fits = |stated| {
@@ -307,9 +308,10 @@ fn scale(tensors: &SafeTensors<'_>, features: usize) -> Option<Scale> {
                 .collect()
         })
     };
-    let shifts = match tensors.names().contains(&SHIFTS) {
-        true => numbers(SHIFTS)?,
-        false => Vec::new(),
+    let shifts = if tensors.names().contains(&SHIFTS) {
+        numbers(SHIFTS)?
+    } else {
+        Vec::new()
     };
     Scale::new(numbers(FACTORS)?, shifts)
 }

@@ -167,10 +167,7 @@ impl Point {
 
     fn go_to(&mut self, w: Vec<f64>) {
         self.rounded = w.iter().map(|&w| f64::from(w as f32)).collect();
-        self.w = match self.exact {
-            true => w,
-            false => self.rounded.clone(),
-        };
+        self.w = if self.exact { w } else { self.rounded.clone() };
     }
 }
 
@@ -200,9 +197,10 @@ impl Newton {
     pub fn new(problem: Arc<Problem>, records: usize, wanted: f64, simd: Simd) -> Newton {
         let width = width_of(&problem);
         assert!(width <= MOST_NEWTON_FEATURES);
-        let smoothing = match smoothed_at_once(&problem) {
-            true => FIRST_SMOOTHING,
-            false => 0.0,
+        let smoothing = if smoothed_at_once(&problem) {
+            FIRST_SMOOTHING
+        } else {
+            0.0
         };
         Newton {
             wanted,
@@ -248,9 +246,10 @@ impl Newton {
         let pass = Pass {
             problem: &self.problem,
             points: &self.points,
-            slight: match smoothed_at_once(&self.problem) {
-                true => SLIGHT / self.records.max(1) as f64,
-                false => 0.0,
+            slight: if smoothed_at_once(&self.problem) {
+                SLIGHT / self.records.max(1) as f64
+            } else {
+                0.0
             },
             simd: self.simd,
         };
@@ -446,9 +445,10 @@ impl Point {
         let terms = sums.terms - additions * sums.magnitudes - sums.rounding;
         // Terms are concave and 0 at α = 0, so those of s α are at least s times these: the best of such bounds, which
         // counts far from the optimum, where u is much too long.
-        let share = match bound > 0.0 {
-            true => (terms / (bound * bound)).clamp(0.0, 1.0),
-            false => 1.0,
+        let share = if bound > 0.0 {
+            (terms / (bound * bound)).clamp(0.0, 1.0)
+        } else {
+            1.0
         };
         let dual = share * terms - 0.5 * (share * bound).powi(2);
         let dual = dual - 4.0 * f64::EPSILON * terms.abs();
@@ -457,9 +457,10 @@ impl Point {
         let value = 0.5 * dot(&self.w, &self.w) + sums.value;
         let is_smoothed = !sums.path.is_empty();
         if let Some((from, before, slope)) = self.before.take() {
-            let is_beyond = match is_smoothed {
-                true => dot(&gradient, &self.step) > 0.5 * slope.abs(),
-                false => value > before + 1e-4 * slope + 1e-13 * before.abs(),
+            let is_beyond = if is_smoothed {
+                dot(&gradient, &self.step) > 0.5 * slope.abs()
+            } else {
+                value > before + 1e-4 * slope + 1e-13 * before.abs()
             };
             if is_beyond {
                 self.searches += 1;
@@ -507,9 +508,10 @@ impl Point {
                 largest,
             });
             let length = 2.0 * gain / unit;
-            self.shrink = match length <= NEAR {
-                true => (0.5 * self.shrink).max(SHRINK[0]),
-                false => (1.5 * self.shrink).min(SHRINK[1]),
+            self.shrink = if length <= NEAR {
+                (0.5 * self.shrink).max(SHRINK[0])
+            } else {
+                (1.5 * self.shrink).min(SHRINK[1])
             };
             let next = (self.shrink * tau).max(least);
             if length <= FAR && next < tau {

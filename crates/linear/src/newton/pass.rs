@@ -465,9 +465,10 @@ mod tests {
                     .collect();
                 for fused in [false, true] {
                     let mut matrix = vec![0.5; width * width];
-                    match fused {
-                        false => add_products::<false>(&z, width, &mut matrix),
-                        true => add_products::<true>(&z, width, &mut matrix),
+                    if fused {
+                        add_products::<true>(&z, width, &mut matrix)
+                    } else {
+                        add_products::<false>(&z, width, &mut matrix)
                     }
                     for i in 0..width {
                         for j in 0..=i {

@@ -66,9 +66,10 @@ pub fn alexnet(image: [usize; 3], classes: usize, width: f64) -> Vec<Layer> {
     let channels = [64, 192, 384, 256, 256].map(|c| scaled(c, width));
     let name = |at: usize| format!("features.{at}");
     let mut layers = Vec::new();
-    match small {
-        true => layers.extend(conv(name(0), channels[0], 5, 1, 2)),
-        false => layers.extend(conv(name(0), channels[0], 11, 4, 2)),
+    if small {
+        layers.extend(conv(name(0), channels[0], 5, 1, 2))
+    } else {
+        layers.extend(conv(name(0), channels[0], 11, 4, 2))
     }
     layers.push(pool(3, 2));
     layers.extend(conv(name(3), channels[1], 5, 1, 2));
@@ -91,9 +92,10 @@ pub fn overfeat(image: [usize; 3], classes: usize, width: f64) -> Vec<Layer> {
     let channels = [96, 256, 512, 1024, 1024].map(|c| scaled(c, width));
     let name = |at: usize| format!("features.{at}");
     let mut layers = Vec::new();
-    match small {
-        true => layers.extend(conv(name(0), channels[0], 5, 1, 2)),
-        false => layers.extend(conv(name(0), channels[0], 11, 4, 0)),
+    if small {
+        layers.extend(conv(name(0), channels[0], 5, 1, 2))
+    } else {
+        layers.extend(conv(name(0), channels[0], 11, 4, 0))
     }
     layers.push(pool(2, 2));
     layers.extend(conv(name(3), channels[1], 5, 1, if small { 2 } else { 0 }));
@@ -102,10 +104,7 @@ pub fn overfeat(image: [usize; 3], classes: usize, width: f64) -> Vec<Layer> {
     layers.extend(conv(name(8), channels[3], 3, 1, 1));
     layers.extend(conv(name(10), channels[4], 3, 1, 1));
     layers.extend([pool(2, 2), Layer::Flatten]);
-    let wide = match small {
-        true => [1024, 1024],
-        false => [3072, 4096],
-    };
+    let wide = if small { [1024, 1024] } else { [3072, 4096] };
     let wide = wide.map(|out| scaled(out, width));
     layers.extend(classifier(&wide, [1, 4, 6], classes, true));
     layers

@@ -46,12 +46,13 @@ fn block(name: &str, middle: usize, out: usize, stride: usize, changes: bool) ->
             norm(&part("bn3"), false),
         ]
     };
-    let shortcut = match changes {
-        true => vec![
+    let shortcut = if changes {
+        vec![
             conv(&part("downsample.0"), out, 1, stride),
             norm(&part("downsample.1"), false),
-        ],
-        false => vec![],
+        ]
+    } else {
+        vec![]
     };
     Layer::Residual {
         body,
@@ -102,9 +103,10 @@ pub fn resnet32(classes: usize, width: f64) -> Vec<Layer> {
 pub fn resnet50(image: [usize; 3], classes: usize, width: f64) -> Vec<Layer> {
     let large = image[0].min(image[1]) >= 64;
     let base = scaled(64, width);
-    let mut layers = match large {
-        true => vec![conv("conv1", base, 7, 2), norm("bn1", true)],
-        false => vec![conv("conv1", base, 3, 1), norm("bn1", true)],
+    let mut layers = if large {
+        vec![conv("conv1", base, 7, 2), norm("bn1", true)]
+    } else {
+        vec![conv("conv1", base, 3, 1), norm("bn1", true)]
     };
     if large {
         layers.push(Layer::MaxPool(Window {

@@ -48,11 +48,12 @@ impl Packing {
             row_length,
             look_ahead,
         };
-        match row_length > 0 && look_ahead > 0 {
-            true => Ok(packing),
-            false => Err(PlanError::EmptyPolicy {
+        if row_length > 0 && look_ahead > 0 {
+            Ok(packing)
+        } else {
+            Err(PlanError::EmptyPolicy {
                 policy: packing.to_string(),
-            }),
+            })
         }
     }
 

@@ -107,9 +107,10 @@ impl BucketLayout {
             let bucket = &mut layout.buckets[bucket];
             bucket.sentences += count;
             let own = cells(pair);
-            let taken = match bucket.alone {
-                true => own,
-                false => cells([bucket.longest, bucket.second]),
+            let taken = if bucket.alone {
+                own
+            } else {
+                cells([bucket.longest, bucket.second])
             };
             layout.tokens += u128::from(own) * u128::from(count);
             layout.cells += u128::from(taken) * u128::from(count);

@@ -260,9 +260,10 @@ impl Shared {
             Some(_) => format!(
                 "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {from}-{}/{}\r\n",
                 to - 1,
-                match self.behaviour.says_size {
-                    true => size.to_string(),
-                    false => "*".into(),
+                if self.behaviour.says_size {
+                    size.to_string()
+                } else {
+                    "*".into()
                 }
             ),
             None => "HTTP/1.1 200 OK\r\n".to_owned(),
@@ -270,9 +271,10 @@ impl Shared {
         head += "Accept-Ranges: bytes\r\n";
         head += self.behaviour.headers;
         let in_chunks = self.behaviour.in_chunks;
-        match in_chunks {
-            true => head += "Transfer-Encoding: chunked\r\n",
-            false => head += &format!("Content-Length: {length}\r\n"),
+        if in_chunks {
+            head += "Transfer-Encoding: chunked\r\n"
+        } else {
+            head += &format!("Content-Length: {length}\r\n")
         }
         if self.behaviour.etag {
             head += &format!("ETag: {etag}\r\n");

@@ -70,9 +70,10 @@ pub(super) fn figure(page: &mut String, bars: &Bars) {
     open(page, &bars.title, bars.bars.len());
     for (row, (name, value)) in bars.bars.iter().enumerate() {
         let space = if bars.unit.is_empty() { "" } else { " " };
-        let text = match value.is_finite() {
-            true => format!("{}{space}{}", number(*value), bars.unit),
-            false => "not known".to_string(),
+        let text = if value.is_finite() {
+            format!("{}{space}{}", number(*value), bars.unit)
+        } else {
+            "not known".to_string()
         };
         head(page, row, name, &text);
         bar(page, row, "track", 0.0, WIDTH);

@@ -201,9 +201,10 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
             head.select(&[4, 9, 60, 11, 4], 7).unwrap();
             head.score(&one, &[4, 9, 60], 0.2).unwrap();
             head.score(&other, &[11, 4], 0.2).unwrap();
-            match twice {
-                true => head.weigh(1, 2.0),
-                false => drop(head.score(&other, &[11, 4], 0.2).unwrap()),
+            if twice {
+                head.weigh(1, 2.0)
+            } else {
+                drop(head.score(&other, &[11, 4], 0.2).unwrap())
             }
             let update = Update {
                 rule: SGD,

@@ -99,9 +99,12 @@ pub(super) fn measure(
         if let Some(progress) = &mut progress {
             let noted = progress.note(&batch, loader.place(), &loader.state());
             // Of a rank that waited for one that was interrupted.
-            noted.map_err(|error| match interrupt.load(Ordering::Relaxed) {
-                true => stopped(stages),
-                false => error,
+            noted.map_err(|error| {
+                if interrupt.load(Ordering::Relaxed) {
+                    stopped(stages)
+                } else {
+                    error
+                }
             })?;
         }
         if interrupt.load(Ordering::Relaxed) {

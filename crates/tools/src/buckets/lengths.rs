@@ -81,11 +81,12 @@ pub(crate) fn lengths_of(
     let mut push = |length: u32| {
         lengths.push(length);
         let is_due = lengths.len() % INTERRUPT_EVERY == 0;
-        match is_due && interrupt.load(Ordering::Relaxed) {
-            true => Err(DataError::Stopped {
+        if is_due && interrupt.load(Ordering::Relaxed) {
+            Err(DataError::Stopped {
                 job: "reading lengths",
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     };
     match source {

@@ -89,12 +89,13 @@ pub(super) fn choose(
     let mut ambiguous = 0;
     let mut kept: Vec<View> = Vec::with_capacity(views.len());
     for alike in views.chunk_by(|a, b| a.picture == b.picture) {
-        match alike
+        if alike
             .iter()
             .all(|view| class_of(view) == class_of(&alike[0]))
         {
-            true => kept.extend(alike),
-            false => ambiguous += alike.len() as u64,
+            kept.extend(alike)
+        } else {
+            ambiguous += alike.len() as u64
         }
     }
     drop(views);
@@ -137,9 +138,10 @@ pub(super) fn choose(
     let mut places = vec![Place::Nowhere; candidates];
     for view in &distinct {
         if let Some(&class) = numbers.get(&class_of(view)) {
-            places[view.number as usize] = match is_test(view) {
-                true => Place::Test(class),
-                false => Place::Training(class),
+            places[view.number as usize] = if is_test(view) {
+                Place::Test(class)
+            } else {
+                Place::Training(class)
             };
         }
     }

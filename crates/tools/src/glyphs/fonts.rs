@@ -46,18 +46,17 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, DataError> {
     }
     found.sort();
     found.dedup();
-    match found.is_empty() {
-        false => Ok(found),
-        true => {
-            let names: Vec<String> = paths
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect();
-            Err(DataError::Config(format!(
-                "{}: holds no font (.ttf, .otf, .ttc or .otc); install some, or name another folder with `fonts`",
-                names.join(", ")
-            )))
-        }
+    if found.is_empty() {
+        let names: Vec<String> = paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        Err(DataError::Config(format!(
+            "{}: holds no font (.ttf, .otf, .ttc or .otc); install some, or name another folder with `fonts`",
+            names.join(", ")
+        )))
+    } else {
+        Ok(found)
     }
 }
 

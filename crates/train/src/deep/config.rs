@@ -352,13 +352,14 @@ pub(crate) fn check_memory(parameters: usize) -> Result<(), TrainError> {
     // With their gradients.
     let needed = 2 * 4 * parameters as u64;
     let spare = spare_memory();
-    match needed <= spare || spare == 0 {
-        true => Ok(()),
-        false => Err(TrainError::config(format!(
+    if needed <= spare || spare == 0 {
+        Ok(())
+    } else {
+        Err(TrainError::config(format!(
             "the net has {parameters} parameters, and training them takes at least {:.1} GB, and {:.1} GB are left here; make its layers fewer or narrower",
             needed as f64 / 1e9,
             spare as f64 / 1e9
-        ))),
+        )))
     }
 }
 
@@ -382,17 +383,18 @@ pub fn growing_batch(text: &str) -> Result<GrowingBatch, String> {
         Some("epoch") => true,
         Some(_) => return Err(bad()),
     };
-    match (1.0..=MOST_OF_COURSE).contains(&most)
+    if (1.0..=MOST_OF_COURSE).contains(&most)
         && (0.0..1.0).contains(&from)
         && parts.next().is_none()
     {
-        true => Ok(GrowingBatch {
+        Ok(GrowingBatch {
             growth,
             most,
             from,
             by_epoch,
-        }),
-        false => Err(bad()),
+        })
+    } else {
+        Err(bad())
     }
 }
 

@@ -51,9 +51,10 @@ pub(crate) fn fit(
     if of.head.is_some() && comm.size() > 1 {
         saving::check_shared(&folder.path().join(LAST), comm)?;
     }
-    let mut progress = match context.folder.resume {
-        true => saving::resume(&folder.path().join(LAST), of.trainer.as_mut(), comm)?,
-        false => None,
+    let mut progress = if context.folder.resume {
+        saving::resume(&folder.path().join(LAST), of.trainer.as_mut(), comm)?
+    } else {
+        None
     }
     .unwrap_or_default();
     folder.keep_metrics(progress.epochs.len())?;
@@ -407,9 +408,10 @@ impl Run<'_, '_> {
         }
         let [broken, loss, correct] = sums;
         if broken > 0.0 {
-            let what = match loss.is_finite() {
-                true => "the norm of the gradients",
-                false => "the loss",
+            let what = if loss.is_finite() {
+                "the norm of the gradients"
+            } else {
+                "the loss"
             };
             return Err(not_a_number(what, number, &ids, progress));
         }

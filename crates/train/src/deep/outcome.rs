@@ -65,23 +65,24 @@ fn report(
             .filter(|(_, points)| !points.is_empty())
             .collect(),
     };
-    let quality = match language {
-        true => plot(
+    let quality = if language {
+        plot(
             "Perplexity",
             "perplexity",
             vec![
                 line("training", &|e| Some(e.train_loss.exp())),
                 line("validation", &|e| e.validation_loss.map(f64::exp)),
             ],
-        ),
-        false => plot(
+        )
+    } else {
+        plot(
             "Accuracy",
             "%",
             vec![
                 line("training", &|e| Some(100.0 * e.train_accuracy)),
                 line("validation", &|e| e.validation_accuracy.map(|a| 100.0 * a)),
             ],
-        ),
+        )
     };
     let loss = plot(
         "Loss",

@@ -80,9 +80,12 @@ impl NetEpoch {
 
     /// For a person.
     pub(super) fn line(&self, language: bool) -> String {
-        let shown = |loss: f64, accuracy: f64| match language {
-            true => format!("perplexity {:.2}", loss.exp()),
-            false => format!("loss {loss:.4}, {:.2} % right", 100.0 * accuracy),
+        let shown = |loss: f64, accuracy: f64| {
+            if language {
+                format!("perplexity {:.2}", loss.exp())
+            } else {
+                format!("loss {loss:.4}, {:.2} % right", 100.0 * accuracy)
+            }
         };
         let mut text = format!(
             "epoch {}: training {}",

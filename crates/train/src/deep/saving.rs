@@ -289,13 +289,14 @@ pub(super) fn check_shared(checkpoint: &Path, comm: &Comm) -> Result<(), TrainEr
     if comm.rank() == 0 {
         drop(std::fs::remove_file(&token));
     }
-    match seen {
-        true => Ok(()),
-        false => Err(TrainError::config(format!(
+    if seen {
+        Ok(())
+    } else {
+        Err(TrainError::config(format!(
             "{}: rank {} does not see what rank 0 writes there, and each rank keeps its rows of the head in the run folder; give `out` a folder that all ranks share",
             checkpoint.parent().unwrap_or(checkpoint).display(),
             comm.rank()
-        ))),
+        )))
     }
 }
 

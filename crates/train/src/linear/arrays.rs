@@ -86,9 +86,12 @@ pub fn fit_rows(
     let (ranks, now) = (run.ranks, Instant::now());
     let mut journal = Journal::new(&mut folder, silent, ranks, records as u64, now);
     let solved = run.train(run.begin(), rows, &mut Meters::default(), &mut journal);
-    let solved = solved.map_err(|error| match error.is_interruption() {
-        true => LinearError::Interrupted { undone: false }.into(),
-        false => error,
+    let solved = solved.map_err(|error| {
+        if error.is_interruption() {
+            LinearError::Interrupted { undone: false }.into()
+        } else {
+            error
+        }
     })?;
     Ok(Fitted {
         model: Model {

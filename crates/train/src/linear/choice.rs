@@ -84,9 +84,10 @@ pub(super) fn choose_solver(
     }
     if config.solver == Solver::Auto {
         let pays = newton_pays(problem, shape.records, shape.values_of_a_row());
-        config.solver = match free && pays && Newton::fits(problem, memory) {
-            true => Solver::Newton,
-            false => Solver::CoordinateDescent,
+        config.solver = if free && pays && Newton::fits(problem, memory) {
+            Solver::Newton
+        } else {
+            Solver::CoordinateDescent
         };
     }
     Ok(())

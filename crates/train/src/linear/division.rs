@@ -68,9 +68,10 @@ impl Division {
         }
         let share_of = |share: f64| (budget.bytes as f64 * share) as u64;
         options.snapshots = snapshot_bytes <= share_of(SNAPSHOT_SHARE);
-        let (evaluation_bytes, beside) = match options.snapshots {
-            true => (budget.bytes, snapshot_bytes),
-            false => (share_of(EVALUATION_SHARE), share_of(EVALUATION_SHARE)),
+        let (evaluation_bytes, beside) = if options.snapshots {
+            (budget.bytes, snapshot_bytes)
+        } else {
+            (share_of(EVALUATION_SHARE), share_of(EVALUATION_SHARE))
         };
         let left = budget.bytes - beside.min(budget.bytes);
         let mut kept = config.cache_fraction.unwrap_or(0.0);

@@ -288,9 +288,10 @@ impl Course<'_> {
             }
             let began = Instant::now();
             let epoch = journal.epochs.len() as u64;
-            let trained = match in_epoch {
-                true => Ok(()),
-                false => solver.begin_epoch(epoch, false),
+            let trained = if in_epoch {
+                Ok(())
+            } else {
+                solver.begin_epoch(epoch, false)
             };
             in_epoch = trained.is_ok();
             match trained.and_then(|()| solver.train(self.rows, 0)) {
@@ -445,12 +446,11 @@ impl Course<'_> {
     /// Whether so many visits in so many epochs are all that the configuration allows.
     fn is_over(&self, visits: u64, epochs: u64) -> bool {
         let most = self.run.config.epochs;
-        match most == LinearConfig::default().epochs {
-            true => {
-                let all = self.run.visits_of_a_pass();
-                epochs >= most && visits >= MOST_VISITS * all || epochs >= MOST_VISITS
-            }
-            false => epochs >= most,
+        if most == LinearConfig::default().epochs {
+            let all = self.run.visits_of_a_pass();
+            epochs >= most && visits >= MOST_VISITS * all || epochs >= MOST_VISITS
+        } else {
+            epochs >= most
         }
     }
 
@@ -470,9 +470,10 @@ impl Course<'_> {
         if journal.is_written() && (interrupted || over || due || journal.is_cheap(bytes)) {
             save(journal)?;
         }
-        match interrupted {
-            true => Err(journal.interrupted()),
-            false => Ok(()),
+        if interrupted {
+            Err(journal.interrupted())
+        } else {
+            Ok(())
         }
     }
 }

@@ -115,9 +115,10 @@ fn train<T>(
     let mut config = given.clone();
     let scratch = &mut config.scratch_dir;
     scratch.get_or_insert_with(|| options.out.clone());
-    let earlier = match options.resume {
-        true => Some(Before::read(&options.out, ranks)?),
-        false => None,
+    let earlier = if options.resume {
+        Some(Before::read(&options.out, ranks)?)
+    } else {
+        None
     };
     let before = earlier.as_ref();
     let before = before.and_then(|before| resume::take_over(before, &mut config));
@@ -165,15 +166,17 @@ fn train<T>(
     let given = LinearConfig {
         skip: config.skip,
         cache_fraction: config.cache_fraction,
-        solver: match task.is_held() && is_open {
-            true => Solver::Auto,
-            false => config.solver,
+        solver: if task.is_held() && is_open {
+            Solver::Auto
+        } else {
+            config.solver
         },
         ..given
     };
-    let mut folder = match leaves_files && ranks.rank() == 0 {
-        true => RunFolder::open(&options.out, &given, options.resume, options.overwrite)?,
-        false => RunFolder::unwritten(&options.out),
+    let mut folder = if leaves_files && ranks.rank() == 0 {
+        RunFolder::open(&options.out, &given, options.resume, options.overwrite)?
+    } else {
+        RunFolder::unwritten(&options.out)
     };
     ranks.barrier()?;
     let solving = Instant::now();
@@ -185,12 +188,15 @@ fn train<T>(
     let waited = |error: &TrainError| {
         matches!(error, TrainError::Data(DataError::Comm(_))) && interrupt.load(Ordering::Relaxed)
     };
-    let in_folder = |error: TrainError| match error.is_interruption() || waited(&error) {
-        // What was read at that moment is no concern of whoever resumes later.
-        true => TrainError::Interrupted {
-            folder: options.out.display().to_string(),
-        },
-        false => error,
+    let in_folder = |error: TrainError| {
+        if error.is_interruption() || waited(&error) {
+            // What was read at that moment is no concern of whoever resumes later.
+            TrainError::Interrupted {
+                folder: options.out.display().to_string(),
+            }
+        } else {
+            error
+        }
     };
     let records = task.rows.data.dataset.records();
     let mut journal = Journal::new(&mut folder, &mut *observer, ranks, records, began);
@@ -267,9 +273,10 @@ fn open_test(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Option<OpenedData>, TrainError> {
-    let paths = match config.test.is_empty() {
-        true => &rows.data.test,
-        false => &config.test,
+    let paths = if config.test.is_empty() {
+        &rows.data.test
+    } else {
+        &config.test
     };
     if paths.is_empty() {
         return Ok(None);
@@ -304,9 +311,12 @@ fn optimum(task: &Task<'_>, observer: Observer<'_>) -> Result<Option<f64>, Train
         "solving for the optimum first, to a relative gap of {gap:.0e}"
     )));
     let found = optimum::optimum(task, gap, observer);
-    let found = found.map_err(|error| match error.is_interruption() {
-        true => optimum::stopped(),
-        false => error,
+    let found = found.map_err(|error| {
+        if error.is_interruption() {
+            optimum::stopped()
+        } else {
+            error
+        }
     })?;
     Ok(Some(found))
 }

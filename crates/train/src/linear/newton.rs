@@ -34,9 +34,10 @@ const MOST_PASSES_IN_MEMORY: u64 = 300;
 
 /// Most passes of a run.
 pub(super) fn most_passes(config: &LinearConfig, in_core: bool) -> u64 {
-    match in_core && config.epochs == LinearConfig::default().epochs {
-        true => MOST_PASSES_IN_MEMORY,
-        false => config.epochs,
+    if in_core && config.epochs == LinearConfig::default().epochs {
+        MOST_PASSES_IN_MEMORY
+    } else {
+        config.epochs
     }
 }
 
@@ -240,9 +241,10 @@ impl<'a> NewtonSession<'a> {
         work: impl FnOnce(Newton, &mut Passes<'_>) -> Result<T, TrainError>,
     ) -> Result<(T, Meters, Option<String>), TrainError> {
         let task = self.task;
-        let held = match task.division.budget.in_core {
-            true => Some(hold(task)?),
-            false => None,
+        let held = if task.division.budget.in_core {
+            Some(hold(task)?)
+        } else {
+            None
         };
         let (rows, mut meters, mut advice) = match held {
             Some((rows, meters, advice)) => (Some(rows), meters, advice),
@@ -301,10 +303,7 @@ impl Method for NewtonSession<'_> {
         let train =
             |newton, passes: &mut Passes<'_>| train(newton, 0, config, in_core, passes, journal);
         let (solved, meters, advice) = self.over(train)?;
-        let access = match in_core {
-            true => "memory",
-            false => "window",
-        };
+        let access = if in_core { "memory" } else { "window" };
         journal.finish(Found {
             solved,
             access: access.to_string(),

@@ -84,12 +84,13 @@ pub(super) fn write(
     let dataset = &task.rows.data.dataset;
     let newton = solved.solver == Solver::Newton;
     // A pass of Newton's method reads the files as they are: the order changes nothing.
-    let (order, randomness) = match newton {
-        true => (
+    let (order, randomness) = if newton {
+        (
             Order::Sequential,
             plan_of(dataset, Order::Sequential, Batching::Batches(1), 0)?.randomness(),
-        ),
-        false => (config.order, division.plan.randomness()),
+        )
+    } else {
+        (config.order, division.plan.randomness())
     };
     let primal = solved.certificate.primal;
     let summary = LinearSummary {

@@ -183,9 +183,10 @@ fn beyond_plan(end: u64, progress: &Progress) -> Option<String> {
             "epoch {epochs} (from 0) is trained and epoch {at} read after {recorded} epochs"
         ));
     }
-    let fits = match progress.in_epoch {
-        true => next < end,
-        false => next == end,
+    let fits = if progress.in_epoch {
+        next < end
+    } else {
+        next == end
     };
     (!fits).then(|| format!("{next} of an epoch's {end} blocks are done"))
 }

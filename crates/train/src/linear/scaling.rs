@@ -103,9 +103,10 @@ fn coarse_centre(dataset: &Dataset) -> Option<Vec<f64>> {
 fn is_coarse(mean: f64, deviation: f64) -> bool {
     /// From here on f32 leaves out whole numbers, so that what differs elsewhere may be equal among a few records.
     const LEAST: f64 = 16_777_216.0;
-    match deviation > 0.0 {
-        true => mean.abs() > COARSE * deviation,
-        false => mean.abs() >= LEAST,
+    if deviation > 0.0 {
+        mean.abs() > COARSE * deviation
+    } else {
+        mean.abs() >= LEAST
     }
 }
 

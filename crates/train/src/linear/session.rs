@@ -218,9 +218,10 @@ impl<'a> Session<'a> {
         }
         // With skip the pass has found out the rows that are settled no more: the next estimate is
         // a better one. Without, it would be as wrong again.
-        self.attempt_below = match self.task.division.options.skip {
-            true => target.unwrap_or(0.0),
-            false => estimate * 0.7,
+        self.attempt_below = if self.task.division.options.skip {
+            target.unwrap_or(0.0)
+        } else {
+            estimate * 0.7
         };
         Ok(None)
     }

@@ -73,9 +73,10 @@ impl Format for ArrayRecord {
         const SIGNATURE: &[u8] = &[0x91, 0xba, 0xc2, 0x3c, 0x92, 0x87, 0xe1, 0xa9];
         let is_name =
             head.ends_in(&["array_record", "arrayrecord"]) || head.name.contains(".array_record-");
-        match head.bytes.get(24..32) == Some(SIGNATURE) {
-            true => Some(Match::Magic),
-            false => is_name.then_some(Match::Name),
+        if head.bytes.get(24..32) == Some(SIGNATURE) {
+            Some(Match::Magic)
+        } else {
+            is_name.then_some(Match::Name)
         }
     }
 

@@ -165,9 +165,10 @@ impl<'a> Records<'a> {
         'a: 's,
     {
         let values = self.plain(self.values, self.record_bytes, scratch)?;
-        match values.len() as u64 == self.record_bytes {
-            true => Ok(values),
-            false => Err("its records have not the length that its chunk states"),
+        if values.len() as u64 == self.record_bytes {
+            Ok(values)
+        } else {
+            Err("its records have not the length that its chunk states")
         }
     }
 

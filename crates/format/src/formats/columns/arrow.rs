@@ -478,9 +478,10 @@ fn bounds_of(raw: &[u8], buffers: usize) -> Option<Vec<Range<usize>>> {
         if let View::Elsewhere { buffer, at, length } = view? {
             let bounds = bounds.get_mut(buffer)?;
             let end = at.checked_add(length)?;
-            *bounds = match bounds.start == bounds.end {
-                true => at..end,
-                false => bounds.start.min(at)..bounds.end.max(end),
+            *bounds = if bounds.start == bounds.end {
+                at..end
+            } else {
+                bounds.start.min(at)..bounds.end.max(end)
             };
         }
     }
@@ -656,9 +657,10 @@ fn decompressed(bytes: &[u8], codec: CompressionType) -> Result<Vec<u8>, Wrong> 
         other => return Err(wrong(&format!("its codec is {other:?}"))),
     };
     read.map_err(|error| wrong(&error))?;
-    match whole.len() as u64 == length {
-        true => Ok(whole),
-        false => Err(wrong(&"it ends early")),
+    if whole.len() as u64 == length {
+        Ok(whole)
+    } else {
+        Err(wrong(&"it ends early"))
     }
 }
 

@@ -65,11 +65,10 @@ pub(crate) const NO_LABEL: &str = "holds no label (null); leave such records out
 
 #[cold]
 fn lacks_value(layout: &RecordLayout, i: usize, is_label: bool) -> Fault {
-    let what = match is_label {
-        true => NO_LABEL,
-        false => {
-            "holds no value (null); `missing` zero fills such values in, `on_bad_record` skip leaves such records out, and `format`, as in parquet:NAME,NAME, names other columns"
-        }
+    let what = if is_label {
+        NO_LABEL
+    } else {
+        "holds no value (null); `missing` zero fills such values in, `on_bad_record` skip leaves such records out, and `format`, as in parquet:NAME,NAME, names other columns"
     };
     Fault::column(&layout.columns()[i].name, what)
 }
@@ -192,9 +191,10 @@ impl ColumnFeatures {
             Ok(())
         });
         read.ok_or(Fault::NO_RECORD)??;
-        match filled == row.len() {
-            true => Ok(label),
-            false => Err(Fault::NO_RECORD),
+        if filled == row.len() {
+            Ok(label)
+        } else {
+            Err(Fault::NO_RECORD)
         }
     }
 }

@@ -52,9 +52,10 @@ type Listed = (u64, u64, u64);
 impl Messages {
     pub(super) fn new(file: TableFile) -> Result<Messages, Wrong> {
         let head = file.read(&[(0, file.size.min(8))])?.remove(0);
-        let footer = match head.starts_with(MAGIC) {
-            true => Some(Footer::read(&file)?),
-            false => None,
+        let footer = if head.starts_with(MAGIC) {
+            Some(Footer::read(&file)?)
+        } else {
+            None
         };
         Ok(Messages {
             file,
@@ -187,9 +188,10 @@ fn listed(file: &TableFile, (offset, length, body): Listed) -> Result<Message, W
     let bytes = file.read(&[(offset, length)])?.remove(0);
     // Its length may stand before it, behind a mark or not.
     let description = guarded(|| {
-        let skips: &[usize] = match bytes.starts_with(&CONTINUATION.to_le_bytes()) {
-            true => &[8],
-            false => &[4, 0],
+        let skips: &[usize] = if bytes.starts_with(&CONTINUATION.to_le_bytes()) {
+            &[8]
+        } else {
+            &[4, 0]
         };
         let mut parts = skips.iter().filter_map(|skip| bytes.get(*skip..));
         let part = parts.find(|part| root_as_message(part).is_ok());

@@ -84,9 +84,10 @@ impl Format for Columns {
                 &["arrow", "arrows", "feather", "ipc"],
             ),
         };
-        match begins {
-            true => Some(Match::Magic),
-            false => head.ends_in(endings).then_some(Match::Name),
+        if begins {
+            Some(Match::Magic)
+        } else {
+            head.ends_in(endings).then_some(Match::Name)
         }
     }
 
@@ -157,11 +158,12 @@ fn empty(source: &Source<'_>) -> FormatError {
 }
 
 fn check_interrupted(source: &Source<'_>) -> Result<(), FormatError> {
-    match source.options.interrupt.load(Ordering::Relaxed) {
-        true => Err(FormatError::Interrupted {
+    if source.options.interrupt.load(Ordering::Relaxed) {
+        Err(FormatError::Interrupted {
             path: source.path.to_path_buf(),
-        }),
-        false => Ok(()),
+        })
+    } else {
+        Ok(())
     }
 }
 
@@ -193,17 +195,14 @@ fn choose(
     };
     let selects = !source.argument().is_empty();
     let mut left_out = Vec::new();
-    let mut columns: Vec<Column> = match selects {
-        true => {
-            let wanted = selection(source.argument(), "columns").expect("it was checked");
-            wanted.into_iter().map(named).collect::<Result<_, _>>()?
-        }
-        false => {
-            let (good, others): (Vec<Leaf>, Vec<Leaf>) =
-                leaves.iter().cloned().partition(Result::is_ok);
-            left_out.extend(others.iter().map(name_of));
-            good.into_iter().flatten().collect()
-        }
+    let mut columns: Vec<Column> = if selects {
+        let wanted = selection(source.argument(), "columns").expect("it was checked");
+        wanted.into_iter().map(named).collect::<Result<_, _>>()?
+    } else {
+        let (good, others): (Vec<Leaf>, Vec<Leaf>) =
+            leaves.iter().cloned().partition(Result::is_ok);
+        left_out.extend(others.iter().map(name_of));
+        good.into_iter().flatten().collect()
     };
     let shown: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
     let meant = match &options.columns {
@@ -213,9 +212,10 @@ fn choose(
     let mut label = match &meant {
         LabelColumn::Name(name) if options.any_label && !names.contains(name) => None,
         LabelColumn::Name(name) => {
-            let column = match names.contains(name) {
-                true => named(name)?,
-                false => return Err(no_label(source, name, &names)),
+            let column = if names.contains(name) {
+                named(name)?
+            } else {
+                return Err(no_label(source, name, &names));
             };
             let place = columns.iter().position(|known| *known == column);
             Some(place.unwrap_or_else(|| {
@@ -264,9 +264,10 @@ fn choose(
         }
     }
     if !left_out.is_empty() {
-        let what = match options.features_only {
-            true => "no numbers that could be features",
-            false => "nothing that a record can hold",
+        let what = if options.features_only {
+            "no numbers that could be features"
+        } else {
+            "nothing that a record can hold"
         };
         notes.push(format!(
             "{}: the columns {} hold {what} and are left out; store numbers in their place, or choose columns with `format`, as in {}:NAME,NAME",
@@ -434,26 +435,23 @@ fn found(
         places: places.clone(),
         count: records,
     };
-    let (storage, reach): (Arc<dyn Storage>, Reach) = match table.in_place() {
-        true => {
-            let reach = Reach::Gathered {
-                places: rows.columns.len() as u32,
-            };
-            (Arc::new(InPlace(rows)), reach)
-        }
-        false => {
-            static CACHE: LazyLock<Arc<BlockCache>> =
-                LazyLock::new(|| Arc::new(BlockCache::new(CACHE_BYTES)));
-            let decoded = DecodedBlocks::new(rows, Arc::clone(&CACHE));
-            let count = decoded.blocks();
-            let reach = Reach::Blocks(Blocks {
-                count,
-                bytes: bytes as f64 / count as f64,
-                stored_bytes: table.group_bytes() * (groups.len() - 1) as f64 / count as f64,
-                kept_bytes: CACHE_BYTES,
-            });
-            (Arc::new(decoded), reach)
-        }
+    let (storage, reach): (Arc<dyn Storage>, Reach) = if table.in_place() {
+        let reach = Reach::Gathered {
+            places: rows.columns.len() as u32,
+        };
+        (Arc::new(InPlace(rows)), reach)
+    } else {
+        static CACHE: LazyLock<Arc<BlockCache>> =
+            LazyLock::new(|| Arc::new(BlockCache::new(CACHE_BYTES)));
+        let decoded = DecodedBlocks::new(rows, Arc::clone(&CACHE));
+        let count = decoded.blocks();
+        let reach = Reach::Blocks(Blocks {
+            count,
+            bytes: bytes as f64 / count as f64,
+            stored_bytes: table.group_bytes() * (groups.len() - 1) as f64 / count as f64,
+            kept_bytes: CACHE_BYTES,
+        });
+        (Arc::new(decoded), reach)
     };
     if !source.options.features_only && source.options.missing == Some(Missing::Mean) {
         return Err(FormatError::SettingElsewhere {
@@ -586,9 +584,10 @@ fn scan(
             None => Vec::new(),
         };
     }
-    let end = match wanted.variable.is_empty() {
-        true => records.saturating_mul(head),
-        false => at,
+    let end = if wanted.variable.is_empty() {
+        records.saturating_mul(head)
+    } else {
+        at
     };
     Ok(Located {
         first_bad,

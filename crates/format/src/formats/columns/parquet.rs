@@ -154,9 +154,10 @@ impl ParquetTable {
         .with_projection(mask)
         .with_row_groups(vec![number])
         .with_batch_size(together.min(rows.len()));
-        let builder = match rows.len() as i64 == whole.num_rows() {
-            true => builder,
-            false => builder.with_offset(rows.start).with_limit(rows.len()),
+        let builder = if rows.len() as i64 == whole.num_rows() {
+            builder
+        } else {
+            builder.with_offset(rows.start).with_limit(rows.len())
         };
         let reader = builder
             .build()
@@ -176,12 +177,13 @@ impl ParquetTable {
             )?;
             decoded += batch.num_rows();
         }
-        match decoded == rows.len() {
-            true => Ok(()),
-            false => Err(Wrong::Damaged(format!(
+        if decoded == rows.len() {
+            Ok(())
+        } else {
+            Err(Wrong::Damaged(format!(
                 "{what} has {decoded} of {} records",
                 rows.len()
-            ))),
+            )))
         }
     }
 }
@@ -411,9 +413,10 @@ mod tests {
         for is_list in [true, false, true] {
             let mut column = group.next_column().unwrap().unwrap();
             let typed = column.typed::<Int32Type>();
-            let written = match is_list {
-                true => typed.write_batch(&[1, 2, 3], Some(&[1, 1, 0, 1]), Some(&[0, 1, 0, 0])),
-                false => typed.write_batch(&[4, 5, 6], None, None),
+            let written = if is_list {
+                typed.write_batch(&[1, 2, 3], Some(&[1, 1, 0, 1]), Some(&[0, 1, 0, 0]))
+            } else {
+                typed.write_batch(&[4, 5, 6], None, None)
             };
             written.unwrap();
             column.close().unwrap();

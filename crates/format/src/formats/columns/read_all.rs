@@ -17,17 +17,14 @@ pub(crate) fn read_all(bytes: &[u8]) -> Option<u64> {
     const MOST: u64 = 1 << 16;
     let is_parquet = bytes.starts_with(parquet::MAGIC);
     let file = TableFile::new(Arc::new(MemoryStorage::new(bytes.to_vec()))).ok()?;
-    let table: Box<dyn Table> = match is_parquet {
-        true => {
-            let table = ParquetTable::open(file).ok()?;
-            let columns = table.leaves().into_iter().flatten().collect();
-            Box::new(table.choose(columns))
-        }
-        false => {
-            let schema = ArrowSchema::open(file).ok()?;
-            let columns = schema.leaves().into_iter().flatten().collect();
-            Box::new(schema.read(columns, &|| false).ok()?)
-        }
+    let table: Box<dyn Table> = if is_parquet {
+        let table = ParquetTable::open(file).ok()?;
+        let columns = table.leaves().into_iter().flatten().collect();
+        Box::new(table.choose(columns))
+    } else {
+        let schema = ArrowSchema::open(file).ok()?;
+        let columns = schema.leaves().into_iter().flatten().collect();
+        Box::new(schema.read(columns, &|| false).ok()?)
     };
     let layout = RecordLayout::new(table.columns().to_vec())?;
     let all: Vec<usize> = (0..table.columns().len()).collect();

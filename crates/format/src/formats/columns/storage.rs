@@ -69,9 +69,10 @@ impl Records {
         let (mut low, mut high) = (0, self.count);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            match self.places.get(middle).0 <= offset {
-                true => low = middle,
-                false => high = middle,
+            if self.places.get(middle).0 <= offset {
+                low = middle
+            } else {
+                high = middle
             }
         }
         low
@@ -109,9 +110,10 @@ impl DecodedBlocks {
     pub(crate) fn new(records: Records, cache: Arc<BlockCache>) -> DecodedBlocks {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mean = records.size() / records.count.max(1);
-        let block_records = match records.table.divides() {
-            true => (BLOCK_BYTES / mean.max(1)).max(1),
-            false => u64::MAX,
+        let block_records = if records.table.divides() {
+            (BLOCK_BYTES / mean.max(1)).max(1)
+        } else {
+            u64::MAX
         };
         DecodedBlocks {
             records,
@@ -153,17 +155,19 @@ impl DecodedBlocks {
         let (layout, columns) = (&self.records.layout, &self.records.columns);
         let mut add = |values: &[Values], count: usize| {
             layout.encode(values, count, &mut block)?;
-            match block.len() <= length {
-                true => Ok(()),
-                false => Err("its records are longer than when it was opened".into()),
+            if block.len() <= length {
+                Ok(())
+            } else {
+                Err("its records are longer than when it was opened".into())
             }
         };
         self.records.table.read(columns, rows, &mut add)?;
-        match block.len() == length {
-            true => Ok(block),
-            false => Err(Wrong::Damaged(
+        if block.len() == length {
+            Ok(block)
+        } else {
+            Err(Wrong::Damaged(
                 "its records are shorter than when it was opened".into(),
-            )),
+            ))
         }
     }
 }

@@ -135,12 +135,13 @@ impl TableFile {
         let whole = buffers.into_iter().zip(ranges).zip(filled);
         let whole = whole.map(|(((start, buffer), &(offset, length)), filled)| {
             let skip = (offset - start) as usize;
-            match skip + length as usize <= filled {
-                true => Ok(buffer.cut(skip, length as usize)),
-                false => Err(Wrong::Damaged(format!(
+            if skip + length as usize <= filled {
+                Ok(buffer.cut(skip, length as usize))
+            } else {
+                Err(Wrong::Damaged(format!(
                     "it has become shorter than {} bytes: leave files alone while they are read",
                     offset + length
-                ))),
+                )))
             }
         });
         whole.collect()
@@ -192,9 +193,12 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Wrong>) -> Result<T, W
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| match GUARDED.get() {
-            true => tracing::debug!(%panic, "a library gave up on a damaged file"),
-            false => before(panic),
+        std::panic::set_hook(Box::new(move |panic| {
+            if GUARDED.get() {
+                tracing::debug!(%panic, "a library gave up on a damaged file")
+            } else {
+                before(panic)
+            }
         }));
     });
     let outer = GUARDED.replace(true);

@@ -308,17 +308,14 @@ pub(crate) fn starts(raw: &[u8], wide: bool, first: usize, rows: usize) -> Optio
     let size = if wide { 8 } else { 4 };
     let end = first.checked_add(rows)?.checked_add(1)?.checked_mul(size)?;
     let raw = raw.get(first * size..end)?;
-    let starts: Option<Vec<usize>> = match wide {
-        true => {
-            let all = raw.as_chunks::<8>().0.iter();
-            all.map(|word| usize::try_from(i64::from_le_bytes(*word)).ok())
-                .collect()
-        }
-        false => {
-            let all = raw.as_chunks::<4>().0.iter();
-            all.map(|word| usize::try_from(i32::from_le_bytes(*word)).ok())
-                .collect()
-        }
+    let starts: Option<Vec<usize>> = if wide {
+        let all = raw.as_chunks::<8>().0.iter();
+        all.map(|word| usize::try_from(i64::from_le_bytes(*word)).ok())
+            .collect()
+    } else {
+        let all = raw.as_chunks::<4>().0.iter();
+        all.map(|word| usize::try_from(i32::from_le_bytes(*word)).ok())
+            .collect()
     };
     starts.filter(|starts| starts.is_sorted())
 }

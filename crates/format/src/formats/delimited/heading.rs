@@ -21,9 +21,10 @@ const MOST_LINES: usize = 100;
 
 /// The whole lines at the start of a file that are not blank, without their ends.
 pub(crate) fn first_lines(head: &[u8], is_whole_file: bool) -> Vec<&[u8]> {
-    let end = match is_whole_file {
-        true => head.len(),
-        false => memchr::memrchr(b'\n', head).unwrap_or(head.len()),
+    let end = if is_whole_file {
+        head.len()
+    } else {
+        memchr::memrchr(b'\n', head).unwrap_or(head.len())
     };
     let lines = head[..end].split(|byte| *byte == b'\n');
     let lines = lines.map(<[u8]>::trim_ascii_end);
@@ -324,9 +325,10 @@ impl Heading {
         found.ok_or_else(|| FormatError::NoLabelColumn {
             path: path.to_path_buf(),
             wanted: wanted.describe(),
-            columns: match named {
-                true => excerpt_of_names(&self.names()),
-                false => format!("1 to {}, without names", self.columns),
+            columns: if named {
+                excerpt_of_names(&self.names())
+            } else {
+                format!("1 to {}, without names", self.columns)
             },
         })
     }

@@ -242,13 +242,10 @@ fn unusual_value<T: Feature>(
 /// A whole number that features of this type round.
 #[cold]
 pub(crate) fn rounded<T: Feature>(column: u64, found: String) -> Fault {
-    let remedy = match T::MOST_EXACT == f32::MOST_EXACT {
-        true => {
-            "features of 32 bits round; read them with `dtype` f64, or with `dtype` f32 as they are rounded"
-        }
-        false => {
-            "features of 64 bits round; store the table as Parquet, whose columns keep their types, or read it with `dtype` f32 as it is rounded"
-        }
+    let remedy = if T::MOST_EXACT == f32::MOST_EXACT {
+        "features of 32 bits round; read them with `dtype` f64, or with `dtype` f32 as they are rounded"
+    } else {
+        "features of 64 bits round; store the table as Parquet, whose columns keep their types, or read it with `dtype` f32 as it is rounded"
     };
     Fault::column(
         &column.to_string(),

@@ -33,9 +33,10 @@ impl Format for Delimited {
     }
 
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
-        match head.ends_in(&[self.name]) {
-            true => Some(Match::Name),
-            false => (head.look == Some(self.look)).then_some(Match::Lines),
+        if head.ends_in(&[self.name]) {
+            Some(Match::Name)
+        } else {
+            (head.look == Some(self.look)).then_some(Match::Lines)
         }
     }
 
@@ -113,9 +114,10 @@ impl DelimitedDecoder {
 impl Decoder for DelimitedDecoder {
     #[inline]
     fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
-        match self.is_wide() {
-            true => row.wide(self.rules.features(), |wide| self.cells(bytes, wide)),
-            false => self.cells(bytes, row.dense()),
+        if self.is_wide() {
+            row.wide(self.rules.features(), |wide| self.cells(bytes, wide))
+        } else {
+            self.cells(bytes, row.dense())
         }
     }
 

@@ -53,9 +53,10 @@ impl TableColumns {
             let path = path.to_path_buf();
             return Err(FormatError::Table(TableError::OneColumn { path }));
         }
-        let guess = match all_features {
-            true => None,
-            false => heading.label(path, wanted, true).ok(),
+        let guess = if all_features {
+            None
+        } else {
+            heading.label(path, wanted, true).ok()
         };
         let others = cells_of(lines.get(1..).unwrap_or_default(), delimiter);
         let is_known = match (&options.columns, wanted) {
@@ -79,9 +80,10 @@ impl TableColumns {
                     ));
                 }
                 let is_named = matches!(wanted, LabelColumn::Name(name) if heading.has(name));
-                match all_features && !is_named {
-                    true => (None, None),
-                    false => (Some(heading.label(path, wanted, named)?), None),
+                if all_features && !is_named {
+                    (None, None)
+                } else {
+                    (Some(heading.label(path, wanted, named)?), None)
                 }
             }
         };

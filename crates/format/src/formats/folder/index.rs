@@ -295,9 +295,10 @@ pub(crate) fn places(root: &Path, options: &OpenOptions) -> Vec<PathBuf> {
     let cache = options.cache_dir.clone().unwrap_or_else(default_cache_dir);
     let cached = cache.join(cache_name(&root, &stamp, ".pelton-index"));
     let read_only = fs::metadata(parent).is_ok_and(|status| status.permissions().readonly());
-    match read_only {
-        true => vec![cached],
-        false => vec![parent.join(beside), cached],
+    if read_only {
+        vec![cached]
+    } else {
+        vec![parent.join(beside), cached]
     }
 }
 

@@ -318,9 +318,10 @@ impl Walk<'_> {
         for folder in folders {
             let mut images = Vec::new();
             self.list_all(&folder, &mut images)?;
-            match images.is_empty() {
-                true => remarks.empty_folders.push(folder),
-                false => within.push((folder, images)),
+            if images.is_empty() {
+                remarks.empty_folders.push(folder)
+            } else {
+                within.push((folder, images))
             }
         }
         if within.iter().all(|(folder, _)| is_part(folder)) {

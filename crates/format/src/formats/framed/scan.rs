@@ -122,12 +122,13 @@ impl ExampleScan {
     ) -> io::Result<()> {
         self.records += 1;
         let length = example.end - example.start;
-        let looked = match length <= WHOLE {
-            true => self.look_at(
+        let looked = if length <= WHOLE {
+            self.look_at(
                 &mut source.bytes(example.start, length as usize)?,
                 0..length,
-            ),
-            false => self.look_at(source, example),
+            )
+        } else {
+            self.look_at(source, example)
         };
         let rest = match looked {
             Ok(rest) => rest,

@@ -322,9 +322,10 @@ pub(crate) fn array(
         bytes: &mut Vec<u8>,
     ) -> Option<()> {
         let mut put = |number: &Number| {
-            match whole {
-                true => bytes.extend(number.as_i64()?.to_le_bytes()),
-                false => bytes.extend(number.as_f64()?.to_le_bytes()),
+            if whole {
+                bytes.extend(number.as_i64()?.to_le_bytes())
+            } else {
+                bytes.extend(number.as_f64()?.to_le_bytes())
             }
             Some(())
         };

@@ -209,28 +209,25 @@ fn no_json(line: &[u8], error: &serde_json::Error) -> Fault {
     // Its text ends in a line and a column, where every line is the first of its text.
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);
-    let what = match error.is_eof() {
-        true => "the line ends before its JSON does".to_owned(),
-        false => {
-            let rest = line.get(column - 1..).unwrap_or_default();
-            let is_number = |word: &[u8]| {
-                line.get(column.saturating_sub(2)..).is_some_and(|rest| {
-                    rest.starts_with(word)
-                        || rest.get(1..).is_some_and(|rest| rest.starts_with(word))
-                })
-            };
-            match [&b"NaN"[..], b"Infinity"]
-                .iter()
-                .any(|word| is_number(word))
-            {
-                true => {
-                    let what = format!(
-                        "column {column}: JSON has no NaN or infinity; write null in its place, which `missing` zero fills in"
-                    );
-                    return Fault::new(what);
-                }
-                false => format!("{what} at {:?}", excerpt(rest)),
-            }
+    let what = if error.is_eof() {
+        "the line ends before its JSON does".to_owned()
+    } else {
+        let rest = line.get(column - 1..).unwrap_or_default();
+        let is_number = |word: &[u8]| {
+            line.get(column.saturating_sub(2)..).is_some_and(|rest| {
+                rest.starts_with(word) || rest.get(1..).is_some_and(|rest| rest.starts_with(word))
+            })
+        };
+        if [&b"NaN"[..], b"Infinity"]
+            .iter()
+            .any(|word| is_number(word))
+        {
+            let what = format!(
+                "column {column}: JSON has no NaN or infinity; write null in its place, which `missing` zero fills in"
+            );
+            return Fault::new(what);
+        } else {
+            format!("{what} at {:?}", excerpt(rest))
         }
     };
     Fault::new(format!(
@@ -429,12 +426,13 @@ fn no_field(key: &str, value: &Value) -> Fault {
     let list_of_nulls = value
         .as_array()
         .is_some_and(|values| values.contains(&Value::Null));
-    let what = match value.is_null() || list_of_nulls {
-        true => format!(
+    let what = if value.is_null() || list_of_nulls {
+        format!(
             "{key:?} is {}, a missing value; `missing` zero fills such values in, `on_bad_record` skip leaves such records out, and `format` jsonl:KEY,KEY reads other keys",
             excerpt(value.to_string().as_bytes())
-        ),
-        false => format!("{key:?} is {}, unlike in other records", described(value)),
+        )
+    } else {
+        format!("{key:?} is {}, unlike in other records", described(value))
     };
     Fault::new(what)
 }

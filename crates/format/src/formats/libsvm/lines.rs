@@ -22,9 +22,10 @@ impl Format for Libsvm {
     }
 
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
-        match head.ends_in(&["libsvm", "svm", "svmlight"]) {
-            true => Some(Match::Name),
-            false => (head.look == Some(Look::Libsvm)).then_some(Match::Lines),
+        if head.ends_in(&["libsvm", "svm", "svmlight"]) {
+            Some(Match::Name)
+        } else {
+            (head.look == Some(Look::Libsvm)).then_some(Match::Lines)
         }
     }
 
@@ -81,9 +82,10 @@ impl Decoder for LibsvmDecoder {
     }
 
     fn numbering(&self) -> Numbering {
-        match self.0.zero_based {
-            true => Numbering::FromZero,
-            false => Numbering::FromOne,
+        if self.0.zero_based {
+            Numbering::FromZero
+        } else {
+            Numbering::FromOne
         }
     }
 

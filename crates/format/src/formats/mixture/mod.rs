@@ -82,11 +82,14 @@ impl Mixture {
     }
 
     fn checked(self) -> Result<Mixture, String> {
-        let within = |what, found: u64, least, most| match (least..=most).contains(&found) {
-            true => Ok(()),
-            false => Err(format!(
-                "{what} must be from {least} to {most}, not {found}"
-            )),
+        let within = |what, found: u64, least, most| {
+            if (least..=most).contains(&found) {
+                Ok(())
+            } else {
+                Err(format!(
+                    "{what} must be from {least} to {most}, not {found}"
+                ))
+            }
         };
         within("the version", self.version.into(), 1, VERSION.into())?;
         within("the number of classes", self.classes, 2, MOST_CLASSES)?;
@@ -298,9 +301,10 @@ mod tests {
         );
         let (few, later, many) = (storage(few), storage(few.next_views(3)), storage(many));
         for i in 0..250 {
-            let expected = match i < 100 {
-                true => record(&few, i),
-                false => record(&later, i - 100),
+            let expected = if i < 100 {
+                record(&few, i)
+            } else {
+                record(&later, i - 100)
             };
             assert_eq!(record(&many, i), expected);
             assert_eq!(u64::from(expected.0), i % 50);

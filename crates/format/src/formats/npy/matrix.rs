@@ -132,9 +132,10 @@ impl NpyDecoder {
 
 impl Decoder for NpyDecoder {
     fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
-        match self.is_wide() {
-            true => row.wide(self.rules.features(), |wide| self.numbers(bytes, wide)),
-            false => self.numbers(bytes, row.dense()),
+        if self.is_wide() {
+            row.wide(self.rules.features(), |wide| self.numbers(bytes, wide))
+        } else {
+            self.numbers(bytes, row.dense())
         }
     }
 

@@ -213,17 +213,16 @@ pub fn npy_array(bytes: &[u8]) -> Result<(NpyHeader, &[u8]), (u64, String)> {
     let mut lengths = header.shape.iter();
     let expected = lengths.try_fold(size, |all, length| all.checked_mul(*length));
     let data = bytes.get(header.data_offset as usize..).unwrap_or_default();
-    match expected == Some(data.len() as u64) {
-        true => Ok((header, data)),
-        false => {
-            let what = format!(
-                "{} numbers of {:?} take another number of bytes than the {} there are",
-                header.number,
-                header.shape,
-                data.len()
-            );
-            Err((header.data_offset, what))
-        }
+    if expected == Some(data.len() as u64) {
+        Ok((header, data))
+    } else {
+        let what = format!(
+            "{} numbers of {:?} take another number of bytes than the {} there are",
+            header.number,
+            header.shape,
+            data.len()
+        );
+        Err((header.data_offset, what))
     }
 }
 

@@ -119,8 +119,9 @@ pub(crate) fn shards(
         (None, None) if kind.is_none() && path != index => return Ok(None),
         (None, None) => return Err(malformed(&index, "it has neither shards nor chunks".into())),
     };
-    match found.is_empty() {
-        true => Err(FormatError::Empty { path: index }),
-        false => Ok(Some(found)),
+    if found.is_empty() {
+        Err(FormatError::Empty { path: index })
+    } else {
+        Ok(Some(found))
     }
 }

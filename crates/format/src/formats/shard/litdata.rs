@@ -131,9 +131,10 @@ fn walk(spec: &Value, before: &str, depth: usize, names: &mut Vec<String>) -> Op
         return Some(());
     };
     let children = spec.get("children_spec")?.as_array()?;
-    let keys: Option<Vec<Value>> = match kind.ends_with("dict") || kind.ends_with("Dict") {
-        true => serde_json::from_str(spec.get("context")?.as_str()?).ok()?,
-        false => None,
+    let keys: Option<Vec<Value>> = if kind.ends_with("dict") || kind.ends_with("Dict") {
+        serde_json::from_str(spec.get("context")?.as_str()?).ok()?
+    } else {
+        None
     };
     for (i, child) in children.iter().enumerate() {
         let name = match &keys {

@@ -255,13 +255,14 @@ impl ShardDecoder {
             fields: RecordFields::default(),
         };
         decoder.describe(first);
-        match decoder.fields.specs().0.is_empty() {
-            true => Err(malformed(
+        if decoder.fields.specs().0.is_empty() {
+            Err(malformed(
                 source,
                 0,
                 "it has no columns of numbers, arrays or strings".into(),
-            )),
-            false => Ok(decoder),
+            ))
+        } else {
+            Ok(decoder)
         }
     }
 
@@ -418,9 +419,10 @@ impl Decoder for ShardDecoder {
             self.put(i, cell, &mut row)
                 .map_err(|what| wrong(format!("its cell {name:?} {what}")))?;
         }
-        match rest.is_empty() {
-            true => Ok(Label::Listed),
-            false => Err(wrong("its cells do not fill it".into())),
+        if rest.is_empty() {
+            Ok(Label::Listed)
+        } else {
+            Err(wrong("its cells do not fill it".into()))
         }
     }
 

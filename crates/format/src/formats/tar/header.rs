@@ -46,9 +46,10 @@ pub(crate) fn has_checksum(block: &[u8; BLOCK]) -> bool {
 /// Parses a header; `None` for a block of zeros, which ends an archive.
 pub(crate) fn parse(block: &[u8; BLOCK]) -> Result<Option<TarHeader>, &'static str> {
     if !has_checksum(block) {
-        return match block.iter().all(|byte| *byte == 0) {
-            true => Ok(None),
-            false => Err("a header's checksum does not fit"),
+        return if block.iter().all(|byte| *byte == 0) {
+            Ok(None)
+        } else {
+            Err("a header's checksum does not fit")
         };
     }
     let Some(size) = number(&block[124..136]) else {

@@ -138,9 +138,10 @@ impl Format for Tar {
     /// By the checksum of the first header, whatever dialect it is in.
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
         let first = head.bytes.first_chunk::<512>();
-        match first.is_some_and(crate::formats::tar::header::has_checksum) {
-            true => Some(Match::Magic),
-            false => head.ends_in(&["tar", "tgz"]).then_some(Match::Name),
+        if first.is_some_and(crate::formats::tar::header::has_checksum) {
+            Some(Match::Magic)
+        } else {
+            head.ends_in(&["tar", "tgz"]).then_some(Match::Name)
         }
     }
 

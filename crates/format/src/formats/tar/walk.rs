@@ -92,9 +92,10 @@ pub(crate) fn step(source: &mut impl ByteSource, start: u64) -> Result<Step, Bro
         let block = block.first_chunk().expect("a block was asked for");
         let damaged = |what| Broken::Damaged { at, what };
         let Some(header) = parse(block).map_err(damaged)? else {
-            return match at == start {
-                true => Ok(Step::End { has_block: true }),
-                false => Err(damaged("the archive ends between a name and its member")),
+            return if at == start {
+                Ok(Step::End { has_block: true })
+            } else {
+                Err(damaged("the archive ends between a name and its member"))
             };
         };
         let is_extension = matches!(header.kind, b'L' | b'K' | b'x' | b'g');

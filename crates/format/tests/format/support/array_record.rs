@@ -19,12 +19,13 @@ pub fn number(field: u8, value: u64) -> Vec<u8> {
 
 /// The data of a chunk of records.
 pub fn simple(records: &[Vec<u8>], zstd: bool) -> Vec<u8> {
-    let packed = |bytes: Vec<u8>| match zstd {
-        true => {
+    let packed = |bytes: Vec<u8>| {
+        if zstd {
             let packed = zstd::bulk::compress(&bytes, 3).unwrap();
             [varint(bytes.len() as u64), packed].concat()
+        } else {
+            bytes
         }
-        false => bytes,
     };
     let sizes = records
         .iter()

@@ -51,9 +51,10 @@ impl Table {
                 if length <= LOOK {
                     let from = (code as usize) << (LOOK - length);
                     for look in from..from + (1 << (LOOK - length)) {
-                        self.entries[look] = match length + usize::from(meaning & 15) <= LOOK {
-                            true => entry(length, meaning, (look as u64) << (64 - LOOK)),
-                            false => length as Entry | MORE | Entry::from(meaning) << VALUE,
+                        self.entries[look] = if length + usize::from(meaning & 15) <= LOOK {
+                            entry(length, meaning, (look as u64) << (64 - LOOK))
+                        } else {
+                            length as Entry | MORE | Entry::from(meaning) << VALUE
                         };
                     }
                 }

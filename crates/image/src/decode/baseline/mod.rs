@@ -265,9 +265,10 @@ impl<'a> Scan<'a> {
                             let top = 1 + (line - unit_row * component.lines.own) * SIDE;
                             let left = (column - component.columns.blocks.start) * SIDE;
                             let out = &mut component.plane[top * stride + left..];
-                            match component.varies[number] {
-                                true => kernels.samples(block, component.steps, out, stride),
-                                false => idct::flat(block[0], component.steps[0], out, stride),
+                            if component.varies[number] {
+                                kernels.samples(block, component.steps, out, stride)
+                            } else {
+                                idct::flat(block[0], component.steps[0], out, stride)
                             }
                             number += 1;
                         }
