@@ -341,7 +341,7 @@ fn help_lists_every_spelling() {
     let help = Place::new().ok("bench --help").stdout;
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     for spelling in [
-        "libsvm, csv, tsv, prow, npy, text",
+        "libsvm, csv, tsv, prow, npy, fvecs, text",
         "tokens:LENGTH",
         "bytes:LENGTH",
         "raw:FIELDS",

@@ -91,7 +91,7 @@ const NAMES: [&str; 14] = [
 ];
 
 /// Flags for which 0 means something.
-const ZERO: [&str; 29] = [
+const ZERO: [&str; 28] = [
     "--seed",
     "--id",
     "--port",
@@ -120,7 +120,6 @@ const ZERO: [&str; 29] = [
     "--classes",
     "--validation",
     "--host",
-    "--selection-ms",
 ];
 
 /// Flags that are sizes of something held in memory, or numbers of threads.
