@@ -35,7 +35,7 @@ def find(folder: Path, name: str) -> Path:
 
 
 def by_pelton(folder: Path, part: str, batch: int, seed: int, augment: bool) -> Batches:
-    """Batches of a part, straight from its IDX file, whose labels lie beside it."""
+    """Batches of a part, straight from its IDX file, whose labels lie next to it."""
     import pelton
 
     pipeline = pelton.load(find(folder, f"{part}-images-idx3-ubyte")).batch(batch).torch()

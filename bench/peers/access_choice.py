@@ -1,4 +1,4 @@
-"""What --access auto picks on each of the four shapes, beside every path measured cold at memory 1/8.
+"""What --access auto picks on each of the four shapes, next to every path measured cold at memory 1/8.
 
     python3 bench/peers/access_choice.py [SPEC…]
 """

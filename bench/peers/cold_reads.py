@@ -1,4 +1,4 @@
-"""Cold reads past the page cache: large rows beside fio at the same size and depth on the same file; small
+"""Cold reads past the page cache: large rows next to fio at the same size and depth on the same file; small
 rows on the window and scatter paths against the floor of read amplification; warm rows a second.
 
     python3 bench/peers/cold_reads.py [large] [small] [warm]

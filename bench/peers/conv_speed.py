@@ -1,4 +1,4 @@
-"""Convolutions of four nets beside PyTorch's (channels last), shape by shape, taking turns.
+"""Convolutions of four nets next to PyTorch's (channels last), shape by shape, taking turns.
 
 Usage: conv_speed.py EXAMPLE [MODEL …]      models: resnet20 vgg16 alexnet resnet50
 EXAMPLE is the built example `conv_speed` of the crate pelton-kernels. THREADS (2) and ROUNDS (3) come from the

@@ -1,5 +1,5 @@
-"""Records without decoding. Warm: Pelton beside a bare loop (copy_loop.c) that copies the same ranges in the
-same order from a memory map, or by a system call for each, into the buffer of one batch. Cold: Pelton beside fio's random reads of the same size.
+"""Records without decoding. Warm: Pelton next to a bare loop (copy_loop.c) that copies the same ranges in the
+same order from a memory map, or by a system call for each, into the buffer of one batch. Cold: Pelton next to fio's random reads of the same size.
 3073-byte records are CIFAR's binary form, put out as they lie (--planar) and, in rows that say so, with the
 channels of a pixel side by side, which is more than a copy; 110 592-byte ones are IDX pictures.
 

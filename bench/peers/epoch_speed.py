@@ -1,4 +1,4 @@
-"""Whole epochs of ResNet-20 from Fashion-MNIST's files, reading and augmentation included, beside PyTorch's DataLoader.
+"""Whole epochs of ResNet-20 from Fashion-MNIST's files, reading and augmentation included, next to PyTorch's DataLoader.
 
 Usage: epoch_speed.py PELTON FOLDER
 PELTON is the program; FOLDER holds train-images-idx3-ubyte.gz and its labels. IMAGES (12800) and RUNS (3) come from the

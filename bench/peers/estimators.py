@@ -1,4 +1,4 @@
-"""Arrays in memory: `pelton.LinearClassifier` and `LogisticRegression` beside scikit-learn's, which wrap LIBLINEAR.
+"""Arrays in memory: `pelton.LinearClassifier` and `LogisticRegression` next to scikit-learn's, which wrap LIBLINEAR.
 
     python3 -m pip install scikit-learn scipy; pip install . (this repository, release)
     python3 bench/peers/estimators.py [CASE…]

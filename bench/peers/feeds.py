@@ -1,4 +1,4 @@
-"""Feeds beside each other: the same bytes, decoding, batch size and two threads or workers for everybody, from Python.
+"""Feeds next to each other: the same bytes, decoding, batch size and two threads or workers for everybody, from Python.
 
     python3 bench/peers/feeds.py [--workloads records,tiny] [--sides pelton,torch-2] [--rounds 3] [--scale 1] [--seconds 3]
 

@@ -1,4 +1,4 @@
-"""A step of pelton.heads.KnnSoftmax beside torch.nn.Linear with cross_entropy and SGD: forward, backward, and the step of
+"""A step of pelton.heads.KnnSoftmax next to torch.nn.Linear with cross_entropy and SGD: forward, backward, and the step of
 the weights, in turns. Both have momentum, as training has. Needs PyTorch and the package pelton.
 
 Usage: python bench/peers/head_speed.py OUT.csv [CLASSES] [DIM] [BATCH] [TURNS]

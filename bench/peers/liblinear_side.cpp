@@ -4,7 +4,7 @@
 //   liblinear_side read FILE                       seconds of the reader
 //   liblinear_side train FILE EPSILON TEST|-       objective in float64 and accuracies
 //
-// Built by peers.py from train.c beside linear.cpp, newton.cpp and blas/ of the release; its iteration
+// Built by peers.py from train.c, linear.cpp, newton.cpp and blas/ of the release; its iteration
 // cap is a default argument there, and a second build has it raised.
 #define main liblinear_main
 #include "train.c"

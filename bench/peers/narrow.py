@@ -1,4 +1,4 @@
-"""Rows of few features in memory: time of training alone, beside LIBLINEAR's and Snap ML's.
+"""Rows of few features in memory: time of training alone, next to LIBLINEAR's and Snap ML's.
 
     python3 -m pip install liblinear-official snapml numpy scipy
     taskset -c 0 python3 bench/peers/narrow.py [CASE…]     one thread

@@ -1,4 +1,4 @@
-"""Batch norm + residual + ReLU beside PyTorch's (channels last, three operators), taking turns.
+"""Batch norm + residual + ReLU next to PyTorch's (channels last, three operators), taking turns.
 
 Usage: norm_speed.py EXAMPLE      THREADS (2) and ROUNDS (3) come from the environment.
 EXAMPLE is the built example `norm_speed` of the crate pelton-kernels.

@@ -1,4 +1,4 @@
-"""Objectives and accuracies beside LIBLINEAR's (-s 3 -c 1 -e 1e-6, no bias): stock, and with its cap of
+"""Objectives and accuracies next to LIBLINEAR's (-s 3 -c 1 -e 1e-6, no bias): stock, and with its cap of
 300 passes raised, since the stock one often ends at the cap before it reaches its tolerance.
 
     python3 bench/peers/objectives.py [CASE…]

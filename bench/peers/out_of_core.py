@@ -1,5 +1,5 @@
 """Out of core at memory = 1/8 of the data: passes and seconds to a relative gap of 1e-3, with and without
-skip and cache, beside the least time possible: max(bytes / bandwidth, visits × seconds a visit), with the
+skip and cache, next to the least time possible: max(bytes / bandwidth, visits × seconds a visit), with the
 bandwidth of fio's sequential reads (and writes, for scratch files) on the same disk and the cost of a
 visit when the same rows lie in memory.
 

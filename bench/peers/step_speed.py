@@ -1,4 +1,4 @@
-"""Training steps (forward, backward, SGD with momentum) on a batch in memory, beside PyTorch, taking turns step by step.
+"""Training steps (forward, backward, SGD with momentum) on a batch in memory, next to PyTorch, taking turns step by step.
 
 Usage: step_speed.py EXAMPLE [CASE ...]
 EXAMPLE is the built example `step_speed` of the crate pelton-nn. STEPS (20) and THREADS (2) come from the environment.

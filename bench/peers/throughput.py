@@ -1,5 +1,5 @@
 """Index arithmetic, location tables, scanning and parsing: ids a second of each order, bytes a record of
-the location table, `pelton`'s scan beside `wc -l`, its parser beside the reader of LIBLINEAR's train.
+the location table, `pelton`'s scan next to `wc -l`, its parser next to the reader of LIBLINEAR's train.
 
     python3 bench/peers/throughput.py [ROWS_HIGGS ROWS_KDD]
 """

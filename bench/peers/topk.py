@@ -1,4 +1,4 @@
-"""The largest 0.1 % of ResNet-50's gradients: `pelton-lab reproduce topk` beside torch.topk layer by layer, in turns.
+"""The largest 0.1 % of ResNet-50's gradients: `pelton-lab reproduce topk` next to torch.topk layer by layer, in turns.
 
 Usage: python bench/peers/topk.py PELTON OUT.txt
 """

@@ -11,7 +11,7 @@ fn check(bytes: &[u8], records: u64) -> Option<Selection> {
     let selection = Selection::from_bytes(bytes, records).ok()?;
     assert_eq!(selection.to_bytes(), bytes);
     assert_eq!(selection.records(), records);
-    // A bit a record, and counts beside it.
+    // A bit a record, and counts next to it.
     assert!(selection.memory_bytes() <= 2 * bytes.len() as u64);
     let mut number = 0;
     for id in 0..records {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 fn check(json: &[u8], key: &JsonKey, parts: &[&str]) {
     let found = read_json_class(json, key);
-    // Strings beside the path may be no UTF-8, which a tree does not forgive.
+    // Strings next to the path may be no UTF-8, which a tree does not forgive.
     let Ok(tree) = serde_json::from_slice::<Value>(json) else {
         return;
     };

@@ -2,7 +2,7 @@
 //!
 //! The report trains an LSTM on the Penn Treebank without buckets, with static ones and with automatic
 //! ones, and prints minutes; here the cells that each policy computes are counted on the same text. A
-//! recurrent net spends its time in cells, so their ratio is what buckets can gain: it stands beside the
+//! recurrent net spends its time in cells, so their ratio is what buckets can gain: it stands next to the
 //! ratio of the printed minutes and is labelled modelled. The report prints no padding; the values
 //! expected of it come from a calculation whose cut of the sentences is not recorded, and are labelled
 //! expected. Cost: one pass over 5 MB.
@@ -142,7 +142,7 @@ fn notes() -> Vec<String> {
     vec![
         "a sentence is its words and one for its end; every batch is padded to the end of its bucket, and sentences beyond the last boundary stretch it".to_string(),
         "padding under 'published' is expected, not printed: 65 % and 17.8 % are met within 0.1 when the end is not counted and sentences of more than 60 words are dropped (64.97 % and 17.7 %)".to_string(),
-        "published-auto drops what fills no batch and repeats one order for ever; the other policies drop nothing and shuffle anew every epoch".to_string(),
+        "published-auto drops what fills no batch and repeats one order for ever; the other policies drop nothing and shuffle again every epoch".to_string(),
         "RL* = ln(orders an epoch can have)/ln(N!)".to_string(),
     ]
 }

@@ -141,7 +141,7 @@ pub struct ClassMemory {
     pub features_bytes: u64,
     pub logits_bytes: u64,
     pub net_bytes: u64,
-    /// The larger of what training takes, and building a graph beside the last one.
+    /// The larger of what training takes, and building a graph next to the last one.
     pub peak_bytes: u64,
     /// Whether the device has that much.
     pub fits: bool,

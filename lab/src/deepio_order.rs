@@ -4,7 +4,7 @@
 //! shuffling 1, 4, 16 and 256 images as one element, and against the share R of the data that is in
 //! memory for one round of random reads; the text at hand prints the levels and no accuracies. Here the
 //! linear job trains on as many records as the printed levels come from, in the same ways, with the
-//! exact entropy RL* beside RL.
+//! exact entropy RL* next to RL.
 //!
 //! A memory for a share of the data holds two loads, one that is drawn from and one that is being
 //! read, so that an epoch takes 2/share loads; the paper's R is one load, half of the share. A memory

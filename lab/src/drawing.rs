@@ -20,7 +20,7 @@ pub(super) fn report(reproduction: &Reproduction) -> Report {
     }
 }
 
-/// Every figure that has a published one beside it.
+/// Every figure that has a published one next to it.
 fn summary(rows: &[Row]) -> Vec<(String, String, String)> {
     rows.iter()
         .filter(|row| !row.published.is_null())

@@ -38,7 +38,7 @@ pub struct Experiment {
     /// Memory of all ranks over the bytes of the data.
     #[serde(default)]
     pub memory: Vec<f64>,
-    /// Loads of an epoch that are tried beside the fewest that fit, with memory for a quarter of the data.
+    /// Loads of an epoch that are tried next to the fewest that fit, with memory for a quarter of the data.
     #[serde(default)]
     pub loads: Vec<u64>,
     /// Records in a row that are shuffled as one.
@@ -89,7 +89,7 @@ pub struct Experiment {
     /// What differs from the publication.
     #[serde(default)]
     pub differs: String,
-    /// Texts for language models, where there are such beside other nets.
+    /// Texts for language models, where there are such next to other nets.
     #[serde(default, rename = "text")]
     pub texts: Vec<SetConfig>,
 }

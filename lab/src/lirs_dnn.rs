@@ -1,7 +1,7 @@
 //! LIRS section 5.3: nets on a shuffle queue (TensorFlow's input pipeline, TFIP) and in full random order.
 //!
 //! The paper trains AlexNet, OverFeat and VGG-16 on ImageNet, which was shuffled once; here they learn smaller
-//! pictures, once from a file in random order and once from one sorted by class, where a queue that is short beside a
+//! pictures, once from a file in random order and once from one sorted by class, where a queue that is short next to a
 //! class cannot mix. Epochs are counted up to the least validation loss of the queue with the paper's share of the
 //! data, by a line between two epochs (Table 6). Total time follows equation 1 on the paper's devices: the queue's
 //! file is shuffled first and then read from end to end, LIRS reads each picture by itself; both load while they

@@ -1,4 +1,4 @@
-//! `pelton-lab`: published tables beside ours, and predictions for larger clusters.
+//! `pelton-lab`: published tables next to ours, and predictions for larger clusters.
 //!
 //! `reproduce NAME` does the work of a table, which a TOML file in `experiments/` describes; `plan-capacity` predicts
 //! an epoch on more nodes, or training over many classes on more devices, than there are. `train …` is that of
@@ -46,7 +46,7 @@ use clap::{Args, Parser, Subcommand};
 
 use capacity_arguments::CapacityArguments;
 
-/// Published tables beside ours, and predictions for larger clusters.
+/// Published tables next to ours, and predictions for larger clusters.
 #[derive(Debug, Parser)]
 #[command(name = "pelton-lab", version, max_term_width = 100)]
 struct Arguments {
@@ -56,7 +56,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the work of a published table and print its figures beside ours
+    /// Run the work of a published table and print its figures next to ours
     Reproduce(ReproduceArguments),
     /// Predict how long an epoch takes on more nodes than there are, from stated figures
     PlanCapacity(Box<CapacityArguments>),

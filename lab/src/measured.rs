@@ -20,7 +20,7 @@ use super::method::Method;
 use super::modelled::Times;
 use crate::table::ReproduceConfig;
 
-/// What a process needs beside its budget and tables: program, threads, buffers of the system.
+/// What a process needs next to its budget and tables: program, threads, buffers of the system.
 const PROCESS_BYTES: u64 = 64 << 20;
 
 /// The access paths that serve a method; none where the data would have to be shuffled first.

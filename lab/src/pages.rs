@@ -364,7 +364,7 @@ fn against_published(
         ("4 KiB units, one range each", pages.counted.ranges(), false),
     ];
     for (scheme, used, is_published) in schemes {
-        let beside = |value: f64| {
+        let adjacent = |value: f64| {
             if is_published {
                 json!(value)
             } else {
@@ -377,7 +377,7 @@ fn against_published(
         row(
             scheme,
             figure,
-            beside(published.loading_saved),
+            adjacent(published.loading_saved),
             percent(saved),
         );
         let total = scan.prepare_s + page_load + pages.compute_s;
@@ -385,7 +385,7 @@ fn against_published(
         row(
             scheme,
             figure,
-            beside(published.total_saved),
+            adjacent(published.total_saved),
             percent(1.0 - total / bmf.total_s),
         );
     }

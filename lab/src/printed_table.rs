@@ -1,4 +1,4 @@
-//! Runs the work of a table and prints its figures beside the published ones.
+//! Runs the work of a table and prints its figures next to the published ones.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::experiment::Experiment;
 use crate::reproduce::reproduce;
 use crate::table::{ReproduceConfig, Reproduction, Row};
 
-/// Runs the work of a published table and prints its figures beside ours.
+/// Runs the work of a published table and prints its figures next to ours.
 pub fn reproduce_and_print(arguments: ReproduceArguments) -> Result<(), Failure> {
     let experiment = Experiment::find(&arguments.name)?;
     if let Some(folder) = arguments
@@ -47,10 +47,10 @@ pub fn reproduce_and_print(arguments: ReproduceArguments) -> Result<(), Failure>
 
 /// The folder that tests on real data use as well.
 fn real_data() -> Option<PathBuf> {
-    let beside = Path::new("../shared/data");
+    let adjacent = Path::new("../shared/data");
     std::env::var_os("PELTON_DATA")
         .map(PathBuf::from)
-        .or_else(|| beside.is_dir().then(|| beside.to_path_buf()))
+        .or_else(|| adjacent.is_dir().then(|| adjacent.to_path_buf()))
 }
 
 /// The table as text: one block of lines for each data set and figure.

@@ -1,4 +1,4 @@
-//! The job `reproduce`: the work of a published table, its figures beside ours.
+//! The job `reproduce`: the work of a published table, its figures next to ours.
 //!
 //! * `lirs-svm`: LIRS Tables 3 and 4, Figures 9 and 10: epochs to the best of fixed block
 //!   minimization, accuracy, total time by device;

@@ -62,7 +62,7 @@ pub(super) fn lirs_svm(
             "{} epochs of fixed BMF, {} seeds, medians; the optimum is solved to a relative duality gap of {OPTIMUM_GAP:e}; seed 0 of every method runs all epochs",
             config.experiment.epochs, config.seeds
         ),
-        "the paper does not say how often a block is passed over in memory: its figures stand beside all of ours".to_string(),
+        "the paper does not say how often a block is passed over in memory: its figures stand next to all of ours".to_string(),
         "HDD, SSD and Optane are modelled from the rates of LIRS Table 2; computing, and everything of this disk, is measured on this machine".to_string(),
     ];
     for set in &config.experiment.sets {

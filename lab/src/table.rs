@@ -25,7 +25,7 @@ pub struct ReproduceConfig {
     pub program: Option<PathBuf>,
 }
 
-/// One figure: what was published beside what was measured.
+/// One figure: what was published next to what was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     /// The published table or figure.

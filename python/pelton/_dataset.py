@@ -21,12 +21,12 @@ class Dataset:
     """A map-style view of a pipeline: ``dataset[i]`` is record ``i``, decoded and augmented, as a dict.
 
     It goes into ``torch.utils.data.DataLoader`` as it is, with workers or without. ``collate_fn=pelton.collate`` takes
-    each batch as it was made, in one read and one array, instead of stacking samples anew::
+    each batch as it was made, in one read and one array, instead of stacking samples again::
 
         DataLoader(pelton.load("train.tar").decode("jpg").augment("rrc:224").dataset(), batch_size=64, shuffle=True,
                    collate_fn=pelton.collate)
 
-    What is random about a sample is drawn anew each time it is asked for: it follows from PyTorch's initial seed in this
+    What is random about a sample is drawn again each time it is asked for: it follows from PyTorch's initial seed in this
     process and from how many samples were drawn here before, so that a program repeats itself under
     ``torch.manual_seed``, and PyTorch's own random numbers stay as they are. Once ``set_epoch`` has said the epoch, it
     follows from the pipeline's seed, the epoch and the record; only then does a run that is resumed within an epoch see
@@ -110,7 +110,7 @@ class Dataset:
 
     def _samples(self, share: tuple[int, int] = (0, 1)) -> _pelton.Samples:
         if self._process != os.getpid():
-            # A forked process opens the files anew.
+            # A forked process opens the files again.
             self._native, self._process = {}, os.getpid()
         if share not in self._native:
             self._native[share] = self.pipeline._running().native.samples(*share)

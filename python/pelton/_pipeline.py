@@ -240,7 +240,7 @@ class Pipeline:
         return made
 
     def augment(self, steps: str) -> Pipeline:
-        """Augmentation of pictures, drawn anew for every appearance, such as ``"rrc:224,flip,normalise"``."""
+        """Augmentation of pictures, drawn again for every appearance, such as ``"rrc:224,flip,normalise"``."""
         return self._with(augment=steps.split(","))
 
     def resize(self, height: int, width: int | None = None) -> Pipeline:
@@ -317,7 +317,7 @@ class Pipeline:
         length: ArrayLike | str | Callable[[dict[str, Any]], int] | None = None,
     ) -> Pipeline:
         """Batches of about one length: ``"auto"``, ``"optimal:BUCKETS"``, ``"tokens:MAX"``, ``"pack:ROW_LENGTH"`` or
-        ``"none"``; or the boundaries of the buckets. No example is dropped, and every epoch is shuffled anew.
+        ``"none"``; or the boundaries of the buckets. No example is dropped, and every epoch is shuffled again.
 
         Lengths are tokens where text is decoded, otherwise bytes, unless ``length`` says them: an array with one a record,
         the name of a field, or a function over the fields of a sample as it is stored. A field or function takes a pass

@@ -39,7 +39,7 @@ class Best(NamedTuple):
 class KnnSoftmax(torch.nn.Module):
     """The mean cross-entropy over classes whose weights are divided over the ranks, with a part of the classes a step.
 
-    ``kind`` says which classes take part in a step of training, beside those of the batch's own labels:
+    ``kind`` says which classes take part in a step of training, next to those of the batch's own labels:
 
     - ``"knn"``: the ``k`` nearest of each of these, by an exact graph, as many as fit into the part ``budget`` of all,
       nearest first, filled up with drawn ones (KNN softmax: Song et al., KDD 2020);

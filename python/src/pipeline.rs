@@ -21,7 +21,7 @@ use crate::process::OfProcess;
 use crate::samples::Samples;
 use crate::source::Source;
 
-/// How a pipeline runs, beside what happens to records.
+/// How a pipeline runs, next to what happens to records.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Terms {

@@ -1,4 +1,4 @@
-"""Beside JAX and TensorFlow."""
+"""Next to JAX and TensorFlow."""
 
 from __future__ import annotations
 

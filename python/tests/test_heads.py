@@ -1,4 +1,4 @@
-"""Heads beside what PyTorch makes of the same weights: losses, gradients, steps, training, states, and ranks."""
+"""Heads next to what PyTorch makes of the same weights: losses, gradients, steps, training, states, and ranks."""
 
 from __future__ import annotations
 
@@ -406,7 +406,7 @@ from test_heads import CLASSES, DIM, KINDS, examples
 
 rank, ranks, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)
-# Also where whoever started the tests ignores it.
+# Also where the one that started the tests ignores it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
 """

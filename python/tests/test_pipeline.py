@@ -307,7 +307,7 @@ def test_two_threads_do_not_share_a_loop_unawares() -> None:
 
 
 def test_a_batch_costs_little(rows: tuple[Path, np.ndarray]) -> None:
-    """What Python adds to a batch, beside waiting for it; 5 µs where nothing else runs."""
+    """What Python adds to a batch, next to waiting for it; 5 µs where nothing else runs."""
     pipeline = pelton.load(rows[0]).shuffle(seed=0).batch(1).threads(1)
     ids_of(pipeline)
     began, waited = time.perf_counter(), pipeline.meters()["wait_s"]

@@ -1,4 +1,4 @@
-"""Beside PyTorch: tensors over the loader's memory, its own DataLoader over our samples, and its ranks."""
+"""Next to PyTorch: tensors over the loader's memory, its own DataLoader over our samples, and its ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rank a process is, whoever started it."""
+"""Which rank a process is, no matter who started it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def records(work):
 
 
 def prepare_tar(work):
-    """The index beside each file, which the first look at it writes."""
+    """The index next to each file, which the first look at it writes."""
     assert pelton.load(work.shards, cache_dir=work.root / "pelton-cache").records == work.count
 
 

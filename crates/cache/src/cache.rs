@@ -28,7 +28,7 @@ use crate::turns::Turns;
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
     /// Memory of this rank for data. Where all data fits exactly, a rank may take less than one unit of the
-    /// backend (a page) more, so that no byte is read by two. Beside it
+    /// backend (a page) more, so that no byte is read by two. Next to it
     /// stand 16 MiB while data is loaded from a backend that demands aligned reads, and 8 MiB for each
     /// thread that reads from it what is not in memory.
     pub memory_bytes: u64,
@@ -133,7 +133,7 @@ pub struct PeerCache {
     loading: Option<Loading>,
 }
 
-/// What goes on beside the readers where loads come and go.
+/// What goes on next to the readers where loads come and go.
 struct Loading {
     turns: Arc<Turns>,
     /// Taken by the end.

@@ -34,7 +34,7 @@ pub enum CacheError {
         found: u64,
     },
     /// The plan is not one over the data set's records.
-    #[error("the plan is over {planned} records and the data has {records}; make it anew")]
+    #[error("the plan is over {planned} records and the data has {records}; make it again")]
     OtherPlan {
         /// Records of the plan.
         planned: u64,

@@ -8,7 +8,7 @@ use pelton_comm::Comm;
 
 use crate::CacheError;
 
-/// Between two looks, by whoever waits, at what no one wakes it for: an interrupt, a failed rank.
+/// Between two looks, by the one that waits, at what no one wakes it for: an interrupt, a failed rank.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// How far loading and consuming are.

@@ -306,7 +306,7 @@ fn first_ids(plan: &Plan, epoch: u64) -> Vec<u64> {
     ids
 }
 
-/// Whoever reads further ahead than a load before it receives anything gets its bytes all the same.
+/// The one that reads further ahead than a load before it receives anything gets its bytes all the same.
 #[test]
 fn readers_too_far_ahead_read_for_themselves() {
     let data = even(&[3000], 15);

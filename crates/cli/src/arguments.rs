@@ -162,7 +162,7 @@ pub struct LinearArguments {
     /// Folder for shuffled scratch files
     #[arg(long)]
     pub scratch: Option<PathBuf>,
-    /// Seconds between checkpoints, beside those at the ends of epochs
+    /// Seconds between checkpoints, next to those at the ends of epochs
     #[arg(long)]
     pub checkpoint_every: Option<f64>,
     /// Run folder (default: runs/NAME-OF-DATA)
@@ -523,7 +523,7 @@ pub struct GlyphsArguments {
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     pub fonts: Vec<PathBuf>,
     /// What the names of the files begin with: FILE-train-images.idx, FILE-test-images.idx, and labels and names of
-    /// classes beside them
+    /// classes next to them
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
     /// Height and width of a picture

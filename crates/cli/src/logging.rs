@@ -1,4 +1,4 @@
-//! `PELTON_LOG`: what the crates decide on the way, for whoever looks into a run. Off unless the
+//! `PELTON_LOG`: what the crates decide on the way, for the one that looks into a run. Off unless the
 //! variable is set; lines go to standard error.
 //!
 //! The variable holds a level (`info`, `debug`) or levels of single crates

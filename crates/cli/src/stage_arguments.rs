@@ -55,7 +55,7 @@ pub struct PipelineArguments {
     /// Keep records of these classes only, such as cat,dog or 3,5: by name where classes have names, otherwise by label
     #[arg(long, value_delimiter = ',', value_name = "CLASS")]
     pub keep_classes: Vec<ClassName>,
-    /// Threads that read, beside those of the stages (default: 2, or 8 of data on a server)
+    /// Threads that read, next to those of the stages (default: 2, or 8 of data on a server)
     #[arg(long)]
     pub read_threads: Option<usize>,
 }

@@ -1,6 +1,6 @@
 //! Collective operations as state machines over messages.
 //!
-//! An operation sends what it can when it starts and goes on as messages arrive. Whoever waits for
+//! An operation sends what it can when it starts and goes on as messages arrive. The one that waits for
 //! one operation advances all that are under way, so ranks may wait for them in different orders.
 //! Messages per rank, for n ranks and operands of D bytes:
 //!

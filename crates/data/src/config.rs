@@ -66,7 +66,7 @@ pub struct DataConfig {
     /// Whether classes without names keep the order of their numbers, as nets have them.
     #[serde(skip)]
     pub by_number: bool,
-    /// Whether damage that opening finds is left to the policy for bad records of whoever reads.
+    /// Whether damage that opening finds is left to the policy for bad records of the one that reads.
     #[serde(skip)]
     pub tolerant: bool,
 }

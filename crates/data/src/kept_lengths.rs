@@ -1,8 +1,8 @@
-//! The lengths of records, in tokens of a text or of a field, counted once and kept beside the indexes.
+//! The lengths of records, in tokens of a text or of a field, counted once and kept next to the indexes.
 //!
 //! Layout, little-endian: the magic bytes, the number of records (8 bytes), a length for each (4 bytes), and the
 //! CRC-32C of all that (4 bytes). The name holds a hash of the data's state ([`Dataset::cache_path`]), so that other
-//! data does not find the file. A file that is damaged is counted anew and replaced.
+//! data does not find the file. A file that is damaged is counted again and replaced.
 //!
 //! Cost: 4 bytes a record; a million lengths are read in milliseconds, where counting them is a pass over the data.
 
@@ -112,7 +112,7 @@ fn kept(
     }
     if let Err(error) = save(&path, &lengths) {
         observer(Event::Note(&format!(
-            "the lengths are not kept and are counted anew next time: {}: {error}",
+            "the lengths are not kept and are counted again next time: {}: {error}",
             path.display()
         )));
     }

@@ -110,7 +110,7 @@ pub fn kept_vocabulary(
             tracing::info!(path = %path.display(), "vocabulary counted and kept");
         }
         Err(error) => observer(Event::Note(&format!(
-            "the vocabulary is not kept and is counted anew next time: {error}"
+            "the vocabulary is not kept and is counted again next time: {error}"
         ))),
     }
     Ok(vocabulary)

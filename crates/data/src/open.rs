@@ -204,7 +204,7 @@ fn open_files(
         features_only: !config.bytes_too,
         rows: config.rows,
         label: label_column(&config.label)?,
-        // Whoever trains on features takes the label from them.
+        // The one that trains on features takes the label from them.
         whole_arrays: config.whole_arrays && config.bytes_too,
         label_file: config.label_file.clone(),
         file_column: column(&config.file_column),
@@ -466,7 +466,7 @@ pub fn fetch_rows(dataset: &Dataset, ids: &[u64]) -> Result<Rows, DataError> {
     for &id in ids {
         if id >= dataset.records() {
             return Err(DataError::Config(format!(
-                "record {id} is asked for, and the data holds {}; start anew with `overwrite`",
+                "record {id} is asked for, and the data holds {}; start again with `overwrite`",
                 dataset.records()
             )));
         }

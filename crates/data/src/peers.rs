@@ -305,7 +305,7 @@ fn in_loads(
 }
 
 /// Refuses batches of which three do not lie in one load: the one consumed and two ahead would reach into
-/// loads that do not fit beside each other.
+/// loads that do not fit next to each other.
 fn check_batches(plan: &Plan) -> Result<(), DataError> {
     let Some(loads) = plan.loads().filter(|loads| *loads > 1) else {
         return Ok(());

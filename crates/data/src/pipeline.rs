@@ -35,7 +35,7 @@ use crate::texts::text_field;
 /// Examples of a batch where nothing is said.
 const DEFAULT_BATCH: u64 = 64;
 
-/// What a job asks of its pipeline beside what happens to records.
+/// What a job asks of its pipeline next to what happens to records.
 #[derive(Clone, Debug)]
 pub struct PipelineTerms {
     /// Order of the epochs; opportunistic loads of peers' memory take its place.

@@ -145,13 +145,13 @@ impl Repeats {
         place: Place,
         drawn: Vec<HeldExample>,
     ) -> Arc<Building> {
-        let anew = shared.options.echo_point != EchoPoint::AfterAugment;
+        let again = shared.options.echo_point != EchoPoint::AfterAugment;
         let examples: Vec<Example> = drawn
             .into_iter()
             .map(|held| {
                 let epoch_key = key(self.seed, held.epoch, Stage::Augment);
                 // No plan counts these copies; the number of the batch tells them apart.
-                let copy = if anew { self.begun as u32 } else { 0 };
+                let copy = if again { self.begun as u32 } else { 0 };
                 Example {
                     id: held.id,
                     position: held.position,

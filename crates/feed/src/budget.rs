@@ -20,7 +20,7 @@ const MOST_SMALL_BATCHES: u64 = 64;
 const LEAST_ROOM: u64 = 2;
 /// Share of what the feed may hold that it is told: rows taken from it keep the pane they lie in.
 const FEED_SHARE: f64 = 0.6;
-/// Bytes beside a held record: its entry in the table of held examples.
+/// Bytes next to a held record: its entry in the table of held examples.
 const HELD_ENTRY: u64 = 160;
 /// Records that each reading thread can ask for together: with two threads, a device's queue of 64.
 const RECORDS_IN_FLIGHT: u64 = 32;

@@ -1,4 +1,4 @@
-//! A batch while it is made: its examples are divided among threads, and whoever is last puts it together.
+//! A batch while it is made: its examples are divided among threads, and the one that is last puts it together.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -303,7 +303,7 @@ impl Building {
         self.remaining.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether all parts were handed in, whoever has the batch by now.
+    /// Whether all parts were handed in, no matter who has the batch by now.
     pub fn is_handed_in(&self) -> bool {
         self.remaining.load(Ordering::Acquire) == 0
     }

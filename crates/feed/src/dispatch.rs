@@ -275,9 +275,9 @@ fn in_place_batch(shared: &Shared, stream: &Plan, step: &PlannedStep) -> Buildin
 
 /// The copy that a draw is augmented as: repeats behind augmentation are what the fresh one was.
 fn augmented_as(shared: &Shared, stream: &Plan, draw: &Draw) -> u32 {
-    let anew =
+    let again =
         shared.options.echo_point != EchoPoint::AfterAugment && stream.batch_echo().is_none();
-    if anew { draw.copy } else { 0 }
+    if again { draw.copy } else { 0 }
 }
 
 /// Examples of a task: so many that every thread has several of a batch, and a batch is soon ready.

@@ -37,7 +37,7 @@ pub enum FeedError {
     },
     /// A saved state that cannot be gone on from.
     #[error(
-        "the state of the loader cannot be used: {0}; begin anew, or resume with what it was saved with"
+        "the state of the loader cannot be used: {0}; begin again, or resume with what it was saved with"
     )]
     State(String),
     /// Stages that do not go together, or not with this data set.

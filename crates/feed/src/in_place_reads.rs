@@ -170,7 +170,7 @@ impl InPlaceReads {
             resident_bytes,
             way,
             small,
-            // Whoever resumes reads part of an epoch first, and then one that asks for what that part did not.
+            // The one that resumes reads part of an epoch first, and then one that asks for what that part did not.
             cold_epochs: if cold {
                 options.start.epoch..options.start.epoch + 2
             } else {

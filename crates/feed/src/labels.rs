@@ -1,4 +1,4 @@
-//! What the classes of a data set are for whoever trains on them.
+//! What the classes of a data set are for the one that trains on them.
 
 use pelton_batch::Array;
 use pelton_format::Dataset;

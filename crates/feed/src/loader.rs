@@ -6,7 +6,7 @@
 //! * [`Stages`] say what happens to a record, [`LoaderOptions`] how the loader runs;
 //! * `steps` walks the plan and says what each step reads and what is held for repeats;
 //! * `dispatch`, one thread, takes rows from the feed and divides each batch among the `worker` threads, which
-//!   write samples straight to their places in the batch's one buffer; whoever finishes last puts the batch
+//!   write samples straight to their places in the batch's one buffer; the one that finishes last puts the batch
 //!   together (`collate`), so that no thread waits for another;
 //! * `in_place_reads`: of data in memory those threads read the records themselves, without a feed: samples that are
 //!   records' own bytes straight to their places (`in_place`), others to make them of (`found`);
@@ -228,7 +228,7 @@ impl Loader {
         self.drawn
     }
 
-    /// The next batch, if it is there within `patience`; for whoever has other things to look after while it waits.
+    /// The next batch, if it is there within `patience`; for the one that has other things to look after while it waits.
     pub fn poll_next(&mut self, patience: Duration) -> Poll<Option<Result<Batch, FeedError>>> {
         if self.failed {
             return Poll::Ready(None);

@@ -76,10 +76,10 @@ impl FromStr for BadExamples {
 /// Where repeats of examples come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum EchoPoint {
-    /// Records are repeated as they were read, and each copy is decoded and augmented anew: only reading is saved, and
+    /// Records are repeated as they were read, and each copy is decoded and augmented again: only reading is saved, and
     /// encoded bytes are all that is held.
     Read,
-    /// Decoded samples are repeated, and each copy is augmented anew.
+    /// Decoded samples are repeated, and each copy is augmented again.
     #[default]
     BeforeAugment,
     /// Augmented samples are repeated.
@@ -144,7 +144,7 @@ pub struct LoaderOptions {
     pub by_class: bool,
     /// Where repeats of the plan's echo come in.
     pub echo_point: EchoPoint,
-    /// Repeats by waiting, beside those of the plan.
+    /// Repeats by waiting, next to those of the plan.
     pub auto_echo: Option<AutoEcho>,
     /// Where the first batch starts: its epoch and step.
     pub start: Place,
@@ -165,7 +165,7 @@ pub struct LoaderOptions {
     /// Which rank holds a record: with it a rank takes of each batch those that it holds, as far as equal shares go,
     /// where nothing is echoed or packed.
     pub near: Option<Near>,
-    /// Set by whoever wants the loader to end early, with [`FetchError::Interrupted`](pelton_fetch::FetchError::Interrupted).
+    /// Set by the one that wants the loader to end early, with [`FetchError::Interrupted`](pelton_fetch::FetchError::Interrupted).
     pub interrupt: Arc<AtomicBool>,
     /// The device that holds the data.
     pub device: Device,

@@ -8,7 +8,7 @@ use pelton_image::Pixels;
 
 /// One example on its way through the stages: its fields by name.
 ///
-/// What was read, or is held for repeats, is borrowed; whoever changes a field makes it its own first.
+/// What was read, or is held for repeats, is borrowed; the one that changes a field makes it its own first.
 #[derive(Debug, Default)]
 pub struct Sample<'a> {
     fields: Vec<(Arc<str>, Value<'a>)>,

@@ -5,7 +5,7 @@
 //! or waited for, so that it also works in a process that was forked, and calls from several threads do not hinder
 //! each other. What a call needs (a read buffer, rows, what stages keep) is kept for the next one.
 //!
-//! It is the way for whoever cannot say beforehand what comes next. A [`Loader`](crate::Loader) reads ahead and
+//! It is the way for the one that cannot say beforehand what comes next. A [`Loader`](crate::Loader) reads ahead and
 //! decodes on all threads.
 
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ use crate::worker::{Own, Task, Worker};
 /// same call gives the same pixels. It is not what a loader draws in that epoch, who goes by positions of its order;
 /// [`Samples::batch_at`] is.
 ///
-/// Memory: beside the batches, for each of as many threads as call at a time and the options name, a read buffer of
+/// Memory: next to the batches, for each of as many threads as call at a time and the options name, a read buffer of
 /// 4 MiB (more where a record is longer) and the encoded records of its longest call.
 pub struct Samples {
     shared: Shared,
@@ -142,7 +142,7 @@ impl Samples {
     /// The batch that a loader hands out at a place, or one like it; `None` where the epoch has no such step. Repeats
     /// that are decided by waiting are not the plan's.
     ///
-    /// Cost: beside the batch that of finding the step ([`Plan::walk`]): arithmetic for most orders, and a replay of the
+    /// Cost: next to the batch that of finding the step ([`Plan::walk`]): arithmetic for most orders, and a replay of the
     /// epoch up to it where the plan queues, buckets or packs.
     pub fn batch_at(&self, place: Place) -> Result<Option<Batch>, FeedError> {
         let options = &self.shared.options;
@@ -211,14 +211,14 @@ impl Samples {
 
     fn examples(&self, step: &PlannedStep, found: &Found) -> Vec<Example> {
         let epoch_key = key(self.plan.seed(), step.place.epoch, Stage::Augment);
-        let anew = self.shared.options.echo_point != EchoPoint::AfterAugment;
+        let again = self.shared.options.echo_point != EchoPoint::AfterAugment;
         let mut examples = Vec::with_capacity(step.draws.len());
         for (i, (draw, _)) in step.draws.iter().enumerate() {
             let (label, source) = match found.row_of(draw.id) {
                 Ok(row) => (found.rows.label(*row as usize), Source::Row(*row)),
                 Err(problem) => (0, Source::Missing(problem.clone())),
             };
-            let copy = if anew { draw.copy } else { 0 };
+            let copy = if again { draw.copy } else { 0 };
             examples.push(Example {
                 id: draw.id,
                 position: draw.position,

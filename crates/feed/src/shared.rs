@@ -22,7 +22,7 @@ use crate::stages::{Collate, LABEL, Stages};
 use pelton_fetch::Meters;
 use pelton_fetch::Recycler;
 
-/// How often whoever waits looks whether it is to end.
+/// How often the one that waits looks whether it is to end.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A consumer that waits twice within such a time is not woken for each batch: it sleeps for as long once, and
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     /// Fields whose places are known of every batch, and names and types of the others.
     pub fixed: Arc<[FixedField]>,
     pub others: Vec<(Arc<str>, DType)>,
-    /// Whether there may be fields beside these.
+    /// Whether there may be fields next to these.
     pub open: bool,
     /// Whether samples are the records' own bytes, so that making them is copying them.
     pub copies: bool,

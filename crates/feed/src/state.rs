@@ -88,7 +88,7 @@ impl LoaderState {
     ///
     /// Errors: a state of other data, of another plan or of other stages with a
     /// [`fingerprint`](crate::Stage::fingerprint), such as another vocabulary; or a step that the plan does not
-    /// have. Functions of one's own and augmentation are not compared: whoever changes them on the way means to.
+    /// have. Functions of one's own and augmentation are not compared: the one that changes them on the way means to.
     pub fn resume(
         &self,
         dataset: &Dataset,

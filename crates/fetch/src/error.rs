@@ -62,7 +62,7 @@ pub enum FetchError {
     /// The system has no more threads.
     #[error("no thread can be started: {0}; name fewer (`threads`)")]
     Thread(#[source] std::io::Error),
-    /// Whoever asked for the batches wants them no longer.
+    /// The one that asked for the batches wants them no longer.
     #[error("interrupted while data was read; nothing is saved, start again")]
     Interrupted,
     /// A thread of the feed ended by a panic, which is a defect of this program.

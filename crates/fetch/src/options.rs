@@ -199,7 +199,7 @@ pub struct FetchOptions {
     pub refill: bool,
     /// Folder for the buckets of [`Access::Scatter`].
     pub scratch_dir: Option<PathBuf>,
-    /// Set by whoever wants the feed to end early, with [`crate::FetchError::Interrupted`].
+    /// Set by the one that wants the feed to end early, with [`crate::FetchError::Interrupted`].
     pub interrupt: Arc<AtomicBool>,
     /// How long a batch is waited for nevertheless.
     pub grace: Duration,

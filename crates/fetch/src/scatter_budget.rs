@@ -1,4 +1,4 @@
-//! What the scatter path takes of the memory beside panes.
+//! What the scatter path takes of the memory next to panes.
 
 use pelton_format::Dataset;
 

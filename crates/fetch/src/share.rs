@@ -11,7 +11,7 @@ pub type Holder = Arc<dyn Fn(u64, u64) -> u32 + Send + Sync>;
 
 /// Which rank owns a record: id → rank. It does not know the epoch, so that a rank reads the same records
 /// in every epoch and can keep them as it likes. Must say the same on all ranks. Cheapest to read are
-/// owners of runs of neighbours, long beside a page of the device.
+/// owners of runs of neighbours, long next to a page of the device.
 pub type Owner = Arc<dyn Fn(u64) -> u32 + Send + Sync>;
 
 /// Standard deviations above the mean that are taken for the most that a rank owns of a batch; a batch

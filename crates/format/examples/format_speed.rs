@@ -1,7 +1,7 @@
 //! How fast a text file is scanned, against `wc`, and parsed by one thread.
 //!
 //! `cargo run --release -p pelton-format --example format_speed -- [--format FORMAT] FILE…` prints for each
-//! file the median of five runs on a warm page cache, and each of them. Beside a stream of tokens stands
+//! file the median of five runs on a warm page cache, and each of them. Next to a stream of tokens stands
 //! `wc -w`, which counts words, else `wc -l`.
 
 use std::path::{Path, PathBuf};

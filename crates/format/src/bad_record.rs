@@ -1,4 +1,4 @@
-//! Where a record lies that cannot be decoded, for whoever reads the error.
+//! Where a record lies that cannot be decoded, for the one that reads the error.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -139,7 +139,7 @@ impl DataFile {
                 kept_bytes,
                 ..
             }) => format!(
-                "{found}, in {count} blocks of {:.1} MB that are decoded whole; up to {} MB of blocks stay in memory, beside the budget",
+                "{found}, in {count} blocks of {:.1} MB that are decoded whole; up to {} MB of blocks stay in memory, next to the budget",
                 bytes / 1e6,
                 kept_bytes / 1_000_000
             ),

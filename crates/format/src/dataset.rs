@@ -58,7 +58,7 @@ pub struct Dataset {
 
 /// Gives the features of decoded sparse rows other numbers.
 pub trait Renumber: fmt::Debug + Send + Sync {
-    /// Replaces the indices of one row, which ascend and shall ascend again, and puts the values beside them.
+    /// Replaces the indices of one row, which ascend and shall ascend again, and puts the values next to them.
     fn renumber(&self, indices: &mut [u32], values: &mut [f32]);
 }
 
@@ -124,7 +124,7 @@ pub struct IndexReport {
     pub scan_bytes_per_s: f64,
 }
 
-/// Files that a process has open beside those of its data, and of each file of the data: one past the page cache, one
+/// Files that a process has open next to those of its data, and of each file of the data: one past the page cache, one
 /// through it, and one while it is opened.
 const OPEN_FILES_BESIDE: u64 = 256;
 const OPEN_FILES_EACH: u64 = 3;
@@ -593,7 +593,7 @@ impl Dataset {
     }
 }
 
-/// Steps further than this by selecting anew.
+/// Steps further than this by selecting again.
 const NEAR: u64 = 16;
 
 /// Locates ids one after another, going on from the last where the next is near.

@@ -18,7 +18,7 @@ pub(crate) type Decoded<'b> = Result<Label<'b>, Fault>;
 /// Decodes the records of one file. It touches no file: it sees the bytes of one record.
 pub(crate) trait Decoder: fmt::Debug + Send + Sync {
     /// Writes the row that `bytes` hold, which are record `record` of the file; the label that the record states. After a
-    /// fault whoever asked drops what was written.
+    /// fault the one that asked drops what was written.
     fn decode<'b>(&self, record: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b>;
 
     /// Tells ways to read the same bytes apart: which decoder it is, which label it reads, and whether indices count

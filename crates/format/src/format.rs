@@ -352,7 +352,7 @@ impl Source<'_> {
                 return Ok((contents, IndexSource::Sidecar));
             }
             if place.exists() {
-                tracing::info!(index = %place.display(), "index of other data or damaged: made anew");
+                tracing::info!(index = %place.display(), "index of other data or damaged: made again");
             }
         }
         let contents = scan()?;
@@ -379,7 +379,7 @@ impl Source<'_> {
         }
         if let Some((place, error)) = failure {
             notes.push(format!(
-                "{}: its index cannot be kept at {} ({error}), so it is scanned anew each time",
+                "{}: its index cannot be kept at {} ({error}), so it is scanned again each time",
                 self.path.display(),
                 place.display()
             ));
@@ -387,16 +387,16 @@ impl Source<'_> {
         Ok((contents, IndexSource::Built))
     }
 
-    /// Beside the data first, then in the cache folder, and there alone for data that lies elsewhere. A folder marked
+    /// Next to the data first, then in the cache folder, and there alone for data that lies elsewhere. A folder marked
     /// read-only is left alone even where the user's rights would let a file be put there.
     fn sidecar_places(&self) -> Vec<PathBuf> {
         if !self.options.sidecar {
             return Vec::new();
         }
-        let mut beside = self.source.as_os_str().to_owned();
-        beside.push(".pelton-index");
-        let beside = PathBuf::from(beside);
-        let folder = match beside.parent() {
+        let mut adjacent = self.source.as_os_str().to_owned();
+        adjacent.push(".pelton-index");
+        let adjacent = PathBuf::from(adjacent);
+        let folder = match adjacent.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
@@ -406,7 +406,7 @@ impl Source<'_> {
         if read_only || self.remote.is_some() {
             vec![cached]
         } else {
-            vec![beside, cached]
+            vec![adjacent, cached]
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`Dataset::open`] looks at one or many files, finds their format ([`FormatKind`]) and where every
 //! record lies: by arithmetic where records are of one size, otherwise by one parallel scan whose
-//! result is an Elias–Fano list, kept beside the data in a sidecar file. Whoever reads then asks
+//! result is an Elias–Fano list, kept next to the data in a sidecar file. The one that reads then asks
 //! [`Dataset::locate`] for a range, fetches its bytes through the file's storage in whatever way
 //! suits, and hands them to [`Dataset::decode`], which appends a row to [`Rows`]. Decoding touches no
 //! file: it sees the bytes of one record.

@@ -120,7 +120,7 @@ pub struct OpenOptions {
     /// Classes without names keep the order of their numbers, as nets have them; else rows of features have that of
     /// first appearance.
     pub by_number: bool,
-    /// Damage that a scan finds is no error but a record that cannot be decoded, so that whoever reads applies a policy to
+    /// Damage that a scan finds is no error but a record that cannot be decoded, so that the one that reads applies a policy to
     /// it; [`Dataset::first_bad`](crate::Dataset::first_bad) tells of it.
     pub tolerant: bool,
     /// Labels that are not known do not matter: predictions make no use of them.
@@ -135,7 +135,7 @@ pub struct OpenOptions {
     pub dtype: FeatureType,
     /// The training set's means, for reading a test set with [`Missing::Mean`].
     pub means: Option<Arc<[f32]>>,
-    /// Where decompressed text goes, and sidecars that cannot lie beside the data; the user's cache
+    /// Where decompressed text goes, and sidecars that cannot lie next to the data; the user's cache
     /// folder where `None`.
     pub cache_dir: Option<PathBuf>,
     /// Whether sidecars are read and written.
@@ -146,7 +146,7 @@ pub struct OpenOptions {
     pub remote: Option<OpenRemote>,
     /// Threads that scan; as many as the machine has processors where 0.
     pub scan_threads: usize,
-    /// Set by whoever wants opening to end early, with [`FormatError::Interrupted`](crate::FormatError::Interrupted).
+    /// Set by the one that wants opening to end early, with [`FormatError::Interrupted`](crate::FormatError::Interrupted).
     pub interrupt: Arc<AtomicBool>,
 }
 

@@ -1,5 +1,5 @@
 //! Images a second of one thread: decoding, and decoding with random-resized-crop 224 and flip, each
-//! beside a bare loop over the same crates:
+//! next to a bare loop over the same crates:
 //! `cargo run --release -p pelton-image --example image_rate [FOLDER [ROUNDS]]`.
 //!
 //! The folder's JPEG files are read into memory first. A round runs every case on every file, the cases

@@ -3,7 +3,7 @@
 use crate::Format;
 
 /// Why an image was refused or an augmentation cannot be done. Each message is a sentence about the
-/// bytes or the text alone; whoever read them adds the file and the place.
+/// bytes or the text alone; the one that read them adds the file and the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {

@@ -230,7 +230,7 @@ impl Pipeline {
                 break;
             }
             part = part.part(inside, mirrored);
-            // Behind a resize, or with black beside it, pixels are others.
+            // Behind a resize, or with black next to it, pixels are others.
             let resizes = matches!(stage, Augment::RandomResizedCrop { .. });
             if resizes || (inside.height, inside.width) != wanted {
                 break;

@@ -371,7 +371,7 @@ fn mirrors_and_resizes_may_change_places() {
     }
 }
 
-/// These numbers stand for what keys give for ever: the draws of `golden()` in this comment, made anew
+/// These numbers stand for what keys give for ever: the draws of `golden()` in this comment, made again
 /// with the generator of `plan/tests/golden/orders.py`.
 ///
 /// ```python

@@ -1,4 +1,4 @@
-//! Times convolutions; `bench/peers/conv_speed.py` drives it beside PyTorch.
+//! Times convolutions; `bench/peers/conv_speed.py` drives it next to PyTorch.
 //!
 //! Each line of standard input names a shape: batch, height, width, channels in and out, kernel, stride, padding. The
 //! answer is the seconds of the forward pass, the input gradient and the weight gradient. The argument is the number

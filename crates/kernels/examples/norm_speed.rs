@@ -1,4 +1,4 @@
-//! Times batch norm with residual and ReLU; `bench/peers/norm_speed.py` drives it beside PyTorch.
+//! Times batch norm with residual and ReLU; `bench/peers/norm_speed.py` drives it next to PyTorch.
 //!
 //! Each line of standard input names pixels and channels. The answer is the seconds of forward and backward. The
 //! argument is the number of threads.

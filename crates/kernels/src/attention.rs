@@ -5,7 +5,7 @@
 //! larger one (online softmax); it saves log Σ e^score of each query, from which backward makes the weights again.
 //!
 //! Queries, keys and values are read where a fused projection leaves them, \[batch, T, 3, heads, d\], and each head is
-//! copied once to where its rows lie side by side: T·d moves beside T²·d operations.
+//! copied once to where its rows lie side by side: T·d moves next to T²·d operations.
 
 use rayon::prelude::*;
 

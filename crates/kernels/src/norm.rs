@@ -5,7 +5,7 @@
 //! 1/std are kept from forward to backward; where a ReLU cut is seen from y > 0.
 //!
 //! Sums of a chunk of pixels run in f32, of differences from a value near the mean; chunks are joined in f64 by the
-//! formula of Chan, Golub and LeVeque (1983). So a mean that is large beside the deviation costs no digits.
+//! formula of Chan, Golub and LeVeque (1983). So a mean that is large next to the deviation costs no digits.
 
 use rayon::prelude::*;
 

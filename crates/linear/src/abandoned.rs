@@ -1,11 +1,11 @@
 //! A block that is given up because the run is to end: everything is again as it was before it.
 //!
-//! A block of many passes takes minutes, and whoever ends a run waits for a second. So passes look at a flag
+//! A block of many passes takes minutes, and the one that ends a run waits for a second. So passes look at a flag
 //! between a few milliseconds of visits. Work of less than [`GRACE`] is finished first. What is given up
-//! is trained anew by whoever goes on, so that a run ends with the same model however often it was ended.
+//! is trained again by the one that goes on, so that a run ends with the same model however often it was ended.
 //!
 //! Cost: a copy of w, and of the α of the block's rows where there are several subproblems. Where these are
-//! much beside the work on the block there is no copy, and what a given up block leaves is of no use: the run
+//! much next to the work on the block there is no copy, and what a given up block leaves is of no use: the run
 //! goes on from the last state that was saved before.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! A block of rows made ready for visits: where each row lies and what its variable is, in one
-//! 32-byte entry a row, so that a visit in random order costs one cache line beside the row itself.
+//! 32-byte entry a row, so that a visit in random order costs one cache line next to the row itself.
 //!
 //! Cost: 36 bytes a row (entry and place in the visiting order), one pass over the values for ‖x‖².
 

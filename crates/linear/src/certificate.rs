@@ -124,7 +124,7 @@ impl Certificate {
 
 /// A lower bound of the optimum from the α of all rows, whatever solver found them.
 ///
-/// Any feasible α bounds the optimum by Σ d(α) − ½‖Σ α s x‖². Both sums are made anew here from rows and α, in f64, never from a w that was updated many times in
+/// Any feasible α bounds the optimum by Σ d(α) − ½‖Σ α s x‖². Both sums are made again here from rows and α, in f64, never from a w that was updated many times in
 /// f32; how far they can be off by rounding is known and taken off.
 ///
 /// With ε = 2^-53, n additions err by at most γ = nε / (1 − nε) of the sum of magnitudes (Higham, Accuracy and

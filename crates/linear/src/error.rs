@@ -107,7 +107,7 @@ pub enum LinearError {
     },
     /// A model file is not what it claims to be.
     #[error(
-        "model file {path} is damaged or of another kind: {place} stands {found}; write it anew by training or \
+        "model file {path} is damaged or of another kind: {place} stands {found}; write it again by training or \
          copy it again", path = .path.display()
     )]
     MalformedModel {
@@ -144,7 +144,7 @@ pub enum LinearError {
         undone: bool,
     },
     /// A saved state has other shapes than the run.
-    #[error("the saved {part} do not fit this data and configuration; start anew")]
+    #[error("the saved {part} do not fit this data and configuration; start again")]
     StateMismatch {
         /// What does not fit.
         part: &'static str,

@@ -1,4 +1,4 @@
-//! Features numbered anew: only those that some row has, the frequent ones first.
+//! Features numbered again: only those that some row has, the frequent ones first.
 //!
 //! Sparse rows mention a small part of the features, spread over all of them. A w of those alone is as much
 //! smaller, and what most visits touch lies together at its beginning, in the caches: with 200 000 rows of

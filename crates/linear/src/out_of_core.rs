@@ -11,8 +11,8 @@
 //!   trained; rows that were left unread because they are settled count 0;
 //! * a *certificate*: while an epoch that reads every row is under way, the losses of a snapshot of
 //!   w are summed. The snapshot is the mean of w over the later half of the blocks of the epoch
-//!   before: w itself swings from block to block about the optimum, and P is convex. Beside it Σ α y x is
-//!   summed anew from the α that each block leaves ([`DualBound`]), since no α changes again before the epoch ends.
+//!   before: w itself swings from block to block about the optimum, and P is convex. Next to it Σ α y x is
+//!   summed again from the α that each block leaves ([`DualBound`]), since no α changes again before the epoch ends.
 //!   So at its end both values are exact, and the gap between them certifies the snapshot, at no extra reading;
 //!   and w is put right by that sum. The snapshot costs three more w; where the budget has no room for it, an
 //!   evaluation pass does the same afterwards. Rows that all lie in memory are certified after every epoch.
@@ -50,7 +50,7 @@ pub struct OutOfCoreOptions {
     /// Rows kept in memory between blocks as one byte a value, 0 for none: see [`CodedCache`]. The rows
     /// must be dense, and none may be left unread.
     pub coded_rows: usize,
-    /// Whether epochs that read every row, beside the first, certify a snapshot of w.
+    /// Whether epochs that read every row, next to the first, certify a snapshot of w.
     pub snapshots: bool,
     /// Whether all rows lie in memory, where [`OutOfCore::certify`] needs no reading.
     pub held: bool,

@@ -91,7 +91,7 @@ pub(crate) trait VisitRows {
     fn visit_cost(&self, place: Place) -> f64;
 }
 
-/// Nanoseconds of a visit beside those of its values.
+/// Nanoseconds of a visit next to those of its values.
 pub(crate) const A_VISIT: f64 = 30.0;
 
 impl VisitRows for &BlockRows<'_> {

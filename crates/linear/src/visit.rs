@@ -11,7 +11,7 @@ pub(crate) struct Place {
     pub(crate) length: u32,
 }
 
-/// All that a visit reads and writes of a row beside its values.
+/// All that a visit reads and writes of a row next to its values.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(32))]
 pub(crate) struct Visit {

@@ -227,7 +227,7 @@ fn predictions_count_and_rank_as_the_weights_say() {
     }
 }
 
-/// Four classes that hardly occur: weights of 1e-9 beside a bias weight of -1, below the rounding of f32
+/// Four classes that hardly occur: weights of 1e-9 next to a bias weight of -1, below the rounding of f32
 /// sums. The classes are those that LIBLINEAR 2.50 predicts from the same model and rows; in f32 all rows
 /// went to the first class.
 fn degenerate() -> (pelton_format::RowTable, Model, [u32; 24]) {

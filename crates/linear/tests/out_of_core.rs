@@ -194,7 +194,7 @@ fn certified(loss: Loss, classes: usize, coded_rows: usize, epochs: u64) -> Vec<
     gaps
 }
 
-/// D(α) with w = Σ α_i y_i x_i summed anew, row by row.
+/// D(α) with w = Σ α_i y_i x_i summed again, row by row.
 fn exact_dual(solver: &OutOfCore, all: &RowTable) -> f64 {
     let (problem, duals) = (solver.problem(), solver.duals());
     let dual = |subproblem| support::dual_value(problem, all, duals, subproblem);

@@ -1,4 +1,4 @@
-//! Times training steps of a net on a batch in memory; `bench/peers/step_speed.py` drives it beside PyTorch.
+//! Times training steps of a net on a batch in memory; `bench/peers/step_speed.py` drives it next to PyTorch.
 //!
 //! Arguments: a net for images, the image's height, width and channels, the batch; or `lstm`, `lstm-tied` or
 //! `transformer`, the words, width, layers, batch and steps. Each line of standard input asks for a step, whose seconds

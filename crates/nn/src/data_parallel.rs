@@ -185,7 +185,7 @@ impl DataParallel {
             if found.iter().any(|a| a.shape != parameter.shape) {
                 return Err(NnError::Parameters {
                     what: format!("the saved state of {} has other sizes", parameter.name),
-                    remedy: "go on with the same net, or start anew",
+                    remedy: "go on with the same net, or start again",
                 });
             }
             let found = found.into_iter().filter(|_| self.held[at]);

@@ -219,7 +219,7 @@ impl EchoPlan {
         self.echo.times(self.examples)
     }
 
-    /// The first place in the epoch's order that is needed at the `place`-th appearance or later: whoever
+    /// The first place in the epoch's order that is needed at the `place`-th appearance or later: the one that
     /// holds examples may drop those before it.
     pub(crate) fn first_needed(&self, place: u64) -> u64 {
         if place >= self.appearances() {

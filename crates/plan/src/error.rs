@@ -353,7 +353,7 @@ pub enum PlanError {
         /// Examples asked for.
         examples: u64,
     },
-    /// A sampler beside a mixture.
+    /// A sampler next to a mixture.
     #[error(
         "a mixture says which records an epoch draws, and so does a sampler: give one of the two"
     )]

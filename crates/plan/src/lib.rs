@@ -9,7 +9,7 @@
 //! same global sequence on every machine, for every number of ranks, for ever; golden vectors in
 //! `tests/plan/golden` hold it to that. It does no I/O, starts no thread and takes no lock. A [`Walk`] gives one step after
 //! another from any [`Place`], so that resuming a run takes one pair of integers, and a look-ahead of any depth
-//! costs the ids it lists. A [`Hint`] beside them saves what buckets, packing and their echo would replay.
+//! costs the ids it lists. A [`Hint`] next to them saves what buckets, packing and their echo would replay.
 //!
 //! The way down: a [`Walk`] (`walk.rs`) takes fresh batches from runs (`runs.rs`), buckets (`bucketed.rs`) or packed
 //! rows (`packed.rs`); these take appearances from `sequence.rs`, which echoes examples by `echo.rs`; and these take

@@ -1,6 +1,6 @@
 //! Which rank takes which slot of a global batch, so that most elements are where they are used.
 //!
-//! In synchronous training a step uses the whole global batch, whoever computes which part of it:
+//! In synchronous training a step uses the whole global batch, no matter who computes which part of it:
 //! handing its slots to the ranks that hold their elements leaves the batch, its randomness and the
 //! step's result alone and only changes what travels. DeepIO's ranks take a fixed run of slots each,
 //! and (R − 1)/R of the bytes are remote.

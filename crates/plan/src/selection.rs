@@ -3,7 +3,7 @@
 //! A filter that drops examples as they come makes batches of unknown size, and ranks that must agree on it. Here the
 //! records that are kept are numbered `0..len` once; the order, and everything behind it, is made over the numbers.
 //!
-//! A bit a record, and beside it the number of kept records before every 1024th record (1/16 bit) and where every
+//! A bit a record, and next to it the number of kept records before every 1024th record (1/16 bit) and where every
 //! 4096th kept record lies (at most 1/64 bit): [`rank`](Selection::rank) looks at 16 words, [`get`](Selection::get)
 //! at some more. Rejected: a list of the kept records (32 or 64 times as much).
 

@@ -21,8 +21,8 @@ pub(crate) fn profile() -> Profile {
     let name = variable("AWS_PROFILE").unwrap_or_else(|| "default".into());
     let home = variable("HOME").map(PathBuf::from);
     let text = |named: &str, file: &str| {
-        let beside = home.as_ref().map(|home| home.join(".aws").join(file));
-        let path = variable(named).map(PathBuf::from).or(beside)?;
+        let adjacent = home.as_ref().map(|home| home.join(".aws").join(file));
+        let path = variable(named).map(PathBuf::from).or(adjacent)?;
         std::fs::read_to_string(path).ok()
     };
     let mut profile = Profile::default();

@@ -1,7 +1,7 @@
 //! The files of a bucket that match a pattern.
 //!
 //! Folder after folder is listed, and only those that the pattern's parts match: listing all below the first folder
-//! without a wildcard, as stores offer too, would fetch the names of every file of every folder beside it.
+//! without a wildcard, as stores offer too, would fetch the names of every file of every folder next to it.
 
 use std::sync::Arc;
 use std::time::Duration;

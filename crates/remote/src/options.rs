@@ -11,9 +11,9 @@ pub struct RemoteOptions {
     pub request_bytes: u64,
     /// Largest hole between two ranges that is fetched over instead of making another request.
     pub gap_bytes: u64,
-    /// How long a server may send nothing before the request is made anew.
+    /// How long a server may send nothing before the request is made again.
     pub stall: Duration,
-    /// How long one request is made anew, beside the time that its bytes take at 64 KiB a second.
+    /// How long one request is made again, next to the time that its bytes take at 64 KiB a second.
     pub deadline: Duration,
 }
 

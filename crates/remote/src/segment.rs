@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A block that was written half, by a process that was killed or a machine that lost power, does not fit its word and
-//! is as if it were not there. So nothing is ever synced, and processes share a folder without locks: whoever writes a
+//! is as if it were not there. So nothing is ever synced, and processes share a folder without locks: the one that writes a
 //! block writes the same bytes.
 
 use std::fs::File;

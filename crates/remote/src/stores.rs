@@ -189,10 +189,10 @@ fn unusable(url: &str, error: &object_store::Error) -> StorageError {
     )
 }
 
-/// Silence and deadlines are kept by whoever makes the requests; a client alone would end long answers after 30 s.
+/// Silence and deadlines are kept by the one that makes the requests; a client alone would end long answers after 30 s.
 const TIMEOUT: (ClientConfigKey, &str) = (ClientConfigKey::Timeout, "1day");
 
-/// Attempts are made by whoever knows what has come already.
+/// Attempts are made by the one that knows what has come already.
 fn no_retry() -> RetryConfig {
     RetryConfig {
         max_retries: 0,
@@ -288,7 +288,7 @@ fn amazon(bucket: &str) -> object_store::Result<object_store::aws::AmazonS3> {
     {
         builder = builder.with_endpoint(endpoint);
     }
-    // Whoever names such an endpoint wants it.
+    // The one that names such an endpoint wants it.
     let endpoints = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint];
     let mut endpoints = endpoints
         .iter()

@@ -78,7 +78,7 @@ fn only_what_is_asked_for_is_fetched_and_only_once() {
     let meter = metered.meter();
     assert_eq!(meter.batches, 1);
     assert!(meter.bytes <= 50 * 2 * (16 << 10), "{meter:?}");
-    // Beside what is there, only the rest.
+    // Next to what is there, only the rest.
     check_ranges(&storage, &bytes, &[(0, 64 << 10)]);
     assert_eq!(metered.meter().bytes - meter.bytes, 3 * (16 << 10));
 }

@@ -1,7 +1,7 @@
 //! Checkpoints: one safetensors file, written to a temporary name and renamed, so that a run killed at
 //! any moment finds a whole one.
 //!
-//! Tensors hold a state; the metadata holds a text of whoever saves it, and beside it a checksum of that
+//! Tensors hold a state; the metadata holds a text of the one that saves it, and next to it a checksum of that
 //! text and of the tensors with their names. Memory: nothing beyond the state itself. The file is
 //! written here and not by the `safetensors` crate, whose own temporary file has another mode and is
 //! not synced; its reader checks what is read.
@@ -161,7 +161,7 @@ impl<'a> Checkpoint<'a> {
         })
     }
 
-    /// The text of whoever saved it.
+    /// The text of the one that saved it.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -1,4 +1,4 @@
-//! What a job is given beside its configuration.
+//! What a job is given next to its configuration.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::event::{Interrupt, Observer};
 use crate::run_folder::CONFIG;
 use crate::settings::{settings, taken_over};
 
-/// What a job is given beside its configuration. All ranks of a job call it, each with a context of its own.
+/// What a job is given next to its configuration. All ranks of a job call it, each with a context of its own.
 pub struct RunContext<'a> {
     /// Where a job that leaves a run folder keeps it; others do not look at it.
     pub folder: RunOptions,

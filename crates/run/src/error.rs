@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub enum RunError {
     /// There is a run in the folder already.
     #[error(
-        "{}: holds {} run; go on with `resume`, start anew with `overwrite`, or name another \
+        "{}: holds {} run; go on with `resume`, start again with `overwrite`, or name another \
          folder with `out`",
         path.display(),
         if *finished { "a finished" } else { "an unfinished" }
@@ -68,7 +68,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// A checkpoint does not fit this run.
-    #[error("{}: the checkpoint {problem}; restore it, or train anew with `overwrite`", path.display())]
+    #[error("{}: the checkpoint {problem}; restore it, or train again with `overwrite`", path.display())]
     Checkpoint {
         /// The checkpoint file.
         path: PathBuf,

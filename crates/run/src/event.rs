@@ -23,7 +23,7 @@ pub enum Event<'a> {
     Epoch(&'a EpochRecord),
 }
 
-/// Set by whoever wants a job to end early; jobs look at it often.
+/// Set by the one that wants a job to end early; jobs look at it often.
 pub type Interrupt = Arc<AtomicBool>;
 
 /// Where a job's events go.

@@ -1,6 +1,6 @@
 //! Counters of a running pipeline as Prometheus text over HTTP.
 //!
-//! One thread answers one request at a time: whoever scrapes asks every few seconds. Each connection has two
+//! One thread answers one request at a time: the one that scrapes asks every few seconds. Each connection has two
 //! seconds and 8 KiB for its request, so that a client that says nothing holds up nobody for long.
 
 use std::io::{self, Read, Write};

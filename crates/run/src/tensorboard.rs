@@ -83,7 +83,7 @@ fn seconds() -> f64 {
         .map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// A checksum that is stored beside the data it covers is masked, so that a checksum over both does
+/// A checksum that is stored next to the data it covers is masked, so that a checksum over both does
 /// not degenerate.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)

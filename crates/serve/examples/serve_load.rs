@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Class vectors are a hierarchical mixture with the variances of `demo:classes`; the net is none, so a query costs its
-//! transport and its search. Queries are class vectors with noise of their length; beside them lies the best class of
+//! transport and its search. Queries are class vectors with noise of their length; next to them lies the best class of
 //! each, found by looking at all. A refused connection waits ten milliseconds before it asks again.
 
 use std::collections::BTreeMap;

@@ -51,7 +51,7 @@ use crate::question::{Asked, Kind, Refusal};
 use crate::queue::{Queue, Unanswered, Waiting};
 use crate::timely::Timely;
 
-/// Connections beside those whose requests may be under way: overload is told so, not left waiting.
+/// Connections next to those whose requests may be under way: overload is told so, not left waiting.
 const SPARE_CONNECTIONS: usize = 1024;
 /// How long requests that are under way may take once the server is to end.
 const GRACE: Duration = Duration::from_secs(1);
@@ -116,7 +116,7 @@ impl Service {
         answer: impl FnMut(Vec<Waiting<Asked<Held>, Told>>) + Send + 'static,
     ) -> Result<Service, StorageError> {
         Ok(Service {
-            // Whoever asks has a permit.
+            // The one that asks has a permit.
             queue: Queue::new(limits.concurrency, answer)?,
             limits,
             metrics: Metrics::default(),

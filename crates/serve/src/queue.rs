@@ -36,7 +36,7 @@ pub(crate) enum Unanswered {
     Failed,
 }
 
-/// Takes one answer to whoever waits for it. Dropped without one, it says that answering failed.
+/// Takes one answer to the one that waits for it. Dropped without one, it says that answering failed.
 pub(crate) struct Reply<A>(oneshot::Sender<A>);
 
 impl<A> Reply<A> {

@@ -1,4 +1,4 @@
-//! Times of a head beside the bare products that it consists of, in one run.
+//! Times of a head next to the bare products that it consists of, in one run.
 //!
 //! `cargo run --release -p pelton-softmax --example head_speed [CLASSES] [D] [BATCH] [K] [ROUNDS]`
 //!

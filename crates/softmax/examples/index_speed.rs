@@ -52,7 +52,7 @@ fn main() {
     let began = Instant::now();
     let index = ClassIndex::build(&weights, d, logits, &[], 1);
     println!(
-        "build {:.2} s: {} lists, {} looked at, recall of the sample {:.4}, {:.1} MiB beside the vectors",
+        "build {:.2} s: {} lists, {} looked at, recall of the sample {:.4}, {:.1} MiB next to the vectors",
         began.elapsed().as_secs_f64(),
         index.lists(),
         index.probes(),

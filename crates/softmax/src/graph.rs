@@ -116,7 +116,7 @@ impl Graph {
 }
 
 impl Selection {
-    /// Begins anew, with rows of these classes.
+    /// Begins again, with rows of these classes.
     pub(crate) fn begin(&mut self, own: Range<u64>) {
         self.places.resize((own.end - own.start) as usize, u16::MAX);
         self.own = own;

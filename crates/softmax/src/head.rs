@@ -542,7 +542,7 @@ impl Scored {
         let mut all: Vec<_> = mine.chain(shifted.zip(other.right)).collect();
         all.sort_by_key(|(target, _)| *target);
         (self.targets, self.right) = all.into_iter().unzip();
-        // Of two batches side by side they would have to be put together anew.
+        // Of two batches side by side they would have to be put together again.
         self.forget_products();
         (self.total, self.best, self.gradient) = (Vec::new(), Vec::new(), Vec::new());
     }

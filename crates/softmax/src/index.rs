@@ -10,7 +10,7 @@
 //! end to end, and are built by products of matrices.
 //!
 //! Cost for N classes of d numbers in L = [`PER_ROOT`]·√N lists: a build takes 2·N·L·d operations and as much again for
-//! the sample; beside the vectors it keeps 4·N + 4·L·d bytes. A query takes 2·d·(L + looked at) operations.
+//! the sample; next to the vectors it keeps 4·N + 4·L·d bytes. A query takes 2·d·(L + looked at) operations.
 
 use pelton_kernels::simd::{self, Kernel, Simd};
 use pelton_kernels::{Matrix, PackedMatrix, gemm_packed};
@@ -130,7 +130,7 @@ impl ClassIndex {
         self.recall
     }
 
-    /// Bytes beside the class vectors.
+    /// Bytes next to the class vectors.
     pub fn extra_bytes(&self) -> u64 {
         (4 * self.ids.len() + 8 * self.starts.len() + 4 * self.centres.len()) as u64
     }

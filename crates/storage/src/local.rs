@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `Direct` | O_DIRECT through io_uring | data larger than memory, read in random order |
 //! | `Buffered` | page cache first (RWF_NOWAIT), misses through io_uring, or by threads where there is none | warm data, or as much as memory holds |
-//! | `Pread` | threads calling `pread` | whoever asks for it |
+//! | `Pread` | threads calling `pread` | no matter who asks for it |
 //!
 //! A file that shrinks while it is read gives short ranges.
 

@@ -79,7 +79,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// What messages call this storage: a path, or a description such as `memory`.
     fn name(&self) -> String;
 
-    /// Size in bytes now, asked of the backend anew at each call.
+    /// Size in bytes now, asked of the backend again at each call.
     fn size(&self) -> Result<u64, StorageError>;
 
     /// The units in which this storage reads.
@@ -235,7 +235,7 @@ pub enum StorageError {
         /// What to do about it.
         remedy: &'static str,
     },
-    /// Whoever waited for a read was told to end.
+    /// The one that waited for a read was told to end.
     #[error("{path}: interrupted while it was read")]
     Interrupted {
         /// File or description of the storage.

@@ -1,8 +1,8 @@
-//! Any storage, read ahead of whoever reads it in order.
+//! Any storage, read ahead of the one that reads it in order.
 //!
 //! Over a network a read waits for a round trip, however short it is. Here threads fetch whole blocks, many at once,
 //! in front of the foremost that was asked for: none after a jump, then twice as many each time the reader goes on, up
-//! to [`DEPTH`]. So whoever reads all of a file gets what the network carries, and whoever hops from place to place
+//! to [`DEPTH`]. So the one that reads all of a file gets what the network carries, and the one that hops from place to place
 //! fetches a block a hop.
 //!
 //! Cost: up to `DEPTH` + [`KEPT`] blocks in memory, and a thread for each block under way. Rejected: one thread that

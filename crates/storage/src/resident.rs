@@ -27,7 +27,7 @@ const BLOCK: usize = 256 << 10;
 const ASKED_FOR: usize = 256;
 const CACHE_LINE: usize = 64;
 
-/// States of a block, beside the number of ranges of it that were wanted: a thread is reading it, it is there, it
+/// States of a block, next to the number of ranges of it that were wanted: a thread is reading it, it is there, it
 /// cannot be had.
 const BEING_READ: u16 = u16::MAX - 2;
 const PRESENT: u16 = u16::MAX - 1;
@@ -35,7 +35,7 @@ const GONE: u16 = u16::MAX;
 
 /// A storage whose blocks stay in memory.
 ///
-/// What it was when a block was read it stays; whoever must know of a file that changes asks the file. A block that
+/// What it was when a block was read it stays; the one that must know of a file that changes asks the file. A block that
 /// does not come whole is left to be read range by range, which names what is wrong.
 pub struct Resident {
     inner: Arc<dyn Storage>,

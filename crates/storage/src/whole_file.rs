@@ -39,7 +39,7 @@ impl WholeFile {
     /// Starts a file that will lie at `path`. It has the mode of any new file: the process's mask
     /// takes from it.
     ///
-    /// Errors: among others, a device, pipe or socket at `path` or where it links to. Whoever may
+    /// Errors: among others, a device, pipe or socket at `path` or where it links to. The one that may
     /// write to the folder could take its name away, and for `/dev/null` that harms every process.
     pub fn create(path: impl AsRef<Path>) -> io::Result<WholeFile> {
         let path = path.as_ref().to_path_buf();

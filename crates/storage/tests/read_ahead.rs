@@ -77,7 +77,7 @@ fn a_reader_that_is_not_quite_in_order() {
     assert_eq!(metered.meter().reads, 21);
 }
 
-/// Readers of neighbouring chunks, as a parallel scan has them. One that is held up fetches a block anew.
+/// Readers of neighbouring chunks, as a parallel scan has them. One that is held up fetches a block again.
 #[test]
 fn readers_at_once() {
     let bytes = pattern(20 * MIB);

@@ -1,4 +1,4 @@
-//! How fast sentences become numbers, beside a plain loop and beside what memory allows.
+//! How fast sentences become numbers, next to a plain loop and next to what memory allows.
 //!
 //! `cargo run --release -p pelton-text --example text_rate -- FILE TIMES` reads a text, repeats it, and
 //! prints lines of CSV: what was done, bytes, tokens, seconds. The ways are taken in turn, so that

@@ -61,7 +61,7 @@ impl Vocabulary {
     pub fn load(path: &Path) -> Result<Vocabulary, TextError> {
         let status = fs::metadata(path).map_err(|error| io_error(path, "open it", error))?;
         if !status.is_file() {
-            // Opening a pipe would wait for whoever writes to it.
+            // Opening a pipe would wait for the one that writes to it.
             return Err(not_a_vocabulary(path));
         }
         if status.len() > MOST_BYTES {

@@ -2,7 +2,7 @@
 //! a hash table of numbers.
 //!
 //! A word costs its bytes and about 10 more; a map from vectors of bytes would cost some 60 and follow a
-//! pointer for each comparison. The hash is seeded anew in each process, so that no text can be made to
+//! pointer for each comparison. The hash is seeded again in each process, so that no text can be made to
 //! collide; no result depends on it.
 
 use std::hash::{BuildHasher, Hasher};

@@ -143,7 +143,7 @@ fn measure(
         interrupt,
         observer,
     );
-    // Which read noticed the interruption is no concern of whoever asked for it.
+    // Which read noticed the interruption is no concern of the one that asked for it.
     let checksum = touched.map_err(|error| {
         if error.is_interruption() {
             DataError::Stopped { job: "measuring" }

@@ -184,8 +184,8 @@ mod tests {
         assert_eq!(grey.rgb, [7, 7, 7, 9, 9, 9]);
         let planar = Picture::of(pixels(1, 2, 3, true), &[1, 2, 3, 4, 5, 6]);
         assert_eq!(planar.unwrap().unwrap().rgb, [1, 3, 5, 2, 4, 6]);
-        let beside = Picture::of(pixels(2, 1, 3, false), &[1, 2, 3, 4, 5, 6]);
-        assert_eq!(beside.unwrap().unwrap().pixel(0, 1), [4, 5, 6]);
+        let adjacent = Picture::of(pixels(2, 1, 3, false), &[1, 2, 3, 4, 5, 6]);
+        assert_eq!(adjacent.unwrap().unwrap().pixel(0, 1), [4, 5, 6]);
         assert_eq!(Picture::of(pixels(2, 2, 1, false), &[1]), None);
         assert_eq!(Picture::of(Contents::Text, b"x"), None);
     }

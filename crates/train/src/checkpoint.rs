@@ -79,7 +79,7 @@ pub struct Progress {
     pub epochs: Vec<EpochRecord>,
     /// The access path: it has a part in how large blocks are.
     pub access: String,
-    /// Checksum of the whole checkpoint, which stands beside this text: found when it is read,
+    /// Checksum of the whole checkpoint, which stands next to this text: found when it is read,
     /// computed when it is written.
     #[serde(skip)]
     pub checksum: u32,
@@ -139,7 +139,7 @@ impl Totals {
 }
 
 impl Progress {
-    /// What a state of coordinate descent says beside its tensors.
+    /// What a state of coordinate descent says next to its tensors.
     pub fn of_descent(state: &SavedState<'_>, in_epoch: bool) -> Progress {
         Progress {
             epoch: state.epoch,

@@ -146,10 +146,10 @@ pub struct LinearConfig {
     /// What happens to records that cannot be decoded.
     #[serde(with = "as_text")]
     pub on_bad_record: OnBadRecord,
-    /// Folder for shuffled scratch files; beside the run folder where absent.
+    /// Folder for shuffled scratch files; next to the run folder where absent.
     #[serde(with = "path_text")]
     pub scratch_dir: Option<PathBuf>,
-    /// Seconds between checkpoints, beside those at the ends of epochs.
+    /// Seconds between checkpoints, next to those at the ends of epochs.
     pub checkpoint_every_s: f64,
 }
 

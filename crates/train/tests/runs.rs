@@ -238,7 +238,7 @@ fn an_interruption_before_training_is_soon_over() {
     assert_eq!(left.count(), 0, "nothing half-made is left");
 }
 
-/// Rows over so many features that a snapshot of w has no room beside the blocks: a certificate
+/// Rows over so many features that a snapshot of w has no room next to the blocks: a certificate
 /// takes a pass of its own.
 fn wide_rows(rows: u64) -> String {
     let row = |row: u64| {

@@ -22,7 +22,7 @@ const NODE_MEMORY_BYTES: f64 = 20e9;
 const PUBLISHED_LARGE: f64 = 4662.49;
 const PUBLISHED_SMALL: f64 = 7411.98;
 
-/// The model beside what was measured, beside what was published, and beyond.
+/// The model next to what was measured, next to what was published, and beyond.
 pub(super) fn rows(set: &SetConfig, shape: Shape, all: &[Measured]) -> Vec<Row> {
     let one = all
         .iter()

@@ -1,4 +1,4 @@
-//! The table: what the trainings took, beside what is published.
+//! The table: what the trainings took, next to what is published.
 
 use pelton_feed::{EchoPoint, EchoSetting};
 use serde_json::{Value, json};

@@ -62,7 +62,7 @@ impl Clock {
             if left.is_zero() {
                 return;
             }
-            // Where it stands, whoever lets it go on wakes this thread.
+            // Where it stands, the one that lets it go on wakes this thread.
             let most = if state.since.is_some() {
                 left
             } else {

@@ -1,6 +1,6 @@
 //! The target that every condition is to reach, and the learning rate that each reaches it with soonest.
 //!
-//! The paper's targets are the best that the baseline reliably reaches, and it tunes each condition anew, since
+//! The paper's targets are the best that the baseline reliably reaches, and it tunes each condition again, since
 //! repeats change which rate is best. Here: the target is the lowest quality over the seeds after a stated number
 //! of passes without echo, at the rate whose mean is best. A condition's rate is the one of the grid whose
 //! trainings reach it soonest, on other seeds than those that are measured. Fixed factors are tuned without

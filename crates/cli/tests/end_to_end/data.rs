@@ -7,10 +7,10 @@ use crate::command::{Place, copy};
 
 /// The real file `name`, or a loud line and `None`.
 fn real(name: &str) -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let adjacent = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folders = [
         std::env::var_os("PELTON_DATA").map(PathBuf::from),
-        Some(beside),
+        Some(adjacent),
     ];
     let found = folders
         .into_iter()

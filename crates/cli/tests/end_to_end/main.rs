@@ -1,6 +1,6 @@
 //! The `pelton` binary from outside: what it prints, what it leaves behind, how it ends.
 //!
-//! Tests on real data look for it in `PELTON_DATA`, then in `../shared/data` beside the repository,
+//! Tests on real data look for it in `PELTON_DATA`, then in `../shared/data` next to the repository,
 //! and say loudly when it is not there. Everything else runs on files that the tests write.
 
 mod command;

@@ -85,7 +85,7 @@ fn text_with_a_location_table() {
 fn rows_kept_as_codes() {
     let place = Place::new();
     place.ok("pack demo:epsilon:12000 --out epsilon.prow");
-    // Two tables of 4 bytes a record beside α.
+    // Two tables of 4 bytes a record next to α.
     let tables = 8.0 * 12_000.0;
     for flags in ["", "--cache-fraction 0.9"] {
         check(&place, "epsilon.prow", 6.0, tables, flags);
@@ -113,7 +113,7 @@ fn a_share_of_the_data_is_one_of_its_files() {
     }
 }
 
-/// A sixteenth of the budget holds no row beside three read buffers, and some beside one; so many features
+/// A sixteenth of the budget holds no row next to three read buffers, and some next to one; so many features
 /// leave no room for a copy of w.
 #[test]
 fn a_budget_that_can_train_can_certify() {

@@ -142,7 +142,7 @@ fn odd_numbers_of_ranks_and_records_are_served_or_refused() {
     }
 }
 
-/// A demo set is given an eighth of its size, which of a tiny one held no row beside the read buffers.
+/// A demo set is given an eighth of its size, which of a tiny one held no row next to the read buffers.
 #[test]
 fn tiny_demo_sets_are_trained_with_the_memory_they_are_given() {
     let place = Place::new();

@@ -348,7 +348,7 @@ fn many_of_the_largest_requests_take_bounded_memory_and_time() {
             let (server, request, seen) = (&server, &request, &seen);
             scope.spawn(move || {
                 let mut stream = server.connect();
-                // Whoever is refused may be told while it still sends.
+                // The one that is refused may be told while it still sends.
                 let _ = stream.write_all(request);
                 if client % 5 == 0 {
                     // Asks and does not read.
@@ -365,7 +365,7 @@ fn many_of_the_largest_requests_take_bounded_memory_and_time() {
         "{seen:?}"
     );
     let peak = status(child, "VmHWM");
-    // A room for bodies and one for answers, beside some MB for connections and a pass.
+    // A room for bodies and one for answers, next to some MB for connections and a pass.
     assert!(peak <= idle + (24 << 10), "{idle} KiB idle, {peak} KiB");
 
     // The end comes soon under load too.

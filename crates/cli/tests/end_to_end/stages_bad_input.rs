@@ -268,7 +268,7 @@ fn flags_that_do_not_fit_the_data() {
     }
 }
 
-/// The limit guards the memory; whoever has such pictures raises it, and then other faults count.
+/// The limit guards the memory; the one that has such pictures raises it, and then other faults count.
 #[test]
 fn pictures_beyond_the_limit_of_pixels() {
     // The head of a grey picture of 20 000 x 10 000 pixels.
@@ -323,10 +323,10 @@ fn states_that_are_of_something_else() {
     }
     for text in ["", "nonsense", "{}", "{}\n5\n", "[1]\nx\n", "\u{fffd}\n"] {
         place.write("state", text);
-        place.refuses(&format!("bench a {line}"), 2, &["state", "begin anew"]);
+        place.refuses(&format!("bench a {line}"), 2, &["state", "begin again"]);
     }
     place.write("state", [0xff, 0xfe, 0xfd]);
-    place.refuses(&format!("bench a {line}"), 2, &["state", "begin anew"]);
+    place.refuses(&format!("bench a {line}"), 2, &["state", "begin again"]);
     fs::remove_file(place.path("state")).unwrap();
     fs::create_dir(place.path("state")).unwrap();
     place.refuses(&format!("bench a {line}"), 2, &["state"]);

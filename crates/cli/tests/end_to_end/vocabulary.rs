@@ -118,7 +118,7 @@ fn many_files_and_tar_samples() {
     ] {
         place.refuses(line, 2, &["y.tar", "no sample has a member .txt"]);
     }
-    // Pictures beside the texts do not burst the memory of the pass.
+    // Pictures next to the texts do not burst the memory of the pass.
     place.write("3.txt", "a dot");
     place.write("3.jpg", vec![7; 3 << 20]);
     place
@@ -187,7 +187,7 @@ fn a_run_does_not_go_on_with_another_vocabulary() {
         &[
             "s: ",
             "stages are not those it was saved with: the vocabulary",
-            "begin anew",
+            "begin again",
         ],
     );
     place.refuses(

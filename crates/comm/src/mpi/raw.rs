@@ -1,7 +1,7 @@
 //! Safe functions over MPI's own: the only unsafe code of this crate.
 //!
 //! Three facts make them safe. Handles are used only while MPI runs: `run.rs` ends it when nothing holds
-//! a [`Session`] any more, and every type here is made through one and kept beside one. Buffers of
+//! a [`Session`] any more, and every type here is made through one and kept next to one. Buffers of
 //! messages belong to the request that uses them and are leaked rather than freed under it. Calls may
 //! come from any thread, for [`Session::start`] accepts nothing less than `MPI_THREAD_MULTIPLE`.
 

@@ -38,7 +38,7 @@ where
     run_asked(&AtomicBool::new(false), job)
 }
 
-/// The same; beside it a flag that is set on one rank, as a signal to its process does, is soon set on all.
+/// The same; next to it a flag that is set on one rank, as a signal to its process does, is soon set on all.
 pub fn run_asked<T, E, F>(asked: &AtomicBool, job: F) -> Result<T, RankError<E>>
 where
     E: fmt::Display + From<CommError>,

@@ -71,7 +71,7 @@ pub(crate) fn ensure(mixture: Mixture, cache_dir: &Path) -> Result<(PathBuf, Pat
         let numbers = text.split(|c: char| !c.is_ascii_digit() && c != '.');
         let numbers: Vec<&str> = numbers.filter(|number| !number.is_empty()).collect();
         let path = cache_dir.join(format!("classes-{}.mixture", numbers.join("-")));
-        // Not written anew: a file that changes is other data.
+        // Not written again: a file that changes is other data.
         if std::fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
             return Ok(path);
         }
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Sets of other numbers of classes are the same classes, and labels of a table beside them are theirs.
+    /// Sets of other numbers of classes are the same classes, and labels of a table next to them are theirs.
     #[test]
     fn several_files_have_the_classes_of_the_largest() {
         let folder = tempfile::tempdir().unwrap();

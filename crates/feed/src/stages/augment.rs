@@ -11,7 +11,7 @@ use super::{IMAGE, is_mask};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 
-/// Crops, flips, resizes, colours and normalises the field "image", anew at each appearance.
+/// Crops, flips, resizes, colours and normalises the field "image", again at each appearance.
 ///
 /// Where no field is called so, the only one of bytes with two or three dimensions is the picture: height, width and,
 /// unless it is grey, channels. It comes out as "image".

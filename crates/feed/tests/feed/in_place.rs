@@ -261,7 +261,7 @@ fn data_on_a_device_is_read_in_place_where_memory_has_room_for_it() {
     }
 }
 
-/// Whoever finds all in memory does not wait for a measurement of the device.
+/// The one that finds all in memory does not wait for a measurement of the device.
 #[test]
 fn the_device_is_measured_only_for_whoever_reads_ahead() {
     let folder = tempfile::tempdir().unwrap();

@@ -55,7 +55,7 @@ pub fn said(bytes: &[u8]) -> u64 {
     std::str::from_utf8(digits).unwrap().parse().unwrap()
 }
 
-/// The one field beside the labels.
+/// The one field next to the labels.
 pub fn data(batch: &Batch) -> &Array {
     batch.fields.iter().next().unwrap().1
 }
@@ -618,7 +618,7 @@ fn repeats_fill_the_waiting_only() {
     assert_eq!(
         distinct.len(),
         samples_seen,
-        "each repeat is augmented anew"
+        "each repeat is augmented again"
     );
     assert_eq!(loader.state().auto_batches * 4, meters.echoed_examples);
 

@@ -1,4 +1,4 @@
-//! Samples by number are what a loader makes, whoever asks for them and in whichever order.
+//! Samples by number are what a loader makes, no matter who asks for them and in whichever order.
 
 use std::collections::HashSet;
 use std::fs;
@@ -193,7 +193,7 @@ fn the_same_call_gives_the_same_from_any_thread() {
             });
         }
     });
-    // Another epoch draws anew, and so does each time that a call has a record again.
+    // Another epoch draws again, and so does each time that a call has a record again.
     assert_ne!(
         samples(&reader.batch(4, &[7]).unwrap()),
         samples(&reader.batch(3, &[7]).unwrap())

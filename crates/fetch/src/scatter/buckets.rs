@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(bucket.claim(&mut second).unwrap().offset, 0);
         assert!(!bucket.take_on(0, 5));
         assert!(bucket.take_on(0, 0));
-        // Its place may be used anew, so no one may claim it.
+        // Its place may be used again, so no one may claim it.
         assert_eq!(bucket.claim(&mut 0).unwrap().offset, 1);
         assert_eq!(bucket.claim(&mut first).unwrap().offset, 1);
         assert!(bucket.claim(&mut first).is_none());

@@ -40,7 +40,7 @@ fn plan_of(dataset: &Dataset, order: &str, batching: Batching) -> Arc<Plan> {
     Arc::new(Plan::new(&PlanSpec::new(order, batching, 7), over).unwrap())
 }
 
-/// Who takes a slot: a run of neighbours, or whoever holds the record.
+/// Who takes a slot: a run of neighbours, or the one that holds the record.
 #[derive(Clone, Copy, Debug)]
 enum Division {
     Runs,

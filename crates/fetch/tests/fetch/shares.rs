@@ -301,7 +301,7 @@ fn ranks_that_scatter_read_and_write_their_own_records_once_an_epoch() {
     }
 }
 
-/// All ranks take the same path, whoever owns most: blocks are divided by it.
+/// All ranks take the same path, no matter who owns most: blocks are divided by it.
 #[test]
 fn every_rank_chooses_the_path_of_one_with_the_data_it_owns() {
     let folder = tempfile::tempdir().unwrap();

@@ -183,7 +183,7 @@ pub enum FormatError {
         what: &'static str,
     },
     /// A sparse member of a tar file.
-    #[error("{}: member {member} at byte {offset} is sparse, so its bytes do not lie side by side; make the archive anew without --sparse", path.display())]
+    #[error("{}: member {member} at byte {offset} is sparse, so its bytes do not lie side by side; make the archive again without --sparse", path.display())]
     TarSparse {
         /// The file.
         path: PathBuf,
@@ -193,7 +193,7 @@ pub enum FormatError {
         offset: u64,
     },
     /// Members of one sample that do not follow one another.
-    #[error("{}: members of sample {key} come again at byte {offset} after those of others; make the archive anew with its members in order of their names", path.display())]
+    #[error("{}: members of sample {key} come again at byte {offset} after those of others; make the archive again with its members in order of their names", path.display())]
     TarRepeated {
         /// The file.
         path: PathBuf,
@@ -203,7 +203,7 @@ pub enum FormatError {
         offset: u64,
     },
     /// A sample that has an extension twice.
-    #[error("{}: member {member} at byte {offset} has the extension of one before it in its sample (upper and lower case are one); leave one of the two out and make the archive anew", path.display())]
+    #[error("{}: member {member} at byte {offset} has the extension of one before it in its sample (upper and lower case are one); leave one of the two out and make the archive again", path.display())]
     TarTwice {
         /// The file.
         path: PathBuf,
@@ -275,7 +275,7 @@ pub enum FormatError {
         path: PathBuf,
     },
     /// An image outside the folders that are classes.
-    #[error("{}: lies beside the folders that are classes and has none; move it into one, or give a table with `label_file`", path.display())]
+    #[error("{}: lies next to the folders that are classes and has none; move it into one, or give a table with `label_file`", path.display())]
     NoClass {
         /// The image.
         path: PathBuf,
@@ -396,7 +396,7 @@ pub enum FormatError {
         /// Features of the file.
         found: u64,
     },
-    /// Whoever asked for the data wants it no longer.
+    /// The one that asked for the data wants it no longer.
     #[error("{}: interrupted while it was read; nothing is saved, start again", path.display())]
     Interrupted {
         /// The file.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Places are arithmetic and nothing is scanned: the classes are 10, 100 or (coarse) 20, and a byte beyond
-//! them is a fault of its record. Their names are read from the text file that lies beside the data in
+//! them is a fault of its record. Their names are read from the text file that lies next to the data in
 //! the published archives, where it is there. Format: Krizhevsky, cs.toronto.edu/~kriz/cifar.html.
 
 use crate::contents::Contents;

@@ -4,7 +4,7 @@
 //! its first token to the byte before the first token of the next, so that all records together are
 //! the text from its first token on; the last one may have fewer tokens. `bytes:1024` cuts any file every
 //! 1024 bytes, by arithmetic, and the last record may be shorter likewise. Rows are the bytes of records as
-//! they lie there, all of one class: giving tokens their numbers is left to whoever has a vocabulary.
+//! they lie there, all of one class: giving tokens their numbers is left to the one that has a vocabulary.
 
 use std::num::NonZeroU32;
 

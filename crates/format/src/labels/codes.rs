@@ -2,7 +2,7 @@
 //!
 //! A code is an index into the file's list of labels. Most data have up to 256 classes, so a code is one
 //! byte then and four otherwise; a `Vec<u32>` for all was rejected for taking four times as much of
-//! what lies in memory beside the budget.
+//! what lies in memory next to the budget.
 
 use std::sync::Arc;
 

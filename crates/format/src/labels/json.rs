@@ -1,7 +1,7 @@
 //! What a sample's member `json` states under a key: its class, an integer or a string, or numbers.
 //!
 //! A key is a path: parts with dots between them, each a key of the object that the part before leads to. Where a
-//! key comes twice in an object, the last one counts, as most readers of JSON have it. Of values beside
+//! key comes twice in an object, the last one counts, as most readers of JSON have it. Of values next to
 //! the path no more is kept than where they are.
 
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ pub enum JsonFault {
         limit: u64,
     },
     /// The member is not JSON.
-    #[error("its member .json is no JSON ({what}); mend it and make the archive anew")]
+    #[error("its member .json is no JSON ({what}); mend it and make the archive again")]
     NotJson {
         /// What does not hold, and where.
         what: String,

@@ -1,4 +1,4 @@
-//! Files of names that lie beside data whose labels are numbers: a line a class.
+//! Files of names that lie next to data whose labels are numbers: a line a class.
 
 use std::io::Read;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Chunks of a file scanned by several threads, whose results are merged in the order of the file.
 //!
-//! Threads take chunks by number. Whoever finishes one merges it, and all that were waiting for it, while
+//! Threads take chunks by number. The one that finishes one merges it, and all that were waiting for it, while
 //! the others go on; results come back to be used again, so a scan allocates no more than its threads do.
 
 use std::collections::BTreeMap;

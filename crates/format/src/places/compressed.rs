@@ -20,7 +20,7 @@ use crate::places::input::Input;
 use crate::places::stamp::Stamp;
 use crate::remote::without_query;
 
-/// Where copies go, and sidecars that cannot lie beside their data.
+/// Where copies go, and sidecars that cannot lie next to their data.
 pub(crate) fn cache_dir(options: &OpenOptions) -> PathBuf {
     options.cache_dir.clone().unwrap_or_else(default_cache_dir)
 }

@@ -229,7 +229,7 @@ impl Merged {
         }
         let mut labels = self.labels.into_values();
         let mut names = Vec::new();
-        // Beside numbers a name is a fault of its record.
+        // Next to numbers a name is a fault of its record.
         if labels.is_empty() {
             names.extend(self.names);
             labels.extend((0..names.len()).map(|label| label as f64));
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(found.names, ["Class_1", "true"]);
         assert_eq!(found.labels, [0.0, 1.0]);
         assert_eq!(scanned(text, LAST).names, ["Class_1", "b"]);
-        // Beside numbers they are none.
+        // Next to numbers they are none.
         let mixed = scanned(b"1,2,3\n1,2,x\n1,2,1e300\n", LAST);
         assert_eq!((mixed.labels, mixed.names.len()), (vec![3.0], 0));
         let without = scanned(text, NONE);

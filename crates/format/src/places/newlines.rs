@@ -1,7 +1,7 @@
 //! Where the newlines of a chunk are, with a count of its colons: the inner loop of the scan.
 //!
 //! Unsafe because AVX2 is asked for at run time and positions are written past the vector's end
-//! within its reserve: 64 bytes take 6 cycles against 60 for the plain version beside it, and the
+//! within its reserve: 64 bytes take 6 cycles against 60 for the plain version next to it, and the
 //! scan must keep up with memory.
 
 #[cfg(target_arch = "x86_64")]

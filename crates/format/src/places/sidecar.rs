@@ -1,6 +1,6 @@
 //! The sidecar file: what the scan of a text or tar file found, so that it is scanned once.
 //!
-//! It lies beside the data as `NAME.pelton-index`, or in the cache folder where the data's folder
+//! It lies next to the data as `NAME.pelton-index`, or in the cache folder where the data's folder
 //! cannot be written. It states size, times and sampled checksum of the data and the way it was read;
 //! unless all of them fit, and its own checksum and every field hold, it is as if it were not there.
 //! All numbers are 64-bit little-endian, the last four bytes are the CRC32C of the rest.

@@ -128,7 +128,7 @@ impl Rows {
         &self.values
     }
 
-    /// The feature indices beside [`Rows::values`]; empty for dense rows.
+    /// The feature indices next to [`Rows::values`]; empty for dense rows.
     pub fn indices(&self) -> &[u32] {
         &self.indices
     }
@@ -433,7 +433,7 @@ pub struct Slot {
 
 /// An ordered list of rows over shared segments, each with its record id.
 ///
-/// Cost: 16 bytes a row beside the segments. Cloning shares the segments.
+/// Cost: 16 bytes a row next to the segments. Cloning shares the segments.
 #[derive(Clone, Debug, Default)]
 pub struct RowTable {
     segments: Arc<Vec<Rows>>,

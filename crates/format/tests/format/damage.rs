@@ -8,7 +8,7 @@ use crate::support::{faults, file, options};
 use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions};
 use tempfile::tempdir;
 
-/// Options that leave damage to whoever reads.
+/// Options that leave damage to the one that reads.
 fn tolerant(folder: &Path) -> OpenOptions {
     OpenOptions {
         tolerant: true,

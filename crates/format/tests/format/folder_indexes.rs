@@ -1,4 +1,4 @@
-//! Kept listings of folders of images: used while they hold, made anew otherwise, and never believed when
+//! Kept listings of folders of images: used while they hold, made again otherwise, and never believed when
 //! damaged.
 
 use std::fs::{self, File};
@@ -231,7 +231,7 @@ fn damaged_indexes_are_made_anew() {
         let (dataset, kept) = case.opened();
         assert!(!kept, "{} bytes", bytes.len());
         assert_eq!(listing(&dataset), expected);
-        assert_eq!(fs::read(case.index()).unwrap(), good, "made anew");
+        assert_eq!(fs::read(case.index()).unwrap(), good, "made again");
     }
 }
 
@@ -293,7 +293,7 @@ fn a_table_belongs_to_the_listing() {
 #[test]
 fn where_nothing_can_be_kept_a_note_says_so() {
     let mut case = case();
-    // Nothing can be written into a file, whoever asks.
+    // Nothing can be written into a file, no matter who asks.
     fs::write(case.folder.path().join("cache"), "").unwrap();
     fs::create_dir(case.index()).unwrap();
     let dataset = case.open();

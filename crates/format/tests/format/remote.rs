@@ -177,13 +177,13 @@ fn every_format_of_one_file() {
             }
         }
     }
-    let beside: Vec<_> = fs::read_dir(root).unwrap().collect();
+    let adjacent: Vec<_> = fs::read_dir(root).unwrap().collect();
     let indexes = |entry: &std::io::Result<fs::DirEntry>| {
         let name = entry.as_ref().unwrap().file_name();
         name.to_string_lossy().ends_with(".pelton-index")
     };
     // Those of the local files; what was found of the others lies in the cache folder.
-    assert_eq!(beside.iter().filter(|entry| indexes(entry)).count(), 7);
+    assert_eq!(adjacent.iter().filter(|entry| indexes(entry)).count(), 7);
     assert!(
         fs::read_dir(root.join("cache"))
             .unwrap()

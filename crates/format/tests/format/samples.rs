@@ -470,7 +470,7 @@ fn bad_folders() {
     let error = refused(
         root.clone(),
         &options,
-        "lies beside the folders that are classes",
+        "lies next to the folders that are classes",
     );
     assert!(matches!(error, FormatError::NoClass { .. }));
     fs::remove_file(root.join("1.png")).unwrap();

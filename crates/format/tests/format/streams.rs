@@ -134,7 +134,7 @@ fn a_sidecar_is_of_one_length() {
     assert_eq!(source("tokens:9", 2).0, IndexSource::Built);
     assert_ne!(source("tokens:9", 2).1, five);
     assert_ne!(source("bytes:8", 2).1, source("bytes:9", 2).1);
-    // Damaged ones are made anew.
+    // Damaged ones are made again.
     let sidecar = folder.path().join("x.txt.pelton-index");
     let mut bytes = fs::read(&sidecar).unwrap();
     let middle = bytes.len() / 2;

@@ -67,7 +67,7 @@ fn fault(dataset: &Dataset, id: u64) -> String {
 ///             "ids": [2 ** 40, -1, i],
 ///         }
 ///         features = {name: feature(value) for name, value in example.items()}
-///         if i == 3:  # whoever writes lists of any length may leave out an empty one
+///         if i == 3:  # the one that writes lists of any length may leave out an empty one
 ///             del features["boxes"]
 ///         example = tf.train.Example(features=tf.train.Features(feature=features))
 ///         writer.write(example.SerializeToString())
@@ -535,7 +535,7 @@ fn records_that_are_no_examples() {
     );
     check(
         &field(1, &field(2, b"")),
-        "a field stands beside the features",
+        "a field stands next to the features",
     );
     check(
         &field(1, &field(1, &field(3, b"x"))),

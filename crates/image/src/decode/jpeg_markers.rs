@@ -131,7 +131,7 @@ impl Frame {
     }
 
     /// Every coefficient of every component is sent to its last bit. The standard does not ask for it, but all
-    /// encoders do so: an image that ends before was cut, and ended anew by whoever found that.
+    /// encoders do so: an image that ends before was cut, and ended again by the one that found that.
     fn check_whole(&self) -> Result<(), ImageError> {
         let mut missing = vec![[NOTHING; COEFFICIENTS]; self.components.len()];
         for scan in &self.scans {

@@ -39,7 +39,7 @@ use loops::{CodedRows, Encode, Settle};
 use quantizer::Quantizer;
 
 /// The largest ‖x − x̂‖² over ‖x̂‖² of a row that is solved for: what is put right when it is read
-/// next must stay small beside what it was held for.
+/// next must stay small next to what it was held for.
 const MOST_ERROR: f32 = 1e-3;
 /// Marks the norm of a row whose codes are too far off, because its values lie out of range.
 const UNFIT: f32 = -1.0;
@@ -112,11 +112,11 @@ impl CodedCache {
     /// Bytes of a row held, what the solver needs for it counted.
     pub fn row_bytes(problem: &Problem) -> usize {
         // Id, norm, label, slack; the solver's entry, slot and id; residuals; codes.
-        let beside = 20 + Scratch::bytes_for(1) + 16 + 4 * problem.subproblems();
-        quantizer::padded(problem.features()) + beside
+        let adjacent = 20 + Scratch::bytes_for(1) + 16 + 4 * problem.subproblems();
+        quantizer::padded(problem.features()) + adjacent
     }
 
-    /// Bytes of the tables over all records, beside the memory budget.
+    /// Bytes of the tables over all records, next to the memory budget.
     pub fn table_bytes(&self) -> usize {
         4 * self.slots.len() * (1 + self.subproblems)
     }
@@ -176,7 +176,7 @@ impl CodedCache {
         }
     }
 
-    /// Chooses anew which rows are held, from those and the rows of a block with their slack.
+    /// Chooses again which rows are held, from those and the rows of a block with their slack.
     pub fn take_in(
         &mut self,
         problem: &Problem,

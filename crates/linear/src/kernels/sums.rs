@@ -60,7 +60,7 @@ pub(crate) fn add_rows(
     size
 }
 
-/// The values of a row, its constant feature beside them.
+/// The values of a row, its constant feature next to them.
 struct Values<'a> {
     indices: Option<&'a [u32]>,
     values: &'a [f32],

@@ -133,7 +133,7 @@ struct Point {
     best_primal: f64,
     best_dual: f64,
     /// Whether steps have come so near that rounding w to f32 would show. Before, passes look at w rounded, which
-    /// saves them the losses of the rounded weights beside the others.
+    /// saves them the losses of the rounded weights next to the others.
     exact: bool,
     /// Looks that brought neither value on by what rounding leaves.
     idle: u32,
@@ -218,7 +218,7 @@ impl Newton {
         width_of(problem) <= MOST_NEWTON_FEATURES && Newton::bytes(problem) <= memory / 4
     }
 
-    /// Bytes beside the rows and the weights.
+    /// Bytes next to the rows and the weights.
     pub fn bytes(problem: &Problem) -> u64 {
         let (width, subproblems) = (padded(width_of(problem)), problem.subproblems());
         let matrices = (lanes(width, subproblems) + 1) * subproblems * 8 * width * width;
@@ -238,7 +238,7 @@ impl Newton {
             .collect();
     }
 
-    /// Adds rows of the pass; `false` where `interrupt` was set meanwhile: the pass must then be begun anew.
+    /// Adds rows of the pass; `false` where `interrupt` was set meanwhile: the pass must then be begun again.
     ///
     /// Errors: rows that the problem does not fit.
     pub fn add(&mut self, rows: &RowTable, interrupt: &AtomicBool) -> Result<bool, LinearError> {

@@ -266,10 +266,10 @@ fn longer_than(histogram: &LengthHistogram, length: u32) -> u64 {
     longer.map(|&(_, count)| count).sum()
 }
 
-/// Ends a bucket at the first length at which it holds a full batch of sentences with `beside` more tokens each; what
+/// Ends a bucket at the first length at which it holds a full batch of sentences with `next to` more tokens each; what
 /// is left over joins the last bucket. Sentences that exceed a batch by themselves have a bucket of their own.
-pub(super) fn full_batches(counts: &[(u32, u64)], beside: u32, capacity: Capacity) -> Vec<u32> {
-    let cells = |length: u32| u64::from(beside) + u64::from(length);
+pub(super) fn full_batches(counts: &[(u32, u64)], adjacent: u32, capacity: Capacity) -> Vec<u32> {
+    let cells = |length: u32| u64::from(adjacent) + u64::from(length);
     let alone = counts.partition_point(|&(length, _)| !capacity.is_exceeded_by(cells(length)));
     let mut ends = Vec::new();
     let mut sentences = 0;

@@ -3,7 +3,7 @@
 //!
 //! The units of the data (runs of whole records that are read at once) are put in a random order,
 //! that order is cut in `loads` near-equal runs of units, and the records of a run, a *load*, are
-//! shuffled fully among themselves. Whoever holds the units of a load in memory can serve all of its
+//! shuffled fully among themselves. The one that holds the units of a load in memory can serve all of its
 //! positions without reading anything else, and the backend sees each unit once an epoch, whole.
 //!
 //! DeepIO's servers draw independently of each other from what each has loaded, so that its order is
@@ -348,7 +348,7 @@ impl UnitStarts {
     }
 
     /// Replaces each place of a record, counted from `from` on, by its offset in its unit, and puts
-    /// the place of that unit beside it.
+    /// the place of that unit next to it.
     fn split_places(&self, from: u64, records: &mut [u64], units: &mut [u64]) {
         match self {
             UnitStarts::Even {

@@ -113,7 +113,7 @@ fn large_cuts_follow_the_model() {
     check(&Units::fixed(20_011, 1, 1), 9, 1, 4);
     check(&Units::from_lengths(uneven(30_000), 300), 4, 2, 9);
     check(&Units::from_lengths(uneven(30_000), 300), 60, 2, 9);
-    // One huge run of empty records beside units of one.
+    // One huge run of empty records next to units of one.
     let lopsided = (0..5000).map(|id| if id < 4000 { 0 } else { 10 });
     check(&Units::from_lengths(lopsided, 10), 11, 2, 9);
 }

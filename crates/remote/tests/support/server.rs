@@ -23,7 +23,7 @@ pub enum Fault {
     Stall(Duration),
     /// The whole file, whatever part was asked for.
     Whole,
-    /// As if it had been written anew by the time of this answer, whatever state was asked for.
+    /// As if it had been written again by the time of this answer, whatever state was asked for.
     Rewritten,
     /// The right headers and no fault.
     None,
@@ -60,7 +60,7 @@ impl Default for Behaviour {
     }
 }
 
-/// A file, and how often it was written anew.
+/// A file, and how often it was written again.
 type Stored = (Arc<Vec<u8>>, u32);
 
 struct Shared {
@@ -314,7 +314,7 @@ impl Shared {
         while at < end {
             let piece = &body[at..end.min(at + if at == 0 { first } else { 16 << 10 })];
             self.wait_for(piece.len());
-            // Counted first, so that whoever has read them finds them counted.
+            // Counted first, so that the one that has read them finds them counted.
             self.bytes.fetch_add(piece.len() as u64, Relaxed);
             out.write_all(piece).ok()?;
             at += piece.len();

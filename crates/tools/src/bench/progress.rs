@@ -37,7 +37,7 @@ const SAVE_EVERY: Duration = Duration::from_millis(100);
 /// Steps between two places where ranks may save.
 const STEPS_TO_AGREE: u64 = 16;
 
-/// The log of a rank: beside that of rank 0, with the rank's number behind its name.
+/// The log of a rank: next to that of rank 0, with the rank's number behind its name.
 fn log_of(log: &Path, rank: usize) -> PathBuf {
     match rank {
         0 => log.to_owned(),
@@ -99,7 +99,7 @@ impl<'a> Progress<'a> {
         };
         if found < logged {
             return Err(DataError::Config(format!(
-                "{}: has {found} of the {logged} bytes that {} knows of, so that it was cut or removed since; restore it, or remove both to begin anew",
+                "{}: has {found} of the {logged} bytes that {} knows of, so that it was cut or removed since; restore it, or remove both to begin again",
                 log.display(),
                 self.path.display()
             )));
@@ -290,7 +290,7 @@ mod tests {
             "[]".to_owned(),
         ] {
             let error = saved(wrong.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains("begin anew"), "{wrong}: {error}");
+            assert!(error.contains("begin again"), "{wrong}: {error}");
         }
     }
 }

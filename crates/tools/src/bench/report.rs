@@ -84,7 +84,7 @@ pub struct BenchReport {
     /// How the ranks' memory was used.
     pub pipeline: Option<String>,
     /// Seconds in which memory was filled, of the rank with most; before the first batch where all data
-    /// fits, else beside reading.
+    /// fits, else next to reading.
     pub load_s: f64,
     /// Access path used.
     pub access: String,

@@ -12,7 +12,7 @@ use super::progress::{self, Progress};
 use super::prometheus::prometheus_text;
 use super::report::BenchReport;
 
-/// Time between two looks at the counters for whoever asks for them.
+/// Time between two looks at the counters for no matter who asks for them.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
 
 /// Runs the pipeline to the end.

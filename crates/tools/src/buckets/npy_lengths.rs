@@ -49,7 +49,7 @@ pub(super) fn column(
             .map_err(|error| match error.kind() {
                 std::io::ErrorKind::UnexpectedEof => wrong(
                     path,
-                    &format!("ends in row {number} of {}; copy it anew", header.rows),
+                    &format!("ends in row {number} of {}; copy it again", header.rows),
                 ),
                 _ => unreadable(path, &error),
             })?;
@@ -119,7 +119,7 @@ impl Header {
         let wrong = |problem: &str| wrong(path, problem);
         let mut fill = |bytes: &mut [u8]| {
             let read = reader.read_exact(bytes);
-            read.map_err(|_| wrong("ends inside its header; copy it anew"))
+            read.map_err(|_| wrong("ends inside its header; copy it again"))
         };
         let mut start = [0; 10];
         fill(&mut start)?;

@@ -243,7 +243,7 @@ fn held_out(
     let mut drawn: Vec<(u64, u32, u64)> = sizes
         .into_iter()
         .map(|(family, size)| {
-            // By name, so that another font beside these does not change the draw of each.
+            // By name, so that another font next to these does not change the draw of each.
             let name = fonts[family as usize].family.bytes().map(u64::from);
             (Digest::new(wish.seed).words(name).value(), family, size)
         })

@@ -3,7 +3,7 @@
 use pelton_nn::{Counts, HeadFigures};
 use serde::{Deserialize, Serialize};
 
-/// How far a run is: what a checkpoint says beside the parameters.
+/// How far a run is: what a checkpoint says next to the parameters.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Progress {
     /// Where the feed stands, as it says it.

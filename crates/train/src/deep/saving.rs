@@ -1,6 +1,6 @@
 //! Checkpoints of a net: parameters under PyTorch's names, and what else the next step depends on.
 //!
-//! Rows of a head over many classes lie beside the file of the net, a file a rank, `STEM-STEPS-RANK-of-RANKS.rows`.
+//! Rows of a head over many classes lie next to the file of the net, a file a rank, `STEM-STEPS-RANK-of-RANKS.rows`.
 //! They are whole before the file of the net names their step, and older ones are removed only then; any number of
 //! ranks can read them.
 

@@ -130,7 +130,7 @@ pub(super) fn whole_bytes(dataset: &Dataset, share: Option<&Share>) -> u64 {
     row * share.map_or(records, |share| share.most_of(records, records))
 }
 
-/// The least that a share of a demo set comes to: twice the smallest read buffers, with some rows beside
+/// The least that a share of a demo set comes to: twice the smallest read buffers, with some rows next to
 /// them. Of a tiny one a share would hold neither.
 fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
     const LEAST_BUFFER: u64 = 64 << 10;

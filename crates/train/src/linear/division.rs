@@ -68,12 +68,12 @@ impl Division {
         }
         let share_of = |share: f64| (budget.bytes as f64 * share) as u64;
         options.snapshots = snapshot_bytes <= share_of(SNAPSHOT_SHARE);
-        let (evaluation_bytes, beside) = if options.snapshots {
+        let (evaluation_bytes, adjacent) = if options.snapshots {
             (budget.bytes, snapshot_bytes)
         } else {
             (share_of(EVALUATION_SHARE), share_of(EVALUATION_SHARE))
         };
-        let left = budget.bytes - beside.min(budget.bytes);
+        let left = budget.bytes - adjacent.min(budget.bytes);
         let mut kept = config.cache_fraction.unwrap_or(0.0);
         let plan = loop {
             if options.snapshots {
@@ -155,7 +155,7 @@ fn divide(
     }
     feed.access = access;
     block_plan(config, data, feed, budget).or_else(|_| {
-        // Blocks that are given may fit the budget, but not beside the buffers of buckets.
+        // Blocks that are given may fit the budget, but not next to the buffers of buckets.
         (feed.access, feed.scratch_dir) = (Access::Auto, None);
         block_plan(config, data, feed, budget)
     })
@@ -170,13 +170,13 @@ fn block_plan(
     let dataset = &data.dataset;
     let pane_row = pane_row_bytes(dataset) as f64;
     let scratch_row = Scratch::bytes_for(1) as f64;
-    // As many rows as a block has are being loaded beside it; the solver needs its table for the block.
+    // As many rows as a block has are being loaded next to it; the solver needs its table for the block.
     let share_of_feed = 2.0 * pane_row / (2.0 * pane_row + scratch_row);
     feed.memory_bytes = (budget as f64 * share_of_feed) as u64;
     let new_rows = largest_batch(dataset, feed);
     if new_rows == 0 {
         return Err(TrainError::config(format!(
-            "a memory budget of {budget} bytes holds no block of rows ({pane_row} bytes each) beside the read buffers; raise `memory`"
+            "a memory budget of {budget} bytes holds no block of rows ({pane_row} bytes each) next to the read buffers; raise `memory`"
         )));
     }
     let records = dataset.records();

@@ -180,7 +180,7 @@ impl<'a> Journal<'a> {
         self.folder.is_written()
     }
 
-    /// Whether a checkpoint of so many bytes costs little beside the time since the last.
+    /// Whether a checkpoint of so many bytes costs little next to the time since the last.
     pub fn is_cheap(&self, bytes: u64) -> bool {
         const BYTES_A_SECOND: f64 = 5e8;
         const MOST_SHARE: f64 = 0.03;

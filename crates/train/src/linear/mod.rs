@@ -190,7 +190,7 @@ fn train<T>(
     };
     let in_folder = |error: TrainError| {
         if error.is_interruption() || waited(&error) {
-            // What was read at that moment is no concern of whoever resumes later.
+            // What was read at that moment is no concern of the one that resumes later.
             TrainError::Interrupted {
                 folder: options.out.display().to_string(),
             }
@@ -327,7 +327,7 @@ fn describe(task: &Task<'_>, observer: Observer<'_>) {
     let place = if division.budget.in_core {
         "all in memory".to_string()
     } else if newton {
-        "read anew in every pass".to_string()
+        "read again in every pass".to_string()
     } else {
         format!(
             "{} blocks of about {} rows an epoch",

@@ -50,7 +50,7 @@ impl<'a> Ranks<'a> {
     }
 
     /// The part of every global batch that this rank takes; `None` for all of it: the records of its own
-    /// stripes of the files. So it reads the same 1/R of them in every epoch. Stripes are short beside a class or a
+    /// stripes of the files. So it reads the same 1/R of them in every epoch. Stripes are short next to a class or a
     /// day of the data.
     pub fn share(self, dataset: &Dataset) -> Option<Share> {
         let comm = self.comm()?;

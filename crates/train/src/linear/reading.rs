@@ -125,16 +125,16 @@ impl Reading {
     /// aside for such passes, the feed gives its own away until the next block.
     pub fn room_for_pass(&mut self, task: &Task<'_>) -> FetchOptions {
         let division = &task.division;
-        let beside = FetchOptions {
+        let adjacent = FetchOptions {
             memory_bytes: division.evaluation_bytes,
             ..division.feed.clone()
         };
         let in_file_order = FetchOptions {
             access: Access::Window { gap_bytes: None },
-            ..beside.clone()
+            ..adjacent.clone()
         };
         if largest_batch(&self.dataset, &in_file_order) > 0 {
-            return beside;
+            return adjacent;
         }
         self.pause();
         division.feed.clone()

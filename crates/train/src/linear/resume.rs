@@ -92,7 +92,7 @@ pub(super) fn read(
     observer: Observer<'_>,
 ) -> Result<Option<(Progress, State<'static>)>, TrainError> {
     let Some((progress, state)) = before.decoded()? else {
-        observer(Event::Note("no checkpoint was written yet: starting anew"));
+        observer(Event::Note("no checkpoint was written yet: starting again"));
         return Ok(None);
     };
     if progress.data != task.rows.data.dataset.fingerprint() {

@@ -1,7 +1,7 @@
 //! The columns of a file: what each holds in every record.
 //!
 //! Columns of structs are columns of their own, called `outer.inner`. What has no place in a record (maps, unions, lists of
-//! anything but numbers, 64-bit numbers without a sign) is named with its type, for whoever asks for it.
+//! anything but numbers, 64-bit numbers without a sign) is named with its type, for no matter who asks for it.
 
 use arrow_schema::{DataType, FieldRef, Fields};
 use pelton_batch::{DType, FieldSpec};

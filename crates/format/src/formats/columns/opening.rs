@@ -351,7 +351,7 @@ fn found(
             Wrong::Damaged("its records are longer than 4 GB".into()),
         )
     };
-    // A label that is a name is a code beside the record; one that is a number lies in it.
+    // A label that is a name is a code next to the record; one that is a number lies in it.
     let by_name = label.filter(|at| all[*at].kind == ColumnKind::Bytes);
     let columns: Vec<usize> = (0..all.len()).filter(|i| Some(*i) != by_name).collect();
     let in_record = columns.iter().map(|i| all[*i].clone()).collect();

@@ -1,4 +1,4 @@
-//! All records of a table in memory, for whoever looks for bytes that the readers cannot stand.
+//! All records of a table in memory, for the one that looks for bytes that the readers cannot stand.
 
 use std::sync::Arc;
 

@@ -251,7 +251,7 @@ impl BlockCache {
         }
     }
 
-    /// The block of this key, made by `make` unless it is there. Whoever wants one that is being made waits for it.
+    /// The block of this key, made by `make` unless it is there. The one that wants one that is being made waits for it.
     fn get(
         &self,
         key: Key,
@@ -283,7 +283,7 @@ impl BlockCache {
 
     /// Counts a block that was made, and drops those used longest ago for it.
     fn count(&self, key: Key, bytes: u64) {
-        /// What an entry takes beside its block.
+        /// What an entry takes next to its block.
         const ENTRY: u64 = 256;
         let mut held = lock(&self.held);
         if let Some((_, counted, _)) = held.slots.get_mut(&key) {

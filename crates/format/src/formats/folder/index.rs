@@ -4,7 +4,7 @@
 //! It holds while no folder in it has changed: a file that comes, goes or gets another name changes the
 //! time of the folder it lies in, so one look at each folder is enough. What changes inside a file
 //! changes no folder; that is found out when the file is read ([`FileSet`] checks size and time), and the
-//! kept listing is then removed, so that the next run lists anew. A look at every file instead would cost
+//! kept listing is then removed, so that the next run lists again. A look at every file instead would cost
 //! nine tenths of a listing.
 //!
 //! Layout, all numbers 64-bit little-endian: first bytes with the version, key, counts, sizes and times of
@@ -274,7 +274,7 @@ fn is_inside(name: &[u8]) -> bool {
     name.split(|byte| *byte == b'/').all(part) && memchr::memchr(0, name).is_none()
 }
 
-/// Where the listing of a folder may be kept: beside it first, then in the cache folder.
+/// Where the listing of a folder may be kept: next to it first, then in the cache folder.
 pub(crate) fn places(root: &Path, options: &OpenOptions) -> Vec<PathBuf> {
     // Without a slash at its end, behind which a name would lie inside.
     let Ok(root) = fs::canonicalize(root) else {
@@ -284,8 +284,8 @@ pub(crate) fn places(root: &Path, options: &OpenOptions) -> Vec<PathBuf> {
     else {
         return Vec::new();
     };
-    let mut beside = name.to_owned();
-    beside.push(".pelton-index");
+    let mut adjacent = name.to_owned();
+    adjacent.push(".pelton-index");
     let stamp = Stamp {
         size: 0,
         modified: None,
@@ -298,7 +298,7 @@ pub(crate) fn places(root: &Path, options: &OpenOptions) -> Vec<PathBuf> {
     if read_only {
         vec![cached]
     } else {
-        vec![parent.join(beside), cached]
+        vec![parent.join(adjacent), cached]
     }
 }
 

@@ -144,7 +144,7 @@ fn listing(
             return Ok((listing, IndexSource::Sidecar));
         }
         if place.exists() {
-            tracing::info!(index = %place.display(), "listing out of date or damaged: made anew");
+            tracing::info!(index = %place.display(), "listing out of date or damaged: made again");
         }
     }
     let now = SystemTime::now();
@@ -156,7 +156,7 @@ fn listing(
         }
         Ok(None) => {}
         Err((place, error)) => notes.push(format!(
-            "{}: its listing cannot be kept at {} ({error}), so it is listed anew each time",
+            "{}: its listing cannot be kept at {} ({error}), so it is listed again each time",
             root.display(),
             place.display()
         )),

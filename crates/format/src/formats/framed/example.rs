@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The walk hops over values, so that it goes over a file to index it without reading the pictures in it, and over a
-//! record in memory to decode it. Fields beside these, a feature of two kinds and lengths beyond what they lie in are
+//! record in memory to decode it. Fields next to these, a feature of two kinds and lengths beyond what they lie in are
 //! refused: bytes that are no Example are then taken for one by hardly any chance. A library for protocol buffers was
 //! rejected, because it would copy every value and needs all of the record.
 
@@ -56,7 +56,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Feature {
     pub(crate) name: Range<u64>,
-    /// `None` where its list is empty, or not there at all: whoever writes one need not know of what.
+    /// `None` where its list is empty, or not there at all: the one that writes one need not know of what.
     pub(crate) kind: Option<Kind>,
     pub(crate) list: Range<u64>,
 }
@@ -95,7 +95,7 @@ impl Features {
         }
         let (number, entry) = delimited(source, self.at, self.map_end)?;
         if number != 1 {
-            return damaged(self.at, "a field stands beside the features");
+            return damaged(self.at, "a field stands next to the features");
         }
         self.at = entry.end;
         let (mut at, mut name, mut value) = (entry.start, None, None);
@@ -333,7 +333,7 @@ pub(crate) fn class_of<'s>(
     let (mut at, mut value) = (list.start, None);
     while at < list.end {
         let run = next_run(source, kind, &mut at, list.end)?;
-        // Runs of no numbers may stand beside the one.
+        // Runs of no numbers may stand next to the one.
         if kind == Kind::Bytes || !run.is_empty() {
             if value.is_some() {
                 return Ok(None);

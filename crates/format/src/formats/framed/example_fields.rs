@@ -351,7 +351,7 @@ impl ExampleFields {
                 Some((of, list)) if measure(&mut &*example, of, &list).map_err(broken)?.0 > 0 => {
                     return Err(self.wrong(i, "is of another kind than in the first record"));
                 }
-                // Whoever writes lists of any length may leave out an empty one.
+                // The one that writes lists of any length may leave out an empty one.
                 _ if known.count == Count::Varies => 0..0,
                 _ => return Err(self.wrong(i, "is missing, which the first record has")),
             };

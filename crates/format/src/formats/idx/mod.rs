@@ -7,7 +7,7 @@
 //! The first size is the number of records; the others are the shape of a picture: rows, columns and
 //! channels, side by side for each pixel, as far as they are there. Pictures are bytes. Labels, bytes or i32, lie in
 //! a file of one dimension that is found by name: `images-idx3` becomes `labels-idx1`, with or without `.gz`. They
-//! are read whole when the data is opened, so a record needs one read. Where `x-names.txt` lies beside `x-images.idx`,
+//! are read whole when the data is opened, so a record needs one read. Where `x-names.txt` lies next to `x-images.idx`,
 //! its lines are the names of the labels 0, 1, 2 …. Format: LeCun, "The MNIST database of handwritten digits"; the
 //! names are Pelton's.
 
@@ -162,7 +162,7 @@ fn whole_header(path: &Path, head: &[u8], size: u64) -> Result<IdxHeader, Format
     )))
 }
 
-/// IDX images with a file of labels beside them, as MNIST has.
+/// IDX images with a file of labels next to them, as MNIST has.
 pub(crate) struct Idx;
 
 impl Format for Idx {
@@ -262,7 +262,7 @@ fn labels_of(
         }
         return Err(refuse(match places.first() {
             Some(place) => format!(
-                "its labels are looked for in {}, which is not there; put them beside the images",
+                "its labels are looked for in {}, which is not there; put them next to the images",
                 place.display()
             ),
             None => "its name lacks the word images, from which the name of the labels' file is made; call it NAME-images-idx3-ubyte and the labels NAME-labels-idx1-ubyte".into(),
@@ -301,7 +301,7 @@ fn labels_of(
     Ok((values, Codes::new(codes), Vec::new()))
 }
 
-/// The names of the labels of a file of pictures, where a sound file of them lies beside it.
+/// The names of the labels of a file of pictures, where a sound file of them lies next to it.
 fn names_of(path: &Path, options: &OpenOptions) -> Vec<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let plain = name.map(|name| name.strip_suffix(".gz").unwrap_or(name));

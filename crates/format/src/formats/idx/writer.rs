@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use crate::{Dataset, OpenOptions};
 
-    /// Pictures and labels as written, and the names of the classes where a file of them lies beside.
+    /// Pictures and labels as written, and the names of the classes where a file of them lies next to.
     #[test]
     fn what_is_written_is_read() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -7,7 +7,7 @@
 //! it; so is one of different kinds of values, of null alone, or of whole numbers that no such type holds exactly. The label
 //! is a number, a truth value or a string under the key `label`, or the one that is named.
 //!
-//! Cost: one pass that reads every line, kept in a sidecar; four bytes a record for its class beside the list of
+//! Cost: one pass that reads every line, kept in a sidecar; four bytes a record for its class next to the list of
 //! places.
 
 pub(crate) mod kinds;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! centre(c) = Σ_l s_l · g(l, c mod 32^l)       l = 1 … L, the least L with 32^L ≥ classes; the last term is g(L, c)
-//! view      = centre(c) + noise · |z| · g      z and g drawn anew for each view
+//! view      = centre(c) + noise · |z| · g      z and g drawn again for each view
 //! record    = bent(view)
 //! ```
 //!

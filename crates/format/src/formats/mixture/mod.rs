@@ -156,7 +156,7 @@ impl Format for Mixtures {
             path: source.path.to_path_buf(),
             offset: 0,
             what: format!("it describes no mixture: {what}"),
-            remedy: "name demo:classes:N instead, which writes the file anew",
+            remedy: "name demo:classes:N instead, which writes the file again",
         })?;
         let storage = MixtureStorage::new(source.path.display().to_string(), mixture);
         let (records, bytes) = (mixture.records(), storage.record_bytes);

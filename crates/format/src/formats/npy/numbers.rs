@@ -1,4 +1,4 @@
-//! Numbers of one's own beside the data: an `.npy` file of one dimension.
+//! Numbers of one's own next to the data: an `.npy` file of one dimension.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! LitData: chunks of samples beside an `index.json` that says which cells they have (`shard.rs`). A folder of them is
+//! LitData: chunks of samples next to an `index.json` that says which cells they have (`shard.rs`). A folder of them is
 //! opened by that file (`shard_folder.rs`).
 
 use std::path::Path;

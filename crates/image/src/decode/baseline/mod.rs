@@ -1,8 +1,8 @@
 //! Baseline JPEG, the kind that photos are, decoded as far as it is looked at.
 //!
-//! Of an image whose part is asked for, what lies above the part and beside it is only run through, code by code, for
+//! Of an image whose part is asked for, what lies above the part and next to it is only run through, code by code, for
 //! its lengths say where the next block begins; what lies below is not touched. Only the blocks of the part, and what
-//! colours beside it run into it, become samples and pixels. They are the very pixels that the whole image has there.
+//! colours next to it run into it, become samples and pixels. They are the very pixels that the whole image has there.
 //!
 //! Taken are images of one scan with one component, or three (luma and two colours) of which the colours have the same
 //! resolution as luma or half of it in either direction. [`Scan::of`] says no to all others.
