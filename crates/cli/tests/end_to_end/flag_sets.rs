@@ -151,7 +151,7 @@ const WITH: [(&str, &str); 6] = [
 ];
 
 /// Spellings with a number behind them.
-const SPELLINGS: [(&str, &str); 40] = [
+const SPELLINGS: [(&str, &str); 39] = [
     ("--grow", "cosine:"),
     ("--grow", "inverse:4:"),
     ("--order", "queue:"),
