@@ -190,7 +190,6 @@ const SPELLINGS: [(&str, &str); 39] = [
     ("--format", "tokens:"),
     ("--format", "bytes:"),
     ("--mix", "1,"),
-    ("--nodes", "1,"),
     ("--remote-cache", "1/"),
 ];
 
