@@ -2,8 +2,8 @@
 
 use pelton_format::{Row, RowTable};
 
+use super::codes::{CodedCache, MOST_ERROR, UNFIT};
 use super::quantizer::Quantizer;
-use super::{CodedCache, MOST_ERROR, UNFIT};
 use crate::kernels::{self, Dots, Kernel, Simd, Vectors, pass_loop, prefetch_slice};
 use crate::solve::{A_VISIT, VisitRows};
 use crate::step::Step;

@@ -19,6 +19,7 @@
 //! Cost: [`CodedCache::row_bytes`] a row held; a visit decodes a row once or twice, 0.1 ns a value;
 //! and 4 bytes a record and 4 a subproblem of it.
 
+mod codes;
 mod loops;
 mod quantizer;
 
@@ -35,44 +36,15 @@ use crate::problem::Problem;
 use crate::solve::{BlockReport, InnerPasses, solve_rows};
 use crate::visit::{Place, Visit};
 use crate::weights::Weights;
+pub use codes::CodedCache;
+use codes::UNFIT;
 use loops::{CodedRows, Encode, Settle};
 use quantizer::Quantizer;
 
-/// The largest ‖x − x̂‖² over ‖x̂‖² of a row that is solved for: what is put right when it is read
-/// next must stay small next to what it was held for.
-const MOST_ERROR: f32 = 1e-3;
-/// Marks the norm of a row whose codes are too far off, because its values lie out of range.
-const UNFIT: f32 = -1.0;
 /// Marks a dual variable whose part of w is exact.
 const EXACT: f32 = f32::NAN;
 /// Marks a record that is not held.
 const NOT_HELD: u32 = u32::MAX;
-
-/// Rows as one byte a value, kept in memory between blocks.
-#[derive(Clone, Debug)]
-pub struct CodedCache {
-    features: usize,
-    subproblems: usize,
-    capacity: usize,
-    /// Made from the first block.
-    quantizer: Option<Quantizer>,
-    /// Slot of each record.
-    slots: Vec<u32>,
-    /// Record of each slot.
-    ids: Vec<u64>,
-    /// Codes of each slot.
-    codes: Vec<u8>,
-    /// r of each slot and subproblem.
-    residuals: Vec<f32>,
-    /// ‖x̂‖² and the bias of each slot, or [`UNFIT`].
-    norms: Vec<f32>,
-    labels: Vec<u32>,
-    /// Slack of each slot when it was last solved.
-    slack: Vec<f32>,
-    /// For each subproblem and record α as it was when w last was exact in it, where w holds the change
-    /// since through x̂; [`EXACT`] elsewhere.
-    before: Vec<Vec<f32>>,
-}
 
 /// The parts of a cache that a checkpoint holds: not the codes, which the rows give again.
 #[derive(Clone, Debug, PartialEq)]

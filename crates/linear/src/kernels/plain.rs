@@ -2,7 +2,7 @@
 
 use pelton_format::Layout;
 
-use super::{BlockRows, Dots, Vectors, pass_loop, prefetch, prefetch_slice};
+use super::pass_loop::{BlockRows, Dots, Vectors, pass_loop, prefetch, prefetch_slice};
 use crate::step::Step;
 use crate::visit::{Place, Segment, Visit};
 

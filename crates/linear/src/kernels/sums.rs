@@ -5,8 +5,9 @@
 
 use pelton_format::Layout;
 
+use super::pass_loop::{BlockRows, Kernel, ROW_AHEAD, prefetch};
 use super::plain::prefetch_sparse;
-use super::{BlockRows, Kernel, ROW_AHEAD, Simd, prefetch, run};
+use super::{Simd, run};
 use crate::visit::Place;
 
 /// How many rows ahead the weights of a sparse row are asked for.

@@ -1,7 +1,10 @@
 //! Every level against f64 sums on random shapes.
 
+use pelton_format::Layout;
+
 use super::*;
 use crate::step::Outcome;
+use crate::visit::{Place, Segment};
 
 /// Numbers in [−1, 1).
 fn numbers(seed: u64, count: usize) -> Vec<f32> {

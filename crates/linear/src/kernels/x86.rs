@@ -9,8 +9,8 @@ use std::arch::x86_64::*;
 
 use pelton_format::Layout;
 
+use super::pass_loop::{BlockRows, Dots, Kernel, Vectors, pass_loop, prefetch_slice};
 use super::plain::{Dense, Sparse};
-use super::{BlockRows, Dots, Kernel, Vectors, pass_loop, prefetch_slice};
 use crate::step::Step;
 use crate::visit::{Place, Segment, Visit};
 

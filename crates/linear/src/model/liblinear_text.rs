@@ -18,7 +18,7 @@
 use std::io::{BufRead, Write};
 use std::path::Path;
 
-use super::{Model, check_shape, first_repeated, malformed};
+use super::contents::{Model, check_shape, first_repeated, malformed};
 use pelton_format::ClassMap;
 
 use crate::error::LinearError;
@@ -134,7 +134,7 @@ impl<R: BufRead> Lines<'_, R> {
         let wrong = |found: &str| malformed(self.path, Some(self.number), found);
         let mut limited = std::io::Read::take(&mut self.input, LONGEST_LINE);
         let read = limited.read_line(&mut self.line);
-        let read = read.map_err(super::io("read", self.path))?;
+        let read = read.map_err(super::contents::io("read", self.path))?;
         if read == 0 {
             return Ok(None);
         }

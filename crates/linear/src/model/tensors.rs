@@ -14,7 +14,7 @@ use pelton_format::{ClassMap, Scale, Schema};
 use safetensors::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
 
-use super::{Model, check_shape, first_repeated, malformed};
+use super::contents::{Model, check_shape, first_repeated, malformed};
 use crate::error::LinearError;
 use crate::loss::Loss;
 use crate::problem::is_usable_bias;

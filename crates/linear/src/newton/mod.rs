@@ -36,6 +36,7 @@
 
 mod cholesky;
 mod pass;
+mod point;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,14 +53,14 @@ use crate::problem::Problem;
 use crate::weights::Weights;
 use cholesky::dot;
 use pass::{Lane, Pass, Sums, TRIALS, additions, lanes, padded};
+use point::Point;
 
 /// Most features, the bias included, for which the matrix is formed.
 pub const MOST_NEWTON_FEATURES: usize = 1024;
 
 /// τ at first.
 const FIRST_SMOOTHING: f64 = 0.3;
-/// What τ is multiplied by at first, at least, and at most.
-const FIRST_SHRINK: f64 = 0.1;
+/// What τ is multiplied by at least, and at most.
 const SHRINK: [f64; 2] = [0.05, 0.6];
 /// Squared length of the Newton step in units of τ, over the rows in the bend, from which on τ shrinks more slowly, and
 /// not at all.
@@ -110,65 +111,6 @@ fn smoothed_at_once(problem: &Problem) -> bool {
 
 fn width_of(problem: &Problem) -> usize {
     problem.features() + usize::from(problem.bias().is_some())
-}
-
-/// One subproblem between two passes.
-#[derive(Clone, Debug, PartialEq)]
-struct Point {
-    /// Where the next pass looks, and the same rounded to f32; all vectors are padded.
-    w: Vec<f64>,
-    rounded: Vec<f64>,
-    /// The step that led here.
-    step: Vec<f64>,
-    /// Where it began, if the next pass searches along it.
-    search: Option<Vec<f64>>,
-    /// The place before, and the value and its slope along the step there.
-    before: Option<(Vec<f64>, f64, f64)>,
-    smoothing: f64,
-    /// What smoothing is multiplied by next.
-    shrink: f64,
-    /// Line searches that were made.
-    searches: u32,
-    best_w: Vec<f64>,
-    best_primal: f64,
-    best_dual: f64,
-    /// Whether steps have come so near that rounding w to f32 would show. Before, passes look at w rounded, which
-    /// saves them the losses of the rounded weights next to the others.
-    exact: bool,
-    /// Looks that brought neither value on by what rounding leaves.
-    idle: u32,
-    /// Whether the last pass looked at the best w.
-    at_best: bool,
-    /// Whether it needs no further step.
-    done: bool,
-}
-
-impl Point {
-    fn new(width: usize, smoothing: f64) -> Point {
-        Point {
-            w: vec![0.0; width],
-            rounded: vec![0.0; width],
-            step: vec![0.0; width],
-            search: None,
-            before: None,
-            smoothing,
-            shrink: FIRST_SHRINK,
-            searches: 0,
-            best_w: vec![0.0; width],
-            best_primal: f64::INFINITY,
-            // α = 0 is feasible.
-            best_dual: 0.0,
-            exact: false,
-            idle: 0,
-            at_best: false,
-            done: false,
-        }
-    }
-
-    fn go_to(&mut self, w: Vec<f64>) {
-        self.rounded = w.iter().map(|&w| f64::from(w as f32)).collect();
-        self.w = if self.exact { w } else { self.rounded.clone() };
-    }
 }
 
 /// Newton's method on a problem, between two passes.

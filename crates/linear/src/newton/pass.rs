@@ -6,7 +6,7 @@
 
 use pelton_format::{Row, RowTable};
 
-use super::Point;
+use super::point::Point;
 use crate::kernels::{Kernel, Simd, run};
 use crate::loss::{LossFunction, NewtonTerms, WithLoss};
 use crate::problem::Problem;

@@ -1,0 +1,79 @@
+//! What a model holds, and what its file forms check alike.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use pelton_format::{ClassMap, Scale, Schema};
+
+use crate::error::LinearError;
+use crate::loss::Loss;
+use crate::weights::Weights;
+
+/// Weights with what is needed to use them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// The loss it was trained with.
+    pub loss: Loss,
+    /// The cost it was trained with, where known: LIBLINEAR's format does not say.
+    pub cost: Option<f64>,
+    /// Factor on the cost of each class; empty where all are 1, and in LIBLINEAR's format, which does not say.
+    pub class_weights: Vec<f64>,
+    /// The classes; LIBLINEAR's format does not hold their names.
+    pub classes: ClassMap,
+    /// What stands for a missing value of each feature, where means do; LIBLINEAR's format does not hold
+    /// them.
+    pub means: Option<Vec<f32>>,
+    /// The weights: one vector for two classes, else one a class.
+    pub weights: Weights,
+    /// The scale of the features that the weights are for; `None` where rows are taken as they are.
+    pub scale: Option<Scale>,
+    /// The columns that the features come from, where they had names; LIBLINEAR's format does not hold them.
+    pub columns: Option<Arc<Schema>>,
+}
+
+/// Most features times vectors that a model file may claim: 2^33 weights, 32 GiB.
+const MOST_WEIGHTS: u64 = 1 << 33;
+
+/// Checks sizes that a file claims before anything is allocated for them.
+pub(super) fn check_shape(
+    path: &Path,
+    line: Option<u64>,
+    classes: usize,
+    features: usize,
+) -> Result<usize, LinearError> {
+    let vectors = if classes == 2 { 1 } else { classes };
+    let weights = (vectors as u64).checked_mul(features as u64 + 1);
+    if classes < 2 || features == 0 || weights.is_none_or(|weights| weights > MOST_WEIGHTS) {
+        return Err(malformed(path, line, "sizes that no model can have"));
+    }
+    Ok(vectors)
+}
+
+/// The first label that stands in a list a second time.
+pub(super) fn first_repeated(labels: &[f64]) -> Option<f64> {
+    let mut seen = HashSet::new();
+    // -0 is 0.
+    let mut labels = labels.iter().map(|label| label + 0.0);
+    labels.find(|label| !seen.insert(label.to_bits()))
+}
+
+pub(super) fn malformed(path: &Path, line: Option<u64>, found: impl Into<String>) -> LinearError {
+    LinearError::MalformedModel {
+        path: path.to_path_buf(),
+        place: line.map_or_else(
+            || "in its header".to_string(),
+            |line| format!("at line {line}"),
+        ),
+        found: found.into(),
+    }
+}
+
+pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> LinearError {
+    let path = path.to_path_buf();
+    move |source| LinearError::Io {
+        action,
+        path,
+        source,
+    }
+}

@@ -1,0 +1,63 @@
+//! A subproblem between two passes: where the next pass looks, and the best that was found.
+
+/// What τ is multiplied by at first.
+const FIRST_SHRINK: f64 = 0.1;
+
+/// One subproblem between two passes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Point {
+    /// Where the next pass looks, and the same rounded to f32; all vectors are padded.
+    pub w: Vec<f64>,
+    pub rounded: Vec<f64>,
+    /// The step that led here.
+    pub step: Vec<f64>,
+    /// Where it began, if the next pass searches along it.
+    pub search: Option<Vec<f64>>,
+    /// The place before, and the value and its slope along the step there.
+    pub before: Option<(Vec<f64>, f64, f64)>,
+    pub smoothing: f64,
+    /// What smoothing is multiplied by next.
+    pub shrink: f64,
+    /// Line searches that were made.
+    pub searches: u32,
+    pub best_w: Vec<f64>,
+    pub best_primal: f64,
+    pub best_dual: f64,
+    /// Whether steps have come so near that rounding w to f32 would show. Before, passes look at w rounded, which
+    /// saves them the losses of the rounded weights next to the others.
+    pub exact: bool,
+    /// Looks that brought neither value on by what rounding leaves.
+    pub idle: u32,
+    /// Whether the last pass looked at the best w.
+    pub at_best: bool,
+    /// Whether it needs no further step.
+    pub done: bool,
+}
+
+impl Point {
+    pub fn new(width: usize, smoothing: f64) -> Point {
+        Point {
+            w: vec![0.0; width],
+            rounded: vec![0.0; width],
+            step: vec![0.0; width],
+            search: None,
+            before: None,
+            smoothing,
+            shrink: FIRST_SHRINK,
+            searches: 0,
+            best_w: vec![0.0; width],
+            best_primal: f64::INFINITY,
+            // α = 0 is feasible.
+            best_dual: 0.0,
+            exact: false,
+            idle: 0,
+            at_best: false,
+            done: false,
+        }
+    }
+
+    pub fn go_to(&mut self, w: Vec<f64>) {
+        self.rounded = w.iter().map(|&w| f64::from(w as f32)).collect();
+        self.w = if self.exact { w } else { self.rounded.clone() };
+    }
+}
