@@ -35,9 +35,9 @@ pub enum Contents {
         /// Bytes of a run.
         length: u32,
     },
-    /// A range of a tar file whose members are one sample: see [`members`](crate::formats::tar::members).
+    /// A range of a tar file whose members are one sample: see [`members`](crate::members).
     Members,
-    /// Several named arrays: see [`fields`](crate::rows::fields()) and [`Dataset::fields`](crate::Dataset::fields).
+    /// Several named arrays: see [`Dataset::record_fields`](crate::Dataset::record_fields) and [`Dataset::fields`](crate::Dataset::fields).
     Fields,
 }
 
