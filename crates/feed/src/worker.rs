@@ -291,7 +291,9 @@ impl<'s> Worker<'s> {
                 if self.shared.copies && !building.places.others() {
                     return copy_row(row, slots.take(building.places.name(0)));
                 }
-                if let (Some(lengths), Row::Bytes(row)) = (&self.shared.copied_fields, row) {
+                if let (Some(lengths), Row::Bytes(row)) = (&self.shared.copied_fields, row)
+                    && !building.places.others()
+                {
                     return copy_fields(row, lengths, &self.shared.record_fields, &mut slots);
                 }
                 let sample = self.record(row)?;

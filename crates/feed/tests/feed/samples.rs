@@ -15,8 +15,8 @@ use pelton_feed::{
     AugmentImages, Collate, DecodeImages, FeedError, Loader, LoaderOptions, Samples, Stages,
 };
 use pelton_fetch::FetchError;
-use pelton_format::{Dataset, FormatError};
-use pelton_plan::{Catalog, Place, Plan, PlanSpec};
+use pelton_format::{Dataset, FormatError, FormatKind, OpenOptions};
+use pelton_plan::{Catalog, Order, Place, Plan, PlanSpec};
 
 fn of(
     dataset: &Arc<Dataset>,
@@ -164,6 +164,29 @@ fn pictures_come_in_the_order_asked_for_or_alone_in_their_own_shape() {
     let image = fields.get("image").unwrap();
     assert_eq!(image.shape().dims[..2], [1, 3]);
     assert!(image.bytes()[..24 * 20].iter().all(|&red| red == 200));
+}
+
+/// Records of fields that a loader copies as they are.
+#[test]
+fn named_arrays_come_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.bin");
+    let raw: Vec<u8> = (0..100u8).flat_map(|i| [i, i, 200 - i, i % 3]).collect();
+    fs::write(&path, raw).unwrap();
+    let open_options = OpenOptions {
+        format: FormatKind::from_name("raw:data:u8[2],x:u8,label:u8"),
+        ..OpenOptions::default()
+    };
+    let dataset = Arc::new(Dataset::open(&[path], &open_options).unwrap());
+    let plan = Plan::new(&PlanSpec::new(Order::Full, 8, 0), Catalog::of(100)).unwrap();
+    let samples = of(&dataset, &Arc::new(plan), &Stages::default(), &options());
+    for id in [0, 7, 99] {
+        let fields = samples.sample(0, id).unwrap();
+        assert_eq!(fields.get("data").unwrap().bytes(), [id as u8; 2]);
+        assert_eq!(fields.get("x").unwrap().bytes(), [200 - id as u8]);
+        let label = fields.get("label").unwrap().values::<i64>().unwrap()[0];
+        assert_eq!(label, id as i64 % 3);
+    }
 }
 
 #[test]
