@@ -77,6 +77,7 @@ impl Head {
             logits: logits.parse().map_err(configuration)?,
             classes,
             d,
+            correct: true,
             seed,
             scratch_bytes: HeadOptions::SCRATCH_BYTES,
         };

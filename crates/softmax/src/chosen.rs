@@ -7,6 +7,7 @@ use pelton_comm::{Comm, Reduction, share};
 use pelton_key::{KeyedRng, mix};
 
 use crate::class_head::{ClassHead, HeadKind, HeadOptions, ReadRows, RowBlock};
+use crate::draws::Draws;
 use crate::error::HeadError;
 use crate::forest::Forest;
 use crate::graph::{Graph, Selection};
@@ -22,8 +23,9 @@ pub(crate) struct ChosenHead {
     options: HeadOptions,
     choice: Choice,
     selection: Selection,
-    /// Rows that take part in this step; none where all do.
-    active: Option<Vec<u32>>,
+    draws: Draws,
+    /// Rows that take part in this step, and how many classes each stands for; none where all do.
+    active: Option<(Vec<u32>, Vec<f32>)>,
     /// The micro-batches that were scored since the last update.
     scored: Vec<Scored>,
     comm: Comm,
@@ -82,23 +84,13 @@ impl ChosenHead {
                 },
             },
             selection: Selection::default(),
+            draws: Draws::new(options.seed),
             active: None,
             scored: Vec::new(),
             comm,
             graph_s: 0.0,
             waited_s: 0.0,
         }
-    }
-
-    /// Classes that may take part in a step.
-    fn budget(&self) -> u64 {
-        let part = match self.options.kind {
-            HeadKind::Full | HeadKind::Mach { .. } => 1.0,
-            HeadKind::Knn { active, .. }
-            | HeadKind::Sampled { active }
-            | HeadKind::Selective { active, .. } => active,
-        };
-        (part * self.options.classes as f64).round() as u64
     }
 
     fn reduced(&mut self, mut scored: Scored, weight: f32) -> Result<(Sums, Scored), HeadError> {
@@ -118,6 +110,23 @@ impl ChosenHead {
             all
         });
         self.scored.extend(all);
+    }
+
+    /// What all ranks know alike, a row a rank: any number of ranks reads it, from the files of all or each from its own.
+    fn of_rank(&self, name: &str, values: Vec<f32>) -> RowBlock {
+        RowBlock {
+            name: name.to_string(),
+            first: self.comm.rank() as u64,
+            total: self.comm.size() as u64,
+            width: values.len(),
+            values,
+        }
+    }
+
+    /// The same; `None` of heads that were saved without.
+    fn read_of_rank(&self, name: &str, read: &mut ReadRows<'_>) -> Option<Vec<f32>> {
+        let rank = self.comm.rank() as u64;
+        read(name, rank..rank + 1).or_else(|| read(name, 0..1))
     }
 
     /// Of each row the products with all classes of this rank, chunk by chunk; see [`Head::products`].
@@ -165,9 +174,10 @@ impl ClassHead for ChosenHead {
                 classes,
             });
         }
-        let (budget, own) = (self.budget(), self.head.rows().classes());
-        let selection = &mut self.selection;
-        let rows = match &self.choice {
+        let budget = self.options.kind.budget(classes, self.options.correct);
+        let (selection, draws) = (&mut self.selection, &mut self.draws);
+        let own = self.head.rows().classes();
+        let chosen = match &self.choice {
             Choice::All => return Ok(classes),
             Choice::Near { graph: None, .. } | Choice::Leaves { forest: None, .. } => {
                 return Err(HeadError::NotRenewed);
@@ -175,28 +185,26 @@ impl ClassHead for ChosenHead {
             Choice::Near {
                 graph: Some((_, graph)),
                 ..
-            } => graph.select(labels, budget, key, selection, &self.comm)?,
+            } => graph.select(labels, budget, key, draws, selection, &self.comm)?,
             Choice::Drawn => {
-                selection.begin(own.clone());
+                selection.begin(own);
                 for &label in labels {
                     selection.add(label, 0);
                 }
-                selection.choose(budget, classes, key, &self.comm)?
+                selection.choose(budget, classes, key, draws, &self.comm)?
             }
             Choice::Leaves {
                 forest: Some(forest),
                 ..
             } => {
-                selection.begin(own.clone());
+                selection.begin(own);
                 forest.select(labels, self.head.rows(), selection, &self.comm)?;
-                selection.choose(budget, classes, key, &self.comm)?
+                selection.choose(budget, classes, key, draws, &self.comm)?
             }
         };
-        let mut count = [rows.len() as u64];
-        self.head.wake(Active::Rows(rows));
-        self.active = Some(rows.to_vec());
-        self.comm.all_reduce(&mut count, Reduction::Sum)?;
-        Ok(count[0])
+        self.head.wake(Active::Rows(chosen.rows, chosen.counts));
+        self.active = Some((chosen.rows.to_vec(), chosen.counts.to_vec()));
+        Ok(chosen.active)
     }
 
     fn score(
@@ -206,7 +214,7 @@ impl ClassHead for ChosenHead {
         weight: f32,
     ) -> Result<(Sums, Vec<f32>), HeadError> {
         let active = match &self.active {
-            Some(rows) => Active::Rows(rows),
+            Some((rows, counts)) => Active::Rows(rows, counts),
             None => Active::All,
         };
         let scored = self.head.score(features, labels, active)?;
@@ -318,6 +326,9 @@ impl ClassHead for ChosenHead {
             }
             _ => (),
         }
+        if !matches!(self.choice, Choice::All) {
+            all.push(self.of_rank(DRAWS, self.draws.to_numbers()));
+        }
         all
     }
 
@@ -342,6 +353,10 @@ impl ClassHead for ChosenHead {
             });
             let waited: Vec<(u32, Wait)> = waited.collect();
             rows = rows.waiting(of_width(velocity, d, VELOCITY)?, &waited);
+        }
+        if let Some(numbers) = self.read_of_rank(DRAWS, read) {
+            let draws = self.draws.from_numbers(&numbers);
+            self.draws = draws.ok_or_else(|| missing(DRAWS))?;
         }
         match &mut self.choice {
             Choice::All | Choice::Drawn => (),
@@ -430,6 +445,7 @@ const VELOCITY: &str = "velocity";
 const WAITED: &str = "waited";
 const NEIGHBOURS: &str = "neighbours";
 const LEAVES: &str = "leaves";
+const DRAWS: &str = "draws";
 
 /// The `k` best of what is pushed; of equal scores the class with the smaller number.
 #[derive(Clone, Debug)]
@@ -529,6 +545,7 @@ mod tests {
             logits: crate::logits::Logits::Product,
             classes: 40,
             d,
+            correct: true,
             seed: 5,
             scratch_bytes: 1 << 20,
         };

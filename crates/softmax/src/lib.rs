@@ -22,6 +22,7 @@ mod rows;
 mod chunk;
 mod head;
 
+mod draws;
 mod forest;
 mod graph;
 mod neighbours;
@@ -36,8 +37,9 @@ mod index;
 
 pub use chosen::class_vectors;
 pub use class_head::{ClassHead, HeadKind, HeadOptions, ReadRows, RowBlock};
+pub use draws::Draws;
 pub use error::HeadError;
-pub use graph::{Graph, Selection};
+pub use graph::{Budget, Chosen, Graph, Selection};
 pub use head::{Active, Head, Scored, Sums};
 pub use index::ClassIndex;
 pub use logits::{Logits, Margin};

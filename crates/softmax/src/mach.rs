@@ -355,6 +355,7 @@ mod tests {
                 },
                 classes,
                 d,
+                correct: true,
                 seed: 4,
                 scratch_bytes: 0,
             };

@@ -61,6 +61,7 @@ impl HeadConfig {
             logits: self.logits,
             classes,
             d: net.classes,
+            correct: true,
             seed: fit.seed,
             scratch_bytes: HeadOptions::SCRATCH_BYTES,
         };

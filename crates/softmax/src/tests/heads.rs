@@ -11,6 +11,7 @@ fn trained(kind: HeadKind, ranks: usize, rule: Rule, micro: usize) -> (Vec<f64>,
         logits: cosine(Margin::None),
         classes,
         d: D,
+        correct: true,
         seed: 5,
         scratch_bytes: 1 << 20,
     };
@@ -55,6 +56,14 @@ fn trained(kind: HeadKind, ranks: usize, rule: Rule, micro: usize) -> (Vec<f64>,
             block.values.extend_from_slice(&more.values);
         }
     }
+    // What all ranks know alike.
+    for block in &mut blocks {
+        if block.total == ranks as u64 {
+            let alike = block.values.chunks(block.width);
+            assert!(alike.clone().all(|row| row == &block.values[..block.width]));
+            block.values.truncate(block.width);
+        }
+    }
     (figures, blocks)
 }
 
@@ -63,6 +72,7 @@ const KINDS: [HeadKind; 5] = [
     HeadKind::Knn {
         neighbours: 4,
         active: 0.5,
+        drawn: 0.5,
     },
     HeadKind::Sampled { active: 0.6 },
     HeadKind::Selective {
@@ -129,6 +139,7 @@ fn every_head_takes_any_scale() {
                     logits,
                     classes: 61,
                     d: D,
+                    correct: true,
                     seed: 5,
                     scratch_bytes: 1 << 20,
                 };
@@ -192,6 +203,7 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
                 logits: cosine(Margin::Angle(0.2)),
                 classes: 61,
                 d: D,
+                correct: true,
                 seed: 5,
                 scratch_bytes: 1 << 20,
             };
@@ -230,6 +242,7 @@ fn gradients_have_a_norm_and_a_scale() {
                 logits: cosine(Margin::Angle(0.2)),
                 classes: 61,
                 d: D,
+                correct: true,
                 seed: 5,
                 scratch_bytes: 1 << 20,
             };
@@ -300,6 +313,7 @@ fn heads_go_on_from_what_was_saved_on_other_ranks() {
                 logits: cosine(Margin::None),
                 classes: 61,
                 d: D,
+                correct: true,
                 seed: 99,
                 scratch_bytes: 0,
             };
@@ -308,7 +322,7 @@ fn heads_go_on_from_what_was_saved_on_other_ranks() {
                 head.load(&mut |name, rows| {
                     let block = saved.iter().find(|block| block.name == name)?;
                     let at = |row: u64| row as usize * block.width;
-                    Some(block.values[at(rows.start)..at(rows.end)].to_vec())
+                    Some(block.values.get(at(rows.start)..at(rows.end))?.to_vec())
                 })?;
                 let labels = [3, 9, 60];
                 head.select(&labels, 8)?;
@@ -390,6 +404,7 @@ fn lars_goes_by_the_length_of_the_whole_head() {
                 logits: cosine(Margin::None),
                 classes,
                 d: D,
+                correct: true,
                 seed: 5,
                 scratch_bytes: 1 << 20,
             };
@@ -455,6 +470,7 @@ fn weights_that_are_not_finite_are_an_error() {
                 logits: cosine(Margin::None),
                 classes: 61,
                 d: D,
+                correct: true,
                 seed: 5,
                 scratch_bytes: 0,
             };
@@ -481,6 +497,7 @@ fn heads_refuse_what_cannot_be() {
         logits: Logits::Product,
         classes,
         d: 2,
+        correct: true,
         seed: 0,
         scratch_bytes: 0,
     };
@@ -518,6 +535,7 @@ fn classes_begin_with_numbers_of_their_own_and_all_may_take_part() {
         logits: cosine(Margin::None),
         classes: 300,
         d: 16,
+        correct: true,
         seed: 1,
         scratch_bytes: 0,
     };
@@ -540,4 +558,112 @@ fn classes_begin_with_numbers_of_their_own_and_all_may_take_part() {
         / 100.0;
     // 150 less two deviations of the draws.
     assert!((mean - 126.0).abs() < 4.0, "{mean}");
+}
+
+fn sampled(kind: &str, classes: u64, correct: bool) -> HeadOptions {
+    HeadOptions {
+        kind: kind.parse().unwrap(),
+        logits: cosine(Margin::None),
+        classes,
+        d: D,
+        correct,
+        seed: 5,
+        scratch_bytes: 1 << 20,
+    }
+}
+
+/// e^loss of an example is the sum over all classes as a multiple of its own e^z: with correction, its mean over the
+/// draws of many steps is that of the full softmax; without, it is low.
+#[test]
+fn corrected_sums_have_no_bias() {
+    let classes = 600;
+    let (features, labels) = (numbers(D, 4), [3]);
+    for kind in ["sampled:0.1", "knn:10:0.1:0.5", "selective:1:0.15"] {
+        let mean = |correct: bool| {
+            let options = sampled(kind, classes, correct);
+            let mut head = class_head(&options, Comm::alone()).unwrap();
+            head.renew(0, &|| false).unwrap();
+            let exact = head.evaluate(&features, &labels).unwrap().loss.exp();
+            let sums: Vec<f64> = (0..400)
+                .map(|key| {
+                    head.select(&labels, key).unwrap();
+                    let (sums, _) = head.score(&features, &labels, 1.0).unwrap();
+                    head.forget();
+                    sums.loss.exp()
+                })
+                .collect();
+            let mean = sums.iter().sum::<f64>() / 400.0;
+            let square: f64 = sums.iter().map(|x| (x - mean).powi(2)).sum();
+            // Draws in turn scatter less than this says, which is for independent ones.
+            let deviation = (square / 400.0 / 400.0).sqrt();
+            assert!(deviation < 0.05 * exact, "{kind}: {deviation} of {exact}");
+            ((mean - exact) / deviation, mean / exact)
+        };
+        let (off, _) = mean(true);
+        assert!(off.abs() < 4.0, "{kind}: off by {off} deviations");
+        let (_, part) = mean(false);
+        assert!(part < 0.5, "{kind}: {part} of the sum");
+    }
+}
+
+/// What is drawn goes on where it stood, in the middle of a round, on any number of ranks: each class is drawn once a
+/// round. A checkpoint without this place begins with the first round.
+#[test]
+fn draws_go_on_where_they_stood() {
+    for kind in ["sampled:0.2", "knn:4:0.3:0.6", "selective:2:0.5"] {
+        let options = sampled(kind, 211, true);
+        let steps = |ranks: usize, saved: &[Vec<RowBlock>], steps: std::ops::Range<u64>| {
+            let found = run_ranks(ranks, |comm| {
+                let rank = comm.rank();
+                let mut head = class_head(&options, comm)?;
+                if saved.is_empty() {
+                    head.renew(0, &|| false)?;
+                } else {
+                    head.load(&mut |name, rows| {
+                        let mut values = Vec::new();
+                        let mut end = 0;
+                        for block in saved.iter().flatten().filter(|block| block.name == name) {
+                            let held = block.values.len() / block.width;
+                            end = block.first + held as u64;
+                            let (from, to) = (rows.start.max(block.first), rows.end.min(end));
+                            if from < to {
+                                let at = |row: u64| (row - block.first) as usize * block.width;
+                                values.extend_from_slice(&block.values[at(from)..at(to)]);
+                            }
+                        }
+                        (rows.end <= end).then_some(values)
+                    })?;
+                }
+                let mut losses = Vec::new();
+                for step in steps.clone() {
+                    let labels = [step * 7 % 211, step * 31 % 211];
+                    losses.push(head.select(&labels, step)? as f64);
+                    losses.push(head.score(&numbers(2 * D, step), &labels, 1.0)?.0.loss);
+                    head.forget();
+                }
+                Ok::<_, HeadError>((losses, (rank, head.save())))
+            });
+            let (losses, saved): (Vec<_>, Vec<_>) = found.unwrap().into_iter().unzip();
+            let saved = saved
+                .into_iter()
+                .map(|(_, blocks)| blocks)
+                .collect::<Vec<_>>();
+            (losses[0].clone(), saved)
+        };
+        let (whole, _) = steps(1, &[], 0..13);
+        for ranks in 1..=3 {
+            let (first, saved) = steps(ranks, &[], 0..6);
+            for others in 1..=3 {
+                let (second, _) = steps(others, &saved, 6..13);
+                let both = [&first[..], &second].concat();
+                assert_close(&format!("{kind}, {ranks}, {others} ranks"), &whole, &both);
+            }
+            let mut before = saved.clone();
+            before
+                .iter_mut()
+                .for_each(|blocks| blocks.retain(|block| block.name != "draws"));
+            let (fresh, _) = steps(1, &before, 0..6);
+            assert_close(&format!("{kind}, as before"), &first, &fresh);
+        }
+    }
 }
