@@ -384,6 +384,7 @@ mod tests {
                 classes: 500,
                 d: 16,
                 correct: true,
+                centre: false,
                 seed: 3,
                 scratch_bytes: 1 << 20,
             };

@@ -78,6 +78,7 @@ impl Head {
             classes,
             d,
             correct: true,
+            centre: false,
             seed,
             scratch_bytes: HeadOptions::SCRATCH_BYTES,
         };

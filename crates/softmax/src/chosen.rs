@@ -1,17 +1,20 @@
 //! A head that is one softmax over chosen classes: all, neighbours, drawn ones, or those of a hashing forest.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Instant;
 
 use pelton_comm::{Comm, Reduction, share};
 use pelton_key::{KeyedRng, mix};
 
-use crate::class_head::{ClassHead, HeadKind, HeadOptions, ReadRows, RowBlock};
+use crate::centre::Centre;
+use crate::class_head::{ClassHead, HeadKind, HeadOptions, Observed, ReadRows, RowBlock};
 use crate::draws::Draws;
 use crate::error::HeadError;
 use crate::forest::Forest;
 use crate::graph::{Graph, Selection};
 use crate::head::{Active, Head, Scored, Sums};
+use crate::means::Means;
 use crate::neighbours::Neighbours;
 use crate::rows::{ClassRows, Update, Wait};
 
@@ -24,6 +27,10 @@ pub(crate) struct ChosenHead {
     choice: Choice,
     selection: Selection,
     draws: Draws,
+    /// Where features are centred.
+    centre: Option<Centre>,
+    /// Examples that were looked at before training: how many for their mean, and those for the means of their classes.
+    observed: (u64, Option<Means>),
     /// Rows that take part in this step, and how many classes each stands for; none where all do.
     active: Option<(Vec<u32>, Vec<f32>)>,
     /// The micro-batches that were scored since the last update.
@@ -85,6 +92,8 @@ impl ChosenHead {
             },
             selection: Selection::default(),
             draws: Draws::new(options.seed),
+            centre: options.centre.then(|| Centre::new(options.d)),
+            observed: (0, None),
             active: None,
             scored: Vec::new(),
             comm,
@@ -101,6 +110,19 @@ impl ChosenHead {
             self.waited_s += began.elapsed().as_secs_f64();
         }
         Ok((sums, scored))
+    }
+
+    /// Takes other weights.
+    fn replace(&mut self, rows: ClassRows) {
+        let HeadOptions {
+            logits,
+            classes,
+            scratch_bytes,
+            ..
+        } = self.options;
+        self.head = Head::new(rows, logits, classes, scratch_bytes);
+        self.active = None;
+        self.scored.clear();
     }
 
     /// Makes one of all micro-batches that were scored.
@@ -129,9 +151,21 @@ impl ChosenHead {
         read(name, rank..rank + 1).or_else(|| read(name, 0..1))
     }
 
+    /// Features as the classes are compared with them, outside of training.
+    fn centred<'a>(&self, features: &'a [f32]) -> Cow<'a, [f32]> {
+        match &self.centre {
+            Some(centre) => Cow::Owned(centre.apply(features)),
+            None => Cow::Borrowed(features),
+        }
+    }
+
     /// Of each row the products with all classes of this rank, chunk by chunk; see [`Head::products`].
-    pub(crate) fn head(&self) -> &Head {
-        &self.head
+    pub(crate) fn products(
+        &self,
+        features: &[f32],
+        visit: &mut dyn FnMut(Range<usize>, &[f32]),
+    ) -> Result<(), HeadError> {
+        self.head.products(&self.centred(features), visit)
     }
 }
 
@@ -142,6 +176,44 @@ impl ClassHead for ChosenHead {
 
     fn d(&self) -> usize {
         self.options.d
+    }
+
+    fn observe(
+        &mut self,
+        what: Observed,
+        features: &[f32],
+        labels: &[u64],
+    ) -> Result<(), HeadError> {
+        self.head.check(features, labels)?;
+        match (what, &mut self.centre) {
+            (Observed::Mean, None) => (),
+            (Observed::Mean, Some(centre)) => {
+                self.observed.0 += labels.len() as u64;
+                centre.average(features, self.observed.0);
+            }
+            (Observed::Classes, _) => {
+                let centred = self.centred(features);
+                let (own, d) = (self.head.rows().classes(), self.options.d);
+                let means = self.observed.1.get_or_insert_with(|| Means::new(own, d));
+                means.add(&centred, labels);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_at_means(&mut self) -> Result<u64, HeadError> {
+        let rows = self.head.rows();
+        let (own, d) = (rows.classes(), rows.d());
+        let mut weights = rows.weights().to_vec();
+        let (_, means) = std::mem::take(&mut self.observed);
+        let means = means.unwrap_or_else(|| Means::new(own.clone(), d));
+        let missing = means.write(&mut weights, &self.comm)?;
+        self.replace(ClassRows::new(own.start, d, weights));
+        Ok(missing)
+    }
+
+    fn mean(&self) -> Option<Vec<f32>> {
+        self.centre.as_ref().map(Centre::mean)
     }
 
     fn renew(&mut self, epoch: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), HeadError> {
@@ -217,9 +289,17 @@ impl ClassHead for ChosenHead {
             Some((rows, counts)) => Active::Rows(rows, counts),
             None => Active::All,
         };
-        let scored = self.head.score(features, labels, active)?;
+        let mut centred = Cow::Borrowed(features);
+        if let Some(centre) = &mut self.centre {
+            self.head.check(features, labels)?;
+            centred = Cow::Owned(centre.train(features));
+        }
+        let scored = self.head.score(&centred, labels, active)?;
         let (sums, mut scored) = self.reduced(scored, weight)?;
-        let gradient = scored.take_gradient();
+        let mut gradient = scored.take_gradient();
+        if let Some(centre) = &self.centre {
+            centre.gradient(&centred, &mut gradient);
+        }
         self.scored.push(scored);
         if self.scored.len() > 1 {
             self.scored.iter_mut().for_each(Scored::forget_products);
@@ -265,7 +345,8 @@ impl ClassHead for ChosenHead {
         let mut all = Sums::default();
         let parts = features.chunks(EVALUATED * self.options.d);
         for (features, labels) in parts.zip(labels.chunks(EVALUATED)) {
-            let mut scored = self.head.score(features, labels, Active::All)?;
+            let features = self.centred(features);
+            let mut scored = self.head.score(&features, labels, Active::All)?;
             let sums = self.head.reduce(&mut scored, 1.0, &self.comm)?;
             all.loss += sums.loss;
             all.correct += sums.correct;
@@ -281,7 +362,7 @@ impl ClassHead for ChosenHead {
             return Ok(vec![]);
         }
         let mut best = vec![Best::new(k); batch];
-        self.head.products(features, &mut |places, products| {
+        self.products(features, &mut |places, products| {
             for (row, products) in places.zip(products.chunks_exact(batch)) {
                 for (best, &product) in best.iter_mut().zip(products) {
                     best.push(first + row as u64, product);
@@ -329,6 +410,9 @@ impl ClassHead for ChosenHead {
         if !matches!(self.choice, Choice::All) {
             all.push(self.of_rank(DRAWS, self.draws.to_numbers()));
         }
+        if let Some(mean) = self.mean() {
+            all.push(self.of_rank(MEAN, mean));
+        }
         all
     }
 
@@ -358,6 +442,16 @@ impl ClassHead for ChosenHead {
             let draws = self.draws.from_numbers(&numbers);
             self.draws = draws.ok_or_else(|| missing(DRAWS))?;
         }
+        if self.centre.is_some()
+            && let Some(mean) = self.read_of_rank(MEAN, read)
+        {
+            if mean.len() != d {
+                return Err(missing(MEAN));
+            }
+            self.centre
+                .iter_mut()
+                .for_each(|centre| centre.set(mean.clone()));
+        }
         match &mut self.choice {
             Choice::All | Choice::Drawn => (),
             Choice::Near { k, graph } => {
@@ -384,15 +478,7 @@ impl ClassHead for ChosenHead {
                 }
             }
         }
-        let HeadOptions {
-            logits,
-            classes,
-            scratch_bytes,
-            ..
-        } = self.options;
-        self.head = Head::new(rows, logits, classes, scratch_bytes);
-        self.active = None;
-        self.scored.clear();
+        self.replace(rows);
         Ok(())
     }
 
@@ -440,12 +526,18 @@ pub fn class_vectors(read: &mut ReadRows<'_>, classes: Range<u64>) -> Option<Vec
     Some(weights)
 }
 
+/// The mean that a head takes off its features, from the blocks that it saved; `None` where it takes none off.
+pub fn feature_mean(read: &mut ReadRows<'_>) -> Option<Vec<f32>> {
+    read(MEAN, 0..1)
+}
+
 const WEIGHTS: &str = "weights";
 const VELOCITY: &str = "velocity";
 const WAITED: &str = "waited";
 const NEIGHBOURS: &str = "neighbours";
 const LEAVES: &str = "leaves";
 const DRAWS: &str = "draws";
+const MEAN: &str = "mean";
 
 /// The `k` best of what is pushed; of equal scores the class with the smaller number.
 #[derive(Clone, Debug)]
@@ -546,6 +638,7 @@ mod tests {
             classes: 40,
             d,
             correct: true,
+            centre: true,
             seed: 5,
             scratch_bytes: 1 << 20,
         };

@@ -158,6 +158,8 @@ pub struct HeadOptions {
     /// Whether drawn classes stand for all that were not taken for themselves, so that the sum over the active classes
     /// estimates that over all without bias.
     pub correct: bool,
+    /// Whether the mean is taken off the features first.
+    pub centre: bool,
     /// Decides what the weights begin with, and what is drawn.
     pub seed: u64,
     /// Bytes that may keep products between scoring and updating.
@@ -187,6 +189,15 @@ pub struct RowBlock {
 /// Finds rows of a block by its name; none where there is no such block, or it ends before them.
 pub type ReadRows<'a> = dyn FnMut(&str, Range<u64>) -> Option<Vec<f32>> + 'a;
 
+/// What examples are looked at for before training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// The mean of all features, where it is taken off them.
+    Mean,
+    /// The mean features of each class.
+    Classes,
+}
+
 /// A head over very many classes, of which each rank has a part. All ranks call each function with the same features,
 /// labels and keys, except for those that say otherwise.
 pub trait ClassHead: Send {
@@ -195,6 +206,24 @@ pub trait ClassHead: Send {
 
     /// Features of an example.
     fn d(&self) -> usize;
+
+    /// Looks at `features` and `labels` before training: first, of a head that centres, for their mean, then for the means of their
+    /// classes, without that.
+    ///
+    /// Errors: features that are not finite.
+    fn observe(
+        &mut self,
+        what: Observed,
+        features: &[f32],
+        labels: &[u64],
+    ) -> Result<(), HeadError>;
+
+    /// Makes the mean features of length 1 of each class its weights. Returns how many classes have none, since no example
+    /// of them was [observed](ClassHead::observe) or those had no direction; they keep the weights that they have.
+    fn begin_at_means(&mut self) -> Result<u64, HeadError>;
+
+    /// What is taken off the features before they are compared with class vectors, if anything.
+    fn mean(&self) -> Option<Vec<f32>>;
 
     /// Renews what is made from the weights between epochs: graph or forest. `stop` is asked now and then.
     ///

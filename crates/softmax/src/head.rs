@@ -208,7 +208,7 @@ impl Head {
     }
 
     /// Errors: what is not a class or not a number.
-    fn check(&self, features: &[f32], labels: &[u64]) -> Result<(), HeadError> {
+    pub(crate) fn check(&self, features: &[f32], labels: &[u64]) -> Result<(), HeadError> {
         let rows = features.chunks_exact(self.rows.d());
         for (example, (x, &label)) in rows.zip(labels).enumerate() {
             if label >= self.classes {

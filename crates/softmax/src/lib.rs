@@ -27,6 +27,9 @@ mod forest;
 mod graph;
 mod neighbours;
 
+mod centre;
+mod means;
+
 mod chosen;
 mod class_head;
 mod mach;
@@ -35,8 +38,8 @@ mod made;
 mod clusters;
 mod index;
 
-pub use chosen::class_vectors;
-pub use class_head::{ClassHead, HeadKind, HeadOptions, ReadRows, RowBlock};
+pub use chosen::{class_vectors, feature_mean};
+pub use class_head::{ClassHead, HeadKind, HeadOptions, Observed, ReadRows, RowBlock};
 pub use draws::Draws;
 pub use error::HeadError;
 pub use graph::{Budget, Chosen, Graph, Selection};

@@ -62,6 +62,7 @@ impl HeadConfig {
             classes,
             d: net.classes,
             correct: true,
+            centre: false,
             seed: fit.seed,
             scratch_bytes: HeadOptions::SCRATCH_BYTES,
         };
