@@ -17,7 +17,7 @@ import os
 import secrets
 import socket
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,8 +41,9 @@ class KnnSoftmax(torch.nn.Module):
 
     ``kind`` says which classes take part in a step of training, next to those of the batch's own labels:
 
-    - ``"knn"``: the ``k`` nearest of each of these, by an exact graph, as many as fit into the part ``budget`` of all,
-      nearest first, filled up with drawn ones (KNN softmax: Song et al., KDD 2020);
+    - ``"knn"``: the ``k`` nearest of each of these, by an exact graph, as many as fit into the part ``budget`` of all less
+      the part ``drawn`` of it, nearest first, filled up with drawn ones (KNN softmax: Song et al., KDD 2020, where ``drawn``
+      is 0);
     - ``"sampled"``: drawn ones up to ``budget`` (Partial FC);
     - ``"selective"``: those that share a leaf in one of ``trees`` random trees with one of these, up to ``budget``;
     - ``"mach"``: none by itself; ``repetitions`` softmaxes over classes that are hashed into ``buckets``;
@@ -50,6 +51,11 @@ class KnnSoftmax(torch.nn.Module):
 
     ``logits`` are ``"cosine"`` (``scale`` · cos θ), ``"cosface"`` (cos θ − ``margin`` for the right class), ``"arcface"``
     (cos(θ + ``margin``)), or ``"product"`` (as they are, without bias).
+
+    With ``correct``, drawn classes count for all that take no part, so that the loss estimates that over all classes; the paper
+    has none of that. With ``centre``, the mean of a batch's features is taken off them first, and a running mean, ``mean``,
+    outside of training: behind random weights the features of all classes otherwise turn to one direction for the first
+    hundreds of steps. ``begin_at_means`` avoids the same from the other side. ``pelton train classify`` does all three.
 
     ``step`` takes SGD with ``momentum``, or LARS where ``trust`` is given; both as in ``pelton train classify``.
     ``momentum``, ``weight_decay`` and ``trust`` can be changed between steps. ``threads`` is by default what PyTorch uses.
@@ -67,9 +73,12 @@ class KnnSoftmax(torch.nn.Module):
         *,
         k: int = 10,
         budget: float = 0.1,
+        drawn: float = 0.5,
         trees: int = 8,
         buckets: int = 1000,
         repetitions: int = 8,
+        correct: bool = True,
+        centre: bool = False,
         logits: str = "cosine",
         scale: float = 16.0,
         margin: float = 0.1,
@@ -84,7 +93,7 @@ class KnnSoftmax(torch.nn.Module):
         super().__init__()
         kinds: dict[str, list[float]] = {
             "full": [],
-            "knn": [k, budget],
+            "knn": [k, budget, drawn],
             "sampled": [budget],
             "selective": [trees, budget],
             "mach": [buckets, repetitions],
@@ -96,6 +105,7 @@ class KnnSoftmax(torch.nn.Module):
             "arcface": [scale, margin],
         }
         self.classes, self.dim, self.seed = classes, dim, seed
+        self.centre = centre
         self.kind, self.logits = _spelled(kind, kinds), _spelled(logits, margins)
         self.momentum, self.weight_decay, self.trust = momentum, weight_decay, trust
         #: Examples of the last batch, over all ranks, whose own class was the best of those that took part.
@@ -104,7 +114,7 @@ class KnnSoftmax(torch.nn.Module):
         self.active = 0
         self.rank, self.ranks, connected = _ranks(group, host)
         threads = torch.get_num_threads() if threads is None else threads
-        self._native = _pelton.Head((classes, dim), (self.kind, self.logits), seed, threads, connected)
+        self._native = _pelton.Head((classes, dim), (self.kind, self.logits), (correct, centre), seed, threads, connected)
         # What makes a loss go backward also where nothing before the head learns.
         self._anchor = torch.zeros(0, requires_grad=True)
 
@@ -135,6 +145,29 @@ class KnnSoftmax(torch.nn.Module):
     def step(self, lr: float) -> None:
         """Moves the weights of the classes by the losses that went backward since the last step."""
         self._native.step(lr, self.momentum, self.weight_decay, self.trust)
+
+    @torch.no_grad()
+    def begin_at_means(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> int:
+        """Makes the mean of the unit features of each class its weights, from ``batches`` of features and labels.
+
+        Belongs before the first step, with the features of the untrained net in ``eval()`` mode; a few examples of each class
+        do. A head with ``centre`` goes through them twice; an iterator, which can be used once, is kept in memory for that.
+        All ranks give the same number of batches. Returns how many classes have no example, or none with a direction: they keep
+        the weights they have.
+        """
+        if self.centre and iter(batches) is batches:
+            batches = list(batches)
+        for of_classes in [False, True] if self.centre else [True]:
+            for features, labels in batches:
+                self._native.observe(_array(self._checked(features)), _array(_checked_labels(labels)), of_classes)
+        missing: int = self._native.begin_at_means()
+        return missing
+
+    @property
+    def mean(self) -> torch.Tensor | None:
+        """What is taken off the features outside of training, ``[dim]``; ``None`` without ``centre``."""
+        mean = self._native.mean()
+        return None if mean is None else torch.from_numpy(mean)[0]
 
     def rebuild_graph(self) -> None:
         """Finds the neighbours of every class among the weights as they are; for ``selective``, makes new trees.
@@ -182,7 +215,7 @@ class KnnSoftmax(torch.nn.Module):
         """This rank's part of the state, of tensors and numbers; ``state_dict()`` holds it."""
         steps, epochs = self._native.progress
         blocks = [(name, first, total, torch.from_numpy(rows)) for name, first, total, rows in self._native.save()]
-        made = {"classes": self.classes, "dim": self.dim, "seed": self.seed, "logits": self.logits}
+        made = {"classes": self.classes, "dim": self.dim, "seed": self.seed, "logits": self.logits, "centre": self.centre}
         return {**made, "steps": steps, "epochs": epochs, "blocks": blocks}
 
     def set_extra_state(self, state: Any) -> None:
@@ -202,6 +235,9 @@ class KnnSoftmax(torch.nn.Module):
         logits = state.get("logits", self.logits)
         if logits != self.logits:
             warnings.warn(f"the state is of a head with logits {logits}, and this one has {self.logits}", stacklevel=2)
+        if state.get("centre", False) != self.centre:
+            having = ["without", "with"][state.get("centre", False)]
+            warnings.warn(f"the state is of a head {having} centre, and this one has centre={self.centre}", stacklevel=2)
         blocks = [(name, first, total, rows.contiguous().numpy()) for name, first, total, rows in state["blocks"]]
         self._native.load(blocks, state["steps"], state["epochs"])
 

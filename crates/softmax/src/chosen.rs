@@ -209,6 +209,11 @@ impl ClassHead for ChosenHead {
         let means = means.unwrap_or_else(|| Means::new(own.clone(), d));
         let missing = means.write(&mut weights, &self.comm)?;
         self.replace(ClassRows::new(own.start, d, weights));
+        match &mut self.choice {
+            Choice::All | Choice::Drawn => (),
+            Choice::Near { graph, .. } => *graph = None,
+            Choice::Leaves { forest, .. } => *forest = None,
+        }
         Ok(missing)
     }
 
