@@ -17,7 +17,7 @@ import os
 import secrets
 import socket
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,8 +41,9 @@ class KnnSoftmax(torch.nn.Module):
 
     ``kind`` says which classes take part in a step of training, next to those of the batch's own labels:
 
-    - ``"knn"``: the ``k`` nearest of each of these, by an exact graph, as many as fit into the part ``budget`` of all,
-      nearest first, filled up with drawn ones (KNN softmax: Song et al., KDD 2020);
+    - ``"knn"``: the ``k`` nearest of each of these, by an exact graph, as many as fit into the part ``budget`` of all less
+      the part ``drawn`` of it, nearest first, filled up with drawn ones (KNN softmax: Song et al., KDD 2020, where ``drawn``
+      is 0);
     - ``"sampled"``: drawn ones up to ``budget`` (Partial FC);
     - ``"selective"``: those that share a leaf in one of ``trees`` random trees with one of these, up to ``budget``;
     - ``"mach"``: none by itself; ``repetitions`` softmaxes over classes that are hashed into ``buckets``;
@@ -50,6 +51,11 @@ class KnnSoftmax(torch.nn.Module):
 
     ``logits`` are ``"cosine"`` (``scale`` · cos θ), ``"cosface"`` (cos θ − ``margin`` for the right class), ``"arcface"``
     (cos(θ + ``margin``)), or ``"product"`` (as they are, without bias).
+
+    With ``correct``, drawn classes count for all that take no part, so that the loss estimates that over all classes; the paper
+    has none of that. With ``centre``, the mean of a batch's features is taken off them first, and a running mean, ``mean``,
+    outside of training: behind random weights the features of all classes otherwise turn to one direction for the first
+    hundreds of steps. ``begin_at_means`` avoids the same from the other side. ``pelton train classify`` does all three.
 
     ``step`` takes SGD with ``momentum``, or LARS where ``trust`` is given; both as in ``pelton train classify``.
     ``momentum``, ``weight_decay`` and ``trust`` can be changed between steps. ``threads`` is by default what PyTorch uses.
@@ -67,9 +73,12 @@ class KnnSoftmax(torch.nn.Module):
         *,
         k: int = 10,
         budget: float = 0.1,
+        drawn: float = 0.5,
         trees: int = 8,
         buckets: int = 1000,
         repetitions: int = 8,
+        correct: bool = True,
+        centre: bool = False,
         logits: str = "cosine",
         scale: float = 16.0,
         margin: float = 0.1,
@@ -90,7 +99,7 @@ class KnnSoftmax(torch.nn.Module):
         super().__init__()
         kinds: dict[str, list[float]] = {
             "full": [],
-            "knn": [k, budget],
+            "knn": [k, budget, drawn],
             "sampled": [budget],
             "selective": [trees, budget],
             "mach": [buckets, repetitions],
@@ -102,9 +111,9 @@ class KnnSoftmax(torch.nn.Module):
             "arcface": [scale, margin],
         }
         self.classes, self.dim, self.seed = classes, dim, seed
+        self.centre = centre
         self.kind, self.logits = _spelled(kind, kinds), _spelled(logits, margins)
         self.momentum, self.weight_decay, self.trust = momentum, weight_decay, trust
-        self.centre = centre
         self._correct: Any = 0
         self._active: Any = 0
         self.device = None if device is None else torch.device(device)
@@ -114,7 +123,9 @@ class KnnSoftmax(torch.nn.Module):
                 raise ConfigurationError(f"precision {precision!r} is for a head on a device; give it device=")
             self.rank, self.ranks, connected = _ranks(group, host)
             threads = torch.get_num_threads() if threads is None else threads
-            self._native = _pelton.Head((classes, dim), (self.kind, self.logits), seed, threads, connected)
+            self._native = _pelton.Head(
+                (classes, dim), (self.kind, self.logits), (correct, centre), seed, threads, connected
+            )
         else:
             from ._device_head import DeviceHead, Margin, Ranks
 
@@ -168,19 +179,36 @@ class KnnSoftmax(torch.nn.Module):
         ``scale`` is what the losses were multiplied by before they went backward, as ``GradScaler.get_scale()`` has it
         until ``update()``; a step whose losses or features overflowed is then left out. Returns whether it was taken.
         """
-        if self.device is not None:
-            taken: bool = self._native.step(lr, self.momentum, self.weight_decay, self.trust, scale)
-            return taken
-        if scale is not None:
-            raise ConfigurationError("scale= is for a head on a device; on the CPU losses are not scaled")
-        self._native.step(lr, self.momentum, self.weight_decay, self.trust)
-        return True
+        taken: bool = self._native.step(lr, self.momentum, self.weight_decay, self.trust, scale)
+        return taken
 
     def forget(self) -> None:
-        """Leaves the step out that the losses which went backward wait for."""
-        if self.device is None:
-            raise ConfigurationError("forget() is for a head on a device")
+        """Leaves out the step of the losses that went backward, as ``GradScaler.step`` does with that of the net."""
         self._native.forget()
+
+    @torch.no_grad()
+    def begin_at_means(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> int:
+        """Makes the mean of the unit features of each class its weights, from ``batches`` of features and labels.
+
+        Belongs before the first step, with the features of the untrained net in ``eval()`` mode; a few examples of each class
+        do. A head with ``centre`` goes through them twice; an iterator, which can be used once, is kept in memory for that.
+        All ranks give the same number of batches. Returns how many classes have no example, or none with a direction: they keep
+        the weights they have.
+        """
+        if self.centre and iter(batches) is batches:
+            batches = list(batches)
+        for of_classes in [False, True] if self.centre else [True]:
+            for features, labels in batches:
+                given = self._given(self._checked(features)), self._given(self._checked_labels(labels))
+                self._native.observe(*given, of_classes)
+        missing: int = self._native.begin_at_means()
+        return missing
+
+    @property
+    def mean(self) -> torch.Tensor | None:
+        """What is taken off the features outside of training, ``[dim]``; ``None`` without ``centre``."""
+        mean = self._native.mean()
+        return None if mean is None else torch.as_tensor(mean)[0]
 
     def rebuild_graph(self) -> None:
         """Finds the neighbours of every class among the weights as they are; for ``selective``, makes new trees.
@@ -237,21 +265,11 @@ class KnnSoftmax(torch.nn.Module):
         rows = ("weights", self.rows.start, self.classes, self._given(weight))
         self._native.load([rows], *self._native.progress)
 
-    @property
-    def mean(self) -> torch.Tensor | None:
-        """The running mean of the features, which is taken off them where ``centre`` is true."""
-        mean: torch.Tensor | None = self._native.mean
-        return mean
-
-    @mean.setter
-    def mean(self, mean: torch.Tensor) -> None:
-        self._native.mean = mean.detach().float()
-
     def get_extra_state(self) -> dict[str, Any]:
         """This rank's part of the state, of tensors and numbers; ``state_dict()`` holds it."""
         steps, epochs = self._native.progress
         blocks = [(name, first, total, torch.as_tensor(rows)) for name, first, total, rows in self._native.save()]
-        made = {"classes": self.classes, "dim": self.dim, "seed": self.seed, "logits": self.logits}
+        made = {"classes": self.classes, "dim": self.dim, "seed": self.seed, "logits": self.logits, "centre": self.centre}
         return {**made, "steps": steps, "epochs": epochs, "blocks": blocks}
 
     def set_extra_state(self, state: Any) -> None:
@@ -271,6 +289,9 @@ class KnnSoftmax(torch.nn.Module):
         logits = state.get("logits", self.logits)
         if logits != self.logits:
             warnings.warn(f"the state is of a head with logits {logits}, and this one has {self.logits}", stacklevel=2)
+        if state.get("centre", False) != self.centre:
+            having = ["without", "with"][state.get("centre", False)]
+            warnings.warn(f"the state is of a head {having} centre, and this one has centre={self.centre}", stacklevel=2)
         blocks = [(name, first, total, self._given(rows.contiguous())) for name, first, total, rows in state["blocks"]]
         self._native.load(blocks, state["steps"], state["epochs"])
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use pelton_comm::{Comm, Reduction, share};
 use pelton_key::mix;
-use pelton_softmax::{ClassHead, HeadError, Update, class_vectors};
+use pelton_softmax::{ClassHead, HeadError, Observed, Update, class_vectors};
 
 use crate::head_failure::{HeadFailure, Place};
 
@@ -83,6 +83,24 @@ impl SharedHead {
             step: Step::default(),
             read_at: 0,
         }
+    }
+
+    /// Looks at examples before training: first for the mean of all, of a head that takes it off, then for those of classes.
+    pub(crate) fn observe(
+        &mut self,
+        what: Observed,
+        features: &[f32],
+        labels: &[i64],
+    ) -> Result<(), HeadFailure> {
+        let all = self.examples(features, labels)?;
+        let seen = self.head.observe(what, &all.features, &all.labels);
+        seen.map_err(|error| all.failure(error))
+    }
+
+    /// Makes the mean of each class its weights; returns how many classes have none.
+    pub(crate) fn begin_at_means(&mut self) -> Result<u64, HeadFailure> {
+        self.forget();
+        Ok(self.head.begin_at_means()?)
     }
 
     /// Begins an epoch: graph or forest are made from the weights as they are.
@@ -237,7 +255,7 @@ impl SharedHead {
     }
 
     /// What was scored and has not moved the weights takes no part.
-    fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.head.forget();
         self.step = Step::default();
         self.forgotten += 1;
