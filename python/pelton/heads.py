@@ -7,8 +7,9 @@
 >>> loss.backward()  # doctest: +SKIP
 >>> optimizer.step(); head.step(lr=0.1)  # doctest: +SKIP
 
-The weights of the classes are not parameters: they stay in Rust, divided over the ranks of ``torch.distributed`` by rows,
-and a step touches those of the classes that take part. ``head.step`` moves them.
+The weights of the classes are not parameters: they are divided over the ranks of ``torch.distributed`` by rows, and a step
+touches those of the classes that take part. ``head.step`` moves them. They stay in Rust on the CPU; with ``device="cuda"``
+they are tensors there.
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ class KnnSoftmax(torch.nn.Module):
     outside of training: behind random weights the features of all classes otherwise turn to one direction for the first
     hundreds of steps. ``begin_at_means`` avoids the same from the other side. ``pelton train classify`` does all three.
 
+    With ``device`` the head computes in PyTorch operators on tensors of that device, ``full``, ``knn`` and ``sampled``, with
+    SGD: the same steps as on the CPU. There, ``precision="bfloat16"`` keeps the weights in half precision, rounded up or
+    down by chance so that small steps count, with f32 sums and momentum; features may have any precision. ``compile`` fuses
+    its passes with ``torch.compile``, which makes steps over 10⁵ classes or more about twice as fast.
+
     ``step`` takes SGD with ``momentum``, or LARS where ``trust`` is given; both as in ``pelton train classify``.
     ``momentum``, ``weight_decay`` and ``trust`` can be changed between steps. ``threads`` is by default what PyTorch uses.
 
@@ -82,9 +88,6 @@ class KnnSoftmax(torch.nn.Module):
         logits: str = "cosine",
         scale: float = 16.0,
         margin: float = 0.1,
-        drawn: float = 0.5,
-        correct: bool = True,
-        centre: bool = False,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
         trust: float | None = None,
@@ -92,6 +95,7 @@ class KnnSoftmax(torch.nn.Module):
         threads: int | None = None,
         device: torch.device | str | None = None,
         precision: str = "float32",
+        compile: bool = False,
         group: Any = None,
         host: str | None = None,
     ) -> None:
@@ -114,21 +118,25 @@ class KnnSoftmax(torch.nn.Module):
         self.centre = centre
         self.kind, self.logits = _spelled(kind, kinds), _spelled(logits, margins)
         self.momentum, self.weight_decay, self.trust = momentum, weight_decay, trust
+        #: Classes that may take part in a step, until the first batch was compared with it.
+        self._part = budget * classes if kind in ("knn", "sampled") and budget < 1 else None
         self._correct: Any = 0
         self._active: Any = 0
         self.device = None if device is None else torch.device(device)
         self._native: Any
         if self.device is None:
-            if precision != "float32":
-                raise ConfigurationError(f"precision {precision!r} is for a head on a device; give it device=")
+            if precision != "float32" or compile:
+                raise ConfigurationError("`precision` and `compile` are for a head on a device; give it device=")
             self.rank, self.ranks, connected = _ranks(group, host)
             threads = torch.get_num_threads() if threads is None else threads
             self._native = _pelton.Head(
                 (classes, dim), (self.kind, self.logits), (correct, centre), seed, threads, connected
             )
         else:
-            from ._device_head import DeviceHead, Margin, Ranks
+            from ._device_head import DeviceHead, Margin, Ranks, compiled
 
+            if compile:
+                compiled()
             if kind in ("selective", "mach"):
                 raise ConfigurationError(f"a head of kind {kind!r} is only on the CPU, without device=")
             if precision not in ("float32", "bfloat16"):
@@ -159,6 +167,8 @@ class KnnSoftmax(torch.nn.Module):
         In ``eval()`` mode or under ``no_grad`` all classes count, and the loss does not go backward.
         """
         features, labels = self._checked(features), self._checked_labels(labels)
+        if self._part is not None:
+            self._warn(labels)
         if self.training and torch.is_grad_enabled():
             loss: torch.Tensor = _Loss.apply(features, self._anchor, labels, self)
             return loss
@@ -308,6 +318,16 @@ class KnnSoftmax(torch.nn.Module):
     def extra_repr(self) -> str:
         ranks = f", rank {self.rank} of {self.ranks}" if self.ranks > 1 else ""
         return f"classes={self.classes}, dim={self.dim}, kind={self.kind}, logits={self.logits}{ranks}"
+
+    def _warn(self, labels: torch.Tensor) -> None:
+        """Says where the classes of a batch leave few to draw."""
+        own, part, self._part = len(labels.unique()) * self.ranks, self._part, None
+        if part is not None and own > 0.75 * part:
+            warnings.warn(
+                f"a batch of up to {own} classes leaves few of the {part:.0f} that take part in a step to be drawn from the others, "
+                "which are then learned slowly: raise budget=, or take smaller batches",
+                stacklevel=4,
+            )
 
     def _checked(self, features: torch.Tensor) -> torch.Tensor:
         """Features in a form that is used without a copy."""
