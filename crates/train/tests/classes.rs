@@ -193,8 +193,11 @@ fn clipping_and_nesterov_reach_the_head() {
     let folder = tempfile::tempdir().unwrap();
     for kind in KINDS {
         let mut config = config(folder.path(), kind);
-        // Vectors are features, so that the head alone learns.
+        // Vectors are features, so that the head alone learns, from random rows.
         config.model = "none".parse().unwrap();
+        config.fit.rate = Some(0.3);
+        let head = config.head.as_mut().unwrap();
+        (head.begin, head.centre) = ("random".parse().unwrap(), false);
         let mut losses_of = |name: &str, ranks: usize, clip: Option<f64>, nesterov: bool| {
             config.fit.clip = clip;
             config.fit.nesterov = nesterov;
@@ -568,4 +571,30 @@ fn a_run_says_what_its_budget_holds() {
             "a step takes 6 of 120 classes, and its batch may have 10, which take part all the same: nothing is left for others; give `head` a larger part, or a smaller `batch`",
         ),
     );
+}
+
+/// Within an epoch, and after an interruption where it was due.
+#[test]
+fn a_graph_is_made_again_after_so_many_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path(), "knn:5:0.4");
+    let losses_of = |config: &ImageConfig, name: &str, stops: Option<usize>| {
+        let out = folder.path().join(name);
+        if stops.is_some() {
+            run(config, &out, 2, false, stops).unwrap_err();
+        }
+        run(config, &out, 2, stops.is_some(), None).unwrap();
+        losses(&out)
+    };
+    let once = losses_of(&config, "once", None);
+    config.head.as_mut().unwrap().rebuild = Some(5);
+    let often = losses_of(&config, "often", None);
+    assert_ne!(once, often);
+    for steps in [4, 5, 7] {
+        assert_eq!(
+            often,
+            losses_of(&config, &steps.to_string(), Some(steps)),
+            "{steps}"
+        );
+    }
 }

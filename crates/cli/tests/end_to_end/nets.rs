@@ -98,6 +98,10 @@ fn flags_that_change_nothing_are_refused() {
             ["--correct does nothing", "--head mach:1000:8"],
         ),
         (
+            "classify demo:classes:20:4:16 --head sampled:0.5 --rebuild 10",
+            ["--rebuild does nothing", "--head sampled:0.5"],
+        ),
+        (
             "classify demo:classes:20:4:16 --begin zeros",
             ["do not begin at `zeros`", "means or random"],
         ),
