@@ -421,7 +421,7 @@ impl ClassHead for ChosenHead {
             _ => (),
         }
         if !matches!(self.choice, Choice::All) {
-            all.push(self.of_rank(DRAWS, self.draws.to_numbers()));
+            all.push(self.of_rank(DRAWS, self.draws.numbers()));
         }
         if let Some(mean) = self.mean() {
             all.push(self.of_rank(MEAN, mean));
@@ -452,7 +452,7 @@ impl ClassHead for ChosenHead {
             rows = rows.waiting(of_width(velocity, d, VELOCITY)?, &waited);
         }
         if let Some(numbers) = self.read_of_rank(DRAWS, read) {
-            let draws = self.draws.from_numbers(&numbers);
+            let draws = self.draws.at_numbers(&numbers);
             self.draws = draws.ok_or_else(|| missing(DRAWS))?;
         }
         if self.centre.is_some()

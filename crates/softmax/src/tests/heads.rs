@@ -846,10 +846,10 @@ fn rows_begin_at_the_means_of_their_classes() {
                     mean.iter_mut().zip(x).for_each(|(m, x)| *m += x / length);
                 }
             }
-            for j in 0..D {
+            for (j, sum) in mean.into_iter().enumerate() {
                 let at = class * D + j;
                 let exact = if count > 0.0 {
-                    mean[j] / count
+                    sum / count
                 } else {
                     before[at].into()
                 };

@@ -260,7 +260,7 @@ impl Run<'_, '_> {
         let schedule = self.of.config.schedule();
         while source.place().epoch == number {
             let every = self.of.rebuild.unwrap_or(u64::MAX);
-            if source.place().step == 0 || progress.steps > 0 && progress.steps % every == 0 {
+            if source.place().step == 0 || progress.steps.is_multiple_of(every) {
                 self.begin_epoch(number, folder, progress, context)?;
             }
             let at = source.place().step as f64 / batches.max(1) as f64 + number as f64;
