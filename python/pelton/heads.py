@@ -224,7 +224,7 @@ class KnnSoftmax(torch.nn.Module):
         """Finds the neighbours of every class among the weights as they are; for ``selective``, makes new trees.
 
         Belongs at the beginning of each epoch; it takes classes² · dim operations over all ranks. A step before the first
-        one makes its own. Nothing happens for kinds that have no graph.
+        one makes its own. Weights that are still random have no neighbours, and classes are then drawn. Nothing happens for kinds that have no graph.
         """
         self._native.renew()
 
