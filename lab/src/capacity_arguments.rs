@@ -50,7 +50,7 @@ pub struct CapacityArguments {
     /// Nodes that it takes to draw the backend's rates
     #[arg(long, default_value_t = 16.0)]
     pub backend_nodes: f64,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }

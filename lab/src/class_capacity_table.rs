@@ -128,7 +128,7 @@ fn stated(
     let Some(device) = DEVICES.iter().find(|device| device.name == of.device) else {
         let names: Vec<&str> = DEVICES.iter().map(|device| device.name).collect();
         return Err(usage(anyhow::anyhow!(
-            "--device {} is not known; give one of {}, and --device-memory, --device-flops and --device-bandwidth for another",
+            "--device {} is unknown; give one of {}, and --device-memory, --device-flops and --device-bandwidth for another",
             of.device,
             names.join(", ")
         )));

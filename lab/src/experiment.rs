@@ -218,7 +218,7 @@ impl Experiment {
             .map_err(|error| wrong(format!("cannot be read ({error}); check the path")))?;
         toml::from_str(&text).map_err(|error| {
             wrong(format!(
-                "is no experiment ({}); compare it with those in experiments/",
+                "is not an experiment ({}); compare it with those in experiments/",
                 error.message()
             ))
         })

@@ -79,7 +79,7 @@ pub struct ReproduceArguments {
     /// Folder for data, scratch files, raw runs and the report
     #[arg(long, default_value = "runs/reproduce")]
     pub out: PathBuf,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }

@@ -68,7 +68,7 @@ pub(super) fn lirs_svm(
     for set in &config.experiment.sets {
         let Some(held) = held::hold(config, set, context)? else {
             notes.push(format!(
-                "{}: left out, for there is no such file or `scale` is below 0.3",
+                "{}: left out, because the file does not exist or `scale` is below 0.3",
                 set.name
             ));
             continue;

@@ -63,7 +63,7 @@ class Ragged:
 
     def __getitem__(self, i: int) -> np.ndarray:
         if not -len(self) <= i < len(self):
-            raise IndexError(f"there is no row {i} among {len(self)}")
+            raise IndexError(f"there is no row {i}; there are {len(self)}")
         i %= len(self)
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 

@@ -131,7 +131,7 @@ class Samples(Sequence[dict[str, Any]]):
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
         if not -len(self) <= i < len(self):
-            raise IndexError(f"there is no sample {i} among {len(self)}")
+            raise IndexError(f"there is no sample {i}; there are {len(self)}")
         i %= len(self)
         return {name: _row(self.batch, name, i) for name in self.batch if not name.endswith("_lengths")}
 
@@ -157,5 +157,5 @@ def _row(batch: Batch, name: str, i: int) -> Any:
 def _checked(record: int, count: int) -> int:
     record = int(record)
     if not -count <= record < count:
-        raise IndexError(f"there is no record {record} among {count}")
+        raise IndexError(f"there is no record {record}; there are {count}")
     return record % count

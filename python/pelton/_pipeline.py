@@ -51,7 +51,7 @@ def parse_bytes(size: int | str) -> int:
         return int(size)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B|)\s*", str(size))
     if not match or float(match[1]) == 0:
-        raise ConfigurationError(f"`{size}` is no amount of memory: give a number of bytes, or text such as 512MiB or 2GB")
+        raise ConfigurationError(f"`{size}` is not an amount of memory: give a number of bytes, or text such as 512MiB or 2GB")
     return int(float(match[1]) * _UNITS[match[2]])
 
 

@@ -136,7 +136,7 @@ class Run:
 
     def set_epoch(self, epoch: int) -> None:
         if epoch < 0:
-            raise ConfigurationError(f"there is no epoch {epoch}; epochs begin with 0")
+            raise ConfigurationError(f"there is no epoch {epoch}; epochs start at 0")
         with self.lock:
             self.told.set_epoch(epoch)
             if self.resumed is None or self.resumed["epoch"] != epoch:

@@ -160,7 +160,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _check_number("tol", self.tol, 0.0, 1.0)
         _check_number("intercept_scaling", self.intercept_scaling, 0.0, np.inf)
         if self.max_epochs is not None and not (isinstance(self.max_epochs, numbers.Integral) and self.max_epochs >= 1):
-            raise ValueError(f"max_epochs={self.max_epochs!r} is no number of epochs; give 1 or more, or None")
+            raise ValueError(f"max_epochs={self.max_epochs!r} is not a number of epochs; give 1 or more, or None")
         config = {
             "loss": self._loss(),
             "cost": float(self.C),
@@ -184,7 +184,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.threads is None:
             return len(os.sched_getaffinity(0))
         if not (isinstance(self.threads, numbers.Integral) and self.threads >= 1):
-            raise ValueError(f"threads={self.threads!r} is no number of threads; give 1 or more, or None for all processors")
+            raise ValueError(f"threads={self.threads!r} is not a number of threads; give 1 or more, or None for all processors")
         return int(self.threads)
 
     def _take(self, found: _pelton.Fitted, classes: np.ndarray | None) -> list[str]:

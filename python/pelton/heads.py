@@ -188,7 +188,7 @@ class KnnSoftmax(torch.nn.Module):
     def set_extra_state(self, state: Any) -> None:
         """Takes this rank's part of a state; ``load_state_dict()`` brings it."""
         if not _is_of_head(state):
-            raise StateError("this is no state of a head over many classes")
+            raise StateError("this is not the state of a head over many classes")
         if (state["classes"], state["dim"]) != (self.classes, self.dim):
             raise StateError(
                 f"the state is of {state['classes']} classes and {state['dim']} features, "

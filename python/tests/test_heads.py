@@ -226,7 +226,7 @@ def test_a_state_of_another_head_is_refused() -> None:
         KnnSoftmax(100, DIM).load_state_dict(state)
     with pytest.raises(pelton.StateError, match="weights of the head are missing"):
         KnnSoftmax(CLASSES, DIM, "mach").load_state_dict(state)
-    with pytest.raises(pelton.StateError, match="no state of a head"):
+    with pytest.raises(pelton.StateError, match="not the state of a head"):
         KnnSoftmax(CLASSES, DIM).set_extra_state({"step": 3})
     with pytest.raises(pelton.StateError, match="make this one with seed=0"):
         KnnSoftmax(CLASSES, DIM, "mach", seed=1).load_state_dict(KnnSoftmax(CLASSES, DIM, "mach").state_dict())

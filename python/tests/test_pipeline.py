@@ -203,7 +203,7 @@ def test_functions_over_batches_are_called_in_turn(rows: tuple[Path, np.ndarray]
         (lambda path: pelton.load([]), ValueError, "give `paths` at least one file"),
         (lambda path: pelton.load("missing.tar").batch(3), FileNotFoundError, "missing.tar: no such file"),
         (lambda path: pelton.load(path).batch(0), ValueError, "give 1 or more"),
-        (lambda path: pelton.load(path).shuffle(order="fool").batch(2), ValueError, "order 'fool' is not known"),
+        (lambda path: pelton.load(path).shuffle(order="fool").batch(2), ValueError, "order 'fool' is unknown"),
         (lambda path: pelton.load(path).memory("3 apples"), ValueError, "such as 512MiB or 2GB"),
         (lambda path: pelton.load(path).memory(10).batch(2), pelton.DataError, "memory"),
         (lambda path: pelton.load(path).decode("jpg").batch(2), ValueError, "x"),
@@ -331,7 +331,7 @@ def test_a_pipeline_is_a_dataset_by_number(rows: tuple[Path, np.ndarray], senten
     samples = dataset.__getitems__([4, 4, 900])
     np.testing.assert_array_equal(samples.batch["x"], values[[4, 4, 900]])
     assert [sample["label"] for sample in samples] == [4, 4, 900 % 7]
-    with pytest.raises(IndexError, match="no record 1003 among 1003"):
+    with pytest.raises(IndexError, match="no record 1003; there are 1003"):
         dataset[1003]
     expected = [batch for _ in range(2) for batch in pipeline][14]
     made = pickle.loads(pickle.dumps(dataset)).batch_at(1, 3)

@@ -77,7 +77,7 @@ impl fmt::Display for Difference {
             ("lacks", &self.missing),
             ("also has", &self.extra),
             ("has several columns named", &self.repeated),
-            ("has another number of values in", &self.resized),
+            ("has a different number of values in", &self.resized),
         ];
         let parts = parts.iter().filter(|(_, names)| !names.is_empty());
         let parts: Vec<String> = parts

@@ -23,7 +23,7 @@ pub fn begin() -> anyhow::Result<()> {
     }
     let filter = parse(&value).ok_or_else(|| {
         anyhow::anyhow!(
-            "{VARIABLE}={value} is no level: use error, warn, info, debug, trace or off, or levels of crates such as pelton_feed=debug,pelton_format=info"
+            "{VARIABLE}={value} is not a level: use error, warn, info, debug, trace or off, or levels of crates such as pelton_feed=debug,pelton_format=info"
         )
     })?;
     let lines = tracing_subscriber::fmt::layer()

@@ -90,7 +90,7 @@ pub enum CommError {
         size: u64,
     },
     /// A rank number that the communicator does not have.
-    #[error("there is no rank {rank} among {size} ranks")]
+    #[error("there is no rank {rank}; there are {size} ranks")]
     NoSuchRank {
         /// The number given.
         rank: usize,

@@ -116,7 +116,7 @@ fn limit_of(value: &str) -> Result<Option<Simd>, String> {
         #[cfg(target_arch = "x86_64")]
         "avx2" => Ok(Some(Simd::Avx2)),
         _ => Err(format!(
-            "{VARIABLE}={value} is not known: set it to portable or avx2, or leave it out"
+            "{VARIABLE}={value} is unknown: set it to portable or avx2, or leave it out"
         )),
     }
 }

@@ -38,14 +38,14 @@ fn parts_of(inside: &str) -> Result<Vec<String>, String> {
             Ok(inside.split(',').map(str::to_owned).collect())
         } else {
             Err(format!(
-                "has {{{inside}}}, which is no range such as {{000..099}}"
+                "has {{{inside}}}, which is not a range such as {{000..099}}"
             ))
         };
     };
     let number = |text: &str| text.parse::<u64>().ok().filter(|_| !text.starts_with('+'));
     let (Some(from), Some(to)) = (number(first), number(last)) else {
         return Err(format!(
-            "has {{{inside}}}, which is no range such as {{000..099}}"
+            "has {{{inside}}}, which is not a range such as {{000..099}}"
         ));
     };
     if from.abs_diff(to) >= MOST as u64 {
@@ -94,10 +94,10 @@ mod tests {
     fn what_is_wrong() {
         for (spelling, text) in [
             ("a{1..2", "not closed"),
-            ("{}", "has {}, which is no range"),
-            ("{a}", "has {a}, which is no range such as {000..099}"),
-            ("{a..c}", "which is no range"),
-            ("{1..-2}", "which is no range"),
+            ("{}", "has {}, which is not a range"),
+            ("{a}", "has {a}, which is not a range such as {000..099}"),
+            ("{a..c}", "which is not a range"),
+            ("{1..-2}", "which is not a range"),
             ("{0..1000000}", "more than 1000000 names"),
             ("{0..999}{0..999}{0..1}", "more than 1000000 names"),
         ] {

@@ -160,7 +160,7 @@ impl std::str::FromStr for IoMode {
             "pread" => LocalMode::Pread,
             _ => {
                 return Err(format!(
-                    "`{text}` is not a way to open files: use auto, direct, buffered or pread"
+                    "`{text}` is not an I/O mode: use auto, direct, buffered or pread"
                 ));
             }
         }))

@@ -63,13 +63,13 @@ pub enum DataError {
         source: io::Error,
     },
     /// A job that leaves nothing behind was interrupted.
-    #[error("interrupted while {job}; nothing is saved, start it again")]
+    #[error("interrupted while {job}; nothing is saved, start again")]
     Stopped {
         /// What was going on.
         job: &'static str,
     },
     /// Where a pipeline stands cannot be saved.
-    #[error("{}: it cannot be written ({source}); make room or check the device, and go on with the same command", path.display())]
+    #[error("{}: cannot be written ({source}); make room or check the device, then resume with the same command", path.display())]
     PipelineState {
         /// The file.
         path: std::path::PathBuf,
@@ -78,7 +78,7 @@ pub enum DataError {
     },
     /// Every record that was read is bad.
     #[error(
-        "all {found} records that were read are bad, so nothing is left; the first: {first}; check `format` and `decode`"
+        "all {found} records read are bad; the first: {first}; check `format` and `decode`"
     )]
     AllBad {
         /// How many there were.
@@ -87,7 +87,7 @@ pub enum DataError {
         first: String,
     },
     /// A pipeline was interrupted; its state is in a file.
-    #[error("interrupted; where the pipeline stands is saved in {}, go on with the same command", state.display())]
+    #[error("interrupted; the state is saved in {}, resume with the same command", state.display())]
     PipelineInterrupted {
         /// The file.
         state: std::path::PathBuf,

@@ -32,7 +32,7 @@ impl HeldOut {
         let held = (records as f64 * share).round() as u64;
         if held == 0 || held >= records {
             return Err(DataError::Config(format!(
-                "a share of {share} of {records} records holds out {held}, and at least one record must be held out and one left; name another share with `validation`"
+                "a share of {share} of {records} records holds out {held}; give `validation` a share that holds out at least one record and leaves one"
             )));
         }
         let permutation = Permutation::new(records, key(seed, 0, Stage::HeldOut));
@@ -86,7 +86,7 @@ impl FromStr for Validation {
             return Ok(Validation::Share(share));
         }
         Err(format!(
-            "`{text}` is no share of the training data: use a number between 0 and 1, such as 0.1 or 10%, or name data"
+            "`{text}` is not a share of the training data: give a number between 0 and 1, such as 0.1 or 10%, or name data"
         ))
     }
 }

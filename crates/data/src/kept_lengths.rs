@@ -112,7 +112,7 @@ fn kept(
     }
     if let Err(error) = save(&path, &lengths) {
         observer(Event::Note(&format!(
-            "the lengths are not kept and are counted again next time: {}: {error}",
+            "the lengths cannot be saved and will be counted again next time: {}: {error}",
             path.display()
         )));
     }
@@ -184,7 +184,7 @@ fn length_in(fields: &RecordFields, row: Row<'_>, name: &str) -> Result<u32, Str
     let value = field
         .dtype
         .map_or(f64::NAN, |dtype| element_value(dtype, field.bytes));
-    length_of_number(value).ok_or_else(|| format!("has {value} there, which is no length"))
+    length_of_number(value).ok_or_else(|| format!("has {value} there, which is not a length"))
 }
 
 /// A number as a length, where it is one.
@@ -211,7 +211,7 @@ fn load(path: &Path, records: u64) -> Result<Vec<u32>, String> {
     let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
     // Before anything is allocated for it.
     if size != size_of(records) {
-        return Err(format!("{size} bytes where {records} records need others"));
+        return Err(format!("has {size} bytes, which do not fit {records} records"));
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     parse(&bytes, records).map_err(str::to_owned)
@@ -225,11 +225,11 @@ fn size_of(records: u64) -> u64 {
 pub fn parse(bytes: &[u8], records: u64) -> Result<Vec<u32>, &'static str> {
     let rest = bytes
         .strip_prefix(MAGIC)
-        .ok_or("it does not begin as such a file does")?;
+        .ok_or("it is not a file of lengths")?;
     let (count, rest) = rest.split_first_chunk::<8>().ok_or("it is cut off")?;
     let (body, stored) = rest.split_last_chunk::<4>().ok_or("it is cut off")?;
     if u64::from_le_bytes(*count) != records || body.len() as u64 != 4 * records {
-        return Err("it is of another number of records");
+        return Err("it is for a different number of records");
     }
     if u32::from_le_bytes(*stored) != checksum(count, body) {
         return Err("its checksum is wrong");

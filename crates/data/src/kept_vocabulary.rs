@@ -72,7 +72,7 @@ pub(crate) fn of_tokens<V: std::borrow::Borrow<Vocabulary>>(
     match vocabulary.borrow().tokenizer() {
         found if found == tokenizer => Ok(vocabulary),
         found => Err(DataError::Config(format!(
-            "{name}: numbers {}, and `decode` asks for {}; give `decode` {}, or another vocabulary",
+            "{name}: is a vocabulary of {}, and `decode` asks for {}; give `decode` {}, or another vocabulary",
             called(found),
             called(tokenizer),
             called(found)
@@ -92,7 +92,7 @@ pub fn kept_vocabulary(
     let path = dataset.cache_path(&opened.cache_dir, SUFFIX);
     match Vocabulary::load(&path) {
         Ok(vocabulary) if vocabulary.tokenizer() == Tokenizer::Whitespace => {
-            tracing::info!(path = %path.display(), "vocabulary read that was kept");
+            tracing::info!(path = %path.display(), "read the saved vocabulary");
             return Ok(vocabulary);
         }
         Ok(_) => {}
@@ -107,10 +107,10 @@ pub fn kept_vocabulary(
     }
     match vocabulary.save(&path) {
         Ok(()) => {
-            tracing::info!(path = %path.display(), "vocabulary counted and kept");
+            tracing::info!(path = %path.display(), "counted and saved the vocabulary");
         }
         Err(error) => observer(Event::Note(&format!(
-            "the vocabulary is not kept and is counted again next time: {error}"
+            "the vocabulary cannot be saved and will be counted again next time: {error}"
         ))),
     }
     Ok(vocabulary)
@@ -170,7 +170,7 @@ fn counted(
         let files = dataset.files().iter();
         let first = files.map(|file| file.path().display().to_string()).next();
         return Err(DataError::Config(format!(
-            "{}: no sample has a member .txt, so that there is no text; name other files",
+            "{}: contains no text, since no sample has a .txt member; name other files",
             first.unwrap_or_default()
         )));
     }

@@ -26,7 +26,7 @@ pub(crate) fn resolve(
     for name in names {
         if name.is_empty() {
             return Err(DataError::Config(
-                "the name of a data file is empty; give a file, or check the variable it came from"
+                "the name of a data file is empty; name a file, or check the variable that the name came from"
                     .to_string(),
             ));
         }
@@ -72,7 +72,7 @@ fn add(
     }
     if is_ambiguous(name) {
         return Err(DataError::Config(format!(
-            "{name}: two files have this name, one of them with a byte that is not UTF-8; give one of them another name"
+            "{name}: names two files, one of them with a byte that is not UTF-8; rename one of them"
         )));
     }
     let path = path_of_text(name);
@@ -110,7 +110,7 @@ fn add_matching(
             "no file matches the pattern; check it and the folder".to_owned()
         } else {
             format!(
-                "only {} match the pattern, which are not data by their names; name them without a wildcard if they are",
+                "only {} match the pattern, and their names are not those of data files; name them without a wildcard to read them",
                 listed(&markers)
             )
         };
@@ -118,7 +118,7 @@ fn add_matching(
     }
     if !markers.is_empty() {
         observer(Event::Note(&format!(
-            "{pattern}: leaves out {}, which are not data by their names",
+            "{pattern}: skips {}, whose names are not those of data files",
             listed(&markers)
         )));
     }

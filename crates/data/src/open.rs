@@ -47,7 +47,7 @@ impl Expected {
         match &config.classes {
             Some(setting) if !setting.map()?.reads_as(&self.labels) => {
                 Err(DataError::Config(format!(
-                    "`classes` names others than the model has, which are {}; leave it out",
+                    "`classes` differs from the classes of the model, {}; leave it out",
                     self.labels.listed()
                 )))
             }
@@ -178,7 +178,7 @@ fn open_files(
     if let Some(second) = &config.pair {
         let [first] = files.as_slice() else {
             return Err(DataError::Config(format!(
-                "`pair` goes with one text, and {} files are named; name one",
+                "`pair` goes with one text file, and {} files are given; give one",
                 files.len()
             )));
         };
@@ -188,7 +188,7 @@ fn open_files(
     let classes = match (&config.classes, expected) {
         (Some(_), None) if config.positive.is_some() => {
             return Err(DataError::Config(
-                "`positive` makes two classes of all, and `classes` names them; leave one of the two out"
+                "`positive` and `classes` both define the classes; leave one of them out"
                     .to_owned(),
             ));
         }
@@ -241,7 +241,7 @@ fn open_files(
     }
     if unnamed && dataset.columns().is_some() {
         observer(Event::Note(&format!(
-            "{}: its columns are taken in their order, because the model was trained on data without names of columns",
+            "{}: columns are matched by position, because the model was trained on data without column names",
             paths.join(", ")
         )));
     }
@@ -363,7 +363,7 @@ fn local_mode(config: &DataConfig, files: &[PathBuf]) -> LocalMode {
 fn device_model(name: &str) -> Result<DeviceModel, DataError> {
     DeviceModel::preset(name).ok_or_else(|| {
         DataError::Config(format!(
-            "`device_model` {name} is not known: use hdd, ssd, optane, pfs or none"
+            "`device_model` {name} is unknown: use hdd, ssd, optane, pfs or none"
         ))
     })
 }
@@ -466,7 +466,7 @@ pub fn fetch_rows(dataset: &Dataset, ids: &[u64]) -> Result<Rows, DataError> {
     for &id in ids {
         if id >= dataset.records() {
             return Err(DataError::Config(format!(
-                "record {id} is asked for, and the data holds {}; start again with `overwrite`",
+                "record {id} is needed, but the data has only {}; start again with `overwrite`",
                 dataset.records()
             )));
         }
@@ -493,7 +493,7 @@ pub fn check_scratch(folder: &Path) -> Result<(), DataError> {
         return Ok(());
     }
     Err(DataError::Config(format!(
-        "`scratch` {}: is no folder; make it or name another",
+        "`scratch` {}: is not a folder; create it or name another",
         folder.display()
     )))
 }

@@ -39,7 +39,7 @@ pub(crate) fn joined(
     let name = first.file_name().unwrap_or_default().to_string_lossy();
     let path = folder.join(format!("{name}-{:016x}.pelton-pairs", digest.value()));
     if path.exists() {
-        tracing::info!(path = %path.display(), "pairs found that were kept");
+        tracing::info!(path = %path.display(), "read the saved pairs");
         return Ok(path);
     }
     let failed = |source| io_error(&path, "write it", source);
@@ -68,7 +68,7 @@ pub(crate) fn joined(
     let [first_lines, second_lines] = [sides[0].count()?, sides[1].count()?];
     if first_lines != second_lines {
         return Err(DataError::Config(format!(
-            "{} has {first_lines} lines and {} has {second_lines}; name two texts of which line N of one belongs to line N of the other",
+            "{} has {first_lines} lines and {} has {second_lines}; give two texts in which line N of one belongs to line N of the other",
             first.display(),
             second.display()
         )));
@@ -83,7 +83,7 @@ fn state_of(path: &Path) -> Result<Vec<u64>, DataError> {
     if !status.is_file() {
         let path = path.display();
         return Err(DataError::Config(format!(
-            "{path}: pairs are of lines of two text files; name a regular file"
+            "{path}: is not a regular file; `pair` needs two text files"
         )));
     }
     let changed = status.modified().ok();
@@ -144,7 +144,7 @@ impl Lines<'_> {
             self.line.pop_if(|byte| *byte == b'\r');
         } else if read as u64 == MOST_LINE_BYTES {
             return Err(DataError::Config(format!(
-                "{}: line {} has {MOST_LINE_BYTES} bytes or more; name a text with a sentence a line",
+                "{}: line {} has {MOST_LINE_BYTES} bytes or more; give a text with one sentence a line",
                 self.path.display(),
                 self.number
             )));
@@ -185,6 +185,6 @@ mod tests {
             "nothing half-written"
         );
         let error = joined(&a, &cache, &cache, &Interrupt::default()).unwrap_err();
-        assert!(error.to_string().contains("name a regular file"), "{error}");
+        assert!(error.to_string().contains("not a regular file"), "{error}");
     }
 }

@@ -85,7 +85,7 @@ impl FromStr for PeerMode {
             None if text == "opportunistic" => Ok(PeerMode::Opportunistic { loads: None }),
             Some(("opportunistic", loads)) => match loads.parse() {
                 Ok(loads) if loads > 0 => Ok(PeerMode::Opportunistic { loads: Some(loads) }),
-                _ => Err(format!("{loads} is no number of loads; give 1 or more")),
+                _ => Err(format!("{loads} is not a number of loads; give 1 or more")),
             },
             _ => Err("give ordered, opportunistic or opportunistic:LOADS".to_string()),
         }
@@ -299,7 +299,7 @@ fn in_loads(
     let loads = pelton_cache::loads_for(dataset, units, memory_bytes, ranks);
     loads.map(order).ok_or_else(|| {
         DataError::Config(format!(
-            "{memory_bytes} bytes in the memory of all ranks do not hold two units of {unit_bytes} bytes a rank; raise `peer_memory` or take a smaller `unit_bytes`"
+            "{memory_bytes} bytes of peers' memory do not hold two units of {unit_bytes} bytes for each rank; raise `peer_memory` or lower `unit_bytes`"
         ))
     })
 }
@@ -315,7 +315,7 @@ fn check_batches(plan: &Plan) -> Result<(), DataError> {
         return Ok(());
     }
     Err(DataError::Config(format!(
-        "batches of {batch} examples are too large for loads of about {load}; give `batch` {} or less, take fewer loads, or raise `peer_memory`",
+        "batches of {batch} examples are too large for loads of about {load}; give `batch` {} or less, use fewer loads, or raise `peer_memory`",
         largest_batch(plan.records(), loads)
     )))
 }

@@ -46,7 +46,7 @@ pub struct PipelineTerms {
     pub sampler: Option<Sampler>,
     /// How long each record is for buckets, as a program says it; where absent, as `lengths` of the configuration does.
     pub lengths: Option<Arc<[u32]>>,
-    /// Examples of a batch of all ranks; where `None`, 64, or as many as fit three times into a load of peers' memory.
+    /// Examples in a batch, over all ranks; where `None`, 64, or as many as fit three times into a load of peers' memory.
     pub batch: Option<u64>,
     /// Whether the label of an example is the number of its class, as nets take it, whatever the data calls it.
     pub by_class: bool,
@@ -114,12 +114,12 @@ impl PreparedPipeline {
         }
         if config.planar && matches!(decode, DecodeSetting::Text(_) | DecodeSetting::Pairs(_)) {
             return Err(DataError::Config(format!(
-                "`planar` is for pictures and does nothing with `decode` {decode}; leave it out",
+                "`planar` applies to pictures and does nothing with `decode` {decode}; leave it out",
             )));
         }
         if opened.of_pairs && !matches!(decode, DecodeSetting::Pairs(_)) {
             return Err(DataError::Config(format!(
-                "`pair` makes pairs of sentences, which `decode` {decode} does not take apart; give `decode` pairs",
+                "`pair` makes pairs of sentences, which `decode` {decode} does not decode; give `decode` pairs",
             )));
         }
         let vocabulary = match (decode, config.vocabulary.as_deref()) {
@@ -197,7 +197,7 @@ impl PreparedPipeline {
         context.comm.agree(&own)?;
         if let Some(limit) = memory_limit().filter(|&limit| terms.memory_bytes > limit) {
             (context.observer)(Event::Note(&format!(
-                "`memory` {} MB is more than the {} MB that this process may take; it is killed once it holds these: give less",
+                "`memory` {} MB is more than the {} MB that this process may use before the system kills it; give less",
                 terms.memory_bytes / 1_000_000,
                 limit / 1_000_000
             )));
@@ -323,7 +323,7 @@ impl PreparedPipeline {
         };
         match self.plan.steps(0) {
             0 => Err(DataError::Config(format!(
-                "`drop_last` leaves out a last batch that is not full, and {} examples fill none of {batch}; give a smaller `batch`, or leave `drop_last` out",
+                "`drop_last` would drop everything: {} examples do not fill a batch of {batch}; give a smaller `batch`, or leave `drop_last` out",
                 self.plan.appearances()
             ))),
             _ => Ok(()),
@@ -525,7 +525,7 @@ fn stages_of(
         (DecodeSetting::Pairs(_), Some(vocabulary)) => stages.then(tokenise(vocabulary).pairs()),
         (DecodeSetting::Image(kind), _) => {
             let decode = DecodeImages::of(kind).ok_or_else(|| {
-                DataError::Config(format!("`decode` {kind}: there is no such kind of picture"))
+                DataError::Config(format!("`decode` {kind}: is not a kind of picture"))
             })?;
             let decode = match picture_field(&opened.dataset, &decode) {
                 Some(field) if !kind.contains(':') => decode.in_field(&field),

@@ -37,7 +37,7 @@ pub(crate) fn records_of(
     });
     if selection.is_empty() {
         return Err(DataError::Config(
-            "no record is of a class that `keep_classes` keeps; name other classes".to_owned(),
+            "no record has a class in `keep_classes`; name other classes".to_owned(),
         ));
     }
     Ok(selection)
@@ -52,7 +52,7 @@ pub(crate) fn several_classes(
 ) -> Result<Vec<u32>, DataError> {
     if dataset.labels().len() < 2 {
         return Err(DataError::Config(
-            "`sample` balanced is for data of several classes, and this has none or one; leave it out, or name what the label is"
+            "`sample` balanced needs data with several classes, and this has none or one; leave it out, or name the label with `label`"
                 .to_owned(),
         ));
     }

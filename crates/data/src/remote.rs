@@ -85,7 +85,7 @@ impl Remote {
         match &self.cache {
             Some(cache) => cache.trouble(),
             None => Some(format!(
-                "{}: what is read again is fetched again; `remote_cache` keeps it on disk, such as `remote_cache` 50GB",
+                "{}: later epochs download the data again; `remote_cache`, such as `remote_cache` 50GB, keeps it on disk",
                 first.display()
             )),
         }

@@ -35,7 +35,7 @@ fn whole_numbers(file: &Path) -> Result<Vec<u64>, DataError> {
             Ok(number as u64)
         } else {
             Err(DataError::Config(format!(
-                "{}: {number} is no number of a record; give whole numbers from 0 on",
+                "{}: {number} is not the index of a record; give whole numbers from 0 on",
                 file.display()
             )))
         }

@@ -235,7 +235,7 @@ impl PutTogether<'_> {
         for (i, sample) in samples.iter().enumerate() {
             let mut names = sample.iter().map(|(name, _)| name);
             if let Some(more) = names.find(|name| first.get(name).is_none()) {
-                let problem = format!("has `{more}`, which the first of the batch has not");
+                let problem = format!("has `{more}`, which the first of the batch lacks");
                 return Err(self.error(i, &problem));
             }
         }
@@ -243,7 +243,7 @@ impl PutTogether<'_> {
             let mut views = Vec::with_capacity(samples.len());
             for (i, sample) in samples.iter().enumerate() {
                 let Some(value) = sample.get(name) else {
-                    return Err(self.error(i, &format!("has no `{name}`")));
+                    return Err(self.error(i, &format!("lacks `{name}`")));
                 };
                 if value.dtype() != of_first.dtype() || value.dims().len() != of_first.dims().len()
                 {
@@ -282,7 +282,7 @@ impl PutTogether<'_> {
         // One of the pieces that a sample longer than a packed row is put out in.
         if dims.len() != 1 || piece.end > elements {
             let problem = format!(
-                "has the shape {dims:?} where elements {} to {} of it are packed",
+                "has the shape {dims:?}, but elements {} to {} of it are to be packed",
                 piece.start, piece.end
             );
             return Err(self.error(i, &problem));
@@ -426,7 +426,7 @@ impl PutTogether<'_> {
             return Ok(());
         }
         let problem = format!(
-            "needs {length} elements where its bucket has room for {room}: the lengths that the buckets were made of are not those of the samples; count them with the same tokeniser, or leave buckets out"
+            "has {length} elements, and its bucket has room for {room}: the buckets were made from other lengths; count lengths with the same tokeniser, or leave buckets out"
         );
         Err(self.error(i, &problem))
     }

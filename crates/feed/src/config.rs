@@ -128,13 +128,13 @@ impl PipelineConfig {
 /// A line of help for each setting whose parser lies in another module.
 impl PipelineConfig {
     /// On `exif`.
-    pub const EXIF_HELP: &str = "What is done with the orientation that pictures state in EXIF, as those of phones do: ignore (default, as torchvision has it), or apply";
+    pub const EXIF_HELP: &str = "EXIF orientation of pictures, as phones write it: ignore (default, as in torchvision) or apply";
     /// On `augment`.
-    pub const AUGMENT_HELP: &str = "Augmentation of pictures, stages with commas between them, such as rrc:224,flip: resize:SHORTER_SIDE or resize:HEIGHTxWIDTH, crop:SIDE, randomcrop:SIDE[:PADDING], rrc:SIDE[:MIN-MAX] (parts of the area, 0.08-1), flip[:CHANCE] (0.5), jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]], affine:DEGREES:SHIFT:SCALE[:SHEAR] (shift as a part of the sides, scale as ± a part), cutout:SIDE, grey, normalise[:MEANS:DEVIATIONS] (ImageNet's; one for all channels, or three as in 0.5/0.5/0.5)";
+    pub const AUGMENT_HELP: &str = "Augmentation of pictures, stages with commas between them, such as rrc:224,flip: resize:SHORTER_SIDE or resize:HEIGHTxWIDTH, crop:SIDE, randomcrop:SIDE[:PADDING], rrc:SIDE[:MIN-MAX] (shares of the area, 0.08-1), flip[:CHANCE] (0.5), jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]], affine:DEGREES:SHIFT:SCALE[:SHEAR] (shift as a share of the side, scale as ± a share), cutout:SIDE, grey, normalise[:MEANS:DEVIATIONS] (ImageNet's; one for all channels, or three as in 0.5/0.5/0.5)";
     /// On `buckets`.
-    pub const BUCKETS_HELP: &str = "Batches of about one length: none, static:LENGTH,LENGTH,… (of pairs static:LENGTHxLENGTH,…), auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes";
+    pub const BUCKETS_HELP: &str = "Batches of similar lengths: none, static:LENGTH,LENGTH,… (of pairs static:LENGTHxLENGTH,…), auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes";
     /// On `collate`.
-    pub const COLLATE_HELP: &str = "How samples are put together: auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged (with offsets)";
+    pub const COLLATE_HELP: &str = "How samples are collated: auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged (with offsets)";
 }
 
 /// How records become samples, as text: `none`, `jpg`, `png`, `webp`, `image`, `image:FIELD`, `words`, `bytes`, `pairs`,
@@ -158,7 +158,7 @@ pub enum DecodeSetting {
 
 impl DecodeSetting {
     /// A line of help.
-    pub const HELP: &str = "Samples from records: none, jpg (or jpeg), png, webp, image (any of these; image:FIELD for one of several fields of bytes), words or bytes (numbers of a vocabulary), pairs or pairs:bytes (words or bytes of two sentences with a tab between them), member:EXTENSION (of a tar file), or several members as fields: NAME=EXTENSION,… as in image=jpg,mask=png,caption=txt,score=json:score,box=json:box:f32[4] (masks are augmented as pictures are)";
+    pub const HELP: &str = "Samples from records: none, jpg (or jpeg), png, webp, image (any of these; image:FIELD for one of several fields of bytes), words or bytes (indices of a vocabulary), pairs or pairs:bytes (words or bytes of two sentences with a tab between them), member:EXTENSION (of a tar file), or several members as fields: NAME=EXTENSION,… as in image=jpg,mask=png,caption=txt,score=json:score,box=json:box:f32[4] (masks are augmented as pictures are)";
 
     /// Whether it makes pictures of files that may state an orientation.
     pub fn makes_pictures(&self) -> bool {
@@ -282,7 +282,7 @@ impl fmt::Display for EchoSetting {
 
 impl EchoSetting {
     /// A line of help.
-    pub const HELP: &str = "Repeats: read:FACTOR[:WINDOW] (records before they are decoded), before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only where the consumer would wait); a factor such as 2 or 1.5, a window of so many examples or batches held";
+    pub const HELP: &str = "Repeats: read:FACTOR[:WINDOW] (records before they are decoded), before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only where the consumer would wait); a factor such as 2 or 1.5, a window of WINDOW examples or batches held for repeats";
 
     /// Repeats of examples that it asks of a plan.
     pub fn of_examples(self) -> Echo {
@@ -330,7 +330,7 @@ pub enum SampleSetting {
 
 impl SampleSetting {
     /// A line of help.
-    pub const HELP: &str = "Which records an epoch uses: balanced (every class as often as every other), weights:FILE.npy (drawn with replacement, one weight a record), or ids:FILE.npy (numbers of records, as often as they stand there)";
+    pub const HELP: &str = "Which records an epoch uses: balanced (every class as often as every other), weights:FILE.npy (drawn with replacement, one weight a record), or ids:FILE.npy (indices of records, each as often as listed)";
 }
 
 impl FromStr for SampleSetting {
@@ -369,7 +369,7 @@ pub enum LengthSetting {
 
 impl LengthSetting {
     /// A line of help.
-    pub const HELP: &str = "How long records are for buckets and for filters by length: field:NAME (a number of each record, or the length of an array or text there), or FILE.npy (one number a record)";
+    pub const HELP: &str = "Lengths of records for buckets and filters by length: field:NAME (a number in each record, or the length of an array or text there), or FILE.npy (one number a record)";
 }
 
 impl FromStr for LengthSetting {
@@ -406,7 +406,7 @@ pub struct LengthRange {
 impl LengthRange {
     /// A line of help.
     pub const HELP: &str =
-        "Keep records of these lengths only, such as 5..60, in the units of buckets";
+        "Keep only records with these lengths, such as 5..60, in the unit of the buckets";
 
     /// Whether a record of this length is kept.
     pub fn contains(self, length: u32) -> bool {
@@ -432,7 +432,7 @@ impl FromStr for LengthRange {
             .and_then(|(from, to)| Some((end(from, 0)?, end(to, u32::MAX)?)))
             .filter(|(from, to)| from <= to)
             .map(|(from, to)| LengthRange { from, to })
-            .ok_or_else(|| format!("`{text}` is no range of lengths; give FROM..TO, both included"))
+            .ok_or_else(|| format!("`{text}` is not a range of lengths; give FROM..TO, both included"))
     }
 }
 
@@ -517,7 +517,7 @@ mod tests {
         refuses("a=json:", "names no key");
         refuses("a=json:x:f99", "`f99` is neither");
         refuses("a=npy:f32[2", "`]` is missing");
-        refuses("a=npy:f32[2,x]", "a length is no whole number");
+        refuses("a=npy:f32[2,x]", "a length is not a whole number");
         refuses("a=npy:f64[65536,65536]", "more than 2^32 bytes");
         refuses("a=txt:words", "write NAME=EXTENSION");
     }

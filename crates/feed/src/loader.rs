@@ -486,14 +486,14 @@ pub(crate) fn check(
     assert_eq!(
         dataset.records(),
         stream.records(),
-        "the plan is for another data set"
+        "the plan was made for other data"
     );
     assert!(options.rank < options.world_size, "rank of the world");
     assert!(options.part.0 < options.part.1, "part of the steps");
     let of_bytes = dataset.layout() == Layout::Bytes;
     if dataset.layout() == Layout::Sparse {
         return refuse(
-            "sparse rows cannot be put into batches of samples; use them for `train linear`, or dense rows here",
+            "sparse rows cannot be collated into batches; use `train linear`, or dense rows",
         );
     }
     if !of_bytes
@@ -501,7 +501,7 @@ pub(crate) fn check(
             || options.auto_echo.is_some())
     {
         return refuse(
-            "rows of features cost nothing to read twice and are not echoed; leave `echo` out",
+            "echo does nothing for rows of features, which cost nothing to read twice; leave `echo` out",
         );
     }
     if let Contents::Pixels { channels, .. } = dataset.contents()
@@ -511,17 +511,17 @@ pub(crate) fn check(
             || !as_stored(dataset.contents(), stages))
     {
         return Err(FeedError::Stages(format!(
-            "pictures of {channels} channels come out as they are stored; grey ones and those of 3 can be augmented or put out with `planar`",
+            "pictures of {channels} channels are returned as stored; only pictures of 1 or 3 channels can be augmented or used with `planar`",
         )));
     }
     let repeats = !(stream.echo().is_none() && stream.batch_echo().is_none());
     if options.part.1 > 1 && (repeats || options.auto_echo.is_some()) {
         return refuse(
-            "repeats are made where the first copy was made, so an echo does not go with several workers; use one, or leave `echo` out",
+            "echo needs a single worker, because repeats are made where the first copy was; use one worker, or leave `echo` out",
         );
     }
     if !stream.echo().is_none() && !stream.batch_echo().is_none() {
-        return refuse("examples and batches cannot both be echoed; name one of the two");
+        return refuse("examples and batches cannot both be echoed; choose one of them");
     }
     Ok(())
 }

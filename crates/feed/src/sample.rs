@@ -212,7 +212,7 @@ impl<'a> Value<'a> {
             Ok(())
         } else {
             Err(format!(
-                "its `{name}` is {} where {dtype} of {dims:?} comes out of the others",
+                "its `{name}` is {}, that of the others {dtype} of {dims:?}",
                 self.described()
             ))
         }
@@ -332,7 +332,7 @@ pub(crate) fn copy(bytes: &[u8], slot: &mut [u8]) -> Result<(), String> {
 fn check_length(found: usize, expected: usize) -> Result<(), String> {
     if found != expected {
         return Err(format!(
-            "the sample has {found} bytes where the others have {expected}; put batches together with `ragged`, or resize"
+            "the sample has {found} bytes, the others have {expected}; collate with `ragged`, or resize"
         ));
     }
     Ok(())

@@ -98,28 +98,28 @@ impl LoaderState {
     ) -> Result<LoaderOptions, FeedError> {
         let refuse = |problem: &str| Err(FeedError::State(problem.to_owned()));
         if self.data != format!("{:016x}", dataset.fingerprint()) {
-            return refuse("it is of other data, or the data changed");
+            return refuse("it was saved for other data, or the data changed");
         }
         if self.plan != format!("{:016x}", stream.fingerprint()) {
             return refuse(
-                "it is of another order, seed, batch, echo, bucket policy, mixture or filter",
+                "it was saved with another order, seed, batch, echo, bucket policy, mixture or filter",
             );
         }
         let given = stages.fingerprint().map(|digest| format!("{digest:016x}"));
         match (&self.stages, given) {
             (Some(of_state), Some(given)) if *of_state != given => {
                 return refuse(
-                    "its stages are not those it was saved with: the vocabulary, the ends of sentences or a stage of one's own differs",
+                    "it was saved with other stages: the vocabulary, the ends of sentences or a custom stage differs",
                 );
             }
             (Some(_), None) => {
                 return refuse(
-                    "it was saved with a stage that may not be left out, such as one that decodes text",
+                    "a stage that it was saved with is missing and must not be, such as one that decodes text",
                 );
             }
             (None, Some(_)) => {
                 return refuse(
-                    "it was saved without a stage that may not be added, such as one that decodes text",
+                    "it was saved without a stage that must not be added, such as one that decodes text",
                 );
             }
             _ => {}

@@ -102,7 +102,7 @@ impl Fetch {
         assert_eq!(
             dataset.records(),
             plan.records(),
-            "the plan is for another data set"
+            "the plan was made for other data"
         );
         Fetch::of_steps(dataset, Box::new(PlanSteps::new(plan, options)), options)
     }
@@ -428,7 +428,7 @@ fn path_for(
     let scatter = match demand.plan {
         Some(plan) => scatter::case(dataset, plan, options, wanted_share(options)),
         None => Err(
-            "the steps of a pipeline are not known an epoch before; use direct or window"
+            "the steps of a pipeline are not known an epoch ahead; use direct or window"
                 .to_string(),
         ),
     };

@@ -201,7 +201,7 @@ impl CrossEntropy<'_> {
         let target = self.targets.at(row);
         assert!(
             (0..self.classes as i64).contains(&target),
-            "target {target} of row {row} is no class of {}",
+            "target {target} of row {row} is not one of {} classes",
             self.classes
         );
         let target = target as usize;

@@ -87,7 +87,7 @@ impl Classifier {
     ) -> Result<Classifier, NnError> {
         if net.net().classes != head.d() {
             return Err(NnError::Net(format!(
-                "the net makes {} features and the head takes {}",
+                "the net outputs {} features and the head takes {}",
                 net.net().classes,
                 head.d()
             )));
@@ -283,7 +283,7 @@ impl Trainer for Classifier {
             Rule::Lars { momentum, trust } => pelton_softmax::Rule::Lars { momentum, trust },
             Rule::AdamW { .. } => {
                 return Err(NnError::Net(
-                    "a head over many classes takes sgd or lars; choose one of them".to_string(),
+                    "a head over many classes needs the optimizer sgd or lars; choose one of them".to_string(),
                 ));
             }
         };
@@ -321,7 +321,7 @@ impl Trainer for Classifier {
 
     fn logits(&mut self, _: Input<'_>) -> Result<Vec<f32>, NnError> {
         Err(NnError::Net(
-            "a head over many classes tells the best of them, not all logits".to_string(),
+            "a head over many classes returns the best classes, not all logits".to_string(),
         ))
     }
 

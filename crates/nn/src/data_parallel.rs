@@ -116,7 +116,7 @@ impl DataParallel {
         };
         let Rule::Sgd { momentum, nesterov } = update.rule else {
             return Err(NnError::Net(
-                "sparse gradients take sgd; choose it, or a density of 1".to_string(),
+                "sparse gradients need the optimizer sgd; choose it, or a density of 1".to_string(),
             ));
         };
         let decay = update.weight_decay / self.comm.size() as f32;
@@ -148,7 +148,7 @@ impl DataParallel {
                 let sizes = &pixels.shape().dims;
                 if sizes[1..] != [height, width, channels] {
                     return Err(NnError::Net(format!(
-                        "the net is made for images of {height}×{width}×{channels}, these are {sizes:?}"
+                        "the net takes images of {height}×{width}×{channels}, these are {sizes:?}"
                     )));
                 }
                 let x = Value::Numbers(images(pixels)?.into());
@@ -158,7 +158,7 @@ impl DataParallel {
                 let sizes = &values.shape().dims;
                 if sizes[1..] != [width] {
                     return Err(NnError::Net(format!(
-                        "the net is made for {width} features, these are {sizes:?}"
+                        "the net takes {width} features, these are {sizes:?}"
                     )));
                 }
                 let x = Value::Numbers(images(values)?.into());
@@ -185,7 +185,7 @@ impl DataParallel {
             if found.iter().any(|a| a.shape != parameter.shape) {
                 return Err(NnError::Parameters {
                     what: format!("the saved state of {} has other sizes", parameter.name),
-                    remedy: "go on with the same net, or start again",
+                    remedy: "resume with the same net, or start again",
                 });
             }
             let found = found.into_iter().filter(|_| self.held[at]);

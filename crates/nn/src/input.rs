@@ -115,7 +115,7 @@ pub(crate) fn images(pixels: &Array) -> Result<Tensor, NnError> {
             Ok(Tensor::new(values, &pixels.shape().dims))
         }
         other => Err(NnError::Net(format!(
-            "images are f32 or u8, not {other}; end the augmentation in normalise"
+            "images must be f32 or u8, not {other}; let the augmentation end in normalise"
         ))),
     }
 }

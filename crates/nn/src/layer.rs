@@ -273,7 +273,7 @@ impl Layer {
                             .any(|p| p.name == weight && p.shape == [*out, width]);
                         if !fits {
                             return Err(NnError::Net(format!(
-                                "tied weights ask for an embedding as wide as the last layer, {width}; give both the same width, or do not tie them"
+                                "tied weights need an embedding as wide as the last layer, {width}; give both the same width, or do not tie them"
                             )));
                         }
                     }
@@ -289,7 +289,7 @@ impl Layer {
                 let short = follow(shortcut, flow, summary)?;
                 if long != short {
                     return Err(NnError::Net(format!(
-                        "the two ways of a residual layer end in {long:?} and {short:?}"
+                        "the two branches of a residual layer end in {long:?} and {short:?}"
                     )));
                 }
                 long
@@ -337,7 +337,7 @@ impl Layer {
             (Layer::Attention { name, heads }, Flow::Row(width)) => {
                 if width % heads != 0 {
                     return Err(NnError::Net(format!(
-                        "{heads} heads do not divide a width of {width}; give a number that does"
+                        "a width of {width} is not divisible by {heads} heads; give a number of heads that divides it"
                     )));
                 }
                 // Glorot and Bengio, 2010.

@@ -121,13 +121,13 @@ impl Pipelined {
             .any(|p| p.role == Role::Statistic);
         if net.input != Flow::Ids || statistics {
             return Err(NnError::Net(
-                "layers over ranks are for language models; divide the data of other nets"
+                "only language models can divide their layers among ranks; divide the data for other nets"
                     .to_string(),
             ));
         }
         let stages = stages(&net, comm.size()).ok_or_else(|| {
             NnError::Net(format!(
-                "{} ranks are more than the net can be cut for; give fewer",
+                "the net cannot be divided among {} ranks; give fewer",
                 comm.size()
             ))
         })?;
@@ -424,7 +424,7 @@ impl Trainer for Pipelined {
 
     fn logits(&mut self, _: Input<'_>) -> Result<Vec<f32>, NnError> {
         Err(NnError::Net(
-            "a net whose layers lie on several ranks gives no logits; load it on one".to_string(),
+            "a net with layers on several ranks cannot return logits; load it on one rank".to_string(),
         ))
     }
 

@@ -51,7 +51,7 @@ impl Hint {
         }
         let (body, sum) = bytes.split_at(bytes.len() - 8);
         if digest(body).to_le_bytes() != *sum {
-            return fault("its checksum does not fit");
+            return fault("its checksum is wrong");
         }
         Ok(Hint(bytes.to_vec()))
     }

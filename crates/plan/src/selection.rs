@@ -182,7 +182,7 @@ impl Selection {
         let found = bytes.len() as u64;
         if found != expected {
             return Err(PlanError::SelectionBytes {
-                what: format!("it has {found} bytes where {records} records take {expected}"),
+                what: format!("it has {found} bytes, and {records} records need {expected}"),
             });
         }
         let number = |at: usize| {
@@ -194,7 +194,7 @@ impl Selection {
             Err(PlanError::SelectionBytes { what })
         };
         if bytes[..8] != MAGIC {
-            return fault("it does not begin as one");
+            return fault("it does not begin like a selection");
         }
         if number(8) != records {
             let found = number(8);
@@ -205,11 +205,11 @@ impl Selection {
             .map(number)
             .collect();
         if digest(records, &words) != number(16) {
-            return fault("its checksum does not fit");
+            return fault("its checksum is wrong");
         }
         let beyond = records % 64;
         if beyond > 0 && words.last().is_some_and(|&last| last >> beyond != 0) {
-            return fault("it keeps records beyond the last");
+            return fault("it keeps records after the last one");
         }
         Ok(Selection::of_words(records, words))
     }

@@ -22,7 +22,7 @@ pub enum RunError {
     },
     /// The folder holds something that is no run.
     #[error(
-        "{}: holds files that are no run of this program ({found}); name another folder with `out`",
+        "{}: holds files that do not belong to a run ({found}); name another folder with `out`",
         path.display()
     )]
     Foreign {

@@ -336,7 +336,7 @@ pub fn write_picture(view: &RecordView, path: &Path) -> Result<(), DataError> {
             && path.exists()
     {
         return Err(refuse(
-            "exists and is no picture written here; name another file with `out`",
+            "exists and was not written by this command; name another file with `out`",
         ));
     }
     let png = picture
@@ -379,7 +379,7 @@ pub fn pack(
     }
     if out.exists() && !out.is_file() {
         return Err(DataError::Config(format!(
-            "{}: is no regular file and is not replaced; name another with `out`",
+            "{}: is not a regular file and is not replaced; name another with `out`",
             out.display()
         )));
     }
@@ -442,7 +442,7 @@ pub fn probe(
     let seconds = options.seconds_per_point;
     if !(seconds > 0.0 && seconds <= 3600.0) {
         return Err(DataError::Config(format!(
-            "`seconds` {seconds} is no time to measure; give a number above 0 and at most 3600"
+            "`seconds` {seconds} is out of range; give a number above 0 and at most 3600"
         )));
     }
     pelton_storage::probe_dir(folder, options, interrupt).map_err(|error| match error {

@@ -102,7 +102,7 @@ fn check_out(config: &VocabularyConfig) -> Result<(), DataError> {
         Ok(())
     } else {
         Err(DataError::Config(format!(
-            "{}: exists and is no vocabulary; name another file with `out`",
+            "{}: exists and is not a vocabulary; name another file with `out`",
             out.display()
         )))
     }

@@ -129,7 +129,7 @@ pub struct LinearConfig {
     pub inner_passes: InnerPasses,
     /// Most epochs.
     pub epochs: u64,
-    /// Seed of everything random.
+    /// Random seed.
     pub seed: u64,
     /// Whether rows settled at a bound are left unread for some epochs.
     pub skip: bool,
@@ -149,7 +149,7 @@ pub struct LinearConfig {
     /// Folder for shuffled scratch files; next to the run folder where absent.
     #[serde(with = "path_text")]
     pub scratch_dir: Option<PathBuf>,
-    /// Seconds between checkpoints, next to those at the ends of epochs.
+    /// Seconds between checkpoints within an epoch; each epoch ends with one as well.
     pub checkpoint_every_s: f64,
 }
 

@@ -55,7 +55,7 @@ impl TrainError {
         let remedy = if is_saved {
             "go on from the last checkpoint with `resume`"
         } else {
-            "there is no checkpoint to go on from: train with `overwrite`"
+            "there is no checkpoint to resume from: train with `overwrite`"
         };
         TrainError::NotANumber { what, remedy }
     }

@@ -89,7 +89,7 @@ fn open_run(run: &Path) -> Result<(Job, PathBuf), TrainError> {
     std::fs::metadata(run).map_err(|error| unreadable(run, &error))?;
     let of_run = |what: &str| TrainError::config(format!("{}: {what}", run.display()));
     if !is_net(run) {
-        return Err(of_run("is no run folder of a net; train one first"));
+        return Err(of_run("is not the run folder of a net; train one first"));
     }
     let file = run.join(PARAMETERS);
     if !file.exists() {

@@ -94,11 +94,11 @@ pub struct LanguageConfig {
     pub embedding: Option<usize>,
     /// Layers.
     pub layers: usize,
-    /// Heads of a Transformer.
+    /// Attention heads of a Transformer.
     pub heads: usize,
     /// Longest sequence of a Transformer.
     pub positions: usize,
-    /// Chance of dropout.
+    /// Dropout probability.
     pub dropout: f32,
     /// Whether the last layer uses the weights of the embedding.
     pub tied: bool,
@@ -221,7 +221,7 @@ impl LanguageConfig {
         self.fit.check()?;
         if !(0.0..1.0).contains(&self.dropout) {
             return Err(TrainError::config(format!(
-                "`dropout` {} is no chance; give a number from 0 to below 1",
+                "`dropout` {} is not a probability; give a number from 0 to below 1",
                 self.dropout
             )));
         }

@@ -494,7 +494,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     let left = |out: &Path, name: &str| out.join(name).exists();
     let out = folder.path().join("image");
     let error = run(out.clone(), false, None, |c| image::run(&config, c)).unwrap_err();
-    astray(&error.to_string(), "no checkpoint to go on from");
+    astray(&error.to_string(), "no checkpoint to resume from");
     assert!(!left(&out, "model.safetensors") && !left(&out, "checkpoint/state.safetensors"));
     // The second epoch goes astray.
     config.fit.rate = Some(0.1);
@@ -516,7 +516,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     for ended in on_ranks(2, &out, false, None, &config) {
         astray(
             &ended.unwrap_err().to_string(),
-            "no checkpoint to go on from",
+            "no checkpoint to resume from",
         );
     }
     assert!(!left(&out, "model.safetensors"));

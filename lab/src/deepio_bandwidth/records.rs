@@ -27,7 +27,7 @@ pub fn records(
     let bytes: Option<usize> = bytes.filter(|bytes| (64..=1 << 24).contains(bytes));
     let (Some(bytes), Some(rows)) = (bytes, set.rows) else {
         return Err(TrainError::config(format!(
-            "{}: is no set of records; name it records:BYTES with rows, such as records:4096",
+            "{}: is not a set of records; name it records:BYTES with rows, such as records:4096",
             set.name
         )));
     };

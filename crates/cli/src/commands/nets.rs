@@ -124,7 +124,7 @@ fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failu
         eprintln!("test perplexity   {perplexity:.2}");
     }
     if let Some(loss) = summary.best_validation_loss {
-        eprintln!("validation loss   {loss:.4}, of the best epoch");
+        eprintln!("validation loss   {loss:.4} in the best epoch");
     }
     eprintln!(
         "work              {} epochs, {} steps of {:.1} ms, {:.1} s, peak memory {}",

@@ -82,7 +82,7 @@ fn missed(target: f64, summary: &LinearSummary) -> Failure {
     let gap = summary.relative_gap.unwrap_or(f64::INFINITY);
     Failure {
         error: anyhow::anyhow!(
-            "the target {target:e} is missed: after {} epochs the model is at most {gap:.4e} from the optimum; go on with --resume and more --epochs, or give more --memory",
+            "the target {target:e} was not reached: after {} epochs the model is at most {gap:.4e} from the optimum; continue with --resume and more --epochs, or give more --memory",
             summary.epochs
         ),
         code: MISSED,

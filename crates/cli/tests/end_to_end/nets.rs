@@ -115,7 +115,7 @@ fn flags_that_change_nothing_are_refused() {
         ),
         (
             "language text --planar",
-            ["--planar is for pictures", "leave it out"],
+            ["--planar applies to pictures", "leave it out"],
         ),
         (
             "image demo:images:60 --planar",

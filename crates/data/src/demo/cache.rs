@@ -29,7 +29,7 @@ const CHUNKS_AHEAD: usize = 2;
 pub enum DemoError {
     /// No generator of that name.
     #[error(
-        "`{text}` is no built-in data: use demo:higgs, demo:epsilon, demo:webspam, demo:kdd, demo:images or demo:text, \
+        "`{text}` is not built-in data: use demo:higgs, demo:epsilon, demo:webspam, demo:kdd, demo:images or demo:text, \
          with a number of rows as in demo:higgs:500000 if wanted, or demo:classes:N"
     )]
     Unknown {
@@ -56,7 +56,7 @@ pub enum DemoError {
     },
     /// The cache folder cannot be made.
     #[error(
-        "{}: the cache folder for built-in data cannot be made; name another with PELTON_CACHE",
+        "{}: the cache folder for built-in data cannot be created; name another with PELTON_CACHE",
         path.display()
     )]
     CacheFolder {
@@ -66,7 +66,7 @@ pub enum DemoError {
         source: io::Error,
     },
     /// A file of pictures or text cannot be written.
-    #[error("{}: cannot write it; check the path, its permissions and the disk", path.display())]
+    #[error("{}: cannot be written; check the path, its permissions and the disk", path.display())]
     File {
         /// The file.
         path: PathBuf,

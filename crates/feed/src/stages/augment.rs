@@ -100,7 +100,7 @@ impl AugmentImages {
             let own = (mask.height(), mask.width());
             if own != size {
                 return Err(format!(
-                    "its `{name}` has {} × {} pixels where the picture has {} × {}; store both in one size",
+                    "its `{name}` has {} × {} pixels, the picture {} × {}; store both in one size",
                     own.0, own.1, size.0, size.1
                 )
                 .into());
@@ -112,7 +112,7 @@ impl AugmentImages {
             if let Some(slot) = slots.take(&name) {
                 if slot.len() != elements {
                     return Err(format!(
-                        "its `{name}` has another number of channels than the others"
+                        "its `{name}` differs from the others in the number of channels"
                     )
                     .into());
                 }
@@ -151,7 +151,7 @@ impl Stage for AugmentImages {
     fn spec(&self, mut input: FieldSpecs) -> Result<FieldSpecs, String> {
         let Some(place) = picture_of(&input) else {
             return Err(format!(
-                "augmentation is for pictures, and here are {}; decode them with `decode` image, or leave `augment` out",
+                "augmentation needs pictures, and the data has {}; decode pictures with `decode` image, or leave `augment` out",
                 input.names()
             ));
         };
@@ -162,7 +162,7 @@ impl Stage for AugmentImages {
             }
             _ => {
                 return Err(format!(
-                    "augmentation is for pictures of bytes, height × width × channels with 1 or 3 channels, and `{}` has {} of {}; store them so, or leave `augment` out",
+                    "augmentation needs pictures as uint8 arrays of height × width × channels with 1 or 3 channels, and `{}` has {} of {}; store them so, or leave `augment` out",
                     image.name,
                     spelled(&image.dims),
                     image.dtype
@@ -308,7 +308,7 @@ fn numbers_to_pixels(
         _ => {
             let dims: Vec<Option<usize>> = dims.iter().copied().map(Some).collect();
             let text = format!(
-                "its picture `{name}` has {}, and height × width × channels are wanted with 1 or 3 channels",
+                "its picture `{name}` has {}, not height × width × channels with 1 or 3 channels",
                 spelled(&dims)
             );
             return Err(text.into());

@@ -138,7 +138,7 @@ impl Stage for DecodeImages {
             return Ok(FieldSpecs(vec![image]));
         }
         Err(format!(
-            "it is not known which field holds the pictures: those of bytes are {}; name one of them, as in `decode` image:{}",
+            "several fields could hold the pictures: {}; name one of them, as in `decode` image:{}",
             names.join(", "),
             names.first().unwrap_or(&"FIELD"),
         ))
@@ -226,7 +226,7 @@ impl FromStr for Exif {
             "ignore" => Ok(Exif::Ignore),
             "apply" => Ok(Exif::Apply),
             _ => Err(format!(
-                "`{text}` is nothing to do with EXIF orientations: use ignore or apply"
+                "`{text}` is not a setting for EXIF orientation: use ignore or apply"
             )),
         }
     }

@@ -75,7 +75,7 @@ pub(crate) fn check_record(fields: &FieldSpecs, wants: &str) -> Result<(), Strin
         Ok(())
     } else {
         Err(format!(
-            "{wants} is for records of bytes, and this data has {}; leave `decode` out",
+            "{wants} needs records of bytes, and this data has {}; leave `decode` out",
             fields.names()
         ))
     }
@@ -105,7 +105,7 @@ impl Stage for TakeMember {
     fn spec(&self, input: FieldSpecs) -> Result<FieldSpecs, String> {
         if input.get(MEMBERS).is_none() {
             return Err(format!(
-                "members are those of tar samples, and this data has {}; give a tar file, or leave `decode` member out",
+                "`decode` member needs tar samples, and this data has {}; give a tar file, or leave it out",
                 input.names()
             ));
         }

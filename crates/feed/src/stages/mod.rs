@@ -84,7 +84,7 @@ impl FromStr for Collate {
             "ragged" => Collate::Ragged,
             _ => {
                 return Err(format!(
-                    "`{text}` is not a way to put batches together: use auto, stack, pad or ragged"
+                    "`{text}` is not a collation: use auto, stack, pad or ragged"
                 ));
             }
         })

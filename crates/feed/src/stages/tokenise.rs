@@ -112,7 +112,7 @@ impl Stage for Tokenise {
         let text = text.bytes();
         let sides = if self.of_pairs() {
             pair_sides(text).ok_or(
-                "there is no tab, so that it is no pair of sentences; give `pair`, or `decode` words",
+                "it has no tab between two sentences; give `pair`, or `decode` words",
             )?
         } else {
             [text, &[]]

@@ -95,7 +95,7 @@ pub(crate) fn case(
     let records = match &options.share {
         None => dataset.records(),
         Some(share) => share.most_owned(dataset.records()).ok_or(
-            "a rank that takes an equal part of each batch reads other records in the next epoch than in this; use direct or window",
+            "with batches divided equally, a rank reads different records in each epoch; use direct or window",
         )?,
     };
     let is_random = matches!(plan.spread(), Spread::Everywhere | Spread::Blocks);
@@ -103,7 +103,7 @@ pub(crate) fn case(
         return Err("the order reads runs of neighbours; use window".to_string());
     }
     if options.scratch_dir.is_none() {
-        return Err("no scratch folder is given; name one with `scratch`".to_string());
+        return Err("no scratch folder is given; give one with `scratch`".to_string());
     }
     let row = pane_row_bytes(dataset);
     let pane_rows = (options.memory_bytes / 3 / row.max(1)).max(1);

@@ -233,7 +233,7 @@ pub(crate) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearErro
     let columns = read_weights(&mut lines, vectors, length)?;
     while let Some(line) = lines.next_if_any()? {
         if !line.is_empty() {
-            let found = format!("more than the {length} lines of weights that its header tells of");
+            let found = format!("more than the {length} lines of weights that its header states");
             return Err(malformed(path, Some(lines.number), found));
         }
     }

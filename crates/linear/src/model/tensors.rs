@@ -206,7 +206,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
         && columns.fields.elements() != Some(features)
     {
         return Err(wrong(format!(
-            "columns that are not of {features} features"
+            "columns that do not match {features} features"
         )));
     }
     if check_shape(path, None, about.labels.len(), features)? != vectors {
@@ -237,10 +237,10 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     }
     let mut all = vectors.iter().chain(&means).flatten();
     if all.any(|value| !value.is_finite()) {
-        return Err(wrong("a weight that is no finite number".to_string()));
+        return Err(wrong("a weight that is not finite".to_string()));
     }
     let scale = if about.scaled {
-        Some(scale(&tensors, features).ok_or_else(|| wrong("no sound scale".to_string()))?)
+        Some(scale(&tensors, features).ok_or_else(|| wrong("no valid scale".to_string()))?)
     } else {
         None
     };
@@ -251,7 +251,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
             .is_ok_and(|found| found == stated)
     };
     if checked && !about.crc32c.is_none_or(fits) {
-        return Err(wrong("weights that do not have its checksum".to_string()));
+        return Err(wrong("weights whose checksum is wrong".to_string()));
     }
     Ok(Model {
         loss,
@@ -273,7 +273,7 @@ fn check_names(about: &About) -> Result<(), String> {
     }
     let numbered = (0..names.len()).map(|label| label as f64);
     if !numbered.eq(about.labels.iter().copied()) {
-        return Err("names that are not those of the labels 0, 1, 2 …".to_string());
+        return Err("names that do not match the labels 0, 1, 2 …".to_string());
     }
     let mut seen = HashSet::new();
     match names.iter().find(|name| !seen.insert(*name)) {

@@ -34,7 +34,7 @@ impl Net {
         let mut summary = Summary::default();
         let end = follow(&layers, input, &mut summary)?;
         let Flow::Row(classes) = end else {
-            return Err(NnError::Net(format!("a net ends in logits, not {end:?}")));
+            return Err(NnError::Net(format!("a net must end in logits, not {end:?}")));
         };
         Ok(Net {
             layers,
@@ -117,7 +117,7 @@ impl ImageModel {
         let net = Net::new(layers, input)?;
         if net.classes != classes {
             return Err(NnError::Net(format!(
-                "without layers the {} features of a vector stay as they are, {classes} are asked for; choose a net such as mlp",
+                "a net without layers outputs the {} features of a vector, but {classes} are needed; choose a net such as mlp",
                 net.classes
             )));
         }

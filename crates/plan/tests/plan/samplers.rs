@@ -215,7 +215,7 @@ fn impossible_samplers_are_refused_with_a_remedy() {
     );
     refusal(
         &|spec| spec.sampler = weights(&[f64::MAX; 2]),
-        "have no sum",
+        "positive, finite sum",
     );
     refusal(
         &|spec| spec.sampler = weights(&[]),
@@ -227,7 +227,7 @@ fn impossible_samplers_are_refused_with_a_remedy() {
     );
     refusal(
         &|spec| spec.sampler = Some(Sampler::Ids([5, 100].into())),
-        "give numbers below 100",
+        "give indices below 100",
     );
     refusal(
         &|spec| (spec.sampler, spec.order) = (classes(100), Order::Sequential),
@@ -255,7 +255,7 @@ fn impossible_samplers_are_refused_with_a_remedy() {
                 weight: 1.0,
             }]);
         },
-        "give one of the two",
+        "give only one of them",
     );
     refusal(
         &|spec| {

@@ -501,12 +501,12 @@ fn impossible_streams_are_refused_with_a_remedy() {
     mixed(&[(0, 9, f64::MAX)], "weight 1.7976931348623157e308: give");
     mixed(
         &[(0, 9, 1.0), (9, 9, 1.0)],
-        "part 1 of the mixture has a weight and no record",
+        "part 1 of the mixture has a weight but no records",
     );
     mixed(&[(0, 101, 1.0)], "records 0..101 of 100");
     mixed(
         &[(0, 9, 1.0), (9, 19, 0.05)],
-        "part 1 of the mixture has less than one of the 19 examples",
+        "part 1 of the mixture gets less than one of the 19 examples",
     );
     #[allow(clippy::reversed_empty_ranges)]
     mixed(&[(9, 3, 1.0)], "records 9..3 of 100");
@@ -546,7 +546,7 @@ fn impossible_streams_are_refused_with_a_remedy() {
             spec.buckets = Some("static:9".parse().unwrap());
             spec.batching = Batching::DropLast(8);
         },
-        "batching 8:drop-last does not go with buckets",
+        "batching 8:drop-last cannot be used with buckets",
     );
     check_refused(
         |spec| spec.batching = Batching::Examples(0),

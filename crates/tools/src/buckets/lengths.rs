@@ -42,7 +42,7 @@ impl FromStr for Unit {
         match text {
             "words" => Ok(Unit::Words),
             "bytes" => Ok(Unit::Bytes),
-            _ => Err(format!("'{text}' is no unit: use words or bytes")),
+            _ => Err(format!("'{text}' is not a unit: use words or bytes")),
         }
     }
 }
@@ -159,7 +159,7 @@ fn rows(
         }
         if row.len() == MOST_ROW_BYTES {
             let problem = format!(
-                "line {number} is longer than {MOST_ROW_BYTES} bytes, so this is no table; leave `column` out \
+                "line {number} is longer than {MOST_ROW_BYTES} bytes, so this is not a table; leave `column` out \
                  to count the words of lines"
             );
             return Err(wrong(path, &problem));
@@ -231,7 +231,7 @@ fn cell(path: &Path, line: u64, place: usize, cells: &[&str]) -> Result<u32, Dat
     number.ok_or_else(|| {
         let shown: String = cell.chars().take(40).collect();
         let problem = format!(
-            "line {line}: '{shown}' is no length; lengths are whole numbers from 0 to 4294967295"
+            "line {line}: '{shown}' is not a length; lengths are whole numbers from 0 to 4294967295"
         );
         wrong(path, &problem)
     })

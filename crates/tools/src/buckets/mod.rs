@@ -34,7 +34,7 @@ pub struct BucketsConfig {
     pub pair: Option<PathBuf>,
     /// What of it is a length.
     pub source: LengthSource,
-    /// Sentences of a global batch; of packed rows, rows.
+    /// Sentences in a global batch (rows, where sentences are packed).
     pub batch: u64,
     /// Policies to compare; all of them where empty.
     pub policies: Vec<BucketPolicy>,

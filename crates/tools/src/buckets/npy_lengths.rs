@@ -57,7 +57,7 @@ pub(super) fn column(
         let length = whole(value).ok_or_else(|| {
             wrong(
                 path,
-                &format!("row {number}: {value} is no length; lengths are whole numbers from 0 to 4294967295"),
+                &format!("row {number}: {value} is not a length; lengths are whole numbers from 0 to 4294967295"),
             )
         })?;
         push(length)?;
@@ -166,7 +166,7 @@ impl Header {
         let (rows, columns) = match sizes.as_deref() {
             Some(&[rows]) => (rows, 1),
             Some(&[rows, columns]) => (rows, columns),
-            _ => return Err("is no vector or matrix; save one length a sentence".to_string()),
+            _ => return Err("is not a vector or matrix; save one length a sentence".to_string()),
         };
         if columns > 1 && !field("fortran_order")?.starts_with("False") {
             return Err("is in Fortran order; save it with numpy.ascontiguousarray".to_string());

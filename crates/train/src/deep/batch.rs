@@ -110,7 +110,7 @@ pub(crate) fn vectors(batch: &mut Batch) -> Result<Option<Array>, TrainError> {
     let stacked = shape.layout == Layout::Stacked && shape.dims.len() == 2;
     if !stacked {
         return Err(TrainError::config(
-            "the features are no vectors of one length; give dense data, such as npy, csv or parquet"
+            "the features are not vectors of equal length; give dense data, such as npy, csv or parquet"
                 .to_string(),
         ));
     }

@@ -136,9 +136,9 @@ pub struct FitConfig {
     pub test: Vec<String>,
     /// Epochs.
     pub epochs: u64,
-    /// Examples of a batch of all ranks.
+    /// Examples in a batch, over all ranks.
     pub batch: u64,
-    /// Batches whose gradients make one step.
+    /// Batches whose gradients are accumulated for one step.
     pub accumulate: u64,
     /// Whether a step grows to more batches over the run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -169,13 +169,13 @@ pub struct FitConfig {
     pub warmup: f64,
     /// Part of the probability that a target shares with all classes.
     pub smoothing: f32,
-    /// Largest norm of the gradients.
+    /// Clip gradients to this norm.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
     /// Epochs without a better validation loss after which training ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<u64>,
-    /// Seed of everything random.
+    /// Random seed.
     pub seed: u64,
     /// Read from older configurations and not written: nets train on the CPU.
     #[doc(hidden)]

@@ -66,8 +66,8 @@ impl Method for HeldSession<'_> {
         self.stage = self.run.resume(&progress, state)?;
         let epochs = progress.epochs.len();
         observer(Event::Note(&match &self.stage {
-            Stage::Newton(_, before) => format!("going on from pass {}", epochs - before + 1),
-            _ => format!("going on from epoch {}", epochs + 1),
+            Stage::Newton(_, before) => format!("resuming from pass {}", epochs - before + 1),
+            _ => format!("resuming from epoch {}", epochs + 1),
         }));
         Ok(Some(progress))
     }

@@ -283,7 +283,7 @@ impl Method for NewtonSession<'_> {
         self.newton.restore(&saved)?;
         self.made = progress.epochs.len();
         let next = self.made + 1;
-        observer(Event::Note(&format!("going on from pass {next}")));
+        observer(Event::Note(&format!("resuming from pass {next}")));
         Ok(Some(progress))
     }
 

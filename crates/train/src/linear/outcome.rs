@@ -61,7 +61,7 @@ pub(super) fn many_classes(dataset: &Dataset) -> Option<String> {
     let classes = dataset.labels().len();
     (classes > MANY_CLASSES).then(|| {
         format!(
-            "{classes} labels: a model each, {classes} times the work; pass `positive` LABEL for one of them, or another `label` column if these are no classes"
+            "{classes} labels: one model each, {classes} times the work; give `positive` LABEL for one of them, or another `label` column if these are not classes"
         )
     })
 }

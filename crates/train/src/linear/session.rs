@@ -275,7 +275,7 @@ impl Method for Session<'_> {
         };
         self.restore(before, &progress, *state)?;
         observer(Event::Note(&format!(
-            "going on from epoch {}, block {}",
+            "resuming from epoch {}, block {}",
             self.cursor.epoch + 1,
             self.cursor.step + 1
         )));
