@@ -25,19 +25,19 @@ create_exception!(
     pelton,
     BadRecordError,
     DataError,
-    "A record could not be read, decoded or taken through a function; `path`, `record` and `offset` say which."
+    "A record could not be read, decoded or processed by a function; `path`, `record` and `offset` say which."
 );
 create_exception!(
     pelton,
     ConfigurationError,
     PyValueError,
-    "Settings that cannot be, or do not go together or with the data."
+    "Settings that are invalid, or do not fit together or fit the data."
 );
 create_exception!(
     pelton,
     StateError,
     PyValueError,
-    "A saved state that a loader cannot go on from."
+    "A saved state that a loader cannot resume from."
 );
 
 /// A sentence about settings.

@@ -105,7 +105,7 @@ impl LinearRows {
                 .is_none_or(|&last| (last as usize) < self.features);
             if !known || !indices.is_sorted_by(|a, b| a < b) {
                 return Err(PyValueError::new_err(format!(
-                    "row {}: its column indices do not ascend, or pass the number of columns",
+                    "row {}: its column indices are not ascending, or exceed the number of columns",
                     self.rows
                 )));
             }
@@ -149,7 +149,7 @@ impl LinearRows {
         match row.iter().position(|value| !value.is_finite()) {
             None => Ok(()),
             Some(place) => Err(PyValueError::new_err(format!(
-                "row {}, column {}: NaN, infinity or a value too large for the 32 bits in which the solver computes; replace it or scale the column",
+                "row {}, column {}: NaN, infinity or a value too large for 32-bit floating point; replace it or scale the column",
                 self.rows,
                 column(place)
             ))),
@@ -258,5 +258,5 @@ fn numbers<T: Pod>(bytes: &[u8]) -> PyResult<Cow<'_, [T]>> {
 }
 
 fn misshapen() -> PyErr {
-    PyValueError::new_err("pieces of rows are of lengths that do not belong together")
+    PyValueError::new_err("the arrays of the rows have lengths that do not match")
 }

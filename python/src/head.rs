@@ -67,7 +67,7 @@ impl Head {
         let spare = spare_memory();
         if spare > 0 && needed > u128::from(spare) {
             return Err(configuration(format!(
-                "{classes} classes of {d} features take {:.1} GB, and {:.1} GB are left here; take fewer, or more ranks",
+                "{classes} classes of {d} features need {:.1} GB, but {:.1} GB are available; use fewer, or more ranks",
                 needed as f64 / 1e9,
                 spare as f64 / 1e9
             )));
@@ -149,7 +149,7 @@ impl Head {
         let rates = [rate, weight_decay, trust.unwrap_or(0.0)];
         if !(rates.iter().all(|&rate| is_rate(rate)) && (0.0..1.0).contains(&momentum)) {
             return Err(configuration(format!(
-                "learning rate {rate}, momentum {momentum}, weight decay {weight_decay}, trust {}: all are at least 0, and momentum is below 1",
+                "learning rate {rate}, momentum {momentum}, weight decay {weight_decay}, trust {}: all must be at least 0, and momentum below 1",
                 rates[2]
             )));
         }
@@ -340,14 +340,14 @@ impl Head {
     fn locked(&self) -> PyResult<MutexGuard<'_, SharedHead>> {
         if self.process != std::process::id() {
             return Err(PyRuntimeError::new_err(
-                "this head was made before the process forked, and its threads stayed with the parent; make it in the process that uses it",
+                "this head was created before the process forked, and its threads belong to the parent; create it in the process that uses it",
             ));
         }
         match self.head.try_lock() {
             Ok(head) => Ok(head),
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
-                "another thread works with this head; take turns",
+                "another thread is using this head; take turns",
             )),
         }
     }

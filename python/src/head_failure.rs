@@ -95,16 +95,16 @@ impl From<HeadFailure> for PyErr {
             )),
             HeadFailure::NoExamples => PyValueError::new_err("there are no examples in the batch"),
             HeadFailure::Pending => now(
-                "a loss of this head went backward and waits for step(): take the step first, or choose the classes of all batches of a step together with select()",
+                "backward() was called on a loss of this head: call step() first, or choose the classes of all batches of a step together with select()",
             ),
             HeadFailure::Forgotten => now(
-                "this loss is of a batch that the head has forgotten: go backward before the next batch is scored, or choose the classes of all batches of a step together with select()",
+                "this loss belongs to a batch that the head no longer has: call backward() before scoring the next batch, or choose the classes of all batches of a step together with select()",
             ),
             HeadFailure::Backward => {
-                now("this loss went backward before, and counts once in a step")
+                now("backward() was already called on this loss, and it counts once in a step")
             }
             HeadFailure::NotBackward => now(
-                "no loss of this head went backward since its last step; call backward() on it first",
+                "backward() was not called on a loss of this head since its last step; call it first",
             ),
             HeadFailure::Rows(name, rows) => StateError::new_err(format!(
                 "the state lacks rows {} to {} of the {name}; put the states of all ranks together with pelton.heads.join_states",

@@ -38,7 +38,7 @@ impl Loader {
     fn with<T>(&self, look: impl FnOnce(&mut PipelineLoader) -> PyResult<T>) -> PyResult<T> {
         if !self.loader.is_own() {
             return Err(PyRuntimeError::new_err(
-                "this loader was made before the process forked, and its threads stayed with the parent; make loaders in the process that uses them, or start processes with the method spawn",
+                "this loader was created before the process forked, and its threads belong to the parent; create loaders in the process that uses them, or start processes with the method spawn",
             ));
         }
         let mut loader = match self.loader.try_lock() {
@@ -69,7 +69,7 @@ impl Loader {
                     Poll::Ready(Some(Err(error))) => return Err(caused(py, &error, &self.raised)),
                     Poll::Ready(None) => {
                         return Err(configuration(
-                            "the loader ended with an error before; make a new one",
+                            "the loader ended with an error; create a new one",
                         ));
                     }
                     Poll::Pending if self.closes.load(Ordering::Relaxed) => return Err(closed()),

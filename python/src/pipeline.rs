@@ -73,7 +73,7 @@ impl Words<'_> {
         match self {
             Words::Of(pipeline) => pipeline.prepared.vocabulary().cloned().ok_or_else(|| {
                 configuration(
-                    "`vocabulary` is a pipeline that decodes no words; give it `decode` words",
+                    "`vocabulary` is a pipeline that does not decode words; give it `decode` words",
                 )
             }),
             Words::Listed(words) => {
@@ -186,7 +186,7 @@ impl Pipeline {
         let plan = self.prepared.plan();
         if step >= plan.steps(epoch) {
             let sentence = format!(
-                "epoch {epoch} has {} steps, no step {step}",
+                "epoch {epoch} has no step {step}, only {} steps",
                 plan.steps(epoch)
             );
             return Err(pyo3::exceptions::PyIndexError::new_err(sentence));

@@ -383,7 +383,7 @@ def test_what_cannot_be_trained_on(tmp_path):
     check_refused(ValueError, "not a solver", X, y, make("hinge", solver="sgd"))
     check_refused(ValueError, "not a scaling", X, y, make("hinge", scale="log"))
     check_refused(ValueError, "not an amount of memory", X, y, make("hinge", memory="much"))
-    check_refused(ValueError, "newton is for 1024 features", np.zeros((4, 2000)), [0, 1, 0, 1], make("hinge", solver="newton"))
+    check_refused(ValueError, "newton supports at most 1024 features", np.zeros((4, 2000)), [0, 1, 0, 1], make("hinge", solver="newton"))
 
     path = tmp_path / "rows.csv"
     check_refused(FileNotFoundError, "rows.csv", path)

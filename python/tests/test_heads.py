@@ -331,14 +331,14 @@ def test_what_is_wrong_is_said() -> None:
         with said(ValueError, r"features\[3\] or their logits are not finite"):
             head_or_predict()
     features[3, 5] = 0.0
-    with said(RuntimeError, "no loss of this head went backward since its last step"):
+    with said(RuntimeError, "was not called on a loss of this head since its last step"):
         head.step(0.1)
     first = head(features, labels)
     second = head(features, labels)
-    with said(RuntimeError, "of a batch that the head has forgotten"):
+    with said(RuntimeError, "a batch that the head no longer has"):
         first.backward()
     second.backward(retain_graph=True)
-    with said(RuntimeError, "went backward before"):
+    with said(RuntimeError, "was already called on this loss"):
         second.backward()
     with said(RuntimeError, r"waits for step\(\)"):
         head(features, labels)

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub enum RunError {
     /// There is a run in the folder already.
     #[error(
-        "{}: holds {} run; go on with `resume`, start again with `overwrite`, or name another \
+        "{}: contains {} run; continue with `resume`, start again with `overwrite`, or name another \
          folder with `out`",
         path.display(),
         if *finished { "a finished" } else { "an unfinished" }
@@ -22,7 +22,7 @@ pub enum RunError {
     },
     /// The folder holds something that is no run.
     #[error(
-        "{}: holds files that do not belong to a run ({found}); name another folder with `out`",
+        "{}: contains files that do not belong to a run ({found}); name another folder with `out`",
         path.display()
     )]
     Foreign {
@@ -38,7 +38,7 @@ pub enum RunError {
         path: PathBuf,
     },
     /// The folder cannot be made or written to.
-    #[error("{}: the run folder cannot be made or written to ({source}); name another with `out`", path.display())]
+    #[error("{}: the run folder cannot be created or written to ({source}); name another with `out`", path.display())]
     Unusable {
         /// The folder.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum RunError {
     },
     /// The device is full.
     #[error(
-        "{}: no space is left to write it; make room and go on with `resume`, or name a folder on \
+        "{}: cannot be written because the disk is full; make room and continue with `resume`, or name a folder on \
          another device with `out`",
         path.display()
     )]
@@ -58,7 +58,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// A file cannot be read or written.
-    #[error("{}: cannot {action} it ({source}); check the device and go on with `resume`", path.display())]
+    #[error("{}: cannot {action} it ({source}); check the device and continue with `resume`", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -77,7 +77,7 @@ pub enum RunError {
     },
     /// Figures cannot be served at an address.
     #[error(
-        "no metrics can be served at {address} ({source}); name another address and port with `metrics`"
+        "metrics cannot be served at {address} ({source}); give another address and port with `metrics`"
     )]
     Address {
         /// The address.

@@ -252,11 +252,11 @@ fn tell(
     let answer = match Arc::clone(room).try_acquire_many_owned(bytes) {
         _ if one.failed => Err(Refusal::new(
             400,
-            "the net makes no finite numbers of this; send values such as it was trained on",
+            "the net's outputs for this are not finite; send values like those it was trained on",
         )),
         Err(_) => Err(Refusal::new(
             503,
-            "too many answers wait for clients to read them; try again in a second",
+            "too many answers are waiting for their clients; try again in a second",
         )),
         Ok(room) => Ok((
             Text {
@@ -336,7 +336,7 @@ impl Reader {
                 let size = (height as u32, width as u32);
                 let mut values = vec![0.0; height * width * channels];
                 self.draw(&bytes, size, &mut values).map_err(|error| {
-                    Refusal::new(400, format!("the image is of no use: {error}"))
+                    Refusal::new(400, format!("the image cannot be used: {error}"))
                 })?;
                 Ok(Prepared { values, rows: 1, k })
             }

@@ -204,11 +204,11 @@ fn routes(service: &Arc<Service>) -> Router {
             let known = "GET /, /health, /metrics and /v1/model, POST /v1/classify";
             refused(&Refusal::new(
                 404,
-                format!("nothing is here; there are {known}"),
+                format!("there is nothing at this path; use {known}"),
             ))
         })
         .method_not_allowed_fallback(async || {
-            let sentence = "POST is for /v1/classify, GET for every other path";
+            let sentence = "use POST for /v1/classify and GET for every other path";
             refused(&Refusal::new(405, sentence))
         })
         .layer(from_fn_with_state(Arc::clone(service), count))
@@ -278,7 +278,7 @@ async fn classify(State(service): State<Arc<Service>>, request: Request) -> Resp
         }
         Err(_) => {
             let most = service.limits.concurrency;
-            let sentence = format!("{most} requests are under way already; try again in a second");
+            let sentence = format!("{most} requests are being handled already; try again in a second");
             Err(Refusal::new(503, sentence))
         }
     };
@@ -321,11 +321,11 @@ async fn answer(service: &Service, head: &Parts, body: &mut BodyDataStream) -> T
         Ok(Ok(answer)) => answer,
         Ok(Err(Unanswered::Full)) => Err(Refusal::new(
             503,
-            "too many requests wait; try again in a second",
+            "too many requests are waiting; try again in a second",
         )),
         Ok(Err(Unanswered::Failed)) => Err(Refusal::new(
             500,
-            "the request could not be answered; others can",
+            "this request failed; others still work",
         )),
         Err(_) => {
             let seconds = service.limits.time.as_secs_f64();
@@ -390,7 +390,7 @@ fn k_of(query: &str) -> Result<usize, Refusal> {
     let k = query.strip_prefix("k=").and_then(|text| text.parse().ok());
     k.ok_or_else(|| {
         let sentence =
-            format!("{query:?} after the path is not understood; give k=COUNT or nothing");
+            format!("the query {query:?} is not understood; give k=COUNT or nothing");
         Refusal::new(400, sentence)
     })
 }

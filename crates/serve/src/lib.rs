@@ -114,7 +114,7 @@ pub fn run(
     let (mut engine, model) = open(config)?;
     let note = match &model.index {
         Some(index) if index.lists > index.probes => format!(
-            "index of {} classes: {} of {} lists looked at, recall {:.4} of the best class, {:.1} s to build",
+            "index of {} classes: searches {} of {} lists, recall {:.4} of the best class, built in {:.1} s",
             model.classes, index.probes, index.lists, index.recall, index.build_s
         ),
         _ => format!("every one of {} classes is looked at", model.classes),
@@ -127,7 +127,7 @@ pub fn run(
     let address = (config.host.as_str(), config.port);
     http::serve(&service, address, context.interrupt, ready).map_err(|error| {
         TrainError::config(format!(
-            "{}:{}: cannot be listened on ({error}); give another `port` or `host`",
+            "cannot listen on {}:{} ({error}); give another `port` or `host`",
             config.host, config.port
         ))
     })?;

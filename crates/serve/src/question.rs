@@ -230,11 +230,11 @@ impl<B: AsRef<[u8]>> Asked<B> {
                 let rows = match (json.features, json.image) {
                     (Some(rows), None) => Rows::Vectors(rows),
                     (None, Some(text)) => Rows::Image(from_base64(&text).ok_or_else(|| {
-                        bad("`image` is not base64; encode the bytes of a PNG, JPEG or WebP file so".into())
+                        bad("`image` is not base64; send the bytes of a PNG, JPEG or WebP file in base64".into())
                     })?),
                     _ => {
                         return Err(bad(
-                            "the body must have either `features` or `image`".to_string()
+                            "the body must contain either `features` or `image`".to_string()
                         ));
                     }
                 };
@@ -248,11 +248,11 @@ impl<B: AsRef<[u8]>> Asked<B> {
         // JSON has no NaN, and numbers beyond f32 are refused as they are read.
         match &rows {
             Rows::Vectors(rows) if !(1..=MOST_ROWS).contains(&rows.count) => Err(bad(format!(
-                "`features` holds {} vectors; send 1 to {MOST_ROWS} at once",
+                "`features` contains {} vectors; send 1 to {MOST_ROWS} at once",
                 rows.count
             ))),
             Rows::Vectors(rows) if rows.count * k > MOST_NAMED => Err(bad(format!(
-                "`features` holds {} vectors, and with `k` {k} the answer would name {} classes, more than {MOST_NAMED}; send at most {} vectors at once, or a smaller `k`",
+                "`features` contains {} vectors, and with `k` {k} the answer would have {} classes, more than {MOST_NAMED}; send at most {} vectors at once, or a smaller `k`",
                 rows.count,
                 rows.count * k,
                 MOST_NAMED / k

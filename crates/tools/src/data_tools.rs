@@ -275,7 +275,7 @@ pub fn inspect(
     let dataset = &opened.dataset;
     if id >= dataset.records() {
         return Err(DataError::Config(format!(
-            "`id` {id}: {} holds {} records, numbered from 0",
+            "`id` {id}: {} has {} records, with indices from 0",
             config.paths.join(", "),
             dataset.records()
         )));
@@ -325,7 +325,7 @@ pub fn write_picture(view: &RecordView, path: &Path) -> Result<(), DataError> {
         return Err(DataError::Config(match &view.picture_fault {
             Some(fault) => format!("{}: cannot be decoded: {fault}", view.file),
             None => format!(
-                "record {} of {} holds no picture; leave out `out`",
+                "record {} of {} contains no picture; leave out `out`",
                 view.id, view.file
             ),
         }));
@@ -393,7 +393,7 @@ pub fn pack(
     let dataset = &opened.dataset;
     if dataset.labels_are_names() {
         return Err(DataError::Config(format!(
-            "{}: its labels are names, which packed rows cannot hold; number them, or give `positive` NAME for two classes",
+            "{}: its labels are names, which packed rows cannot store; use numbers, or give `positive` NAME for two classes",
             config.paths.join(", ")
         )));
     }

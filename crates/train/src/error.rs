@@ -36,7 +36,7 @@ pub enum TrainError {
         remedy: &'static str,
     },
     /// The run was interrupted and its state saved.
-    #[error("interrupted; the state is saved in {folder}, go on with `resume`")]
+    #[error("interrupted; the state is saved in {folder}, continue with `resume`")]
     Interrupted {
         /// The run folder.
         folder: String,
@@ -53,7 +53,7 @@ impl TrainError {
     #[cfg(feature = "nets")]
     pub(crate) fn not_a_number(what: String, is_saved: bool) -> TrainError {
         let remedy = if is_saved {
-            "go on from the last checkpoint with `resume`"
+            "continue from the last checkpoint with `resume`"
         } else {
             "there is no checkpoint to resume from: train with `overwrite`"
         };

@@ -94,7 +94,7 @@ fn open_run(run: &Path) -> Result<(Job, PathBuf), TrainError> {
     let file = run.join(PARAMETERS);
     if !file.exists() {
         return Err(of_run(
-            "holds no finished model; finish the run with `resume` first",
+            "contains no finished model; finish the run with `resume` first",
         ));
     }
     let config = run.join("run.toml");
@@ -170,7 +170,7 @@ impl Classifier {
 
 fn tells_no_classes(run: &Path) -> TrainError {
     TrainError::config(format!(
-        "{}: a net of language tells no classes; make text with `pelton sample`, or measure it with `pelton eval`",
+        "{}: a language model does not predict classes; generate text with `pelton sample`, or evaluate it with `pelton eval`",
         run.display()
     ))
 }
@@ -307,7 +307,7 @@ pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigur
     let loss = counts.loss / rows;
     if !loss.is_finite() {
         return Err(TrainError::config(format!(
-            "{}: the loss on {} is not a number; check that the data is like that of training, or train again with a smaller `rate`",
+            "{}: the loss on {} is not a number; check that the data is like the training data, or train again with a smaller `rate`",
             of.model.display(),
             of.data.paths.join(", ")
         )));
@@ -398,7 +398,7 @@ pub fn predict_lines(
             for (row, id) in logits.chunks(labels.len()).zip(&ids) {
                 if !row.iter().all(|x| x.is_finite()) {
                     return Err(TrainError::config(format!(
-                        "{}: the net makes no finite numbers of record {id}; give data such as it was trained on",
+                        "{}: the net's outputs for record {id} are not finite; give data like that it was trained on",
                         of.data.paths.join(", ")
                     )));
                 }
@@ -455,7 +455,7 @@ pub fn sample(
     let net = load(run)?;
     let Job::Text(config, vocabulary) = &net.job else {
         return Err(TrainError::config(format!(
-            "{}: a net of images makes no text; use `pelton predict`",
+            "{}: a net for images cannot generate text; use `pelton predict`",
             run.display()
         )));
     };
@@ -494,7 +494,7 @@ fn encode(prompt: &str, vocabulary: &Vocabulary, words: &mut Vec<u32>) -> Result
             .find(|word| vocabulary.id(word.as_bytes()) == unknown);
         if let Some(word) = word {
             return Err(TrainError::config(format!(
-                "`prompt`: the net does not know the word {word:?}, and learnt no <unk>; use words of its training text"
+                "`prompt`: the word {word:?} is not in the vocabulary, and the net was trained without <unk>; use words of its training text"
             )));
         }
     }

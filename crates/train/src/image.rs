@@ -74,7 +74,7 @@ impl ImageConfig {
         let takes_vectors = matches!(self.model, ImageModel::Mlp | ImageModel::None);
         if let (Flow::Row(width), false) = (input, takes_vectors) {
             return Err(TrainError::config(format!(
-                "`model` {} is for images, and the data is vectors of {width}; choose mlp, or none",
+                "`model` {} takes images, and the data is vectors of {width}; choose mlp, or none",
                 self.model
             )));
         }
@@ -141,7 +141,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     }
     if config.pipeline.planar {
         return Err(TrainError::config(
-            "`planar` puts channels first, and nets take them last; leave it out".to_string(),
+            "`planar` puts channels first, but nets need them last; leave it out".to_string(),
         ));
     }
     let context = &mut context;
@@ -207,7 +207,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     let net = config.net(input, classes)?;
     if net.normalises_batches() && training.deal_anywhere() && context.comm.size() > 1 {
         let note = format!(
-            "each rank takes the records that it holds, and {} normalises over those: of files sorted by class they are of few classes, which costs accuracy; leave `anywhere` out",
+            "each rank uses the records that it holds, and {} normalises over those: in files sorted by class these have few classes, which costs accuracy; leave `anywhere` out",
             config.model
         );
         (context.observer)(Event::Note(&note));
@@ -266,7 +266,7 @@ fn check_whole(labels: &ClassMap, paths: &[String]) -> Result<(), TrainError> {
     }
     match labels.values().iter().find(|value| value.fract() != 0.0) {
         Some(value) => Err(TrainError::config(format!(
-            "{}: has the label {value}, and nets tell classes, which are whole numbers or names; name the `label` column, or list the labels in `classes`",
+            "{}: has the label {value}, but nets need classes, which are whole numbers or names; name the `label` column, or list the labels in `classes`",
             paths.join(", ")
         ))),
         None => Ok(()),
@@ -350,7 +350,7 @@ pub(crate) fn same_data(
     let looks = context.folder.resume && context.comm.rank() == 0;
     if looks && file.exists() && !is_same(&file) {
         Err(TrainError::config(format!(
-            "{}: the run began with other data; give that again, or begin another run with another `out`",
+            "{}: the run was started with other data; give that data, or start another run with another `out`",
             file.display()
         )))
     } else {
@@ -379,7 +379,7 @@ pub(crate) fn same_settings<C: DeserializeOwned>(
     match changed {
         None => Ok(()),
         Some((name, then, now)) => Err(TrainError::config(format!(
-            "{}: the run began with `{name}` {then} and cannot go on with {now}; give {then}, or begin another run with another `out`",
+            "{}: the run was started with `{name}` {then} and cannot continue with {now}; give {then}, or start another run with another `out`",
             file.display()
         ))),
     }
@@ -423,7 +423,7 @@ pub(crate) fn fits(
     };
     let remedy = match expected {
         Flow::Image(height, width, _) => format!(
-            "give images of that size, or train with an `augment` that makes all of one size, such as resize:{height}x{width}"
+            "give images of that size, or train with an `augment` that resizes all images, such as resize:{height}x{width}"
         ),
         _ => "give vectors of that length".to_string(),
     };
@@ -452,7 +452,7 @@ fn channels_last(height: usize, width: usize, channels: usize) -> Result<Flow, T
     const MOST: usize = 4;
     if height <= MOST && channels > MOST {
         return Err(TrainError::config(format!(
-            "the images are {height}×{width}×{channels}, height by width by channels, and their channels seem to come first; store them last (in NumPy, x.transpose(0, 2, 3, 1))"
+            "the images are {height}×{width}×{channels} as height × width × channels, but channels seem to come first; store channels last (in NumPy, x.transpose(0, 2, 3, 1))"
         )));
     }
     Ok(Flow::Image(height, width, channels))
@@ -465,7 +465,7 @@ pub fn input_of(training: &PreparedPipeline) -> Result<Flow, TrainError> {
     let none = || {
         let options = training.options();
         TrainError::config(format!(
-            "{} records make no batch for rank {} of {}; give more records or fewer `ranks`",
+            "{} records are too few for a batch on rank {} of {}; give more records or fewer `ranks`",
             training.plan().records(),
             options.rank,
             options.world_size

@@ -237,24 +237,24 @@ impl LanguageConfig {
         check_range("layers", self.layers, 1..=MOST_LAYERS)?;
         if !matches!(self.pipeline.decode, DecodeSetting::Text(_)) {
             return Err(TrainError::config(format!(
-                "`decode` {} makes no words; give `decode` words or bytes",
+                "`decode` {} does not produce words; give `decode` words or bytes",
                 self.pipeline.decode
             )));
         }
         if self.carry.is_some() && matches!(self.fit.validation, Some(Validation::Share(_))) {
             return Err(TrainError::config(
-                "`carry` reads the text in one piece, of which no share can be held out; name a file as `validation`".to_string(),
+                "`carry` reads the text in one piece, so no share of it can be held out; name a file as `validation`".to_string(),
             ));
         }
         if self.carry.is_some() && self.fit.cache.is_some() {
             return Err(TrainError::config(
-                "`carry` holds the text in memory and has no use for `cache`; give one of them"
+                "`carry` keeps the text in memory and does not use `cache`; give only one of them"
                     .to_string(),
             ));
         }
         if self.carry.is_some() && self.pipeline.buckets.is_some() {
             return Err(TrainError::config(
-                "`carry` reads the text in one piece and has no use for `buckets`; give one of them".to_string(),
+                "`carry` reads the text in one piece and does not use `buckets`; give only one of them".to_string(),
             ));
         }
         Ok(())

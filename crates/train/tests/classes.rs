@@ -268,7 +268,7 @@ fn a_run_that_diverges_says_so() {
                     diverged += 1;
                     let is_said = matches!(error, TrainError::NotANumber { .. });
                     let error = error.to_string();
-                    let names = ["not a number any more", "not finite any more"];
+                    let names = ["is no longer finite", "are no longer finite"];
                     assert!(
                         is_said
                             && names.iter().any(|name| error.contains(name))
@@ -338,7 +338,7 @@ fn what_is_wrong_is_said() {
     );
     refused(
         &|c| c.model = "resnet20".parse().unwrap(),
-        &["resnet20 is for images", "choose mlp"],
+        &["resnet20 takes images", "choose mlp"],
     );
     // Another head, of the same shapes.
     let begun = config(folder.path(), "full");

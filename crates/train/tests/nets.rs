@@ -427,7 +427,7 @@ fn a_run_goes_on_with_its_own_net_only() {
         change(&mut config);
         let error = run(out.clone(), true, None, |c| language::run(&config, c)).unwrap_err();
         let error = error.to_string();
-        assert!(error.contains("run.toml: the run began with"), "{error}");
+        assert!(error.contains("run.toml: the run was started with"), "{error}");
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     };
     refused(&|c| c.heads = 2, ["`heads` 4", "with 2;"]);
@@ -502,7 +502,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     config.fit.schedule = "step:1,1,1,1,1,1:1e6".parse().unwrap();
     let out = folder.path().join("later");
     let error = run(out.clone(), false, None, |c| image::run(&config, c)).unwrap_err();
-    astray(&error.to_string(), "go on from the last checkpoint");
+    astray(&error.to_string(), "continue from the last checkpoint");
     assert!(!left(&out, "model.safetensors"));
     config.fit.schedule = "constant".parse().unwrap();
     let summary = run(out.clone(), true, None, |c| image::run(&config, c)).unwrap();
@@ -534,7 +534,7 @@ fn a_loss_on_other_data_that_is_no_number_ends_a_run() {
     let error = run(out.clone(), false, None, |c| image::run(&config, c)).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("the loss on validation data is not a number any more"),
+        text.contains("the loss on validation data is no longer finite"),
         "{text}"
     );
     assert!(!out.join("checkpoint/state.safetensors").exists());

@@ -300,7 +300,7 @@ fn memory_that_is_raised_is_told() {
     let place = Place::new();
     let line = "train linear demo:higgs:3000 --epochs 1 --solver coordinate-descent";
     let told = place.ok(&format!("{line} --memory 1/1000000 --out small"));
-    let note = "--memory asks for 0 bytes, less than reading needs:";
+    let note = "--memory 0 bytes is less than reading needs;";
     assert!(told.stderr.contains(note), "{}", told.stderr);
     let told = place.ok(&format!("{line} --memory 16MiB --out large"));
     assert!(!told.stderr.contains("asks for"), "{}", told.stderr);

@@ -108,7 +108,7 @@ fn unknown_classes_are_told_before_the_work() {
         place.run("train linear train.csv --test test.csv --on-bad-record skip:1 --out most");
     assert_ne!(ended.code, Some(0));
     assert!(
-        ended.stderr.contains("the model is written to most"),
+        ended.stderr.contains("the model was written to most"),
         "{}",
         ended.stderr
     );

@@ -531,7 +531,7 @@ fn pictures_are_prepared_as_the_run_measured_them() {
         answer["error"]
             .as_str()
             .unwrap()
-            .contains("the image is of no use"),
+            .contains("the image cannot be used"),
         "{answer}"
     );
 }

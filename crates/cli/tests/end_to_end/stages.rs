@@ -244,7 +244,7 @@ fn a_log_that_was_cut_or_removed_is_refused() {
         place.write(last, &whole[..whole.len() - 8]);
         let parts = [
             &format!("{last}: has "),
-            "bytes that s knows of",
+            "according to s, so it was cut",
             "begin again",
         ];
         for ranks in [1, ranks] {

@@ -99,7 +99,7 @@ impl<'a> Progress<'a> {
         };
         if found < logged {
             return Err(DataError::Config(format!(
-                "{}: has {found} of the {logged} bytes that {} knows of, so that it was cut or removed since; restore it, or remove both to begin again",
+                "{}: has {found} bytes, but {logged} according to {}, so it was cut or removed; restore it, or remove both files to start again",
                 log.display(),
                 self.path.display()
             )));

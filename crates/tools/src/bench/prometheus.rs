@@ -16,12 +16,12 @@ pub(super) fn prometheus_text(meters: &LoaderMeters) -> String {
     };
     counter(
         "batches_total",
-        "Batches handed out.",
+        "Batches delivered.",
         meters.batches as f64,
     );
     counter(
         "fresh_examples_total",
-        "Examples handed out for the first time in their epoch.",
+        "Examples delivered for the first time in their epoch.",
         meters.fresh_examples as f64,
     );
     counter(

@@ -205,7 +205,7 @@ fn position(path: &Path, column: &Column, cells: &[&str]) -> Result<usize, DataE
         Column::Position(position) if *position <= cells.len() => Ok(position - 1),
         Column::Position(position) => Err(wrong(
             path,
-            &format!("has {} columns and no number {position}", cells.len()),
+            &format!("has {} columns, so there is no column {position}", cells.len()),
         )),
         Column::Name(name) => cells.iter().position(|cell| cell == name).ok_or_else(|| {
             let first = cells.iter().take(8).copied().collect::<Vec<_>>().join(", ");
@@ -220,7 +220,7 @@ fn position(path: &Path, column: &Column, cells: &[&str]) -> Result<usize, DataE
 fn cell(path: &Path, line: u64, place: usize, cells: &[&str]) -> Result<u32, DataError> {
     let Some(cell) = cells.get(place) else {
         let problem = format!(
-            "line {line} has {} columns and no number {}; mend the line or name another column",
+            "line {line} has {} columns, so there is no column {}; repair the line or name another column",
             cells.len(),
             place + 1
         );
@@ -240,6 +240,6 @@ fn cell(path: &Path, line: u64, place: usize, cells: &[&str]) -> Result<u32, Dat
 fn too_long(path: &Path, line: u64) -> DataError {
     wrong(
         path,
-        &format!("line {line} has 2^32 units or more; break it into sentences"),
+        &format!("line {line} has 2^32 units or more; split it into sentences"),
     )
 }

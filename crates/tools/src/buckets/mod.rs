@@ -139,7 +139,7 @@ fn of_pairs(
 ) -> Result<BucketsTable, DataError> {
     if first.len() != second.len() {
         return Err(DataError::Config(format!(
-            "{} has {} sentences and {} has {}; name two files of which sentence N of one belongs to sentence N of the other",
+            "{} has {} sentences and {} has {}; give two files in which sentence N of one belongs to sentence N of the other",
             config.path.display(),
             first.len(),
             pair.display(),

@@ -35,7 +35,7 @@ pub(super) fn column(
                 Column::Name(name) => format!("'{name}'"),
             };
             let problem = format!(
-                "has {} columns and no column {asked}; use `column` 1 to {}",
+                "has no column {asked}, only {}; use `column` 1 to {}",
                 header.columns, header.columns
             );
             return Err(wrong(path, &problem));
@@ -49,7 +49,7 @@ pub(super) fn column(
             .map_err(|error| match error.kind() {
                 std::io::ErrorKind::UnexpectedEof => wrong(
                     path,
-                    &format!("ends in row {number} of {}; copy it again", header.rows),
+                    &format!("ends within row {number} of {}; copy it again", header.rows),
                 ),
                 _ => unreadable(path, &error),
             })?;
@@ -119,7 +119,7 @@ impl Header {
         let wrong = |problem: &str| wrong(path, problem);
         let mut fill = |bytes: &mut [u8]| {
             let read = reader.read_exact(bytes);
-            read.map_err(|_| wrong("ends inside its header; copy it again"))
+            read.map_err(|_| wrong("ends within its header; copy it again"))
         };
         let mut start = [0; 10];
         fill(&mut start)?;
@@ -173,7 +173,7 @@ impl Header {
         }
         if columns == 0 || columns > MOST_ROW_BYTES / number.bytes() as u64 {
             return Err(format!(
-                "has rows of {columns} columns; save one length a sentence"
+                "has {columns} columns; save one length a sentence"
             ));
         }
         Ok(Header {

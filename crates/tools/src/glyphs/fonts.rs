@@ -39,7 +39,7 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, DataError> {
     for path in paths {
         look_into(path, MOST_DEPTH, &mut found).map_err(|(path, error)| {
             DataError::Config(format!(
-                "{}: cannot be looked into ({error}); name a folder of fonts with `fonts`",
+                "{}: cannot be listed ({error}); name a folder of fonts with `fonts`",
                 path.display()
             ))
         })?;
@@ -52,7 +52,7 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, DataError> {
             .map(|path| path.display().to_string())
             .collect();
         Err(DataError::Config(format!(
-            "{}: holds no font (.ttf, .otf, .ttc or .otc); install some, or name another folder with `fonts`",
+            "{}: contains no font (.ttf, .otf, .ttc or .otc); install fonts, or name another folder with `fonts`",
             names.join(", ")
         )))
     } else {
@@ -238,7 +238,7 @@ fn read(path: &Path) -> Result<Vec<u8>, DataError> {
         .len();
     if bytes > MOST_FILE_BYTES {
         return Err(failed(format!(
-            "has {bytes} bytes, and fonts have at most {MOST_FILE_BYTES}"
+            "has {bytes} bytes, more than the limit of {MOST_FILE_BYTES} for a font"
         )));
     }
     fs::read(path).map_err(|error| failed(format!("cannot be read ({error})")))
@@ -270,7 +270,7 @@ impl<'a> Face<'a> {
             return Err("it is damaged");
         }
         if !font.charmap().has_map() || font.charmap().is_symbol() {
-            return Err("it names no characters of Unicode");
+            return Err("it has no table of Unicode characters");
         }
         let outlines = table.as_bytes().as_ptr() as usize;
         let metrics = font.glyph_metrics(Size::unscaled(), LocationRef::default());

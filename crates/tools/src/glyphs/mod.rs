@@ -92,7 +92,7 @@ struct Set {
 
 impl Set {
     fn new(out: &Path, name: &str, records: usize) -> Result<Set, DataError> {
-        let records = u32::try_from(records).map_err(|_| bad(format!("{records} pictures are more than an IDX file holds; give fewer `fonts`, or `classes`")))?;
+        let records = u32::try_from(records).map_err(|_| bad(format!("{records} pictures are too many for an IDX file; give fewer `fonts` or `classes`")))?;
         let mut path = out.as_os_str().to_owned();
         path.push(format!("-{name}"));
         Ok(Set {
@@ -137,7 +137,7 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
     };
     let mut views = Vec::new();
     fonts.draw(
-        "looking at glyphs",
+        "drawing glyphs",
         |_| true,
         |view, _| {
             views.push(view);
@@ -254,7 +254,7 @@ fn check_classes(config: &GlyphsConfig, choice: &Choice, files: usize) -> Result
         return Ok(());
     }
     Err(bad(format!(
-        "{found} characters have {} different pictures for training in {files} files of fonts, and {wanted} are wanted; install more fonts, or lower `min_fonts`, `classes` or `test_share`",
+        "only {found} characters have {} different training pictures in {files} font files, and {wanted} are needed; install more fonts, or lower `min_fonts`, `classes` or `test_share`",
         config.min_fonts
     )))
 }

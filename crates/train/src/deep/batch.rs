@@ -91,7 +91,7 @@ pub(crate) fn pixels(batch: &mut Batch) -> Result<Array, TrainError> {
     })?;
     if pixels.shape().layout != Layout::Stacked || pixels.shape().dims.len() != 4 {
         return Err(TrainError::config(
-            "the images are of several sizes; give `augment` a resize or a crop, such as rrc:224 or resize:32x32"
+            "the images have different sizes; give `augment` a resize or a crop, such as rrc:224 or resize:32x32"
                 .to_string(),
         ));
     }
@@ -130,7 +130,7 @@ fn narrowed(values: Array) -> Result<Array, TrainError> {
         let is_lost = value.is_infinite() && wide.is_finite();
         if is_lost || is_whole && f64::from(value) != wide {
             return Err(TrainError::config(format!(
-                "the features are {dtype}, and 32-bit floats cannot hold {wide}; scale them, and save them as f32"
+                "the features are {dtype}, and 32-bit floats cannot represent {wide}; scale them, and save them as f32"
             )));
         }
         Ok(value)
@@ -151,7 +151,7 @@ fn labelled(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
     let labels = labels.ok_or_else(|| missing(batch, "classes", "give data with labels"))?;
     if let Some(at) = labels.iter().position(|&y| y < 0 || y as usize >= classes) {
         return Err(TrainError::config(format!(
-            "record {} has class {}, the net has {classes}",
+            "record {} has class {}, but the net has {classes} classes",
             batch.ids[at], labels[at]
         )));
     }
@@ -198,7 +198,7 @@ fn words(batch: &Batch, start: i64) -> Result<Words, TrainError> {
     };
     if matches!(shape.layout, Layout::Ragged { .. }) {
         return Err(TrainError::config(
-            "sequences of a batch must be padded or packed; leave `collate` at auto".to_string(),
+            "the sequences of a batch must be padded or packed; leave `collate` at auto".to_string(),
         ));
     }
     let ranges = shape.ranges();

@@ -260,13 +260,13 @@ impl FitConfig {
         let epochs = self.epochs as f64;
         if !(0.0..=epochs).contains(&self.warmup) {
             return Err(TrainError::config(format!(
-                "`warmup` {} is a number of epochs; give 0 to the {epochs} of the run",
+                "`warmup` {} is out of range; give a number of epochs from 0 to the {epochs} of the run",
                 self.warmup
             )));
         }
         if !(0.0..1.0).contains(&self.smoothing) || !(0.0..1.0).contains(&self.momentum) {
             return Err(TrainError::config(format!(
-                "`smoothing` {} and `momentum` {} are parts: give numbers from 0 to below 1",
+                "`smoothing` {} or `momentum` {} is out of range: give numbers from 0 to below 1",
                 self.smoothing, self.momentum
             )));
         }
@@ -283,7 +283,7 @@ impl FitConfig {
         match echo.filter(|_| comm.size() > 1) {
             None => Ok(()),
             Some(echo) => Err(TrainError::config(format!(
-                "`echo` {echo} repeats batches by each rank's own clock, so that ranks would take different steps; give a fixed number of repeats, or train on one rank"
+                "`echo` {echo} depends on each rank's clock, so ranks would take different numbers of steps; give a fixed number of repeats, or train on one rank"
             ))),
         }
     }
@@ -356,7 +356,7 @@ pub(crate) fn check_memory(parameters: usize) -> Result<(), TrainError> {
         Ok(())
     } else {
         Err(TrainError::config(format!(
-            "the net has {parameters} parameters, and training them takes at least {:.1} GB, and {:.1} GB are left here; make its layers fewer or narrower",
+            "the net has {parameters} parameters, and training them needs at least {:.1} GB, but {:.1} GB are available; use fewer or narrower layers",
             needed as f64 / 1e9,
             spare as f64 / 1e9
         )))
@@ -367,7 +367,7 @@ pub(crate) fn check_memory(parameters: usize) -> Result<(), TrainError> {
 pub fn growing_batch(text: &str) -> Result<GrowingBatch, String> {
     let bad = || {
         format!(
-            "`{text}` is not a growth: use cosine:MOST[:FROM[:epoch]] or inverse:MOST[:FROM[:epoch]], such as cosine:8:0.1"
+            "`{text}` is not a batch growth: use cosine:MOST[:FROM[:epoch]] or inverse:MOST[:FROM[:epoch]], such as cosine:8:0.1"
         )
     };
     let mut parts = text.split(':');

@@ -305,7 +305,7 @@ impl Run<'_, '_> {
             }),
             Err(NnError::Head(HeadError::Weights { class })) => {
                 let what = format!(
-                    "the weights of class {class} in the head are not a number any more after step {}, before epoch {}",
+                    "the weights of class {class} in the head are no longer finite after step {}, before epoch {}",
                     progress.steps,
                     number + 1
                 );
@@ -451,7 +451,7 @@ impl Run<'_, '_> {
             Err(error) if !is_lost(&error) => Err(error),
             _ => {
                 let what = format!(
-                    "the loss on {name} data is not a number any more after step {}",
+                    "the loss on {name} data is no longer finite after step {}",
                     progress.steps
                 );
                 Err(TrainError::not_a_number(what, progress.feed.is_some()))
@@ -511,7 +511,7 @@ impl Run<'_, '_> {
 fn not_a_number(what: &str, number: u64, ids: &[u64], progress: &Progress) -> TrainError {
     let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
     let what = format!(
-        "{what} is not a number any more in epoch {}, step {} (records {}, …)",
+        "{what} is no longer finite in epoch {}, step {} (records {}, …)",
         number + 1,
         progress.steps,
         ids.join(", ")

@@ -83,7 +83,7 @@ pub(super) fn save(
         .map_err(DataError::from)?;
     if broken[0] > 0 {
         let what = format!(
-            "the parameters are not finite any more after step {}",
+            "the parameters are no longer finite after step {}",
             progress.steps
         );
         return Err(TrainError::not_a_number(what, path.exists()));
@@ -202,7 +202,7 @@ impl Shards<'_> {
             return Err(RunError::Checkpoint {
                 path: self.path.to_path_buf(),
                 problem: format!(
-                    "has rows of {name:?} only up to {next} of {}: it belongs to a run with fewer classes",
+                    "has only {next} of {} rows of {name:?}: it belongs to a run with fewer classes",
                     rows.end
                 ),
             }
@@ -293,7 +293,7 @@ pub(super) fn check_shared(checkpoint: &Path, comm: &Comm) -> Result<(), TrainEr
         Ok(())
     } else {
         Err(TrainError::config(format!(
-            "{}: rank {} does not see what rank 0 writes there, and each rank keeps its rows of the head in the run folder; give `out` a folder that all ranks share",
+            "{}: rank {} does not see files that rank 0 writes, but each rank saves its rows of the head there; give `out` a folder that all ranks share",
             checkpoint.parent().unwrap_or(checkpoint).display(),
             comm.rank()
         )))
@@ -360,7 +360,7 @@ fn load(
 }
 
 fn astray(checkpoint: &Checkpoint<'_>) -> TrainError {
-    let problem = "has parameters that are not finite: its training went astray; train again with a smaller `rate`";
+    let problem = "has parameters that are not finite: training diverged; train again with a smaller `rate`";
     checkpoint.wrong(problem).into()
 }
 

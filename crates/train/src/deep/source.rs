@@ -51,7 +51,7 @@ impl Prepared {
             Prepared::Text(text) => {
                 let wrong = |_| {
                     TrainError::config(
-                        "the saved place in the text cannot be read; start again".to_string(),
+                        "the saved position in the text cannot be read; start again".to_string(),
                     )
                 };
                 let at = from.map(serde_json::from_str).transpose().map_err(wrong)?;

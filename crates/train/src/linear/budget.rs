@@ -47,7 +47,7 @@ pub(super) fn fit(
     let (tables, left) = (tables(config.solver), left(config.solver).max(LEAST));
     if tables + LEAST > limit {
         return Err(TrainError::config(format!(
-            "training keeps {} MB for the {records} records and {features} features of the data, and this process may take {} MB; raise the limit of its container, use a machine with more memory, or train on a part of the data",
+            "training needs {} MB for the {records} records and {features} features of the data, and this process may use {} MB; raise the limit of its container, use a machine with more memory, or train on a part of the data",
             tables / 1_000_000,
             limit / 1_000_000
         )));
@@ -58,7 +58,7 @@ pub(super) fn fit(
     }
     (config.memory_bytes, config.memory_share) = (left, None);
     Ok(Some(format!(
-        "`memory` {} MB is lowered to {} MB: this process may take {} MB, and tables for {records} records and {features} features take {} MB of them",
+        "`memory` {} MB is lowered to {} MB: this process may use {} MB, and tables for {records} records and {features} features need {} MB of them",
         asked / 1_000_000,
         left / 1_000_000,
         limit / 1_000_000,
@@ -100,7 +100,7 @@ impl Budget {
         };
         if asked < bytes {
             observer(Event::Note(&format!(
-                "`memory` asks for {asked} bytes, less than reading needs: {bytes} are used"
+                "`memory` {asked} bytes is less than reading needs; using {bytes} bytes"
             )));
         }
         let whole = whole_bytes(dataset, share.as_ref());

@@ -48,7 +48,7 @@ pub(super) fn choose_solver(
 ) -> Result<(), TrainError> {
     if ranks > 1 && config.solver == Solver::CoordinateDescent {
         return Err(TrainError::config(format!(
-            "`solver` coordinate-descent runs on one rank, and there are {ranks}; start one, or leave `solver` out for Newton's method"
+            "`solver` coordinate-descent runs on one rank, and there are {ranks}; use one rank, or leave `solver` out for Newton's method"
         )));
     }
     let defaults = LinearConfig::default();
@@ -62,24 +62,24 @@ pub(super) fn choose_solver(
     if ranks > 1 {
         if width > MOST_NEWTON_FEATURES {
             return Err(TrainError::config(format!(
-                "{ranks} ranks take Newton's method, which is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; start one rank"
+                "{ranks} ranks need Newton's method, which supports at most {MOST_NEWTON_FEATURES} features, and the data has {width} with the bias; use one rank"
             )));
         }
         if !free {
             return Err(TrainError::config(format!(
-                "{ranks} ranks take Newton's method, which reads every row in each pass, in the order of the files: it takes no `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave them out or start one rank"
+                "{ranks} ranks need Newton's method, which reads every row in each pass, in the order of the files, without `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave these out or use one rank"
             )));
         }
         config.solver = Solver::Newton;
     }
     if config.solver == Solver::Newton && width > MOST_NEWTON_FEATURES {
         return Err(TrainError::config(format!(
-            "`solver` newton is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; leave `solver` out"
+            "`solver` newton supports at most {MOST_NEWTON_FEATURES} features, and the data has {width} with the bias; leave `solver` out"
         )));
     }
     if config.solver == Solver::Newton && !free {
         return Err(TrainError::config(
-            "`solver` newton reads every row in each pass, in the order of the files: it takes no `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave them or `solver` out".to_string(),
+            "`solver` newton reads every row in each pass, in the order of the files, without `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave these or `solver` out".to_string(),
         ));
     }
     if config.solver == Solver::Auto {
@@ -105,7 +105,7 @@ fn choose_kept(config: &mut LinearConfig, dataset: &Dataset) -> Result<(), Train
     if let Some(kept) = config.cache_fraction {
         if kept > 0.0 && !long {
             return Err(TrainError::config(format!(
-                "`cache_fraction` {kept} keeps rows of {LEAST_CODED_FEATURES} dense features or more, and these are shorter or sparse; leave it out"
+                "`cache_fraction` {kept} needs dense rows of {LEAST_CODED_FEATURES} features or more, and these are shorter or sparse; leave it out"
             )));
         }
         return Ok(());

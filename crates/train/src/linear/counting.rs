@@ -38,7 +38,7 @@ pub(super) fn renumber(rows: &mut Rows, pass: &mut FirstPass<'_>) -> Result<(), 
         return Ok(());
     };
     pass.note(&format!(
-        "{} of {features} features occur; they were counted in a pass before training",
+        "{} of {features} features occur, as a pass before training counted",
         numbering.len()
     ));
     let numbers: Arc<dyn Renumber> = Arc::new(numbers);

@@ -176,7 +176,7 @@ fn block_plan(
     let new_rows = largest_batch(dataset, feed);
     if new_rows == 0 {
         return Err(TrainError::config(format!(
-            "a memory budget of {budget} bytes holds no block of rows ({pane_row} bytes each) next to the read buffers; raise `memory`"
+            "a memory budget of {budget} bytes has no room for a block of rows ({pane_row} bytes each) in addition to the read buffers; raise `memory`"
         )));
     }
     let records = dataset.records();
@@ -200,7 +200,7 @@ fn block_plan(
         rows -= (rows / 16).max(1);
         if fixed || rows == 0 {
             return Err(TrainError::config(format!(
-                "blocks of {longest} rows do not fit a memory budget of {budget} bytes, which holds two of {new_rows} rows ({pane_row} bytes each); raise `memory` or cut smaller blocks"
+                "blocks of {longest} rows do not fit a memory budget of {budget} bytes, which has room for two of {new_rows} rows ({pane_row} bytes each); raise `memory` or make smaller blocks"
             )));
         }
         let blocks = Batching::Batches(records.div_ceil(longest_of(rows)));

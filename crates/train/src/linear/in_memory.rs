@@ -317,7 +317,7 @@ impl Course<'_> {
         match then {
             Then::Fine => {
                 journal.note(
-                    "coordinate descent continues in 64 bits: 32 bring it no nearer to the optimum",
+                    "coordinate descent continues in 64 bits, because 32 bits make no further progress",
                 );
                 Ok(ControlFlow::Continue(Stage::Fine(solver, Vec::new())))
             }

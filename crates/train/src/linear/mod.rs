@@ -214,7 +214,7 @@ fn train<T>(
     }
     if !trained.found.solved.certificate.primal.is_finite() {
         return Err(TrainError::config(
-            "the solution is not finite, and no model is written; make features smaller, such as by `scale` standard, or lower `cost`".to_string(),
+            "the solution is not finite, and no model is written; scale features down, for instance with `scale` standard, or lower `cost`".to_string(),
         ));
     }
     let model = outcome::model(task, std::mem::take(&mut trained.found.solved.weights));
@@ -224,7 +224,7 @@ fn train<T>(
     let accuracy = test.map(|test| evaluation::accuracy(task, &test, &model.weights));
     if accuracy.as_ref().is_some_and(Result::is_err) && folder.is_written() {
         observer(Event::Note(&format!(
-            "the model is written to {}, and its test failed",
+            "the model was written to {}, but testing it failed",
             folder.path().display()
         )));
     }
@@ -247,7 +247,7 @@ fn open(
     let paths = &config.data.paths;
     if paths.is_empty() {
         return Err(TrainError::config(
-            "no data is named; give files, or demo:higgs to try it on generated data".to_string(),
+            "no data is given; name files, or demo:higgs to try generated data".to_string(),
         ));
     }
     let skips = config.on_bad_record != OnBadRecord::Fail;
@@ -259,7 +259,7 @@ fn open(
     let records = data.dataset.records();
     if let Some(blocks) = config.blocks.filter(|&blocks| blocks > records) {
         return Err(TrainError::config(format!(
-            "`blocks` {blocks} cannot be cut from {records} records; give 1 to {records}"
+            "`blocks` {blocks} is more than the {records} records; give 1 to {records}"
         )));
     }
     Ok(data)

@@ -57,7 +57,7 @@ pub(super) fn optimum(
     let gap = found.relative_gap();
     if gap > wanted_gap {
         observer(Event::Note(&format!(
-            "the optimum is known to {gap:.1e} only"
+            "the optimum is known only to {gap:.1e}"
         )));
     }
     observer(Event::Note(&format!(

@@ -54,7 +54,7 @@ pub(super) fn try_to_pack(
         }
     }
     pass.note(&format!(
-        "{}: has too little space for packed rows ({} MB, and {LEAST_SPACE} times that to spare); reading the text in every epoch, which is slower; `scratch` names another folder",
+        "{}: has too little space for packed rows (needs {LEAST_SPACE} times their {} MB free), so every epoch reads the text, which is slower; `scratch` names another folder",
         folder.display(),
         needed.div_ceil(1_000_000)
     ));
@@ -77,7 +77,7 @@ pub(super) fn pack(
     let packed = copy.finish()?;
     spent.written_bytes += packed.bytes();
     pass.note(&format!(
-        "rows were packed into a scratch file of {:.1} MB, which is read in place of the text",
+        "packed rows into a scratch file of {:.1} MB, which is read instead of the text",
         packed.bytes() as f64 / 1e6
     ));
     rows.packed = true;

@@ -85,7 +85,7 @@ fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
     let (name, features, stored) = (&shape.name, shape.features, shape.stored);
     if features > FEW_FEATURES && features / MOST_HOLES > stored {
         return Err(TrainError::config(format!(
-            "{name}: has {features} features by its largest index and {stored} values in all, so that a model would be {} bytes of zeros; check the index, or renumber the features without holes",
+            "{name}: has {features} features by its largest index but only {stored} values, so a model would be {} bytes, almost all zeros; check the index, or renumber the features without gaps",
             4 * features
         )));
     }
@@ -99,14 +99,14 @@ fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
     let (what, remedy) = match problem.subproblems() {
         1 => (
             format!("{features} features"),
-            "renumber the features without holes, or use a larger machine",
+            "renumber the features without gaps, or use a machine with more memory",
         ),
         models => (
             format!("{models} distinct labels, a model for each"),
-            "check that the label column holds classes, or pass `positive` LABEL",
+            "check that the label column contains classes, or give `positive` LABEL",
         ),
     };
     Err(TrainError::config(format!(
-        "{name}: has {what}, which needs {bytes} bytes for dual variables and weights where this machine has {memory}; {remedy}"
+        "{name}: has {what}, which needs {bytes} bytes for dual variables and weights, and this machine has {memory}; {remedy}"
     )))
 }

@@ -92,27 +92,27 @@ pub(super) fn read(
     observer: Observer<'_>,
 ) -> Result<Option<(Progress, State<'static>)>, TrainError> {
     let Some((progress, state)) = before.decoded()? else {
-        observer(Event::Note("no checkpoint was written yet: starting again"));
+        observer(Event::Note("no checkpoint exists yet: starting again"));
         return Ok(None);
     };
     if progress.data != task.rows.data.dataset.fingerprint() {
         return Err(before.wrong(
-            "is of other data, of another `label`, `format`, `classes`, `positive` or `zero_based`, or the data changed",
+            "belongs to other data, to another `label`, `format`, `classes`, `positive` or `zero_based`, or the data changed",
         ));
     }
     // Kept in the checkpoint too, as its numbers mean nothing without it.
     if progress.scale != task.config.scale {
-        return Err(before.wrong("is of a run with another `scale`"));
+        return Err(before.wrong("belongs to a run with another `scale`"));
     }
     if let Some(flag) = other_problem(before, task) {
-        return Err(before.wrong(&format!("is of a run with another {flag}")));
+        return Err(before.wrong(&format!("belongs to a run with another {flag}")));
     }
     Ok(Some((progress, state)))
 }
 
 /// Says that a checkpoint is another solver's.
 pub(super) fn other_solver(before: &Before) -> TrainError {
-    before.wrong("is of a run with another `solver`")
+    before.wrong("belongs to a run with another `solver`")
 }
 
 /// A digest of vectors that all ranks have alike.
@@ -161,7 +161,7 @@ pub(super) fn check_plan(
 ) -> Result<(), TrainError> {
     let plan = &task.division.plan;
     if progress.plan != plan.fingerprint() {
-        return Err(before.wrong("is of another order, seed, memory budget or number of blocks"));
+        return Err(before.wrong("belongs to another order, seed, memory budget or number of blocks"));
     }
     match beyond_plan(plan.steps(0), progress) {
         Some(part) => Err(before.wrong(&format!(
@@ -180,7 +180,7 @@ fn beyond_plan(end: u64, progress: &Progress) -> Option<String> {
     if begun != Some(epochs) || progress.cursor_epoch != epochs {
         let at = progress.cursor_epoch;
         return Some(format!(
-            "epoch {epochs} (from 0) is trained and epoch {at} read after {recorded} epochs"
+            "epoch {epochs} (from 0) is being trained and epoch {at} read after {recorded} epochs"
         ));
     }
     let fits = if progress.in_epoch {

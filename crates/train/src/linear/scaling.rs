@@ -76,7 +76,7 @@ pub(super) fn refuse_coarse(
     };
     let column = dataset.files()[0].numbering().of(feature as u64);
     Err(TrainError::config(format!(
-        "{}: column {column} has values about {mean:.9e} that differ by about {deviation:.1e}, which 32-bit floating point, in which the solver computes, cannot tell apart; give `scale` standard, which centres features in 64 bits, or subtract a constant",
+        "{}: column {column} has values about {mean:.9e} that differ by about {deviation:.1e}, too little for the solver's 32-bit floating point; give `scale` standard, which centres features in 64 bits, or subtract a constant",
         paths.join(", ")
     )))
 }
