@@ -11,9 +11,9 @@ import numpy as np
 class Batch(dict[str, Any]):
     """One step: arrays by the name of their field, such as ``batch["image"]`` and ``batch["label"]``.
 
-    Arrays lie in memory of the loader, which uses it again once nothing refers to them; so they stay valid for as long
-    as they are kept, and may be written to. Fields that are padded have their lengths next to them
-    (``batch["tokens_lengths"]``), packed ones also the number of examples of each row (``batch["tokens_row_samples"]``).
+    Arrays use memory of the loader, which it reuses once nothing refers to them; they stay valid for as long as you
+    keep them, and you may write to them. Padded fields come with their lengths
+    (``batch["tokens_lengths"]``), packed ones also with the number of examples in each row (``batch["tokens_row_samples"]``).
     Fields of unequal length that are not padded are `Ragged`.
     """
 

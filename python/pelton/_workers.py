@@ -31,9 +31,9 @@ def mixed(*numbers: int) -> int:
 
 
 class Told:
-    """The epoch that a program set, in memory that it shares with workers, also those that live on from epoch to epoch.
+    """The epoch that a program set, in memory shared with workers, including persistent ones.
 
-    The memory is PyTorch's, since that goes along with forked and with spawned workers. Without PyTorch there are none.
+    The memory is PyTorch's, since forked and spawned workers both inherit it. Without PyTorch there are no workers.
     """
 
     def __init__(self) -> None:

@@ -37,26 +37,26 @@ class Best(NamedTuple):
 
 
 class KnnSoftmax(torch.nn.Module):
-    """The mean cross-entropy over classes whose weights are divided over the ranks, with a part of the classes a step.
+    """The mean cross-entropy over very many classes, divided over the ranks, using a subset of the classes in each step.
 
-    ``kind`` says which classes take part in a step of training, next to those of the batch's own labels:
+    ``kind`` says which classes take part in a training step, in addition to the labels of the batch:
 
-    - ``"knn"``: the ``k`` nearest of each of these, by an exact graph, as many as fit into the part ``budget`` of all,
-      nearest first, filled up with drawn ones (KNN softmax: Song et al., KDD 2020);
-    - ``"sampled"``: drawn ones up to ``budget`` (Partial FC);
+    - ``"knn"``: the ``k`` nearest classes of each label, by an exact graph, up to the share ``budget`` of all
+      classes, nearest first, filled up with random ones (KNN softmax: Song et al., KDD 2020);
+    - ``"sampled"``: random ones up to ``budget`` (Partial FC);
     - ``"selective"``: those that share a leaf in one of ``trees`` random trees with one of these, up to ``budget``;
-    - ``"mach"``: none by itself; ``repetitions`` softmaxes over classes that are hashed into ``buckets``;
+    - ``"mach"``: all, hashed into ``buckets``, in ``repetitions`` softmaxes over the buckets;
     - ``"full"``: all.
 
     ``logits`` are ``"cosine"`` (``scale`` · cos θ), ``"cosface"`` (cos θ − ``margin`` for the right class), ``"arcface"``
-    (cos(θ + ``margin``)), or ``"product"`` (as they are, without bias).
+    (cos(θ + ``margin``)), or ``"product"`` (w·x, without bias).
 
     ``step`` takes SGD with ``momentum``, or LARS where ``trust`` is given; both as in ``pelton train classify``.
     ``momentum``, ``weight_decay`` and ``trust`` can be changed between steps. ``threads`` is by default what PyTorch uses.
 
-    Where ``torch.distributed`` is initialised, the ranks of ``group`` (by default all) share the head: all make the same
-    calls, each with examples of its own. They connect to each other by TCP; ``host`` is the address at which others
-    reach this rank, by default that of the interface towards ``MASTER_ADDR``.
+    Where ``torch.distributed`` is initialised, the ranks of ``group`` (by default all) share the head: all make the
+    same calls, each with its own examples. They connect by TCP; ``host`` is the address at which others reach this
+    rank, by default that of the interface towards ``MASTER_ADDR``.
     """
 
     def __init__(
@@ -111,11 +111,12 @@ class KnnSoftmax(torch.nn.Module):
     def forward(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The mean loss of the examples of all ranks, for float32 features ``[examples, dim]`` on the CPU.
 
-        In training the classes of the step are those of this batch, unless ``select`` chose them before, and the loss
-        goes backward once. Its gradient is written for the features at the same time as the loss; the weights wait for
-        ``step``. With ranks the gradient is that of ``DistributedDataParallel``, which averages over ranks afterwards.
+        In training the step uses the classes of this batch, unless ``select`` chose them before, and ``backward()``
+        may be called once on the loss. The gradient of the features is computed together with the loss; the weights
+        change in ``step``. With several ranks the gradient is what ``DistributedDataParallel`` expects, which
+        averages over ranks afterwards.
 
-        In ``eval()`` mode or under ``no_grad`` all classes count, and the loss does not go backward.
+        In ``eval()`` mode or under ``no_grad`` all classes are used, and the loss has no gradient.
         """
         features, labels = self._checked(features), _checked_labels(labels)
         if self.training and torch.is_grad_enabled():
@@ -127,20 +128,20 @@ class KnnSoftmax(torch.nn.Module):
     def select(self, labels: torch.Tensor) -> None:
         """Chooses the classes of a step for several batches, by the labels of all of them.
 
-        Comes before the first of them, where gradients are accumulated or a step has several losses. Each loss then goes
-        backward as usual, also with a factor or in a sum, and counts so much in the step.
+        Call it before the first of them when you accumulate gradients or a step has several losses. Call
+        ``backward()`` on each loss as usual, also with a factor or in a sum, which then weights the loss in the step.
         """
         self._native.select(_array(_checked_labels(labels)))
 
     def step(self, lr: float) -> None:
-        """Moves the weights of the classes by the losses that went backward since the last step."""
+        """Updates the weights of the classes from the losses that had ``backward()`` called since the last step."""
         self._native.step(lr, self.momentum, self.weight_decay, self.trust)
 
     def rebuild_graph(self) -> None:
-        """Finds the neighbours of every class among the weights as they are; for ``selective``, makes new trees.
+        """Finds the neighbours of every class among the current weights; for ``selective``, builds new trees.
 
-        Belongs at the beginning of each epoch; it takes classes² · dim operations over all ranks. A step before the first
-        one makes its own. Nothing happens for kinds that have no graph.
+        Call it at the start of each epoch; it costs classes² · dim operations over all ranks. The first step builds
+        a graph if there is none. Does nothing for kinds without a graph.
         """
         self._native.renew()
 
@@ -148,7 +149,7 @@ class KnnSoftmax(torch.nn.Module):
     def predict(self, features: torch.Tensor, k: int = 1) -> Best:
         """The ``k`` best classes of each row of this rank's features, among the classes of all ranks.
 
-        Scores are cosines or products, of ``mach`` mean probabilities.
+        Scores are cosines or products; for ``mach``, mean probabilities.
         """
         if not 0 < k <= self.classes:
             raise ConfigurationError(f"the {k} best of {self.classes} classes: give a number from 1 to {self.classes}")
@@ -163,11 +164,11 @@ class KnnSoftmax(torch.nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """A copy of the weights of this rank's classes, ``[len(rows), dim]``; assigning replaces them and forgets their
-        momentum."""
+        """A copy of the weights of this rank's classes, ``[len(rows), dim]``; assigning replaces them and resets
+        their momentum."""
         found = self._native.weights()
         if found is None:
-            raise ConfigurationError("a mach head has no weights of a class, only of buckets; use predict()")
+            raise ConfigurationError("a mach head has weights of buckets, not of classes; use predict()")
         return torch.from_numpy(found)
 
     @weight.setter
@@ -191,17 +192,17 @@ class KnnSoftmax(torch.nn.Module):
             raise StateError("this is not the state of a head over many classes")
         if (state["classes"], state["dim"]) != (self.classes, self.dim):
             raise StateError(
-                f"the state is of {state['classes']} classes and {state['dim']} features, "
+                f"the state has {state['classes']} classes and {state['dim']} features, "
                 f"but this head has {self.classes} and {self.dim}"
             )
         if self.kind.startswith("mach") and state["seed"] != self.seed:
             raise StateError(
-                f"the state is of a head with the seed {state['seed']}, by which its classes fell into buckets; "
-                f"make this one with seed={state['seed']}"
+                f"the state belongs to a head with seed {state['seed']}, which decides the buckets of its classes; "
+                f"create this one with seed={state['seed']}"
             )
         logits = state.get("logits", self.logits)
         if logits != self.logits:
-            warnings.warn(f"the state is of a head with logits {logits}, and this one has {self.logits}", stacklevel=2)
+            warnings.warn(f"the state belongs to a head with logits {logits}, and this one has {self.logits}", stacklevel=2)
         blocks = [(name, first, total, rows.contiguous().numpy()) for name, first, total, rows in state["blocks"]]
         self._native.load(blocks, state["steps"], state["epochs"])
 
@@ -210,7 +211,7 @@ class KnnSoftmax(torch.nn.Module):
         return f"classes={self.classes}, dim={self.dim}, kind={self.kind}, logits={self.logits}{ranks}"
 
     def _checked(self, features: torch.Tensor) -> torch.Tensor:
-        """Features in a form that is used without a copy."""
+        """Features in a form that can be used without a copy."""
         if features.device.type != "cpu":
             raise TypeError(f"features are on {features.device}, but the head computes on the CPU; give it features.cpu()")
         if features.dtype != torch.float32:
@@ -221,10 +222,10 @@ class KnnSoftmax(torch.nn.Module):
 
 
 def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One state dict of those that all ranks saved, which any number of ranks can load.
+    """Joins the state dicts that all ranks saved into one that any number of ranks can load.
 
-    Each of them takes its rows out of it. Files that were read with ``torch.load(path, mmap=True)`` are then read only so
-    far. What is not of a head is taken from the first.
+    Each rank loads only its rows. With ``torch.load(path, mmap=True)``, only those parts of the files are read.
+    Anything that does not belong to a head is taken from the first.
     """
     joined = dict(states[0])
     for name, value in joined.items():
@@ -260,7 +261,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 def _checked_labels(labels: torch.Tensor) -> torch.Tensor:
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool or labels.ndim != 1:
         raise TypeError(
-            f"labels are {labels.dtype} of the shape {list(labels.shape)}; the head takes numbers of classes, [examples]"
+            f"labels are {labels.dtype} of the shape {list(labels.shape)}; the head takes class indices, [examples]"
         )
     return labels.to("cpu", torch.int64).contiguous()
 
@@ -268,7 +269,7 @@ def _checked_labels(labels: torch.Tensor) -> torch.Tensor:
 def _spelled(name: str, known: Mapping[str, Sequence[float]]) -> str:
     """A kind as the command spells it, such as ``knn:10:0.1``."""
     if name not in known:
-        raise ConfigurationError(f"`{name}` is none of {', '.join(known)}")
+        raise ConfigurationError(f"`{name}` is not one of {', '.join(known)}")
     return ":".join([name, *map(str, known[name])])
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def to_dataset(pipeline: Pipeline) -> tf.data.Dataset:
-    """A dataset whose every iteration is the next epoch of ``pipeline``; put ``.prefetch`` behind it as usual.
+    """A dataset whose every iteration is the next epoch of ``pipeline``; add ``.prefetch`` as usual.
 
     The signature is that of the first batch, with the first dimension of every array open. Ragged fields become ragged
     tensors.

@@ -224,7 +224,7 @@ fn a_head_that_went_astray_is_not_written() {
         let out = folder.path().join(kind.replace(':', "-"));
         let error = run(&config, &out, 2, false, None).unwrap_err().to_string();
         assert!(
-            error.contains("not finite any more after step 1"),
+            error.contains("no longer finite after step 1"),
             "{error}"
         );
         assert!(!out.join("model.safetensors").exists());

@@ -485,7 +485,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     config.fit.epochs = 1;
     config.fit.rate = Some(1e30);
     let astray = |text: &str, remedy: &str| {
-        assert!(text.contains("not finite any more after step"), "{text}");
+        assert!(text.contains("no longer finite after step"), "{text}");
         assert!(
             text.contains(remedy) && text.contains("smaller `rate`"),
             "{text}"
