@@ -41,7 +41,8 @@ pub(crate) fn connect(py: Python<'_>, ranks: &Ranks<'_>) -> PyResult<(Comm, Job)
     let (listener, rank, addresses, token) = ranks;
     let ear = listener.ear.lock();
     let ear = ear.unwrap_or_else(PoisonError::into_inner).take();
-    let used = || PyRuntimeError::new_err("ranks have already listened here; create a new listener");
+    let used =
+        || PyRuntimeError::new_err("ranks have already listened here; create a new listener");
     let ear = ear.ok_or_else(used)?;
     let addresses: Vec<SocketAddr> = addresses.iter().map(|&at| at.into()).collect();
     let connected = py.detach(|| ear.connect(*rank, &addresses, *token, WITHIN));

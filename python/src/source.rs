@@ -129,7 +129,10 @@ impl Source {
     fn locate(&self, id: u64) -> PyResult<(String, u64)> {
         let dataset = &self.opened.dataset;
         if id >= dataset.records() {
-            let sentence = format!("there is no record {id}; the data has {}", dataset.records());
+            let sentence = format!(
+                "there is no record {id}; the data has {}",
+                dataset.records()
+            );
             return Err(pyo3::exceptions::PyIndexError::new_err(sentence));
         }
         let place = dataset.locate(id);

@@ -77,7 +77,7 @@ impl Pool {
         let fits = |buffer: &BytesMut| {
             buffer.capacity() >= len && buffer.capacity() <= len + len / 4 + 4096
         };
-        // The one given back last, which may still lie in the processor's cache.
+        // The one returned last, which may still be in the processor's cache.
         let found = spare.iter().rposition(fits);
         let held = found.map(|i| spare.swap_remove(i));
         // Of a full pool, one that does not fit makes room.

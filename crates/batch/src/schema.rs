@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::FieldSpecs;
 
-/// What every record of some data has.
+/// The fields that every record of some data has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {

@@ -1,4 +1,4 @@
-//! What is known of the fields of examples before they are there.
+//! What is known about the fields of examples before they are read.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl FieldSpec {
         Some(elements * self.dtype.bytes())
     }
 
-    /// Names of the elements of one example's array, in order: the field's own where it has one alone.
+    /// Names of the elements of one example's array, in order: the field's own name if it has a single element.
     pub fn element_names(&self) -> impl Iterator<Item = String> {
         let count: usize = self.dims.iter().map(|length| length.unwrap_or(0)).product();
         let (name, is_one) = (Arc::clone(&self.name), self.dims.is_empty());

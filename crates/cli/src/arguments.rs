@@ -509,7 +509,7 @@ pub struct VocabularyArguments {
     pub json: bool,
 }
 
-    /// Kinds of generated data.
+/// Kinds of generated data.
 #[derive(Debug, Subcommand)]
 pub enum GenerateCommand {
     /// Pictures of all characters of fonts, one class a character, with font families held out for testing

@@ -117,7 +117,7 @@ pub fn name() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new().map(|name| path_text(Path::new(&name)))
 }
 
-/// Refuses flags that were given and change nothing: whether that is so, the flag, and with what.
+/// Refuses flags without effect: whether that applies, the flag, and the setting that makes it so.
 pub fn refuse_idle(flags: &[(bool, &str, String)]) -> anyhow::Result<()> {
     match flags.iter().find(|(is_idle, ..)| *is_idle) {
         Some((_, flag, with)) => anyhow::bail!("{flag} does nothing {with}; leave it out"),

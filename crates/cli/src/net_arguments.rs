@@ -152,7 +152,7 @@ impl FitArguments {
     }
 }
 
-/// Where a run goes, and how it is told of.
+/// The output of a run, and how it is reported.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Run")]
 pub struct RunArguments {

@@ -7,7 +7,7 @@ use pelton_tools::bench::{PeerConfig, PeerMode};
 use crate::bytes::Memory;
 use crate::data_arguments::refuse_idle;
 
-/// What lies between the backend and the feeds.
+/// Caches between the backend and the feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CacheKind {
     /// The memory of all ranks

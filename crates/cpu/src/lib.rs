@@ -29,7 +29,7 @@ const VARIABLE: &str = "PELTON_CPU";
 /// A level of instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Simd {
-    /// What every processor of the target has.
+    /// Instructions that every processor of the target has.
     Portable,
     /// AVX2, FMA, BMI, LZCNT and POPCNT, as processors from 2013 on have them.
     #[cfg(target_arch = "x86_64")]
@@ -48,7 +48,7 @@ const LEVELS: &[Simd] = &[
 ];
 
 impl Simd {
-    /// Whether this processor has the level, whatever `PELTON_CPU` says.
+    /// Whether this processor has the level, regardless of `PELTON_CPU`.
     #[inline]
     pub fn is_available(self) -> bool {
         match self {

@@ -77,9 +77,7 @@ pub enum DataError {
         source: io::Error,
     },
     /// Every record that was read is bad.
-    #[error(
-        "all {found} records read are bad; the first: {first}; check `format` and `decode`"
-    )]
+    #[error("all {found} records read are bad; the first: {first}; check `format` and `decode`")]
     AllBad {
         /// How many there were.
         found: u64,

@@ -211,7 +211,9 @@ fn load(path: &Path, records: u64) -> Result<Vec<u32>, String> {
     let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
     // Before anything is allocated for it.
     if size != size_of(records) {
-        return Err(format!("has {size} bytes, which do not fit {records} records"));
+        return Err(format!(
+            "has {size} bytes, which do not fit {records} records"
+        ));
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     parse(&bytes, records).map_err(str::to_owned)

@@ -432,7 +432,9 @@ impl FromStr for LengthRange {
             .and_then(|(from, to)| Some((end(from, 0)?, end(to, u32::MAX)?)))
             .filter(|(from, to)| from <= to)
             .map(|(from, to)| LengthRange { from, to })
-            .ok_or_else(|| format!("`{text}` is not a range of lengths; give FROM..TO, both included"))
+            .ok_or_else(|| {
+                format!("`{text}` is not a range of lengths; give FROM..TO, both included")
+            })
     }
 }
 

@@ -97,10 +97,7 @@ fn place_of(shared: &Shared, id: u64, bytes: usize) -> Result<InPlace, FeedError
     let place = shared.dataset.in_place(id)?;
     let place = place.expect("the data was seen to be read in place");
     if place.length != bytes as u64 {
-        let problem = format!(
-            "it has {} bytes, the others have {bytes}",
-            place.length
-        );
+        let problem = format!("it has {} bytes, the others have {bytes}", place.length);
         return Err(shared.bad_example(id, &problem));
     }
     Ok(place)

@@ -90,7 +90,8 @@ impl Model {
 fn open(path: &Path) -> Result<File, LinearError> {
     let status = std::fs::metadata(path).map_err(io("read", path))?;
     if !status.is_file() {
-        let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a regular file");
+        let error =
+            std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a regular file");
         return Err(io("read", path)(error));
     }
     File::open(path).map_err(io("read", path))

@@ -171,10 +171,7 @@ fn damaged_text_models() {
         damaged("nr_feature 2\n", ""),
         "no solver_type, nr_class or nr_feature",
     );
-    check(
-        damaged("-0.5", "x"),
-        "at line 8: not 1 finite number(s)",
-    );
+    check(damaged("-0.5", "x"), "at line 8: not 1 finite number(s)");
     check(damaged("-0.5", "NaN"), "not 1 finite number(s)");
     check(damaged("-0.5", "1 1"), "not 1 finite number(s)");
     check(damaged("bias 1", "bias inf"), "at line 5");

@@ -283,7 +283,8 @@ impl Trainer for Classifier {
             Rule::Lars { momentum, trust } => pelton_softmax::Rule::Lars { momentum, trust },
             Rule::AdamW { .. } => {
                 return Err(NnError::Net(
-                    "a head over many classes needs the optimizer sgd or lars; choose one of them".to_string(),
+                    "a head over many classes needs the optimizer sgd or lars; choose one of them"
+                        .to_string(),
                 ));
             }
         };

@@ -424,7 +424,8 @@ impl Trainer for Pipelined {
 
     fn logits(&mut self, _: Input<'_>) -> Result<Vec<f32>, NnError> {
         Err(NnError::Net(
-            "a net with layers on several ranks cannot return logits; load it on one rank".to_string(),
+            "a net with layers on several ranks cannot return logits; load it on one rank"
+                .to_string(),
         ))
     }
 

@@ -6,13 +6,13 @@
 //!
 //! The order of an epoch is cut into *windows* of consecutive examples. While the fresh examples of one window
 //! come out, in the order they have, the repeats of the window before are put evenly between them, in a new random
-//! order for each repeat; the repeats of the last window end the epoch. So the source is asked for fresh
-//! examples at an even rate, and at most two windows are held. (A buffer that draws at random, as published,
-//! asks in bursts, may emit one example twice in a row, and can be entered only from its beginning.)
+//! order for each repeat; the repeats of the last window end the epoch. So fresh examples are read at an even
+//! rate, and at most two windows are held. (A buffer that draws at random, as published, reads in bursts, may
+//! emit one example twice in a row, and can only be replayed from its start.)
 //!
-//! **Spacing.** The first half of a window is repeated before the second, so that between two appearances of
-//! an example lie at least half a window of others where the factor is a whole number. Repeats of which only a
-//! part of a window has one more come as close as that part, and so do those of the last window.
+//! **Spacing.** The first half of a window is repeated before the second, so at least half a window of other
+//! examples separates two appearances of an example if the factor is a whole number. Where only part of a
+//! window has one more repeat, these come as close as that part is long, and so do repeats in the last window.
 //!
 //! **Fractions.** With e = a/b the examples before place i come out ⌊i·a/b⌋ times together: some ⌊e⌋ times, some
 //! once more, spread evenly.
@@ -34,7 +34,7 @@ const DEFAULT_WINDOW: u32 = 1024;
 const MOST_TIMES: u64 = 1000;
 const MOST_DECIMALS: usize = 3;
 
-/// How often examples come out, and how many are held for it.
+/// How often examples are repeated, and how many are held for that.
 ///
 /// Written as text: `2`, `1.5`, `2:4096` with the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,7 +86,7 @@ impl Echo {
         self.window
     }
 
-    /// Whether every example comes out once.
+    /// Whether every example appears once.
     pub fn is_none(self) -> bool {
         self.thousandths == 1000
     }
@@ -313,8 +313,8 @@ impl EchoPlan {
     }
 }
 
-/// The appearances of an epoch from a place on, with what is made of the examples of the window whose fresh ones come
-/// out and of the one before: their numbers, or the batches that they are.
+/// The appearances of an epoch from a position on, with the contents of the current window and the one before:
+/// ids of examples, or batches.
 #[derive(Debug)]
 pub(crate) struct Echoes<T> {
     phase: u64,

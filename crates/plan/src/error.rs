@@ -85,9 +85,7 @@ pub enum PlanError {
     #[error("a batch of 0 examples never ends an epoch: give `batch` 1 or more")]
     EmptyBatch,
     /// More batches than records.
-    #[error(
-        "{batches} batches cannot be made from {records} records: give 1 to {records} batches"
-    )]
+    #[error("{batches} batches cannot be made from {records} records: give 1 to {records} batches")]
     TooManyBatches {
         /// Batches asked for.
         batches: u64,
@@ -111,7 +109,9 @@ pub enum PlanError {
         records: u64,
     },
     /// More records than positions can be counted for.
-    #[error("{records} records are too many for a plan: split the data into parts below 2^63 records")]
+    #[error(
+        "{records} records are too many for a plan: split the data into parts below 2^63 records"
+    )]
     TooManyRecords {
         /// Records given.
         records: u64,
@@ -132,7 +132,7 @@ pub enum PlanError {
         /// Unit size the units were cut with.
         found_unit_bytes: u64,
     },
-    /// An echo that is no number of times, or holds nothing.
+    /// An echo with an invalid factor, or an empty window.
     #[error(
         "echo '{text}' is unknown: use FACTOR or FACTOR:WINDOW with a factor from 1 to 1000 of at most three \
          decimals and a window of at least 1 example, for instance 2, 1.5 or 2:4096"
@@ -169,7 +169,7 @@ pub enum PlanError {
     FallingBoundaries {
         /// A boundary.
         first: u32,
-        /// The next one, which is no greater.
+        /// The next one, which is not greater.
         second: u32,
     },
     /// Boundaries of buckets of pairs that do not rise.
@@ -222,7 +222,7 @@ pub enum PlanError {
         /// Most buckets allowed.
         limit: u64,
     },
-    /// The best boundaries of so many buckets over so many lengths need too large a table.
+    /// The optimal boundaries need too large a table.
     #[error(
         "optimal:{buckets} over {lengths} different lengths needs too large a table: ask for {limit} or \
          fewer buckets, or use auto"
@@ -267,7 +267,7 @@ pub enum PlanError {
         /// The greatest length.
         longest: u32,
     },
-    /// A batching that says nothing about the size of a bucket's batch.
+    /// A batching that does not give the size of a bucket's batch.
     #[error(
         "batching {batching} cannot be used with buckets, which drop nothing: give a number of examples, for \
          instance `batch` 32"
@@ -276,7 +276,7 @@ pub enum PlanError {
         /// The batching.
         batching: String,
     },
-    /// A weight that is no share.
+    /// An invalid weight.
     #[error(
         "part {part} of the mixture has the weight {weight}: give 0 or a positive number below 1e30, for instance 0.25"
     )]
@@ -335,7 +335,7 @@ pub enum PlanError {
         /// Most examples allowed.
         limit: u64,
     },
-    /// A mixture in an order of its own.
+    /// A mixture with an order other than full.
     #[error(
         "order {order} cannot be used with a mixture, which draws its parts in random order: give `order` full, or \
          leave the mixture out"
@@ -354,11 +354,9 @@ pub enum PlanError {
         examples: u64,
     },
     /// A sampler next to a mixture.
-    #[error(
-        "a mixture and a sampler both choose the records of an epoch: give only one of them"
-    )]
+    #[error("a mixture and a sampler both choose the records of an epoch: give only one of them")]
     SampledMixture,
-    /// Draws in an order of their own.
+    /// Draws with an order other than full.
     #[error(
         "order {order} cannot be used with draws by weight or class, which come in random order: give `order` full, or \
          leave the draws out"
@@ -387,14 +385,16 @@ pub enum PlanError {
         records: u64,
     },
     /// A list has a record that there is not.
-    #[error("the list has record {id}, but there are {records} records: give indices below {records}")]
+    #[error(
+        "the list has record {id}, but there are {records} records: give indices below {records}"
+    )]
     NoSuchRecord {
         /// The record.
         id: u64,
         /// Records there are.
         records: u64,
     },
-    /// A weight that is no share.
+    /// An invalid weight.
     #[error(
         "kept record {record} has the weight {weight}: give 0 or a positive number, for instance 0.25"
     )]
@@ -458,7 +458,7 @@ pub enum PlanError {
         /// Records of the plan.
         records: u64,
     },
-    /// Bytes that are no hint.
+    /// Bytes that are not a hint.
     #[error(
         "the hint is damaged ({what}): leave it out, and the step is found by replaying the epoch"
     )]
@@ -466,7 +466,7 @@ pub enum PlanError {
         /// What is wrong.
         what: &'static str,
     },
-    /// Bytes that are no stored selection.
+    /// Bytes that are not a stored selection.
     #[error("the stored selection is damaged ({what}): make the selection again")]
     SelectionBytes {
         /// What is wrong.
@@ -491,7 +491,7 @@ fn units_there(records: u64, units: u64, unit_bytes: u64) -> String {
     }
 }
 
-/// What to ask for instead: fewer loads, or smaller units where there are records for them.
+/// The remedy: fewer loads, or smaller units if there are enough records.
 fn fewer_loads(loads: u64, units: u64, records: u64) -> String {
     let fewer = match units {
         0 | 1 => "give 1 load".to_string(),

@@ -1,5 +1,5 @@
-//! What a training run reads, in which order and in which batch, decided by index arithmetic before
-//! a byte is read.
+//! The plan of a training run: which records it reads, in which order and in which batch, computed by index
+//! arithmetic before a byte is read.
 //!
 //! ```text
 //! plan = order(seed, epoch) × batching × split over ranks

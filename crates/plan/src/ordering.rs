@@ -11,10 +11,10 @@ use crate::units::Units;
 
 /// An order before it is put over records: its parameters.
 pub(crate) trait Kind {
-    /// What makes it another order than any other: a number of its own, and its parameters. Never changed.
+    /// Identifies the order: a unique number, and its parameters. Never changed.
     fn words(&self) -> [u64; 3];
 
-    /// How the records of a step lie.
+    /// How the records of a step are spread over the files.
     fn spread(&self) -> Spread;
 
     /// The least size of the runs of neighbours that it keeps together.
@@ -27,7 +27,7 @@ pub(crate) trait Kind {
         false
     }
 
-    /// Whether its steps are parts of its own, whatever the batching.
+    /// Whether the order defines its own steps, whatever the batching.
     fn ignores_batching(&self) -> bool {
         false
     }
@@ -39,7 +39,7 @@ pub(crate) trait Kind {
     fn over(&self, over: &Over<'_>) -> Result<Box<dyn Ids>, PlanError>;
 }
 
-/// How the records of a step lie among all.
+/// How the records of a step are spread over all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// Anywhere.

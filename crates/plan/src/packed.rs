@@ -10,9 +10,9 @@
 //! Rejected: one list of open rows for the whole epoch, which fills a few rows more and makes every
 //! row depend on all sentences before it.
 //!
-//! **RL\***. Full order brings any examples into a look-ahead: N!/∏ W_w! ways. Within one, examples of
-//! equal length are dealt in any order, and R rows come in any order, of which those of equal pattern
-//! p, m_p of them, differ by their examples alone: R!/∏ m_p! · ∏ k_ℓ! ways, k_ℓ examples having pieces of
+//! **RL\***. Full order brings any examples into a look-ahead: N!/∏ W_w! ways. Within one, examples of equal
+//! length are assigned in any order, and R rows come in any order; the m_p rows of equal pattern p differ only
+//! by their examples: R!/∏ m_p! · ∏ k_ℓ! ways, k_ℓ examples having pieces of
 //! length ℓ. An example that is cut has pieces of the row's length and a rest; where several have
 //! the same rest, both come in one order: a factor 1/s_ℓ! for s_ℓ cut examples with rest ℓ. Each way
 //! is equally likely, so that

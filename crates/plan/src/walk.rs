@@ -41,7 +41,7 @@ struct EpochWalk {
 struct Echoed {
     plan: EchoPlan,
     batches: Echoes<StepBatch>,
-    /// Where the fresh batches stood before each of the two windows that are held.
+    /// The position of fresh batches before each of the two windows held.
     stood: [Option<Standing>; 2],
 }
 
@@ -75,7 +75,7 @@ impl Walk {
         self.next
     }
 
-    /// Puts the next step into `batch`, whatever that held; false where epochs have no steps.
+    /// Replaces `batch` by the next step; false if epochs have no steps.
     ///
     /// Cost: what it takes from the order, and for the first step of an epoch whatever entering it costs.
     pub fn next(&mut self, batch: &mut StepBatch) -> bool {

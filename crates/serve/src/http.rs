@@ -278,7 +278,8 @@ async fn classify(State(service): State<Arc<Service>>, request: Request) -> Resp
         }
         Err(_) => {
             let most = service.limits.concurrency;
-            let sentence = format!("{most} requests are being handled already; try again in a second");
+            let sentence =
+                format!("{most} requests are being handled already; try again in a second");
             Err(Refusal::new(503, sentence))
         }
     };
@@ -323,10 +324,9 @@ async fn answer(service: &Service, head: &Parts, body: &mut BodyDataStream) -> T
             503,
             "too many requests are waiting; try again in a second",
         )),
-        Ok(Err(Unanswered::Failed)) => Err(Refusal::new(
-            500,
-            "this request failed; others still work",
-        )),
+        Ok(Err(Unanswered::Failed)) => {
+            Err(Refusal::new(500, "this request failed; others still work"))
+        }
         Err(_) => {
             let seconds = service.limits.time.as_secs_f64();
             let sentence = format!("no answer was ready within {seconds} s; try again later");
@@ -389,8 +389,7 @@ async fn received(
 fn k_of(query: &str) -> Result<usize, Refusal> {
     let k = query.strip_prefix("k=").and_then(|text| text.parse().ok());
     k.ok_or_else(|| {
-        let sentence =
-            format!("the query {query:?} is not understood; give k=COUNT or nothing");
+        let sentence = format!("the query {query:?} is not understood; give k=COUNT or nothing");
         Refusal::new(400, sentence)
     })
 }

@@ -98,7 +98,8 @@ impl Metrics {
             "Classification requests being handled.",
         );
         let _ = writeln!(text, "pelton_in_flight {}", self.in_flight.load(Relaxed));
-        let help = "Time of answered classification requests, from the request's head to the answer.";
+        let help =
+            "Time of answered classification requests, from the request's head to the answer.";
         head(&mut text, "latency_seconds", "histogram", help);
         let mut total = 0;
         let ends = SECONDS

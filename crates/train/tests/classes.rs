@@ -223,10 +223,7 @@ fn a_head_that_went_astray_is_not_written() {
         (config.fit.batch, config.fit.epochs, config.fit.rate) = (1000, 1, Some(1e30));
         let out = folder.path().join(kind.replace(':', "-"));
         let error = run(&config, &out, 2, false, None).unwrap_err().to_string();
-        assert!(
-            error.contains("no longer finite after step 1"),
-            "{error}"
-        );
+        assert!(error.contains("no longer finite after step 1"), "{error}");
         assert!(!out.join("model.safetensors").exists());
         let files = std::fs::read_dir(out.join("checkpoint")).unwrap().count();
         assert_eq!(files, 0);

@@ -427,7 +427,10 @@ fn a_run_goes_on_with_its_own_net_only() {
         change(&mut config);
         let error = run(out.clone(), true, None, |c| language::run(&config, c)).unwrap_err();
         let error = error.to_string();
-        assert!(error.contains("run.toml: the run was started with"), "{error}");
+        assert!(
+            error.contains("run.toml: the run was started with"),
+            "{error}"
+        );
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     };
     refused(&|c| c.heads = 2, ["`heads` 4", "with 2;"]);

@@ -32,7 +32,7 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         config.memory_bytes = memory_budget(LinearConfig::USUAL_MEMORY, ranks);
     }
     arguments.apply(&mut config).map_err(usage)?;
-    // That of a demo is an offer, not something that was asked for.
+    // A demo's target is a default, not a request.
     let target = config.target;
     // A run that is resumed keeps what it began with.
     if is_new
@@ -58,7 +58,7 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     let trained = ranks::run(ranks, |context| {
         linear::run(&config, context.in_folder(&options))
     });
-    // Another rank's process says nothing.
+    // Processes of other ranks print nothing.
     let Some(mut summary) = trained? else {
         return Ok(());
     };

@@ -147,7 +147,11 @@ fn classes_can_be_listed() {
         assert_eq!(labels(out), serde_json::json!(["c", "b", "a"]));
         place.ok(&format!("eval {out} train.csv --classes c,b,a"));
     }
-    let parts = ["--classes", "differs from the classes of the model", "c, b, a"];
+    let parts = [
+        "--classes",
+        "differs from the classes of the model",
+        "c, b, a",
+    ];
     place.refuses("eval list train.csv --classes a,b,c", 2, &parts);
     let parts = ["train.csv", "line 3", "class \"a\""];
     place.refuses("train linear train.csv --classes b,c --out less", 2, &parts);

@@ -10,10 +10,7 @@ fn parameters_that_are_no_numbers_are_no_model() {
     place.refuses(
         "train image demo:images:60 --model small --epochs 1 --rate 1e30 --out run",
         2,
-        &[
-            "the parameters are no longer finite after step",
-            "--rate",
-        ],
+        &["the parameters are no longer finite after step", "--rate"],
     );
     place.write("text", "one two three\n".repeat(20));
     place.refuses(
@@ -136,7 +133,10 @@ fn another_head_does_not_go_on() {
     place.refuses(
         &format!("{line} --epochs 2 --resume --head sampled:0.5"),
         2,
-        &["run.toml", "--head full and cannot continue with sampled:0.5"],
+        &[
+            "run.toml",
+            "--head full and cannot continue with sampled:0.5",
+        ],
     );
     place.refuses(
         &format!("{line} --epochs 2 --resume --logits cosine:32"),

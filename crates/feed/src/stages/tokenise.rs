@@ -111,9 +111,8 @@ impl Stage for Tokenise {
         };
         let text = text.bytes();
         let sides = if self.of_pairs() {
-            pair_sides(text).ok_or(
-                "it has no tab between two sentences; give `pair`, or `decode` words",
-            )?
+            pair_sides(text)
+                .ok_or("it has no tab between two sentences; give `pair`, or `decode` words")?
         } else {
             [text, &[]]
         };

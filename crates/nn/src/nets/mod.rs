@@ -34,7 +34,9 @@ impl Net {
         let mut summary = Summary::default();
         let end = follow(&layers, input, &mut summary)?;
         let Flow::Row(classes) = end else {
-            return Err(NnError::Net(format!("a net must end in logits, not {end:?}")));
+            return Err(NnError::Net(format!(
+                "a net must end in logits, not {end:?}"
+            )));
         };
         Ok(Net {
             layers,

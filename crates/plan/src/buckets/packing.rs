@@ -149,7 +149,7 @@ pub(crate) struct Pattern {
     pub(crate) pieces: Vec<(u32, u32)>,
 }
 
-/// Rows under way, by the room they have left.
+/// Open rows, by the room they have left.
 #[derive(Default)]
 struct Rows {
     by_room: BTreeMap<u32, Vec<Pattern>>,

@@ -15,8 +15,8 @@ use crate::error::PlanError;
 use crate::ordering::Kind;
 use crate::randomness::Randomness;
 
-/// Makes [`Order`] of a list of orders: an example of the text, and for each parameter the word that stands for it in a
-/// help text, with what it is where it is left out. Each order has a struct of its name, which implements [`Kind`].
+/// Generates [`Order`] from a list of orders: an example of the text, and for each parameter its name in help
+/// texts and its default. Each order has a struct of its name, which implements [`Kind`].
 macro_rules! orders {
     ($(
         $(#[$doc:meta])*
@@ -202,7 +202,7 @@ impl Parameter for bool {
 }
 
 impl Order {
-    /// How orders are written, for a help text: what may be left out is in square brackets, followed by the default.
+    /// The spelling of orders, for a help text: optional parts are in square brackets, followed by the default.
     pub fn forms() -> String {
         let mut forms = Order::each_form();
         let last = forms.pop().unwrap_or_default();

@@ -119,7 +119,7 @@ impl Ids for Arc<ShuffleBuffer> {
 }
 
 impl EpochWalk for Buffer {
-    /// Makes outputs that nobody wants, up to a position.
+    /// Discards outputs up to a position.
     fn seek(&mut self, position: u64) {
         if self.position > position {
             *self = self.queue.of_epoch(self.epoch);

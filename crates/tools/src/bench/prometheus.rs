@@ -14,11 +14,7 @@ pub(super) fn prometheus_text(meters: &LoaderMeters) -> String {
             "# HELP pelton_{name} {help}\n# TYPE pelton_{name} counter\npelton_{name} {value}"
         );
     };
-    counter(
-        "batches_total",
-        "Batches delivered.",
-        meters.batches as f64,
-    );
+    counter("batches_total", "Batches delivered.", meters.batches as f64);
     counter(
         "fresh_examples_total",
         "Examples delivered for the first time in their epoch.",

@@ -172,9 +172,7 @@ impl Header {
             return Err("is in Fortran order; save it with numpy.ascontiguousarray".to_string());
         }
         if columns == 0 || columns > MOST_ROW_BYTES / number.bytes() as u64 {
-            return Err(format!(
-                "has {columns} columns; save one length a sentence"
-            ));
+            return Err(format!("has {columns} columns; save one length a sentence"));
         }
         Ok(Header {
             number,

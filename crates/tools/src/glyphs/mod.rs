@@ -92,7 +92,11 @@ struct Set {
 
 impl Set {
     fn new(out: &Path, name: &str, records: usize) -> Result<Set, DataError> {
-        let records = u32::try_from(records).map_err(|_| bad(format!("{records} pictures are too many for an IDX file; give fewer `fonts` or `classes`")))?;
+        let records = u32::try_from(records).map_err(|_| {
+            bad(format!(
+                "{records} pictures are too many for an IDX file; give fewer `fonts` or `classes`"
+            ))
+        })?;
         let mut path = out.as_os_str().to_owned();
         path.push(format!("-{name}"));
         Ok(Set {

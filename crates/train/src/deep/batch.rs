@@ -198,7 +198,8 @@ fn words(batch: &Batch, start: i64) -> Result<Words, TrainError> {
     };
     if matches!(shape.layout, Layout::Ragged { .. }) {
         return Err(TrainError::config(
-            "the sequences of a batch must be padded or packed; leave `collate` at auto".to_string(),
+            "the sequences of a batch must be padded or packed; leave `collate` at auto"
+                .to_string(),
         ));
     }
     let ranges = shape.ranges();

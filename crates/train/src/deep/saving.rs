@@ -360,7 +360,8 @@ fn load(
 }
 
 fn astray(checkpoint: &Checkpoint<'_>) -> TrainError {
-    let problem = "has parameters that are not finite: training diverged; train again with a smaller `rate`";
+    let problem =
+        "has parameters that are not finite: training diverged; train again with a smaller `rate`";
     checkpoint.wrong(problem).into()
 }
 

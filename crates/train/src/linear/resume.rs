@@ -161,7 +161,9 @@ pub(super) fn check_plan(
 ) -> Result<(), TrainError> {
     let plan = &task.division.plan;
     if progress.plan != plan.fingerprint() {
-        return Err(before.wrong("belongs to another order, seed, memory budget or number of blocks"));
+        return Err(
+            before.wrong("belongs to another order, seed, memory budget or number of blocks")
+        );
     }
     match beyond_plan(plan.steps(0), progress) {
         Some(part) => Err(before.wrong(&format!(
