@@ -1,10 +1,10 @@
 //! Which rows the next pass visits, and in which order.
 //!
-//! **Resting.** A row whose α lies at a bound with a gradient that holds it there firmly will not move
-//! for a while. It is left out of the next 1, 3, 7, … passes, twice as long each time it is found
+//! **Resting.** A row whose α is at a bound, with a gradient that holds it there firmly, will not move for a
+//! while. It is left out of the next 1, 3, 7, … passes, twice as long each time it is found
 //! settled again, and is back to every pass as soon as it moves. LIBLINEAR's shrinking drops such
 //! rows until the very end, so it must be cautious, and on noisy data drops nothing for dozens of
-//! passes; a rest that ends by itself can start early. All rows are looked at before a block counts
+//! passes; a temporary rest can start early. All rows are looked at before a block counts
 //! as solved, so the solution is the same.
 //!
 //! **Order.** A uniformly random order over a large block makes each visit miss the caches and the

@@ -1,5 +1,5 @@
-//! A block of rows made ready for visits: where each row lies and what its variable is, in one
-//! 32-byte entry a row, so that a visit in random order costs one cache line next to the row itself.
+//! A block of rows prepared for visits: address and dual variable of each row, in one 32-byte entry, so a
+//! visit in random order costs one cache line in addition to the row itself.
 //!
 //! Cost: 36 bytes a row (entry and place in the visiting order), one pass over the values for ‖x‖².
 
@@ -24,7 +24,7 @@ pub struct Scratch {
     pub(crate) visits: Vec<Visit>,
     pub(crate) active: Active,
     pub(crate) slack: Vec<f32>,
-    /// What ends a block early, and what it has changed by then.
+    /// The reason to end a block early, and what it has changed so far.
     pub(crate) halt: Option<Halt>,
     pub(crate) before: Before,
 }
@@ -227,7 +227,7 @@ pub(crate) fn places_clipped(
                     length: known as u32,
                 }
             }
-            // Bytes are no features: such a row counts as one without any.
+            // Bytes are not features: such a row counts as empty.
             Layout::Bytes => Place {
                 segment: slot.segment,
                 start: 0,

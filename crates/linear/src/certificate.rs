@@ -1,8 +1,8 @@
 //! How good a solution is: primal and dual value and the gap between them.
 //!
-//! For any w and any feasible α, dual(α) ≤ optimum ≤ P(w): the gap is a proof, whatever the solver
-//! did. The loss of a snapshot of w is summed block by block while a training pass streams the data,
-//! so the proof costs dot products and no pass of its own.
+//! For any w and any feasible α, dual(α) ≤ optimum ≤ P(w): the gap is a proof, whatever the solver did. The
+//! loss of a snapshot of w is summed block by block while a training pass streams the data, so the proof costs
+//! dot products but no extra pass.
 
 use pelton_format::RowTable;
 
@@ -15,7 +15,7 @@ use crate::problem::Problem;
 use crate::visit::Place;
 use crate::weights::Weights;
 
-/// Rows whose margins are computed at a time: few enough to stay in the second cache.
+/// Rows whose margins are computed at a time: few enough to stay in the second-level cache.
 const CHUNK: usize = 4096;
 
 /// Losses of a snapshot of the weights, summed over the blocks added so far.
@@ -122,7 +122,7 @@ impl Certificate {
     }
 }
 
-/// A lower bound of the optimum from the α of all rows, whatever solver found them.
+/// A lower bound of the optimum from the α of all rows, from any solver.
 ///
 /// Any feasible α bounds the optimum by Σ d(α) − ½‖Σ α s x‖². Both sums are made again here from rows and α, in f64, never from a w that was updated many times in
 /// f32; how far they can be off by rounding is known and taken off.

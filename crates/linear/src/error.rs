@@ -71,7 +71,7 @@ pub enum LinearError {
         /// Features of the model.
         expected: usize,
     },
-    /// A row whose length is no f32.
+    /// A row whose norm overflows f32.
     #[error(
         "record {record}: the squares of its features exceed the range of f32; scale features down, for instance with `scale` standard"
     )]
@@ -87,7 +87,7 @@ pub enum LinearError {
         /// Record id.
         record: u64,
     },
-    /// A record id lies beyond the dual variables.
+    /// A record id is beyond the dual variables.
     #[error("record {record} is out of range: {records} records have a dual variable")]
     RecordOutOfRange {
         /// Record id.
@@ -115,7 +115,7 @@ copy it again", path = .path.display()
         path: PathBuf,
         /// Where in it.
         place: String,
-        /// What stands there.
+        /// What was found there.
         found: String,
     },
     /// LIBLINEAR's format cannot hold a label.

@@ -3,8 +3,8 @@
 //!
 //! A [`Problem`] says what is minimised, by one of the losses in `loss`. [`solve_block`] improves [`Weights`] and [`Duals`] on the
 //! rows of one block; its inner loops are `kernels`, plain ones and faster ones chosen at run time.
-//! [`LossSum`] and [`dual_value`] make the [`Certificate`] that says how far from the optimum the
-//! solution can be at most. [`predict`] and [`Confusion`] use the weights; [`Model`] saves them, also
+//! [`LossSum`] and [`dual_value`] give the [`Certificate`]: the largest possible distance of the solution from
+//! the optimum. [`predict`] and [`Confusion`] use the weights; [`Model`] saves them, also
 //! in LIBLINEAR's format.
 //!
 //! [`OutOfCore`] drives [`solve_block`] over the blocks that a feed brings, with the α of every row
@@ -14,15 +14,15 @@
 //! Where features are few, [`Newton`] takes some ten passes over the rows, in memory or streamed, where coordinate
 //! descent takes hundreds; [`newton_pays`] says where.
 //!
-//! Sparse rows of many features get other numbers for these ([`FeatureNumbering`]), so that w holds the
-//! features present alone, the frequent ones together.
+//! Sparse rows of many features are renumbered ([`FeatureNumbering`]), so w has only the features that occur,
+//! the frequent ones together.
 //!
 //! Features of very different sizes are scaled when they are decoded ([`FeatureSums`] says by what); the problem is then that
 //! of the scaled features, and a [`Model`] holds their scale.
 //!
 //! Several ranks take Newton's steps together: each sums over its own rows, and a closure ([`Peers`]) adds the sums up.
-//! Coordinate descent runs on one rank and one thread. Updates of one w by several without locks were rejected: they
-//! lose increments, and w = Σ α_i y_i x_i is what the certificate stands on. Rounds in which ranks move a w each and
+//! Coordinate descent runs on one rank and one thread. Lock-free updates of one w by several threads were
+//! rejected: they lose increments, and the certificate relies on w = Σ α_i y_i x_i. Rounds in which ranks move a w each and
 //! add the moves up were slower than one rank in 9 of 12 measured cases.
 
 mod error;

@@ -14,8 +14,8 @@
 //!   before: w itself swings from block to block about the optimum, and P is convex. Next to it Σ α y x is
 //!   summed again from the α that each block leaves ([`DualBound`]), since no α changes again before the epoch ends.
 //!   So at its end both values are exact, and the gap between them certifies the snapshot, at no extra reading;
-//!   and w is put right by that sum. The snapshot costs three more w; where the budget has no room for it, an
-//!   evaluation pass does the same afterwards. Rows that all lie in memory are certified after every epoch.
+//!   and w is put right by that sum. The snapshot costs three more w; if the budget has no room for it, an
+//! evaluation pass does the same afterwards. Rows that all lie in memory are certified after every epoch.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -45,14 +45,14 @@ pub struct OutOfCoreOptions {
     /// Where given, each epoch solves its blocks to half the tolerance of the one before, and to this at least: where
     /// all rows are one block, nothing else brings a run nearer to the optimum.
     pub tighten: Option<f32>,
-    /// Whether settled rows are left unread for some epochs.
+    /// Whether settled rows are skipped for some epochs.
     pub skip: bool,
     /// Rows kept in memory between blocks as one byte a value, 0 for none: see [`CodedCache`]. The rows
     /// must be dense, and none may be left unread.
     pub coded_rows: usize,
     /// Whether epochs that read every row, next to the first, certify a snapshot of w.
     pub snapshots: bool,
-    /// Whether all rows lie in memory, where [`OutOfCore::certify`] needs no reading.
+    /// Whether all rows are in memory, so [`OutOfCore::certify`] reads nothing.
     pub held: bool,
     /// Seed of the inner visiting orders.
     pub seed: u64,
@@ -102,7 +102,7 @@ pub struct OutOfCore {
     pub(crate) scratch: Scratch,
 }
 
-/// Weights as they were at the beginning of an epoch, and their losses over the rows since.
+/// Weights at the start of an epoch, and their losses over the rows since.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// The weights.
@@ -125,7 +125,7 @@ pub(crate) struct EpochState {
     pub reads_all: bool,
     pub gap: f64,
     pub snapshot: Option<Snapshot>,
-    /// Where the epoch certifies: of the rows whose α change no more in it.
+    /// If the epoch certifies: for the rows whose α no longer change in it.
     pub bound: Option<DualBound>,
     pub mean: Option<WeightMean>,
     pub visits: u64,
@@ -185,8 +185,8 @@ impl OutOfCore {
         &self.problem
     }
 
-    /// From now on all blocks have the same rows, whose features were given the numbers of `numbering`.
-    /// Weights go by the new numbers, but for those of [`OutOfCore::wide_weights`],
+    /// From now on all blocks have the same rows, with features renumbered by `numbering`. Weights use the new
+    /// indices, except those of [`OutOfCore::wide_weights`],
     /// [`OutOfCore::into_weights`] and [`OutOfCore::save`].
     pub fn renumber(&mut self, numbering: Arc<FeatureNumbering>) {
         self.problem = Arc::new(self.problem.with_features(numbering.len()));
@@ -201,7 +201,7 @@ impl OutOfCore {
     }
 
     /// Blocks, and what is solved between epochs, are given up soon after `asked` is set:
-    /// [`LinearError::Interrupted`] then says whether the state is one to go on from.
+    /// [`LinearError::Interrupted`] then says whether the run can resume from the state.
     pub fn end_when(&mut self, asked: Arc<AtomicBool>) {
         self.scratch.end_when(asked);
     }
@@ -253,7 +253,7 @@ impl OutOfCore {
         true
     }
 
-    /// The weights alone: the snapshot's, or the current ones.
+    /// Only the weights: the snapshot's, or the current ones.
     pub fn into_weights(self, snapshot: bool) -> Weights {
         let weights = match self.epoch.snapshot {
             Some(held) if snapshot => held.weights,
@@ -270,7 +270,7 @@ impl OutOfCore {
         &self.duals
     }
 
-    /// Records whose rows are kept as codes, in the order of their slots.
+    /// Records with quantised rows, in the order of their slots.
     pub fn coded_ids(&self) -> &[u64] {
         self.coded.as_ref().map_or(&[], CodedCache::ids)
     }
@@ -347,7 +347,7 @@ impl OutOfCore {
             &mut self.weights,
             &mut self.duals,
             inner,
-            // A block has the key of its own number for its own rows.
+            // The key of a block depends on its number.
             key(self.options.seed, self.epoch.epoch, Stage::Inner(!step)),
             &mut self.scratch,
         );
@@ -357,7 +357,7 @@ impl OutOfCore {
         Ok(report.visits > 0)
     }
 
-    /// Whether a block that is being planned reads this row.
+    /// Whether a block being planned reads this row.
     #[inline]
     pub fn wants(&self, id: u64) -> bool {
         match &self.skip {
@@ -479,8 +479,8 @@ impl OutOfCore {
         }
     }
 
-    /// Certifies the present solution over `rows`, all there are, and puts w right by their α. The certificate
-    /// is of w, or where blocks of the epoch left a mean of w, of that, which becomes the snapshot; says which.
+    /// Certifies the present solution over `rows`, all there are, and puts w right by their α. Certifies w, or
+    /// the mean of w if blocks of the epoch left one, which becomes the snapshot; returns which.
     pub fn certify(
         &mut self,
         rows: &RowTable,

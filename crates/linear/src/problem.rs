@@ -132,7 +132,7 @@ impl Problem {
         }
     }
 
-    /// Whether rows have a real target, and no class.
+    /// Whether rows have a real target instead of a class.
     pub(crate) fn has_real_targets(&self) -> bool {
         self.loss.function().has_real_targets()
     }
@@ -152,7 +152,7 @@ impl Problem {
         Ok(())
     }
 
-    /// What the loss is told of rows of this label, which must have passed [`Problem::check_label`].
+    /// Target and cost for rows of this label, which must have passed [`Problem::check_label`].
     pub(crate) fn row(&self, subproblem: usize, label: u32) -> RowTerms {
         let (class, sign, target) = if self.has_real_targets() {
             (0, 1.0, f32::from_bits(label))
@@ -180,7 +180,7 @@ impl Problem {
     }
 }
 
-/// What the loss is told of the rows of one subproblem, by their labels.
+/// Targets and costs for the rows of one subproblem, by label.
 #[derive(Debug)]
 pub(crate) struct LabelTerms {
     is_real: bool,

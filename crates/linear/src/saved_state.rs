@@ -1,5 +1,5 @@
-//! The state of an out-of-core run as plain tensors, for checkpoints: a run restored from it goes on
-//! bit for bit.
+//! The state of an out-of-core run as plain tensors, for checkpoints: a run restored from it continues bit for
+//! bit.
 
 use std::borrow::Cow;
 
@@ -35,7 +35,7 @@ pub struct SavedState<'a> {
     pub snapshot_loss: Vec<f64>,
     /// Rows whose losses were added, and how many of them are predicted right.
     pub snapshot_rows: (u64, u64),
-    /// What of the lower bound that the present epoch certifies has been summed.
+    /// The part of the present epoch's lower bound summed so far.
     pub bound: Option<Cow<'a, DualBound>>,
     /// The present epoch.
     pub epoch: u64,
@@ -101,7 +101,7 @@ impl OutOfCore {
     /// Resumes from a saved state, before features are renumbered. Where rows are kept as codes,
     /// [`OutOfCore::encode_again`] must then have had them all.
     ///
-    /// Errors: a state whose shapes are not those of this run.
+    /// Errors: a state with other shapes than this run's.
     pub fn restore(&mut self, state: SavedState<'_>) -> Result<(), LinearError> {
         self.check_shapes(&state)?;
         let (features, bias) = (self.weights.features(), self.weights.bias());

@@ -1,7 +1,7 @@
 //! Dual coordinate descent on a block of rows (Hsieh et al., ICML 2008, Alg. 3).
 //!
-//! max over α of Σ d(α_i) − ½‖w‖², w = Σ α_i s_i x_i (see [`crate::loss`]); the α of rows outside the
-//! block stay as they are, so each block lowers the objective of the whole problem (block
+//! max over α of Σ d(α_i) − ½‖w‖², w = Σ α_i s_i x_i (see [`crate::loss`]); the α of rows outside the block do
+//! not change, so each block lowers the objective of the whole problem (block
 //! minimization: Yu et al., TKDD 2012). Every α lives in [`Duals`], so w always is their sum.
 //!
 //! Cost of a pass: one visit of each active row, two touches of its values and of their weights.
@@ -171,7 +171,7 @@ struct Run<'a, R> {
     last: bool,
     inner: InnerPasses,
     orders: u64,
-    /// Visits between two looks at whether the block is to be given up.
+    /// Visits between two checks whether to abandon the block.
     between_looks: usize,
     w: &'a mut [f32],
     duals: &'a mut Duals,
@@ -180,7 +180,7 @@ struct Run<'a, R> {
 }
 
 impl<R: VisitRows> WithLoss for Run<'_, R> {
-    /// `None` stands for a block that is given up.
+    /// `None` means an abandoned block.
     type Output = Option<()>;
 
     fn run<L: LossFunction + Copy>(mut self, loss: L) -> Option<()> {

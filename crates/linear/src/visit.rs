@@ -1,6 +1,6 @@
-//! What a visit of a row touches: where the row lies, what its variable is, and its values.
+//! What a visit of a row touches: its address, its variable and its values.
 
-/// Where a row lies in its segment.
+/// The position of a row in its segment.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Place {

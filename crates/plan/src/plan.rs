@@ -121,11 +121,11 @@ impl Plan {
         }
     }
 
-    /// The steps from a place on; from the start of the next epoch where the place lies beyond its epoch's end.
+    /// The steps from `from` on; from the start of the next epoch if `from` is beyond its epoch's end.
     ///
     /// Cost: arithmetic where batches are runs of an order other than `queue`; a pass over the units before for a
-    /// `page` order. What queues or packs replays its epoch up to the place, or goes on from where `hint` stands, if
-    /// that is of this plan and before the place. A hint never changes what comes out.
+    /// `page` order. Queue, bucketed and packed plans replay the epoch up to `from`, or resume from `hint`, if
+    /// that belongs to this plan and is before `from`. A hint never changes the result.
     pub fn walk(&self, from: Place, hint: Option<&Hint>) -> Walk {
         Walk::new(Arc::clone(&self.0), from, hint)
     }

@@ -9,7 +9,7 @@ use crate::solve::{A_VISIT, VisitRows};
 use crate::step::Step;
 use crate::visit::{Place, Visit};
 
-/// How many bytes of a long row are asked for ahead; the processor's own prefetcher follows.
+/// How many bytes of a long row are prefetched; the processor's own prefetcher follows.
 const BYTES_AHEAD: usize = 4096;
 
 /// Makes w exact in rows whose α changed while they were held.
@@ -145,7 +145,7 @@ impl<S: Step> Kernel for CodedPass<'_, S> {
     }
 }
 
-/// w (padded, the bias weight behind) and the rows held.
+/// w (padded, then the bias weight) and the cached rows.
 struct Coded<'a> {
     rows: &'a CodedRows<'a>,
     w: &'a mut [f32],

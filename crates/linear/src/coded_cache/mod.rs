@@ -3,18 +3,17 @@
 //!
 //! After each block the rows with the smallest slack are kept (selective block minimization, Chang and Roth,
 //! KDD 2011), and in the first epoch, and between epochs, the problem is solved
-//! over all of them. What a single block of a few thousand rows cannot tell, because w has as many
-//! unknowns, the rows held can: on 100 000 rows of 2000 features at an eighth of the memory the
-//! weights after one pass are 5e-4 from the optimum, where blocks alone leave them 5e-2, blocks with
-//! whole rows kept 2e-2.
+//! over all of them. A single block of a few thousand rows cannot determine w, which has as many unknowns, but
+//! the cached rows can: on 100 000 rows of 2000 features at an eighth of the memory the
+//! weights after one pass are 5e-4 from the optimum, compared with 5e-2 for blocks alone and 2e-2 for blocks
+//! with whole rows cached.
 //!
 //! **What is held and what is exact.** x̂ is a row as held, x as stored. A row that is read is trained
 //! on as x. Later changes of its α reach w through x̂, and its margin is taken as w·x̂ + r,
 //! r = v·(x − x̂), v being w when the row was read: the error (w − v)·(x − x̂) vanishes as w settles.
-//! When the row is next read, w ← w + Δα y (x − x̂) makes w exact in it. In an epoch that certifies,
-//! rows that have been read stay as they are, so at its end w = Σ α_i y_i x_i exactly; the weights at its
-//! beginning, to which the rows held had led, are its snapshot. The certificate thus rests on the rows
-//! as stored. A row that is held and misjudged costs time, never truth.
+//! When the row is next read, w ← w + Δα y (x − x̂) makes w exact in it. In an epoch that certifies, rows that
+//! have been read do not change, so at its end w = Σ α_i y_i x_i exactly; the weights at its start, found with
+//! the cached rows, are its snapshot. So the certificate is based on the rows as stored. A row that is held and misjudged costs time, never truth.
 //!
 //! Cost: [`CodedCache::row_bytes`] a row held; a visit decodes a row once or twice, 0.1 ns a value;
 //! and 4 bytes a record and 4 a subproblem of it.
@@ -57,7 +56,7 @@ pub struct SavedCodes<'a> {
     pub residuals: Cow<'a, [f32]>,
     /// Slack of each slot.
     pub slack: Cow<'a, [f32]>,
-    /// α of each subproblem and record as it was when w last was exact in it.
+    /// α of each subproblem and record when w was last exact in it.
     pub before: Vec<Cow<'a, [f32]>>,
 }
 
@@ -81,7 +80,7 @@ impl CodedCache {
         }
     }
 
-    /// Bytes of a row held, what the solver needs for it counted.
+    /// Bytes of a cached row, including the solver's data for it.
     pub fn row_bytes(problem: &Problem) -> usize {
         // Id, norm, label, slack; the solver's entry, slot and id; residuals; codes.
         let adjacent = 20 + Scratch::bytes_for(1) + 16 + 4 * problem.subproblems();
@@ -98,7 +97,7 @@ impl CodedCache {
         self.ids.len()
     }
 
-    /// Whether no row is held.
+    /// Whether no row is cached.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
@@ -298,8 +297,8 @@ impl CodedCache {
         solved
     }
 
-    /// Prepares the visits of the rows held; returns these, and the weights as their codes meet them: padded,
-    /// the bias weight behind.
+    /// Prepares the visits of the cached rows; returns these, and the weights in the layout of the codes:
+    /// padded, then the bias weight.
     fn begin(
         &mut self,
         problem: &Problem,
@@ -363,7 +362,7 @@ impl CodedCache {
         }
     }
 
-    /// Rows whose α is what it was need not be put right.
+    /// Rows with unchanged α need no correction.
     fn forget_unchanged(&mut self, held: &Held, duals: &Duals) {
         for subproblem in 0..self.subproblems {
             let stored = duals.stored(subproblem);

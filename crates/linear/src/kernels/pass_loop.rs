@@ -34,7 +34,7 @@ pub(crate) trait Dots {
     fn dot(&self, place: Place) -> f32;
     /// Asks for the values of a row that will be visited soon.
     fn prefetch_row(&self, place: Place);
-    /// Asks for the weights of a row whose values have arrived.
+    /// Prefetches the weights of a row whose values have arrived.
     fn prefetch_weights(&self, place: Place);
 }
 
@@ -46,14 +46,14 @@ pub(crate) trait Vectors: Dots {
     fn add(&mut self, place: Place, scale: f32);
 }
 
-/// How many visits ahead the entry, the row and the weights of a row are asked for: each must arrive
-/// before the next needs it. Measured on rows of 29 non-zeros with 30 M weights; shorter by a third
+/// How many visits ahead the entry, the row and the weights of a row are prefetched: each must arrive before
+/// the next needs it. Measured on rows of 29 non-zeros with 30 M weights; shorter by a third
 /// or longer by a half costs under 5 %.
 const ENTRY_AHEAD: usize = 24;
 pub(super) const ROW_AHEAD: usize = 16;
 const WEIGHTS_AHEAD: usize = 6;
 
-/// Visits the rows `order` in turn and notes in `settled` which of them need no visit soon.
+/// Visits the rows of `order` and records in `settled` which of them need no visit soon.
 #[inline(always)]
 pub(crate) fn pass_loop<V: Vectors, S: Step>(
     vectors: &mut V,

@@ -6,7 +6,7 @@ use super::pass_loop::{BlockRows, Dots, Vectors, pass_loop, prefetch, prefetch_s
 use crate::step::Step;
 use crate::visit::{Place, Segment, Visit};
 
-/// How many cache lines of a long row are asked for ahead; the processor's own prefetcher follows.
+/// How many cache lines of a long row are prefetched; the processor's own prefetcher follows.
 const LINES_AHEAD: usize = 8;
 
 /// Dense rows, any width.
@@ -108,7 +108,7 @@ pub(super) fn prefetch_sparse(segment: &Segment<'_>, place: Place) {
     }
 }
 
-/// How many weights of a row are asked for ahead: more would push one another out of the first cache.
+/// How many weights of a row are prefetched: more would evict one another from the first-level cache.
 pub(super) const WEIGHTS_PREFETCHED: usize = 128;
 
 impl<W: AsRef<[f32]>> Dots for Sparse<'_, W> {

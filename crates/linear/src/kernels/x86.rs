@@ -185,7 +185,7 @@ struct Narrow<'a, R> {
 
 impl<'a, R: Registers> Narrow<'a, R> {
     /// # Safety
-    /// The processor must have the features of `R`, and go on having them while the value is used.
+    /// The processor must have the features of `R` for as long as the value is used.
     #[inline(always)]
     unsafe fn new(rows: &'a BlockRows<'a>, width: usize, w: &[f32]) -> Self {
         let (width, used) = rows.dense_widths(width);
@@ -260,8 +260,8 @@ impl<R: Registers> Vectors for Narrow<'_, R> {
     }
 }
 
-/// Whether the rows are narrow enough for registers; the weights then hold no feature that the rows
-/// lack, or the store after a pass would be wrong.
+/// Whether the rows are narrow enough for registers; the weights must not have a feature that the rows lack,
+/// or the store after a pass would be wrong.
 fn is_narrow(rows: &BlockRows<'_>, width: usize) -> bool {
     width.min(rows.features) + usize::from(rows.bias != 0.0) <= NARROW
 }

@@ -76,7 +76,7 @@ pub(crate) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std:
                 None if scale.has_shifts() => Some(1.0),
                 bias => bias,
             };
-            // Rows as they are get the value that scaled ones get from the model.
+            // Unscaled rows get the same value as scaled ones from the model.
             let unscaled = |number| {
                 let (mut vector, intercept) = model.coefficients(number);
                 vector.extend(bias.map(|bias| intercept / f64::from(bias)));
@@ -149,7 +149,7 @@ impl<R: BufRead> Lines<'_, R> {
     }
 }
 
-/// What stands before the weights.
+/// The header before the weights.
 #[derive(Default)]
 struct Header {
     loss: Option<Loss>,

@@ -35,7 +35,7 @@ struct About {
     loss: String,
     cost: Option<f64>,
     bias: Option<f32>,
-    /// Whether the weights are for scaled features; not written where they are not, as before there were scales.
+    /// Whether the weights are for scaled features; left out if not, as in files from before scales existed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     scaled: bool,
     /// Factors on the cost by class; not written where all are 1.
@@ -54,7 +54,7 @@ struct About {
 }
 
 impl About {
-    /// The checksum of what stands here besides it, and of the tensors in order.
+    /// The checksum of everything else here, and of the tensors in order.
     fn checksum<'a>(&self, tensors: impl Iterator<Item = &'a [u8]>) -> serde_json::Result<u32> {
         let mut value = serde_json::to_value(self)?;
         value[CHECKSUM] = serde_json::Value::Null;
@@ -163,7 +163,7 @@ pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> 
 
 pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, LinearError> {
     let wrong = |found: String| malformed(path, None, found);
-    // Checks that the tensors lie in the file, in order and without gaps.
+    // Checks that the tensors are in the file, in order and without gaps.
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| wrong(error.to_string()))?;
     let (_, metadata) =
         SafeTensors::read_metadata(bytes).map_err(|error| wrong(error.to_string()))?;
@@ -295,7 +295,7 @@ fn check_weights(about: &About) -> Result<(), String> {
     }
 }
 
-/// The scale of `features` features; `None` where it is not there or unusable.
+/// The scale of `features` features; `None` if it is missing or unusable.
 fn scale(tensors: &SafeTensors<'_>, features: usize) -> Option<Scale> {
     let numbers = |name| {
         let tensor = tensors.tensor(name).ok()?;
