@@ -99,7 +99,7 @@ pub struct Filling {
     pub plan: Arc<Plan>,
     /// From where: an epoch and a position of its order.
     pub start: (u64, u64),
-    /// First epoch that is not read; `None` goes on for ever.
+    /// First epoch that is not read; `None` never ends.
     pub end_epoch: Option<u64>,
     /// Whether examples may wait in buckets, so that some are read after those behind them.
     pub stragglers: bool,

@@ -54,7 +54,7 @@ pub struct PipelineTerms {
     pub vocabulary: Option<Arc<Vocabulary>>,
     /// The seed.
     pub seed: u64,
-    /// Epochs; `None` goes on for ever.
+    /// Epochs; `None` never ends.
     pub epochs: Option<u64>,
     /// Bytes that each rank's loader may hold.
     pub memory_bytes: u64,
@@ -380,7 +380,7 @@ impl PreparedPipeline {
         self.resumed(state).map(drop)
     }
 
-    /// The state in front of an epoch.
+    /// The state before an epoch.
     pub fn state_before(&self, epoch: u64) -> LoaderState {
         LoaderState::beginning(&self.opened.dataset, &self.plan, &self.stages, epoch)
     }

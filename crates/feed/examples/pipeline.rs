@@ -1,6 +1,6 @@
-//! A pipeline with functions of one's own: sentences of a text file as numbers of words, of which each appearance
-//! leaves out some at random, in batches of about one length, every sentence twice. It prints the first hundred
-//! batches, says in a file where it stands, and goes on from there when it is run again.
+//! A pipeline with custom functions: sentences of a text file as word indices, with random words left out at
+//! each appearance, in batches of similar lengths, every sentence twice. It prints the first hundred batches,
+//! saves its state in a file, and resumes from there when run again.
 //!
 //! ```text
 //! cargo run --release -p pelton-feed --example pipeline -- sentences.txt state.json

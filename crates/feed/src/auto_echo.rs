@@ -3,8 +3,8 @@
 //! arXiv 1907.05550; the factor there is fixed beforehand).
 //!
 //! Repeats are drawn from the last `window` fresh examples in rounds: each round is a random order of all of
-//! them, so that an example waits for all others before it comes again. Those of the last two fresh batches are
-//! passed over, and those drawn last before a round come last in it, so that duplicates lie a batch apart.
+//! them, so that an example waits for all others before it comes again. Examples of the last two fresh batches
+//! are skipped, and those drawn last before a round come last in it, so duplicates are a batch apart.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Repeats {
         }
     }
 
-    /// A batch of repeats under way or ready, begun now if there was none; `None` where there is nothing to
+    /// A batch of repeats in progress or ready, started now if there was none; `None` where there is nothing to
     /// repeat yet, or enough was repeated.
     pub fn prepare(
         &mut self,
@@ -123,7 +123,7 @@ impl Repeats {
                 self.round = (self.gone..newest).collect();
                 let key = key(self.seed, self.begun, Stage::EchoDraw(rounds));
                 KeyedRng::new(key).shuffle(&mut self.round);
-                // What was drawn just before the round began is drawn last in it.
+                // Examples drawn just before the round started are drawn last in it.
                 let drawn = &self.drawn;
                 self.round.sort_by_key(|number| !drawn.contains(number));
                 continue;
@@ -150,7 +150,7 @@ impl Repeats {
             .into_iter()
             .map(|held| {
                 let epoch_key = key(self.seed, held.epoch, Stage::Augment);
-                // No plan counts these copies; the number of the batch tells them apart.
+                // No plan counts these copies; the number of the batch identifies them.
                 let copy = if again { self.begun as u32 } else { 0 };
                 Example {
                     id: held.id,

@@ -1,4 +1,4 @@
-//! A batch while it is made: its examples are divided among threads, and the one that is last puts it together.
+//! A batch in progress: its examples are divided among threads, and the last one collates it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ pub(crate) struct Example {
 }
 
 impl Example {
-    /// Whether it is the first time in its epoch that the example comes out.
+    /// Whether it is the first appearance of the example in its epoch.
     pub fn is_fresh(&self) -> bool {
         self.copy == 0 && self.piece.as_ref().is_none_or(|piece| piece.start == 0)
     }
@@ -57,10 +57,10 @@ pub(crate) struct FixedField {
     pub bytes: usize,
 }
 
-/// What is known of the places of samples in the batch before they are made.
+/// The slots of samples in the batch, as far as known before they are made.
 #[derive(Clone, Debug)]
 pub(crate) enum Places {
-    /// These fields have places; whether there are `others`, whose samples are put together when all are made.
+    /// These fields have slots; whether there are `others`, whose samples are collated at the end.
     Fixed {
         fields: Arc<[FixedField]>,
         others: bool,
@@ -170,7 +170,7 @@ pub(crate) struct Made {
     pub batch: Batch,
     pub bad: Vec<BadExample>,
     pub fresh: u64,
-    /// What its examples are held by, for repeats by waiting.
+    /// Keeps its examples, for repeats while waiting.
     pub held: Vec<HeldExample>,
 }
 
@@ -207,7 +207,7 @@ impl Building {
         chunk: usize,
     ) -> Building {
         let chunk = chunk.max(1);
-        // An empty batch has one part, so that somebody puts it together.
+        // An empty batch has one part, so that a thread collates it.
         let parts = examples.len().div_ceil(chunk).max(1);
         let in_place = matches!(
             examples.first(),
@@ -297,13 +297,13 @@ impl Building {
         }
     }
 
-    /// Hands in a part; true for the last one, whose thread puts the batch together.
+    /// Completes a part; true for the last one, whose thread collates the batch.
     pub fn hand_in(&self, part: usize, piece: Piece) -> bool {
         lock(&self.pieces)[part] = Some(piece);
         self.remaining.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether all parts were handed in, no matter who has the batch by now.
+    /// Whether all parts are complete, even if the batch was taken.
     pub fn is_handed_in(&self) -> bool {
         self.remaining.load(Ordering::Acquire) == 0
     }

@@ -15,7 +15,7 @@ use crate::stages::{Collate, IMAGE, LengthsOf, TARGET_TOKENS, is_mask};
 
 /// Which samples of the batch become which of its examples.
 struct Kept {
-    /// For each example that is put out: the sample it has, and the example whose sample that is.
+    /// For each example of the batch: its sample, and the example that the sample belongs to.
     from: Vec<usize>,
     /// Samples of each packed row.
     row_samples: Vec<u32>,
@@ -185,7 +185,7 @@ fn compact(mut whole: BytesMut, from: &[usize], place: impl Fn(usize) -> Range<u
     for &i in from {
         moved.extend_from_slice(&whole[place(i)]);
     }
-    // Replaced samples may be longer than those they stand for.
+    // Replacement samples may be longer than the originals.
     whole.resize(moved.len(), 0);
     whole.copy_from_slice(&moved);
     whole
@@ -216,7 +216,7 @@ impl View<'_> {
     }
 }
 
-/// Samples of whatever size to one batch.
+/// Collates samples of any size.
 struct PutTogether<'a> {
     shared: &'a Shared,
     building: &'a Building,

@@ -1,4 +1,4 @@
-//! What a pipeline from records to batches is asked to be, how that is spelt, and what is said of each spelling.
+//! Settings of a pipeline from records to batches: their types, spelling and help texts.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -41,15 +41,15 @@ pub struct PipelineConfig {
     /// How examples are put together by length.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub buckets: Option<BucketPolicy>,
-    /// What says how long records are, where their own bytes or tokens do not.
+    /// The source of lengths, if not the records' bytes or tokens.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub lengths: Option<LengthSetting>,
     /// How samples are put together.
     #[serde(with = "as_text")]
     pub collate: Collate,
-    /// Whether a last batch that is not full is left out.
+    /// Whether to drop the last batch if it is not full.
     pub drop_last: bool,
-    /// Whether pictures are put out as all of one channel before the next.
+    /// Whether pictures have channels first.
     pub planar: bool,
     /// Shares of the files in a mixture, in the order of the files.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ pub struct PipelineConfig {
     /// What happens to bad examples.
     #[serde(with = "as_text")]
     pub bad_examples: BadExamples,
-    /// Threads that read, where that is not left to where the data lies.
+    /// Threads that read, unless decided by the location of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_threads: Option<usize>,
 }
@@ -125,7 +125,7 @@ impl PipelineConfig {
     }
 }
 
-/// A line of help for each setting whose parser lies in another module.
+/// A line of help for each setting whose parser is in another module.
 impl PipelineConfig {
     /// On `exif`.
     pub const EXIF_HELP: &str = "EXIF orientation of pictures, as phones write it: ignore (default, as in torchvision) or apply";
@@ -152,7 +152,7 @@ pub enum DecodeSetting {
     Pairs(Tokenizer),
     /// The bytes of a tar member.
     Member(String),
-    /// Several members of a tar sample, or fields of a record, each by a name of its own.
+    /// Several members of a tar sample, or fields of a record, each with its name in the batch.
     Fields(Vec<FieldSetting>),
 }
 
@@ -320,7 +320,7 @@ impl EchoSetting {
 /// Which records an epoch uses, as text: `balanced`, `weights:FILE` or `ids:FILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SampleSetting {
-    /// Every class as often as every other; the records of a class in turn.
+    /// Every class equally often, cycling through the records of each class.
     Balanced,
     /// Drawn with replacement by the weights of a file, one a record.
     Weights(PathBuf),
@@ -394,7 +394,7 @@ impl fmt::Display for LengthSetting {
     }
 }
 
-/// Lengths from one to another, both included, as text: `FROM..TO`, of which either may be left out.
+/// Lengths from one to another, both included, as text: `FROM..TO`; either may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthRange {
     /// The least.
@@ -408,7 +408,7 @@ impl LengthRange {
     pub const HELP: &str =
         "Keep only records with these lengths, such as 5..60, in the unit of the buckets";
 
-    /// Whether a record of this length is kept.
+    /// Whether to keep a record of this length.
     pub fn contains(self, length: u32) -> bool {
         (self.from..=self.to).contains(&length)
     }

@@ -1,4 +1,4 @@
-//! The thread that begins batches: takes rows from the feed as they come and divides the work among threads.
+//! The dispatcher thread: takes rows from the feed as they arrive and divides the work among threads.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,13 +29,13 @@ const MOST_SMALL_EXAMPLES: usize = 64;
 
 /// Where the examples of a step come from.
 pub(crate) enum Input {
-    /// A feed, and the steps it was told to read for.
+    /// A feed, and the steps that it reads.
     Fetch(Box<Fetch>, Queue),
     /// The files, from where the threads that make batches read them.
     InPlace(Box<AskedSteps>),
 }
 
-/// Begins batches until there are none, or nobody wants them.
+/// Starts batches until there are none left, or they are no longer needed.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     stream: Arc<Plan>,
@@ -64,7 +64,7 @@ impl Dispatcher {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
-                    // Handed out in its turn, behind the batches that were read before.
+                    // Delivered in order, after the batches that were read before.
                     let failed = Building::new(
                         head_of(&PlannedStep::default()),
                         vec![],
@@ -237,7 +237,7 @@ impl Dispatcher {
     }
 }
 
-/// The batch of a step whose records are read by those who make it.
+/// The batch of a step whose records the worker threads read themselves.
 fn in_place_batch(shared: &Shared, stream: &Plan, step: &PlannedStep) -> Building {
     let epoch_key = key(stream.seed(), step.place.epoch, Stage::Augment);
     let examples: Vec<Example> = step
@@ -273,14 +273,14 @@ fn in_place_batch(shared: &Shared, stream: &Plan, step: &PlannedStep) -> Buildin
     Building::new(head_of(step), examples, None, places, chunk)
 }
 
-/// The copy that a draw is augmented as: repeats behind augmentation are what the fresh one was.
+/// The copy index for augmenting a draw: repeats after augmentation are equal to the fresh one.
 fn augmented_as(shared: &Shared, stream: &Plan, draw: &Draw) -> u32 {
     let again =
         shared.options.echo_point != EchoPoint::AfterAugment && stream.batch_echo().is_none();
     if again { draw.copy } else { 0 }
 }
 
-/// Examples of a task: so many that every thread has several of a batch, and a batch is soon ready.
+/// Examples in a task: few enough that every thread has several tasks of a batch, so a batch is soon ready.
 pub(crate) fn chunk_of(shared: &Shared, examples: usize, places: &Places) -> usize {
     if shared.copies || shared.copied_fields.is_some() || shared.copies_in_place() {
         let bytes = (0..places.len()).map(|field| places.range(field, &(0..examples)).len());
@@ -294,7 +294,7 @@ pub(crate) fn chunk_of(shared: &Shared, examples: usize, places: &Places) -> usi
     }
 }
 
-/// Puts a batch behind the others and its parts before the threads.
+/// Queues a batch after the others, and its parts for the threads.
 pub(crate) fn send(shared: &Arc<Shared>, tasks: &Tasks, building: Arc<Building>) {
     shared.push(Arc::clone(&building));
     send_parts(&tasks.inorder, building);

@@ -1,4 +1,4 @@
-//! Why a loader could not start or go on.
+//! Why a loader could not start or continue.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use pelton_fetch::FetchError;
 use pelton_format::FormatError;
 use pelton_storage::StorageError;
 
-/// Why a loader could not start or go on.
+/// Why a loader could not start or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FeedError {
@@ -58,7 +58,7 @@ impl From<StorageError> for FeedError {
 }
 
 impl FeedError {
-    /// Whether the loader was told to end early.
+    /// Whether the loader was interrupted.
     pub fn is_interruption(&self) -> bool {
         matches!(self, FeedError::Fetch(FetchError::Interrupted))
     }

@@ -26,12 +26,12 @@ pub struct FieldSetting {
     spelt: String,
 }
 
-/// What a field is made into.
+/// How a field is decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldKind {
     /// A picture.
     Picture,
-    /// Bytes as they are, or numbers of a record as they are.
+    /// Bytes or numbers of a record, unchanged.
     Bytes,
     /// Numbers of a text.
     Text(NumbersKind),
@@ -44,7 +44,7 @@ pub enum FieldKind {
 const PICTURES: [&str; 5] = ["jpg", "jpeg", "png", "webp", "image"];
 
 impl FieldSetting {
-    /// Whether it is made of this member.
+    /// Whether it is decoded from this member.
     pub(crate) fn takes(&self, member: &Member<'_>) -> bool {
         match self.source.as_str() {
             "image" => ["jpg", "jpeg", "png", "webp"]

@@ -17,7 +17,7 @@ pub(crate) struct Finder {
     rows: Rows,
 }
 
-/// The rows that were read, and of each id asked for, in rising order, its row or what is wrong with it.
+/// The rows read, and for each requested id, in ascending order, its row or its error.
 pub(crate) struct Found {
     pub rows: RowTable,
     ids: Vec<u64>,
@@ -32,8 +32,8 @@ impl Finder {
         }
     }
 
-    /// Reads the records `ids`, each once. What is wrong with one is an error of the call, or, if it `goes_on`, told
-    /// of that record.
+    /// Reads the records `ids`, each once. A bad record is an error of the call, or, with `goes_on`, of that
+    /// record only.
     pub fn find(
         &mut self,
         dataset: &Dataset,
@@ -91,7 +91,7 @@ impl Finder {
         None
     }
 
-    /// Takes rows back, whose memory serves the next call.
+    /// Takes rows back to reuse their memory in the next call.
     pub fn give_back(&mut self, rows: RowTable) {
         if let Some(mut rows) = rows.into_segments().and_then(|mut rows| rows.pop()) {
             rows.clear();
@@ -101,7 +101,7 @@ impl Finder {
 }
 
 impl Found {
-    /// The row of a record that was asked for, or what is wrong with it: file, place and reason in one sentence.
+    /// The row of a requested record, or its error: file, position and reason in one sentence.
     pub fn row_of(&self, id: u64) -> &Result<u32, String> {
         let at = self.ids.binary_search(&id).expect("it was asked for");
         &self.of_ids[at]

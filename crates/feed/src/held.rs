@@ -81,7 +81,7 @@ impl Held {
         }
     }
 
-    /// Keeps what the record was made into, for the repeats, where memory allows.
+    /// Keeps the record's samples for repeats, if memory allows.
     pub fn put(&self, sample: &Arc<Sample<'static>>) {
         let bytes = sample.data_bytes() as u64;
         if self.sample.get().is_some() {

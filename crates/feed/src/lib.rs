@@ -1,4 +1,4 @@
-//! Batches of named arrays: records as a [`Fetch`](pelton_fetch::Fetch) reads them ahead, with stages behind it.
+//! Batches of named arrays: records prefetched by a [`Fetch`](pelton_fetch::Fetch), then processed by stages.
 //!
 //! A [`Loader`] executes a plan: records are read, decoded, augmented and put together into batches by threads,
 //! within a memory budget, and come out in exactly the plan's order. [`Samples`] makes those that are asked for.

@@ -1,4 +1,4 @@
-//! Batches of samples: a feed with stages behind it.
+//! Batches of samples: a feed followed by stages.
 //!
 //! A [`Loader`] executes a [`Plan`]: records are read ahead by a [`Fetch`], decoded, augmented and put
 //! together into batches by threads, and handed out in exactly the plan's order. Reading order:
@@ -6,17 +6,17 @@
 //! * [`Stages`] say what happens to a record, [`LoaderOptions`] how the loader runs;
 //! * `steps` walks the plan and says what each step reads and what is held for repeats;
 //! * `dispatch`, one thread, takes rows from the feed and divides each batch among the `worker` threads, which
-//!   write samples straight to their places in the batch's one buffer; the one that finishes last puts the batch
-//!   together (`collate`), so that no thread waits for another;
+//! write samples straight into the batch's buffer; the one that finishes last collates the batch (`collate`),
+//! so no thread waits for another;
 //! * `in_place_reads`: of data in memory those threads read the records themselves, without a feed: samples that are
 //!   records' own bytes straight to their places (`in_place`), others to make them of (`found`);
-//! * [`Loader`] hands out finished batches in order, and repeats by waiting (`auto_echo`).
+//! * [`Loader`] returns finished batches in order, and repeats while waiting (`auto_echo`).
 //!
-//! **Memory.** The budget is divided once, at the start: batches under way, ready and lent; records and samples
-//! held for repeats; what is left, the feed's look-ahead. Samples that do not fit are decoded again.
+//! **Memory.** The budget is divided once, at the start: batches in progress, ready and lent; records and
+//! samples held for repeats; the rest is the feed's look-ahead. Samples that do not fit are decoded again.
 //!
-//! **What is exact.** The sequence of examples, their augmentation and their grouping depend on the plan
-//! alone, never on threads, access path or timing. Only `auto` echo decides by the clock when to repeat;
+//! **What is exact.** The sequence of examples, their augmentation and their grouping depend only on the plan,
+//! never on threads, access path or timing. Only `auto` echo decides by the clock when to repeat;
 //! even then the fresh examples keep their order, and each comes once.
 
 use std::collections::HashMap;
@@ -75,7 +75,7 @@ const MOST_BAD_KEPT: usize = 100;
 ///     ..PlanSpec::new(Order::Full, 32, 7)
 /// };
 /// let plan = Arc::new(Plan::new(&spec, Catalog::of(dataset.records()))?);
-/// // A function of one's own; what it returns as an error comes with the record's place.
+/// // A custom function; errors that it returns are reported with the record's position.
 /// let stages = Stages::default().then(Function::at_read(|sample, _| match sample.get_mut("text") {
 ///     Some(Value::Bytes(line)) => Ok(line.to_mut().make_ascii_uppercase()),
 ///     _ => Err("a line of text was expected".into()),
@@ -89,7 +89,7 @@ const MOST_BAD_KEPT: usize = 100;
 /// assert_eq!(first.len(), 32);
 /// assert!(first.values::<u8>("text").is_some_and(|text| text.starts_with(b"THREE SMALL WORDS")));
 ///
-/// // Where it stands is a line of JSON, from which another loader goes on exactly.
+/// // The state is a line of JSON, from which another loader resumes exactly.
 /// let state = LoaderState::from_json(&loader.state().to_json())?;
 /// let options = state.resume(&dataset, &plan, &stages, &options)?;
 /// let mut another = Loader::new(dataset, plan, stages, &options)?;
@@ -111,7 +111,7 @@ pub struct Loader {
     drawn: u64,
     /// Hints of the plan for it.
     hints: Hints,
-    /// Fingerprint of the stages, once a state has asked for it.
+    /// Fingerprint of the stages, computed when a state first needs it.
     fingerprint: OnceLock<Option<u64>>,
     failed: bool,
     bad: BadSeen,
@@ -209,7 +209,7 @@ impl Loader {
         &self.stream
     }
 
-    /// Where the next batch stands: its epoch and step.
+    /// Epoch and step of the next batch.
     pub fn place(&self) -> Place {
         let Place { epoch, step: next } = self.place;
         if next < self.stream.steps(epoch) {
@@ -228,7 +228,7 @@ impl Loader {
         self.drawn
     }
 
-    /// The next batch, if it is there within `patience`; for the one that has other things to look after while it waits.
+    /// The next batch, if it is ready within `patience`; for callers with other work meanwhile.
     pub fn poll_next(&mut self, patience: Duration) -> Poll<Option<Result<Batch, FeedError>>> {
         if self.failed {
             return Poll::Ready(None);
@@ -261,7 +261,7 @@ impl Loader {
         Ok(Poll::Ready(Some(batch)))
     }
 
-    /// Where this loader stands: what the consumer has got is before it.
+    /// The position of this loader, after everything that the consumer has received.
     pub fn state(&self) -> LoaderState {
         LoaderState::new(
             &self.shared.dataset,
@@ -275,7 +275,7 @@ impl Loader {
         )
     }
 
-    /// Ids of the records that were left out or replaced so far, in rising order.
+    /// Ids of the records skipped or replaced so far, in ascending order.
     pub fn bad_ids(&self) -> Vec<u64> {
         self.bad.ids()
     }
@@ -394,8 +394,8 @@ impl Loader {
     }
 }
 
-/// The batches; after the last epoch, and after an error, there are no more. An error comes in its turn, behind the
-/// batches that were read before. The budget counts one batch in the consumer's hands.
+/// The batches; after the last epoch, and after an error, there are no more. An error is returned in order,
+/// after the batches that were read before. The budget counts one batch in the consumer's hands.
 impl Iterator for Loader {
     type Item = Result<Batch, FeedError>;
 
@@ -413,7 +413,7 @@ impl Iterator for Loader {
 }
 
 impl Drop for Loader {
-    /// Joins the threads. Only that which waits for a server, as it may for a minute, is left to end by itself.
+    /// Joins the threads. Only a thread waiting for a server, possibly for a minute, is left to end on its own.
     fn drop(&mut self) {
         self.shared.close();
         self.tasks = None;
@@ -426,8 +426,8 @@ impl Drop for Loader {
             None
         };
         for thread in self.threads.drain(..) {
-            // A function that one of them calls may have dropped the last of what held the loader, as Python's collector
-            // does; that thread ends by itself. A panic was already turned into a failure.
+            // A function called by one of them may have dropped the last owner of the loader, as Python's
+            // collector does; that thread ends on its own. A panic was already turned into a failure.
             if thread.thread().id() != own {
                 let _ = thread.join();
             }

@@ -214,7 +214,7 @@ impl StageCounters {
     }
 }
 
-/// Shared counters of the stages behind reading.
+/// Shared counters of the stages after reading.
 #[derive(Debug)]
 pub(crate) struct StageCounters {
     /// One a stage.

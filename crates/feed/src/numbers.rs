@@ -18,7 +18,7 @@ type Decoded = Result<Value<'static>, String>;
 pub struct NumbersKind {
     /// Their type: f32, f64, i32, i64 or u8.
     pub dtype: DType,
-    /// Lengths of the dimensions, none for a number by itself; `None` where they are what is found.
+    /// Lengths of the dimensions, none for a single number; `None` where they are what is found.
     pub dims: Option<Vec<usize>>,
 }
 

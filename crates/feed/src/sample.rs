@@ -8,7 +8,7 @@ use pelton_image::Pixels;
 
 /// One example on its way through the stages: its fields by name.
 ///
-/// What was read, or is held for repeats, is borrowed; the one that changes a field makes it its own first.
+/// Data that was read, or is held for repeats, is borrowed; a stage that changes a field copies it first.
 #[derive(Debug, Default)]
 pub struct Sample<'a> {
     fields: Vec<(Arc<str>, Value<'a>)>,
@@ -88,7 +88,7 @@ impl<'a> Sample<'a> {
         Some(self.fields.remove(i).1)
     }
 
-    /// Puts the fields of another in the place of all of its own.
+    /// Replaces all fields by those of another sample.
     pub(crate) fn replace_fields(&mut self, other: Sample<'a>) {
         self.fields = other.fields;
     }
@@ -136,7 +136,7 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// The same, with memory of its own; what is in its place already is left out.
+    /// The same with owned memory; fields already written to the batch are left out.
     pub(crate) fn into_owned(self) -> (Sample<'static>, Spare) {
         let fields = self.fields.into_iter();
         let fields = fields.filter(|(_, value)| *value != Value::Written);
@@ -165,7 +165,7 @@ impl Spare {
 }
 
 impl<'a> Value<'a> {
-    /// What kind of value it is, for messages.
+    /// The kind of value, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Bytes(_) => "bytes",
@@ -176,12 +176,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What it is, with type and dimensions, for messages.
+    /// Kind, type and dimensions, for messages.
     pub(crate) fn described(&self) -> String {
         format!("{} ({} of {:?})", self.kind(), self.dtype(), self.dims())
     }
 
-    /// Whether it has these dimensions, the channels of a picture in front where `planar`.
+    /// Whether it has these dimensions, with channels first if `planar`.
     fn has_dims(&self, dims: &[usize], planar: bool) -> bool {
         match self {
             Value::Bytes(bytes) => *dims == [bytes.len()],

@@ -1,11 +1,11 @@
-//! Samples by number: what a loader would make of records, whenever they are asked for.
+//! Samples by index: what a loader would make of records, on request.
 //!
 //! For libraries that draw numbers themselves and want the records behind them, and for a look at one example or one
 //! batch. A call reads its records as one batch of reads and makes them on the thread that calls: no thread is started
 //! or waited for, so that it also works in a process that was forked, and calls from several threads do not hinder
 //! each other. What a call needs (a read buffer, rows, what stages keep) is kept for the next one.
 //!
-//! It is the way for the one that cannot say beforehand what comes next. A [`Loader`](crate::Loader) reads ahead and
+//! Use it if the next examples are not known beforehand. A [`Loader`](crate::Loader) reads ahead and
 //! decodes on all threads.
 
 use std::collections::HashMap;
@@ -56,8 +56,8 @@ struct Desk {
 }
 
 impl Samples {
-    /// Of a data set, as a loader with these arguments would make them; of several ranks, [`Samples::batch_at`] gives
-    /// the share of the one that the options name.
+    /// Samples of a data set, as a loader with these arguments would make them; with several ranks,
+    /// [`Samples::batch_at`] gives the share of the rank in the options.
     ///
     /// Errors: stages that do not go together or with the data.
     pub fn new(
@@ -88,10 +88,10 @@ impl Samples {
         self.len() == 0
     }
 
-    /// The samples of some records in the order of `ids`, put together as a batch of their own. An id may stand there
-    /// several times, and is augmented differently each time.
+    /// The samples of some records in the order of `ids`, collated into a batch. An id may occur several
+    /// times, and is augmented differently each time.
     ///
-    /// Errors: a number that is no record's; bad records, as the policy has it.
+    /// Errors: an index out of range; bad records, according to the policy.
     pub fn batch(&self, epoch: u64, ids: &[u64]) -> Result<Batch, FeedError> {
         let mut times = HashMap::new();
         let draws = ids.iter().map(|&id| {
@@ -108,9 +108,9 @@ impl Samples {
         self.make(&step)
     }
 
-    /// One sample, in the shape it has by itself: each array has it as the only one, `[1, …]`.
+    /// One sample in its own shape: each array contains only this one, `[1, …]`.
     ///
-    /// Errors: a number that is no record's; a bad record, whatever the policy.
+    /// Errors: an index out of range; a bad record, under any policy.
     pub fn sample(&self, epoch: u64, id: u64) -> Result<Fields, FeedError> {
         let mut desk = self.take_desk();
         let found = self.read(&mut desk, &[id], BadExamples::Fail)?;
@@ -139,7 +139,7 @@ impl Samples {
         Ok(fields)
     }
 
-    /// The batch that a loader hands out at a place, or one like it; `None` where the epoch has no such step. Repeats
+    /// The batch that a loader returns at a step, or an equal one; `None` where the epoch has no such step. Repeats
     /// that are decided by waiting are not the plan's.
     ///
     /// Cost: next to the batch that of finding the step ([`Plan::walk`]): arithmetic for most orders, and a replay of the
@@ -154,7 +154,7 @@ impl Samples {
             return Ok(None);
         };
         if !self.plan.batch_echo().is_none() {
-            // A batch comes out again as it was first made.
+            // A repeated batch is the same as the first one.
             step.draws.iter_mut().for_each(|(draw, _)| draw.copy = 0);
         }
         let mut batch = self.make(&step)?;
@@ -164,7 +164,7 @@ impl Samples {
         Ok(Some(batch))
     }
 
-    /// Ids of the records that were left out or replaced so far, in rising order.
+    /// Ids of the records skipped or replaced so far, in ascending order.
     pub fn bad_ids(&self) -> Vec<u64> {
         lock(&self.bad).ids()
     }

@@ -1,4 +1,4 @@
-//! Where a loader stands, as a small document.
+//! The state of a loader, as a small document.
 
 use pelton_format::Dataset;
 use pelton_plan::{Hint, Place, Plan};
@@ -10,9 +10,9 @@ use crate::stages::Stages;
 
 const VERSION: u32 = 3;
 
-/// Where a loader stands: everything before `step` of `epoch` was handed out, nothing after it.
+/// The position of a loader: everything before `step` of `epoch` was delivered, nothing after it.
 ///
-/// It does not say how many ranks there were: the plan's batches are global, and any number of ranks goes on
+/// It does not contain the number of ranks: the plan's batches are global, and any number of ranks continues
 /// with the same ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,7 +22,7 @@ pub struct LoaderState {
     data: String,
     /// Fingerprint of the plan: order, seed, batches, echo, buckets, mixture and filter.
     plan: String,
-    /// Fingerprint of stages that must be as they were, such as those that decode text by a vocabulary.
+    /// Fingerprint of stages that must not change, such as those that decode text by a vocabulary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stages: Option<String>,
     /// Epoch of the next batch.
@@ -58,7 +58,7 @@ impl LoaderState {
         }
     }
 
-    /// The state in front of an epoch.
+    /// The state before an epoch.
     pub fn beginning(dataset: &Dataset, plan: &Plan, stages: &Stages, epoch: u64) -> LoaderState {
         let place = Place { epoch, step: 0 };
         LoaderState::new(dataset, plan, stages.fingerprint(), place, 0, None)
@@ -71,7 +71,7 @@ impl LoaderState {
 
     /// The state that a line of JSON says.
     ///
-    /// Errors: text that is no such state, or of another version.
+    /// Errors: text that is not a state, or of another version.
     pub fn from_json(text: &str) -> Result<LoaderState, FeedError> {
         let refuse = |problem: String| FeedError::State(problem);
         let unreadable = |error| refuse(format!("it cannot be read ({error})"));
@@ -84,11 +84,11 @@ impl LoaderState {
         }
     }
 
-    /// Options with which a loader of these stages goes on from here.
+    /// Options with which a loader of these stages resumes from here.
     ///
     /// Errors: a state of other data, of another plan or of other stages with a
     /// [`fingerprint`](crate::Stage::fingerprint), such as another vocabulary; or a step that the plan does not
-    /// have. Functions of one's own and augmentation are not compared: the one that changes them on the way means to.
+    /// have. Custom functions and augmentation are not compared: changing them is deliberate.
     pub fn resume(
         &self,
         dataset: &Dataset,

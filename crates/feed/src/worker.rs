@@ -35,7 +35,7 @@ pub(crate) struct Task {
 pub(crate) struct Tasks {
     /// In the order of the batches.
     pub inorder: Sender<Task>,
-    /// Before all others: somebody waits for them now.
+    /// Before all others: the consumer is waiting for them.
     pub urgent: Sender<Task>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct TaskQueue {
     open: Receiver<()>,
 }
 
-/// Nothing is taken from a queue once its `Open` is dropped, though somebody could still send.
+/// Nothing is taken from a queue once its `Open` is dropped, even if senders remain.
 pub(crate) type Open = Sender<()>;
 
 pub(crate) fn task_queue() -> (Tasks, TaskQueue, Open) {
@@ -67,7 +67,7 @@ pub(crate) fn task_queue() -> (Tasks, TaskQueue, Open) {
 }
 
 impl TaskQueue {
-    /// The next task; `None` once nobody can send more, or wants what was sent.
+    /// The next task; `None` once there are no senders, or the queue was closed.
     fn next(&self) -> Option<Task> {
         select_biased! {
             recv(self.open) -> _ => None,
@@ -77,7 +77,7 @@ impl TaskQueue {
     }
 }
 
-/// Works on tasks until there are none and nobody can send more.
+/// Works on tasks until there are none and no senders.
 pub(crate) fn run(shared: &Shared, tasks: &TaskQueue) {
     let mut worker = Worker::of(shared, Own::of(shared));
     loop {
@@ -118,7 +118,7 @@ pub(crate) fn run(shared: &Shared, tasks: &TaskQueue) {
 pub(crate) struct Worker<'s> {
     shared: &'s Shared,
     own: Own,
-    /// Whether the batch that is made is of the first epoch of this run.
+    /// Whether the batch belongs to the first epoch of this run.
     first_epoch: bool,
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct Own {
     ran: Vec<u64>,
     /// Memory of the sample before.
     spare: Spare,
-    /// Records as they lie in their files.
+    /// Records in their files.
     stored: Vec<u8>,
     /// Reads the records, where samples are made of records in memory.
     finder: Option<Finder>,
@@ -244,7 +244,7 @@ impl<'s> Worker<'s> {
         Piece { places, samples }
     }
 
-    /// What is no stage's time is collation.
+    /// Time outside stages is collation.
     fn count(&mut self, took: Duration, examples: u64, bytes: u64) {
         let counters = &self.shared.counters;
         let mut rest = took;
@@ -258,7 +258,7 @@ impl<'s> Worker<'s> {
         counters.collate.count(rest, examples, bytes);
     }
 
-    /// Makes one example whose record this thread has read.
+    /// Makes one example from a record that this thread has read.
     fn found(
         &mut self,
         building: &Building,
@@ -408,7 +408,7 @@ impl<'s> Worker<'s> {
             let at = Appearance {
                 id: example.id,
                 label,
-                // What is done once is done for all copies.
+                // Work done once serves all copies.
                 copy: if i < shared_by_copies {
                     0
                 } else {
@@ -433,7 +433,7 @@ impl<'s> Worker<'s> {
         Ok(sample)
     }
 
-    /// Writes what has a place and is not there yet; the rest is what is returned.
+    /// Writes fields with a slot that are not written yet; returns the rest.
     fn finish(
         &mut self,
         mut sample: Sample<'_>,
@@ -482,7 +482,7 @@ fn copy_fields(
     Ok(Sample::default())
 }
 
-/// A record that is a sample as it is.
+/// A record that is a sample without change.
 fn copy_row(row: Row<'_>, slot: Option<&mut [u8]>) -> Result<Sample<'static>, String> {
     let slot = slot.expect("the only field has a place");
     let bytes = match row {

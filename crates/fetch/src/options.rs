@@ -181,7 +181,7 @@ pub struct FetchOptions {
     pub on_bad_record: OnBadRecord,
     /// Where the first batch starts.
     pub start: Place,
-    /// First epoch that is not produced; `None` goes on for ever.
+    /// First epoch that is not produced; `None` never ends.
     pub end_epoch: Option<u64>,
     /// The part of each global batch that is yielded; `None` for all of it.
     pub share: Option<Share>,

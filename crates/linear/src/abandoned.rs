@@ -1,8 +1,8 @@
 //! Abandoning a block when the run must end: everything is restored to the state before it.
 //!
-//! A block of many passes takes minutes, and the one that ends a run waits for a second. So passes look at a flag
-//! between a few milliseconds of visits. Work of less than [`GRACE`] is finished first. What is given up
-//! is trained again by the one that goes on, so that a run ends with the same model however often it was ended.
+//! A block of many passes takes minutes, but an interrupted run should end within a second. So passes look at a flag
+//! between a few milliseconds of visits. Work of less than [`GRACE`] is finished first. A resumed run trains
+//! the abandoned block again, so the model is the same however often a run was interrupted.
 //!
 //! Cost: a copy of w, and of the α of the block's rows where there are several subproblems. If these are large
 //! compared with the work on the block there is no copy, and the state after an abandoned block is unusable:

@@ -1,8 +1,8 @@
-//! Hybrid parallel classification over very many classes: the data of a feature net is divided over the ranks, and so
-//! are the classes of the head behind it (seed 001, section 3.1).
+//! Hybrid parallel classification over very many classes: the data of a feature net is divided over the ranks, and
+//! so are the classes of the head after it (Song et al., KDD 2020, section 3.1).
 //!
-//! Of each micro-batch all ranks learn all features, score them against their classes, and get back the gradients of
-//! their own features. With overlap a part's later micro-batches go forward while the features of earlier ones travel,
+//! For each micro-batch all ranks gather all features, score them against their classes, and get back the
+//! gradients of their own features. With overlap a part's later micro-batches go forward while the features of earlier ones travel,
 //! and earlier ones go backward while the gradients of later ones travel (section 3.3.1).
 
 use std::collections::VecDeque;
@@ -54,7 +54,7 @@ struct Micro<'c> {
     labels: Vec<u64>,
     /// Numbers that travel: features of all ranks, then gradients of this one's; padded to the rank with most rows.
     travelling: Option<Pending<'c, f32>>,
-    /// The same of one rank alone.
+    /// The same on a single rank.
     here: Vec<f32>,
 }
 

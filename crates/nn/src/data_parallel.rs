@@ -47,11 +47,11 @@ pub(crate) struct DataParallel {
     /// Of each parameter.
     pub(crate) states: Vec<Vec<Tensor>>,
     carried: Vec<[Tensor; 2]>,
-    /// Of forward passes whose backward pass is still to come.
+    /// Of forward passes whose backward pass has not run yet.
     pub(crate) pending: VecDeque<Segments>,
     rank: usize,
     comm: Comm,
-    /// Where only the largest gradients travel: in [`update`](Trainer::update), the others as soon as they are there.
+    /// With sparse gradients, in [`update`](Trainer::update); otherwise as soon as gradients are computed.
     sparse: Option<Sparsifier>,
 }
 
@@ -109,7 +109,7 @@ impl DataParallel {
             .is_some_and(|sparse| sparse.takes(parameter))
     }
 
-    /// Puts the steps of all ranks in the place of the gradients of which only the largest travel.
+    /// Replaces sparse gradients by the sum of what all ranks sent.
     fn exchange(&mut self, update: &Update) -> Result<(), NnError> {
         let Some(sparse) = &mut self.sparse else {
             return Ok(());
@@ -211,7 +211,7 @@ impl DataParallel {
         Ok(arrange(words, lstm))
     }
 
-    /// A tape whose leaves are the parameters and, last, what a segment begins with.
+    /// A tape whose leaves are the parameters and, last, the input of a segment.
     pub(crate) fn tape(&self) -> Tape {
         Tape::new(self.parameters.len() + 1)
     }
@@ -379,7 +379,7 @@ impl DataParallel {
         result
     }
 
-    /// Whether the state of LSTM layers is kept behind a batch, and what they begin with.
+    /// Whether the state of LSTM layers is kept after a batch, and their initial state.
     fn begin(&mut self, input: Input<'_>) -> (bool, Vec<[Tensor; 2]>) {
         match input {
             Input::Words(words) if words.carry == Carry::GoOn => {

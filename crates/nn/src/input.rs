@@ -1,4 +1,4 @@
-//! What a net is given, and how it becomes tensors.
+//! The input of a net, and its conversion to tensors.
 
 use std::ops::Range;
 
@@ -46,7 +46,7 @@ impl<'a> Input<'a> {
         self.stacked().map_or(&[], |(_, labels)| labels)
     }
 
-    /// Some rows of images or vectors, as a batch of their own.
+    /// Some rows of images or vectors, as a separate batch.
     pub(crate) fn part(self, rows: Range<usize>) -> Option<(Array, Vec<i64>)> {
         let (all, labels) = self.stacked()?;
         let sizes = &all.shape().dims;
@@ -97,7 +97,7 @@ pub enum Carry {
     /// Zeros.
     #[default]
     No,
-    /// Zeros, and the next batch goes on.
+    /// Zeros, and the next batch continues.
     Begin,
     /// The state in which the last batch left each row.
     GoOn,

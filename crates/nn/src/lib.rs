@@ -1,8 +1,9 @@
 //! Deep nets, on the CPU.
 //!
 //! A net is a list of layers (`layer`, `nets`), from which parameters, shapes and cost follow. `forward` runs it by the
-//! operators of `operators`, which are those of the crate `kernels` on a `tape`. `trainer` is what trains a net; behind it
-//! ranks divide batches (`data_parallel`), layers (`pipelined`), or the classes of a head behind the net (`classifier`).
+//! operators of `operators`, which are those of the crate `kernels` on a `tape`. `trainer` is the trait that
+//! trains a net; in its implementations ranks divide batches (`data_parallel`), layers (`pipelined`), or the
+//! classes of a head after the net (`classifier`).
 //! `parameters` makes, saves and loads parameters as PyTorch names them.
 
 mod classifier;

@@ -81,7 +81,7 @@ impl Schedule {
             }
     }
 
-    /// Batches whose gradients are added up for one step there: B_t / B₀, rounded.
+    /// Batches whose gradients are accumulated for one step there: B_t / B₀, rounded.
     pub fn batches(&self, epoch: f64, epochs: f64) -> u64 {
         let Some(batch) = self.batch else { return 1 };
         let epoch = if batch.by_epoch { epoch.floor() } else { epoch };

@@ -16,7 +16,7 @@ use crate::parameters::NamedArray;
 /// Parameters of fewer numbers travel whole.
 const SMALL: usize = 1024;
 
-/// What a rank has not sent of the gradients of a net.
+/// The gradients of a net that a rank has not sent yet.
 pub(crate) struct Sparsifier {
     /// Part of each parameter that is sent, once warmed up.
     density: f64,
@@ -173,7 +173,7 @@ impl Sparsifier {
         }]
     }
 
-    /// Takes what ranks kept: each its own, and those of ranks that are no more divided over the others.
+    /// Restores unsent gradients: each rank its own, and those of ranks that no longer exist divided over the others.
     pub(crate) fn load(&mut self, read: &mut ReadRows<'_>) {
         for from in (self.rank as u64..).step_by(self.ranks) {
             let Some(values) = read(UNSENT, from..from + 1) else {

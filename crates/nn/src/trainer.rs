@@ -1,4 +1,4 @@
-//! What trains a net, however it is divided over ranks.
+//! The interface of training a net, for any division over ranks.
 
 use pelton_softmax::{ReadRows, RowBlock};
 use serde::{Deserialize, Serialize};
@@ -83,8 +83,8 @@ pub trait Trainer: Send {
     /// What is put off in steps and done between epochs. All ranks call it after the last step of each.
     fn end_epoch(&mut self) {}
 
-    /// Forward and backward over the parts of one step, whose gradients are summed over the ranks. A rank without a
-    /// batch takes part in the sums all the same; all ranks have as many parts.
+    /// Forward and backward over the parts of one step, whose gradients are summed over the ranks. A rank
+    /// without a batch still takes part in the sums; all ranks have the same number of parts.
     fn gradients(
         &mut self,
         parts: &[Option<Input<'_>>],
@@ -113,12 +113,12 @@ pub trait Trainer: Send {
         ))
     }
 
-    /// What the head over many classes did, where there is one.
+    /// Statistics of the head over many classes, if there is one.
     fn head(&self) -> Option<HeadFigures> {
         None
     }
 
-    /// Rows that each rank keeps by itself.
+    /// Rows that each rank saves separately.
     fn row_blocks(&self) -> Vec<RowBlock> {
         vec![]
     }

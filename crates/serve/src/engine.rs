@@ -36,13 +36,13 @@ const FEW_PIXELS: u64 = 2_000_000;
 pub(crate) enum Ranking {
     /// It makes features, which are compared with class vectors.
     Vectors(ClassIndex),
-    /// It has a head that tells the best classes.
+    /// It has a head that returns the best classes.
     Head,
     /// It makes logits; scores are probabilities.
     Logits,
 }
 
-/// The net and what stands around it.
+/// The net and its pre- and postprocessing.
 pub(crate) struct Engine {
     pub(crate) trainer: Box<dyn Trainer>,
     pub(crate) ranking: Ranking,
@@ -64,7 +64,7 @@ pub(crate) struct Reader {
     /// What is done with pictures, without chance; of the channels of the net.
     pub(crate) pictures: Pipeline,
     pub(crate) exif: Exif,
-    /// Classes where a request does not say how many.
+    /// Default number of classes in an answer.
     pub(crate) top: usize,
     /// Held while a large picture is decoded.
     pub(crate) large: Mutex<()>,
@@ -85,7 +85,7 @@ struct Open {
     done: usize,
     text: Vec<u8>,
     reply: Reply<Told>,
-    /// Whether a row has a score that is not a number.
+    /// Whether a row has a NaN score.
     failed: bool,
 }
 
@@ -134,8 +134,8 @@ impl Engine {
 
     /// Answers each request as soon as its rows are ranked.
     ///
-    /// Memory: [`PASS_NUMBERS`] a few times, the text of one answer, and the [`ROOM`] of those that are complete. Requests that nobody
-    /// waits for any more are dropped between two passes.
+    /// Memory: [`PASS_NUMBERS`] a few times, the text of one answer, and the [`ROOM`] of those that are complete. Requests
+    /// whose clients have gone are dropped between two passes.
     fn answer_together<B: AsRef<[u8]> + Send>(&mut self, asked: Vec<(Asked<B>, Reply<Told>)>) {
         let began = Instant::now();
         let Engine {
@@ -351,7 +351,7 @@ impl Reader {
         }
     }
 
-    /// A picture as the run measured its own. What would come out in another size than the net's is resized first.
+    /// A picture as the run measured its own. Images that would not have the net's input size are resized first.
     fn draw(&self, bytes: &[u8], size: (u32, u32), values: &mut [f32]) -> Result<(), ImageError> {
         let (mut pixels, mut work) = (Pixels::new(), Workspace::new());
         let mut decode = |most_pixels| {
@@ -379,7 +379,7 @@ impl Reader {
         }
     }
 
-    /// The stages behind a resize to the size of the net, which they keep: otherwise they would fix another.
+    /// The stages after a resize to the size of the net, if they keep that size.
     fn resized(&self, (height, width): (u32, u32)) -> Result<Pipeline, ImageError> {
         let mut stages = vec![Augment::Resize { height, width }];
         stages.extend(self.pictures.stages().iter().copied());

@@ -1,6 +1,6 @@
-//! The server: what is answered on which path, and what nobody may use up.
+//! The server: its paths, and the limits on each resource.
 //!
-//! One thread does all input and output. It never computes: a body is handed as it came to the [`Queue`].
+//! One thread does all input and output. It never computes: a body is passed unparsed to the [`Queue`].
 //!
 //! | limit | where it is exceeded |
 //! |---|---|
@@ -51,9 +51,9 @@ use crate::question::{Asked, Kind, Refusal};
 use crate::queue::{Queue, Unanswered, Waiting};
 use crate::timely::Timely;
 
-/// Connections next to those whose requests may be under way: overload is told so, not left waiting.
+/// Connections in addition to those with requests in progress: overload gets an answer instead of waiting.
 const SPARE_CONNECTIONS: usize = 1024;
-/// How long requests that are under way may take once the server is to end.
+/// How long current requests may take once the server must end.
 const GRACE: Duration = Duration::from_secs(1);
 /// How often it is asked whether the server is to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -67,7 +67,7 @@ const RETRY_SECONDS: &str = "1";
 /// What a server may spend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Requests to classify that are under way at once.
+    /// Classification requests handled at once.
     pub concurrency: usize,
     /// Bytes of a body.
     pub body_bytes: usize,
@@ -102,7 +102,7 @@ pub(crate) struct Service {
     pub(crate) queue: Queue<Asked<Held>, Told>,
     pub(crate) limits: Limits,
     pub(crate) metrics: Metrics,
-    /// What the net is, as JSON.
+    /// A description of the net, as JSON.
     pub(crate) model: String,
     permits: Semaphore,
     /// Bytes of large bodies: one of the largest, or several that are smaller.
@@ -127,7 +127,7 @@ impl Service {
     }
 }
 
-/// Serves until `interrupt` is set, and a moment longer what is under way then. `ready` is told the address.
+/// Serves until `interrupt` is set, then finishes current requests for a moment. Calls `ready` with the address.
 ///
 /// Errors: an address that cannot be listened on.
 pub(crate) fn serve(
@@ -183,7 +183,7 @@ async fn accept(listener: TcpListener, service: &Arc<Service>, interrupt: &Inter
     let _ = timeout(GRACE, graceful.shutdown()).await;
 }
 
-/// The next connection, once there is room for it; nothing is lost where this is dropped before.
+/// The next connection, once there is room for it; safe to cancel.
 async fn next(
     listener: &TcpListener,
     connections: &Arc<Semaphore>,
@@ -256,7 +256,7 @@ fn refused(refusal: &Refusal) -> Response {
             let seconds = HeaderValue::from_static(RETRY_SECONDS);
             response.headers_mut().insert(RETRY_AFTER, seconds);
         }
-        // What is left of the body is not waited for long.
+        // Does not wait long for the rest of the body.
         408 | 413 => {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
@@ -289,7 +289,7 @@ async fn classify(State(service): State<Arc<Service>>, request: Request) -> Resp
             typed("application/json", Bytes::from_owner(text))
         }
         Err(refusal) => {
-            // A client that waits to be asked for its body is told instead, and sends none.
+            // A client that waits for `100 Continue` gets the answer instead, and sends no body.
             if !waits && !body.is_end_stream() {
                 let time = service.limits.time;
                 tokio::spawn(timeout(time, async move {

@@ -50,9 +50,9 @@ pub struct ServeConfig {
     pub host: String,
     /// Port; 0 takes a free one.
     pub port: u16,
-    /// Whether every class vector is looked at.
+    /// Whether to compare with every class vector.
     pub exact: bool,
-    /// Classes of an answer where a request does not say how many.
+    /// Default number of classes in an answer.
     pub top: usize,
     /// What may be spent.
     pub limits: Limits,
@@ -67,7 +67,7 @@ pub struct ServeFigures {
     pub wall_s: f64,
 }
 
-/// What `/v1/model` tells.
+/// The answer of `/v1/model`.
 #[derive(Serialize)]
 struct Model {
     run: String,

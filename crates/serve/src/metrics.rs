@@ -24,7 +24,7 @@ pub(crate) struct Metrics {
     microseconds: AtomicU64,
 }
 
-/// Counts a request as under way until it is dropped.
+/// Counts a request as in progress until it is dropped.
 pub(crate) struct InFlight<'a>(&'a Metrics);
 
 impl Drop for InFlight<'_> {

@@ -16,8 +16,8 @@ use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 /// Where no field is called so, the only one of bytes with two or three dimensions is the picture: height, width and,
 /// unless it is grey, channels. It comes out as "image".
 ///
-/// Masks, which are pictures with names that begin with "mask", are as large as their picture and are cropped, mirrored
-/// and turned as it is, their values being classes ([`Pipeline::apply_to_mask`]).
+/// Masks, which are pictures with names that begin with "mask", have the size of their picture and are
+/// cropped, flipped and rotated with it; their values are classes ([`Pipeline::apply_to_mask`]).
 pub struct AugmentImages {
     pipeline: Pipeline,
     name: Arc<str>,
@@ -63,7 +63,7 @@ impl AugmentImages {
         }
     }
 
-    /// What comes out of a mask of so many channels, where that is known.
+    /// The output for a mask with this many channels, if known.
     fn mask_spec(&self, field: &FieldSpec, size: Option<(u32, u32)>) -> FieldSpec {
         let sides = size.map(|(height, width)| [height as usize, width as usize].map(Some));
         let channels = match field.dims[..] {
@@ -258,7 +258,7 @@ impl Stage for AugmentImages {
 
 const NO_PICTURE: &str = "there is no picture to augment";
 
-/// What tells whether a field is a picture: its name, the type of its elements, how many dimensions it has.
+/// What decides whether a field is a picture: its name, element type and number of dimensions.
 type Kind<'a> = (&'a str, DType, usize);
 
 /// Which of some fields is the picture.

@@ -15,7 +15,7 @@ use crate::field_setting::{FieldKind, FieldSetting};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure};
 
-/// Takes several members of a tar sample, or fields of a record, each decoded to a field of a name of its own. What is
+/// Takes several members of a tar sample, or fields of a record, each decoded to a named field. What is
 /// not named falls away.
 pub struct DecodeFields {
     fields: Vec<(Arc<str>, FieldSetting)>,
@@ -73,7 +73,7 @@ impl DecodeFields {
         Ok(Value::Pixels(Cow::Owned(pixels)))
     }
 
-    /// What the bytes of a member or field are for one of the fields that come out.
+    /// The bytes of a member or field for one of the output fields.
     fn decoded<'a>(
         &self,
         field: &FieldSetting,

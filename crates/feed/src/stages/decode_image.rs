@@ -18,9 +18,9 @@ use crate::stage::{Appearance, Slots, Stage, StageFailure};
 /// What TensorFlow's converters call the field of encoded pictures.
 const ENCODED: &str = "image/encoded";
 
-/// Decodes JPEG, PNG or WebP, told apart by content, to the field "image". Of a sample of tar members the first with
-/// one of its extensions is taken; of a record of several fields the one that is named, or is called "image",
-/// "image/encoded" or as an extension, or else the only one of bytes. Other fields stay as they are.
+/// Decodes JPEG, PNG or WebP, detected by content, to the field "image". In a tar sample it takes the first
+/// member with one of its extensions; in a record of several fields the named one, or "image", "image/encoded"
+/// or one named like an extension, or else the only one of bytes. Other fields are unchanged.
 pub struct DecodeImages {
     extensions: Vec<String>,
     /// The field that is decoded, where it is named.
@@ -202,7 +202,7 @@ pub(super) fn refusal(error: ImageError) -> String {
 /// What is done with the orientation that the EXIF data of a picture state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exif {
-    /// Nothing: pixels come as they are stored, as torchvision and TensorFlow have it.
+    /// Ignored: pixels are returned as stored, as in torchvision and TensorFlow.
     #[default]
     Ignore,
     /// The picture is turned and mirrored until it is upright.

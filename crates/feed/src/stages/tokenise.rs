@@ -14,8 +14,8 @@ use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure};
 
 /// Numbers the words or bytes of a text, to the field "tokens"; of a pair of sentences those of the second one to
-/// "target_tokens". Of a sample of tar members the one called `.txt` is taken, of a record of several fields the one that
-/// is named; the other fields stay.
+/// "target_tokens". In a tar sample it takes the `.txt` member, in a record of several fields the named one;
+/// the other fields stay.
 pub struct Tokenise {
     vocabulary: Arc<Vocabulary>,
     ends: Ends,
@@ -31,7 +31,7 @@ impl Tokenise {
     /// What [`Stage::counted`] calls the tokens that the vocabulary has no number for, or that are `<unk>` in the text.
     pub const UNKNOWN_TOKENS: &'static str = "unknown_tokens";
 
-    /// By `vocabulary`, with what is put before and behind a sentence.
+    /// By `vocabulary`, with the tokens before and after a sentence.
     pub fn by(vocabulary: Arc<Vocabulary>, ends: Ends) -> Tokenise {
         Tokenise {
             vocabulary,

@@ -197,14 +197,14 @@ impl CodedCache {
         &self.ids
     }
 
-    /// Encodes the rows of the slots from `first` on again, as a run does that goes on from a checkpoint.
+    /// Encodes the rows of the slots from `first` on again when a run resumes from a checkpoint.
     pub fn encode_again(&mut self, problem: &Problem, first: usize, rows: &RowTable, simd: Simd) {
         let coming: Vec<(usize, usize)> = (0..rows.len()).map(|i| (i, first + i)).collect();
         for &(i, slot) in &coming {
             assert_eq!(self.ids[slot], rows.id(i));
             self.labels[slot] = rows.label(i);
         }
-        // Residuals are as they were saved.
+        // Residuals are as saved.
         self.encode(problem, rows, &coming, &[], simd);
     }
 

@@ -185,7 +185,7 @@ impl Lane {
     }
 }
 
-    /// A running pass.
+/// A running pass.
 pub(super) struct Pass<'a> {
     pub problem: &'a Problem,
     pub points: &'a [Point],

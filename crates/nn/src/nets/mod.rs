@@ -46,7 +46,7 @@ impl Net {
         })
     }
 
-    /// Whether what the net makes of an example depends on the others of its batch: it has batch norm.
+    /// Whether the output for an example depends on the others of its batch: the net has batch norm.
     pub fn normalises_batches(&self) -> bool {
         let mut all = self.summary.parameters.iter();
         all.any(|p| p.role == crate::layer::Role::Statistic)
