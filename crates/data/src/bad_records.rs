@@ -1,6 +1,6 @@
 //! The limit on bad records, counted over all ranks.
 //!
-//! A feed knows the records that its own rank has left out, and ends a rank that alone has met too many. Over
+//! A feed knows the records that its own rank skipped, and ends a rank that exceeds the limit on its own. Over
 //! ranks the limit is on all of them, each counted once, whichever rank met it in whichever epoch. All
 //! ranks find out at the same call and end with the same words. Rejected: adding up the ranks' counts, since
 //! a record that another rank takes in the next epoch would count twice.
@@ -56,8 +56,8 @@ pub fn left_out(dataset: &Dataset, ids: &[u64]) -> Option<String> {
     Some(format!("{count} bad and left out; the first: {first}"))
 }
 
-/// Fails where no record was left and some were bad. `bad` are the ids that this rank met, and `first` is the first
-/// of those whose problem it knows. All ranks call it.
+/// Fails where no record was left and some were bad. `bad` are the ids that this rank found, and `first` is
+/// the first of them with a known problem. All ranks call it.
 pub fn check_some_left(
     comm: &Comm,
     left: u64,

@@ -1,9 +1,9 @@
 //! Names with braces, as WebDataset writes them: `train-{000..099}.tar` and `{train,more}.csv`.
 
-/// Names that one spelling may stand for.
+/// Most names that one pattern may expand to.
 const MOST: usize = 1_000_000;
 
-/// The names that a spelling stands for, in its order; itself where it has no braces.
+/// Expands a pattern into names, in its order; the pattern itself if it has no braces.
 ///
 /// Errors: what is wrong with it, as the end of a sentence.
 pub(crate) fn expanded(spelling: &str) -> Result<Vec<String>, String> {
@@ -31,7 +31,7 @@ pub(crate) fn expanded(spelling: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// What stands between braces: numbers of a range, filled up with zeros as its first is, or words.
+/// The contents of braces: a range of numbers, zero-padded like the first, or words.
 fn parts_of(inside: &str) -> Result<Vec<String>, String> {
     let Some((first, last)) = inside.split_once("..") else {
         return if inside.contains(',') {

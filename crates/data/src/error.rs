@@ -21,7 +21,7 @@ pub enum DataError {
     /// The configuration asks for something that cannot be.
     #[error("{0}")]
     Config(String),
-    /// The data cannot be read as it is described.
+    /// The data cannot be read as described.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The plan cannot be made.
@@ -33,7 +33,7 @@ pub enum DataError {
     /// Records could not be read ahead.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// A loader could not start or go on.
+    /// A loader could not start or continue.
     #[error(transparent)]
     Feed(#[from] FeedError),
     /// A vocabulary could not be counted, written or read.
@@ -65,10 +65,10 @@ pub enum DataError {
     /// A job that leaves nothing behind was interrupted.
     #[error("interrupted while {job}; nothing is saved, start again")]
     Stopped {
-        /// What was going on.
+        /// The job.
         job: &'static str,
     },
-    /// Where a pipeline stands cannot be saved.
+    /// The state of a pipeline cannot be saved.
     #[error("{}: cannot be written ({source}); make room or check the device, then resume with the same command", path.display())]
     PipelineState {
         /// The file.
@@ -152,8 +152,8 @@ fn of_storage(error: &StorageError) -> u8 {
     }
 }
 
-/// A wrong path or wrong content is bad input; a full disk, a failing device and a file that changes
-/// under way are failed runs.
+/// A wrong path or wrong content is bad input; a full disk, a failing device and a file that changes meanwhile
+/// are failed runs.
 fn of_format(error: &FormatError) -> u8 {
     match error {
         FormatError::Storage(error) => of_storage(error),

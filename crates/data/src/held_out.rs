@@ -25,7 +25,7 @@ pub struct HeldOut {
 }
 
 impl HeldOut {
-    /// Holds out the share of `records` records that lies nearest to `share`.
+    /// Holds out the part of `records` records closest to `share`.
     ///
     /// Errors: a share that leaves none to train or none to measure on.
     pub fn share(records: u64, share: f64, seed: u64) -> Result<HeldOut, DataError> {
@@ -45,7 +45,7 @@ impl HeldOut {
     }
 }
 
-/// What a job measures on while it trains: a share of its training data, or data of its own.
+/// Validation data: a share of the training data, or separate data.
 ///
 /// ```
 /// use pelton_data::Validation;

@@ -29,7 +29,7 @@ const MAGIC: &[u8; 8] = b"PLTLEN\x01\n";
 /// What is counted of each record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counted<'a> {
-    /// Tokens, the end counted as one, of each of so many sides: one, or two with a tab between them.
+    /// Tokens, including one for the end, of each side: one, or two separated by a tab.
     Tokens(Tokenizer, usize),
     /// A field of this name: its value where it is one whole number, otherwise its elements along the first dimension.
     Field(&'a str, OnBadRecord),
@@ -57,7 +57,7 @@ impl Counted<'_> {
     }
 }
 
-/// The lengths of each record, as they were kept, or counted and kept now. Of several ranks the first counts and keeps
+/// The lengths of each record, read from a file or counted and saved now. Of several ranks the first counts and keeps
 /// them before the others look for them.
 pub(crate) fn record_lengths(
     opened: &OpenedData,
@@ -104,7 +104,7 @@ fn kept(
             of_field(dataset, (name, on_bad_record), interrupt, observer)?
         }
     };
-    // What was counted from a file that changed meanwhile is kept under no name.
+    // Counts from a file that changed meanwhile are not saved.
     dataset.check_unchanged()?;
     if let Some(folder) = path.parent() {
         // A failure shows when the file is written.
@@ -129,7 +129,7 @@ fn counted(
     let mut texts = Texts::new(dataset, "counting tokens", interrupt)?;
     while texts.next_step(observer, |id, text| {
         let of_record = &mut lengths[sides * id as usize..][..sides];
-        // What is no pair is refused where it is decoded.
+        // Invalid pairs are refused when decoded.
         let text = match sides {
             1 => [text, &[]],
             _ => pair_sides(text).unwrap_or([text, &[]]),
@@ -147,7 +147,7 @@ fn of_field(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Vec<u32>, DataError> {
-    // What is bad is refused, or left out, where it is read again.
+    // Bad records are refused, or skipped, when they are read again.
     let mut lengths = vec![1_u32; dataset.records() as usize];
     let mut wrong = None;
     let mut pass = Pass::new(dataset, "counting lengths", on_bad_record, interrupt)?;

@@ -4,8 +4,8 @@
 //! finds ([`Dataset::cache_path`]); what `min_count` and `max_size` leave follows from it without another pass.
 //! One thread puts the texts of a step side by side while all count: a million sentences of the Penn Treebank
 //! (121 MB) take 0.7 s on two busy cores, and reading the count again takes milliseconds.
-//! Counting records one by one as they lie in a batch was rejected: batches are lent one at a time, so
-//! that one thread would count.
+//! Counting records directly in their batch was rejected: batches are lent one at a time, so only one thread
+//! would count.
 
 use std::fs;
 use std::path::Path;
@@ -32,10 +32,10 @@ const STEPS_AHEAD: usize = 4;
 /// How often a pass that waits for them to be counted looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The vocabulary of a pipeline: that of a file, or of the data. Of several ranks the first counts and keeps it
-/// before the others look for it.
+/// The vocabulary of a pipeline: that of a file, or of the data. With several ranks the first counts and saves
+/// it before the others look for it.
 ///
-/// Errors: a file that is no vocabulary or one of other tokens; data that holds no text; an interruption.
+/// Errors: a file that is not a vocabulary, or one of other tokens; data without text; an interruption.
 pub(crate) fn pipeline_vocabulary(
     opened: &OpenedData,
     tokenizer: Tokenizer,
@@ -80,7 +80,7 @@ pub(crate) fn of_tokens<V: std::borrow::Borrow<Vocabulary>>(
     }
 }
 
-/// All words of the data: as they were kept, or counted and kept now.
+/// All words of the data, read from a file or counted and saved now.
 ///
 /// Errors: data that holds no text; an interruption.
 pub fn kept_vocabulary(
@@ -99,7 +99,7 @@ pub fn kept_vocabulary(
         Err(error) => tracing::debug!(%error, "no vocabulary was kept"),
     }
     let vocabulary = counted(dataset, interrupt, observer)?;
-    // What was counted from a file that changed meanwhile is kept under no name.
+    // Counts from a file that changed meanwhile are not saved.
     dataset.check_unchanged()?;
     if let Some(folder) = path.parent() {
         // A failure shows when the file is written.
@@ -133,7 +133,7 @@ fn counted(
     let mut texts = Texts::new(dataset, "counting words", interrupt)?;
     let mut found = 0_u64;
     let (sender, receiver) = sync_channel::<Vec<u8>>(STEPS_AHEAD);
-    // An interruption leaves this thread behind: what it adds up and sorts is for nobody then.
+    // An interruption abandons this thread and its result.
     let counter = pelton_storage::spawn("count", move || {
         pelton_storage::in_parallel(|| {
             let chunks = receiver.into_iter().par_bridge().map(|chunk| [chunk]);
@@ -141,7 +141,7 @@ fn counted(
         })
     })?;
     loop {
-        // Words are cut at line ends as at blanks, so that texts may stand side by side.
+        // Words end at line ends and blanks, so texts may be concatenated.
         let mut joined = Vec::new();
         let more = texts.next_step(observer, |_, text| {
             found += 1;

@@ -1,4 +1,4 @@
-//! Which files the names of a configuration stand for: files, patterns, ranges, addresses and demo sets.
+//! Resolves the names in a configuration to files: files, patterns, ranges, addresses and demo sets.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::demo::{DemoSpec, classes};
 use crate::error::DataError;
 use crate::remote::Remote;
 
-/// Files of a list of names; for a demo set its test file too. What is generated lies in `folder`.
+/// Files of a list of names; for a demo set its test file too. Generated data is in `folder`.
 pub(crate) fn resolve(
     names: &[String],
     folder: &Path,
@@ -90,8 +90,8 @@ fn add(
     add_matching(name, found, files, observer)
 }
 
-/// Adds the files that match a pattern, without those that writers leave next to data. A name without wildcards, which
-/// matches itself, is taken as it is.
+/// Adds the files that match a pattern, without those that writers leave next to data. A name without
+/// wildcards matches itself.
 fn add_matching(
     pattern: &str,
     found: Vec<PathBuf>,

@@ -1,4 +1,4 @@
-//! Stands in for `remote.rs` in a build without the feature `cloud`: there is no way to open an address.
+//! Replaces `remote.rs` in a build without the feature `cloud`, where addresses cannot be opened.
 
 use std::path::{Path, PathBuf};
 

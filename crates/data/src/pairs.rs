@@ -1,11 +1,11 @@
-//! Two texts of which line N of one belongs to line N of the other, as one text of pairs.
+//! Two texts, where line N of one belongs to line N of the other, as one text of pairs.
 //!
 //! A pair is a line with a tab between its sides. The text of pairs is written once, to the cache folder, under a name
 //! that only these two files in this state find; from there on every order, access path and pipeline takes pairs as it
 //! takes lines. Tabs within the first text become blanks.
 //!
-//! Cost: the two texts once more on disk. Rejected: two files under one data set, of which each record is two ranges,
-//! since all that reads ahead would have to know of it for what costs one copy of text.
+//! Cost: the two texts once more on disk. Rejected: two files in one data set, where each record is two
+//! ranges, since all prefetching code would have to support it to save one copy of text.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -77,7 +77,7 @@ pub(crate) fn joined(
     Ok(path)
 }
 
-/// What tells a file in this state from others.
+/// Identifies a file in its current state.
 fn state_of(path: &Path) -> Result<Vec<u64>, DataError> {
     let status = fs::metadata(path).map_err(|source| io_error(path, "open it", source))?;
     if !status.is_file() {

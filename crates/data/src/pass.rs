@@ -17,7 +17,7 @@ const MEMORY: u64 = 64 << 20;
 /// A step takes at most this share of the memory: one is looked at while others are read.
 const STEPS_IN_MEMORY: u64 = 16;
 
-/// Batches of all records, told to an observer as they come.
+/// Batches of all records, with progress for an observer.
 pub struct Pass {
     feed: Fetch,
     what: &'static str,

@@ -46,7 +46,7 @@ pub struct PeerConfig {
 /// In which order records are taken when memory does not hold all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerMode {
-    /// Exactly the order asked for; what is not in memory is read from the backend by itself.
+    /// Exactly the order asked for; records not in memory are read from the backend one by one.
     Ordered,
     /// From what is in memory, load by load.
     Opportunistic {
@@ -101,7 +101,7 @@ pub struct Filling {
     pub start: (u64, u64),
     /// First epoch that is not read; `None` never ends.
     pub end_epoch: Option<u64>,
-    /// Whether examples may wait in buckets, so that some are read after those behind them.
+    /// Whether examples may wait in buckets, so that some are read after later ones.
     pub stragglers: bool,
 }
 
@@ -156,7 +156,7 @@ impl Peers {
         Ok((order, batch))
     }
 
-    /// Brings into memory what is to be there first. All ranks call it.
+    /// Loads the initial contents into memory. All ranks call it.
     pub fn load(
         peers: &PeerConfig,
         dataset: &Arc<Dataset>,
@@ -304,7 +304,7 @@ fn in_loads(
     })
 }
 
-/// Refuses batches of which three do not lie in one load: the one consumed and two ahead would reach into
+/// Refuses batches if three do not fit in one load: the one consumed and two ahead would reach into
 /// loads that do not fit next to each other.
 fn check_batches(plan: &Plan) -> Result<(), DataError> {
     let Some(loads) = plan.loads().filter(|loads| *loads > 1) else {

@@ -48,7 +48,7 @@ pub struct PipelineTerms {
     pub lengths: Option<Arc<[u32]>>,
     /// Examples in a batch, over all ranks; where `None`, 64, or as many as fit three times into a load of peers' memory.
     pub batch: Option<u64>,
-    /// Whether the label of an example is the number of its class, as nets take it, whatever the data calls it.
+    /// Whether the label of an example is the index of its class, as nets need.
     pub by_class: bool,
     /// A vocabulary that a program gives; where absent, that of the configuration.
     pub vocabulary: Option<Arc<Vocabulary>>,
@@ -79,8 +79,7 @@ pub struct PreparedPipeline {
 }
 
 impl PreparedPipeline {
-    /// The pipeline that `config` describes over the data, whose words and lengths are counted first where it needs
-    /// them.
+    /// The pipeline that `config` describes over the data; counts words and lengths first if it needs them.
     ///
     /// Errors: settings that do not go together or with the data; a vocabulary, order or policy that cannot be; an
     /// interruption.
@@ -159,7 +158,7 @@ impl PreparedPipeline {
         {
             fetch_rows(&opened.dataset, &[damaged])?;
         }
-        // Records of other classes that are to be left out are so one by one.
+        // Records of other classes are skipped one by one.
         if config.bad_examples == BadExamples::Fail && config.keep_classes.is_empty() {
             check_classes(&opened.dataset, context)?;
         }
@@ -230,9 +229,9 @@ impl PreparedPipeline {
         })
     }
 
-    /// The same decoding over other data, for measuring what was trained: every record once, in the order of the
-    /// files, in batches of one shape or padded to their longest; by the same vocabulary, without repeats, without
-    /// chance in the augmentation ([`pelton_image::Pipeline::evaluation`]), and read where it lies.
+    /// The same decoding over other data, for evaluation: every record once, in the order of the files, in
+    /// batches of one shape or padded to their longest; with the same vocabulary, without repeats or random
+    /// augmentation ([`pelton_image::Pipeline::evaluation`]), and read in place.
     ///
     /// Each of its epochs is one evaluation; it has no end, so that one loader serves them all.
     pub fn evaluation(
@@ -288,7 +287,7 @@ impl PreparedPipeline {
         near.is_some_and(|near| *near.get_or_insert(false))
     }
 
-    /// With one more stage, behind the others that run as often as it does.
+    /// Appends a stage to those that run equally often.
     #[must_use]
     pub fn with_stage(mut self, stage: Arc<dyn Stage>) -> PreparedPipeline {
         self.stages = self.stages.inserted(stage);
@@ -461,7 +460,7 @@ impl PipelineLoader {
         })
     }
 
-    /// Ends the loader and gives back peers' memory, of which the figures come, where there was any. All ranks call it.
+    /// Ends the loader and frees peers' memory; returns the figures of that memory, if there was any. All ranks call it.
     pub fn finish(self, comm: &Comm) -> Result<Option<PeerFigures>, DataError> {
         drop(self.loader);
         self.peers.map(|peers| peers.finish(comm)).transpose()
@@ -560,7 +559,7 @@ fn stages_of(
     Ok(stages.then(augment))
 }
 
-/// Threads that read where nobody says how many: those of a server wait for its answers, not for each other.
+/// Default number of reading threads: threads reading from a server wait for its answers, not for each other.
 fn read_threads(dataset: &Dataset) -> usize {
     if dataset.files().iter().any(DataFile::is_remote) {
         8
@@ -569,7 +568,7 @@ fn read_threads(dataset: &Dataset) -> usize {
     }
 }
 
-/// The only field of the first record that looks like a picture, where nothing else tells which one is.
+/// The only field of the first record that looks like a picture, if nothing else decides.
 fn picture_field(dataset: &Dataset, decode: &DecodeImages) -> Option<String> {
     if dataset.contents() != Contents::Fields || decode.spec(dataset.fields()).is_ok() {
         return None;

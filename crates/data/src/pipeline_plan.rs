@@ -16,7 +16,7 @@ use crate::plan::units_of;
 use crate::record_classes;
 use crate::sampler::sampler_of;
 
-/// The plan of a pipeline, of which `spec` says order, batch and seed, over the records `among` all. Lengths are those
+/// The plan of a pipeline over the records `among` all; `spec` gives order, batch and seed. Lengths are those
 /// given, or in tokens where there is a tokenizer.
 pub(crate) fn pipeline_plan(
     config: &PipelineConfig,
@@ -53,7 +53,7 @@ pub(crate) fn pipeline_plan(
         }
         _ => None,
     };
-    // What is not text is as long as its record has bytes.
+    // The length of other data is the record's bytes.
     let length_of = |id: u64| match &lengths {
         Some(lengths) => lengths[sides * id as usize],
         None => u32::try_from(dataset.locate(id).length).unwrap_or(u32::MAX),
@@ -178,7 +178,7 @@ fn given_lengths(
     }
 }
 
-/// The records whose length is kept, of those that are kept for their class.
+/// The records with kept lengths, among those with kept classes.
 fn kept_lengths(
     dataset: &Dataset,
     of_classes: Option<Selection>,

@@ -81,7 +81,7 @@ pub(crate) fn text_field(dataset: &Dataset) -> Option<String> {
     first.or_else(only).map(str::to_owned)
 }
 
-/// Refuses records in which nobody would look for words.
+/// Refuses records that are not text.
 fn check_text(dataset: &Dataset) -> Result<(), DataError> {
     match dataset.contents() {
         Contents::Text | Contents::Tokens { .. } | Contents::Bytes { .. } | Contents::Members => {

@@ -181,8 +181,8 @@ impl InPlaceReads {
         }
     }
 
-    /// Has the system begin to read the records of a step, where they lie in no memory yet. Gives the bytes that come.
-    /// It gives up once `stop` says so, since a slow device takes requests slowly.
+    /// Asks the system to start reading the records of a step that are not in memory yet. Gives the bytes that come.
+    /// Stops early if `stop` returns true, since a slow device takes requests slowly.
     pub fn ask_for(&self, step: &PlannedStep, stop: impl Fn() -> bool) -> u64 {
         if !self.cold_epochs.contains(&step.place.epoch) {
             return 0;

@@ -1,9 +1,8 @@
 //! Samples by index: what a loader would make of records, on request.
 //!
-//! For libraries that draw numbers themselves and want the records behind them, and for a look at one example or one
-//! batch. A call reads its records as one batch of reads and makes them on the thread that calls: no thread is started
+//! For libraries that draw indices themselves, and for inspecting one example or batch. A call reads its records as one batch of reads and makes them on the thread that calls: no thread is started
 //! or waited for, so that it also works in a process that was forked, and calls from several threads do not hinder
-//! each other. What a call needs (a read buffer, rows, what stages keep) is kept for the next one.
+//! each other. Read buffer, rows and the state of stages are reused between calls.
 //!
 //! Use it if the next examples are not known beforehand. A [`Loader`](crate::Loader) reads ahead and
 //! decodes on all threads.

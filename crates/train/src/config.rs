@@ -57,7 +57,7 @@ impl std::str::FromStr for Optimum {
 /// How a linear problem is solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Solver {
-    /// The faster of the others, by a model of their cost, unless something is asked for that one of them alone does.
+    /// The faster of the others, by a cost model, unless a setting needs one of them.
     #[default]
     Auto,
     /// Newton's method: some ten passes over rows of few features.
@@ -131,10 +131,10 @@ pub struct LinearConfig {
     pub epochs: u64,
     /// Random seed.
     pub seed: u64,
-    /// Whether rows settled at a bound are left unread for some epochs.
+    /// Whether rows settled at a bound are skipped for some epochs.
     pub skip: bool,
-    /// Share of the memory that keeps undecided long dense rows between blocks; where absent, and nothing is
-    /// to be skipped, what saves most passes in full order.
+    /// Share of the memory that keeps undecided long dense rows between blocks; by default, without `skip`,
+    /// what saves most passes in full order.
     pub cache_fraction: Option<f64>,
     /// Relative difference at which training ends, certified by the duality gap.
     pub target: Option<f64>,

@@ -20,7 +20,7 @@ pub enum TrainError {
     /// The data, or what is asked of it.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The solver could not start or go on, or a model could not be read.
+    /// The solver could not start or continue, or a model could not be read.
     #[error(transparent)]
     Linear(#[from] LinearError),
     /// A net could not be made or run.
@@ -32,7 +32,7 @@ pub enum TrainError {
     NotANumber {
         /// What is not a number any more, and where in the run.
         what: String,
-        /// Where to go on from.
+        /// Where to resume from.
         remedy: &'static str,
     },
     /// The run was interrupted and its state saved.
@@ -89,7 +89,7 @@ impl TrainError {
     }
 }
 
-/// Errors of what lies below `data` come as its errors do.
+/// Errors of crates below `data` are converted like its own errors.
 macro_rules! through_data {
     ($($below:ty),+) => {
         $(impl From<$below> for TrainError {

@@ -75,7 +75,7 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> TrainError {
     })
 }
 
-/// Where the data lies and how much memory it may take.
+/// The data, and the memory for it.
 #[derive(Clone, Debug)]
 pub struct EvaluateConfig {
     /// Run folder or model file.

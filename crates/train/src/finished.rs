@@ -31,7 +31,7 @@ use crate::language::{LanguageConfig, LanguageNet, MEASURED_ROWS, VOCABULARY};
 /// Figures of a finished net on data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NetFigures {
-    /// Images told right.
+    /// Images classified correctly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_accuracy: Option<f64>,
     /// Mean loss of an image or a word.
@@ -57,7 +57,7 @@ pub struct SampleConfig {
     pub prompt: String,
     /// Words, or bytes, that follow.
     pub words: usize,
-    /// What logits are divided by; 0 takes the likeliest word.
+    /// Divisor of logits; 0 takes the likeliest word.
     pub temperature: f64,
     /// The likeliest words that are drawn from; all where 0.
     pub top: usize,
@@ -113,13 +113,13 @@ fn open_run(run: &Path) -> Result<(Job, PathBuf), TrainError> {
     Ok((job, file))
 }
 
-/// The run folder of a finished net that tells classes.
+/// The run folder of a finished net that predicts classes.
 pub struct Classifier {
     /// What made it.
     pub config: Box<ImageConfig>,
-    /// What the net is given.
+    /// The input of the net.
     pub input: Flow,
-    /// What it tells.
+    /// Its outputs.
     pub labels: ClassMap,
     run: PathBuf,
     parameters: PathBuf,
@@ -147,7 +147,7 @@ impl Classifier {
         load_parameters(&self.parameters, trainer, &Comm::alone())
     }
 
-    /// The first rows of a block of the parameters; `None` where there is no such block.
+    /// The first rows of a block of the parameters; `None` if there is no such block.
     pub fn rows(&self, name: &str, count: u64) -> Result<Option<Vec<f32>>, TrainError> {
         load_rows(&self.parameters, name, count)
     }
@@ -326,7 +326,7 @@ pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigur
 /// What is written of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Predicted {
-    /// The likeliest classes, so many, each with its probability or, of a head over many classes, its score.
+    /// The `top` likeliest classes, each with its probability or, for a head over many classes, its score.
     Top(usize),
     /// The likeliest class, then the probability of every class in the order that a first line states.
     Probabilities,
@@ -442,7 +442,7 @@ pub fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {
     powers.into_iter().map(|x| x / sum).collect()
 }
 
-/// Writes text that a net of language makes up behind a prompt. The same seed makes the same text.
+/// Writes text that a language model generates after a prompt. The same seed makes the same text.
 ///
 /// Errors: a run that is not finished, damaged, or of images; a word of the prompt that the net does not know.
 pub fn sample(
@@ -502,7 +502,7 @@ fn encode(prompt: &str, vocabulary: &Vocabulary, words: &mut Vec<u32>) -> Result
     Ok(())
 }
 
-/// A word by its logits, where `at` lies from 0 to below 1. What no text has is left out.
+/// A word drawn by its logits, with `at` from 0 to below 1. Special tokens are left out.
 fn draw(logits: &[f32], of: &SampleConfig, at: f64) -> u32 {
     let mut logits = logits.to_vec();
     for special in [Special::Pad, Special::Begin] {
@@ -535,7 +535,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The logits of what follows `words`, of which no more are read than is needed.
+    /// The logits of the next word after `words`, reading no more of them than needed.
     fn next(&mut self, words: &[u32]) -> Result<Vec<f32>, TrainError> {
         let (from, carry) = match (self.positions, self.read) {
             (Some(most), _) => (words.len().saturating_sub(most), Carry::No),
@@ -558,7 +558,7 @@ impl Reader {
     }
 }
 
-/// Text as it is written: words with blanks between, lines at their ends; bytes as UTF-8, a character at a time.
+/// Formats text: words separated by blanks, one sentence a line; bytes as UTF-8, a character at a time.
 #[derive(Default)]
 struct Text {
     within_line: bool,

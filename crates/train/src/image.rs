@@ -1,4 +1,4 @@
-//! The jobs `train image` and `train classify`: a net that tells the classes of images or vectors.
+//! The jobs `train image` and `train classify`: a net that classifies images or vectors.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::error::TrainError;
 
 /// Multiples of the published width that a net may have.
 const WIDTHS: RangeInclusive<f64> = 0.001..=1000.0;
-/// What is done with images where nothing is said: from 0 to 255 to from -1 to 1.
+/// Default augmentation of images: scaling from 0..255 to -1..1.
 pub(crate) const PLAIN: &str = "normalise:0.5:0.5";
 
 /// The configuration of `pelton train image`: what `run.toml` holds.
@@ -128,7 +128,7 @@ impl Default for ImageConfig {
 
 /// Trains a net on images and leaves its files in the run folder. All ranks call it; rank 0 writes the folder.
 ///
-/// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
+/// Errors: bad configuration or input; a failed run; an interruption, after saving the state.
 pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
     let began = Instant::now();
     let mut config = context.agreed(config)?;
@@ -288,7 +288,7 @@ pub(crate) fn resolved(config: &PipelineConfig, data: &OpenedData) -> PipelineCo
     pipeline
 }
 
-/// File of the run folder that says what a net of images is given and tells.
+/// File of the run folder with the input and classes of a net for images.
 pub(crate) const CLASSES: &str = "classes.json";
 
 /// What that file holds.
@@ -309,8 +309,8 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// The version that is written. Before there were versions, class and label were the same number, whatever the order
-    /// of the labels.
+    /// The version that is written. Before this file had versions, class and label were the same number,
+    /// regardless of the order of labels.
     const VERSION: u32 = 2;
 
     /// From its file; `None` where that is missing or damaged.
@@ -325,13 +325,13 @@ impl Classes {
         Some(read)
     }
 
-    /// Whether these of a run's folder are those of its data; files of before do not tell the columns.
+    /// Whether these, from a run's folder, match its data; older files lack the columns.
     fn are(mut self, found: &Classes) -> bool {
         self.columns = self.columns.or_else(|| found.columns.clone());
         self == *found
     }
 
-    /// What the net is given.
+    /// The input of the net.
     pub(crate) fn input(&self) -> Flow {
         match self.image[..] {
             [height, width, channels] => Flow::Image(height, width, channels),
@@ -340,7 +340,7 @@ impl Classes {
     }
 }
 
-/// Refuses to go on with a run that began with other data, as a file of its folder says, which is rank 0's.
+/// Refuses to resume a run of other data, according to a file in rank 0's folder.
 pub(crate) fn same_data(
     context: &RunContext<'_>,
     name: &str,
@@ -358,7 +358,7 @@ pub(crate) fn same_data(
     }
 }
 
-/// Refuses to go on from a checkpoint whose numbers belong to other settings, as the configuration next to it says.
+/// Refuses to resume from a checkpoint of other settings, according to the configuration next to it.
 pub(crate) fn same_settings<C: DeserializeOwned>(
     config: &C,
     context: &RunContext<'_>,

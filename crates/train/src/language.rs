@@ -102,7 +102,7 @@ pub struct LanguageConfig {
     pub dropout: f32,
     /// Whether the last layer uses the weights of the embedding.
     pub tied: bool,
-    /// Words of a row of a batch, where rows go on from batch to batch; sentence by sentence where absent.
+    /// Words of a row of a batch, with rows that continue from batch to batch; sentence by sentence if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carry: Option<usize>,
     /// What ranks divide.
@@ -153,7 +153,7 @@ impl LanguageConfig {
         crate::config::read(path)
     }
 
-    /// The net over so many words.
+    /// The net for this many words.
     ///
     /// Errors: sizes that do not go together.
     pub fn net(&self, words: usize) -> Result<nets::Net, TrainError> {
@@ -173,7 +173,7 @@ impl LanguageConfig {
         })
     }
 
-    /// A pipeline for measuring as batches: sentence by sentence, or in so many rows.
+    /// Batches of a pipeline for evaluation: sentence by sentence, or in this many rows.
     pub(crate) fn prepared(
         &self,
         pipeline: PreparedPipeline,
@@ -207,7 +207,7 @@ impl LanguageConfig {
                 ("positions", self.positions.to_string()),
             ]);
         }
-        // The place in a text is one in rows of so many words.
+        // The position in a text depends on the words in a row.
         if let Some(words) = self.carry {
             all.extend([
                 ("carry", words.to_string()),
@@ -271,12 +271,12 @@ pub(crate) const VOCABULARY: &str = "vocabulary.txt";
 
 /// Trains a language model and leaves its files in the run folder. All ranks call it; rank 0 writes the folder.
 ///
-/// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
+/// Errors: bad configuration or input; a failed run; an interruption, after saving the state.
 pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
     let began = Instant::now();
     let mut config = context.agreed(config)?;
     let rate = match config.fit.optimizer {
-        // By plain steps whose gradients are clipped, a net of text learns slowly at less.
+        // With plain SGD and clipped gradients, a net for text learns slowly at smaller rates.
         Optimizer::Sgd => config.fit.rate.unwrap_or(20.0),
         Optimizer::Adamw | Optimizer::Lars => config.fit.rate(),
     };

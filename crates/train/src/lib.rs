@@ -1,7 +1,7 @@
 //! Training jobs, one module a job: [`linear`] trains, [`evaluate`] measures and predicts with a model.
 //!
 //! A job takes one resolved configuration ([`LinearConfig`]), opens what it names and returns its figures
-//! ([`LinearSummary`]). Nothing here prints; jobs tell an [`Observer`] what happens.
+//! ([`LinearSummary`]). Nothing here prints; jobs report events to an [`Observer`].
 
 mod checkpoint;
 mod config;

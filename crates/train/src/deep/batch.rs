@@ -1,4 +1,4 @@
-//! What a net takes, from a batch of the feed.
+//! Converts a batch of the feed to a net's input.
 
 use pelton_batch::{Array, Batch, Buffer, DType, Layout};
 use pelton_format::element_value;
@@ -9,7 +9,7 @@ use crate::error::TrainError;
 /// What labels or words a job reads from a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Targets {
-    /// Classes of images, so many.
+    /// Classes of images, with their count.
     Classes(usize),
     /// The next word; `start` is what a sequence is taken to follow.
     Words {
@@ -163,7 +163,7 @@ fn labelled(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
     })
 }
 
-/// The words of rows that are padded or packed: each is to be predicted from the one before it, the first from `start`.
+/// The words of padded or packed rows: each is predicted from those before it, the first from `start`.
 fn words(batch: &Batch, start: i64) -> Result<Words, TrainError> {
     let lacks = || missing(batch, "words", "give `decode` words or bytes");
     let tokens = batch.get("tokens").ok_or_else(lacks)?;

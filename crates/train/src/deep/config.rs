@@ -1,4 +1,4 @@
-//! How a net is trained, whatever the job.
+//! Training settings of nets, shared by all jobs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -347,7 +347,7 @@ impl FitConfig {
     }
 }
 
-/// Refuses a net with so many parameters on this rank that they do not fit into what memory is left.
+/// Refuses a net with too many parameters on this rank for the available memory.
 pub(crate) fn check_memory(parameters: usize) -> Result<(), TrainError> {
     // With their gradients.
     let needed = 2 * 4 * parameters as u64;

@@ -30,7 +30,7 @@ pub(crate) struct Fit<'a> {
     pub(crate) targets: Targets,
     /// The kind of a head over many classes.
     pub(crate) head: Option<String>,
-    /// Whether loss is shown as perplexity and not with accuracy.
+    /// Whether to show loss as perplexity, without accuracy.
     pub(crate) language: bool,
     /// When the job began.
     pub(crate) began: Instant,
@@ -109,7 +109,7 @@ pub(crate) fn fit(
     };
     let meters = source.meters();
     drop(validation);
-    // The best parameters are those that are tested and left behind.
+    // The best parameters are tested and kept.
     let best = folder.path().join(BEST);
     if progress.best.is_some() {
         saving::load_parameters(&best, run.of.trainer.as_mut(), comm)?;
@@ -167,7 +167,7 @@ pub(crate) fn fit(
     Ok(summary)
 }
 
-/// Threads that compute: those of this rank, so many or, where 0, its share of the processors.
+/// Compute threads of this rank: this number or, if 0, its share of the processors.
 pub fn thread_pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match threads {
@@ -222,7 +222,7 @@ struct Run<'r, 'a> {
     saved: Instant,
 }
 
-/// What a run that is resumed had used before.
+/// The resources that a resumed run had used before.
 struct Before {
     wall_s: f64,
     load_s: f64,
@@ -234,7 +234,7 @@ impl Run<'_, '_> {
         self.before.wall_s + self.began.elapsed().as_secs_f64()
     }
 
-    /// Steps of an epoch, from where the loader stands.
+    /// Steps of an epoch, from the loader's position.
     fn epoch(
         &mut self,
         source: &mut Source,
@@ -428,7 +428,7 @@ impl Run<'_, '_> {
         Ok(true)
     }
 
-    /// Losses on data of this name, after this much progress, whose `feed` says that there is a checkpoint of before.
+    /// Losses on data of this name, after this much progress; its `feed` says whether an earlier checkpoint exists.
     ///
     /// Errors: also a loss that is not a number.
     fn evaluate(

@@ -1,6 +1,6 @@
 //! Checkpoints of a net: parameters under PyTorch's names, and what else the next step depends on.
 //!
-//! Rows of a head over many classes lie next to the file of the net, a file a rank, `STEM-STEPS-RANK-of-RANKS.rows`.
+//! Rows of a head over many classes are next to the file of the net, one file a rank, `STEM-STEPS-RANK-of-RANKS.rows`.
 //! They are whole before the file of the net names their step, and older ones are removed only then; any number of
 //! ranks can read them.
 
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::progress::Progress;
 use crate::error::TrainError;
 
-/// Begins the names of what is no parameter.
+/// Prefix of names that are not parameters.
 const STATE: &str = "state.";
 /// What the files of rows end in.
 const ROWS: &str = "rows";
@@ -56,10 +56,10 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("numbers and text")
 }
 
-/// Writes parameters and, with `state`, what else a run goes on from. All ranks call it; rank 0 writes the file of the
+/// Writes parameters and, with `state`, everything else needed to resume. All ranks call it; rank 0 writes the file of the
 /// net, each its own rows.
 ///
-/// Errors: on all ranks where numbers of one are not finite; the file stays as it was.
+/// Errors: on all ranks if numbers of one are not finite; the file is not changed.
 pub(super) fn save(
     path: &Path,
     progress: &Progress,
@@ -122,7 +122,7 @@ pub(super) fn save(
     Ok(())
 }
 
-/// Whether numbers are finite, and their squares too, without which no layer can use them.
+/// Whether numbers and their squares are finite, as layers need.
 fn is_usable(values: &[f32]) -> bool {
     values.iter().all(|x| (x * x).is_finite())
 }
@@ -133,7 +133,7 @@ fn shard(path: &Path, steps: u64, rank: usize, ranks: usize) -> PathBuf {
     path.with_file_name(format!("{stem}-{steps}-{rank}-of-{ranks}.{ROWS}"))
 }
 
-/// Removes the rows of earlier checkpoints; what cannot be removed is in nobody's way.
+/// Removes the rows of earlier checkpoints; failures do no harm.
 fn remove_others(path: &Path, steps: u64, shards: usize) {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let kept: Vec<PathBuf> = (0..shards).map(|r| shard(path, steps, r, shards)).collect();
@@ -151,7 +151,7 @@ fn remove_others(path: &Path, steps: u64, shards: usize) {
     }
 }
 
-/// Files of rows, of which one is in memory at a time.
+/// Files of rows; one is in memory at a time.
 struct Shards<'a> {
     path: &'a Path,
     steps: u64,

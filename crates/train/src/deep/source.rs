@@ -1,4 +1,4 @@
-//! Where a net's batches come from: the feed, or a text in one piece whose sequences go on from batch to batch.
+//! The source of a net's batches: the feed, or a text in one piece with sequences that continue from batch to batch.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Prepared {
     }
 }
 
-/// A batch with what is told of it.
+/// A batch and its statistics.
 pub(crate) struct Next {
     pub(crate) ready: Ready,
     /// Its first records.
@@ -156,8 +156,8 @@ impl Source {
     }
 }
 
-/// All words of a text, cut into rows of equal length that are read side by side, `window` words at a time; a row goes
-/// on where it stood in the batch before.
+/// All words of a text, cut into rows of equal length that are read side by side, `window` words at a time; a
+/// row continues where it ended in the batch before.
 ///
 /// Memory: 4 bytes a word. The last words, fewer than there are rows, are left out.
 pub(crate) struct TextStream {

@@ -75,7 +75,7 @@ pub struct NetSummary {
     pub load_s: f64,
     /// Seconds of steps.
     pub compute_s: f64,
-    /// Seconds in which both went on.
+    /// Seconds in which both happened.
     pub overlap_s: f64,
     /// Part of the training time spent waiting for batches.
     pub feed_wait_fraction: f64,

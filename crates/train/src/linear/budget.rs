@@ -1,5 +1,5 @@
-//! The memory that a run may use: what is asked for, where the process may take only so much at most the limit of the
-//! machine or of its container, less the tables that grow with records and features, and the program itself.
+//! The memory that a run may use: what is asked for, but at most the limit of the machine or of its container,
+//! minus the tables that grow with records and features, and the program itself.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ const PROGRAM: u64 = 40 << 20;
 /// A budget that every path can do something with.
 const LEAST: u64 = 4 << 20;
 
-/// Lowers the budget of each of `ranks` ranks to what `limit` leaves it, and takes coordinate descent where the tables of
-/// Newton's method leave nothing and `free` says that the solver was not asked for. Returns a note on a lowered budget.
+/// Lowers the budget of each of `ranks` ranks to what `limit` leaves, and chooses coordinate descent if the
+/// tables of Newton's method leave nothing and `free` says that the solver may be changed. Returns a note on a lowered budget.
 ///
-/// Errors: the tables alone take more than the limit.
+/// Errors: the tables alone need more than the limit.
 pub(super) fn fit(
     config: &mut LinearConfig,
     free: bool,
@@ -78,7 +78,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// What the configuration asks for, of a rank that takes a share of every block.
+    /// The configured memory, for a rank that takes a share of every block.
     pub fn new(
         config: &LinearConfig,
         data: &OpenedData,

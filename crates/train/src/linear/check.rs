@@ -61,9 +61,9 @@ pub(super) fn check(config: &LinearConfig) -> Result<(), TrainError> {
     Ok(data::check_threads("`threads`", config.threads)?)
 }
 
-/// Names what is wrong with data that shows no two classes, or no features: mostly it is something
-/// else than it was taken for, and then its first bad record says so better than the count of
-/// labels, which passes over labels that cannot be read. Cost: up to one pass, before an error only.
+/// Reports what is wrong with data without two classes or without features. Usually the format was
+/// misdetected; then the error of its first bad record says more than the count of labels, which skips
+/// unreadable labels. Cost: up to one pass, before an error only.
 pub(super) fn refuse_untrainable(
     config: &LinearConfig,
     data: &OpenedData,
@@ -89,7 +89,7 @@ pub(super) fn refuse_untrainable(
     }))
 }
 
-/// Reads every record, for the error that says what is wrong with the first that is bad.
+/// Reads every record, to return the error of the first bad one.
 pub(super) fn read_all(
     config: &LinearConfig,
     dataset: &Arc<Dataset>,

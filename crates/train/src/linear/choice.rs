@@ -1,4 +1,4 @@
-//! What the configuration leaves open: the solver, and which rows stay in memory or are left unread.
+//! Decides what the configuration leaves open: the solver, and which rows are cached or skipped.
 
 use pelton_data::OpenedData;
 use pelton_fetch::Access;
@@ -37,8 +37,8 @@ pub(super) fn choose(
     Ok(note)
 }
 
-/// Chooses the solver where the configuration does not. What one alone does decides: orders, blocks, inner passes and
-/// access paths are coordinate descent's.
+/// Chooses the solver where the configuration does not. Settings that only one supports decide: orders,
+/// blocks, inner passes and access paths belong to coordinate descent.
 pub(super) fn choose_solver(
     config: &mut LinearConfig,
     problem: &Problem,
@@ -95,8 +95,8 @@ pub(super) fn choose_solver(
 
 /// Decides which rows are left unread or kept in memory where the configuration does not say: what
 /// saves most reading in full order. That is rows kept as codes; and, to a target, skip for
-/// long sparse rows. Narrow dense rows are solved in two passes as it is, and short sparse ones share
-/// their pages with others, so that leaving them unread saves no reading and costs visits.
+/// long sparse rows. Narrow dense rows are solved in two passes anyway, and short sparse ones share their
+/// pages with others, so skipping them saves no reading and costs visits.
 fn choose_kept(config: &mut LinearConfig, dataset: &Dataset) -> Result<(), TrainError> {
     if config.solver == Solver::Newton {
         return Ok(());

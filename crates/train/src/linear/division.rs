@@ -45,7 +45,7 @@ pub(super) struct Division {
 impl Division {
     /// Divides the budget of a rank that takes a share of every block: blocks are as large as all ranks together can hold.
     ///
-    /// Errors: a budget that holds no block, or not those that are asked for; an access path that cannot be taken.
+    /// Errors: a budget too small for a block, or for those asked for; an access path that cannot be used.
     pub fn new(
         config: &LinearConfig,
         data: &OpenedData,
@@ -191,7 +191,7 @@ fn block_plan(
     let mut plan = plan(config, data, batching)?;
     let fixed = config.blocks.is_some() || matches!(config.order, Order::Block { .. });
     let mut rows = new_rows;
-    // Units of a page order are not cut, so that a block may come out longer than asked for.
+    // Units of a page order are not cut, so a block may be longer than asked for.
     loop {
         let longest = rows_of(share, longest_step(&plan), records);
         if longest <= new_rows {
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// Tables grow with records, whatever the budget is; budgets beyond the limit of a container were killed.
+    /// Tables grow with records, regardless of the budget; runs beyond the limit of a container are killed.
     #[test]
     fn a_budget_has_room_beside_the_tables() {
         let folder = tempfile::tempdir().unwrap();
@@ -342,7 +342,7 @@ mod tests {
         };
         let blocks = blocks_of(0);
         assert_eq!((blocks_of(1), blocks_of(2)), (blocks, blocks));
-        // 3/8 of a block take no more memory than a whole one alone, deviations of a tenth aside.
+        // 3/8 of a block take no more memory than one whole block, except for deviations of a tenth.
         let least = alone.plan.steps(0) as f64 * 3.0 / 8.0;
         let steps = blocks as f64;
         assert!(

@@ -20,7 +20,7 @@ use crate::error::TrainError;
 /// Most epochs or passes.
 const MOST_EPOCHS: u64 = 400;
 
-/// Certifies the solver's weights with a pass of its own.
+/// Certifies the solver's weights with a separate pass.
 fn certificate(
     task: &Task<'_>,
     solver: &mut OutOfCore,

@@ -1,10 +1,10 @@
-//! Copies the rows of text that does not fit in memory into a scratch file, packed, in a pass of its own before
+//! Copies the rows of text that does not fit in memory into a scratch file of packed rows, in a pass before
 //! training: every epoch decodes them again, and packed rows decode many times faster than text.
 //!
 //! The rule: text, on one rank, blocks that are read again in each of at least [`LEAST_EPOCHS`] epochs, an order that
 //! does not go by the bytes of the file, packed rows that are no longer than the text (others, of short numbers, were
-//! measured as fast from either), and [`LEAST_SPACE`] times as much space, for shuffled scratch files want as much
-//! again. Each of several ranks would have to copy what it reads, or find where others did.
+//! measured as fast from either), and [`LEAST_SPACE`] times as much space, since shuffled scratch files need
+//! as much again. Each of several ranks would have to copy what it reads, or find where others did.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use super::scaling::needs_files;
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 
-/// Epochs of which one more pass is a small part.
+/// Number of epochs from which one more pass pays off.
 const LEAST_EPOCHS: u64 = 4;
 const LEAST_SPACE: u64 = 4;
 

@@ -7,7 +7,7 @@ use pelton_linear::Problem;
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 
-/// What a problem over some rows is as large as.
+/// The size of a problem over some rows.
 pub(super) struct Shape {
     /// What messages call the rows.
     pub name: String,
@@ -78,9 +78,9 @@ const FEW_FEATURES: u64 = 1 << 25;
 /// Features for each stored value above which nearly all features are holes in the numbering.
 const MOST_HOLES: u64 = 64;
 
-/// Refuses features of which hardly any occurs, since tables, checkpoint and model hold all of them; and a problem
-/// whose α and w alone, with the two copies of w that writing a model makes, are
-/// larger than the machine's memory: one against the rest over labels that are no classes would be.
+/// Refuses data where hardly any of the features occur, since tables, checkpoint and model contain all of
+/// them; and problems where α and w, with the two copies of w for writing a model, exceed the machine's memory,
+/// such as one against the rest over labels that are not classes.
 fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
     let (name, features, stored) = (&shape.name, shape.features, shape.stored);
     if features > FEW_FEATURES && features / MOST_HOLES > stored {

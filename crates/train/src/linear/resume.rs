@@ -1,4 +1,4 @@
-//! What a run that goes on must share with the one it goes on from.
+//! Checks that a resumed run fits its checkpoint.
 
 use std::path::{Path, PathBuf};
 
@@ -73,7 +73,7 @@ pub(super) fn take_over(before: &Before, config: &mut LinearConfig) -> Option<Pr
         config.skip = before.skip;
         config.cache_fraction = before.cache_fraction;
     }
-    // Rows that all lie in memory have no access path.
+    // Rows in memory have no access path.
     if config.access == Access::Auto
         && let Some(progress) = &progress
         && let Ok(access) = progress.access.parse()
@@ -121,7 +121,7 @@ pub(super) fn digest_of<'a, T: NoUninit>(vectors: impl Iterator<Item = &'a [T]>)
     Digest::new(24).words(words).value()
 }
 
-/// Where the checkpoint of a run lies.
+/// The path of a run's checkpoint.
 pub(super) fn checkpoint_path(folder: &Path) -> PathBuf {
     folder.join("checkpoint").join("state.safetensors")
 }
@@ -173,7 +173,7 @@ pub(super) fn check_plan(
     }
 }
 
-/// What a checkpoint that is whole says of its place in the run and no run whose epochs have `end` blocks writes.
+/// A position in an intact checkpoint that no run with `end` blocks an epoch writes, if it has one.
 /// A feed that began there would give out batches of other epochs or none.
 fn beyond_plan(end: u64, progress: &Progress) -> Option<String> {
     let next = progress.next;

@@ -18,7 +18,7 @@ use crate::error::TrainError;
 pub(super) struct Task<'a> {
     /// With nothing left open.
     pub config: &'a LinearConfig,
-    /// Whether it was left open which solver is used.
+    /// Whether the choice of solver was left open.
     pub is_open: bool,
     pub ranks: Ranks<'a>,
     pub interrupt: &'a Interrupt,
@@ -28,7 +28,7 @@ pub(super) struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// What follows from the data, the settings and this machine's memory, and all ranks must have alike.
+    /// Derived from the data, the settings and this machine's memory; must be the same on all ranks.
     pub fn alike(&self) -> Alike {
         let Division { plan, options, .. } = &self.division;
         Alike::default()
@@ -41,7 +41,7 @@ impl Task<'_> {
             .with("renumbered features", self.rows.numbering.is_some())
     }
 
-    /// Whether rows lie in memory, where coordinate descent and Newton's method may take turns: on one rank.
+    /// Whether rows are in memory on one rank, where coordinate descent and Newton's method may alternate.
     pub fn is_held(&self) -> bool {
         self.division.budget.in_core && self.ranks.size() == 1
     }
