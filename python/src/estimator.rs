@@ -172,8 +172,8 @@ fn push(rows: &mut Rows, class: u32, indices: &[u32], values: &[f32]) {
 }
 
 /// A model as Python takes it: label values and names of the classes, for each subproblem coefficients and intercept,
-/// primal and dual value, their relative gap, epochs, what would make training easier, what there is to know of the data,
-/// and the names of the features where they have some.
+/// primal and dual value, their relative gap, epochs, advice for easier training, notes on the data, and the
+/// names of the features if they have some.
 type Found = (
     Vec<f64>,
     Vec<String>,
@@ -200,7 +200,7 @@ fn parse(config: &str) -> PyResult<LinearConfig> {
     serde_json::from_str(config).map_err(|error| of_settings(&error))
 }
 
-/// Trains on threads of its own: those of a pool that outlives it would be missing in a forked process.
+/// Trains on its own threads: those of a longer-lived pool would be missing in a forked process.
 fn train(
     py: Python<'_>,
     threads: usize,

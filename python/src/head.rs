@@ -169,7 +169,7 @@ impl Head {
         Ok(self.run(py, |head, _| head.update(&update))??)
     }
 
-    /// Begins an epoch: graph or forest are made from the weights as they are.
+    /// Starts an epoch: builds graph or forest from the current weights.
     fn renew(&self, py: Python<'_>) -> PyResult<()> {
         let work =
             |head: &mut SharedHead, stop: &Interrupt| head.renew(&|| stop.load(Ordering::Relaxed));
@@ -217,7 +217,7 @@ impl Head {
         blocks.collect()
     }
 
-    /// Takes this rank's rows out of what was saved on ranks of any number, and goes on from these steps and epochs.
+    /// Takes this rank's rows from a state saved on any number of ranks, and continues from these steps and epochs.
     fn load<'py>(
         &self,
         py: Python<'py>,
@@ -322,7 +322,7 @@ impl Head {
         interruptible_or(py, end, |stop| self.threads.install(|| work(head, stop)))
     }
 
-    /// Works; where there is no graph or forest yet, makes one first.
+    /// Does the work; builds a graph or forest first if there is none.
     fn with_graph<T: Send>(
         &self,
         py: Python<'_>,

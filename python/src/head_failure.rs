@@ -41,7 +41,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Of an example among those of all ranks, of which each gave so many.
+    /// For an example among those of all ranks, with the number from each rank.
     pub(crate) fn new(mut example: usize, counts: &[usize]) -> Place {
         let mut rank = 0;
         while rank + 1 < counts.len() && example >= counts[rank] {

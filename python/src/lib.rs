@@ -48,7 +48,7 @@ mod _pelton {
 
     use super::*;
 
-    /// What a job that was given no memory budget may take: `usual` bytes, or less where there are fewer.
+    /// The default memory budget of a job: `usual` bytes, or less where there are fewer.
     #[pyfunction]
     fn memory_budget(usual: u64, ranks: usize) -> u64 {
         pelton_storage::memory_budget(usual, ranks)

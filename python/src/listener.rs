@@ -32,8 +32,8 @@ impl Listener {
     }
 }
 
-/// What ranks tell each other before they are connected: the ear and number of this one, where all listen, and a token
-/// that keeps others out.
+/// What ranks exchange before they are connected: listener and rank of this one, the addresses of all, and a
+/// token that keeps others out.
 pub(crate) type Ranks<'py> = (PyRef<'py, Listener>, usize, Vec<(IpAddr, u16)>, u128);
 
 /// Connects all ranks.

@@ -21,7 +21,7 @@ use crate::process::OfProcess;
 pub(crate) struct Loader {
     /// Absent once it was closed.
     loader: OfProcess<Mutex<Option<PipelineLoader>>>,
-    /// Whether somebody closes it, for a thread that waits for a batch.
+    /// Whether it is being closed, for a thread that waits for a batch.
     closes: AtomicBool,
     raised: Raised,
 }
@@ -59,8 +59,8 @@ impl Loader {
 
 #[pymethods]
 impl Loader {
-    /// The next batch: epoch, step, whether it ends its epoch, ids, and fields. A field is its name, an array, what
-    /// lies in it (0 stacked, 1 padded, 2 ragged, 3 packed) and the lengths, offsets or samples of rows that say where.
+    /// The next batch: epoch, step, whether it ends its epoch, ids, and fields. A field is its name, an array,
+    /// its layout (0 stacked, 1 padded, 2 ragged, 3 packed) and the lengths, offsets or samples of rows.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.with(|loader| {
             loop {
@@ -79,7 +79,7 @@ impl Loader {
         })
     }
 
-    /// Where it stands, as JSON.
+    /// Its state, as JSON.
     fn state(&self) -> PyResult<String> {
         self.with(|loader| Ok(loader.state().to_json()))
     }

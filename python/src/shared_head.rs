@@ -1,4 +1,4 @@
-//! A head as the processes that share it use it: each gives examples of its own and has a part of the classes.
+//! A head shared by several processes: each gives its own examples and has a part of the classes.
 //!
 //! A step is: classes are chosen, batches scored, their losses go backward, the weights move. Unless classes are chosen for
 //! several batches together, a step has one batch, and one that never went backward is forgotten for the next.
@@ -23,11 +23,11 @@ pub(crate) struct SharedHead {
     /// How often batches were forgotten.
     forgotten: u64,
     step: Step,
-    /// Where the features lay that were scored last.
+    /// The position of the features scored last.
     pub(crate) read_at: usize,
 }
 
-/// The step under way.
+/// The current step.
 #[derive(Default)]
 struct Step {
     /// Classes that take part.
@@ -85,7 +85,7 @@ impl SharedHead {
         }
     }
 
-    /// Begins an epoch: graph or forest are made from the weights as they are.
+    /// Starts an epoch: builds graph or forest from the current weights.
     pub(crate) fn renew(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), HeadFailure> {
         self.head.renew(self.epochs, stop)?;
         self.epochs += 1;
@@ -100,7 +100,7 @@ impl SharedHead {
         Ok(())
     }
 
-    /// Scores a batch for the step, of the classes that were chosen for it, or else for this batch alone.
+    /// Scores a batch with the classes chosen for the step, or else chosen for this batch.
     pub(crate) fn score(
         &mut self,
         features: &[f32],
@@ -236,7 +236,7 @@ impl SharedHead {
         Ok(())
     }
 
-    /// What was scored and has not moved the weights takes no part.
+    /// Scored batches that have not changed the weights are not used.
     fn forget(&mut self) {
         self.head.forget();
         self.step = Step::default();
@@ -269,7 +269,7 @@ impl SharedHead {
         }
     }
 
-    /// The examples of all ranks; the features of one alone stay where they are.
+    /// The examples of all ranks; on a single rank the features are not copied.
     fn examples<'a>(
         &self,
         features: &'a [f32],
@@ -287,7 +287,7 @@ impl SharedHead {
         })
     }
 
-    /// The sum of all ranks' parts, of which this rank has its own examples.
+    /// The sum of all ranks' parts, for this rank's own examples.
     fn own_gradient(&self, gradient: Vec<f32>, counts: &[usize]) -> Result<Vec<f32>, HeadFailure> {
         if counts.len() == 1 {
             return Ok(gradient);
@@ -316,7 +316,7 @@ impl Examples<'_> {
     }
 }
 
-/// Rows of a block put together from pieces, ascending; none where there is no such block.
+/// Rows of a block joined from pieces, ascending; none if there is no such block.
 fn rows_of(
     pieces: &[Piece<'_>],
     name: &str,

@@ -1,5 +1,5 @@
-//! What all ranks must have alike before they begin: compared by name, so that a rank that was given something else is
-//! an error that says which rank and what.
+//! What must be the same on all ranks before they start: compared by name, so the error names the rank and the
+//! difference.
 //!
 //! Every job with ranks comes in this way, once for each thing it depends on: its settings, the data, the plan, the
 //! place it begins at, the parameters. The cost is one all-gather of what is named, some hundred bytes a rank.
@@ -24,7 +24,7 @@ impl Alike {
         self
     }
 
-    /// [`Alike::with`] a digest, which stands for more than a message can show.
+    /// [`Alike::with`] a digest of data too long for a message.
     #[must_use]
     pub fn with_digest(self, name: impl Into<String>, digest: u64) -> Alike {
         self.with(name, format!("{digest:016x}"))

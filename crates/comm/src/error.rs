@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommError {
-    /// Another rank failed, and this one waited for it or looked at what it holds.
+    /// Another rank failed while this one waited for it or read its memory.
     #[error("rank {rank} failed: {reason}")]
     RankFailed {
         /// The rank that failed first.
@@ -60,11 +60,11 @@ pub enum CommError {
         rank: usize,
         /// What differs: a setting, or what a digest is of.
         what: String,
-        /// What that rank has.
+        /// The value on that rank.
         found: String,
         /// A rank that has what most have.
         other: usize,
-        /// What that is.
+        /// The expected value.
         expected: String,
     },
     /// A variable of the environment has a value that cannot be.
@@ -107,7 +107,7 @@ pub enum CommError {
         /// Bytes asked for.
         bytes: usize,
     },
-    /// A rank that should listen there, or call from there, is not to be had.
+    /// A rank that should listen there, or connect from there, cannot be reached.
     #[error(
         "rank {rank} cannot be reached at {address} ({source}); is it running, and is that its address?"
     )]

@@ -64,7 +64,7 @@ impl Underway {
         ticket
     }
 
-    /// Advances every operation under way, in the order of their start.
+    /// Advances every running operation, in the order of their start.
     pub(crate) fn advance(&self) {
         // Routes on which an earlier reception waits: what arrives there meanwhile is not for later ones.
         let mut taken = Vec::new();
@@ -90,7 +90,7 @@ impl Underway {
         });
     }
 
-    /// Whether an operation is done, also where it failed.
+    /// Whether an operation is done, also if it failed.
     pub(crate) fn is_done(&self, ticket: u64) -> bool {
         !matches!(
             self.active.borrow().get(&ticket),
@@ -122,7 +122,7 @@ impl Underway {
         }
     }
 
-    /// Lets an operation go on without anyone who fetches its result.
+    /// Lets an operation continue, discarding its result.
     pub(crate) fn abandon(&self, ticket: u64) {
         let mut active = self.active.borrow_mut();
         match active.get_mut(&ticket) {

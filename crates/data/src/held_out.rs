@@ -1,9 +1,9 @@
 //! Records held out of training, to measure on.
 //!
-//! Which records they are follows from the seed, their number and the share alone, so that every rank, and every run that
-//! goes on, holds out the same. A keyed permutation orders the records and the first of it are held out: the share is exact,
-//! and a greater share of the same seed holds out the same records and more. Drawing each record by itself was rejected: the
-//! number held out would then be left to chance.
+//! The records depend only on the seed, their index and the share, so every rank, and every resumed run, holds
+//! out the same. A keyed permutation orders the records and the first of it are held out: the share is exact,
+//! and a greater share of the same seed holds out the same records and more. Drawing each record independently
+//! was rejected: the number held out would be random.
 //!
 //! Cost: one step of the permutation a record, and two bits a record.
 

@@ -44,7 +44,7 @@ pub(crate) struct Division {
     pub resident_bytes: u64,
     /// Records that the fetch is ahead at most.
     pub look_ahead: Option<u64>,
-    /// How the records of a step lie.
+    /// How the records of a step are spread over the files.
     pub spread: Spread,
 }
 

@@ -22,7 +22,7 @@ pub enum FetchError {
         budget: u64,
         /// What the smallest working division of it needs, in bytes.
         needed: u64,
-        /// What the bytes are needed for.
+        /// The purpose of the bytes.
         what: String,
     },
     /// More bad records than the policy allows.
@@ -62,7 +62,7 @@ pub enum FetchError {
     /// The system has no more threads.
     #[error("no thread can be started: {0}; lower `threads`")]
     Thread(#[source] std::io::Error),
-    /// The one that asked for the batches wants them no longer.
+    /// The consumer no longer needs the batches.
     #[error("interrupted while data was read; nothing is saved, start again")]
     Interrupted,
     /// A thread of the feed ended by a panic, which is a defect of this program.

@@ -1,8 +1,8 @@
 //! Which of consecutive positions of an epoch's order a filter kept: one bit a position, and counts
 //! from which the row of a kept position follows.
 //!
-//! The positions that a rank's batch covers may be many times its rows, so their ids are not kept:
-//! those of kept rows stand in the pane, the others are computed again where they are needed.
+//! The positions that a rank's batch covers may be many times its rows, so their ids are not stored: those of
+//! kept rows are in the pane, the others are recomputed when needed.
 
 /// Words between two counts.
 const GROUP: usize = 8;

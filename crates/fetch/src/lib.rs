@@ -1,4 +1,4 @@
-//! Reads the records of a plan ahead of the one that uses them, within a memory budget.
+//! Prefetches the records of a plan within a memory budget.
 //!
 //! A [`Fetch`] knows from the plan which records come next, loads them ahead of the consumer and
 //! yields them batch by batch in exactly the plan's order. It works in *panes*: a pane is a run of

@@ -28,8 +28,8 @@ pub(crate) struct PlannedPane {
     pub ids: Vec<u64>,
     /// Records of its steps that are this feed's, declined or not.
     pub own: u64,
-    /// Which records of its steps were kept, where some were declined or are other ranks', for a planner that tracks
-    /// them.
+    /// Which records of its steps were kept, if some were declined or belong to other ranks, for a planner
+    /// that tracks them.
     pub kept: Option<Kept>,
 }
 

@@ -2,10 +2,10 @@
 //!
 //! The T × T matrix never exists: for a block of queries, scores of up to 256 keys at a time are made, turned into
 //! weights and used, all in cache. Forward keeps the largest score so far and rescales when a later block has a
-//! larger one (online softmax); it saves log Σ e^score of each query, from which backward makes the weights again.
+//! larger one (online softmax); it saves log Σ e^score of each query, from which backward recomputes the weights.
 //!
-//! Queries, keys and values are read where a fused projection leaves them, \[batch, T, 3, heads, d\], and each head is
-//! copied once to where its rows lie side by side: T·d moves next to T²·d operations.
+//! Queries, keys and values are read in the layout of a fused projection, \[batch, T, 3, heads, d\], and each
+//! head is copied once to contiguous rows: T·d moves next to T²·d operations.
 
 use rayon::prelude::*;
 
@@ -95,7 +95,7 @@ impl Attention<'_> {
         );
         let starts = self.starts();
         let dqkv = Disjoint::new(dqkv);
-        // What a query's gradient has in common for all keys.
+        // The part of a query's gradient that is the same for all keys.
         let mut shared = vec![0.0; log_sums.len()];
         self.each_head(&mut shared, |row, head, shared, scratch| {
             let one = Head {

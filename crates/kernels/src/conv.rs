@@ -274,13 +274,13 @@ impl Conv {
         product::multiply_long(level, &gradient, &window, depth, dw);
     }
 
-    /// Whether so many taps lie outside the image that leaving them out pays.
+    /// Whether enough taps are outside the image that skipping them pays.
     fn small(&self, output: [usize; 2]) -> bool {
         self.batch >= 16 && output.iter().all(|&size| size <= 4) && self.kernel != [1, 1]
     }
 }
 
-/// Blocks of k that end where taps do, as far as they are not too short.
+/// Blocks of k that end where taps do, unless too short.
 fn depth_of_taps(channels: usize, k: usize) -> usize {
     if channels == 0 {
         return 1;

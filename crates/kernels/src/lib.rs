@@ -1,6 +1,6 @@
 //! The loops that carry the time of deep nets and class heads on CPUs, over plain slices of f32.
 //!
-//! No framework: the one that calls owns the memory. Images are channels last, \[batch, height, width, channels\].
+//! No framework: the caller owns the memory. Images are channels last, \[batch, height, width, channels\].
 //! Each loop is written once and compiled for several levels of instructions (`simd`); which one runs is
 //! chosen at run time. Work is divided among the threads of the rayon pool that the caller is in. The result does
 //! not depend on their number, except where an item says so.

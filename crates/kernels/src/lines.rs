@@ -23,7 +23,7 @@ const STRIP: usize = 16 << 10;
 /// Partial sums of a weight gradient.
 const PARTS: usize = 32;
 
-/// Whether a convolution with stride 1 and so many output channels goes by lines.
+/// Whether a convolution with stride 1 and this many output channels uses lines.
 pub(crate) fn fits(window: &Window<'_>, out_channels: usize) -> bool {
     !window.batch_inside
         && window.x.taps > 1

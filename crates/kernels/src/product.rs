@@ -1,7 +1,7 @@
 //! c = a·b by blocks: the one loop under dense products and convolutions.
 //!
-//! Blocks of `a` and `b` are copied into caches in the order in which `tile` reads them, out of whatever a [`Source`]
-//! is. The division into blocks and tasks follows from the shapes alone, so results do not depend on the number of
+//! Blocks of `a` and `b` are copied into caches in the order in which `tile` reads them, from any [`Source`]. The
+//! division into blocks and tasks depends only on the shapes, so results do not depend on the number of
 //! threads.
 
 #![allow(unsafe_code)]
@@ -592,7 +592,7 @@ impl Product<'_> {
         }
     }
 
-    /// Copies a block of `a`; tells its stride, as `Tile` has it.
+    /// Copies a block of `a`; returns its stride, in the form of `Tile`.
     fn pack_left(&self, a: &mut Vec<f32>, rows: &Range<usize>, p: &Range<usize>) -> Option<usize> {
         match self.left {
             Left::Rows(source) => {
@@ -631,7 +631,7 @@ impl Product<'_> {
         }
     }
 
-    /// Copies a block of `b` row by row; tells its stride, an odd number of cache lines.
+    /// Copies a block of `b` row by row; returns its stride, an odd number of cache lines.
     fn pack_right(&self, b: &mut Vec<f32>, p: &Range<usize>, columns: Range<usize>) -> usize {
         let stride = (columns.len().div_ceil(16) | 1) * 16;
         if let Right::Source(source) = self.right

@@ -17,7 +17,7 @@ pub enum TopK {
     DivideAndConquer,
     /// The same, with the chunks of all layers in one go.
     Grouped,
-    /// Counts of leading bits say which numbers can be among the largest; all layers in one go.
+    /// Counts of leading bits show which numbers can be among the largest; all layers at once.
     Radix,
     /// A sample says what the smallest of the largest is, a little below it; what is at least that is picked up, and
     /// where too little is, the layer is selected from by counts. All layers in one go.
@@ -41,7 +41,7 @@ const CHUNK: usize = 1 << 16;
 const TOGETHER: usize = 32;
 /// Leading bits of a magnitude that are counted: the exponent and four more.
 const COUNTED_BITS: u32 = 12;
-/// Layers below this are sorted as they are.
+/// Layers below this size are simply sorted.
 const SHORT: usize = 4096;
 
 /// A number's place in the order: the larger the earlier. Magnitude first, then the lower index.

@@ -20,7 +20,7 @@ pub enum RunError {
         /// Whether that run came to its end.
         finished: bool,
     },
-    /// The folder holds something that is no run.
+    /// The folder contains something other than a run.
     #[error(
         "{}: contains files that do not belong to a run ({found}); name another folder with `out`",
         path.display()
@@ -96,7 +96,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// That a file could not be written, opened or cut, or that the disk is full.
+    /// The error that a file could not be written, opened or cut, or that the disk is full.
     pub fn io(path: &Path, action: &'static str, source: io::Error) -> RunError {
         let path = path.to_path_buf();
         if is_full(&source) {
@@ -110,7 +110,7 @@ impl RunError {
         }
     }
 
-    /// Exit code of a command that ends with this error: 1 where a run failed under way, else 2.
+    /// Exit code of a command that ends with this error: 1 if a run failed, otherwise 2.
     pub fn exit_code(&self) -> u8 {
         match self {
             RunError::Full { .. } | RunError::Io { .. } => 1,
@@ -119,7 +119,7 @@ impl RunError {
     }
 }
 
-/// Whether an error, or one that it wraps, says that a device or quota is full.
+/// Whether an error, or one that it wraps, means that a device or quota is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     let mut at: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = at {

@@ -87,7 +87,7 @@ impl FileFigures {
         for i in 0..sampled {
             let record = (u128::from(i) * u128::from(file.records()) / u128::from(sampled)) as u64;
             let place = dataset.locate(file.first_id() + record);
-            // A file of its own starts at a page.
+            // A separate file starts at a page.
             let start = if is_folder { 0 } else { place.offset };
             bytes += place.length;
             if place.length > 0 {
@@ -120,7 +120,7 @@ impl FileFigures {
     }
 }
 
-/// Most labels listed: classes of any classifier, and some MB of JSON where numbers to predict stand for labels.
+/// Most labels listed: enough for the classes of any classifier, and some MB of JSON if labels are numbers to predict.
 const MOST_LABELS: usize = 1 << 16;
 
 /// Locates the records of files.
@@ -166,7 +166,7 @@ pub fn index(config: &DataConfig, mut context: RunContext<'_>) -> Result<IndexFi
 pub struct RecordView {
     /// Number of the record.
     pub id: u64,
-    /// The file it lies in.
+    /// Its file.
     pub file: String,
     /// Its first byte in the file.
     pub offset: u64,
@@ -182,7 +182,7 @@ pub struct RecordView {
     pub entries: Vec<(u64, f32)>,
     /// How the file counts its features.
     pub indices: String,
-    /// The line as it stands in a text file.
+    /// The line in a text file.
     pub text: Option<String>,
     /// The members of a tar sample.
     pub members: Vec<MemberView>,
@@ -345,7 +345,7 @@ pub fn write_picture(view: &RecordView, path: &Path) -> Result<(), DataError> {
     Ok(write_atomically(path, |file| std::fs::write(file, &png))?)
 }
 
-/// Whether something other than a PNG file lies at a path: pictures replace pictures only.
+/// Whether a path has something other than a PNG file: pictures replace only pictures.
 fn is_other_file(path: &Path) -> bool {
     let mut head = [0; 8];
     match std::fs::metadata(path) {

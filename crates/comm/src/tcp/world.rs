@@ -243,7 +243,7 @@ impl Inbox {
         self.exchange.fail(culprit, reason);
     }
 
-    /// The range of a window that was asked for.
+    /// The requested range of a window.
     fn range(&self, window: u64, range: &[u8]) -> Option<Bytes> {
         if range.len() != 16 {
             return None;
@@ -266,7 +266,7 @@ fn answer(peer: usize, rank: usize, ticket: u32) -> Route {
     }
 }
 
-/// A frame to a peer that is no more is lost; who waits for that peer hears of its end.
+/// A frame to a peer that has ended is lost; waits for that peer fail with its end.
 fn give(outbox: &Sender<Frame>, (kind, tag, context): (Kind, u32, u64), bytes: Bytes) {
     let _ = outbox.send(Frame {
         kind,

@@ -43,7 +43,7 @@ pub struct BenchConfig {
 }
 
 impl BenchConfig {
-    /// What all ranks must have alike.
+    /// Settings that must be the same on all ranks.
     pub(super) fn shown(&self) -> Value {
         let stages = self.stages.as_ref();
         json!({
@@ -71,7 +71,7 @@ pub struct StagesConfig {
     pub pipeline: PipelineConfig,
     /// Time that the consumer spends on each batch.
     pub compute: Duration,
-    /// File that says where the pipeline stands after every batch, and from which it goes on.
+    /// File for the state of the pipeline after every batch, from which it resumes.
     pub state: Option<PathBuf>,
     /// Address at which the counters are served while the pipeline runs.
     pub metrics: Option<String>,

@@ -18,14 +18,14 @@ use serde_json::Value;
 use pelton_data::DataError;
 use pelton_plan::Place;
 
-/// The file that says where a pipeline stands, and the file of ids.
+/// The file with the state of a pipeline, and the file of ids.
 pub(super) struct Progress<'a> {
     path: PathBuf,
     comm: &'a Comm,
     state: Option<LoaderState>,
     log: Option<fs::File>,
     logged: u64,
-    /// Bytes in the logs of ranks that there were once and are no more.
+    /// Bytes in the logs of ranks that no longer exist.
     logged_before: Vec<u64>,
     saved: Instant,
     /// Where ranks last asked one another whether to save.
@@ -37,7 +37,7 @@ const SAVE_EVERY: Duration = Duration::from_millis(100);
 /// Steps between two places where ranks may save.
 const STEPS_TO_AGREE: u64 = 16;
 
-/// The log of a rank: next to that of rank 0, with the rank's number behind its name.
+/// The log of a rank: next to that of rank 0, with the rank appended to its name.
 fn log_of(log: &Path, rank: usize) -> PathBuf {
     match rank {
         0 => log.to_owned(),
@@ -109,7 +109,7 @@ impl<'a> Progress<'a> {
         cut.map_err(|error| cannot_use(log, &error))
     }
 
-    /// The state to go on from, where there was one.
+    /// The state to resume from, if there is one.
     pub fn state(&self) -> Option<&LoaderState> {
         self.state.as_ref()
     }
@@ -137,7 +137,7 @@ impl<'a> Progress<'a> {
         Ok(())
     }
 
-    /// Whether ranks, all of which have come to `end`, save here: rank 0's clock decides.
+    /// Whether ranks, all of which have reached `end`, save here: rank 0's clock decides.
     fn agree(&mut self, end: Place, ends_epoch: bool) -> Result<bool, DataError> {
         let asks = end.step.is_multiple_of(STEPS_TO_AGREE) || ends_epoch;
         // Repeats by waiting do not move a rank on.
@@ -179,7 +179,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// The member of a state file that says how many bytes each rank's log has; a loader's own state has no logs.
+/// The member of a state file with the bytes of each rank's log; a loader's own state has no logs.
 const LOG_BYTES: &str = "log_bytes";
 
 /// The member with the checksum of the others, in 8 hexadecimal digits. A state without one is of an earlier version.
@@ -246,7 +246,7 @@ mod tests {
         let (state, logged) = saved(text.as_bytes()).unwrap();
         assert_eq!(logged, expected);
         assert_eq!((state.epoch, state.step), (1, 5));
-        // What is written is read, and is one JSON object.
+        // The written state can be read, and is one JSON object.
         let written = document(&state, &logged).to_string();
         assert!(serde_json::from_str::<Value>(&written).unwrap().is_object());
         let read = saved(written.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Measuring a pipeline: decode, augment, echo, buckets and batches behind the feed.
+//! Measuring a pipeline: decode, augment, echo, buckets and batches after the feed.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -108,7 +108,7 @@ pub(super) fn measure(
             })?;
         }
         if interrupt.load(Ordering::Relaxed) {
-            // Ranks are at different steps now; they go on from where they last saved.
+            // Ranks are at different steps now; they resume from where they last saved.
             if let Some(progress) = progress.as_mut().filter(|_| comm.size() == 1) {
                 progress.save(&loader.state())?;
             }

@@ -16,7 +16,7 @@ use pelton_text::{LineLength, LineLengths};
 use super::column::{Column, unreadable, whole, wrong};
 use super::npy_lengths;
 
-/// What of a file is a length.
+/// The lengths in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LengthSource {
     /// A line is a sentence; its length is the number of its units, and one for its end.
@@ -25,7 +25,7 @@ pub enum LengthSource {
     Column(Column),
 }
 
-/// What a sentence is counted in.
+/// The unit of lengths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unit {
     /// Runs of bytes without white space.
@@ -50,12 +50,12 @@ impl FromStr for Unit {
 /// Rows between looks at the interruption.
 const INTERRUPT_EVERY: usize = 1 << 16;
 
-/// The longest line of a table; a longer one is no row of numbers.
+/// The longest line of a table; a longer one is not a row of numbers.
 const MOST_ROW_BYTES: usize = 1 << 20;
 
 /// The length of each sentence of a file, in order.
 ///
-/// Errors: a file that cannot be read, a length that is no whole number below 2^32, an interruption.
+/// Errors: a file that cannot be read, a length that is not a whole number below 2^32, an interruption.
 pub fn read_lengths(
     path: &Path,
     source: &LengthSource,
@@ -178,7 +178,7 @@ fn rows(
     Ok(())
 }
 
-/// Whether the first line names columns: its cell of the column asked for is no number.
+/// Whether the first line names columns: its cell in the requested column is not a number.
 fn names(cells: &[&str], place: Option<usize>) -> bool {
     let cell = place.and_then(|place| cells.get(place));
     cell.is_none_or(|cell| cell.parse::<f64>().is_err())
@@ -199,7 +199,7 @@ fn cells(line: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Where the column stands by the first line.
+/// The position of the column by the first line.
 fn position(path: &Path, column: &Column, cells: &[&str]) -> Result<usize, DataError> {
     match column {
         Column::Position(position) if *position <= cells.len() => Ok(position - 1),

@@ -30,9 +30,9 @@ use pelton_run::RunContext;
 pub struct BucketsConfig {
     /// The file.
     pub path: PathBuf,
-    /// A second file, of which sentence N forms a pair with sentence N of the first.
+    /// Second file, whose sentence N is paired with sentence N of the first.
     pub pair: Option<PathBuf>,
-    /// What of it is a length.
+    /// The lengths in it.
     pub source: LengthSource,
     /// Sentences in a global batch (rows, where sentences are packed).
     pub batch: u64,
@@ -53,7 +53,7 @@ pub struct BucketRow {
     pub padded_fraction: f64,
     /// Sentences left out of an epoch.
     pub dropped: u64,
-    /// Sentences longer than the last boundary asked for, whose bucket stretches.
+    /// Sentences longer than the last given boundary; its bucket is stretched.
     pub stretched: u64,
     /// ln of the number of orders an epoch can have over ln N!.
     pub rl_exact: f64,

@@ -65,7 +65,7 @@ pub(super) fn column(
     Ok(())
 }
 
-/// A number of so many bytes.
+/// A number of this many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Number {
     Signed(usize),

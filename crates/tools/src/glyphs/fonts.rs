@@ -19,7 +19,7 @@ use skrifa::{FontRef, GlyphId, MetadataProvider, Tag};
 
 use super::render::Renderer;
 
-/// Larger files are no fonts; the largest of Debian has 120 MB.
+/// Larger files are not fonts; the largest of Debian has 120 MB.
 const MOST_FILE_BYTES: u64 = 1 << 30;
 /// Folders within folders that are looked into.
 const MOST_DEPTH: usize = 32;
@@ -33,7 +33,7 @@ fn is_private(character: u32) -> bool {
 
 /// The files of fonts in and below folders, in the order of their paths, links followed and each once.
 ///
-/// Errors: a path that is not there or cannot be listed.
+/// Errors: a path that does not exist or cannot be listed.
 pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, DataError> {
     let mut found = Vec::new();
     for path in paths {
@@ -132,8 +132,8 @@ struct Candidate {
 }
 
 impl Fonts<'_, '_> {
-    /// Draws every character of every font of which `wanted` says so, by its number, and hands out the pictures
-    /// in order, the same each time.
+    /// Draws every character of every font that `wanted` selects, by its index, and returns the pictures in
+    /// order, the same each time.
     ///
     /// Errors: an interruption, a file that went away, those of `take`.
     pub(super) fn draw(

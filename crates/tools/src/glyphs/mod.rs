@@ -1,8 +1,8 @@
 //! The job `generate glyphs`: every character of some fonts as a picture, a class a character.
 //!
 //! A class is a character, or several that look alike in most fonts; its examples are the pictures that the fonts make
-//! of it. Whole families of fonts are held out for the test. All glyphs are drawn twice: once to see which pictures
-//! there are, of which only digests are kept, and those that are wanted once more while they are written. Holding or
+//! of it. Whole families of fonts are held out for the test. All glyphs are drawn twice: once to collect
+//! digests of the pictures, and the selected ones once more while they are written. Holding or
 //! storing all pictures in between would take gigabytes to save half of a minute.
 
 mod classes;
@@ -41,11 +41,11 @@ pub struct GlyphsConfig {
     pub min_fonts: u32,
     /// Classes wanted: those with the most training pictures. All where absent.
     pub classes: Option<u32>,
-    /// Share of the pictures whose families are held out.
+    /// Share of the pictures in held-out families.
     pub test_share: f64,
     /// Of the choice of these.
     pub seed: u64,
-    /// Whether files that exist are replaced.
+    /// Whether to replace existing files.
     pub overwrite: bool,
 }
 
@@ -84,7 +84,7 @@ pub struct GlyphsFigures {
     pub seconds: f64,
 }
 
-/// One of the two sets: where its files lie and how many records it has.
+/// One of the two sets: its files and number of records.
 struct Set {
     out: PathBuf,
     records: u32,

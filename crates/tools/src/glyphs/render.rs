@@ -1,6 +1,6 @@
 //! A glyph's outline as a picture of bytes: 255 is ink, 0 is paper.
 //!
-//! The em square fills the picture but for a margin, and the glyph keeps its place in it: a full stop stays apart from
+//! The em square fills the picture except for a margin, and the glyph keeps its position in it: a full stop stays apart from
 //! a raised dot, a hyphen from an underscore, 一 from ー. Scaling each glyph to its bounding box was rejected, because
 //! all of these would look alike. Only what reaches beyond the square is moved into it, and what is larger than the
 //! square is made smaller.

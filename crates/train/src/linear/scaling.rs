@@ -1,7 +1,7 @@
-//! Fits the scale of the features in a pass of its own before training, and says where one is missing.
+//! Fits the scale of the features in a pass before training, and advises if one is missing.
 //!
-//! A feature whose mean is more than [`COARSE`] standard deviations from 0, such as the seconds of a clock, keeps too
-//! little in f32. A few records, read as f64, tell. The standard scale is then fitted to distances from about the mean,
+//! A feature with a mean more than [`COARSE`] standard deviations from 0, such as the seconds of a clock,
+//! loses too much precision in f32. A few records, read as f64, show that. The standard scale is then fitted to distances from about the mean,
 //! which are taken in f64; without it such a feature is refused.
 
 use std::collections::HashMap;
