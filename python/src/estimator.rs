@@ -1,8 +1,9 @@
 //! Linear models over arrays and files: what the classifiers of `estimators.py` call.
 //!
-//! An array comes piece by piece as bytes, which are copied once, to where the solver reads them: it keeps rows of f32 side
-//! by side, and memory that Python may change meanwhile could only be borrowed by unsafe code. NumPy makes the pieces, so
-//! that any type and order of memory goes the same way, and no copy of the whole is made on it.
+//! An array comes piece by piece as bytes, which are copied once, to where the solver reads them: it keeps rows of
+//! f32 side by side, and memory that Python may change meanwhile could only be borrowed by unsafe code. NumPy
+//! makes the pieces, so that any type and order of memory goes the same way, and no copy of the whole is made on
+//! it.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -69,8 +70,8 @@ impl LinearRows {
         Ok(())
     }
 
-    /// Adds sparse rows: of each the number of its class and how many values it has as u32, and of all the features, which
-    /// ascend in each row, as u32 and the values as f32.
+    /// Adds sparse rows: of each the number of its class and how many values it has as u32, and of all the
+    /// features, which ascend in each row, as u32 and the values as f32.
     fn push_sparse(
         &mut self,
         classes: &[u8],

@@ -43,8 +43,8 @@ type ScoredBatch<'py> = (f64, usize, u64, Numbers<'py>, (u64, usize));
 
 #[pymethods]
 impl Head {
-    /// `size` is classes and features; kind and logits are `spelled` as the command has them. The weights do not depend on
-    /// the number of ranks.
+    /// `size` is classes and features; kind and logits are `spelled` as the command has them. The weights do not
+    /// depend on the number of ranks.
     #[new]
     #[pyo3(signature = (size, spelled, seed, threads, ranks=None))]
     fn new(

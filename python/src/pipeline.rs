@@ -88,8 +88,8 @@ impl Words<'_> {
 impl Pipeline {
     /// Prepares the pipeline that a configuration in JSON describes; words and lengths are counted where it needs them.
     ///
-    /// `draws` are the ids of an epoch (uint64) or a weight for every record (float64); `lengths` one for every record; `words`
-    /// is the pipeline whose vocabulary it uses, or a list of words.
+    /// `draws` are the ids of an epoch (uint64) or a weight for every record (float64); `lengths` one for every
+    /// record; `words` is the pipeline whose vocabulary it uses, or a list of words.
     #[new]
     #[pyo3(signature = (source, config, terms, draws=None, lengths=None, words=None))]
     fn new(

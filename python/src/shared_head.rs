@@ -1,7 +1,8 @@
 //! A head shared by several processes: each gives its own examples and has a part of the classes.
 //!
-//! A step is: classes are chosen, batches scored, their losses go backward, the weights move. Unless classes are chosen for
-//! several batches together, a step has one batch, and one that never went backward is forgotten for the next.
+//! A step is: classes are chosen, batches scored, their losses go backward, the weights move. Unless classes are
+//! chosen for several batches together, a step has one batch, and one that never went backward is forgotten for
+//! the next.
 
 use std::borrow::Cow;
 use std::ops::Range;

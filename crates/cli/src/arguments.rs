@@ -130,7 +130,8 @@ pub struct LinearArguments {
     /// Passes over a block in memory: a number, or until:EPSILON[:MOST]
     #[arg(long)]
     pub inner_passes: Option<InnerPasses>,
-    /// Maximum number of epochs (default: 30; with rows in memory, 1000 visits of each row or 300 passes of Newton's method)
+    /// Maximum number of epochs (default: 30; with rows in memory, 1000 visits of each row or 300 passes of
+    /// Newton's method)
     #[arg(long)]
     pub epochs: Option<u64>,
     /// Random seed
@@ -433,13 +434,15 @@ pub struct BenchArguments {
     /// Seed of the order
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Threads of each rank that load records; with stages, threads that decode and augment (default: 3, or one for each processor)
+    /// Threads of each rank that load records; with stages, threads that decode and augment (default: 3, or one
+    /// for each processor)
     #[arg(long)]
     pub threads: Option<usize>,
     /// Ranks that share every batch: threads of this process (default: 1, or what mpirun started)
     #[arg(long)]
     pub ranks: Option<usize>,
-    /// What to do with records that cannot be read or decoded: fail, skip or skip:LIMIT; with stages also replace or replace:LIMIT
+    /// What to do with records that cannot be read or decoded: fail, skip or skip:LIMIT; with stages also replace
+    /// or replace:LIMIT
     #[arg(long, default_value = "fail")]
     pub on_bad_record: BadExamples,
     /// Folder for shuffled scratch files

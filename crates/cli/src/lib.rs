@@ -1,8 +1,8 @@
 //! The `pelton` command: arguments become one configuration, a job runs, its figures are printed.
 //!
-//! `arguments` declares every flag and writes those given over a configuration, `commands` runs the
-//! job, `console` shows the job's events on standard error with settings as [`flags`], `logging` the decisions
-//! of libraries. Standard output carries results only, so that it can be piped; with `--json` they are one object on one line.
+//! `arguments` declares every flag and writes those given over a configuration, `commands` runs the job, `console`
+//! shows the job's events on standard error with settings as [`flags`], `logging` the decisions of libraries.
+//! Standard output carries results only, so that it can be piped; with `--json` they are one object on one line.
 //!
 //! Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input; 130 interrupted by Ctrl-C.
 //!

@@ -9,8 +9,8 @@ use crate::output::{Failure, bytes_of, positive, usage, with_console};
 
 /// How many ranks the flag and the launcher ask for: 1 where neither says anything.
 ///
-/// Errors: more ranks in one process than its processors can serve; a flag and a launcher that disagree; a launcher without MPI in this build, since each of its
-/// processes would do the whole job.
+/// Errors: more ranks in one process than its processors can serve; a flag and a launcher that disagree; a
+/// launcher without MPI in this build, since each of its processes would do the whole job.
 pub fn asked(flag: Option<usize>) -> Result<usize, Failure> {
     counted(flag, launched(), cfg!(feature = "mpi"), most_threads()).map_err(|text| Failure {
         error: anyhow::anyhow!(text),

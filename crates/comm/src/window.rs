@@ -74,7 +74,8 @@ pub struct Window {
 impl Window {
     /// Reads all ranges; they are in their buffers when this returns.
     ///
-    /// Cost: one copy a range, straight into its buffer; ranges of other machines are all in flight together. No other rank takes part.
+    /// Cost: one copy a range, straight into its buffer; ranges of other machines are all in flight together. No
+    /// other rank takes part.
     ///
     /// Errors: [`CommError::OutOfWindow`] and [`CommError::NoSuchRank`] before anything is read,
     /// [`CommError::RankFailed`] where a rank is known to have failed; the buffers are then

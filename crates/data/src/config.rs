@@ -108,8 +108,8 @@ impl DataConfig {
         }
     }
 
-    /// The same as nets read it: rows of bytes are accepted, classes keep the order of their numbers, and their pipeline
-    /// applies a policy to damage.
+    /// The same as nets read it: rows of bytes are accepted, classes keep the order of their numbers, and their
+    /// pipeline applies a policy to damage.
     pub fn for_nets(&self) -> DataConfig {
         DataConfig {
             by_number: true,

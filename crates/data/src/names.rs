@@ -126,9 +126,9 @@ fn add_matching(
     Ok(())
 }
 
-/// Whether a file that matches a pattern is one that a writer left next to its data, or is in such a folder: `_SUCCESS`,
-/// `_metadata`, `.part-0.crc`, `_delta_log`. If the pattern spells out its beginning it is data, and so are
-/// folders of a partition such as `_month=1`.
+/// Whether a file that matches a pattern is one that a writer left next to its data, or is in such a folder:
+/// `_SUCCESS`, `_metadata`, `.part-0.crc`, `_delta_log`. If the pattern spells out its beginning it is data, and
+/// so are folders of a partition such as `_month=1`.
 fn is_marker(file: &Path, pattern: &str) -> bool {
     let spelled = |part: &str| {
         let mut parts = pattern.split('/');

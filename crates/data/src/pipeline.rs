@@ -46,7 +46,8 @@ pub struct PipelineTerms {
     pub sampler: Option<Sampler>,
     /// How long each record is for buckets, as a program says it; where absent, as `lengths` of the configuration does.
     pub lengths: Option<Arc<[u32]>>,
-    /// Examples in a batch, over all ranks; where `None`, 64, or as many as fit three times into a load of peers' memory.
+    /// Examples in a batch, over all ranks; where `None`, 64, or as many as fit three times into a load of peers'
+    /// memory.
     pub batch: Option<u64>,
     /// Whether the label of an example is the index of its class, as nets need.
     pub by_class: bool,
@@ -460,7 +461,8 @@ impl PipelineLoader {
         })
     }
 
-    /// Ends the loader and frees peers' memory; returns the figures of that memory, if there was any. All ranks call it.
+    /// Ends the loader and frees peers' memory; returns the figures of that memory, if there was any. All ranks
+    /// call it.
     pub fn finish(self, comm: &Comm) -> Result<Option<PeerFigures>, DataError> {
         drop(self.loader);
         self.peers.map(|peers| peers.finish(comm)).transpose()

@@ -62,7 +62,8 @@ pub(crate) fn several_classes(
     Ok(classes)
 }
 
-/// Refuses data with a record of a class outside [`Dataset::labels`], to report it before the work starts. Cost: nothing where all are known, otherwise up to a pass before the error.
+/// Refuses data with a record of a class outside [`Dataset::labels`], to report it before the work starts. Cost:
+/// nothing where all are known, otherwise up to a pass before the error.
 pub fn check_classes(
     dataset: &Arc<Dataset>,
     context: &mut RunContext<'_>,

@@ -137,8 +137,8 @@ impl PipelineConfig {
     pub const COLLATE_HELP: &str = "How samples are collated: auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged (with offsets)";
 }
 
-/// How records become samples, as text: `none`, `jpg`, `png`, `webp`, `image`, `image:FIELD`, `words`, `bytes`, `pairs`,
-/// `pairs:bytes` or `member:EXT`.
+/// How records become samples, as text: `none`, `jpg`, `png`, `webp`, `image`, `image:FIELD`, `words`, `bytes`,
+/// `pairs`, `pairs:bytes` or `member:EXT`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DecodeSetting {
     /// Bytes as they are.
@@ -361,7 +361,8 @@ impl fmt::Display for SampleSetting {
 /// What says how long records are, as text: `field:NAME`, or an `.npy` file of one number a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LengthSetting {
-    /// A field of the records: its value where it is one whole number, otherwise its elements along the first dimension.
+    /// A field of the records: its value where it is one whole number, otherwise its elements along the first
+    /// dimension.
     Field(String),
     /// A file.
     File(PathBuf),

@@ -1,8 +1,9 @@
 //! Samples by index: what a loader would make of records, on request.
 //!
-//! For libraries that draw indices themselves, and for inspecting one example or batch. A call reads its records as one batch of reads and makes them on the thread that calls: no thread is started
-//! or waited for, so that it also works in a process that was forked, and calls from several threads do not hinder
-//! each other. Read buffer, rows and the state of stages are reused between calls.
+//! For libraries that draw indices themselves, and for inspecting one example or batch. A call reads its records
+//! as one batch of reads and makes them on the thread that calls: no thread is started or waited for, so that it
+//! also works in a process that was forked, and calls from several threads do not hinder each other. Read buffer,
+//! rows and the state of stages are reused between calls.
 //!
 //! Use it if the next examples are not known beforehand. A [`Loader`](crate::Loader) reads ahead and
 //! decodes on all threads.
@@ -141,8 +142,8 @@ impl Samples {
     /// The batch that a loader returns at a step, or an equal one; `None` where the epoch has no such step. Repeats
     /// that are decided by waiting are not the plan's.
     ///
-    /// Cost: next to the batch that of finding the step ([`Plan::walk`]): arithmetic for most orders, and a replay of the
-    /// epoch up to it where the plan queues, buckets or packs.
+    /// Cost: next to the batch that of finding the step ([`Plan::walk`]): arithmetic for most orders, and a replay
+    /// of the epoch up to it where the plan queues, buckets or packs.
     pub fn batch_at(&self, place: Place) -> Result<Option<Batch>, FeedError> {
         let options = &self.shared.options;
         let ranks = (options.rank, options.world_size);

@@ -36,8 +36,8 @@ pub trait Stage: Send + Sync {
         false
     }
 
-    /// A digest of settings that must not change when a run resumes from a saved state. Most stages may be changed on the
-    /// way.
+    /// A digest of settings that must not change when a run resumes from a saved state. Most stages may be changed
+    /// on the way.
     fn fingerprint(&self) -> Option<u64> {
         None
     }

@@ -67,7 +67,8 @@ const FIRST_PANE_RECORDS: u64 = 512;
 
 /// Executes steps: loads ahead within the memory budget and yields a batch for each, in their order.
 ///
-/// The order of examples depends only on the steps, never on the access path, the number of threads or timing. Dropping the feed stops its threads.
+/// The order of examples depends only on the steps, never on the access path, the number of threads or timing.
+/// Dropping the feed stops its threads.
 pub struct Fetch {
     // Declared first so that its threads end before what they share.
     loader: Loader,

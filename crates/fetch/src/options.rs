@@ -185,8 +185,8 @@ pub struct FetchOptions {
     pub end_epoch: Option<u64>,
     /// The part of each global batch that is yielded; `None` for all of it.
     pub share: Option<Share>,
-    /// Most records of this feed requested ahead of the one being consumed, at least two batches; `None` for as many as the budget holds. For storages that hold
-    /// only what comes next.
+    /// Most records of this feed requested ahead of the one being consumed, at least two batches; `None` for as
+    /// many as the budget holds. For storages that hold only what comes next.
     pub look_ahead: Option<u64>,
     /// Minimum records of maximum length that each thread can request together, within an eighth of the
     /// budget; for few large records a second, which would otherwise leave the device idle.

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use pelton_plan::{assign_slots, local_slots};
 
-/// Which rank holds a record in an epoch: (epoch, id) → rank, or any other number if none does. Must say the same on all ranks.
+/// Which rank holds a record in an epoch: (epoch, id) → rank, or any other number if none does. Must say the same
+/// on all ranks.
 pub type Holder = Arc<dyn Fn(u64, u64) -> u32 + Send + Sync>;
 
 /// Which rank owns a record: id → rank. It does not know the epoch, so that a rank reads the same records

@@ -37,8 +37,8 @@ pub struct Attention<'a> {
 }
 
 impl Attention<'_> {
-    /// `qkv` \[batch, T, 3, heads, d\] → `out` \[batch, T, heads, d\] and `log_sums` \[batch, heads, T\], which `backward`
-    /// needs. Panics where sizes do not fit; so does `backward`.
+    /// `qkv` \[batch, T, 3, heads, d\] → `out` \[batch, T, heads, d\] and `log_sums` \[batch, heads, T\], which
+    /// `backward` needs. Panics where sizes do not fit; so does `backward`.
     pub fn forward(&self, qkv: &[f32], out: &mut [f32], log_sums: &mut [f32]) {
         self.forward_at(Simd::current(), qkv, out, log_sums);
     }
@@ -224,8 +224,8 @@ impl Head<'_> {
         from.copy(self.level, 0..from.rows(), 0..from.cols(), to, stride);
     }
 
-    /// Distance between rows of exchanged keys and values: room for the last block's rounding, and an odd number of cache lines, so
-    /// that the lines of a tile spread over the whole cache.
+    /// Distance between rows of exchanged keys and values: room for the last block's rounding, and an odd number
+    /// of cache lines, so that the lines of a tile spread over the whole cache.
     fn long(&self) -> usize {
         ((self.of.steps + 15).div_ceil(16) | 1) * 16
     }

@@ -124,8 +124,9 @@ impl Certificate {
 
 /// A lower bound of the optimum from the α of all rows, from any solver.
 ///
-/// Any feasible α bounds the optimum by Σ d(α) − ½‖Σ α s x‖². Both sums are made again here from rows and α, in f64, never from a w that was updated many times in
-/// f32; how far they can be off by rounding is known and taken off.
+/// Any feasible α bounds the optimum by Σ d(α) − ½‖Σ α s x‖². Both sums are made again here from rows and α, in
+/// f64, never from a w that was updated many times in f32; how far they can be off by rounding is known and taken
+/// off.
 ///
 /// With ε = 2^-53, n additions err by at most γ = nε / (1 − nε) of the sum of magnitudes (Higham, Accuracy and
 /// Stability of Numerical Algorithms, 2002, §4.2): of Σ |d(α)|, and of Σ |α| ‖x‖ in the norm of Σ α s x.

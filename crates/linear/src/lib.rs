@@ -1,11 +1,11 @@
 //! Linear support vector machines and logistic regression by dual coordinate descent, on blocks of
 //! rows: the whole data when they fit in memory, else whatever fits.
 //!
-//! A [`Problem`] says what is minimised, by one of the losses in `loss`. [`solve_block`] improves [`Weights`] and [`Duals`] on the
-//! rows of one block; its inner loops are `kernels`, plain ones and faster ones chosen at run time.
-//! [`LossSum`] and [`dual_value`] give the [`Certificate`]: the largest possible distance of the solution from
-//! the optimum. [`predict`] and [`Confusion`] use the weights; [`Model`] saves them, also
-//! in LIBLINEAR's format.
+//! A [`Problem`] says what is minimised, by one of the losses in `loss`. [`solve_block`] improves [`Weights`] and
+//! [`Duals`] on the rows of one block; its inner loops are `kernels`, plain ones and faster ones chosen at run
+//! time. [`LossSum`] and [`dual_value`] give the [`Certificate`]: the largest possible distance of the solution
+//! from the optimum. [`predict`] and [`Confusion`] use the weights; [`Model`] saves them, also in LIBLINEAR's
+//! format.
 //!
 //! [`OutOfCore`] drives [`solve_block`] over the blocks that a feed brings, with the α of every row
 //! in memory. It asks which rows a block may leave out ([`SkipTable`]), certifies its
@@ -17,13 +17,13 @@
 //! Sparse rows of many features are renumbered ([`FeatureNumbering`]), so w has only the features that occur,
 //! the frequent ones together.
 //!
-//! Features of very different sizes are scaled when they are decoded ([`FeatureSums`] says by what); the problem is then that
-//! of the scaled features, and a [`Model`] holds their scale.
+//! Features of very different sizes are scaled when they are decoded ([`FeatureSums`] says by what); the problem
+//! is then that of the scaled features, and a [`Model`] holds their scale.
 //!
-//! Several ranks take Newton's steps together: each sums over its own rows, and a closure ([`Peers`]) adds the sums up.
-//! Coordinate descent runs on one rank and one thread. Lock-free updates of one w by several threads were
-//! rejected: they lose increments, and the certificate relies on w = Σ α_i y_i x_i. Rounds in which ranks move a w each and
-//! add the moves up were slower than one rank in 9 of 12 measured cases.
+//! Several ranks take Newton's steps together: each sums over its own rows, and a closure ([`Peers`]) adds the
+//! sums up. Coordinate descent runs on one rank and one thread. Lock-free updates of one w by several threads were
+//! rejected: they lose increments, and the certificate relies on w = Σ α_i y_i x_i. Rounds in which ranks move a w
+//! each and add the moves up were slower than one rank in 9 of 12 measured cases.
 
 mod error;
 mod peers;

@@ -70,8 +70,9 @@ impl Model {
         (coefficients, intercept)
     }
 
-    /// Writes safetensors: `weights` [vectors, features + bias], f32, `scale.factors` and `scale.shifts`
-    /// of as many f64 as there are features, where there are some, the rest as metadata. Ends without a file where `asked` is set meanwhile.
+    /// Writes safetensors: `weights` [vectors, features + bias], f32, `scale.factors` and `scale.shifts` of as
+    /// many f64 as there are features, where there are some, the rest as metadata. Ends without a file where
+    /// `asked` is set meanwhile.
     pub fn write_safetensors(&self, path: &Path, asked: &AtomicBool) -> Result<(), LinearError> {
         write_whole(path, asked, |out| tensors::write(self, out))
     }

@@ -422,10 +422,10 @@ impl OutOfCore {
         Ok(())
     }
 
-    /// Adds the losses of w over some rows to `losses` and their α to `bound`, as a pass that certifies does: those of the
-    /// current w, or with `snapshot` those of the snapshot, as it must be where rows are kept as codes,
-    /// since such a pass makes w exact. Rows that are skipped as settled and turn out not to be are
-    /// read again from now on.
+    /// Adds the losses of w over some rows to `losses` and their α to `bound`, as a pass that certifies does:
+    /// those of the current w, or with `snapshot` those of the snapshot, as it must be where rows are kept as
+    /// codes, since such a pass makes w exact. Rows that are skipped as settled and turn out not to be are read
+    /// again from now on.
     pub fn check_rows(
         &mut self,
         rows: &RowTable,

@@ -4,8 +4,8 @@
 //!
 //! P(w) = ½‖w‖² + Σ C_i ξ(s_i w·x_i; t_i), for the losses ξ of [`crate::loss`].
 //!
-//! The label of a row is its class, with s_i = ±1 by the subproblem and t_i = 1; for a loss of real targets it is the bits
-//! of the target as an f32, with s_i = 1.
+//! The label of a row is its class, with s_i = ±1 by the subproblem and t_i = 1; for a loss of real targets it is
+//! the bits of the target as an f32, with s_i = 1.
 //!
 //! A bias is one more feature of constant value, so it is regularised (as LIBLINEAR's `-B`).
 //! An unregularised bias was rejected: its dual has an equality constraint, and coordinate descent
@@ -14,9 +14,9 @@
 use crate::error::LinearError;
 use crate::loss::{Loss, RowTerms};
 
-/// A training problem. With two classes there is one subproblem, class 0 being positive (LIBLINEAR's
-/// convention: the first label); with more, one per class against the rest. A loss of real targets has one subproblem, and
-/// all rows are of one class.
+/// A training problem. With two classes there is one subproblem, class 0 being positive (LIBLINEAR's convention:
+/// the first label); with more, one per class against the rest. A loss of real targets has one subproblem, and all
+/// rows are of one class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     loss: Loss,

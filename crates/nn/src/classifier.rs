@@ -2,8 +2,8 @@
 //! so are the classes of the head after it (Song et al., KDD 2020, section 3.1).
 //!
 //! For each micro-batch all ranks gather all features, score them against their classes, and get back the
-//! gradients of their own features. With overlap a part's later micro-batches go forward while the features of earlier ones travel,
-//! and earlier ones go backward while the gradients of later ones travel (section 3.3.1).
+//! gradients of their own features. With overlap a part's later micro-batches go forward while the features of
+//! earlier ones travel, and earlier ones go backward while the gradients of later ones travel (section 3.3.1).
 
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -55,7 +55,8 @@ pub(crate) struct DataParallel {
     sparse: Option<Sparsifier>,
 }
 
-/// A net that trains on the CPU; all ranks of `comm` begin with the same parameters, and each takes a part of every batch.
+/// A net that trains on the CPU; all ranks of `comm` begin with the same parameters, and each takes a part of
+/// every batch.
 pub fn trainer(net: Net, seed: u64, comm: Comm) -> Box<dyn Trainer> {
     Box::new(DataParallel::new(net, seed, comm))
 }

@@ -1,4 +1,5 @@
-//! A net that outputs features for a head over many classes: separate forward and backward passes, with the head between them.
+//! A net that outputs features for a head over many classes: separate forward and backward passes, with the head
+//! between them.
 
 use crate::data_parallel::DataParallel;
 use crate::error::NnError;

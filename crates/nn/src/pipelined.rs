@@ -1,10 +1,10 @@
 //! Layers over ranks: each rank holds a run of layers, and batches go through all ranks in pieces.
 //!
-//! Every rank brings its part of a batch, as if the data were divided, and all ranks learn of all words, which are few.
-//! Each part is cut into pieces. The first rank runs its layers on one piece after another and sends the
+//! Every rank brings its part of a batch, as if the data were divided, and all ranks learn of all words, which are
+//! few. Each part is cut into pieces. The first rank runs its layers on one piece after another and sends the
 //! outputs on; the last goes forward and at once backward with each, which differs from GPipe (Huang et al.,
-//! 2019); gradients come back along the same path. With m pieces on r ranks whose layers cost the same, at most m / (m + r − 1) of the ranks' time is
-//! of use.
+//! 2019); gradients come back along the same path. With m pieces on r ranks whose layers cost the same, at most m
+//! / (m + r − 1) of the ranks' time is of use.
 
 use std::ops::Range;
 
@@ -105,7 +105,8 @@ fn unpack(all: &[i64]) -> Option<Words> {
 }
 
 /// A net with its layers divided over the ranks of `comm`, each with its parameters and their optimiser; every
-/// batch, a part of it from each rank, goes through all of them in pieces. Begins as [`trainer`](crate::trainer()) does.
+/// batch, a part of it from each rank, goes through all of them in pieces. Begins as [`trainer`](crate::trainer())
+/// does.
 ///
 /// Errors: fewer layers than ranks; a net for images, since batch norms would see only pieces.
 pub fn pipelined(net: Net, seed: u64, comm: Comm) -> Result<Box<dyn Trainer>, NnError> {

@@ -1,9 +1,10 @@
-//! Sparse gradients: ranks exchange only the largest ones (Song et al., KDD 2020, section 3.3.2; deep gradient compression, Lin et al., 2017).
+//! Sparse gradients: ranks exchange only the largest ones (Song et al., KDD 2020, section 3.3.2; deep gradient
+//! compression, Lin et al., 2017).
 //!
-//! Of each large parameter a rank keeps u, its momentum, and v, what it has not sent: u ← m·u + g, v ← v + u. It sends the
-//! k numbers of v that are largest by magnitude, with their places, and forgets u and v there (momentum factor masking).
-//! The step is the sum of what all ranks sent. Nothing is lost: what is not sent stays in v. In epoch e, counted from 0, at least
-//! 4⁻⁽ᵉ⁺¹⁾ of a parameter is sent, until that is below the density (warm-up).
+//! Of each large parameter a rank keeps u, its momentum, and v, what it has not sent: u ← m·u + g, v ← v + u. It
+//! sends the k numbers of v that are largest by magnitude, with their places, and forgets u and v there (momentum
+//! factor masking). The step is the sum of what all ranks sent. Nothing is lost: what is not sent stays in v. In
+//! epoch e, counted from 0, at least 4⁻⁽ᵉ⁺¹⁾ of a parameter is sent, until that is below the density (warm-up).
 
 use pelton_comm::Comm;
 use pelton_kernels::{TopK, top_k};

@@ -134,7 +134,8 @@ pub trait Trainer: Send {
     /// Replaces the parameters.
     fn set_parameters(&mut self, saved: Vec<NamedArray>) -> Result<(), NnError>;
 
-    /// What else the next step depends on: the optimiser's state and that of LSTM layers in all rows. All ranks call it.
+    /// What else the next step depends on: the optimiser's state and that of LSTM layers in all rows. All ranks
+    /// call it.
     fn state(&self) -> Result<Vec<NamedArray>, NnError>;
 
     /// Replaces that; `saved` may be empty.

@@ -1,4 +1,5 @@
-//! The position of a walk, in a few bytes: from there a step is found faster than by a walk from the start of its epoch.
+//! The position of a walk, in a few bytes: from there a step is found faster than by a walk from the start of its
+//! epoch.
 //!
 //! A hint is global, as plans are, and it is never needed: without it, or with one that does not fit, the same batches
 //! come out, later. It lists no examples. Of buckets it says how many appearances were taken and how many of them wait

@@ -361,8 +361,8 @@ impl Plan {
         matches!(self.0.numbering, Numbering::Listed(_))
     }
 
-    /// Records that an epoch draws, each counted once. Costs a pass over the epoch, and a bit a record, where it may draw
-    /// some several times.
+    /// Records that an epoch draws, each counted once. Costs a pass over the epoch, and a bit a record, where it
+    /// may draw some several times.
     pub fn distinct_records(&self, epoch: u64) -> u64 {
         let (plan, examples) = (&*self.0, &self.0.sequence.examples);
         if examples.expected().is_none() && !self.is_of_list() {

@@ -2,13 +2,14 @@
 //! or equal classes.
 //!
 //! * *Ids.* The list replaces a filter ([`crate::Selection`]): the order permutes the indices of its entries.
-//! * *Classes.* A mixture (`mixture.rs`) over the records sorted by class, one part a class with equal
-//!   shares. So classes are exact to one example at any length of a run, and all records of a class come before one
-//!   comes again, which draws by weight 1/(records of the class) are not and do not.
-//! * *Weights.* The example at a position of an epoch is the record whose share of the sum of weights contains
-//! a random number, drawn by the epoch's key and the position: with replacement, as in PyTorch's
-//! `WeightedRandomSampler`. Nothing is stored but the sums, 8 bytes a record; a draw is a binary search in them. Rejected: an alias
-//!   table, which draws in O(1) from 12 to 16 bytes a record, and whose draws wait for memory as these do.
+//! * *Classes.* A mixture (`mixture.rs`) over the records sorted by class, one part a class with equal shares. So
+//!   classes are exact to one example at any length of a run, and all records of a class come before one comes
+//!   again, which draws by weight 1/(records of the class) are not and do not.
+//! * *Weights.* The example at a position of an epoch is the record whose share of the sum of weights contains a
+//!   random number, drawn by the epoch's key and the position: with replacement, as in PyTorch's
+//!   `WeightedRandomSampler`. Nothing is stored but the sums, 8 bytes a record; a draw is a binary search in them.
+//!   Rejected: an alias table, which draws in O(1) from 12 to 16 bytes a record, and whose draws wait for memory
+//!   as these do.
 
 use std::sync::Arc;
 

@@ -56,7 +56,8 @@ impl<'a> RunContext<'a> {
     }
 
     /// The configuration of a job that trains, which is compared as [`RunContext::agree`] does. If this rank's
-    /// machine lacks the folder of a resumed run, it uses the settings of rank 0, except those of the machine. All ranks call it.
+    /// machine lacks the folder of a resumed run, it uses the settings of rank 0, except those of the machine. All
+    /// ranks call it.
     ///
     /// Errors: as of [`RunContext::agree`].
     pub fn agreed<C>(&self, config: &C) -> Result<C, CommError>

@@ -134,8 +134,8 @@ impl Engine {
 
     /// Answers each request as soon as its rows are ranked.
     ///
-    /// Memory: [`PASS_NUMBERS`] a few times, the text of one answer, and the [`ROOM`] of those that are complete. Requests
-    /// whose clients have gone are dropped between two passes.
+    /// Memory: [`PASS_NUMBERS`] a few times, the text of one answer, and the [`ROOM`] of those that are complete.
+    /// Requests whose clients have gone are dropped between two passes.
     fn answer_together<B: AsRef<[u8]> + Send>(&mut self, asked: Vec<(Asked<B>, Reply<Told>)>) {
         let began = Instant::now();
         let Engine {

@@ -7,8 +7,9 @@
 //! engine.rs    question.rs → net → class index       what is asked, and the answer
 //! ```
 //!
-//! A head over very many classes is not loaded: the net makes features, and a [`ClassIndex`] over the class vectors finds
-//! the nearest. Heads that have no class vectors rank by themselves, and nets without such a head by their logits.
+//! A head over very many classes is not loaded: the net makes features, and a [`ClassIndex`] over the class
+//! vectors finds the nearest. Heads that have no class vectors rank by themselves, and nets without such a head by
+//! their logits.
 
 mod engine;
 mod http;

@@ -1,6 +1,6 @@
-//! Jobs on data, one module a job: [`mod@bench`] measures a feed without training, [`buckets`] the cost of padding sentences, [`mod@vocabulary`] counts words, [`mod@glyphs`] draws
-//! the characters of fonts, [`data_tools`] index, show, pack
-//! and probe. Nothing here prints; jobs report events to an [`Observer`](pelton_run::Observer).
+//! Jobs on data, one module a job: [`mod@bench`] measures a feed without training, [`buckets`] the cost of padding
+//! sentences, [`mod@vocabulary`] counts words, [`mod@glyphs`] draws the characters of fonts, [`data_tools`] index,
+//! show, pack and probe. Nothing here prints; jobs report events to an [`Observer`](pelton_run::Observer).
 
 pub mod bench;
 pub mod buckets;

@@ -359,8 +359,8 @@ fn records_from_peers_memory_make_the_same_steps() {
     }
 }
 
-/// Of a file sorted by class a rank holds records of half of the classes. A net with batch norm takes the records that it
-/// would take without peers' memory, to the last bit; one without takes those that a rank holds.
+/// Of a file sorted by class a rank holds records of half of the classes. A net with batch norm takes the records
+/// that it would take without peers' memory, to the last bit; one without takes those that a rank holds.
 #[test]
 fn batch_norm_sees_records_of_all_ranks() {
     let folder = tempfile::tempdir().unwrap();

@@ -320,8 +320,8 @@ fn status(child: &Child, name: &str) -> u64 {
     figure.parse().unwrap()
 }
 
-/// Answers had no limit: 64 of a thousand classes for each of 1024 vectors took 3 GB for as long as clients did not read
-/// them, and the end waited for all of them.
+/// Answers had no limit: 64 of a thousand classes for each of 1024 vectors took 3 GB for as long as clients did
+/// not read them, and the end waited for all of them.
 #[test]
 fn many_of_the_largest_requests_take_bounded_memory_and_time() {
     let place = trained();

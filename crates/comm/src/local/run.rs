@@ -39,8 +39,9 @@ where
     run_ranks_over(None, ranks, job)
 }
 
-/// [`run_ranks`] over a modelled network with this many bytes a second into and out of each rank. A message arrives when
-/// such a network would have carried it, and who needs it waits until then; without latency. Windows are not modelled.
+/// [`run_ranks`] over a modelled network with this many bytes a second into and out of each rank. A message
+/// arrives when such a network would have carried it, and who needs it waits until then; without latency. Windows
+/// are not modelled.
 ///
 /// Errors: as [`run_ranks`]. Panics where the rate is not above 0.
 pub fn run_ranks_over<T, E, F>(

@@ -51,12 +51,12 @@ impl Listener {
         Ok(self.socket.local_addr()?.port())
     }
 
-    /// Connects the ranks that listen at `addresses`; this is `rank`. All call it with the same `addresses`
-    /// and `token`. Returns when all are connected. When the last communicator is gone, this rank has ended, and what others
-    /// still wait for from it is an error.
+    /// Connects the ranks that listen at `addresses`; this is `rank`. All call it with the same `addresses` and
+    /// `token`. Returns when all are connected. When the last communicator is gone, this rank has ended, and what
+    /// others still wait for from it is an error.
     ///
-    /// Errors: [`CommError::Unreachable`] for a rank that cannot be reached `within` the time; [`CommError::Setting`] where the
-    /// environment gives a limit for silence that cannot be.
+    /// Errors: [`CommError::Unreachable`] for a rank that cannot be reached `within` the time;
+    /// [`CommError::Setting`] where the environment gives a limit for silence that cannot be.
     pub fn connect(
         self,
         rank: usize,

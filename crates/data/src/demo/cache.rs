@@ -1,4 +1,5 @@
-//! Generated sets as files in a cache folder, rows of features packed, pictures as CIFAR-10 has them, sentences a line: made once, streamed out, never held in memory.
+//! Generated sets as files in a cache folder, rows of features packed, pictures as CIFAR-10 has them, sentences a
+//! line: made once, streamed out, never held in memory.
 //!
 //! Threads generate chunks of rows and deliver them in order; the writer packs them while the next ones are
 //! generated. Memory: a few chunks a thread, [`CHUNK_BYTES`] each, whatever the size of

@@ -1,7 +1,8 @@
 //! Classes without number: `demo:classes:N[:VIEWS[:D[:NOISE]]]`.
 //!
-//! A set is a file of one line that describes a [`Mixture`], whose records are computed when they are read: opening a
-//! hundred million classes takes no time, no memory and no disk. The test set is [`TEST_VIEWS`] further views of every class.
+//! A set is a file of one line that describes a [`Mixture`], whose records are computed when they are read:
+//! opening a hundred million classes takes no time, no memory and no disk. The test set is [`TEST_VIEWS`] further
+//! views of every class.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -33,8 +33,8 @@ pub struct LstmGradients<'a> {
 }
 
 impl Lstm {
-    /// Backward. `dy` \[T, B, H\] is the gradient of `y` (add h_n's to its last step). `gates` is used up: it becomes the
-    /// gradient of the sums before σ and tanh.
+    /// Backward. `dy` \[T, B, H\] is the gradient of `y` (add h_n's to its last step). `gates` is used up: it
+    /// becomes the gradient of the sums before σ and tanh.
     pub fn backward(
         &self,
         input: LstmInput<'_>,

@@ -8,12 +8,12 @@
 //! weights after one pass are 5e-4 from the optimum, compared with 5e-2 for blocks alone and 2e-2 for blocks
 //! with whole rows cached.
 //!
-//! **What is held and what is exact.** x̂ is a row as held, x as stored. A row that is read is trained
-//! on as x. Later changes of its α reach w through x̂, and its margin is taken as w·x̂ + r,
-//! r = v·(x − x̂), v being w when the row was read: the error (w − v)·(x − x̂) vanishes as w settles.
-//! When the row is next read, w ← w + Δα y (x − x̂) makes w exact in it. In an epoch that certifies, rows that
-//! have been read do not change, so at its end w = Σ α_i y_i x_i exactly; the weights at its start, found with
-//! the cached rows, are its snapshot. So the certificate is based on the rows as stored. A row that is held and misjudged costs time, never truth.
+//! **What is held and what is exact.** x̂ is a row as held, x as stored. A row that is read is trained on as x.
+//! Later changes of its α reach w through x̂, and its margin is taken as w·x̂ + r, r = v·(x − x̂), v being w when
+//! the row was read: the error (w − v)·(x − x̂) vanishes as w settles. When the row is next read, w ← w + Δα y (x
+//! − x̂) makes w exact in it. In an epoch that certifies, rows that have been read do not change, so at its end w
+//! = Σ α_i y_i x_i exactly; the weights at its start, found with the cached rows, are its snapshot. So the
+//! certificate is based on the rows as stored. A row that is held and misjudged costs time, never truth.
 //!
 //! Cost: [`CodedCache::row_bytes`] a row held; a visit decodes a row once or twice, 0.1 ns a value;
 //! and 4 bytes a record and 4 a subproblem of it.

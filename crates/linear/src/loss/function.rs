@@ -1,7 +1,7 @@
 //! What solvers, certificates, models and commands ask of a loss.
 //!
-//! A row has the value z = w·x and u = s z. A class has the sign s = ±1, by the subproblem, and the target t = 1; a real
-//! target t has s = 1. The loss of the row is C ξ(u; t). The dual is
+//! A row has the value z = w·x and u = s z. A class has the sign s = ±1, by the subproblem, and the target t = 1;
+//! a real target t has s = 1. The loss of the row is C ξ(u; t). The dual is
 //!
 //! max over α of Σ d(α_i) − ½‖w‖², w = Σ s_i α_i x_i, d(α) = −C ξ*(−α / C), α between two bounds.
 //!
@@ -11,8 +11,8 @@
 //! | `alpha` | α, the dual variable of a row; as it is stored, which may not be itself: see [`LossFunction::decode`] |
 //! | τ | width of the bend of a smoothed loss, for Newton's method |
 //!
-//! For any w and any α within its bounds, d(α) ≤ C ξ(u; t) + α u: so Σ d(α_i) − ½‖Σ s_i α_i x_i‖² is at most the optimum,
-//! whatever sign α has.
+//! For any w and any α within its bounds, d(α) ≤ C ξ(u; t) + α u: so Σ d(α_i) − ½‖Σ s_i α_i x_i‖² is at most the
+//! optimum, whatever sign α has.
 
 use crate::step::Outcome;
 use crate::visit::Visit;

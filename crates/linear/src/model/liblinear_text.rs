@@ -12,8 +12,9 @@
 //! ```
 //!
 //! After `w` a line a feature (the bias last) with a number a vector; a bias of -1 means none. Source:
-//! `save_model` and `load_model` in LIBLINEAR 2.50's linear.cpp. Weights are written with the digits that give back the
-//! same number as f64, those of a scaled model as the products they are: LIBLINEAR reads f64, and shall predict the same.
+//! `save_model` and `load_model` in LIBLINEAR 2.50's linear.cpp. Weights are written with the digits that give
+//! back the same number as f64, those of a scaled model as the products they are: LIBLINEAR reads f64, and shall
+//! predict the same.
 
 use std::io::{BufRead, Write};
 use std::path::Path;

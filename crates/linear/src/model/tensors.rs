@@ -1,8 +1,8 @@
-//! Safetensors: the tensor `weights` of f32, [vectors, features + bias], a tensor `means` of f32 [features] where there
-//! are some; of a model of scaled features also `scale.factors` and, where features are shifted, `scale.shifts` of f64,
-//! [features]; and the metadata key `pelton`, whose text is JSON: version, loss, labels, and cost, bias, `scaled`, factors on
-//! the cost by class, names of the labels and names of the columns where there are some. One key, because safetensors writes its metadata in an order that differs from run
-//! to run.
+//! Safetensors: the tensor `weights` of f32, [vectors, features + bias], a tensor `means` of f32 [features] where
+//! there are some; of a model of scaled features also `scale.factors` and, where features are shifted,
+//! `scale.shifts` of f64, [features]; and the metadata key `pelton`, whose text is JSON: version, loss, labels,
+//! and cost, bias, `scaled`, factors on the cost by class, names of the labels and names of the columns where
+//! there are some. One key, because safetensors writes its metadata in an order that differs from run to run.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

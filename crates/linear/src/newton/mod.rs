@@ -12,23 +12,25 @@
 //! | u = Σ α s x | w − u is the gradient of P, and of nothing else |
 //! | τ | width of the bend of a smoothed loss |
 //!
-//! **Certificate.** α(m) is dual feasible at every w, so each pass gives P(w) and the bound Σ term(α) − ½‖u‖², both
-//! summed from the rows in f64, with their rounding subtracted (as `DualBound` does). Their difference is ½‖w − u‖² plus
-//! what smoothing leaves, and falls quadratically. Far from the optimum a multiple of α gives a better bound.
+//! **Certificate.** α(m) is dual feasible at every w, so each pass gives P(w) and the bound Σ term(α) − ½‖u‖²,
+//! both summed from the rows in f64, with their rounding subtracted (as `DualBound` does). Their difference is ½‖w
+//! − u‖² plus what smoothing leaves, and falls quadratically. Far from the optimum a multiple of α gives a better
+//! bound.
 //!
-//! **Smoothing.** A loss without curvature somewhere is smoothed, to a bend of width τ (see [`crate::loss`]): the hinge
-//! from the beginning, by a barrier, the squared hinge where line searches were needed. For the hinge this is the central path
-//! of an interior-point method on the dual, in w alone (Nesterov, Nemirovskii, Interior-point polynomial algorithms, 1994):
-//! each step goes to where the path will be at a smaller τ, along its tangent, or back to the path where the last step left
-//! it. τ ends where its part is half of the target gap. Rows keep no state, so a pass needs nothing but w.
+//! **Smoothing.** A loss without curvature somewhere is smoothed, to a bend of width τ (see [`crate::loss`]): the
+//! hinge from the beginning, by a barrier, the squared hinge where line searches were needed. For the hinge this
+//! is the central path of an interior-point method on the dual, in w alone (Nesterov, Nemirovskii, Interior-point
+//! polynomial algorithms, 1994): each step goes to where the path will be at a smaller τ, along its tangent, or
+//! back to the path where the last step left it. τ ends where its part is half of the target gap. Rows keep no
+//! state, so a pass needs nothing but w.
 //!
-//! A proximal method on the dual (a centre of each α, kept between passes) was used before. It takes a sixth fewer passes
-//! where rows are many, and does not end where they are about as many as the features. A primal–dual interior-point
-//! method keeps three numbers a row and needs two passes a step.
+//! A proximal method on the dual (a centre of each α, kept between passes) was used before. It takes a sixth fewer
+//! passes where rows are many, and does not end where they are about as many as the features. A primal–dual
+//! interior-point method keeps three numbers a row and needs two passes a step.
 //!
-//! **Steps.** Full ones. Where the value rises, the next pass sums the slope at 24 fractions of the step, and the place
-//! between two of them where it is 0 is taken. Values at two τ cannot be compared: there, it does so where the slope at the
-//! end has more than half the size of that at the beginning.
+//! **Steps.** Full ones. Where the value rises, the next pass sums the slope at 24 fractions of the step, and the
+//! place between two of them where it is 0 is taken. Values at two τ cannot be compared: there, it does so where
+//! the slope at the end has more than half the size of that at the beginning.
 //!
 //! Cost of a pass, measured at d = 20 on one AVX2 core that other work shared: 110 to 120 ns a row for logistic, 100 to
 //! 120 for the squared hinge. At larger d the n·d²/2 products of the matrix are most of it; solving takes
@@ -84,8 +86,9 @@ const RUN: usize = 1 << 14;
 /// The cost of each solver by a model of the shape: nanoseconds of a visit of coordinate descent, and of all
 /// of Newton's method (infinite beyond [`MOST_NEWTON_FEATURES`]).
 ///
-/// Newton: 8 passes (hinge: 24) of 30 ns a row and subproblem, 1 ns a value, and 0.05 ns a product of the d²/2 of the
-/// matrix; d³/6 products at 0.25 ns a pass. A visit: 30 ns and 1 ns a value. `values` is the mean number of values of a row.
+/// Newton: 8 passes (hinge: 24) of 30 ns a row and subproblem, 1 ns a value, and 0.05 ns a product of the d²/2 of
+/// the matrix; d³/6 products at 0.25 ns a pass. A visit: 30 ns and 1 ns a value. `values` is the mean number of
+/// values of a row.
 pub fn modelled_costs(problem: &Problem, records: u64, values: f64) -> (f64, f64) {
     let (n, d) = (records as f64, width_of(problem) as f64);
     let passes = problem.loss().function().newton_passes();
@@ -414,7 +417,8 @@ impl Point {
                 }
             }
         }
-        // Approximate change of the smoothed value by rounding w to f32: large if the cost is large and the bend narrow.
+        // Approximate change of the smoothed value by rounding w to f32: large if the cost is large and the bend
+        // narrow.
         let squares: f64 = (self.w.iter().enumerate())
             .map(|(j, w)| sums.matrix[j * (width + 1)] * w * w)
             .sum();

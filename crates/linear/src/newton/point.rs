@@ -23,8 +23,8 @@ pub(super) struct Point {
     pub best_w: Vec<f64>,
     pub best_primal: f64,
     pub best_dual: f64,
-    /// Whether steps are so close to the optimum that rounding w to f32 would matter. Before, passes look at w rounded, which
-    /// saves them the losses of the rounded weights next to the others.
+    /// Whether steps are so close to the optimum that rounding w to f32 would matter. Before, passes look at w
+    /// rounded, which saves them the losses of the rounded weights next to the others.
     pub exact: bool,
     /// Looks that brought neither value on by what rounding leaves.
     pub idle: u32,

@@ -1,9 +1,11 @@
 //! Which bucket a length belongs to, how many sentences a batch of it holds, and what that costs.
 //!
-//! A layout depends only on the histogram of lengths, so its figures are exact and the same in every epoch. A batch is padded to the end of its bucket, not to its longest sentence: then a
-//! bucket is one shape, for which buffers and compiled programs are made once.
+//! A layout depends only on the histogram of lengths, so its figures are exact and the same in every epoch. A
+//! batch is padded to the end of its bucket, not to its longest sentence: then a bucket is one shape, for which
+//! buffers and compiled programs are made once.
 //!
-//! **Padding.** A sentence of length ℓ in a bucket that ends at b takes b cells, in any batch: the padded fraction is 1 − Σ ℓ / Σ b.
+//! **Padding.** A sentence of length ℓ in a bucket that ends at b takes b cells, in any batch: the padded fraction
+//! is 1 − Σ ℓ / Σ b.
 //!
 //! **RL\*** = ln(orders an epoch can have) / ln(N!), as of the orders without buckets. Of the N! orders
 //! of the plan below many give the same batches. Bucket b has n_b sentences and emits m_b = ⌊n_b/c_b⌋

@@ -8,9 +8,9 @@
 //!   batch, and cuts each strip in the same manner by the second ones;
 //! * `tokens` does that with batches of as many pairs as stay within a number of cells of both sides.
 //!
-//! Rejected: buckets over the longer side alone, which need no second rule and leave 6 % of padding on the 29 000 pairs
-//! of Multi30k in batches of 32, where strips leave 0.9 %; the boundaries with the least padding of all, since they are no
-//! longer a line of cuts, so that no quick search finds them (`optimal` is refused).
+//! Rejected: buckets over the longer side alone, which need no second rule and leave 6 % of padding on the 29 000
+//! pairs of Multi30k in batches of 32, where strips leave 0.9 %; the boundaries with the least padding of all,
+//! since they are no longer a line of cuts, so that no quick search finds them (`optimal` is refused).
 
 use std::collections::BTreeMap;
 

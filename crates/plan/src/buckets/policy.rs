@@ -8,8 +8,8 @@ use crate::error::PlanError;
 
 /// How sentences are put together into batches.
 ///
-/// Written as text: `none`, `static:10,20,30`, `static:10x12,20x25` (of pairs), `auto`, `optimal:8`, `tokens:4096`, `pack:64`,
-/// `pack:64:8192`.
+/// Written as text: `none`, `static:10,20,30`, `static:10x12,20x25` (of pairs), `auto`, `optimal:8`,
+/// `tokens:4096`, `pack:64`, `pack:64:8192`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BucketPolicy {

@@ -117,10 +117,10 @@ orders! {
         permute: bool = "permute",
     };
 
-    /// Runs of whole records of at least `unit_bytes` in a new random order every epoch, taken in
-    /// `loads` groups; the records of a group are shuffled among themselves (DeepIO's entropy-aware
-    /// opportunistic ordering, with loads that no rank or timing decides). Left out, a unit is 1 MiB: reads of that size
-    /// give nearly the sequential bandwidth of every device and file system.
+    /// Runs of whole records of at least `unit_bytes` in a new random order every epoch, taken in `loads` groups;
+    /// the records of a group are shuffled among themselves (DeepIO's entropy-aware opportunistic ordering, with
+    /// loads that no rank or timing decides). Left out, a unit is 1 MiB: reads of that size give nearly the
+    /// sequential bandwidth of every device and file system.
     Opportunistic "opportunistic:8:1048576" {
         /// Groups an epoch is read in.
         loads: u64 = "LOADS",

@@ -56,8 +56,8 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("numbers and text")
 }
 
-/// Writes parameters and, with `state`, everything else needed to resume. All ranks call it; rank 0 writes the file of the
-/// net, each its own rows.
+/// Writes parameters and, with `state`, everything else needed to resume. All ranks call it; rank 0 writes the
+/// file of the net, each its own rows.
 ///
 /// Errors: on all ranks if numbers of one are not finite; the file is not changed.
 pub(super) fn save(
@@ -269,7 +269,8 @@ pub(super) fn digest(trainer: &dyn Trainer) -> Result<u64, TrainError> {
     Ok(Digest::new(23).words(words).value())
 }
 
-/// Refuses a folder of checkpoints that only some ranks can see, where each rank keeps its rows of a head in it. All ranks call it.
+/// Refuses a folder of checkpoints that only some ranks can see, where each rank keeps its rows of a head in it.
+/// All ranks call it.
 ///
 /// Rank 0 leaves a file there for a moment, which the others look for.
 pub(super) fn check_shared(checkpoint: &Path, comm: &Comm) -> Result<(), TrainError> {

@@ -18,8 +18,9 @@ const PROGRAM: u64 = 40 << 20;
 /// A budget that every path can do something with.
 const LEAST: u64 = 4 << 20;
 
-/// Lowers the budget of each of `ranks` ranks to what `limit` leaves, and chooses coordinate descent if the
-/// tables of Newton's method leave nothing and `free` says that the solver may be changed. Returns a note on a lowered budget.
+/// Lowers the budget of each of `ranks` ranks to what `limit` leaves, and chooses coordinate descent if the tables
+/// of Newton's method leave nothing and `free` says that the solver may be changed. Returns a note on a lowered
+/// budget.
 ///
 /// Errors: the tables alone need more than the limit.
 pub(super) fn fit(

@@ -43,7 +43,8 @@ pub(super) struct Division {
 }
 
 impl Division {
-    /// Divides the budget of a rank that takes a share of every block: blocks are as large as all ranks together can hold.
+    /// Divides the budget of a rank that takes a share of every block: blocks are as large as all ranks together
+    /// can hold.
     ///
     /// Errors: a budget too small for a block, or for those asked for; an access path that cannot be used.
     pub fn new(

@@ -1,11 +1,11 @@
 //! The job `train linear`: one linear model from data of any size within a memory budget.
 //!
-//! It goes down the list: the data is located ([`pelton_data::open`]); `choice` decides what the configuration leaves open;
-//! `prepare` makes the passes that come before training (`packing`, `scaling`, `counting`) and yields `Rows`; `division`
-//! divides the memory and makes the plan; a `Method` trains (`held`: rows that fit in memory; `newton`: passes over files, or
-//! on ranks; `session`: coordinate descent block by block) and writes a `Journal`; `outcome` writes the results. [`fit`]
-//! returns the model to the caller and writes no files. [`fit_rows`] starts with rows already in memory, and
-//! trains them like rows of files that fit in memory (`in_memory`).
+//! It goes down the list: the data is located ([`pelton_data::open`]); `choice` decides what the configuration
+//! leaves open; `prepare` makes the passes that come before training (`packing`, `scaling`, `counting`) and yields
+//! `Rows`; `division` divides the memory and makes the plan; a `Method` trains (`held`: rows that fit in memory;
+//! `newton`: passes over files, or on ranks; `session`: coordinate descent block by block) and writes a `Journal`;
+//! `outcome` writes the results. [`fit`] returns the model to the caller and writes no files. [`fit_rows`] starts
+//! with rows already in memory, and trains them like rows of files that fit in memory (`in_memory`).
 
 mod arrays;
 mod budget;

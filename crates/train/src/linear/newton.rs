@@ -150,7 +150,8 @@ fn added(all: &Meters, pass: &Meters) -> Meters {
     }
 }
 
-/// Makes passes to the end, after this many epochs of coordinate descent. An interruption saves the state and is an error.
+/// Makes passes to the end, after this many epochs of coordinate descent. An interruption saves the state and is
+/// an error.
 pub(super) fn train(
     mut newton: Newton,
     epochs_before: usize,

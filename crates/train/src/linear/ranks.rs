@@ -1,7 +1,8 @@
 //! The ranks of a run, and their communication outside the solver.
 //!
-//! After every pass all ranks hold the same w and sums, so each takes the same decisions from them. Only rank
-//! 0 writes files. What could differ between ranks (an interruption, the clock, seconds and bytes) is agreed once a pass.
+//! After every pass all ranks hold the same w and sums, so each takes the same decisions from them. Only rank 0
+//! writes files. What could differ between ranks (an interruption, the clock, seconds and bytes) is agreed once a
+//! pass.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Fits the scale of the features in a pass before training, and advises if one is missing.
 //!
-//! A feature with a mean more than [`COARSE`] standard deviations from 0, such as the seconds of a clock,
-//! loses too much precision in f32. A few records, read as f64, show that. The standard scale is then fitted to distances from about the mean,
-//! which are taken in f64; without it such a feature is refused.
+//! A feature with a mean more than [`COARSE`] standard deviations from 0, such as the seconds of a clock, loses
+//! too much precision in f32. A few records, read as f64, show that. The standard scale is then fitted to
+//! distances from about the mean, which are taken in f64; without it such a feature is refused.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Coordinate descent on one rank, block by block, over files that do not fit in memory; checkpoints between blocks; ends
-//! by epochs, by a certified target, or by an interruption.
+//! Coordinate descent on one rank, block by block, over files that do not fit in memory; checkpoints between
+//! blocks; ends by epochs, by a certified target, or by an interruption.
 
 use std::sync::atomic::Ordering;
 
