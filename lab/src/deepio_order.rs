@@ -24,7 +24,7 @@ use pelton_train::TrainError;
 use serde_json::{Value, json};
 
 use super::convergence::{self, Run, Training, median_epochs};
-use super::held::{self, Held};
+use super::data_in_memory::{self, DataInMemory};
 use super::raw_runs::RawRuns;
 use crate::table::{ReproduceConfig, Reproduction, Row, median};
 
@@ -83,7 +83,7 @@ pub(super) fn deepio_order(
     let mut rows = levels_by_formula(&config.experiment.chunks);
     let mut notes = notes(config);
     for set in &config.experiment.sets {
-        let Some(mut held) = held::hold(config, set, context)? else {
+        let Some(mut held) = data_in_memory::hold(config, set, context)? else {
             notes.push(format!("{}: left out, its files are not there", set.name));
             continue;
         };
@@ -211,7 +211,7 @@ fn compared(config: &ReproduceConfig, records: u64) -> Vec<Compared> {
 }
 
 /// Whether the blocks of a set can be cut from the units of an order, and its loads too.
-fn fits(held: &Held, compared: &Compared) -> bool {
+fn fits(held: &DataInMemory, compared: &Compared) -> bool {
     let units = |records: u64| held.dataset().records().div_ceil(records);
     match (compared.order, compared.unit_records) {
         (Order::Page { .. }, Some(records)) => units(records) >= held.blocks,
@@ -222,7 +222,7 @@ fn fits(held: &Held, compared: &Compared) -> bool {
 
 fn train(
     config: &ReproduceConfig,
-    held: &Held,
+    held: &DataInMemory,
     optimum: f64,
     context: &mut RunContext<'_>,
 ) -> Result<Vec<Trained>, TrainError> {
@@ -282,7 +282,7 @@ fn by_label(rows: &RowTable) -> Vec<u64> {
 }
 
 /// Every figure of one data set, table by table, figure by figure, order by order.
-fn figures(config: &ReproduceConfig, held: &Held, trained: &[Trained]) -> Vec<Row> {
+fn figures(config: &ReproduceConfig, held: &DataInMemory, trained: &[Trained]) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in ["Figure 7", "Figure 8"] {
         let of_table: Vec<&Trained> = trained
@@ -305,7 +305,7 @@ fn figures(config: &ReproduceConfig, held: &Held, trained: &[Trained]) -> Vec<Ro
     rows
 }
 
-fn order_rows(config: &ReproduceConfig, held: &Held, trained: &Trained) -> Vec<Row> {
+fn order_rows(config: &ReproduceConfig, held: &DataInMemory, trained: &Trained) -> Vec<Row> {
     let compared = &trained.compared;
     let row = |figure: &str, inner: Option<&InnerPasses>, published: Value, measured: Value| Row {
         table: compared.figure.to_string(),
@@ -373,7 +373,7 @@ fn curve(runs: &[Run], value: fn(&convergence::Epoch) -> f64) -> Vec<f64> {
 
 fn write_raw(
     raw: &mut RawRuns,
-    held: &Held,
+    held: &DataInMemory,
     config: &ReproduceConfig,
     trained: &Trained,
 ) -> Result<(), TrainError> {

@@ -15,7 +15,7 @@ use pelton_run::Interrupt;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::held::Held;
+use super::data_in_memory::DataInMemory;
 use super::method::Method;
 use super::modelled::Times;
 use crate::table::ReproduceConfig;
@@ -51,7 +51,7 @@ pub(super) struct Measured {
 /// Trains `epochs` epochs of a method by one access path; an error says why it could not.
 pub(super) fn train(
     config: &ReproduceConfig,
-    held: &Held,
+    held: &DataInMemory,
     method: Method,
     access: &str,
     epochs: u64,
@@ -133,7 +133,7 @@ fn output_of(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output>
 }
 
 /// The budget: a share of the data, and at least what the smallest buffers of every path need.
-fn memory_bytes(config: &ReproduceConfig, held: &Held) -> u64 {
+fn memory_bytes(config: &ReproduceConfig, held: &DataInMemory) -> u64 {
     const LEAST: u64 = 16 << 20;
     let share = config.experiment.memory_share;
     let dataset = held.dataset();
@@ -146,13 +146,13 @@ fn memory_bytes(config: &ReproduceConfig, held: &Held) -> u64 {
 }
 
 /// α of every row, and w with its snapshot and the mean that becomes the next one.
-fn table_bytes(held: &Held) -> u64 {
+fn table_bytes(held: &DataInMemory) -> u64 {
     4 * (held.dataset().records() + 3 * held.dataset().features())
 }
 
 fn arguments(
     config: &ReproduceConfig,
-    held: &Held,
+    held: &DataInMemory,
     method: Method,
     access: &str,
     epochs: u64,

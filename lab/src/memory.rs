@@ -8,8 +8,8 @@ use pelton_run::RunContext;
 use pelton_train::TrainError;
 use serde_json::{Value, json};
 
+use super::data_in_memory::generated;
 use super::experiment::SetConfig;
-use super::held::generated;
 use super::published::published;
 use crate::table::{ReproduceConfig, Reproduction, Row};
 

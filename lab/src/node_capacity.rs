@@ -68,7 +68,7 @@ pub struct Workload {
 /// How an epoch is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pipeline {
+pub enum PredictedPipeline {
     /// Every record from the backend.
     Backend,
     /// From the memory of all nodes, as far as it reaches, in exactly the order asked for.
@@ -120,25 +120,25 @@ impl Workload {
 }
 
 /// How long an epoch takes.
-pub fn predict(cluster: &Cluster, workload: &Workload, pipeline: Pipeline) -> EpochTime {
+pub fn predict(cluster: &Cluster, workload: &Workload, pipeline: PredictedPipeline) -> EpochTime {
     let nodes = f64::from(workload.nodes.max(1));
     let data = workload.data_bytes;
     let held = (nodes * workload.memory_bytes / data).min(1.0);
     // Whatever the pipeline, data that fits is read once.
     let resident = match pipeline {
-        Pipeline::Backend => 0.0,
+        PredictedPipeline::Backend => 0.0,
         _ => held,
     };
     let records = data / workload.record_bytes;
     let (backend_bytes, backend_reads, from_memory) = match pipeline {
         _ if resident >= 1.0 => (0.0, 0.0, 1.0),
-        Pipeline::Backend => (data, records, 0.0),
-        Pipeline::Ordered => (
+        PredictedPipeline::Backend => (data, records, 0.0),
+        PredictedPipeline::Ordered => (
             (1.0 - resident) * data,
             (1.0 - resident) * records,
             resident,
         ),
-        Pipeline::Opportunistic => (data, data / workload.unit_bytes, 1.0),
+        PredictedPipeline::Opportunistic => (data, data / workload.unit_bytes, 1.0),
     };
     let remote_share = if workload.near {
         expected_remote_share(workload.batch, workload.nodes)
@@ -163,7 +163,7 @@ pub fn predict(cluster: &Cluster, workload: &Workload, pipeline: Pipeline) -> Ep
         .max_by(|a, b| a.1.total_cmp(&b.1))
         .expect("there are stages");
     let loaded = match pipeline {
-        Pipeline::Opportunistic if resident < 1.0 => workload.load(held),
+        PredictedPipeline::Opportunistic if resident < 1.0 => workload.load(held),
         _ => resident,
     };
     let reads = loaded * data / workload.unit_bytes;
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn in_memory_the_backend_rests() {
-        let time = predict(&cluster(), &workload(), Pipeline::Ordered);
+        let time = predict(&cluster(), &workload(), PredictedPipeline::Ordered);
         assert_eq!((time.backend_s, time.resident), (0.0, 1.0));
         near(time.remote_share, 15.0 / 16.0);
         near(time.network_s, 10.0 * 15.0 / 16.0 / 4.0);
@@ -261,7 +261,7 @@ mod tests {
         near(time.seconds, 5.0);
         assert_eq!(time.bound, "decoding");
         near(time.load_s, 40.0 + 160e9 / 1e6 / 1e4);
-        let opportunistic = predict(&cluster(), &workload(), Pipeline::Opportunistic);
+        let opportunistic = predict(&cluster(), &workload(), PredictedPipeline::Opportunistic);
         assert_eq!(opportunistic, time);
     }
 
@@ -271,13 +271,13 @@ mod tests {
             memory_bytes: 2.5 * GB,
             ..workload()
         };
-        let ordered = predict(&cluster(), &workload, Pipeline::Ordered);
+        let ordered = predict(&cluster(), &workload, PredictedPipeline::Ordered);
         near(ordered.backend_s, 30.0 + 0.75 * 1.6e6 / 1e4);
-        let opportunistic = predict(&cluster(), &workload, Pipeline::Opportunistic);
+        let opportunistic = predict(&cluster(), &workload, PredictedPipeline::Opportunistic);
         near(opportunistic.backend_s, 40.0 + 1.6e5 / 1e4);
         assert_eq!(opportunistic.bound, "backend");
         near(opportunistic.load_s, opportunistic.backend_s / 8.0);
-        let backend = predict(&cluster(), &workload, Pipeline::Backend);
+        let backend = predict(&cluster(), &workload, PredictedPipeline::Backend);
         near(backend.seconds, 40.0 + 160.0);
         assert_eq!(
             (backend.network_s, backend.local_s, backend.load_s),
@@ -292,7 +292,7 @@ mod tests {
             loads: Some(16),
             ..workload()
         };
-        let time = predict(&cluster(), &workload, Pipeline::Opportunistic);
+        let time = predict(&cluster(), &workload, PredictedPipeline::Opportunistic);
         near(time.backend_s, 40.0 + 1.6e5 / 1e4);
         near(time.load_s, time.backend_s / 16.0);
         for loads in [1, 8] {
@@ -305,7 +305,7 @@ mod tests {
                 ..workload
             };
             let [few, fewest] =
-                [few, fewest].map(|it| predict(&cluster(), &it, Pipeline::Opportunistic));
+                [few, fewest].map(|it| predict(&cluster(), &it, PredictedPipeline::Opportunistic));
             assert_eq!(few, fewest);
         }
     }
@@ -318,7 +318,7 @@ mod tests {
                 memory_bytes: 0.0,
                 ..workload()
             };
-            let time = predict(&cluster(), &workload, Pipeline::Backend);
+            let time = predict(&cluster(), &workload, PredictedPipeline::Backend);
             near(time.seconds, 200.0 * 16.0 / f64::from(nodes));
         }
     }
@@ -329,7 +329,7 @@ mod tests {
             record_bytes: 100.0,
             ..workload()
         };
-        let time = predict(&cluster(), &short, Pipeline::Ordered);
+        let time = predict(&cluster(), &short, PredictedPipeline::Ordered);
         assert_eq!(time.bound, "network");
         near(time.network_s, 10e9 * 15.0 / 16.0 / 100.0 / 1e6);
         let near_slots = predict(
@@ -338,7 +338,7 @@ mod tests {
                 near: true,
                 ..short
             },
-            Pipeline::Ordered,
+            PredictedPipeline::Ordered,
         );
         assert!(near_slots.remote_share < 0.04, "{near_slots:?}");
         assert!(near_slots.network_s < time.network_s / 20.0);

@@ -14,12 +14,12 @@ use crate::error::{StateError, configuration};
 pub(crate) enum HeadFailure {
     Head(HeadError),
     Label {
-        place: Place,
+        place: ExamplePosition,
         label: i64,
         classes: u64,
     },
-    NotFinite(Place),
-    NotSelected(Place, u64),
+    NotFinite(ExamplePosition),
+    NotSelected(ExamplePosition, u64),
     NoExamples,
     /// A loss went backward and no step was taken.
     Pending,
@@ -34,26 +34,26 @@ pub(crate) enum HeadFailure {
 }
 
 /// Where an example is.
-pub(crate) struct Place {
+pub(crate) struct ExamplePosition {
     example: usize,
     /// Where there are several.
     rank: Option<usize>,
 }
 
-impl Place {
+impl ExamplePosition {
     /// For an example among those of all ranks, with the number from each rank.
-    pub(crate) fn new(mut example: usize, counts: &[usize]) -> Place {
+    pub(crate) fn new(mut example: usize, counts: &[usize]) -> ExamplePosition {
         let mut rank = 0;
         while rank + 1 < counts.len() && example >= counts[rank] {
             example -= counts[rank];
             rank += 1;
         }
         let rank = (counts.len() > 1).then_some(rank);
-        Place { example, rank }
+        ExamplePosition { example, rank }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ExamplePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}]", self.example)?;
         match self.rank {

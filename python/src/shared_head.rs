@@ -11,7 +11,7 @@ use pelton_comm::{Comm, Reduction, share};
 use pelton_key::mix;
 use pelton_softmax::{ClassHead, HeadError, Update, class_vectors};
 
-use crate::head_failure::{HeadFailure, Place};
+use crate::head_failure::{ExamplePosition, HeadFailure};
 
 /// This rank's part of a head.
 pub(crate) struct SharedHead {
@@ -254,7 +254,7 @@ impl SharedHead {
             match u64::try_from(label) {
                 Ok(label) if label < classes => all.push(label),
                 _ => {
-                    let place = Place::new(all.len(), &counts);
+                    let place = ExamplePosition::new(all.len(), &counts);
                     return Err(HeadFailure::Label {
                         place,
                         label,
@@ -307,10 +307,10 @@ impl Examples<'_> {
     fn failure(&self, error: HeadError) -> HeadFailure {
         match error {
             HeadError::NotFinite { example } => {
-                HeadFailure::NotFinite(Place::new(example, &self.counts))
+                HeadFailure::NotFinite(ExamplePosition::new(example, &self.counts))
             }
             HeadError::Inactive { example, label } => {
-                HeadFailure::NotSelected(Place::new(example, &self.counts), label)
+                HeadFailure::NotSelected(ExamplePosition::new(example, &self.counts), label)
             }
             error => error.into(),
         }

@@ -27,11 +27,11 @@ mod plan;
 mod texts;
 
 mod held_out;
-mod kept_lengths;
-mod kept_vocabulary;
+mod length_cache;
 mod peers;
 mod record_classes;
 mod sampler;
+mod vocabulary_cache;
 
 mod pipeline_plan;
 
@@ -46,7 +46,6 @@ pub use config::{DataConfig, IoMode};
 pub use demo::{DemoError, DemoSpec, cache_folder};
 pub use error::DataError;
 pub use held_out::{HeldOut, Validation};
-pub use kept_vocabulary::kept_vocabulary;
 pub use open::{Expected, OpenedData, check_scratch, check_threads, fetch_rows, open, row_layout};
 pub use pass::Pass;
 pub use peers::{Filling, PeerConfig, PeerFigures, PeerMode, Peers};
@@ -58,3 +57,4 @@ pub use ranges::{check_positive, check_range, check_seconds, check_share};
 pub use record_bytes::fetch_bytes;
 pub use record_classes::check_classes;
 pub use texts::Texts;
+pub use vocabulary_cache::cached_vocabulary;

@@ -25,12 +25,12 @@ use pelton_text::{Ends, Vocabulary};
 
 use crate::bad_records::{check_limit_on, check_some_left};
 use crate::error::DataError;
-use crate::kept_vocabulary::{of_tokens, pipeline_vocabulary};
 use crate::open::{OpenedData, check_threads, fetch_rows};
 use crate::peers::{Filling, PeerConfig, PeerFigures, Peers};
 use crate::pipeline_plan::pipeline_plan;
 use crate::record_classes::check_classes;
 use crate::texts::text_field;
+use crate::vocabulary_cache::{of_tokens, pipeline_vocabulary};
 
 /// Examples of a batch where nothing is said.
 const DEFAULT_BATCH: u64 = 64;

@@ -10,7 +10,7 @@ use pelton_run::RunContext;
 use pelton_text::Tokenizer;
 
 use crate::error::DataError;
-use crate::kept_lengths::{Counted, length_of_number, record_lengths};
+use crate::length_cache::{Counted, length_of_number, record_lengths};
 use crate::open::OpenedData;
 use crate::plan::units_of;
 use crate::record_classes;

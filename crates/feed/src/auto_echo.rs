@@ -12,7 +12,7 @@ use std::sync::Arc;
 use pelton_key::{KeyedRng, Stage, key};
 use pelton_plan::Place;
 
-use crate::building::{Building, Example, Head, HeldExample, Made, Source};
+use crate::building::{BatchHeader, Building, Example, HeldExample, Made, SampleSource};
 use crate::dispatch::{chunk_of, example_key, send_parts};
 use crate::error::FeedError;
 use crate::options::{AutoEcho, EchoPoint};
@@ -159,13 +159,13 @@ impl Repeats {
                     copy: copy.max(1),
                     key: example_key(epoch_key, held.position, copy),
                     piece: None,
-                    source: Source::Held(held.held),
+                    source: SampleSource::Held(held.held),
                 }
             })
             .collect();
         let places = shared.places();
         let chunk = chunk_of(shared, examples.len(), &places);
-        let head = Head {
+        let head = BatchHeader {
             place,
             end: place,
             ends_epoch: false,

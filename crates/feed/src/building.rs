@@ -10,16 +10,16 @@ use pelton_batch::{Batch, DType, Pool};
 use pelton_format::RowTable;
 use pelton_plan::Place;
 
-use crate::held::Held;
+use crate::held_sample::HeldSample;
 use crate::sample::Sample;
 
 /// Where a thread finds an example.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum SampleSource {
     /// A row of the batch's own rows.
     Row(u32),
-    /// Held since it first came out, or from now on.
-    Held(Arc<Held>),
+    /// HeldSample since it first came out, or from now on.
+    Held(Arc<HeldSample>),
     /// In the files, from where it is read to its place.
     InPlace,
     /// It could not be read; file, place and reason in one sentence.
@@ -37,7 +37,7 @@ pub(crate) struct Example {
     pub key: u64,
     /// Packing: the elements of the sample that are put here, where these are not all.
     pub piece: Option<Range<usize>>,
-    pub source: Source,
+    pub source: SampleSource,
 }
 
 impl Example {
@@ -126,7 +126,7 @@ pub(crate) struct Piece {
 
 /// The step that a batch is of.
 #[derive(Clone, Debug)]
-pub(crate) struct Head {
+pub(crate) struct BatchHeader {
     pub place: Place,
     pub end: Place,
     pub ends_epoch: bool,
@@ -161,7 +161,7 @@ pub(crate) struct HeldExample {
     pub id: u64,
     pub position: u64,
     pub epoch: u64,
-    pub held: Arc<Held>,
+    pub held: Arc<HeldSample>,
 }
 
 /// A finished batch.
@@ -180,7 +180,7 @@ pub(crate) type Parts = (Vec<Piece>, Vec<(usize, String)>);
 /// A batch while it is made.
 #[derive(Debug)]
 pub(crate) struct Building {
-    pub head: Head,
+    pub head: BatchHeader,
     pub examples: Vec<Example>,
     pub rows: RwLock<Option<RowTable>>,
     pub places: Places,
@@ -200,7 +200,7 @@ pub(crate) struct Building {
 
 impl Building {
     pub fn new(
-        head: Head,
+        head: BatchHeader,
         examples: Vec<Example>,
         rows: Option<RowTable>,
         places: Places,
@@ -212,7 +212,7 @@ impl Building {
         let in_place = matches!(
             examples.first(),
             Some(Example {
-                source: Source::InPlace,
+                source: SampleSource::InPlace,
                 ..
             })
         );

@@ -7,7 +7,7 @@ use crate::error::FeedError;
 use bytes::BytesMut;
 use pelton_batch::{Array, Batch, Buffer, DType, Fields, Layout, Shape};
 
-use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, Source};
+use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, SampleSource};
 use crate::options::BadExamples;
 use crate::sample::{Sample, Value};
 use crate::shared::Shared;
@@ -91,7 +91,7 @@ fn made(building: &Building, kept: Kept, fields: Fields) -> Made {
     let head = &building.head;
     let of = |i: &usize| &building.examples[*i];
     let held = kept.from.iter().filter_map(|i| match &of(i).source {
-        Source::Held(held) => Some(HeldExample {
+        SampleSource::Held(held) => Some(HeldExample {
             id: of(i).id,
             position: of(i).position,
             epoch: head.place.epoch,
@@ -143,8 +143,8 @@ fn keep(
         bad.push(BadExample {
             id: example.id,
             problem: match example.source {
-                Source::Missing(_) | Source::InPlace => problem,
-                Source::Row(_) | Source::Held(_) => error.to_string(),
+                SampleSource::Missing(_) | SampleSource::InPlace => problem,
+                SampleSource::Row(_) | SampleSource::Held(_) => error.to_string(),
             },
         });
     }

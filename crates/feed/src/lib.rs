@@ -7,7 +7,6 @@ pub mod as_text;
 
 mod config;
 
-mod asked;
 mod auto_echo;
 mod bad_seen;
 mod budget;
@@ -16,8 +15,8 @@ mod collate;
 mod dispatch;
 mod error;
 mod field_setting;
-mod found;
-mod held;
+mod held_sample;
+mod id_reader;
 mod in_place;
 mod in_place_reads;
 mod known_fields;
@@ -26,6 +25,7 @@ mod loader;
 mod meters;
 mod numbers;
 mod options;
+mod read_ahead;
 mod sample;
 mod samples;
 mod shared;

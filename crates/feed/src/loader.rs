@@ -33,7 +33,6 @@ use pelton_fetch::FetchError;
 use pelton_format::{Contents, DataFile, Dataset, Layout};
 use pelton_plan::{Place, Plan};
 
-use crate::asked::AskedSteps;
 use crate::auto_echo::Repeats;
 use crate::bad_seen::BadSeen;
 use crate::budget::{Case, Division};
@@ -43,6 +42,7 @@ use crate::in_place_reads::{InPlaceData, InPlaceReads};
 use crate::known_fields::{KnownFields, as_stored};
 use crate::meters::LoaderMeters;
 use crate::options::{BadExamples, LoaderOptions};
+use crate::read_ahead::ReadAheadSteps;
 use crate::shared::{Front, Shared, Until};
 use crate::stages::{LABEL, Stages};
 use crate::state::LoaderState;
@@ -163,7 +163,7 @@ impl Loader {
         .near(options.near.as_ref().map(|near| Arc::clone(&near.0)));
         let hints = planner.hints();
         let input = match &shared.in_place {
-            Some(_) => Input::InPlace(Box::new(AskedSteps::of(planner))),
+            Some(_) => Input::InPlace(Box::new(ReadAheadSteps::of(planner))),
             None => feed_of(dataset, planner, &division, options)?,
         };
         if let Input::Fetch(feed, _) = &input {

@@ -18,11 +18,11 @@ use pelton_key::{Stage, key};
 use pelton_plan::{Draw, Place, Plan};
 
 use crate::bad_seen::BadSeen;
-use crate::building::{Building, Example, Places, Source};
+use crate::building::{Building, Example, Places, SampleSource};
 use crate::collate;
-use crate::dispatch::{example_key, head_of};
+use crate::dispatch::{example_key, header_of};
 use crate::error::FeedError;
-use crate::found::{Finder, Found};
+use crate::id_reader::{IdReader, RowsById};
 use crate::known_fields::KnownFields;
 use crate::loader;
 use crate::options::{BadExamples, EchoPoint, LoaderOptions};
@@ -52,7 +52,7 @@ pub struct Samples {
 /// What one call works with.
 struct Desk {
     own: Own,
-    finder: Finder,
+    id_reader: IdReader,
 }
 
 impl Samples {
@@ -121,9 +121,9 @@ impl Samples {
         };
         let examples = self.examples(&step, &found);
         let class = examples[0].label;
-        let building = Building::new(head_of(&step), examples, None, Places::none(), 1);
+        let building = Building::new(header_of(&step), examples, None, Places::none(), 1);
         let row = match &building.examples[0].source {
-            Source::Row(row) => Some(found.rows.row(*row as usize)),
+            SampleSource::Row(row) => Some(found.rows.row(*row as usize)),
             _ => None,
         };
         let mut worker = Worker::of(&self.shared, desk.own);
@@ -181,7 +181,7 @@ impl Samples {
             Places::none()
         };
         let all = examples.len();
-        let building = Building::new(head_of(step), examples, Some(found.rows), places, all);
+        let building = Building::new(header_of(step), examples, Some(found.rows), places, all);
         let building = Arc::new(building);
         let mut worker = Worker::of(&self.shared, desk.own);
         let piece = worker.make(Task {
@@ -199,24 +199,29 @@ impl Samples {
     }
 
     /// Reads records, each once.
-    fn read(&self, desk: &mut Desk, ids: &[u64], policy: BadExamples) -> Result<Found, FeedError> {
+    fn read(
+        &self,
+        desk: &mut Desk,
+        ids: &[u64],
+        policy: BadExamples,
+    ) -> Result<RowsById, FeedError> {
         let dataset = &self.shared.dataset;
         let records = dataset.records();
         if let Some(&id) = ids.iter().find(|&&id| id >= records) {
             return Err(FeedError::NoRecord { id, records });
         }
         let goes_on = policy != BadExamples::Fail;
-        Ok(desk.finder.find(dataset, ids.to_vec(), goes_on)?)
+        Ok(desk.id_reader.find(dataset, ids.to_vec(), goes_on)?)
     }
 
-    fn examples(&self, step: &PlannedStep, found: &Found) -> Vec<Example> {
+    fn examples(&self, step: &PlannedStep, found: &RowsById) -> Vec<Example> {
         let epoch_key = key(self.plan.seed(), step.place.epoch, Stage::Augment);
         let again = self.shared.options.echo_point != EchoPoint::AfterAugment;
         let mut examples = Vec::with_capacity(step.draws.len());
         for (i, (draw, _)) in step.draws.iter().enumerate() {
             let (label, source) = match found.row_of(draw.id) {
-                Ok(row) => (found.rows.label(*row as usize), Source::Row(*row)),
-                Err(problem) => (0, Source::Missing(problem.clone())),
+                Ok(row) => (found.rows.label(*row as usize), SampleSource::Row(*row)),
+                Err(problem) => (0, SampleSource::Missing(problem.clone())),
             };
             let copy = if again { draw.copy } else { 0 };
             examples.push(Example {
@@ -249,7 +254,7 @@ impl Samples {
     fn take_desk(&self) -> Desk {
         lock(&self.desks).pop().unwrap_or_else(|| Desk {
             own: Own::of(&self.shared),
-            finder: Finder::new(
+            id_reader: IdReader::new(
                 &self.shared.dataset,
                 RecordReader::new(&self.shared.options.device.speed()),
             ),
@@ -257,7 +262,7 @@ impl Samples {
     }
 
     fn give_desk(&self, mut desk: Desk, rows: RowTable) {
-        desk.finder.give_back(rows);
+        desk.id_reader.give_back(rows);
         let mut desks = lock(&self.desks);
         if desks.len() < self.shared.options.threads.max(1) {
             desks.push(desk);

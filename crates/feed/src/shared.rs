@@ -12,7 +12,7 @@ use pelton_format::{Contents, Dataset, Layout, RowTable};
 
 use crate::building::{Building, FixedField, Made, Places};
 use crate::error::FeedError;
-use crate::held::Allowance;
+use crate::held_sample::Allowance;
 use crate::in_place_reads::{InPlaceReads, Way};
 use crate::known_fields::{KnownFields, as_stored};
 use crate::labels::Labels;

@@ -12,10 +12,10 @@ use pelton_batch::DType;
 use pelton_format::{Contents, Row};
 use pelton_image::Layout;
 
-use crate::building::{Building, Piece, Places, Source};
+use crate::building::{Building, Piece, Places, SampleSource};
 use crate::collate;
-use crate::found::{Finder, Found};
-use crate::held::{Having, Held};
+use crate::held_sample::{HeldSample, HeldState};
+use crate::id_reader::{IdReader, RowsById};
 use crate::in_place;
 use crate::in_place_reads::Way;
 use crate::options::BadExamples;
@@ -133,7 +133,7 @@ pub(crate) struct Own {
     /// Records in their files.
     stored: Vec<u8>,
     /// Reads the records, where samples are made of records in memory.
-    finder: Option<Finder>,
+    id_reader: Option<IdReader>,
 }
 
 impl Own {
@@ -145,9 +145,9 @@ impl Own {
             ran: vec![0; stages.len()],
             spare: Spare::default(),
             stored: Vec::new(),
-            finder: shared.in_place.as_ref().and_then(|reads| {
+            id_reader: shared.in_place.as_ref().and_then(|reads| {
                 let reader = reads.reader()?;
-                Some(Finder::new(&reads.dataset, reader))
+                Some(IdReader::new(&reads.dataset, reader))
             }),
         }
     }
@@ -180,8 +180,8 @@ impl<'s> Worker<'s> {
         let mut found = None;
         match (&shared.in_place, places.as_mut_slice()) {
             (Some(reads), _) if reads.way == Way::Made => {
-                let finder = self.own.finder.as_mut().expect("it is read in place");
-                found = finder.of_part(shared, reads, &building, &examples);
+                let id_reader = self.own.id_reader.as_mut().expect("it is read in place");
+                found = id_reader.of_part(shared, reads, &building, &examples);
                 if found.is_none() {
                     // The batch fails.
                     return Piece::default();
@@ -219,8 +219,8 @@ impl<'s> Worker<'s> {
                 slots.push(building.places.name(field), slot);
             }
             let made = match (&building.examples[i].source, &found) {
-                (Source::InPlace, Some(found)) => self.found(&building, i, found, slots),
-                (Source::Row(row), _) => {
+                (SampleSource::InPlace, Some(found)) => self.found(&building, i, found, slots),
+                (SampleSource::Row(row), _) => {
                     let row = rows.map(|rows| rows.row(*row as usize));
                     self.example(&building, i, row, slots)
                 }
@@ -231,8 +231,8 @@ impl<'s> Worker<'s> {
                 samples.push(made.ok());
             }
         }
-        if let (Some(finder), Some(found)) = (&mut self.own.finder, found) {
-            finder.give_back(found.rows);
+        if let (Some(id_reader), Some(found)) = (&mut self.own.id_reader, found) {
+            id_reader.give_back(found.rows);
         }
         let written: usize = places.iter().map(|place| place.len()).sum();
         let kept: usize = samples.iter().flatten().map(Sample::data_bytes).sum();
@@ -263,7 +263,7 @@ impl<'s> Worker<'s> {
         &mut self,
         building: &Building,
         i: usize,
-        found: &Found,
+        found: &RowsById,
         slots: Slots<'_>,
     ) -> Result<Sample<'static>, String> {
         let id = building.examples[i].id;
@@ -286,7 +286,7 @@ impl<'s> Worker<'s> {
     ) -> Result<Sample<'static>, String> {
         let example = &building.examples[i];
         match &example.source {
-            Source::Row(_) | Source::InPlace => {
+            SampleSource::Row(_) | SampleSource::InPlace => {
                 let row = row.expect("the rows stay until the batch is made");
                 if self.shared.copies && !building.places.others() {
                     return copy_row(row, slots.take(building.places.name(0)));
@@ -301,29 +301,29 @@ impl<'s> Worker<'s> {
                 let sample = self.run(all, sample, &mut slots, (building, i))?;
                 self.finish(sample, slots, building)
             }
-            Source::Held(held) => self.held(held, (building, i), slots),
-            Source::Missing(problem) => Err(problem.clone()),
+            SampleSource::Held(held) => self.held(held, (building, i), slots),
+            SampleSource::Missing(problem) => Err(problem.clone()),
         }
     }
 
     /// A sample that comes out more than once: what is before its repeats is done once, and kept where memory allows.
     fn held(
         &mut self,
-        held: &Held,
+        held: &HeldSample,
         at: (&Building, usize),
         mut slots: Slots<'_>,
     ) -> Result<Sample<'static>, String> {
         let all = self.own.work.len();
         let once = self.shared.stages.once(self.shared.options.echo_point);
         let kept = match held.get() {
-            Having::Sample(sample) => sample,
-            Having::Failed(problem) => return Err(problem),
-            Having::Record(record) if once == 0 => {
+            HeldState::Sample(sample) => sample,
+            HeldState::Failed(problem) => return Err(problem),
+            HeldState::Record(record) if once == 0 => {
                 let sample = self.record(Row::Bytes(&record))?;
                 let sample = self.run(0..all, sample, &mut slots, at)?;
                 return self.finish(sample, slots, at.0);
             }
-            Having::Record(record) => {
+            HeldState::Record(record) => {
                 let made = self
                     .record(Row::Bytes(&record))
                     .and_then(|sample| self.run(0..once, sample, &mut Slots::default(), at));

@@ -22,7 +22,7 @@ mod access;
 mod demand;
 mod error;
 mod fetch;
-mod kept;
+mod kept_bitmap;
 mod meters;
 mod options;
 mod pane;

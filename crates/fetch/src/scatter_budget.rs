@@ -2,7 +2,7 @@
 
 use pelton_format::Dataset;
 
-use crate::kept;
+use crate::kept_bitmap;
 use crate::options::FetchOptions;
 
 /// Panes planned beyond those there is memory for, so loading continues while the consumer plans; none if the
@@ -32,7 +32,7 @@ pub(crate) fn tail_bytes(options: &FetchOptions) -> u64 {
 /// Bytes of the budget that are not for panes.
 pub(crate) fn reserved_bytes(dataset: &Dataset, options: &FetchOptions) -> u64 {
     let kept = if options.epoch_barrier {
-        dataset.records() as f64 * kept::BYTES_PER_POSITION
+        dataset.records() as f64 * kept_bitmap::BYTES_PER_POSITION
     } else {
         0.0
     };

@@ -11,7 +11,7 @@ use pelton_plan::Spread;
 
 use crate::demand::Demand;
 use crate::error::FetchError;
-use crate::kept::BYTES_PER_POSITION;
+use crate::kept_bitmap::BYTES_PER_POSITION;
 use crate::options::{Access, FetchOptions};
 use crate::scatter_budget::{panes_ahead, reserved_bytes};
 use crate::share::Share;

@@ -10,11 +10,11 @@
 use rayon::prelude::*;
 
 use crate::block::{self, Block, DEPTH, LEFT_ROW};
+use crate::block_source::BlockSource;
 use crate::disjoint::Disjoint;
 use crate::math::exp;
 use crate::matrix::Matrix;
 use crate::simd::{self, Kernel, Simd};
-use crate::source::Source;
 use crate::sums;
 
 /// Queries of a block: three of the highest tiles.
@@ -54,7 +54,7 @@ impl Attention<'_> {
         let starts = self.starts();
         let out = Disjoint::new(out);
         self.each_head(log_sums, |row, head, log_sums, scratch| {
-            let one = Head {
+            let one = AttentionHead {
                 of: self,
                 level,
                 row,
@@ -98,7 +98,7 @@ impl Attention<'_> {
         // The part of a query's gradient that is the same for all keys.
         let mut shared = vec![0.0; log_sums.len()];
         self.each_head(&mut shared, |row, head, shared, scratch| {
-            let one = Head {
+            let one = AttentionHead {
                 of: self,
                 level,
                 row,
@@ -164,7 +164,7 @@ fn zeros(buffer: &mut Vec<f32>, n: usize) {
 }
 
 /// One head of one row of the batch.
-struct Head<'a> {
+struct AttentionHead<'a> {
     of: &'a Attention<'a>,
     level: Simd,
     row: usize,
@@ -189,7 +189,7 @@ enum Part {
     Value,
 }
 
-impl Head<'_> {
+impl AttentionHead<'_> {
     /// Where position `t` of a part begins in `qkv`.
     fn at(&self, t: usize, part: Part) -> usize {
         let of = self.of;
@@ -427,7 +427,7 @@ impl Head<'_> {
 
 /// Turns scores into weights relative to the largest score so far.
 struct Weigh<'a> {
-    head: &'a Head<'a>,
+    head: &'a AttentionHead<'a>,
     query: usize,
     count: usize,
     key: usize,
@@ -476,7 +476,7 @@ impl Kernel for Weigh<'_> {
 
 /// Turns scores into final weights, and their gradients into gradients of the scores.
 struct Reweigh<'a> {
-    head: &'a Head<'a>,
+    head: &'a AttentionHead<'a>,
     query: usize,
     count: usize,
     key: usize,

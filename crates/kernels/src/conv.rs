@@ -15,11 +15,11 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::block_source::{BlockSource, copy_run};
 use crate::lines;
 use crate::matrix::Matrix;
 use crate::product::{self, Left, Output, Right};
 use crate::simd::Simd;
-use crate::source::{Source, copy_run};
 use crate::tile::DEPTH;
 use crate::window::{Axis, Window};
 
@@ -303,7 +303,7 @@ struct BackwardWeights<'a> {
     taps: [usize; 2],
 }
 
-impl Source for BackwardWeights<'_> {
+impl BlockSource for BackwardWeights<'_> {
     fn rows(&self) -> usize {
         self.taps[0] * self.taps[1] * self.conv.out_channels
     }

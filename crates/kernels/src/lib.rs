@@ -15,6 +15,7 @@ pub mod sums;
 
 mod attention;
 mod block;
+mod block_source;
 mod conv;
 mod cross_entropy;
 mod disjoint;
@@ -28,7 +29,6 @@ mod lstm;
 mod pool;
 mod product;
 mod relu;
-mod source;
 mod team;
 mod tile;
 mod top_k;

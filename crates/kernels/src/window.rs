@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
+use crate::block_source::{BlockSource, copy_run};
 use crate::simd::{Kernel, Simd, run};
-use crate::source::{Source, copy_run};
 
 /// The geometry of a kernel on one axis of an image: output pixel o, tap t covers input pixel o·stride − padding + t.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ impl Window<'_> {
     }
 }
 
-impl Source for Window<'_> {
+impl BlockSource for Window<'_> {
     fn rows(&self) -> usize {
         self.batch * self.y.output * self.x.output
     }

@@ -15,7 +15,7 @@ use crate::error::LinearError;
 use crate::kernels::{BlockRows, Simd};
 use crate::loss::LossFunction;
 use crate::problem::{LabelTerms, Problem};
-use crate::visit::{Place, Segment, Visit};
+use crate::visit::{RowAddress, Segment, Visit};
 
 /// Working memory for blocks, reused from block to block.
 #[derive(Debug)]
@@ -155,7 +155,11 @@ impl Scratch {
 }
 
 /// Finds row `i` of `block` and checks that its features lie below `features`.
-fn locate(features: usize, block: &RowTable, i: usize) -> Result<(Place, &[f32]), LinearError> {
+fn locate(
+    features: usize,
+    block: &RowTable,
+    i: usize,
+) -> Result<(RowAddress, &[f32]), LinearError> {
     let slot = block.slots()[i];
     let rows = &block.segments()[slot.segment as usize];
     let span = rows.span(slot.row as usize);
@@ -189,7 +193,7 @@ fn locate(features: usize, block: &RowTable, i: usize) -> Result<(Place, &[f32])
             });
         }
     };
-    let place = Place {
+    let place = RowAddress {
         segment: slot.segment,
         start,
         length: span.len() as u32,
@@ -202,13 +206,13 @@ pub(crate) fn places_clipped(
     features: usize,
     block: &RowTable,
     range: Range<usize>,
-    places: &mut Vec<Place>,
+    places: &mut Vec<RowAddress>,
 ) {
     places.extend(block.slots()[range].iter().map(|slot| {
         let rows = &block.segments()[slot.segment as usize];
         let span = rows.span(slot.row as usize);
         match rows.layout() {
-            Layout::Dense { width } => Place {
+            Layout::Dense { width } => RowAddress {
                 segment: slot.segment,
                 start: slot.row,
                 length: width.min(features) as u32,
@@ -221,14 +225,14 @@ pub(crate) fn places_clipped(
                     }
                     _ => indices.len(),
                 };
-                Place {
+                RowAddress {
                     segment: slot.segment,
                     start: span.start as u32,
                     length: known as u32,
                 }
             }
             // Bytes are not features: such a row counts as empty.
-            Layout::Bytes => Place {
+            Layout::Bytes => RowAddress {
                 segment: slot.segment,
                 start: 0,
                 length: 0,

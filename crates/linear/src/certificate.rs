@@ -12,7 +12,7 @@ use crate::error::LinearError;
 use crate::kernels::{self, Simd};
 use crate::peers::{Exchange, Peers};
 use crate::problem::Problem;
-use crate::visit::Place;
+use crate::visit::RowAddress;
 use crate::weights::Weights;
 
 /// Rows whose margins are computed at a time: few enough to stay in the second-level cache.
@@ -222,7 +222,7 @@ pub(crate) fn for_each_chunk<E>(
     mut each: impl FnMut(usize, &[f64], usize) -> Result<(), E>,
 ) -> Result<(), E> {
     let rows = block_rows(weights.features(), weights.bias(), block);
-    let mut places: Vec<Place> = Vec::with_capacity(CHUNK.min(block.len()));
+    let mut places: Vec<RowAddress> = Vec::with_capacity(CHUNK.min(block.len()));
     let mut values = Vec::new();
     for start in (0..block.len()).step_by(CHUNK) {
         let length = CHUNK.min(block.len() - start);

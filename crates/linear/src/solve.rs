@@ -18,7 +18,7 @@ use crate::loss::{LossFunction, Watch, WithLoss};
 use crate::problem::{LabelTerms, Problem};
 use crate::random::derive;
 use crate::step::{Outcome, Step};
-use crate::visit::{Place, Visit};
+use crate::visit::{RowAddress, Visit};
 use crate::weights::Weights;
 
 /// A gradient above this holds a row at its bound firmly: a tenth of what a row of margin 0 has.
@@ -88,7 +88,7 @@ pub(crate) trait VisitRows {
     );
 
     /// Nanoseconds that a visit takes, roughly.
-    fn visit_cost(&self, place: Place) -> f64;
+    fn visit_cost(&self, place: RowAddress) -> f64;
 }
 
 /// Nanoseconds of a visit next to those of its values.
@@ -107,7 +107,7 @@ impl VisitRows for &BlockRows<'_> {
         kernels::pass(simd, self, w, step, visits, order, settled);
     }
 
-    fn visit_cost(&self, place: Place) -> f64 {
+    fn visit_cost(&self, place: RowAddress) -> f64 {
         let a_value = match self.layout {
             Layout::Dense { .. } => 1.0,
             Layout::Sparse | Layout::Bytes => 8.0,

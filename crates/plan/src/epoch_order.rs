@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::numbering::Numbering;
 use crate::ordering::{Inverse, count_from};
-use crate::pipeline::{Groups, Pipeline};
+use crate::plan_parts::{Groups, PlanParts};
 use crate::runs::Runs;
 
 /// The position of each record in one epoch of an order with an inverse, and the record at each position.
@@ -14,13 +14,13 @@ use crate::runs::Runs;
 /// one, and nothing otherwise.
 #[derive(Debug)]
 pub struct EpochOrder {
-    plan: Arc<Pipeline>,
+    plan: Arc<PlanParts>,
     epoch: u64,
     ids: Box<dyn Inverse>,
 }
 
 impl EpochOrder {
-    pub(crate) fn new(plan: Arc<Pipeline>, epoch: u64) -> Option<EpochOrder> {
+    pub(crate) fn new(plan: Arc<PlanParts>, epoch: u64) -> Option<EpochOrder> {
         // A record may be anywhere in a list, or not in it.
         if matches!(plan.numbering, Numbering::Listed(_)) {
             return None;

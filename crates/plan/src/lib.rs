@@ -35,7 +35,7 @@ mod spec;
 
 mod plan;
 
-mod pipeline;
+mod plan_parts;
 
 mod walk;
 

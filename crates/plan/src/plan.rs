@@ -26,7 +26,7 @@ use crate::numbering::Numbering;
 use crate::ordering::{Ids, Over, Spread};
 use crate::orders::Order;
 use crate::packed::Packed;
-use crate::pipeline::{Groups, Pipeline};
+use crate::plan_parts::{Groups, PlanParts};
 use crate::randomness::Randomness;
 use crate::runs::Runs;
 use crate::sampler::{Sampler, Weighted, sorted_by_class};
@@ -62,7 +62,7 @@ const MAX_RECORDS: u64 = 1 << 63;
 /// # Ok::<(), pelton_plan::PlanError>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Plan(Arc<Pipeline>);
+pub struct Plan(Arc<PlanParts>);
 
 impl Plan {
     /// A plan over a catalog of records.
@@ -95,7 +95,7 @@ impl Plan {
             echo_word(spec.echo),
             echo_word(spec.batch_echo),
         ];
-        Ok(Plan(Arc::new(Pipeline {
+        Ok(Plan(Arc::new(PlanParts {
             records: over.records,
             order: spec.order,
             batching: spec.batching,

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use pelton_data as data;
-use pelton_data::{DataConfig, DataError, kept_vocabulary};
+use pelton_data::{DataConfig, DataError, cached_vocabulary};
 use pelton_run::RunContext;
 use pelton_storage::path_text;
 use pelton_text::{Special, Vocabulary};
@@ -80,7 +80,7 @@ pub fn vocabulary(
     data::check_range("min_count", config.min_count, 1..=u64::MAX)?;
     let data = config.data.with_bytes();
     let opened = data::open(&data, &data.paths, None, &mut context)?;
-    let all = kept_vocabulary(&opened, context.interrupt, context.observer)?;
+    let all = cached_vocabulary(&opened, context.interrupt, context.observer)?;
     let limited = all.limited(config.min_count, config.max_size)?;
     limited.save(&config.out)?;
     Ok(figures(&all, &limited, &config.out))

@@ -10,7 +10,7 @@ use pelton_storage::{AlignedBuffer, ScratchFile};
 
 use super::buckets::{Block, BlockLayout, EpochBuckets};
 use crate::error::FetchError;
-use crate::kept::Kept;
+use crate::kept_bitmap::KeptBitmap;
 use crate::pane::PaneBuild;
 use crate::reader::Shared;
 use crate::share::Share;
@@ -69,7 +69,7 @@ pub(super) struct PaneLoad {
     pub covered: Range<u64>,
     /// Which of them have a row; `None` where the first ones do, as many as there are rows. Of those
     /// that have none, other ranks' are in no bucket here.
-    pub kept: Option<Kept>,
+    pub kept: Option<KeptBitmap>,
     pub next: Option<Arc<EpochBuckets>>,
     /// Bucket and block that are the next to be taken on by a worker.
     pub claimed: Mutex<(usize, usize)>,

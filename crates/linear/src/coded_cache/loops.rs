@@ -7,7 +7,7 @@ use super::quantizer::Quantizer;
 use crate::kernels::{self, Dots, Kernel, Simd, Vectors, pass_loop, prefetch_slice};
 use crate::solve::{A_VISIT, VisitRows};
 use crate::step::Step;
-use crate::visit::{Place, Visit};
+use crate::visit::{RowAddress, Visit};
 
 /// How many bytes of a long row are prefetched; the processor's own prefetcher follows.
 const BYTES_AHEAD: usize = 4096;
@@ -112,7 +112,7 @@ impl VisitRows for CodedRows<'_> {
         );
     }
 
-    fn visit_cost(&self, _: Place) -> f64 {
+    fn visit_cost(&self, _: RowAddress) -> f64 {
         const A_CODE: f64 = 0.2;
         A_VISIT + A_CODE * self.q.padded() as f64
     }
@@ -153,7 +153,7 @@ struct Coded<'a> {
 
 impl Coded<'_> {
     #[inline(always)]
-    fn row(&self, place: Place) -> &[u8] {
+    fn row(&self, place: RowAddress) -> &[u8] {
         let length = self.rows.q.padded();
         let start = place.start as usize * length;
         &self.rows.cache.codes[start..start + length]
@@ -162,7 +162,7 @@ impl Coded<'_> {
 
 impl Dots for Coded<'_> {
     #[inline(always)]
-    fn dot(&self, place: Place) -> f32 {
+    fn dot(&self, place: RowAddress) -> f32 {
         let CodedRows {
             cache,
             q,
@@ -174,18 +174,18 @@ impl Dots for Coded<'_> {
     }
 
     #[inline(always)]
-    fn prefetch_row(&self, place: Place) {
+    fn prefetch_row(&self, place: RowAddress) {
         let row = self.row(place);
         prefetch_slice(&row[..row.len().min(BYTES_AHEAD)]);
     }
 
     #[inline(always)]
-    fn prefetch_weights(&self, _: Place) {}
+    fn prefetch_weights(&self, _: RowAddress) {}
 }
 
 impl Vectors for Coded<'_> {
     #[inline(always)]
-    fn add(&mut self, place: Place, scale: f32) {
+    fn add(&mut self, place: RowAddress, scale: f32) {
         let (q, bias) = (self.rows.q, self.rows.bias);
         let start = place.start as usize * q.padded();
         let codes = &self.rows.cache.codes[start..start + q.padded()];

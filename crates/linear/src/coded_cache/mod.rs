@@ -33,7 +33,7 @@ use crate::error::LinearError;
 use crate::kernels::{self, Simd};
 use crate::problem::Problem;
 use crate::solve::{BlockReport, InnerPasses, solve_rows};
-use crate::visit::{Place, Visit};
+use crate::visit::{RowAddress, Visit};
 use crate::weights::Weights;
 pub use codes::CodedCache;
 use codes::UNFIT;
@@ -314,7 +314,7 @@ impl CodedCache {
         scratch.visits.extend(slots.iter().map(|&slot| {
             let label = self.labels[slot];
             let q = self.norms[slot] + terms.of(label).dual.diagonal;
-            let place = Place {
+            let place = RowAddress {
                 segment: 0,
                 start: slot as u32,
                 length: 0,

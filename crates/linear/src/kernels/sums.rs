@@ -8,7 +8,7 @@ use pelton_format::Layout;
 use super::pass_loop::{BlockRows, Kernel, ROW_AHEAD, prefetch};
 use super::plain::prefetch_sparse;
 use super::{Simd, run};
-use crate::visit::Place;
+use crate::visit::RowAddress;
 
 /// How many rows ahead the weights of a sparse row are prefetched.
 const WEIGHTS_AHEAD: usize = 4;
@@ -20,7 +20,7 @@ pub(crate) fn sweep(
     simd: Simd,
     rows: &BlockRows<'_>,
     w: &[f32],
-    places: &[Place],
+    places: &[RowAddress],
     out: &mut [f64],
 ) {
     let each = |s: usize, x: Values<'_>| out[s] = x.dot(w);
@@ -39,7 +39,7 @@ pub(crate) fn sweep(
 pub(crate) fn add_rows(
     simd: Simd,
     rows: &BlockRows<'_>,
-    places: &[Place],
+    places: &[RowAddress],
     scales: &[f64],
     sum: &mut [f64],
 ) -> f64 {
@@ -142,7 +142,7 @@ impl Values<'_> {
 /// Calls `each` with the number and the values of every row, asking ahead for rows and for their weights.
 struct Walk<'a, F> {
     rows: &'a BlockRows<'a>,
-    places: &'a [Place],
+    places: &'a [RowAddress],
     /// The address of the index of the first feature that a row is about to touch, and bytes to the next feature's.
     touched: *const u8,
     stride: usize,

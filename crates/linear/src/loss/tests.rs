@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use pelton_format::{Layout, RowTable, Rows};
 
 use super::*;
-use crate::visit::{Place, Visit};
+use crate::visit::{RowAddress, Visit};
 use crate::*;
 
 fn number(stream: &mut crate::random::Stream) -> f64 {
@@ -147,7 +147,7 @@ fn a_step_goes_to_the_best_dual_variable() {
                 let q = 0.1 + number(&mut stream).abs() + f64::from(row.dual.diagonal);
                 let u = 2.0 * number(&mut stream);
                 let mut visit = Visit {
-                    place: Place::default(),
+                    place: RowAddress::default(),
                     label: 0,
                     alpha: 0.0,
                     gradient: 0.0,

@@ -6,7 +6,7 @@ use pelton_key::mix;
 use pelton_plan::{Catalog, Order, Part, Place, Plan, PlanError, PlanSpec, Sampler, Selection};
 use proptest::prelude::*;
 
-use crate::streams::{Pipeline, check, pipelines, records};
+use crate::streams::{PlanCase, check, pipelines, records};
 use crate::{ids_of, steps_of};
 
 fn weights(records: u64, seed: u64) -> Vec<f64> {
@@ -21,7 +21,7 @@ fn classes(records: u64, seed: u64) -> Vec<u32> {
 }
 
 /// Pipelines whose records are those of a list (0), drawn by weight (1), or of all classes alike (2).
-fn sampled(kind: usize) -> impl Strategy<Value = Pipeline> {
+fn sampled(kind: usize) -> impl Strategy<Value = PlanCase> {
     let numbers = (1_u64..400, prop::option::of(20_u64..500));
     let drawn = (pipelines(false), numbers).prop_map(move |(mut pipeline, (length, examples))| {
         let (records, seed, spec) = (pipeline.records, pipeline.spec.seed, &mut pipeline.spec);

@@ -25,7 +25,7 @@ pub(super) struct Wish {
 
 /// Where a picture goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Assignment {
     Nowhere,
     Training(u32),
     Test(u32),
@@ -34,7 +34,7 @@ pub(super) enum Place {
 /// What was chosen.
 pub(super) struct Choice {
     /// Where each candidate goes, by its number.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<Assignment>,
     /// Names of the classes, in order.
     pub(super) names: Vec<String>,
     /// Families, and those held out.
@@ -135,13 +135,13 @@ pub(super) fn choose(
         .zip(&named)
         .map(|(number, (_, character))| (*character, number))
         .collect();
-    let mut places = vec![Place::Nowhere; candidates];
+    let mut places = vec![Assignment::Nowhere; candidates];
     for view in &distinct {
         if let Some(&class) = numbers.get(&class_of(view)) {
             places[view.number as usize] = if is_test(view) {
-                Place::Test(class)
+                Assignment::Test(class)
             } else {
-                Place::Training(class)
+                Assignment::Training(class)
             };
         }
     }

@@ -22,7 +22,7 @@ use pelton_run::{Event, RunContext, write_atomically};
 use pelton_storage::path_text;
 use serde::Serialize;
 
-use classes::{Choice, Place, Wish, choose};
+use classes::{Assignment, Choice, Wish, choose};
 use fonts::{Fonts, find};
 
 /// Sides of pictures.
@@ -160,17 +160,18 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
     let candidates = views.last().map_or(0, |view| view.number as usize + 1);
     let choice = choose(views, &fonts.fonts, candidates, &wish);
     check_classes(config, &choice, fonts.files.len())?;
-    let count = |is: fn(&Place) -> bool| choice.places.iter().filter(|place| is(place)).count();
+    let count =
+        |is: fn(&Assignment) -> bool| choice.places.iter().filter(|place| is(place)).count();
     let sets = [
         Set::new(
             &config.out,
             "train",
-            count(|place| matches!(place, Place::Training(_))),
+            count(|place| matches!(place, Assignment::Training(_))),
         )?,
         Set::new(
             &config.out,
             "test",
-            count(|place| matches!(place, Place::Test(_))),
+            count(|place| matches!(place, Assignment::Test(_))),
         )?,
     ];
     let mut writers = [sets[0].writers(side)?, sets[1].writers(side)?];
@@ -180,16 +181,16 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
             .places
             .get(number as usize)
             .copied()
-            .unwrap_or(Place::Nowhere)
+            .unwrap_or(Assignment::Nowhere)
     };
     fonts.draw(
         "writing glyphs",
-        |number| place(number) != Place::Nowhere,
+        |number| place(number) != Assignment::Nowhere,
         |view, picture| {
             let (set, class) = match place(view.number) {
-                Place::Training(class) => (0, class),
-                Place::Test(class) => (1, class),
-                Place::Nowhere => return Ok(()),
+                Assignment::Training(class) => (0, class),
+                Assignment::Test(class) => (1, class),
+                Assignment::Nowhere => return Ok(()),
             };
             tested[class as usize] |= set == 1;
             writers[set][0].write(picture)?;

@@ -16,7 +16,7 @@ use super::batch::{Ready, Targets};
 use super::config::FitConfig;
 use super::progress::{NetEpoch, Progress};
 use super::saving;
-use super::source::{Prepared, Source};
+use super::source::{BatchSource, Prepared};
 use super::summary::NetSummary;
 use crate::error::TrainError;
 
@@ -181,7 +181,7 @@ pub fn thread_pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError
 pub(crate) fn measure(
     trainer: &mut dyn Trainer,
     pool: &ThreadPool,
-    source: &mut Source,
+    source: &mut BatchSource,
     steps: u64,
     context: &mut RunContext<'_>,
 ) -> Result<Counts, TrainError> {
@@ -237,7 +237,7 @@ impl Run<'_, '_> {
     /// Steps of an epoch, from the loader's position.
     fn epoch(
         &mut self,
-        source: &mut Source,
+        source: &mut BatchSource,
         progress: &mut Progress,
         folder: &mut RunFolder,
         context: &mut RunContext<'_>,
@@ -329,7 +329,7 @@ impl Run<'_, '_> {
     /// One step of the optimiser over up to `parts` batches of this epoch; false where there was none left.
     fn step(
         &mut self,
-        source: &mut Source,
+        source: &mut BatchSource,
         parts: u64,
         rate: f64,
         number: u64,
@@ -434,7 +434,7 @@ impl Run<'_, '_> {
     fn evaluate(
         &mut self,
         name: &str,
-        source: &mut Source,
+        source: &mut BatchSource,
         steps: u64,
         progress: &Progress,
         context: &mut RunContext<'_>,
@@ -487,7 +487,7 @@ impl Run<'_, '_> {
 
     fn save(
         &mut self,
-        source: &Source,
+        source: &BatchSource,
         progress: &mut Progress,
         best: bool,
         folder: &RunFolder,

@@ -2,7 +2,7 @@
 //!
 //! It goes down the list: the data is located ([`pelton_data::open`]); `choice` decides what the configuration
 //! leaves open; `prepare` makes the passes that come before training (`packing`, `scaling`, `counting`) and yields
-//! `Rows`; `division` divides the memory and makes the plan; a `Method` trains (`held`: rows that fit in memory;
+//! `Rows`; `division` divides the memory and makes the plan; a `Method` trains (`resident`: rows that fit in memory;
 //! `newton`: passes over files, or on ranks; `session`: coordinate descent block by block) and writes a `Journal`;
 //! `outcome` writes the results. [`fit`] returns the model to the caller and writes no files. [`fit_rows`] starts
 //! with rows already in memory, and trains them like rows of files that fit in memory (`in_memory`).
@@ -15,7 +15,6 @@ mod counting;
 mod division;
 mod evaluation;
 mod first_pass;
-mod held;
 mod in_memory;
 mod journal;
 mod method;
@@ -28,6 +27,7 @@ mod problem;
 mod ranks;
 mod reading;
 mod report;
+mod resident;
 mod resume;
 mod rows;
 mod scaling;
@@ -57,7 +57,6 @@ use crate::summary::LinearSummary;
 use budget::Budget;
 use check::{check, read_all, refuse_untrainable};
 use division::Division;
-use held::{HeldSession, in_memory};
 use journal::Journal;
 use method::Method;
 use newton::{NewtonSession, WANTED};
@@ -65,6 +64,7 @@ use outcome::{Ended, many_classes};
 use prepare::prepare;
 use problem::{Shape, problem};
 use ranks::Ranks;
+use resident::{ResidentSession, in_memory};
 use resume::Before;
 use rows::Rows;
 use session::Session;
@@ -153,7 +153,7 @@ fn train<T>(
     // All errors in the arguments have been found by now, except a checkpoint of another run: only then is the
     // folder created, cleared, or its configuration replaced.
     let mut method: Box<dyn Method> = match (task.is_held(), config.solver) {
-        (true, _) => Box::new(HeldSession::new(task)),
+        (true, _) => Box::new(ResidentSession::new(task)),
         (_, Solver::Newton) => Box::new(NewtonSession::new(task, config.target.unwrap_or(WANTED))),
         _ => Box::new(Session::new(task)),
     };

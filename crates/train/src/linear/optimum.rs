@@ -9,10 +9,10 @@ use pelton_plan::Place;
 use pelton_run::{Event, Observer, RunFolder};
 
 use super::evaluation::for_each_batch;
-use super::held::in_memory;
 use super::journal::Journal;
 use super::newton::NewtonSession;
 use super::reading::{Reading, hold};
+use super::resident::in_memory;
 use super::task::Task;
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;

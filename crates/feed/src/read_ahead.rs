@@ -13,7 +13,7 @@ use crate::steps::{PlannedStep, StepPlanner};
 const MOST_COMING_BYTES: u64 = 32 << 20;
 
 /// Steps from the plan, with the records of coming ones requested.
-pub(crate) struct AskedSteps {
+pub(crate) struct ReadAheadSteps {
     planner: StepPlanner,
     /// Steps that are still to begin, and the bytes that come for each.
     steps: VecDeque<(PlannedStep, u64)>,
@@ -21,9 +21,9 @@ pub(crate) struct AskedSteps {
     waiting: VecDeque<(Arc<Building>, u64)>,
 }
 
-impl AskedSteps {
-    pub fn of(planner: StepPlanner) -> AskedSteps {
-        AskedSteps {
+impl ReadAheadSteps {
+    pub fn of(planner: StepPlanner) -> ReadAheadSteps {
+        ReadAheadSteps {
             planner,
             steps: VecDeque::new(),
             waiting: VecDeque::new(),

@@ -21,7 +21,7 @@ use pelton_text::{Tokenizer, Vocabulary, VocabularyOptions};
 use rayon::iter::{ParallelBridge, ParallelIterator};
 
 use crate::error::DataError;
-use crate::kept_lengths::in_turn;
+use crate::length_cache::in_turn;
 use crate::open::OpenedData;
 use crate::texts::Texts;
 
@@ -49,7 +49,7 @@ pub(crate) fn pipeline_vocabulary(
         return Ok(Vocabulary::from_text(b"", &without_limits(tokenizer))?);
     }
     in_turn(context.comm, || {
-        kept_vocabulary(opened, context.interrupt, context.observer)
+        cached_vocabulary(opened, context.interrupt, context.observer)
     })
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn of_tokens<V: std::borrow::Borrow<Vocabulary>>(
 /// All words of the data, read from a file or counted and saved now.
 ///
 /// Errors: data that holds no text; an interruption.
-pub fn kept_vocabulary(
+pub fn cached_vocabulary(
     opened: &OpenedData,
     interrupt: &Interrupt,
     observer: Observer<'_>,

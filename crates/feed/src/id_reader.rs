@@ -12,21 +12,21 @@ use crate::options::BadExamples;
 use crate::shared::Shared;
 
 /// Reads records, call after call in the same memory.
-pub(crate) struct Finder {
+pub(crate) struct IdReader {
     reader: RecordReader,
     rows: Rows,
 }
 
 /// The rows read, and for each requested id, in ascending order, its row or its error.
-pub(crate) struct Found {
+pub(crate) struct RowsById {
     pub rows: RowTable,
     ids: Vec<u64>,
     of_ids: Vec<Result<u32, String>>,
 }
 
-impl Finder {
-    pub fn new(dataset: &Dataset, reader: RecordReader) -> Finder {
-        Finder {
+impl IdReader {
+    pub fn new(dataset: &Dataset, reader: RecordReader) -> IdReader {
+        IdReader {
             reader,
             rows: Rows::new(dataset.layout()),
         }
@@ -39,7 +39,7 @@ impl Finder {
         dataset: &Dataset,
         mut ids: Vec<u64>,
         goes_on: bool,
-    ) -> Result<Found, FetchError> {
+    ) -> Result<RowsById, FetchError> {
         ids.sort_unstable();
         ids.dedup();
         let mut rows = std::mem::replace(&mut self.rows, Rows::new(dataset.layout()));
@@ -57,7 +57,7 @@ impl Finder {
             };
             Ok(())
         })?;
-        Ok(Found {
+        Ok(RowsById {
             rows: RowTable::from_rows(rows, of_rows),
             ids,
             of_ids,
@@ -71,7 +71,7 @@ impl Finder {
         reads: &InPlaceReads,
         building: &Building,
         examples: &Range<usize>,
-    ) -> Option<Found> {
+    ) -> Option<RowsById> {
         let _loading = reads.counters.loading();
         reads.records.fetch_add(examples.len() as u64, Relaxed);
         let goes_on = shared.options.bad_examples != BadExamples::Fail;
@@ -100,7 +100,7 @@ impl Finder {
     }
 }
 
-impl Found {
+impl RowsById {
     /// The row of a requested record, or its error: file, position and reason in one sentence.
     pub fn row_of(&self, id: u64) -> &Result<u32, String> {
         let at = self.ids.binary_search(&id).expect("it was asked for");

@@ -6,7 +6,7 @@ use crate::matrix::Matrix;
 use crate::simd::{Kernel, Simd, run};
 
 /// A matrix that blocks can be copied out of; it need not exist in memory as a whole.
-pub(crate) trait Source: Sync {
+pub(crate) trait BlockSource: Sync {
     fn rows(&self) -> usize;
     fn cols(&self) -> usize;
 
@@ -36,7 +36,7 @@ pub(crate) trait Source: Sync {
     }
 }
 
-impl Source for Matrix<'_> {
+impl BlockSource for Matrix<'_> {
     fn rows(&self) -> usize {
         Matrix::rows(self)
     }
