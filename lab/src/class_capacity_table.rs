@@ -182,7 +182,7 @@ fn assumptions(cluster: &ClassCluster, workload: &ClassWorkload) -> Vec<String> 
     let net = &workload.net;
     vec![
         format!(
-            "stated: devices of {}, {:.4e} operations and {} a second, of which {} is reached",
+            "stated: devices of {}, {:.4e} operations and {} a second, reaching a share of {}",
             human(cluster.memory_bytes as u64),
             cluster.flops,
             human(cluster.memory_bytes_per_s as u64),

@@ -33,8 +33,8 @@ pub(super) struct Training {
     pub epochs: u64,
     /// What relative differences refer to.
     pub optimum: f64,
-    /// Relative difference at which runs end, but for the first seed's, which goes on to the end so
-    /// that its whole curve can be drawn.
+    /// Relative difference at which runs end, except the first seed's, which runs to the end so that its whole
+    /// curve can be drawn.
     pub stop_at: f64,
 }
 
@@ -145,7 +145,7 @@ pub(super) fn plan(
         return Ok(plan_of(held.dataset(), training.order, batching, seed)?);
     };
     let records = held.dataset().records();
-    // Of records that count as one byte, so many make a unit.
+    // The number of records in a unit, counting one byte each.
     let units = Units::fixed(records, 1, unit_records);
     let spec = PlanSpec::new(training.order, batching, seed);
     Ok(Plan::new(&spec, Catalog::of_units(units))?)

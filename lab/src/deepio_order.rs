@@ -10,8 +10,8 @@
 //! read, so that an epoch takes 2/share loads; the paper's R is one load, half of the share. A memory
 //! for all of the data needs no second load and is full order.
 //!
-//! Every set is trained as it lies, in random order already, and sorted by label, where an order
-//! that keeps neighbours together must hurt. Cost: minutes; rows lie in memory, and nearly all of it
+//! Every set is trained in its file order, which is random already, and sorted by label, where an order that
+//! keeps neighbours together must hurt. Cost: minutes; rows lie in memory, and nearly all of it
 //! is solving the blocks.
 
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ const PUBLISHED_RECORDS: u64 = 11_500;
 /// Relative difference to the optimum that counts as converged.
 const TARGET: f64 = 1e-3;
 
-/// The paper's level in percent of shuffling chunks of so many records; a constant order has 0.
+/// The paper's level in percent for shuffling chunks of this many records; a constant order has 0.
 fn published_level(chunk: u64) -> Option<f64> {
     match chunk {
         1 => Some(100.0),
@@ -118,7 +118,7 @@ fn notes(config: &ReproduceConfig) -> Vec<String> {
     let experiment = &config.experiment;
     vec![
         format!(
-            "linear SVM, {} epochs, {} seeds, medians after each epoch, of which lists of text show the last; the optimum is solved to a relative duality gap of 1e-6",
+            "linear SVM, {} epochs, {} seeds, medians after each epoch (lists of text show the last); the optimum is solved to a relative duality gap of 1e-6",
             experiment.epochs, config.seeds
         ),
         "published: Figure 7 draws AlexNet's validation accuracy at RL 100, 73, 49 and 16 %, Figure 8 at shares of the data in memory such as R = 0.25, to show that drawing from what is loaded does not affect it; the text at hand prints the levels but no accuracy, so that none stands here".to_string(),
@@ -159,7 +159,7 @@ fn chunk_name(chunk: u64) -> String {
     }
 }
 
-/// The orders of both figures over so many records.
+/// The orders of both figures over this many records.
 fn compared(config: &ReproduceConfig, records: u64) -> Vec<Compared> {
     let experiment = &config.experiment;
     let full = |figure, name: String| Compared {

@@ -224,7 +224,7 @@ fn memory(pictures: &Pictures, ways: &[Way]) -> Vec<Row> {
             },
             measured: json!(bytes / MB),
             differs: format!(
-                "computed; {} pictures of {} bytes as they lie in the file, the paper's 1 281 167 are decoded",
+                "computed; {} pictures of {} bytes as stored in the file, the paper's 1 281 167 are decoded",
                 pictures.count, pictures.bytes
             ),
             ..Row::default()

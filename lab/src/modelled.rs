@@ -100,7 +100,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Seconds on a device for `epochs` epochs of which each computes `compute_s` seconds.
+    /// Seconds on a device for `epochs` epochs that compute `compute_s` seconds each.
     pub fn times(&self, device: &DeviceModel, epochs: f64, compute_s: f64, ahead: bool) -> Times {
         let prepare_s = device.seconds(&self.prepare);
         let load_s = epochs * device.seconds(&self.epoch);

@@ -77,7 +77,7 @@ pub enum PredictedPipeline {
     Opportunistic,
 }
 
-/// A predicted epoch: seconds of each stage, of which the slowest decides.
+/// A predicted epoch: seconds of each stage; the slowest decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochTime {
     /// Seconds of an epoch after the first.

@@ -34,7 +34,7 @@ pub(super) struct Pictures {
     pub moments: [f64; 2],
 }
 
-/// The first of some sets that is there, with at most so many pictures to train on and to test with.
+/// The first existing set, with at most this many pictures to train on and to test with.
 pub(super) fn find(
     config: &ReproduceConfig,
     sets: &[SetConfig],

@@ -214,7 +214,7 @@ impl Tables {
         };
         let most = config.experiment.epochs;
         let epochs = match median_epochs(runs, goal) {
-            // Each seed has its own best, of which the goal is the median.
+            // Each seed has its own best; the goal is their median.
             _ if method == Method::FixedBmf => json!(median_epochs_to_best(runs)),
             Some(epochs) => json!(epochs),
             None => json!(format!("over {most}")),

@@ -91,7 +91,7 @@ class Ragged:
 
 
 def from_native(head: tuple[Any, ...]) -> tuple[Batch, bool]:
-    """A batch from what the native loader hands out, and whether its epoch ends with it."""
+    """A batch from the native loader's output, and whether its epoch ends with it."""
     epoch, step, ends_epoch, ids, fields = head
     named: dict[str, Any] = {}
     asarray = np.asarray

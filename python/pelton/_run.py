@@ -21,9 +21,9 @@ from ._world import World, compare
 ConfigurationError = _pelton.ConfigurationError
 StateError = _pelton.StateError
 
-# In a state: samples of the next step that were handed out one by one, and the ranks that divided the step.
+# In a state: samples of the next step that were yielded one by one, and the ranks that divided the step.
 _SAMPLES = "samples"
-# And that a worker has handed out all of its epoch, behind which the state lies.
+# And that a worker has yielded all of its epoch; the state is after it.
 _OVER = "over"
 
 
@@ -50,14 +50,14 @@ class Run:
         self.process = os.getpid()
         self.source, self.native = source, native
         self.maps, self.batched, self.told = maps, batched, told
-        # Examples of what was handed out last.
+        # Examples in the last output.
         self.last_examples = 0
         self.lock = threading.RLock()
         self.next_epoch = told.epoch or 0
         # Whether a loop began here; a worker that lives on from epoch to epoch counts by itself.
         self.began = False
         self.loops: WeakSet[Loop] = WeakSet()
-        # Where the loop stands that began or handed out something last, and how often that one did in succession.
+        # The position of the loop that last started or yielded something, and how often it did so in succession.
         self.recent: _Mark | None = None
         self.streak = 0
         # A state that the next loop begins with.
@@ -65,7 +65,7 @@ class Run:
         # Its number among the pipelines that ranks iterate, and its loops.
         self.number: int | None = None
         self.counted = 0
-        # Steps of which all loops handed out something.
+        # Steps of which all loops yielded something.
         self.taken = 0
         # A loader that stands at the beginning of an epoch, and for which one and share.
         self.parked: tuple[_pelton.Loader, tuple[Any, ...]] | None = None
@@ -247,7 +247,7 @@ class Loop(Iterator[Any]):
         self.epoch = -1
         """The epoch."""
         self.ended = False
-        """Whether it hands out no more."""
+        """Whether it has ended."""
         self.handed_out = 0
         """Batches or samples so far."""
         self._run, self._find_world = run, world
@@ -265,7 +265,7 @@ class Loop(Iterator[Any]):
 
     def _begin(self, state: Mapping[str, Any] | None) -> None:
         self._from = None if state is None else dict(state)
-        # Samples of the batch that is handed out one by one: how many were, all, and the state in front of them.
+        # Samples of the batch that is yielded one by one: how many were, all, and the state before them.
         self._taken, self._samples, self._before = 0, Samples(Batch()), self._from
         # Whether the last batch was the last of its epoch, and which step it was.
         self._ended_epoch, self._step = bool(self._from and self._from.get(_OVER)), -1

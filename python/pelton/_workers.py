@@ -79,10 +79,10 @@ class Told:
         self._cells[3] = seed
 
     def note_worker(self) -> None:
-        """Says that batches were handed out in a worker, where the program cannot count them."""
+        """Records that batches were yielded in a worker, where the program cannot count them."""
         self._cells[2] = 1
 
     @property
     def read_in_workers(self) -> bool:
-        """Whether a worker handed batches out."""
+        """Whether a worker yielded batches."""
         return bool(self._cells[2])

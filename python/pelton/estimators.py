@@ -38,7 +38,7 @@ __all__ = ["LinearClassifier", "LogisticRegression"]
 
 # Values of an array that are handed over at a time.
 _PIECE_VALUES = 2 << 20
-# Rows that are looked at to tell whether float32 keeps enough of a column: whether its mean is more than so many standard
+# Rows examined to see whether float32 is precise enough for a column: whether its mean is more than this many standard
 # deviations from 0. From the next number on, float32 leaves out whole numbers.
 _LOOKED_AT = 4096
 _COARSE = 32768.0
@@ -221,7 +221,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if advice:
             return advice
         if self.solver == "coordinate-descent" and self.coef_.shape[1] <= 1000:
-            return 'leave solver at "auto", which goes on with Newton\'s method where coordinate descent is slow'
+            return 'leave solver at "auto", which switches to Newton\'s method where coordinate descent is slow'
         if self.n_iter_ < (self.max_epochs or 30):
             return "weights of 32 bits come no nearer; scale the features, or choose a smaller C or a larger tol"
         return "raise max_epochs, or choose a smaller C or a larger tol"
@@ -381,7 +381,7 @@ def _hand_over(rows: _pelton.LinearRows, X: Any, places: np.ndarray, centre: np.
 
 
 def _cuts(ends: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Runs of rows that hold so many values together."""
+    """Runs of rows with this many values together."""
     inner = np.searchsorted(ends, np.arange(_PIECE_VALUES, ends[-1], _PIECE_VALUES))
     cuts = np.unique(np.concatenate([[0], inner, [len(ends) - 1]])).tolist()
     return zip(cuts, cuts[1:])

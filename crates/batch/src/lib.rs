@@ -1,5 +1,16 @@
 //! What every consumer of data sees: batches of named arrays.
 //!
+//! ```
+//! use pelton_batch::{Array, Batch};
+//!
+//! let mut batch = Batch {
+//!     ids: vec![7, 3],
+//!     ..Batch::default()
+//! };
+//! batch.fields.insert("label".into(), Array::of(&[1_i64, 0]));
+//! assert_eq!(batch.values::<i64>("label"), Some(&[1, 0][..]));
+//! ```
+//!
 //! An [`Array`] is a [`DType`], a [`Shape`] and a [`Buffer`], whose memory begins at a multiple of 64 bytes and goes
 //! back to its [`Pool`] when the last array that shares it is dropped. So a tensor of another library can borrow it
 //! without a copy, as long as it holds the array. A [`Batch`] is a step of a plan with its arrays by name:

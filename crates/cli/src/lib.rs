@@ -1,5 +1,12 @@
 //! The `pelton` command: arguments become one configuration, a job runs, its figures are printed.
 //!
+//! ```
+//! use pelton_cli::bytes::{human, size};
+//!
+//! assert_eq!(size("64MiB"), Ok(64 << 20));
+//! assert_eq!(human(1_500_000), "1.43 MiB");
+//! ```
+//!
 //! `arguments` declares every flag and writes those given over a configuration, `commands` runs the job, `console`
 //! shows the job's events on standard error with settings as [`flags`], `logging` the decisions of libraries.
 //! Standard output carries results only, so that it can be piped; with `--json` they are one object on one line.

@@ -55,7 +55,7 @@ impl Comm {
             .map(|text| String::from_utf8_lossy(text))
             .collect();
         let values: Vec<BTreeMap<&str, &str>> = texts.iter().map(|text| by_name(text)).collect();
-        // The names in the order in which they were given, whichever rank has them.
+        // The names in the order in which they were given, on any rank.
         let names = texts.iter().flat_map(|text| text.split(NEXT));
         let names = names.filter_map(|entry| Some(entry.split_once(NAMED)?.0));
         let differing = names

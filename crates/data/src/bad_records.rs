@@ -1,7 +1,7 @@
 //! The limit on bad records, counted over all ranks.
 //!
 //! A feed knows the records that its own rank skipped, and ends a rank that exceeds the limit on its own. Over
-//! ranks the limit is on all of them, each counted once, whichever rank met it in whichever epoch. All
+//! ranks the limit is on all of them, each counted once, for any rank and epoch. All
 //! ranks find out at the same call and end with the same words. Rejected: adding up the ranks' counts, since
 //! a record that another rank takes in the next epoch would count twice.
 //!

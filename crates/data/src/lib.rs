@@ -1,5 +1,22 @@
 //! What a configuration names: files, patterns, built-in data, and the device under them.
 //!
+//! ```
+//! use pelton_comm::Comm;
+//! use pelton_data::{DataConfig, open};
+//! use pelton_run::{Interrupt, RunContext};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("rows.csv");
+//! # std::fs::write(&file, "x,y,label\n1,2,cat\n3,4,dog\n")?;
+//! let paths = [file.to_str().unwrap().to_string()];
+//! let (comm, interrupt) = (Comm::alone(), Interrupt::default());
+//! let mut observer = |_: pelton_run::Event<'_>| {};
+//! let mut context = RunContext::new(&comm, &interrupt, &mut observer);
+//! let opened = open(&DataConfig::default(), &paths, None, &mut context)?;
+//! assert_eq!(opened.dataset.records(), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! [`open`] turns a [`DataConfig`] into an [`OpenedData`]. [`for_each_batch`] and [`Pass`] read all of it once, [`plan_of`] makes the plan of an
 //! order over it. A [`PreparedPipeline`] takes its records through stages to batches.
 

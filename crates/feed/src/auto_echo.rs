@@ -1,4 +1,4 @@
-//! Repeats by waiting: where no fresh batch is ready, a batch of examples that came out lately is handed out
+//! Repeats while waiting: if no fresh batch is ready, a batch of recent examples is returned
 //! instead, so that the echo factor follows t_up/t_down moment by moment (data echoing: Choi et al.,
 //! arXiv 1907.05550; the factor there is fixed beforehand).
 //!
@@ -22,11 +22,11 @@ use crate::worker::Tasks;
 pub(crate) struct Repeats {
     auto: AutoEcho,
     seed: u64,
-    /// Batches of repeats handed out, over the whole run.
+    /// Batches of repeats returned, over the whole run.
     batches: u64,
     /// Those begun.
     begun: u64,
-    /// Examples of fresh batches, and of repeats, handed out by this loader.
+    /// Examples of fresh batches, and of repeats, returned by this loader.
     fresh: u64,
     repeated: u64,
     batch: usize,
@@ -59,12 +59,12 @@ impl Repeats {
         }
     }
 
-    /// Batches of repeats handed out over the whole run.
+    /// Batches of repeats returned over the whole run.
     pub fn batches(&self) -> u64 {
         self.batches
     }
 
-    /// Fresh examples that were handed out.
+    /// Fresh examples returned.
     pub fn hold(&mut self, examples: Vec<HeldExample>) {
         self.fresh += examples.len() as u64;
         self.window.extend(examples);

@@ -1,7 +1,7 @@
 //! Batches of samples: a feed followed by stages.
 //!
 //! A [`Loader`] executes a [`Plan`]: records are read ahead by a [`Fetch`], decoded, augmented and put
-//! together into batches by threads, and handed out in exactly the plan's order. Reading order:
+//! together into batches by threads, and returned in exactly the plan's order. Reading order:
 //!
 //! * [`Stages`] say what happens to a record, [`LoaderOptions`] how the loader runs;
 //! * `steps` walks the plan and says what each step reads and what is held for repeats;
@@ -107,7 +107,7 @@ pub struct Loader {
     /// Fresh batches that the plan repeats, by number.
     kept: HashMap<u64, Batch>,
     place: Place,
-    /// Positions of the epoch's order before this were drawn by batches handed out.
+    /// Positions of the epoch's order before this were drawn by returned batches.
     drawn: u64,
     /// Hints of the plan for it.
     hints: Hints,
@@ -222,7 +222,7 @@ impl Loader {
         }
     }
 
-    /// The position of the epoch's order before which every example was drawn for the batches handed out. Some of
+    /// The position of the epoch's order before which every example was drawn for the returned batches. Some of
     /// these may still wait in a bucket.
     pub fn drawn(&self) -> u64 {
         self.drawn

@@ -46,7 +46,7 @@ pub struct LoaderMeters {
     pub stages: Vec<StageMeters>,
     /// Batches handed to the consumer.
     pub batches: u64,
-    /// Examples handed out for the first time in their epoch.
+    /// Examples returned for the first time in their epoch.
     pub fresh_examples: u64,
     /// Repeats of examples.
     pub echoed_examples: u64,

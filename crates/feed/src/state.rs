@@ -29,7 +29,7 @@ pub struct LoaderState {
     pub epoch: u64,
     /// Its step.
     pub step: u64,
-    /// Batches of repeats that `auto` echo handed out by decisions of the clock.
+    /// Batches of repeats that `auto` echo returned by decisions of the clock.
     #[serde(default)]
     pub auto_batches: u64,
     /// A hint of the plan from the step or before it, as hexadecimal digits.

@@ -1,5 +1,15 @@
 //! The loops that carry the time of deep nets and class heads on CPUs, over plain slices of f32.
 //!
+//! ```
+//! use pelton_kernels::{Matrix, gemm};
+//!
+//! let a = Matrix::new(&[1.0, 2.0, 3.0, 4.0], 2, 2);
+//! let b = Matrix::new(&[5.0, 6.0], 2, 1);
+//! let mut c = [0.0; 2];
+//! gemm(a, b, &mut c, 1, false);
+//! assert_eq!(c, [17.0, 39.0]);
+//! ```
+//!
 //! No framework: the caller owns the memory. Images are channels last, \[batch, height, width, channels\].
 //! Each loop is written once and compiled for several levels of instructions (`simd`); which one runs is
 //! chosen at run time. Work is divided among the threads of the rayon pool that the caller is in. The result does

@@ -37,7 +37,7 @@ impl Halt {
         Halt { asked, since: None }
     }
 
-    /// Whether work under way has to end now.
+    /// Whether running work must end now.
     pub fn is_due(&mut self) -> bool {
         self.asked.load(Ordering::Relaxed)
             && self.since.get_or_insert_with(Instant::now).elapsed() >= GRACE

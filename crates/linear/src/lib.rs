@@ -1,6 +1,22 @@
 //! Linear support vector machines and logistic regression by dual coordinate descent, on blocks of
 //! rows: the whole data when they fit in memory, else whatever fits.
 //!
+//! ```
+//! use pelton_format::{Layout, RowTable, Rows};
+//! use pelton_linear::{Duals, InnerPasses, Loss, Problem, Scratch, Simd, Weights, predict, solve_block};
+//!
+//! let mut rows = Rows::new(Layout::Dense { width: 2 });
+//! rows.push_dense(0, &[-1.0, 0.5]);
+//! rows.push_dense(1, &[1.0, 0.5]);
+//! let block = RowTable::from_rows(rows, vec![0, 1]);
+//! let problem = Problem::new(Loss::Hinge, 1.0, 2, 2)?;
+//! let (mut weights, mut duals) = (Weights::zeros(&problem), Duals::zeros(&problem, 2));
+//! let (passes, mut scratch) = (InnerPasses::Fixed(10), Scratch::new(Simd::best()));
+//! solve_block(&problem, &block, &mut weights, &mut duals, passes, 1, &mut scratch)?;
+//! predict(&weights, &block, |i, row| assert_eq!(row.class, i as u32));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! A [`Problem`] says what is minimised, by one of the losses in `loss`. [`solve_block`] improves [`Weights`] and
 //! [`Duals`] on the rows of one block; its inner loops are `kernels`, plain ones and faster ones chosen at run
 //! time. [`LossSum`] and [`dual_value`] give the [`Certificate`]: the largest possible distance of the solution

@@ -9,8 +9,7 @@
 //! bound adds exactly 0. Two uses are made of it:
 //! * an *estimate* for nothing: the terms of each row at the moment its block arrives, before it is
 //!   trained; rows that were left unread because they are settled count 0;
-//! * a *certificate*: while an epoch that reads every row is under way, the losses of a snapshot of
-//!   w are summed. The snapshot is the mean of w over the later half of the blocks of the epoch
+//! * a *certificate*: during an epoch that reads every row, the losses of a snapshot of w are summed. The snapshot is the mean of w over the later half of the blocks of the epoch
 //!   before: w itself swings from block to block about the optimum, and P is convex. Next to it Σ α y x is
 //!   summed again from the α that each block leaves ([`DualBound`]), since no α changes again before the epoch ends.
 //!   So at its end both values are exact, and the gap between them certifies the snapshot, at no extra reading;

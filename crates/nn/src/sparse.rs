@@ -68,7 +68,7 @@ impl Sparsifier {
         self.kept[parameter].is_some()
     }
 
-    /// The parameters of which that is so.
+    /// The parameters with sparse gradients.
     pub(crate) fn taken(&self) -> Vec<usize> {
         (0..self.kept.len()).filter(|&at| self.takes(at)).collect()
     }

@@ -24,7 +24,7 @@ use crate::permutation::Permutation;
 use crate::selection::Selection;
 use crate::spec::Part;
 
-/// Sum of the shares: weights are taken to so many parts of 1.
+/// Sum of the shares: weights become integers with this sum.
 const SHARES: f64 = (1_u64 << 53) as f64;
 /// Largest weight of a part; only proportions matter.
 const MOST_WEIGHT: f64 = 1e30;
@@ -78,7 +78,7 @@ struct Turn {
 }
 
 impl Mixture {
-    /// Over `0..records`, of which a selection may keep a few.
+    /// Over `0..records`, before any selection.
     pub(crate) fn new(
         parts: &[Part],
         epoch_examples: Option<u64>,

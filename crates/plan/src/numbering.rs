@@ -9,7 +9,7 @@ use crate::selection::Selection;
 /// The record for each index of an order.
 #[derive(Debug, Clone)]
 pub(crate) enum Numbering {
-    /// Its own, of so many.
+    /// Identity, over this many.
     All(u64),
     /// Those that a filter keeps.
     Kept(Selection),

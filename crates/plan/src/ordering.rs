@@ -133,7 +133,7 @@ pub(crate) trait Ids: Debug + Send + Sync {
         0
     }
 
-    /// Its own steps, where they are not runs of so many examples.
+    /// Its own steps, if they are not runs of a fixed number of examples.
     fn own_steps(&self, _batching: Batching) -> Result<Option<Box<dyn OwnSteps>>, PlanError> {
         Ok(None)
     }
@@ -144,7 +144,7 @@ pub(crate) trait EpochWalk: Debug + Send {
     /// Goes to a position.
     fn seek(&mut self, _position: u64) {}
 
-    /// The next examples, of which the first stands at `position`. Asserts that the epoch has them.
+    /// The next examples, from `position` on. Asserts that the epoch has them.
     fn fill(&mut self, position: u64, out: &mut [u64]);
 }
 

@@ -508,7 +508,7 @@ fn parts_ending(ends: &[u64]) -> Vec<Part> {
     parts.collect()
 }
 
-/// The order over so many numbers.
+/// The order over this many indices.
 fn order_over(
     spec: &PlanSpec,
     over: &Catalog<'_>,

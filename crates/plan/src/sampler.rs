@@ -64,7 +64,7 @@ impl Sampler {
     }
 }
 
-/// Sum of the weights: they are taken to so many parts of 1.
+/// Sum of the weights, which become integers with this sum.
 const SHARES: f64 = (1_u64 << 53) as f64;
 
 /// Examples drawn by weight.

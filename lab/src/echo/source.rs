@@ -62,7 +62,7 @@ impl Clock {
             if left.is_zero() {
                 return;
             }
-            // Where it stands, the one that lets it go on wakes this thread.
+            // While it is stopped, restarting the clock wakes this thread.
             let most = if state.since.is_some() {
                 left
             } else {

@@ -13,8 +13,8 @@ const EPSILON: u32 = 1;
 /// The row number under which a set's separator is drawn: beyond any row.
 const SEPARATOR: u64 = u64::MAX;
 
-/// 28 features like those of collision events: 21 measured ones, of which 8 are skewed and positive
-/// before standardising, and 7 that are combinations of measured ones, so features are correlated.
+/// 28 features like those of collision events: 21 measured ones, 8 of them skewed and positive before
+/// standardising, and 7 that are combinations of measured ones, so features are correlated.
 /// The label is the sign of a linear score plus normal noise about twice as large.
 pub(super) struct Higgs {
     seed: u64,

@@ -8,7 +8,7 @@ use pelton_key::{KeyedRng, Stage, key};
 /// The draws of one row.
 pub(super) struct Draws {
     rng: KeyedRng,
-    /// The half of a 64-bit number that is still to be handed out.
+    /// The unused half of a 64-bit number.
     half: Option<u32>,
 }
 

@@ -1,8 +1,8 @@
-//! Where a pipeline stands, in a file, and what it has handed out.
+//! The state of a pipeline in a file, and the log of consumed examples.
 //!
 //! Over ranks the state is one, as all ranks take the same steps; each logs its own ids. They save together, at steps
-//! that are the same for all: what a rank has logged beyond is cut off when the run goes on, on however many
-//! ranks that is.
+//! that are the same for all: what a rank has logged beyond is cut off when the run resumes, on any number of
+//! ranks.
 
 use std::fs;
 use std::io::{self, Write};
@@ -82,7 +82,7 @@ impl<'a> Progress<'a> {
         let (rank, ranks) = (self.comm.rank(), self.comm.size());
         self.log = Some(self.open_log(&log_of(log, rank), self.logged)?);
         if rank == 0 {
-            // Of ranks that there are no more.
+            // Of ranks that no longer exist.
             for (rank, &logged) in (ranks..).zip(&self.logged_before) {
                 self.open_log(&log_of(log, rank), logged)?;
             }

@@ -12,7 +12,7 @@ pub struct BenchReport {
     pub examples_per_s: f64,
     /// Bytes of records used over the same seconds.
     pub bytes_per_s: f64,
-    /// Examples handed out.
+    /// Examples delivered.
     pub examples: u64,
     /// Bytes read from storage.
     pub read_bytes: u64,
@@ -61,7 +61,7 @@ pub struct BenchReport {
     /// What was done with that.
     #[serde(skip)]
     pub exif: Exif,
-    /// Bytes of the batches handed out.
+    /// Bytes of the delivered batches.
     pub batch_bytes: u64,
     /// Examples of each part of a mixture in the first epoch, or of each class where all come alike.
     pub mixture: Vec<u64>,

@@ -184,7 +184,7 @@ fn names(cells: &[&str], place: Option<usize>) -> bool {
     cell.is_none_or(|cell| cell.parse::<f64>().is_err())
 }
 
-/// The cells of a line: by tabs, commas or semicolons, whichever comes first; quotes are taken off.
+/// The cells of a line: separated by tabs, commas or semicolons (the first that occurs), without quotes.
 fn cells(line: &str) -> Vec<&str> {
     let delimiter = line
         .chars()
