@@ -73,7 +73,7 @@ mod newton;
 
 mod model;
 
-mod coded_cache;
+mod quantized_cache;
 mod skip;
 
 mod out_of_core;
@@ -84,7 +84,6 @@ mod spelling;
 pub use abandoned::GRACE;
 pub use block::Scratch;
 pub use certificate::{Certificate, DualBound, LossSum, dual_value};
-pub use coded_cache::{CodedCache, SavedCodes};
 pub use duals::Duals;
 pub use error::LinearError;
 pub use fine::FineDescent;
@@ -98,6 +97,7 @@ pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
 pub use peers::{Exchange, Peers, alone};
 pub use predict::{Confusion, Prediction, predict, probabilities};
 pub use problem::Problem;
+pub use quantized_cache::{QuantizedCache, SavedCodes};
 pub use saved_state::SavedState;
 pub use scaling::{FeatureSums, Scaling};
 pub use skip::{SETTLED_SLACK, SkipTable};

@@ -25,13 +25,13 @@ use pelton_key::{Stage, key};
 
 use crate::block::Scratch;
 use crate::certificate::{Certificate, DualBound, LossSum, dual_value};
-use crate::coded_cache::CodedCache;
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::gap::{for_each_gap, gap_of_rows};
 use crate::kernels::Simd;
 use crate::numbering::FeatureNumbering;
 use crate::problem::Problem;
+use crate::quantized_cache::QuantizedCache;
 use crate::skip::SkipTable;
 use crate::solve::{InnerPasses, solve_block};
 use crate::weights::Weights;
@@ -46,7 +46,7 @@ pub struct OutOfCoreOptions {
     pub tighten: Option<f32>,
     /// Whether settled rows are skipped for some epochs.
     pub skip: bool,
-    /// Rows kept in memory between blocks as one byte a value, 0 for none: see [`CodedCache`]. The rows
+    /// Rows kept in memory between blocks as one byte a value, 0 for none: see [`QuantizedCache`]. The rows
     /// must be dense, and none may be left unread.
     pub coded_rows: usize,
     /// Whether epochs that read every row, next to the first, certify a snapshot of w.
@@ -94,7 +94,7 @@ pub struct OutOfCore {
     pub(crate) weights: Weights,
     pub(crate) duals: Duals,
     pub(crate) skip: Option<SkipTable>,
-    pub(crate) coded: Option<CodedCache>,
+    pub(crate) coded: Option<QuantizedCache>,
     pub(crate) epoch: EpochState,
     pub(crate) numbering: Option<Arc<FeatureNumbering>>,
     pub(crate) simd: Simd,
@@ -169,7 +169,7 @@ impl OutOfCore {
             duals: Duals::zeros(&problem, records),
             skip: options.skip.then(|| SkipTable::new(records)),
             coded: (options.coded_rows > 0)
-                .then(|| CodedCache::new(&problem, records, options.coded_rows)),
+                .then(|| QuantizedCache::new(&problem, records, options.coded_rows)),
             epoch: EpochState::default(),
             numbering: None,
             simd: Simd::best(),
@@ -271,7 +271,7 @@ impl OutOfCore {
 
     /// Records with quantised rows, in the order of their slots.
     pub fn coded_ids(&self) -> &[u64] {
-        self.coded.as_ref().map_or(&[], CodedCache::ids)
+        self.coded.as_ref().map_or(&[], QuantizedCache::ids)
     }
 
     /// Encodes the rows of the slots from `first` on again, after a restored state.

@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 
 use crate::certificate::{DualBound, LossSum};
-use crate::coded_cache::{CodedCache, SavedCodes};
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::out_of_core::{EpochState, OutOfCore, Snapshot, WeightMean};
+use crate::quantized_cache::{QuantizedCache, SavedCodes};
 use crate::skip::SkipTable;
 use crate::weights::Weights;
 
@@ -81,7 +81,7 @@ impl OutOfCore {
                 .collect(),
             terms: self.duals.terms().to_vec(),
             skip: self.skip.as_ref().map(|skip| skip.as_bytes().into()),
-            coded: self.coded.as_ref().map(CodedCache::save),
+            coded: self.coded.as_ref().map(QuantizedCache::save),
             snapshot: epoch
                 .snapshot
                 .as_ref()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pelton_data::{OpenedData, plan_of};
 use pelton_fetch::{Access, FetchOptions, Share, choose_path, largest_batch, pane_row_bytes};
 use pelton_format::{Dataset, Layout};
-use pelton_linear::{CodedCache, OutOfCoreOptions, Problem, Scratch};
+use pelton_linear::{OutOfCoreOptions, Problem, QuantizedCache, Scratch};
 use pelton_plan::{Batching, Order, Plan};
 
 use super::budget::Budget;
@@ -80,7 +80,7 @@ impl Division {
             if options.snapshots {
                 options.coded_rows = coded_rows(dataset, problem, share_of(kept));
             }
-            let coded_bytes = (options.coded_rows * CodedCache::row_bytes(problem)) as u64;
+            let coded_bytes = (options.coded_rows * QuantizedCache::row_bytes(problem)) as u64;
             feed.memory_bytes = left - coded_bytes.min(left);
             // Rows kept as codes are read every epoch, so that w stays exact.
             let whole = options.coded_rows == 0;
@@ -132,7 +132,7 @@ fn coded_rows(dataset: &Dataset, problem: &Problem, room: u64) -> usize {
     if !takes {
         return 0;
     }
-    let rows = room / CodedCache::row_bytes(problem) as u64;
+    let rows = room / QuantizedCache::row_bytes(problem) as u64;
     rows.min(dataset.records()) as usize
 }
 

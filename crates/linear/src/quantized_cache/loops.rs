@@ -2,7 +2,7 @@
 
 use pelton_format::{Row, RowTable};
 
-use super::codes::{CodedCache, MOST_ERROR, UNFIT};
+use super::codes::{MOST_ERROR, QuantizedCache, UNFIT};
 use super::quantizer::Quantizer;
 use crate::kernels::{self, Dots, Kernel, Simd, Vectors, pass_loop, prefetch_slice};
 use crate::solve::{A_VISIT, VisitRows};
@@ -83,7 +83,7 @@ impl Kernel for Encode<'_> {
 
 /// The rows held in one subproblem.
 pub(super) struct CodedRows<'a> {
-    pub cache: &'a CodedCache,
+    pub cache: &'a QuantizedCache,
     pub q: &'a Quantizer,
     pub bias: f32,
     pub subproblem: usize,

@@ -15,7 +15,7 @@
 //! = Σ α_i y_i x_i exactly; the weights at its start, found with the cached rows, are its snapshot. So the
 //! certificate is based on the rows as stored. A row that is held and misjudged costs time, never truth.
 //!
-//! Cost: [`CodedCache::row_bytes`] a row held; a visit decodes a row once or twice, 0.1 ns a value;
+//! Cost: [`QuantizedCache::row_bytes`] a row held; a visit decodes a row once or twice, 0.1 ns a value;
 //! and 4 bytes a record and 4 a subproblem of it.
 
 mod codes;
@@ -35,7 +35,7 @@ use crate::problem::Problem;
 use crate::solve::{BlockReport, InnerPasses, solve_rows};
 use crate::visit::{RowAddress, Visit};
 use crate::weights::Weights;
-pub use codes::CodedCache;
+pub use codes::QuantizedCache;
 use codes::UNFIT;
 use loops::{CodedRows, Encode, Settle};
 use quantizer::Quantizer;
@@ -60,11 +60,11 @@ pub struct SavedCodes<'a> {
     pub before: Vec<Cow<'a, [f32]>>,
 }
 
-impl CodedCache {
+impl QuantizedCache {
     /// An empty cache for at most `capacity` of `records` rows.
-    pub fn new(problem: &Problem, records: usize, capacity: usize) -> CodedCache {
+    pub fn new(problem: &Problem, records: usize, capacity: usize) -> QuantizedCache {
         let subproblems = problem.subproblems();
-        CodedCache {
+        QuantizedCache {
             features: problem.features(),
             subproblems,
             capacity,
@@ -402,7 +402,7 @@ impl CodedCache {
             && saved.before.iter().all(|before| before.len() == records)
     }
 
-    /// Goes on from saved parts that fit, once [`CodedCache::encode_again`] has had the rows of every
+    /// Goes on from saved parts that fit, once [`QuantizedCache::encode_again`] has had the rows of every
     /// slot. Of more than there is room for those with the least slack are taken: one that is not is put right
     /// when it is read, as any.
     pub fn restore(&mut self, saved: SavedCodes<'_>) {

@@ -9,7 +9,7 @@ pub(super) const MOST_ERROR: f32 = 1e-3;
 pub(super) const UNFIT: f32 = -1.0;
 /// Rows as one byte a value, kept in memory between blocks.
 #[derive(Clone, Debug)]
-pub struct CodedCache {
+pub struct QuantizedCache {
     pub(super) features: usize,
     pub(super) subproblems: usize,
     pub(super) capacity: usize,
