@@ -5,8 +5,8 @@
 //! softmax passes it by; and with padding that is words, each sentence's last one repeated, as in a trainer
 //! that ignores padding and computes everything. No figure of speed is thus won over the second alone.
 //!
-//! By default a twelfth of the sentences is used, evenly spread, with the words of all of them. Cost then: a good hour on two
-//! idle cores, by the time of a step.
+//! By default a twelfth of the sentences is used, evenly spread, with the words of all of them. Cost then: a good
+//! hour on two idle cores, by the time of a step.
 
 use std::path::{Path, PathBuf};
 
@@ -186,7 +186,8 @@ const NOTES: [&str; 3] = [
 ];
 
 impl Table<'_> {
-    /// Trains all in turn: the `followed` ones for this many epochs with a measurement after each, the others for the timed epochs.
+    /// Trains all in turn: the `followed` ones for this many epochs with a measurement after each, the others for
+    /// the timed epochs.
     fn turns(
         &mut self,
         ways: &[Way],

@@ -2,8 +2,9 @@
 //! another's memory.
 //!
 //! Chunk lengths give the printed levels for this many pictures. With memory for a part of the data, ordered mode
-//! takes the full random order all the same and reads from the file what is not in memory; opportunistic mode draws from
-//! what has been loaded. Sorted by class, since neighbours are alike there; a shuffled file makes chunks harmless.
+//! takes the full random order all the same and reads from the file what is not in memory; opportunistic mode
+//! draws from what has been loaded. Sorted by class, since neighbours are alike there; a shuffled file makes
+//! chunks harmless.
 
 use pelton_data::{DataConfig, PeerConfig, PeerMode, Validation};
 use pelton_plan::{Order, randomness_level};

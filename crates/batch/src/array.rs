@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(format!("{array:?}"), "int64[3]");
     }
 
-    /// A rank that has no example of a step once had memory from nowhere, and ended when it looked at it.
+    /// A rank without an example in a step once got invalid memory, and crashed when it read it.
     #[test]
     fn no_elements_may_lie_anywhere() {
         let nowhere = Buffer::new(bytes::BytesMut::new(), None);

@@ -80,7 +80,7 @@ impl Pool {
         // The one returned last, which may still be in the processor's cache.
         let found = spare.iter().rposition(fits);
         let held = found.map(|i| spare.swap_remove(i));
-        // Of a full pool, one that does not fit makes room.
+        // If the pool is full, a spare one of another size is dropped.
         if held.is_none() && spare.len() >= self.most_spare && !spare.is_empty() {
             spare.remove(0);
         }

@@ -1,5 +1,5 @@
 //! Progress of a command: a progress bar on a terminal, plain lines elsewhere.
-//! Everything here goes to standard error; standard output carries results only.
+//! Everything here goes to standard error; standard output is for results only.
 
 use std::io::IsTerminal;
 use std::sync::Arc;

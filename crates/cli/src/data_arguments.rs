@@ -1,4 +1,4 @@
-//! The flags that say what the data is.
+//! The flags that describe the data.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use pelton_train::{
 
 use crate::bytes::size;
 
-/// Flags that say what the data is.
+/// Flags that describe the data.
 #[derive(Debug, Default, Args)]
 pub struct DataArguments {
     /// Format of the files: libsvm, csv, tsv, prow, npy, fvecs, text (one record a line), tokens:LENGTH (runs

@@ -13,7 +13,7 @@ use crate::console::{Console, interrupt_flag};
 /// An error with the exit code it ends the process with.
 #[derive(Debug)]
 pub struct Failure {
-    /// What is said of it.
+    /// Its message.
     pub error: anyhow::Error,
     /// The exit code.
     pub code: u8,

@@ -11,7 +11,7 @@ use pelton_train::ClassName;
 
 use crate::data_arguments::{set, set_option};
 
-/// What happens to records on their way to batches.
+/// How records are processed into batches.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Stages")]
 pub struct PipelineArguments {

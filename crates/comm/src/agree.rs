@@ -84,7 +84,7 @@ impl Comm {
         })
     }
 
-    /// What `read` returns on rank 0, sent to all; no other rank calls it. All ranks call this. So files that only one
+    /// Sends the result of `read` on rank 0 to all; no other rank calls it. All ranks call this. So files that only one
     /// rank's machine has, such as checkpoints, are known to all.
     ///
     /// Errors: those of `read`; a failed rank, as others see an error of rank 0's.
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::run_ranks;
 
-    /// What all ranks are told where each has these values of `seed`, and one of them has more.
+    /// The error on all ranks for these values of `seed`, one of them longer.
     #[track_caller]
     fn check(seeds: &[Option<u64>], expected: Option<&str>) {
         let told = run_ranks(seeds.len(), |comm| {

@@ -364,7 +364,7 @@ impl Comm {
         Ok(Comm::new(link.expect("a group of all ranks has this one")))
     }
 
-    /// What `make` makes, once for all ranks that are threads of one process, and on rank 0 before any other. A rank
+    /// Calls `make` once for all ranks that are threads of one process, on rank 0 first, and returns its result. A rank
     /// that wants something else than rank 0, as `of` says, makes its own. All ranks call it.
     ///
     /// Errors: those of `make`; a failed rank.

@@ -1,4 +1,4 @@
-//! What can go wrong between ranks.
+//! Errors between ranks.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ pub enum CommError {
     RankFailed {
         /// The rank that failed first.
         rank: usize,
-        /// What it said: its error, or the message of its panic.
+        /// Its error, or the message of its panic.
         reason: String,
     },
     /// A rank has ended although this one still waits for it.
@@ -116,7 +116,7 @@ pub enum CommError {
         rank: usize,
         /// Where it listens.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's message.
         source: std::io::Error,
     },
     /// The MPI library refused a call.
@@ -145,7 +145,7 @@ pub enum CommError {
 pub struct RankError<E> {
     /// The rank whose error it is.
     pub rank: usize,
-    /// What that rank's job returned.
+    /// The error of that rank's job.
     pub source: E,
 }
 

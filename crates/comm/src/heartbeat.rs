@@ -47,7 +47,7 @@ pub(crate) struct Heartbeat {
     began: Instant,
     /// By rank, in milliseconds since `began`.
     heard: Vec<AtomicU64>,
-    /// When silence was last looked for.
+    /// The last check for silence.
     looked: AtomicU64,
 }
 
@@ -63,7 +63,7 @@ impl Heartbeat {
         }
     }
 
-    /// Time between two signs of life, and between two looks for silence.
+    /// Time between two heartbeats, and between two checks for silence.
     pub(crate) fn every(&self) -> Duration {
         (self.limit / BEATS).clamp(Duration::from_millis(1), LONGEST)
     }

@@ -1,4 +1,4 @@
-//! Which instructions the processor has, and loops compiled for each level of them.
+//! The processor's instruction sets, and loops compiled for each level.
 //!
 //! A loop is written once, as a [`Kernel`]; [`run`] calls the version of it that was compiled for a level. Loops of
 //! intrinsics ask [`Simd::current`]. Nothing else asks the processor, so that the environment variable `PELTON_CPU`

@@ -37,7 +37,7 @@ pub fn check_limit(
     check_limit_on(comm, Some(limit), &meters.skipped_ids, problem)
 }
 
-/// What is wrong with a record, found out by reading it once more.
+/// The error of a record, found by reading it again.
 pub fn problem_of(dataset: &Dataset, id: u64) -> String {
     match fetch_rows(dataset, &[id]) {
         Err(error) => error.to_string(),
@@ -46,7 +46,7 @@ pub fn problem_of(dataset: &Dataset, id: u64) -> String {
     }
 }
 
-/// What to say of the records `ids` that were left out; nothing where none was.
+/// The note on the skipped records `ids`; none if there were none.
 pub fn left_out(dataset: &Dataset, ids: &[u64]) -> Option<String> {
     let count = match ids.len() {
         1 => "1 record is".to_owned(),

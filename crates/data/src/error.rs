@@ -57,9 +57,9 @@ pub enum DataError {
     /// The output cannot be written.
     #[error("the {what} cannot be written ({source}); make room or send the output elsewhere")]
     Output {
-        /// What was being written.
+        /// What could not be written.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A job that leaves nothing behind was interrupted.
@@ -73,7 +73,7 @@ pub enum DataError {
     PipelineState {
         /// The file.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Every record that was read is bad.
@@ -81,7 +81,7 @@ pub enum DataError {
     AllBad {
         /// How many there were.
         found: u64,
-        /// What is wrong with the first one.
+        /// The error of the first one.
         first: String,
     },
     /// A pipeline was interrupted; its state is in a file.

@@ -57,8 +57,8 @@ impl Counted<'_> {
     }
 }
 
-/// The lengths of each record, read from a file or counted and saved now. Of several ranks the first counts and keeps
-/// them before the others look for them.
+/// The lengths of each record, read from a file or counted and saved now. With several ranks the first counts
+/// and saves them before the others look for them.
 pub(crate) fn record_lengths(
     opened: &OpenedData,
     what: Counted<'_>,
@@ -69,7 +69,7 @@ pub(crate) fn record_lengths(
     })
 }
 
-/// What `keep` returns; the first rank calls it before all others, which find what it left in the cache folder. All
+/// The result of `keep`; the first rank calls it before all others, which then find its file in the cache folder. All
 /// ranks call it.
 pub(crate) fn in_turn<T>(
     comm: &Comm,

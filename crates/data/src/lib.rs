@@ -1,4 +1,4 @@
-//! What a configuration names: files, patterns, built-in data, and the device under them.
+//! Data named by a configuration: files, patterns, built-in data, and the device under them.
 //!
 //! ```
 //! use pelton_comm::Comm;
@@ -17,8 +17,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`open`] turns a [`DataConfig`] into an [`OpenedData`]. [`for_each_batch`] and [`Pass`] read all of it once, [`plan_of`] makes the plan of an
-//! order over it. A [`PreparedPipeline`] takes its records through stages to batches.
+//! [`open`] turns a [`DataConfig`] into an [`OpenedData`]. [`for_each_batch`] and [`Pass`] read all of it once,
+//! [`plan_of`] makes the plan of an order over it. A [`PreparedPipeline`] takes its records through stages to
+//! batches.
 
 mod class_setting;
 mod config;

@@ -426,7 +426,7 @@ fn speed_under(dataset: &Dataset) -> DeviceSpeed {
             }
         }
         Reach::Blocks(blocks) => {
-            /// What two cores decode of records of a few numbers.
+            /// The decoding rate of two cores for records of a few numbers.
             const DECODED_BYTES_PER_S: f64 = 1e9;
             let device = under(largest.path());
             let read = device.read_bytes_per_s * blocks.bytes / blocks.stored_bytes.max(1.0);

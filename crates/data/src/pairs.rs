@@ -21,7 +21,7 @@ use crate::error::DataError;
 
 /// Bytes of the longest line.
 const MOST_LINE_BYTES: u64 = 64 << 20;
-/// Lines between looks at the interruption.
+/// Lines between checks for interruption.
 const INTERRUPT_EVERY: u64 = 1 << 12;
 /// Tells these names from others.
 const KIND: u64 = 0x7061_6972;

@@ -32,7 +32,7 @@ pub struct PeerConfig {
     /// The same as a share of the data; wins where present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_share: Option<f64>,
-    /// What happens where that does not hold the data.
+    /// What to do if the data does not fit in that.
     #[serde(with = "as_text")]
     pub mode: PeerMode,
     /// Bytes that the opportunistic mode reads at once.
@@ -105,12 +105,12 @@ pub struct Filling {
     pub stragglers: bool,
 }
 
-/// What a rank read through peers' memory.
+/// A rank's reads through peers' memory.
 #[derive(Clone, Debug)]
 pub struct PeerFigures {
     /// In which order records were taken.
     pub mode: PeerMode,
-    /// Which way was chosen.
+    /// The chosen pipeline.
     pub pipeline: String,
     /// Bytes and seconds.
     pub meters: CacheMeters,

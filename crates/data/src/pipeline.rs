@@ -35,14 +35,14 @@ use crate::vocabulary_cache::{of_tokens, pipeline_vocabulary};
 /// Examples of a batch where nothing is said.
 const DEFAULT_BATCH: u64 = 64;
 
-/// What a job asks of its pipeline next to what happens to records.
+/// Settings of a job's pipeline other than the processing of records.
 #[derive(Clone, Debug)]
 pub struct PipelineTerms {
     /// Order of the epochs; opportunistic loads of peers' memory take its place.
     pub order: Order,
     /// The records that take part at all, as a [`HeldOut`](crate::HeldOut) says; all where absent.
     pub among: Option<Selection>,
-    /// Which records an epoch uses, as a program says it; where absent, as `sample` of the configuration does.
+    /// The program's choice of records for an epoch; if absent, `sample` of the configuration decides.
     pub sampler: Option<Sampler>,
     /// How long each record is for buckets, as a program says it; where absent, as `lengths` of the configuration does.
     pub lengths: Option<Arc<[u32]>>,
@@ -442,8 +442,8 @@ pub struct PipelineLoader {
 }
 
 impl PipelineLoader {
-    /// Refuses more bad records over all ranks than the policy allows, and an end where all were bad; `went_on` is
-    /// whether it began from a state, when what was left may well have been bad. All ranks call it.
+    /// Refuses more bad records over all ranks than the policy allows, and an end where all were bad; `went_on`
+    /// is whether it started from a state, when all remaining records may have been bad. All ranks call it.
     pub fn check_bad(&self, comm: &Comm, went_on: bool) -> Result<(), DataError> {
         let loader = &self.loader;
         let (meters, bad) = (loader.meters(), loader.bad_ids());

@@ -25,11 +25,11 @@ use crate::length_cache::in_turn;
 use crate::open::OpenedData;
 use crate::texts::Texts;
 
-/// What the names of kept vocabularies end with.
+/// Suffix of the names of saved vocabularies.
 const SUFFIX: &str = ".pelton-vocabulary";
 /// Steps whose texts wait to be counted.
 const STEPS_AHEAD: usize = 4;
-/// How often a pass that waits for them to be counted looks whether it is to end.
+/// How often a pass waiting for the counters checks whether to end.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// The vocabulary of a pipeline: that of a file, or of the data. With several ranks the first counts and saves

@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let dataset = Arc::new(Dataset::open(std::slice::from_ref(&sentences), &open)?);
 
-    // What comes when: a full random order of each epoch, in batches of sentences of about one length.
+    // The plan: a full random order of each epoch, in batches of sentences of similar lengths.
     let spec = PlanSpec {
         echo: "2:1000".parse()?,
         buckets: Some("auto".parse()?),
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = Plan::new(&spec, over)?;
     let stream = Arc::new(stream);
 
-    // What happens to each sentence.
+    // The stages for each sentence.
     let stages = Stages::default().collated(Collate::Pad);
     let stages = stages
         .then(Function::at_read(|sample, _| to_numbers(sample)))

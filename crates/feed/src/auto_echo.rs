@@ -34,7 +34,7 @@ pub(crate) struct Repeats {
     window: VecDeque<HeldExample>,
     /// Fresh examples that have left the window.
     gone: u64,
-    /// What is left of the round: numbers of fresh examples.
+    /// The rest of the round: indices of fresh examples.
     round: Vec<u64>,
     /// The numbers drawn last, two batches of them.
     drawn: VecDeque<u64>,

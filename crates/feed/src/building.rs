@@ -115,7 +115,7 @@ impl Places {
     }
 }
 
-/// What a thread made of its part of a batch.
+/// The samples of a thread's part of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
     /// What it wrote of each field with places.
@@ -188,7 +188,7 @@ pub(crate) struct Building {
     chunk: usize,
     pieces: Mutex<Vec<Option<Piece>>>,
     failures: Mutex<Vec<(usize, String)>>,
-    /// What the batch fails with, and the example of it.
+    /// The error of the batch, and its example.
     fatal: Mutex<Option<(usize, FeedError)>>,
     /// Classes of examples read in place, which are known when they have been read.
     classes: Vec<AtomicU32>,
@@ -279,7 +279,7 @@ impl Building {
         }
     }
 
-    /// What the batch fails with; of several, what its first example met.
+    /// The error of the batch; of several, that of the first example.
     pub fn take_fatal(&self) -> Option<FeedError> {
         lock(&self.fatal).take().map(|(_, error)| error)
     }

@@ -191,7 +191,7 @@ fn compact(mut whole: BytesMut, from: &[usize], place: impl Fn(usize) -> Range<u
     whole
 }
 
-/// One field's samples, to be put together.
+/// One field's samples, for collation.
 struct View<'a> {
     value: &'a Value<'a>,
     /// Its elements that are put into the batch.

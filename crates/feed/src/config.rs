@@ -16,7 +16,7 @@ use crate::field_setting::{FieldKind, FieldSetting};
 use crate::options::{AutoEcho, BadExamples, EchoPoint};
 use crate::stages::{Collate, DecodeImages, Exif};
 
-/// What happens to records on their way to batches.
+/// How records are processed into batches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineConfig {
@@ -26,7 +26,7 @@ pub struct PipelineConfig {
     /// File of the vocabulary that text is decoded with; where absent, that of the data.
     #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<PathBuf>,
-    /// What is done with orientations that pictures state.
+    /// How to treat the orientations of pictures.
     #[serde(with = "as_text")]
     pub exif: Exif,
     /// Most pixels of a picture, in millions; [`DecodeImages::MOST_PIXELS`] where absent.
@@ -38,13 +38,13 @@ pub struct PipelineConfig {
     /// Repeats.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub echo: Option<EchoSetting>,
-    /// How examples are put together by length.
+    /// How examples are batched by length.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub buckets: Option<BucketPolicy>,
     /// The source of lengths, if not the records' bytes or tokens.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub lengths: Option<LengthSetting>,
-    /// How samples are put together.
+    /// How samples are collated.
     #[serde(with = "as_text")]
     pub collate: Collate,
     /// Whether to drop the last batch if it is not full.
@@ -54,7 +54,7 @@ pub struct PipelineConfig {
     /// Shares of the files in a mixture, in the order of the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<Vec<f64>>,
-    /// Which records an epoch uses, where it is not each of them once.
+    /// The records of an epoch, if not each of them once.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub sample: Option<SampleSetting>,
     /// Examples of an epoch of a mixture or of draws; as many as there are records where absent.
@@ -65,7 +65,7 @@ pub struct PipelineConfig {
     pub keep_lengths: Option<LengthRange>,
     /// Classes of records that are kept; where empty, all.
     pub keep_classes: Vec<ClassName>,
-    /// What happens to bad examples.
+    /// What to do with bad examples.
     #[serde(with = "as_text")]
     pub bad_examples: BadExamples,
     /// Threads that read, unless decided by the location of the data.

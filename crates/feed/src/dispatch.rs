@@ -41,7 +41,7 @@ pub(crate) struct Dispatcher {
     stream: Arc<Plan>,
     input: Input,
     tasks: Tasks,
-    /// Examples that will come out again, by position in the epoch.
+    /// Examples that will be repeated, by position in the epoch.
     held: HashMap<u64, Arc<HeldSample>>,
     held_epoch: u64,
 }

@@ -24,7 +24,7 @@ pub enum FeedError {
         record: u64,
         /// Byte offset of the record.
         offset: u64,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A record that there is not.

@@ -1,11 +1,11 @@
-//! Samples that are held because they come out again.
+//! Samples held because they are repeated.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::sample::Sample;
 
-/// One example that comes out more than once.
+/// One example that is repeated.
 ///
 /// What is held is the record's bytes until they are first decoded, and from then on the sample, as long as
 /// all such samples fit their allowance; otherwise the bytes stay and are decoded again each time. Where echo repeats

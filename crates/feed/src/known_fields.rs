@@ -29,7 +29,7 @@ pub(crate) struct KnownFields {
 }
 
 impl KnownFields {
-    /// Of what these stages make of the data.
+    /// Of the output of these stages.
     ///
     /// Errors: stages that do not go together, or not with the data.
     pub fn of(dataset: &Dataset, stages: &Stages) -> Result<KnownFields, FeedError> {

@@ -25,8 +25,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Loader`] executes a plan: records are read, decoded, augmented and put together into batches by threads,
-//! within a memory budget, and come out in exactly the plan's order. [`Samples`] makes those that are asked for.
+//! A [`Loader`] executes a plan: threads read, decode, augment and collate records into batches, within a
+//! memory budget, and batches come in exactly the plan's order. [`Samples`] makes those that are asked for.
 
 pub mod as_text;
 

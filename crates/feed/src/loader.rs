@@ -1,7 +1,7 @@
 //! Batches of samples: a feed followed by stages.
 //!
-//! A [`Loader`] executes a [`Plan`]: records are read ahead by a [`Fetch`], decoded, augmented and put
-//! together into batches by threads, and returned in exactly the plan's order. Reading order:
+//! A [`Loader`] executes a [`Plan`]: records are prefetched by a [`Fetch`], decoded, augmented and collated
+//! into batches by threads, and returned in exactly the plan's order. Reading order:
 //!
 //! * [`Stages`] say what happens to a record, [`LoaderOptions`] how the loader runs;
 //! * `steps` walks the plan and says what each step reads and what is held for repeats;
@@ -54,7 +54,7 @@ const READER_GRACE: Duration = Duration::from_millis(500);
 /// Bad examples that are kept for the report.
 const MOST_BAD_KEPT: usize = 100;
 
-/// Reads, decodes, augments and puts together the batches of a plan within a memory budget.
+/// Reads, decodes, augments and collates the batches of a plan within a memory budget.
 ///
 /// Dropping it stops its threads.
 ///

@@ -114,7 +114,7 @@ impl Default for AutoEcho {
     }
 }
 
-/// Which rank holds a record in an epoch; must say the same on all ranks.
+/// Which rank holds a record in an epoch; must be the same on all ranks.
 #[derive(Clone)]
 pub struct Near(pub Holder);
 
@@ -138,7 +138,7 @@ pub struct LoaderOptions {
     /// Records that are read ahead at most, two batches at least; `None` for as many as the budget holds.
     /// Records arrive in groups of about half as many, for which the first batch waits where the source is slow.
     pub look_ahead: Option<u64>,
-    /// What happens to bad examples.
+    /// What to do with bad examples.
     pub bad_examples: BadExamples,
     /// Whether the label of an example is the index of its class.
     pub by_class: bool,
@@ -162,8 +162,8 @@ pub struct LoaderOptions {
     /// equal to its index modulo the loaders. For workers of another library's loader, which takes
     /// batches from one worker after another.
     pub part: (u32, u32),
-    /// Which rank holds a record: with it a rank takes of each batch those that it holds, as far as equal shares go,
-    /// where nothing is echoed or packed.
+    /// Which rank holds a record: a rank then prefers the records of each batch that it holds, within equal
+    /// shares, if nothing is echoed or packed.
     pub near: Option<Near>,
     /// Set it to end the loader early, with [`FetchError::Interrupted`](pelton_fetch::FetchError::Interrupted).
     pub interrupt: Arc<AtomicBool>,

@@ -15,7 +15,7 @@ pub struct Sample<'a> {
     spare: Spare,
 }
 
-/// What a field of an example holds.
+/// The value of an example's field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
     /// Bytes of any kind: records as they are stored, encoded pictures, text.
@@ -200,7 +200,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Refuses another type or shape than is known to come out.
+    /// Refuses a type or shape that differs from the declared output.
     pub(crate) fn check(
         &self,
         name: &str,
@@ -237,7 +237,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What its elements are.
+    /// The type of its elements.
     pub fn dtype(&self) -> DType {
         match self {
             Value::Bytes(_) | Value::Pixels(_) | Value::Written => DType::U8,

@@ -35,21 +35,21 @@ use crate::worker::{Own, Task, Worker};
 
 /// Samples of a data set by number, through the stages of a loader.
 ///
-/// What is random about a sample follows from seed, epoch, record and how often the call has the record before: the
-/// same call gives the same pixels. It is not what a loader draws in that epoch, who goes by positions of its order;
-/// [`Samples::batch_at`] is.
+/// What is random about a sample follows from seed, epoch, record and how often the call has the record before:
+/// the same call gives the same pixels. It differs from a loader's randomness in that epoch, which depends on
+/// positions of its order; [`Samples::batch_at`] is.
 ///
 /// Memory: next to the batches, for each of as many threads as call at a time and the options name, a read buffer of
 /// 4 MiB (more where a record is longer) and the encoded records of its longest call.
 pub struct Samples {
     shared: Shared,
     plan: Arc<Plan>,
-    /// What calls that ended left for others.
+    /// Buffers of finished calls, for reuse.
     desks: Mutex<Vec<Desk>>,
     bad: Mutex<BadSeen>,
 }
 
-/// What one call works with.
+/// The working memory of one call.
 struct Desk {
     own: Own,
     id_reader: IdReader,

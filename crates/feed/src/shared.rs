@@ -1,4 +1,4 @@
-//! What the threads of a loader share.
+//! State shared by the threads of a loader.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ const INTERRUPT_INTERVAL: Duration = Duration::from_millis(50);
 /// then finds several.
 const NAP: Duration = Duration::from_micros(100);
 
-/// What the threads of a loader share.
+/// State shared by the threads of a loader.
 pub(crate) struct Shared {
     pub dataset: Arc<Dataset>,
     pub contents: Contents,
@@ -240,7 +240,7 @@ impl Shared {
         }
     }
 
-    /// What is wrong with an example, and where.
+    /// The error of an example, with its position.
     pub fn bad_example(&self, id: u64, problem: &str) -> FeedError {
         let place = self.dataset.locate(id);
         let file = &self.dataset.files()[place.file as usize];

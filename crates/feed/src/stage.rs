@@ -1,4 +1,4 @@
-//! What happens to an example between storage and batch, step by step.
+//! Stages: the steps that process an example between storage and batch.
 
 use std::any::Any;
 use std::error::Error;
@@ -15,7 +15,7 @@ pub trait Stage: Send + Sync {
     /// Its name in the meters: what several stages share is counted together.
     fn name(&self) -> &'static str;
 
-    /// The fields that come out where these come in. Dimensions that vary from example to example are not known;
+    /// The output fields for these input fields. Dimensions that vary from example to example are not known;
     /// where all of a field's are, its place in the batch is known before it is made.
     ///
     /// Errors: fields that the stage cannot work on, in a sentence that says what to do.
@@ -47,7 +47,7 @@ pub trait Stage: Send + Sync {
         input
     }
 
-    /// What one thread keeps from example to example, for instance memory.
+    /// State of one thread between examples, for instance memory.
     fn work(&self) -> Box<dyn Any + Send> {
         Box::new(())
     }

@@ -1,4 +1,4 @@
-//! Which records a rank reads at each step, and what it holds for repeats.
+//! The records that a rank reads at each step, and the examples that it holds for repeats.
 //!
 //! The plan is walked ahead of the consumer: every step's draws that this rank takes are compared with what is
 //! held by then, so that a repeat is read again only where its example was never read here: after a run
@@ -21,7 +21,7 @@ pub(crate) enum Origin {
     Held,
 }
 
-/// What one step does on this rank.
+/// The work of one step on this rank.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PlannedStep {
     pub place: Place,

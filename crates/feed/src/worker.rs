@@ -122,9 +122,9 @@ pub(crate) struct Worker<'s> {
     first_epoch: bool,
 }
 
-/// What one thread keeps from example to example.
+/// State of one thread between examples.
 pub(crate) struct Own {
-    /// What this thread keeps for each stage, the time each took since that was last counted, and how often it ran.
+    /// This thread's state for each stage, the time each took since the last count, and how often it ran.
     work: Vec<Box<dyn Any + Send>>,
     took: Vec<Duration>,
     ran: Vec<u64>,
@@ -306,7 +306,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// A sample that comes out more than once: what is before its repeats is done once, and kept where memory allows.
+    /// A repeated sample: work before its repeats is done once, and kept if memory allows.
     fn held(
         &mut self,
         held: &HeldSample,

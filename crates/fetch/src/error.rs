@@ -20,7 +20,7 @@ pub enum FetchError {
     BudgetTooSmall {
         /// The budget in bytes.
         budget: u64,
-        /// What the smallest working division of it needs, in bytes.
+        /// The smallest budget that works, in bytes.
         needed: u64,
         /// The purpose of the bytes.
         what: String,

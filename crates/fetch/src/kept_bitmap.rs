@@ -1,5 +1,5 @@
-//! Which of consecutive positions of an epoch's order a filter kept: one bit a position, and counts
-//! from which the row of a kept position follows.
+//! The positions of an epoch's order that a filter kept: one bit a position, and counts that give the row of a
+//! kept position.
 //!
 //! The positions that a rank's batch covers may be many times its rows, so their ids are not stored: those of
 //! kept rows are in the pane, the others are recomputed when needed.

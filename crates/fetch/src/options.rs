@@ -68,7 +68,7 @@ impl FromStr for Access {
     }
 }
 
-/// What happens when a record cannot be decoded.
+/// What to do when a record cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnBadRecord {
     /// The feed ends with the record's error.
@@ -177,7 +177,7 @@ pub struct FetchOptions {
     pub access: Access,
     /// Threads that read and decode; each keeps its own reads in flight.
     pub threads: usize,
-    /// What happens to records that cannot be decoded.
+    /// What to do with records that cannot be decoded.
     pub on_bad_record: OnBadRecord,
     /// Where the first batch starts.
     pub start: Place,

@@ -24,10 +24,10 @@ use crate::planner::PlannedPane;
 use crate::ranges::{Merge, RangeBuffer};
 use crate::sizing::Sizes;
 
-/// How often a waiting consumer looks whether it is to end.
+/// How often a waiting consumer checks whether to end.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What loading threads and the consumer share.
+/// State shared by the loading threads and the consumer.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub dataset: Arc<Dataset>,

@@ -19,7 +19,7 @@ const LANES: usize = 16;
 pub struct BatchNorm<'a> {
     /// Factor of each channel.
     pub gamma: &'a [f32],
-    /// What is added to each channel.
+    /// The parameters of each channel.
     pub beta: &'a [f32],
     /// Added to the variance.
     pub epsilon: f32,

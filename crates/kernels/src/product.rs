@@ -49,7 +49,7 @@ pub(crate) enum Right<'a> {
     Packed(&'a Packed),
 }
 
-/// Where the result goes, and what is done to it on the way.
+/// The destination of the result, and its epilogue.
 pub(crate) struct Output<'a> {
     pub(crate) c: &'a mut [f32],
     /// Where in `c` a row begins. Rows must not overlap.

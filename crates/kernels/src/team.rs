@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 struct Counter(AtomicUsize);
 
 /// Calls `work(step, part)` for `steps` steps of `parts` parts; no part of a step begins before all parts of the
-/// step before are done. What one part wrote, all parts of later steps see.
+/// step before are done. All parts of later steps see what one part wrote.
 pub fn steps(steps: usize, parts: usize, work: impl Fn(usize, usize) + Sync) {
     if parts == 1 {
         return (0..steps).for_each(|step| work(step, 0));

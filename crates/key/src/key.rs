@@ -40,14 +40,14 @@ pub enum Stage {
     /// The order in which one pass over a part of a mixture takes its records (the pass stands in place of the
     /// epoch); the number is the part's.
     Part(u64),
-    /// What augmentation draws for the examples of an epoch.
+    /// Augmentation of the examples of an epoch.
     Augment,
     /// The repeats drawn while the consumer waits, distinguished by the batches of repeats before (in place of
     /// the epoch) and the number of the round.
     EchoDraw(u64),
     /// The order in which a solver visits its rows; the number identifies the block.
     Inner(u64),
-    /// Which records are held out of training (use epoch 0).
+    /// The choice of records held out of training (use epoch 0).
     HeldOut,
     /// Generated data; the number identifies generator and column.
     Demo(u32),

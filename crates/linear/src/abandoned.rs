@@ -1,7 +1,7 @@
 //! Abandoning a block when the run must end: everything is restored to the state before it.
 //!
-//! A block of many passes takes minutes, but an interrupted run should end within a second. So passes look at a flag
-//! between a few milliseconds of visits. Work of less than [`GRACE`] is finished first. A resumed run trains
+//! A block of many passes takes minutes, but an interrupted run should end within a second. So passes check a
+//! flag every few milliseconds. Work of less than [`GRACE`] is finished first. A resumed run trains
 //! the abandoned block again, so the model is the same however often a run was interrupted.
 //!
 //! Cost: a copy of w, and of the α of the block's rows where there are several subproblems. If these are large
@@ -18,14 +18,14 @@ use crate::error::LinearError;
 /// How long work continues after a run was told to end.
 pub const GRACE: Duration = Duration::from_millis(300);
 
-/// Nanoseconds of visits between two looks at the flag.
+/// Nanoseconds of visits between two checks of the flag.
 const BETWEEN_LOOKS: f64 = 2e7;
 /// Bytes that are always copied, and bytes for each nanosecond of work on the block: at 5 bytes
 /// a nanosecond, the copy takes a fortieth of a pass.
 const FREE_BYTES: f64 = (1 << 20) as f64;
 const BYTES_A_NANOSECOND: f64 = 0.125;
 
-/// A flag that says that the run is to end, and since when it is known here.
+/// A flag that the run must end, and since when this is known here.
 #[derive(Debug)]
 pub(crate) struct Halt {
     asked: Arc<AtomicBool>,

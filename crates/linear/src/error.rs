@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors.
 
 use std::path::PathBuf;
 
@@ -146,7 +146,7 @@ write safetensors instead, or number the classes", path = .path.display()
     /// A saved state has other shapes than the run.
     #[error("the saved {part} do not fit this data and configuration; start again")]
     StateMismatch {
-        /// What does not fit.
+        /// The mismatch.
         part: &'static str,
     },
 }

@@ -4,17 +4,17 @@
 //! The order decides which method it is: fixed blocks are BMF, new random blocks every epoch are
 //! LIRS. *Skip* (see its module) leaves rows unread that would change nothing.
 //!
-//! **Certificate.** With w = Σ α_i y_i x_i the duality gap is a sum over rows,
-//! P(w) − D(α) = Σ_i [C_i ξ(m_i) + ξ*_i(α_i) + α_i m_i] with every term ≥ 0, and a row at the right
-//! bound adds exactly 0. Two uses are made of it:
-//! * an *estimate* for nothing: the terms of each row at the moment its block arrives, before it is
-//!   trained; rows that were left unread because they are settled count 0;
-//! * a *certificate*: during an epoch that reads every row, the losses of a snapshot of w are summed. The snapshot is the mean of w over the later half of the blocks of the epoch
-//!   before: w itself swings from block to block about the optimum, and P is convex. Next to it Σ α y x is
-//!   summed again from the α that each block leaves ([`DualBound`]), since no α changes again before the epoch ends.
-//!   So at its end both values are exact, and the gap between them certifies the snapshot, at no extra reading;
-//!   and w is put right by that sum. The snapshot costs three more w; if the budget has no room for it, an
-//! evaluation pass does the same afterwards. Rows that all lie in memory are certified after every epoch.
+//! **Certificate.** With w = Σ α_i y_i x_i the duality gap is a sum over rows, P(w) − D(α) = Σ_i [C_i ξ(m_i) +
+//! ξ*_i(α_i) + α_i m_i] with every term ≥ 0, and a row at the right bound adds exactly 0. Two uses are made of it:
+//! * an *estimate* for nothing: the terms of each row at the moment its block arrives, before it is trained; rows
+//!   that were left unread because they are settled count 0;
+//! * a *certificate*: during an epoch that reads every row, the losses of a snapshot of w are summed. The snapshot
+//!   is the mean of w over the later half of the blocks of the epoch before: w itself swings from block to block
+//!   about the optimum, and P is convex. Next to it Σ α y x is summed again from the α that each block leaves
+//!   ([`DualBound`]), since no α changes again before the epoch ends. So at its end both values are exact, and the
+//!   gap between them certifies the snapshot, at no extra reading; and w is put right by that sum. The snapshot
+//!   costs three more w; if the budget has no room for it, an evaluation pass does the same afterwards. Rows that
+//!   all lie in memory are certified after every epoch.
 
 use std::borrow::Cow;
 use std::sync::Arc;

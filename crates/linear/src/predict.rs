@@ -13,7 +13,7 @@ use crate::loss::Loss;
 use crate::problem::Problem;
 use crate::weights::Weights;
 
-/// What a model says of one row.
+/// The prediction for one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction<'a> {
     /// The class predicted: by the sign with two classes, else the largest value, the first of equals.

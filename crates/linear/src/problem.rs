@@ -1,4 +1,4 @@
-//! What is minimised: the loss, its cost, and how labels become signs and targets.
+//! The problem to minimise: the loss, its cost, and how labels become signs and targets.
 //!
 //! For each subproblem, over rows x_i with signs s_i, targets t_i and costs C_i:
 //!

@@ -131,7 +131,7 @@ impl FeatureSums {
         }
     }
 
-    /// The scale that the sums come to, over ranks those of all; `None` if nothing is scaled.
+    /// The scale computed from the sums, over all ranks; `None` if nothing is scaled.
     pub fn scale<E>(
         self,
         scaling: Scaling,

@@ -39,7 +39,7 @@ pub enum InnerPasses {
     },
 }
 
-/// What was done on a block, over all subproblems.
+/// The work on a block, over all subproblems.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BlockReport {
     /// Most passes of any subproblem.
@@ -222,7 +222,7 @@ impl<R: VisitRows> Run<'_, R> {
             } else if visited == count {
                 break;
             } else {
-                // Solved among the rows awake: look at all of them.
+                // Solved among the active rows: check all rows.
                 self.scratch.active.wake_all();
             }
         }

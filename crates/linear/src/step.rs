@@ -1,4 +1,4 @@
-//! What one visit does to one dual variable.
+//! The update of one dual variable in one visit.
 
 use crate::visit::Visit;
 

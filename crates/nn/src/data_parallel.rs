@@ -25,12 +25,12 @@ use crate::trainer::{StepOptions, Trainer};
 /// are made.
 const SEGMENTS: usize = 4;
 
-/// What a forward pass leaves for the backward pass: the tape of each segment, and the index on it that it ends in.
+/// The state of a forward pass for the backward pass: the tape of each segment, and the index of its output.
 pub(crate) type Segments = Vec<(Tape, Option<usize>)>;
 
 /// A forward pass.
 pub(crate) struct Passed {
-    /// What the net put out.
+    /// The output of the net.
     pub(crate) end: Tensor,
     targets: Vec<i64>,
     pub(crate) segments: Segments,

@@ -87,11 +87,11 @@ pub struct Words {
     pub targets: Vec<i64>,
     /// [batch · steps]: the number of the sequence within its row; empty where there is one a row.
     pub segments: Vec<u32>,
-    /// What LSTM layers begin with.
+    /// The initial state of LSTM layers.
     pub carry: Carry,
 }
 
-/// What LSTM layers begin a batch with.
+/// The initial state of LSTM layers in a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carry {
     /// Zeros.

@@ -20,7 +20,7 @@ impl Window {
     }
 }
 
-/// What a batch norm does in addition to normalising.
+/// The operations of a batch norm after normalising.
 #[derive(Clone, Copy, Debug)]
 pub struct NormMode {
     /// Whether to use the statistics of the batch and update the running ones.

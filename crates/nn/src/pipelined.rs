@@ -243,7 +243,7 @@ impl Pipelined {
         }
     }
 
-    /// Runs the layers here on a piece and returns what comes out, its index on the tape, and the targets.
+    /// Runs the layers here on a piece and returns the output, its index on the tape, and the targets.
     fn forward(
         &self,
         tape: &mut Tape,

@@ -71,7 +71,7 @@ pub trait Trainer: Send {
     /// The net.
     fn net(&self) -> &Net;
 
-    /// What is renewed between epochs. All ranks call it before the first step of each; `stop` ends it.
+    /// State that is renewed between epochs. All ranks call it before the first step of each; `stop` ends it.
     fn begin_epoch(
         &mut self,
         _epoch: u64,
@@ -134,7 +134,7 @@ pub trait Trainer: Send {
     /// Replaces the parameters.
     fn set_parameters(&mut self, saved: Vec<NamedArray>) -> Result<(), NnError>;
 
-    /// What else the next step depends on: the optimiser's state and that of LSTM layers in all rows. All ranks
+    /// The rest of the state: that of the optimiser and of LSTM layers in all rows. All ranks
     /// call it.
     fn state(&self) -> Result<Vec<NamedArray>, NnError>;
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a request for a plan.
+//! Errors in the description of a plan.
 
 /// Why a plan cannot be made. Each message names the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -417,7 +417,7 @@ pub enum PlanError {
         /// Examples of an epoch.
         examples: u64,
     },
-    /// Examples and batches that both come out several times.
+    /// Examples and batches that are both echoed.
     #[error(
         "examples are echoed {examples} times and batches {batches} times, and the two together save no more than one \
          would: echo one of the two"
@@ -463,13 +463,13 @@ pub enum PlanError {
         "the hint is damaged ({what}): leave it out, and the step is found by replaying the epoch"
     )]
     BadHint {
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
     /// Bytes that are not a stored selection.
     #[error("the stored selection is damaged ({what}): make the selection again")]
     SelectionBytes {
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// Units were given to an order that has none.

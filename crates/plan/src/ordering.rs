@@ -1,4 +1,4 @@
-//! What an order is and does. Each one is a file in `orders/` that implements these traits.
+//! The traits of orders. Each one is a file in `orders/` that implements these traits.
 
 use std::fmt::Debug;
 use std::ops::Range;

@@ -2,8 +2,8 @@
 //!
 //! A look-ahead of appearances is packed into rows ([`Packing`]), the rows are put in a random order, and the
 //! appearances are dealt to the places of their length in the order they came. A batch is a number of rows; it may
-//! span look-aheads, and the last of an epoch may be smaller. Two appearances of an example in one look-ahead may
-//! change places by that; their copies are then counted in the order they come out.
+//! span look-aheads, and the last of an epoch may be smaller. Two appearances of an example in one look-ahead
+//! may change order by that; their copies are then counted in the new order.
 //!
 //! *Seeking.* How many rows a look-ahead fills follows from how many appearances of each length it has, so that a row
 //! is sought by counting lengths from the epoch's start, or from where a hint says that a look-ahead begins.
@@ -374,7 +374,7 @@ impl DealtRows {
         out.pieces.extend_from_slice(&self.pieces[draws]);
     }
 
-    /// Numbers the copies of every piece in the order they come out, and marks the last of the last.
+    /// Numbers the copies of every piece in their order, and marks the last of the last.
     fn count_copies(&mut self) {
         let mut order: Vec<u32> = (0..self.draws.len() as u32).collect();
         let position = |slot: u32| self.draws[slot as usize].position;

@@ -289,7 +289,7 @@ impl Plan {
         self.0.fingerprint
     }
 
-    /// How well the order of the examples shuffles, before they are put together by length.
+    /// How well the order of the examples shuffles, before bucketing.
     ///
     /// That of a mixture and of all classes alike is perfect: how many examples an epoch draws from each part is fixed,
     /// but one permutation of all its places puts what it draws in any order. So is that of draws by weight,

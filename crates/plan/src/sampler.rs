@@ -19,7 +19,7 @@ use crate::error::PlanError;
 use crate::ordering::{EpochWalk, Ids};
 use crate::orders::Order;
 
-/// Which records an epoch uses, where it is not each of them once.
+/// The records of an epoch, if not each of them once.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sampler {
     /// These, the same ones in every epoch, in the order of the list where the plan's order is `sequential`, or

@@ -24,7 +24,7 @@ pub struct PlanSpec {
     pub echo: Echo,
     /// How often each batch appears; its window is counted in batches.
     pub batch_echo: Echo,
-    /// How examples are put together by their lengths.
+    /// How examples are batched by length.
     pub buckets: Option<BucketPolicy>,
     /// The parts that examples are drawn from; `None` draws every record once an epoch.
     pub mixture: Option<Vec<Part>>,

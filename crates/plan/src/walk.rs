@@ -36,7 +36,7 @@ struct EpochWalk {
     echoed: Option<Echoed>,
 }
 
-/// Batches that come out several times.
+/// Repeated batches.
 #[derive(Debug)]
 struct Echoed {
     plan: EchoPlan,

@@ -144,7 +144,7 @@ pub struct Checkpoint<'a> {
 }
 
 impl<'a> Checkpoint<'a> {
-    /// What `bytes` hold, the file of `path`; the checksum is not looked at.
+    /// The contents of `bytes`, the file of `path`, without verifying the checksum.
     pub fn parse(bytes: &'a [u8], path: &'a Path) -> Result<Checkpoint<'a>, RunError> {
         let damaged = |what: &str| damaged(path, what);
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(|_| damaged("header"))?;

@@ -12,7 +12,7 @@ use crate::settings::{settings, taken_over};
 
 /// The context of a job, in addition to its configuration. Each rank of a job has its own context.
 pub struct RunContext<'a> {
-    /// Where a job that leaves a run folder keeps it; others do not look at it.
+    /// The run folder, for jobs that write one; others ignore it.
     pub folder: RunOptions,
     /// This rank among those of the job; a single rank is one of one.
     pub comm: &'a Comm,
@@ -34,7 +34,7 @@ pub struct RunOptions {
 }
 
 impl<'a> RunContext<'a> {
-    /// That of a job which leaves no run folder.
+    /// The context of a job without a run folder.
     pub fn new(comm: &'a Comm, interrupt: &'a Interrupt, observer: Observer<'a>) -> RunContext<'a> {
         RunContext {
             folder: RunOptions::default(),

@@ -42,7 +42,7 @@ pub enum RunError {
     Unusable {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The device is full.
@@ -54,7 +54,7 @@ pub enum RunError {
     Full {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file cannot be read or written.
@@ -62,9 +62,9 @@ pub enum RunError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A checkpoint does not fit this run.
@@ -72,7 +72,7 @@ pub enum RunError {
     Checkpoint {
         /// The checkpoint file.
         path: PathBuf,
-        /// What does not fit.
+        /// The mismatch.
         problem: String,
     },
     /// Figures cannot be served at an address.
@@ -82,7 +82,7 @@ pub enum RunError {
     Address {
         /// The address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The configuration is not representable as TOML.
@@ -90,7 +90,7 @@ pub enum RunError {
     Config {
         /// The file.
         path: PathBuf,
-        /// What the writer said.
+        /// The writer's error.
         source: toml::ser::Error,
     },
 }

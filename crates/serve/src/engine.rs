@@ -61,7 +61,7 @@ pub(crate) const ROOM: usize = 4 << 20;
 /// Makes inputs of bodies.
 pub(crate) struct Reader {
     pub(crate) input: Flow,
-    /// What is done with pictures, without chance; of the channels of the net.
+    /// The processing of pictures, without randomness, for the channels of the net.
     pub(crate) pictures: Pipeline,
     pub(crate) exif: Exif,
     /// Default number of classes in an answer.

@@ -61,10 +61,10 @@ const LOOK: Duration = Duration::from_millis(50);
 const SMALL_BODY: usize = 16 << 10;
 /// Most bytes that a connection reads ahead.
 const READ_AHEAD: usize = 16 << 10;
-/// What is said to those who find the server full.
+/// The answer when the server is full.
 const RETRY_SECONDS: &str = "1";
 
-/// What a server may spend.
+/// Limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Classification requests handled at once.
@@ -97,7 +97,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// What all requests share.
+/// State shared by all requests.
 pub(crate) struct Service {
     pub(crate) queue: Queue<Asked<Held>, Told>,
     pub(crate) limits: Limits,

@@ -42,7 +42,7 @@ use http::Service;
 /// Most requests at once, which are connections and answers in memory.
 const MOST_REQUESTS: usize = 1 << 16;
 
-/// What is served, and where.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
     /// The run folder.
@@ -55,11 +55,11 @@ pub struct ServeConfig {
     pub exact: bool,
     /// Default number of classes in an answer.
     pub top: usize,
-    /// What may be spent.
+    /// Limits.
     pub limits: Limits,
 }
 
-/// What a server did.
+/// Statistics of a server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServeFigures {
     /// Vectors and images that were classified.

@@ -1,4 +1,4 @@
-//! What a server counts, as Prometheus reads it.
+//! Counters of a server, for Prometheus.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::picture::Picture;
 
-/// What `index` reports.
+/// The results of `index`.
 #[derive(Clone, Debug, Serialize)]
 pub struct IndexFigures {
     /// Number of records.
@@ -37,7 +37,7 @@ pub struct IndexFigures {
     pub features: u64,
     /// Stored values of all records; of records that are bytes their bytes.
     pub nonzeros: u64,
-    /// What records hold.
+    /// The contents of records.
     pub contents: String,
     /// Number of label values.
     pub classes: u64,
@@ -78,7 +78,7 @@ pub struct FileFigures {
 
 impl FileFigures {
     fn of(dataset: &Dataset, file: &DataFile) -> FileFigures {
-        /// Records looked at, evenly spread.
+        /// Records examined, evenly spread.
         const SAMPLED: u64 = 1000;
         const PAGE: u64 = 4096;
         let is_folder = file.is_folder();
@@ -223,7 +223,7 @@ fn text_of(bytes: &[u8], most: usize) -> Option<String> {
     whole.then(|| String::from_utf8_lossy(begin).trim_end().to_string())
 }
 
-/// The parts of a row of bytes that people look at.
+/// The parts of a row of bytes for display.
 fn view_bytes(view: &mut RecordView, dataset: &Dataset, row: &[u8]) {
     let contents = dataset.contents();
     let fields = dataset.record_fields().split(row).unwrap_or_default();
@@ -269,7 +269,7 @@ pub fn inspect(
     id: u64,
     mut context: RunContext<'_>,
 ) -> Result<RecordView, DataError> {
-    // Of a damaged file the sound records can be looked at.
+    // In a damaged file the intact records can be inspected.
     let config = config.with_bytes().leaving_damage(true);
     let opened = data::open(&config, &config.paths, None, &mut context)?;
     let dataset = &opened.dataset;

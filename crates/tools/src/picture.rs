@@ -1,4 +1,4 @@
-//! One picture as people look at it: decoded, made small, written as PNG. For `inspect`; pipelines decode
+//! One picture for display: decoded, scaled down, written as PNG. For `inspect`; pipelines decode
 //! elsewhere and faster.
 
 use std::io::Cursor;

@@ -143,7 +143,7 @@ pub struct LinearConfig {
     pub optimum: Optimum,
     /// Loading threads.
     pub threads: usize,
-    /// What happens to records that cannot be decoded.
+    /// What to do with records that cannot be decoded.
     #[serde(with = "as_text")]
     pub on_bad_record: OnBadRecord,
     /// Folder for shuffled scratch files; next to the run folder where absent.

@@ -30,7 +30,7 @@ pub enum TrainError {
     /// Training went astray.
     #[error("{what}; {remedy} with a smaller `rate`, a `warmup` or a `clip`")]
     NotANumber {
-        /// What is not a number any more, and where in the run.
+        /// What is no longer finite, and where in the run.
         what: String,
         /// Where to resume from.
         remedy: &'static str,

@@ -80,7 +80,7 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> TrainError {
 pub struct EvaluateConfig {
     /// Run folder or model file.
     pub model: PathBuf,
-    /// The data. What is left at its default follows the run that trained the model.
+    /// The data. Settings left at their default follow the run that trained the model.
     pub data: DataConfig,
     /// Memory for the data.
     pub memory_bytes: u64,

@@ -65,7 +65,7 @@ pub struct SampleConfig {
     pub seed: u64,
 }
 
-/// What a run folder holds.
+/// The kind of a run folder.
 enum Job {
     Images(Box<ImageConfig>, Classes),
     Text(Box<LanguageConfig>, Vocabulary),
@@ -84,7 +84,7 @@ pub fn is_net(run: &Path) -> bool {
     config.is_some_and(|config| config.contains_key("fit"))
 }
 
-/// What the run folder of a finished net holds, and the file of its parameters.
+/// The contents of a finished net's run folder, and the file of its parameters.
 fn open_run(run: &Path) -> Result<(Job, PathBuf), TrainError> {
     std::fs::metadata(run).map_err(|error| unreadable(run, &error))?;
     let of_run = |what: &str| TrainError::config(format!("{}: {what}", run.display()));
@@ -152,7 +152,7 @@ impl Classifier {
         load_rows(&self.parameters, name, count)
     }
 
-    /// What the run does with pictures when it measures.
+    /// The run's processing of pictures for evaluation.
     pub fn pictures(&self) -> Result<Pipeline, TrainError> {
         let of_run = |error| TrainError::config(format!("{}: {error}", self.run.display()));
         let pipeline = match self.config.pipeline.evaluation().augment {
@@ -197,7 +197,7 @@ fn load(run: &Path) -> Result<Finished, TrainError> {
     })
 }
 
-/// What is left at its default follows the run.
+/// Settings left at their default follow the run.
 fn data_config(given: &DataConfig, run: &DataConfig) -> DataConfig {
     let (default, mut config) = (DataConfig::default(), given.for_nets());
     config.format = config.format.or_else(|| run.format.clone());
@@ -323,7 +323,7 @@ pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigur
     })
 }
 
-/// What is written of a prediction.
+/// The output for a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Predicted {
     /// The `top` likeliest classes, each with its probability or, for a head over many classes, its score.
@@ -584,7 +584,7 @@ impl Text {
         }
         self.within_line = word != Special::End.id();
         self.bytes.extend(bytes);
-        // What may be the beginning of a character waits for its end.
+        // An incomplete character waits for its end.
         let unfinished = std::str::from_utf8(&self.bytes).is_err_and(|e| e.error_len().is_none());
         if unfinished {
             return Ok(());

@@ -41,7 +41,7 @@ pub struct ImageConfig {
     pub head: Option<HeadConfig>,
     /// Training data.
     pub data: DataConfig,
-    /// What happens to records on their way to batches.
+    /// How records are processed into batches.
     pub pipeline: PipelineConfig,
     /// How the net is trained.
     pub fit: FitConfig,
@@ -81,7 +81,7 @@ impl ImageConfig {
         Ok(self.model.net(input, out, self.width)?)
     }
 
-    /// What saved parameters and state belong to.
+    /// Identifies what saved parameters and state belong to.
     fn decisive(&self) -> Vec<(&'static str, String)> {
         let mut all = self.fit.decisive();
         all.extend([

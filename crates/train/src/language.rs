@@ -109,7 +109,7 @@ pub struct LanguageConfig {
     pub parallel: Parallel,
     /// Training data: a sentence a line.
     pub data: DataConfig,
-    /// What happens to sentences on their way to batches.
+    /// How sentences are processed into batches.
     pub pipeline: PipelineConfig,
     /// How the net is trained.
     pub fit: FitConfig,
@@ -190,7 +190,7 @@ impl LanguageConfig {
         })
     }
 
-    /// What saved parameters and state belong to.
+    /// Identifies what saved parameters and state belong to.
     fn decisive(&self) -> Vec<(&'static str, String)> {
         let embedding = self.embedding.unwrap_or(self.hidden);
         let mut all = self.fit.decisive();

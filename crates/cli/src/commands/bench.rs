@@ -118,7 +118,7 @@ fn percent(level: Option<f64>) -> String {
     }
 }
 
-/// What the stages did, where there were any.
+/// The work of the stages, if there were any.
 fn write_stages(out: &mut dyn Write, report: &BenchReport) -> io::Result<()> {
     if report.batch_bytes == 0 {
         return Ok(());

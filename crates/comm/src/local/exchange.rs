@@ -4,8 +4,8 @@
 //! for the time of a table lookup. Each rank sleeps on its own condition variable, and only its events wake
 //! it. The interleavings are explored by the model in `exchange_model.rs`.
 //!
-//! A rank that waits looks for a while before it sleeps, where there is a processor for each: on an idle machine
-//! waking a sleeper takes longer than most waits of ranks in step.
+//! A waiting rank polls for a while before it sleeps, if there is a processor for each: on an idle machine
+//! waking a thread takes longer than most waits of ranks in step.
 
 use std::collections::{HashMap, VecDeque};
 

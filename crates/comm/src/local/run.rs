@@ -40,7 +40,7 @@ where
 }
 
 /// [`run_ranks`] over a modelled network with this many bytes a second into and out of each rank. A message
-/// arrives when such a network would have carried it, and who needs it waits until then; without latency. Windows
+/// arrives when such a network would have delivered it, without latency, and the receiver waits until then. Windows
 /// are not modelled.
 ///
 /// Errors: as [`run_ranks`]. Panics where the rate is not above 0.
@@ -130,7 +130,7 @@ fn run_one<T, E: fmt::Display + From<CommError>>(
     result
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

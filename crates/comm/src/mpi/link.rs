@@ -22,7 +22,7 @@ const PIECE_BYTES: usize = 64 << 20;
 const SPINS: u32 = 200;
 const YIELDS: u32 = 5000;
 const SLEEP: Duration = Duration::from_micros(50);
-/// Rounds of a wait between looks for notices.
+/// Rounds of a wait between checks for notices.
 const NOTICE_ROUNDS: u32 = 32;
 
 /// One rank's end of a communicator of processes.

@@ -95,7 +95,7 @@ impl Notices {
         forget_done(&mut state.leaving)
     }
 
-    /// Tells all others that this rank lives, unless it has said that it ends, and looks whether they do.
+    /// Sends heartbeats to all others, unless this rank has announced its end, and checks theirs.
     pub(super) fn beat(&self) -> Result<(), CommError> {
         let own = world_rank();
         let mut state = self.lock();

@@ -1,4 +1,4 @@
-//! What the ranks of a job under MPI share while it lasts.
+//! State of a job under MPI.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use crate::heartbeat;
 
 /// How long a failed rank waits for the others to hear of it.
 const GRACE: Duration = Duration::from_secs(2);
-/// Between two looks for the other ranks' end.
+/// Pause between two checks whether the other ranks have ended.
 const LOOK: Duration = Duration::from_micros(200);
 /// Pause between two checks whether a rank was interrupted.
 const LISTEN: Duration = Duration::from_millis(20);
-/// Reads of windows between looks for notices: a look costs as much as a read of 4 KiB.
+/// Reads of windows between checks for notices: a check costs as much as a read of 4 KiB.
 const READS: u32 = 64;
 
-/// What lives as long as the job, and a little longer where the job's result holds a part of it.
+/// State that lives as long as the job, or as the job's result if that refers to it.
 pub(super) struct World {
     pub(super) notices: Notices,
     reads: AtomicU32,

@@ -13,7 +13,7 @@ use crate::{Comm, CommError};
 
 /// Pause between two attempts to reach a rank.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long who knocks may take to say who it is.
+/// Time limit for a new connection to identify itself.
 const MANNERS: Duration = Duration::from_secs(2);
 
 /// A rank's listening socket, open before the others get its address.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 /// The purpose of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Who sends: its rank in place of the tag, the number of ranks in place of the context; holds the token.
+    /// The sender: its rank in place of the tag, the number of ranks in place of the context; contains the token.
     Greeting,
     /// A message of a communicator, with its tag.
     Message,

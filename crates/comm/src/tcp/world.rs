@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The context of answers, which no communicator has.
 const ANSWERS: u64 = u64::MAX;
 
-/// What lives as long as anything of the job on this rank.
+/// State that lives as long as anything of the job on this rank.
 pub(super) struct World {
     pub(super) rank: usize,
     pub(super) inbox: Arc<Inbox>,
@@ -184,7 +184,7 @@ impl Inbox {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells all others that this rank lives, and looks whether they do, until this rank ends.
+    /// Sends heartbeats to all others and checks theirs, until this rank ends.
     fn beat(&self, rank: usize, to: &[Option<Sender<Frame>>], over: &Receiver<()>) {
         while over.recv_timeout(self.heartbeat.every()) == Err(RecvTimeoutError::Timeout) {
             for outbox in to.iter().flatten() {

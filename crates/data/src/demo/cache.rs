@@ -63,7 +63,7 @@ pub enum DemoError {
     CacheFolder {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file of pictures or text cannot be written.
@@ -71,7 +71,7 @@ pub enum DemoError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file cannot be written.

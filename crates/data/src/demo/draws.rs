@@ -1,6 +1,6 @@
 //! Random numbers of one row: uniform and normal, from a key of (seed, row, generator).
 //!
-//! The same bits must come out on every machine, because golden checksums hold the sets in place.
+//! The results must have the same bits on every machine, because golden checksums test the sets.
 //! So only IEEE basic operations and the `libm` crate's functions are used, never the platform's.
 
 use pelton_key::{KeyedRng, Stage, key};

@@ -14,7 +14,7 @@ use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 /// Crops, flips, resizes, colours and normalises the field "image", again at each appearance.
 ///
 /// Where no field is called so, the only one of bytes with two or three dimensions is the picture: height, width and,
-/// unless it is grey, channels. It comes out as "image".
+/// unless it is grey, channels. The output is the field "image".
 ///
 /// Masks, which are pictures with names that begin with "mask", have the size of their picture and are
 /// cropped, flipped and rotated with it; their values are classes ([`Pipeline::apply_to_mask`]).

@@ -15,8 +15,8 @@ use crate::field_setting::{FieldKind, FieldSetting};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure};
 
-/// Takes several members of a tar sample, or fields of a record, each decoded to a named field. What is
-/// not named falls away.
+/// Takes several members of a tar sample, or fields of a record, each decoded to a named field. Other fields
+/// are dropped.
 pub struct DecodeFields {
     fields: Vec<(Arc<str>, FieldSetting)>,
     most_pixels: u64,

@@ -15,7 +15,7 @@ use super::{IMAGE, MEMBERS};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure};
 
-/// What TensorFlow's converters call the field of encoded pictures.
+/// The name of the field of encoded pictures in files of TensorFlow's converters.
 const ENCODED: &str = "image/encoded";
 
 /// Decodes JPEG, PNG or WebP, detected by content, to the field "image". In a tar sample it takes the first
@@ -35,7 +35,7 @@ pub struct DecodeImages {
 impl DecodeImages {
     /// Largest picture where nothing is said: 100 million pixels.
     pub const MOST_PIXELS: u64 = 100_000_000;
-    /// What [`Stage::counted`] calls pictures that state an orientation other than upright.
+    /// The name in [`Stage::counted`] for pictures with an orientation other than upright.
     pub const EXIF_PICTURES: &'static str = "exif_pictures";
 
     /// Pictures of one or all of the known kinds: `jpg`, `png`, `webp` or `image`; where a colon and a name follow,
@@ -191,7 +191,7 @@ impl Stage for DecodeImages {
     }
 }
 
-/// What is wrong with a picture, and which setting lets a large one in.
+/// The error of a picture, with the setting that admits a large one.
 pub(super) fn refusal(error: ImageError) -> String {
     match error {
         ImageError::TooManyPixels { .. } => format!("{error}; raise `max_megapixels`"),
@@ -199,7 +199,7 @@ pub(super) fn refusal(error: ImageError) -> String {
     }
 }
 
-/// What is done with the orientation that the EXIF data of a picture state.
+/// How to treat the orientation in a picture's EXIF data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exif {
     /// Ignored: pixels are returned as stored, as in torchvision and TensorFlow.
@@ -243,7 +243,7 @@ mod tests {
         FieldSpec::new(name, DType::U8, &[None])
     }
 
-    /// What comes out of records with these fields of bytes and one number, by name.
+    /// The output for records with these fields of bytes and one number, by name.
     fn check(kind: &str, fields: &[&str], expected: Result<&[&str], &str>) {
         let decode = DecodeImages::of(kind).unwrap();
         let number = FieldSpec::new("number", DType::I64, &[]);

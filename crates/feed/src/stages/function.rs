@@ -23,7 +23,7 @@ impl<F> StageFn for F where
 /// stacked, or ragged if they are bytes, unless its output is declared ([`Function::giving`]).
 pub struct Function {
     when: When,
-    /// What comes out, where that was said.
+    /// The declared output, if any.
     gives: Option<FieldSpecs>,
     function: Box<dyn StageFn>,
 }
@@ -47,7 +47,7 @@ impl Function {
         }
     }
 
-    /// Where exactly these fields come out. Fields with known dimensions are written straight into the batch;
+    /// If exactly these fields are the output. Fields with known dimensions are written straight into the batch;
     /// an example with another type or shape is bad.
     pub fn giving(self, fields: FieldSpecs) -> Function {
         Function {

@@ -46,7 +46,7 @@ pub(crate) fn is_mask(name: &str) -> bool {
     name.starts_with("mask")
 }
 
-/// How the samples of a batch are put together, field by field.
+/// How the samples of a batch are collated, field by field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Collate {
     /// `stack` for augmented pictures and where every sample has one shape by construction; `pad` for
@@ -140,12 +140,12 @@ impl Stages {
         self
     }
 
-    /// With samples put together so.
+    /// With samples collated like this.
     pub fn collated(self, collate: Collate) -> Stages {
         Stages { collate, ..self }
     }
 
-    /// Where what examples are put together by are lengths of something else than the samples.
+    /// For buckets by lengths of something other than the samples.
     pub fn with_lengths_of(self, lengths_of: LengthsOf) -> Stages {
         Stages { lengths_of, ..self }
     }
@@ -175,7 +175,7 @@ impl Stages {
         }
     }
 
-    /// What comes out of the last stage for the records of `dataset`, without their labels.
+    /// The output of the last stage for the records of `dataset`, without their labels.
     ///
     /// Errors: stages that do not go together, or not with this data.
     pub fn spec(&self, dataset: &Dataset) -> Result<FieldSpecs, String> {

@@ -28,7 +28,7 @@ pub struct Tokenise {
 }
 
 impl Tokenise {
-    /// What [`Stage::counted`] calls the tokens that the vocabulary has no number for, or that are `<unk>` in the text.
+    /// The name in [`Stage::counted`] for tokens that are not in the vocabulary, or are `<unk>` in the text.
     pub const UNKNOWN_TOKENS: &'static str = "unknown_tokens";
 
     /// By `vocabulary`, with the tokens before and after a sentence.

@@ -99,7 +99,7 @@ pub(super) enum Use {
 }
 
 impl PaneLoad {
-    /// What becomes of the record in a slot of a bucket.
+    /// The destination of the record in a slot of a bucket.
     #[inline]
     pub fn use_of(&self, bucket: usize, slot: u32) -> Result<Use, FetchError> {
         let Some(position) = self.held.map.position(bucket, slot) else {

@@ -1,4 +1,4 @@
-//! What solvers, certificates, models and commands ask of a loss.
+//! The interface of a loss for solvers, certificates, models and commands.
 //!
 //! A row has the value z = w·x and u = s z. A class has the sign s = ±1, by the subproblem, and the target t = 1;
 //! a real target t has s = 1. The loss of the row is C ξ(u; t). The dual is
@@ -37,7 +37,7 @@ pub(crate) struct Dual {
     pub diagonal: f32,
 }
 
-/// What a pass of coordinate descent learns of the gradients it meets.
+/// What a pass of coordinate descent records about gradients.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Watch {
     /// A row at a bound whose gradient holds it there with more than this is settled.

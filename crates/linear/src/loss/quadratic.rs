@@ -63,7 +63,7 @@ pub(super) fn dual_term(row: &RowTerms, half: f64, alpha: f32) -> f64 {
     f64::from(row.target) * alpha - half * alpha * alpha
 }
 
-/// What [`dual_term`] can be off by: its two parts may be much larger than their difference.
+/// The error bound of [`dual_term`]: its two parts may be much larger than their difference.
 pub(super) fn term_error(row: &RowTerms, half: f64, alpha: f32) -> f64 {
     let alpha = f64::from(alpha);
     2.0 * f64::EPSILON * ((f64::from(row.target) * alpha).abs() + half * alpha * alpha)

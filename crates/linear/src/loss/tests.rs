@@ -1,5 +1,5 @@
-//! What every loss of the list must do, and what adding one takes: `squared` is a loss like any, whose optimum is that of the
-//! normal equations.
+//! What every loss of the list must do, and what adding one takes: `squared` is a loss like any, whose optimum is
+//! that of the normal equations.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -60,8 +60,8 @@ fn names_are_read_and_written() {
     );
 }
 
-/// The curvature is minus the slope of α, the path minus that over τ, and the dual term is the loss and α u but for what
-/// smoothing leaves.
+/// The curvature is minus the slope of α, the path minus that over τ, and the dual term is the loss and α u but
+/// for what smoothing leaves.
 #[test]
 fn terms_of_newtons_method_are_derivatives_and_bounds() {
     for &loss in Loss::ALL {
@@ -105,7 +105,8 @@ fn terms_of_newtons_method_are_derivatives_and_bounds() {
     }
 }
 
-/// Fenchel's inequality, which certificates stand on, at any α within the bounds; with equality where Newton's α is stored.
+/// Fenchel's inequality, which certificates stand on, at any α within the bounds; with equality where Newton's α
+/// is stored.
 #[test]
 fn no_dual_term_lies_above_the_loss() {
     let mut stream = crate::random::Stream::new(3);

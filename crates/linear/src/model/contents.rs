@@ -1,4 +1,4 @@
-//! What a model holds, and what its file forms check alike.
+//! The contents of a model, and the checks shared by its file formats.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -80,7 +80,7 @@ const COARSE: f64 = 10.0;
 const HALF_A_UNIT: f64 = 0.5 * f32::EPSILON as f64;
 /// Looks in a row after which nothing is left to gain.
 const MOST_IDLE: u32 = 3;
-/// A run of rows that no interruption is looked for in.
+/// A run of rows without a check for interruption.
 const RUN: usize = 1 << 14;
 
 /// The cost of each solver by a model of the shape: nanoseconds of a visit of coordinate descent, and of all
@@ -436,7 +436,7 @@ impl Point {
         let newton = solve(&gradient);
         let mut slope = -dot(&gradient, &newton);
         let mut step: Vec<f64> = newton.iter().map(|v| -v).collect();
-        // What the smoothed value can still fall by, about.
+        // The approximate remaining decrease of the smoothed value.
         let gain = -0.5 * slope;
         let gap = self.best_primal - self.best_dual;
         let mut shrinks = false;

@@ -11,7 +11,7 @@ use crate::kernels::{Kernel, Simd, run};
 use crate::loss::{LossFunction, NewtonTerms, WithLoss};
 use crate::problem::Problem;
 
-/// Steps that a line search looks at: 1, 1/2, 1/4 …
+/// Steps that a line search tries: 1, 1/2, 1/4 …
 pub(super) const TRIALS: usize = 24;
 /// Columns of a tile of the matrix, and rows.
 const TILE: usize = 8;

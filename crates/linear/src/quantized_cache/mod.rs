@@ -403,8 +403,8 @@ impl QuantizedCache {
     }
 
     /// Goes on from saved parts that fit, once [`QuantizedCache::encode_again`] has had the rows of every
-    /// slot. Of more than there is room for those with the least slack are taken: one that is not is put right
-    /// when it is read, as any.
+    /// slot. If there are more than fit, those with the least slack are taken; the others are corrected when
+    /// read, like any row.
     pub fn restore(&mut self, saved: SavedCodes<'_>) {
         let (offsets, steps) = saved.quantizer.split_at(saved.quantizer.len() / 2);
         self.quantizer = (!offsets.is_empty())

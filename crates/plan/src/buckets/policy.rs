@@ -1,4 +1,4 @@
-//! How sentences are put together, and how that is written on a command line.
+//! Bucket policies and their spelling on a command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::packing::Packing;
 use crate::error::PlanError;
 
-/// How sentences are put together into batches.
+/// How sentences are batched.
 ///
 /// Written as text: `none`, `static:10,20,30`, `static:10x12,20x25` (of pairs), `auto`, `optimal:8`,
 /// `tokens:4096`, `pack:64`, `pack:64:8192`.

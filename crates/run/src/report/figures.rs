@@ -1,8 +1,8 @@
-//! What a page shows.
+//! The contents of a page.
 
 use serde::{Deserialize, Serialize};
 
-/// What the page shows, in order. Empty parts are left out.
+/// The contents of the page, in order. Empty parts are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Name of the run.

@@ -1,4 +1,4 @@
-//! What to measure.
+//! Settings of a measurement.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use pelton_fetch::{Access, OnBadRecord};
 use pelton_plan::Order;
 use serde_json::{Value, json};
 
-/// What to measure.
+/// Settings of a measurement.
 #[derive(Clone, Debug)]
 pub struct BenchConfig {
     /// The data.
@@ -30,7 +30,7 @@ pub struct BenchConfig {
     pub seed: u64,
     /// Loading threads.
     pub threads: usize,
-    /// What happens to records that cannot be decoded.
+    /// What to do with records that cannot be decoded.
     pub on_bad_record: OnBadRecord,
     /// Folder for scratch files.
     pub scratch_dir: PathBuf,
@@ -38,7 +38,7 @@ pub struct BenchConfig {
     pub cold: bool,
     /// Where present, the data is read through the memory of all ranks.
     pub cache: Option<PeerConfig>,
-    /// Where present, records go through stages: decoded, augmented, echoed, put together.
+    /// If present, records go through stages: decoded, augmented, echoed, collated.
     pub stages: Option<StagesConfig>,
 }
 

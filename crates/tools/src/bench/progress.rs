@@ -114,8 +114,8 @@ impl<'a> Progress<'a> {
         self.state.as_ref()
     }
 
-    /// Appends the batch's ids, then, from time to time, says that what the log holds was consumed: what a process
-    /// that is killed has logged beyond that is cut off again.
+    /// Appends the batch's ids and, from time to time, saves that these were consumed: what a killed process
+    /// has logged after that is cut off again.
     pub fn note(
         &mut self,
         batch: &Batch,

@@ -1,11 +1,11 @@
-//! What was measured.
+//! The measurements.
 
 use pelton_comm::{Comm, Reduction};
 use pelton_data::{DataError, PeerFigures};
 use pelton_feed::{Exif, StageMeters};
 use serde::Serialize;
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct BenchReport {
     /// Examples of all batches over the seconds in which they were taken, `wall_s` less `open_s`.

@@ -47,7 +47,7 @@ impl FromStr for Unit {
     }
 }
 
-/// Rows between looks at the interruption.
+/// Rows between checks for interruption.
 const INTERRUPT_EVERY: usize = 1 << 16;
 
 /// The longest line of a table; a longer one is not a row of numbers.

@@ -2,7 +2,7 @@
 //!
 //! Padding, number of buckets and RL* follow from the histogram of lengths and are exact; of packed
 //! rows, which depend on the order a little, they are those of the first epoch of seed 0. Cost: one
-//! pass over the file, and of the policies only packing looks at sentences rather than at counts.
+//! pass over the file, and only the packing policy uses sentences rather than counts.
 
 mod column;
 mod lengths;

@@ -28,12 +28,12 @@ use fonts::{Fonts, find};
 /// Sides of pictures.
 const SIDES: std::ops::RangeInclusive<u32> = 8..=256;
 
-/// What to draw, and where to.
+/// Settings of drawing glyphs.
 #[derive(Clone, Debug)]
 pub struct GlyphsConfig {
     /// Folders of fonts, or fonts.
     pub fonts: Vec<PathBuf>,
-    /// What the names of the files begin with.
+    /// Prefix of the file names.
     pub out: PathBuf,
     /// Height and width of a picture.
     pub side: u32,
@@ -49,7 +49,7 @@ pub struct GlyphsConfig {
     pub overwrite: bool,
 }
 
-/// What was written.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GlyphsFigures {
     /// Training pictures.

@@ -6,7 +6,7 @@ use pelton_nn::{Carry, Input, NO_TARGET, Words};
 
 use crate::error::TrainError;
 
-/// What labels or words a job reads from a batch.
+/// The labels or words that a job reads from a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Targets {
     /// Classes of images, with their count.
@@ -44,7 +44,7 @@ impl Ready {
     /// Errors: data without what the job reads; a class that the net has not.
     pub fn new(mut batch: Batch, targets: Targets) -> Result<Ready, TrainError> {
         if batch.is_empty() {
-            // Of a step with fewer examples than ranks some have none; what has no rows is given to no net.
+            // In a step with fewer examples than ranks some have none; these pass nothing to the net.
             return Ok(Ready::Words(Words::default()));
         }
         match targets {

@@ -116,7 +116,7 @@ const MOST_OF_COURSE: f64 = 1e6;
 /// Most that a factor on parameters is of use for.
 const MOST_DECAY: f32 = 1e6;
 
-/// What configurations written by earlier versions may name as `device`.
+/// Values of `device` in configurations written by earlier versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Device {

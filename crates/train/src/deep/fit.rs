@@ -20,7 +20,7 @@ use super::source::{BatchSource, Prepared};
 use super::summary::NetSummary;
 use crate::error::TrainError;
 
-/// What a job hands to the loop.
+/// The input of the training loop.
 pub(crate) struct Fit<'a> {
     pub(crate) config: &'a FitConfig,
     pub(crate) trainer: Box<dyn Trainer>,
@@ -285,7 +285,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// What is renewed between epochs.
+    /// State that is renewed between epochs.
     fn begin_epoch(
         &mut self,
         number: u64,
@@ -315,7 +315,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// What any rank wants, all do: a checkpoint, an end.
+    /// If any rank wants a checkpoint or the end, all do it.
     fn agreed(&self, due: bool, interrupted: bool) -> Result<(bool, bool), TrainError> {
         if self.comm.size() == 1 {
             return Ok((due, interrupted));

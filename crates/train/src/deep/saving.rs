@@ -25,7 +25,7 @@ const STATE: &str = "state.";
 /// What the files of rows end in.
 const ROWS: &str = "rows";
 
-/// What the text of a checkpoint says.
+/// The text of a checkpoint.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     #[serde(flatten)]

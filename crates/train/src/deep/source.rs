@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::batch::{Ready, Targets};
 use crate::error::TrainError;
 
-/// What batches can be taken from, again and again.
+/// A repeatable source of batches.
 pub(crate) enum Prepared {
     /// A pipeline of the feed.
     Pipeline(Box<PreparedPipeline>),

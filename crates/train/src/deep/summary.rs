@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::progress::Progress;
 
-/// The figures of a finished run. Of several ranks examples and times are those of rank 0, losses of all.
+/// The figures of a finished run. With several ranks, examples and times are those of rank 0, losses those of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NetSummary {
     /// Test examples predicted right.

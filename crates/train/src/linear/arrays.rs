@@ -22,8 +22,8 @@ use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
 /// Trains a linear model on the rows of some segments, which `labels` has the classes of; they are scaled in
-/// place. `centre` was subtracted from each feature before conversion to f32; the standard scale includes it. Of
-/// the configuration nothing is looked at that is about files, orders or blocks. The same rows from files that fit
+/// place. `centre` was subtracted from each feature before conversion to f32; the standard scale includes it. Settings
+/// of files, orders or blocks are ignored. The same rows from files that fit
 /// in memory give the same model to the last bit.
 ///
 /// Errors: a bad configuration; rows of fewer than two classes or of no features; an interruption.

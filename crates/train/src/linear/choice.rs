@@ -93,10 +93,10 @@ pub(super) fn choose_solver(
     Ok(())
 }
 
-/// Decides which rows are left unread or kept in memory where the configuration does not say: what
-/// saves most reading in full order. That is rows kept as codes; and, to a target, skip for
-/// long sparse rows. Narrow dense rows are solved in two passes anyway, and short sparse ones share their
-/// pages with others, so skipping them saves no reading and costs visits.
+/// Decides which rows are left unread or kept in memory where the configuration does not say: what saves most
+/// reading in full order. That is quantised rows; and, with a target, skip for long sparse rows. Narrow dense rows
+/// are solved in two passes anyway, and short sparse ones share their pages with others, so skipping them saves no
+/// reading and costs visits.
 fn choose_kept(config: &mut LinearConfig, dataset: &Dataset) -> Result<(), TrainError> {
     if config.solver == Solver::Newton {
         return Ok(());

@@ -167,7 +167,7 @@ impl InMemory<'_> {
         Race {
             visit: 30.0 + a_value * self.values(),
             newton: 2.0 * costs.1,
-            // Of more rows the model knows enough, and a false start costs seconds.
+            // For more rows the model is good enough, and a false start costs seconds.
             is_open: self.is_open && self.config.target.is_some() && is_small && newton_can,
             newton_can,
         }

@@ -54,7 +54,7 @@ pub(super) struct Journal<'a> {
     began: Instant,
     earlier_wall_s: f64,
     checkpointed: Instant,
-    /// What every checkpoint says.
+    /// The common part of every checkpoint.
     pub heading: Progress,
     pub epochs: Vec<EpochRecord>,
     /// Work of sessions before this one and of passes, and the rows and visits of epochs.

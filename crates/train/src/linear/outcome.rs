@@ -35,7 +35,7 @@ pub struct Fitted {
     pub notes: Vec<String>,
 }
 
-/// A run that has come to its end.
+/// A finished run.
 pub(super) struct Ended {
     pub trained: Trained,
     pub model: Model,

@@ -1,4 +1,4 @@
-//! What is trained and by what means, fixed before the first block.
+//! The task of a run, fixed before the first block.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::checkpoint::Progress;
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 
-/// What is trained, and by what means.
+/// The task of a run.
 pub(super) struct Task<'a> {
     /// With nothing left open.
     pub config: &'a LinearConfig,
@@ -66,7 +66,7 @@ impl Task<'_> {
         );
     }
 
-    /// What every checkpoint of this run says.
+    /// The common part of every checkpoint of this run.
     pub fn heading(&self) -> Progress {
         Progress {
             data: self.rows.data.dataset.fingerprint(),
