@@ -383,6 +383,8 @@ mod tests {
                 logits: Logits::Product,
                 classes: 500,
                 d: 16,
+                correct: true,
+                centre: false,
                 seed: 3,
                 scratch_bytes: 1 << 20,
             };

@@ -17,7 +17,7 @@ import os
 import secrets
 import socket
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,8 +41,9 @@ class KnnSoftmax(torch.nn.Module):
 
     ``kind`` says which classes take part in a training step, in addition to the labels of the batch:
 
-    - ``"knn"``: the ``k`` nearest classes of each label, by an exact graph, up to the share ``budget`` of all
-      classes, nearest first, filled up with random ones (KNN softmax: Song et al., KDD 2020);
+    - ``"knn"``: the ``k`` nearest classes of each label, by an exact graph, nearest first, filled up with random
+      ones to the share ``budget`` of all classes; the share ``drawn`` of the budget is always random (KNN softmax:
+      Song et al., KDD 2020, where ``drawn`` is 0);
     - ``"sampled"``: random ones up to ``budget`` (Partial FC);
     - ``"selective"``: those that share a leaf in one of ``trees`` random trees with one of these, up to ``budget``;
     - ``"mach"``: all, hashed into ``buckets``, in ``repetitions`` softmaxes over the buckets;
@@ -50,6 +51,12 @@ class KnnSoftmax(torch.nn.Module):
 
     ``logits`` are ``"cosine"`` (``scale`` · cos θ), ``"cosface"`` (cos θ − ``margin`` for the right class), ``"arcface"``
     (cos(θ + ``margin``)), or ``"product"`` (w·x, without bias).
+
+    With ``correct``, random classes are weighted to represent all that do not take part, so the loss estimates that
+    over all classes; the paper does not do this. With ``centre``, the mean of a batch's features is subtracted first,
+    and outside of training a running mean, ``mean``: with random class weights the features of all classes otherwise
+    turn to one direction for the first hundreds of steps. ``begin_at_means`` avoids the same problem by better
+    initial weights. ``pelton train classify`` does all three.
 
     ``step`` takes SGD with ``momentum``, or LARS where ``trust`` is given; both as in ``pelton train classify``.
     ``momentum``, ``weight_decay`` and ``trust`` can be changed between steps. ``threads`` is by default what PyTorch uses.
@@ -67,9 +74,12 @@ class KnnSoftmax(torch.nn.Module):
         *,
         k: int = 10,
         budget: float = 0.1,
+        drawn: float = 0.5,
         trees: int = 8,
         buckets: int = 1000,
         repetitions: int = 8,
+        correct: bool = True,
+        centre: bool = False,
         logits: str = "cosine",
         scale: float = 16.0,
         margin: float = 0.1,
@@ -78,13 +88,16 @@ class KnnSoftmax(torch.nn.Module):
         trust: float | None = None,
         seed: int = 0,
         threads: int | None = None,
+        device: torch.device | str | None = None,
+        precision: str = "float32",
         group: Any = None,
         host: str | None = None,
     ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
         kinds: dict[str, list[float]] = {
             "full": [],
-            "knn": [k, budget],
+            "knn": [k, budget, drawn],
             "sampled": [budget],
             "selective": [trees, budget],
             "mach": [buckets, repetitions],
@@ -96,15 +109,41 @@ class KnnSoftmax(torch.nn.Module):
             "arcface": [scale, margin],
         }
         self.classes, self.dim, self.seed = classes, dim, seed
+        self.centre = centre
         self.kind, self.logits = _spelled(kind, kinds), _spelled(logits, margins)
         self.momentum, self.weight_decay, self.trust = momentum, weight_decay, trust
-        #: Examples of the last batch, over all ranks, whose own class was the best of those that took part.
-        self.correct = 0
-        #: Classes that took part in the last step.
-        self.active = 0
-        self.rank, self.ranks, connected = _ranks(group, host)
-        threads = torch.get_num_threads() if threads is None else threads
-        self._native = _pelton.Head((classes, dim), (self.kind, self.logits), seed, threads, connected)
+        self._correct: Any = 0
+        self._active: Any = 0
+        self.device = None if device is None else torch.device(device)
+        self._native: Any
+        if self.device is None:
+            if precision != "float32":
+                raise ConfigurationError(f"precision {precision!r} is for a head on a device; give it device=")
+            self.rank, self.ranks, connected = _ranks(group, host)
+            threads = torch.get_num_threads() if threads is None else threads
+            self._native = _pelton.Head(
+                (classes, dim), (self.kind, self.logits), (correct, centre), seed, threads, connected
+            )
+        else:
+            from ._device_head import DeviceHead, Margin, Ranks
+
+            if kind in ("selective", "mach"):
+                raise ConfigurationError(f"a head of kind {kind!r} is only on the CPU, without device=")
+            if precision not in ("float32", "bfloat16"):
+                raise ConfigurationError(f"precision {precision!r} is neither 'float32' nor 'bfloat16'")
+            self.rank, self.ranks = _own_rank(group)
+            setting = {"k": k, "budget": budget, "drawn": drawn if kind == "knn" else 1.0}
+            of_kind = (kind, setting if kind != "full" else {})
+            self._native = DeviceHead(
+                (classes, dim),
+                of_kind,
+                Margin(logits, 1.0 if logits == "product" else scale, margin),
+                (centre, correct),
+                seed,
+                Ranks(group, self.rank, self.ranks),
+                self.device,
+                getattr(torch, precision),
+            )
         # What makes a loss go backward also where nothing before the head learns.
         self._anchor = torch.zeros(0, requires_grad=True)
 
@@ -118,11 +157,11 @@ class KnnSoftmax(torch.nn.Module):
 
         In ``eval()`` mode or under ``no_grad`` all classes are used, and the loss has no gradient.
         """
-        features, labels = self._checked(features), _checked_labels(labels)
+        features, labels = self._checked(features), self._checked_labels(labels)
         if self.training and torch.is_grad_enabled():
             loss: torch.Tensor = _Loss.apply(features, self._anchor, labels, self)
             return loss
-        mean, self.correct = self._native.evaluate(_array(features), _array(labels))
+        mean, self._correct = self._native.evaluate(self._given(features), self._given(labels))
         return features.new_tensor(mean)
 
     def select(self, labels: torch.Tensor) -> None:
@@ -131,11 +170,44 @@ class KnnSoftmax(torch.nn.Module):
         Call it before the first of them when you accumulate gradients or a step has several losses. Call
         ``backward()`` on each loss as usual, also with a factor or in a sum, which then weights the loss in the step.
         """
-        self._native.select(_array(_checked_labels(labels)))
+        self._native.select(self._given(self._checked_labels(labels)))
 
-    def step(self, lr: float) -> None:
-        """Updates the weights of the classes from the losses that had ``backward()`` called since the last step."""
-        self._native.step(lr, self.momentum, self.weight_decay, self.trust)
+    def step(self, lr: float, scale: float | None = None) -> bool:
+        """Updates the weights of the classes from the losses that had ``backward()`` called since the last step.
+
+        ``scale`` is the factor on the losses before ``backward()``, as ``GradScaler.get_scale()`` returns it until
+        ``update()``; a step with overflow in losses or features is then skipped. Returns whether the step was taken.
+        """
+        taken: bool = self._native.step(lr, self.momentum, self.weight_decay, self.trust, scale)
+        return taken
+
+    def forget(self) -> None:
+        """Skips the step of the losses that had ``backward()`` called, as ``GradScaler.step`` does for the net."""
+        self._native.forget()
+
+    @torch.no_grad()
+    def begin_at_means(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> int:
+        """Makes the mean of the unit features of each class its weights, from ``batches`` of features and labels.
+
+        Call it before the first step, with the features of the untrained net in ``eval()`` mode; a few examples of
+        each class are enough. A head with ``centre`` reads them twice, and keeps the batches of an iterator in memory
+        for that. All ranks give the same number of batches. Returns how many classes have no example, or none with a
+        direction: they keep their weights.
+        """
+        if self.centre and iter(batches) is batches:
+            batches = list(batches)
+        for of_classes in [False, True] if self.centre else [True]:
+            for features, labels in batches:
+                given = self._given(self._checked(features)), self._given(self._checked_labels(labels))
+                self._native.observe(*given, of_classes)
+        missing: int = self._native.begin_at_means()
+        return missing
+
+    @property
+    def mean(self) -> torch.Tensor | None:
+        """The mean subtracted from features outside of training, ``[dim]``; ``None`` without ``centre``."""
+        mean = self._native.mean()
+        return None if mean is None else torch.as_tensor(mean)[0]
 
     def rebuild_graph(self) -> None:
         """Finds the neighbours of every class among the current weights; for ``selective``, builds new trees.
@@ -153,8 +225,18 @@ class KnnSoftmax(torch.nn.Module):
         """
         if not 0 < k <= self.classes:
             raise ConfigurationError(f"the {k} best of {self.classes} classes: give a number from 1 to {self.classes}")
-        scores, classes = self._native.top(_array(self._checked(features)), k)
-        return Best(torch.from_numpy(scores), torch.from_numpy(classes))
+        scores, classes = self._native.top(self._given(self._checked(features)), k)
+        return Best(torch.as_tensor(scores), torch.as_tensor(classes))
+
+    @property
+    def correct(self) -> int:
+        """Examples of the last batch, over all ranks, whose own class was the best of those that took part."""
+        return int(self._correct)
+
+    @property
+    def active(self) -> int:
+        """Classes that took part in the last step."""
+        return int(self._active)
 
     @property
     def rows(self) -> range:
@@ -166,6 +248,9 @@ class KnnSoftmax(torch.nn.Module):
     def weight(self) -> torch.Tensor:
         """A copy of the weights of this rank's classes, ``[len(rows), dim]``; assigning replaces them and resets
         their momentum."""
+        if self.device is not None:
+            self._native.settle()
+            return self._native.rows.weights.clone()
         found = self._native.weights()
         if found is None:
             raise ConfigurationError("a mach head has weights of buckets, not of classes; use predict()")
@@ -176,14 +261,14 @@ class KnnSoftmax(torch.nn.Module):
         weight = self._checked(weight.detach())
         if len(weight) != len(self.rows):
             raise ConfigurationError(f"this rank has {len(self.rows)} classes, but there are {len(weight)} rows of weights")
-        rows = ("weights", self.rows.start, self.classes, _array(weight))
+        rows = ("weights", self.rows.start, self.classes, self._given(weight))
         self._native.load([rows], *self._native.progress)
 
     def get_extra_state(self) -> dict[str, Any]:
         """This rank's part of the state, of tensors and numbers; ``state_dict()`` holds it."""
         steps, epochs = self._native.progress
-        blocks = [(name, first, total, torch.from_numpy(rows)) for name, first, total, rows in self._native.save()]
-        made = {"classes": self.classes, "dim": self.dim, "seed": self.seed, "logits": self.logits}
+        blocks = [(name, first, total, torch.as_tensor(rows)) for name, first, total, rows in self._native.save()]
+        made = {"classes": self.classes, "dim": self.dim, "seed": self.seed, "logits": self.logits, "centre": self.centre}
         return {**made, "steps": steps, "epochs": epochs, "blocks": blocks}
 
     def set_extra_state(self, state: Any) -> None:
@@ -203,8 +288,21 @@ class KnnSoftmax(torch.nn.Module):
         logits = state.get("logits", self.logits)
         if logits != self.logits:
             warnings.warn(f"the state belongs to a head with logits {logits}, and this one has {self.logits}", stacklevel=2)
-        blocks = [(name, first, total, rows.contiguous().numpy()) for name, first, total, rows in state["blocks"]]
+        if state.get("centre", False) != self.centre:
+            having = ["without", "with"][state.get("centre", False)]
+            warnings.warn(f"the state belongs to a head {having} centre, and this one has centre={self.centre}", stacklevel=2)
+        blocks = [(name, first, total, self._given(rows.contiguous())) for name, first, total, rows in state["blocks"]]
         self._native.load(blocks, state["steps"], state["epochs"])
+
+    def __deepcopy__(self, memo: Any) -> KnnSoftmax:
+        """A head in the same state, for example for averaging weights over time; only on a single rank."""
+        if self.ranks > 1:
+            raise StateError(f"a head shared by {self.ranks} ranks cannot be copied; create another and load its state_dict()")
+        copied = KnnSoftmax(**self._arguments)
+        copied.load_state_dict(self.state_dict())
+        copied.momentum, copied.weight_decay, copied.trust = self.momentum, self.weight_decay, self.trust
+        copied.train(self.training)
+        return copied
 
     def extra_repr(self) -> str:
         ranks = f", rank {self.rank} of {self.ranks}" if self.ranks > 1 else ""
@@ -212,13 +310,30 @@ class KnnSoftmax(torch.nn.Module):
 
     def _checked(self, features: torch.Tensor) -> torch.Tensor:
         """Features in a form that can be used without a copy."""
-        if features.device.type != "cpu":
-            raise TypeError(f"features are on {features.device}, but the head computes on the CPU; give it features.cpu()")
-        if features.dtype != torch.float32:
+        if self.device is not None:
+            if features.device.type != self.device.type:
+                raise TypeError(f"features are on {features.device}, but the head is on {self.device}")
+        elif features.device.type != "cpu":
+            raise TypeError(
+                f"features are on {features.device}, but the head computes on the CPU; make it with "
+                f"device={str(features.device)!r}, or give it features.cpu()"
+            )
+        elif features.dtype != torch.float32:
             raise TypeError(f"features are {features.dtype}, but the head computes with float32; give it features.float()")
         if features.ndim != 2:
             raise ValueError(f"features have the shape {list(features.shape)}; the head takes [examples, {self.dim}]")
         return features.contiguous()
+
+    def _checked_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool or labels.ndim != 1:
+            raise TypeError(
+                f"labels are {labels.dtype} of the shape {list(labels.shape)}; the head takes class indices, [examples]"
+            )
+        return labels.to(self.device or "cpu", torch.int64).contiguous()
+
+    def _given(self, tensor: torch.Tensor) -> Any:
+        """A tensor in the form that the head takes, without a copy."""
+        return tensor.detach() if self.device is not None else tensor.detach().numpy()
 
 
 def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -238,32 +353,21 @@ def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: torch.Tensor, anchor: torch.Tensor, labels: torch.Tensor, head: KnnSoftmax) -> torch.Tensor:
-        loss, head.correct, head.active, gradient, ctx.ticket = head._native.score(_array(features), _array(labels))
-        ctx.native, ctx.gradient = head._native, torch.from_numpy(gradient)
-        return features.new_tensor(loss)
+        with torch.autocast(features.device.type, enabled=False):
+            found = head._native.score(head._given(features), head._given(labels))
+        loss, head._correct, head._active, gradient, ctx.ticket = found
+        ctx.native, ctx.gradient = head._native, torch.as_tensor(gradient).to(features.dtype)
+        return torch.as_tensor(loss, dtype=torch.float32)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_loss: torch.Tensor) -> tuple[torch.Tensor | None, None, None, None]:
-        factor = by_loss.item()
+        factor: Any = by_loss if by_loss.device.type != "cpu" else by_loss.item()
         ctx.native.backward(ctx.ticket, factor)
         gradient, ctx.gradient = ctx.gradient, None
-        if factor != 1:
+        if not (isinstance(factor, float) and factor == 1):
             gradient.mul_(factor)
         return gradient, None, None, None
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray:
-    """The same memory as an array."""
-    return tensor.detach().numpy()
-
-
-def _checked_labels(labels: torch.Tensor) -> torch.Tensor:
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool or labels.ndim != 1:
-        raise TypeError(
-            f"labels are {labels.dtype} of the shape {list(labels.shape)}; the head takes class indices, [examples]"
-        )
-    return labels.to("cpu", torch.int64).contiguous()
 
 
 def _spelled(name: str, known: Mapping[str, Sequence[float]]) -> str:
@@ -279,17 +383,22 @@ def _is_of_head(state: Any) -> bool:
 
 def _ranks(group: Any, host: str | None) -> tuple[int, int, Any]:
     """This rank, how many there are, and what connects them, if several."""
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return 0, 1, None
-    rank, ranks = distributed.get_rank(group), distributed.get_world_size(group)
+    rank, ranks = _own_rank(group)
     if ranks == 1:
         return rank, ranks, None
+    distributed = torch.distributed
     host = _own_address() if host is None else host
     listener = _pelton.Listener(host)
     every: list[Any] = [None] * ranks
     distributed.all_gather_object(every, (host, listener.port, secrets.randbits(128)), group=group)
     return rank, ranks, (listener, rank, [(host, port) for host, port, _ in every], every[0][2])
+
+
+def _own_rank(group: Any) -> tuple[int, int]:
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return 0, 1
+    return distributed.get_rank(group), distributed.get_world_size(group)
 
 
 def _own_address() -> str:

@@ -12,7 +12,7 @@ use pelton_comm::tcp::Job;
 use pelton_comm::{Alike, Comm};
 use pelton_data::check_threads;
 use pelton_run::Interrupt;
-use pelton_softmax::{HeadError, HeadOptions, Rule, Update, class_head};
+use pelton_softmax::{HeadError, HeadOptions, Observed, Rule, Update, class_head};
 use pelton_storage::spare_memory;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -43,19 +43,20 @@ type ScoredBatch<'py> = (f64, usize, u64, Numbers<'py>, (u64, usize));
 
 #[pymethods]
 impl Head {
-    /// `size` is classes and features; kind and logits are `spelled` as the command has them. The weights do not
-    /// depend on the number of ranks.
+    /// `size` is classes and features; kind and logits are `spelled` as the command has them; `ways` is
+    /// whether sums are corrected and features centred. The weights do not depend on the number of ranks.
     #[new]
-    #[pyo3(signature = (size, spelled, seed, threads, ranks=None))]
+    #[pyo3(signature = (size, spelled, ways, seed, threads, ranks=None))]
     fn new(
         py: Python<'_>,
         size: (u64, usize),
         spelled: (String, String),
+        ways: (bool, bool),
         seed: u64,
         threads: usize,
         ranks: Option<Ranks<'_>>,
     ) -> PyResult<Head> {
-        let ((classes, d), (kind, logits)) = (size, spelled);
+        let ((classes, d), (kind, logits), (correct, centre)) = (size, spelled, ways);
         if d == 0 || threads == 0 {
             return Err(configuration(format!(
                 "{d} features and {threads} threads: there must be at least one of each"
@@ -77,6 +78,8 @@ impl Head {
             logits: logits.parse().map_err(configuration)?,
             classes,
             d,
+            correct,
+            centre,
             seed,
             scratch_bytes: HeadOptions::SCRATCH_BYTES,
         };
@@ -94,6 +97,8 @@ impl Head {
             .with("the count of features", d)
             .with("the kind of head", &kind)
             .with("logits", &logits)
+            .with("`correct`", correct)
+            .with("`centre`", centre)
             .with("the seed", seed);
         let head = py.detach(|| {
             comm.agree(&own)?;
@@ -136,7 +141,8 @@ impl Head {
     }
 
     /// Moves the weights by all batches that went backward: with LARS where its trust is given, else with SGD.
-    #[pyo3(signature = (rate, momentum, weight_decay, trust=None))]
+    /// Gradients are divided by `scale`. Says that the step was taken, which a head that finds overflows may leave out.
+    #[pyo3(signature = (rate, momentum, weight_decay, trust=None, scale=None))]
     fn step(
         &self,
         py: Python<'_>,
@@ -144,10 +150,13 @@ impl Head {
         momentum: f32,
         weight_decay: f32,
         trust: Option<f32>,
-    ) -> PyResult<()> {
+        scale: Option<f32>,
+    ) -> PyResult<bool> {
         let is_rate = |rate: f32| rate.is_finite() && rate >= 0.0;
         let rates = [rate, weight_decay, trust.unwrap_or(0.0)];
-        if !(rates.iter().all(|&rate| is_rate(rate)) && (0.0..1.0).contains(&momentum)) {
+        let is_scale = scale.is_none_or(|scale| scale > 0.0 && scale.is_finite());
+        if !(rates.iter().all(|&rate| is_rate(rate)) && (0.0..1.0).contains(&momentum) && is_scale)
+        {
             return Err(configuration(format!(
                 "learning rate {rate}, momentum {momentum}, weight decay {weight_decay}, trust {}: all must be at least 0, and momentum below 1",
                 rates[2]
@@ -164,9 +173,43 @@ impl Head {
             rule,
             rate,
             weight_decay,
-            scale: 1.0,
+            scale: 1.0 / scale.unwrap_or(1.0),
         };
-        Ok(self.run(py, |head, _| head.update(&update))??)
+        self.run(py, |head, _| head.update(&update))??;
+        Ok(true)
+    }
+
+    /// Scored batches that have not changed the weights are not used.
+    fn forget(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, |head, _| head.forget())
+    }
+
+    /// Looks at examples before training: for the means of `classes`, or first for that of all.
+    fn observe(
+        &self,
+        py: Python<'_>,
+        features: Features<'_>,
+        labels: Labels<'_>,
+        classes: bool,
+    ) -> PyResult<()> {
+        let (numbers, labels) = self.examples(&features, &labels)?;
+        let what = if classes {
+            Observed::Classes
+        } else {
+            Observed::Mean
+        };
+        Ok(self.run(py, |head, _| head.observe(what, numbers, labels))??)
+    }
+
+    /// Sets the weights of each class to its mean; returns how many classes have none.
+    fn begin_at_means(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.run(py, |head, _| head.begin_at_means())??)
+    }
+
+    /// What is taken off the features, if anything; one row.
+    fn mean<'py>(&self, py: Python<'py>) -> PyResult<Option<Numbers<'py>>> {
+        let mean = self.run(py, |head, _| head.head.mean())?;
+        mean.map(|mean| matrix(py, mean, self.d)).transpose()
     }
 
     /// Starts an epoch: builds graph or forest from the current weights.

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use pelton_comm::{Comm, Reduction, share};
 use pelton_key::mix;
-use pelton_softmax::{ClassHead, HeadError, Update, class_vectors};
+use pelton_softmax::{ClassHead, HeadError, Observed, Update, class_vectors};
 
 use crate::head_failure::{ExamplePosition, HeadFailure};
 
@@ -84,6 +84,24 @@ impl SharedHead {
             step: Step::default(),
             read_at: 0,
         }
+    }
+
+    /// Observes examples before training: first for the mean of all, if the head subtracts it, then for those of classes.
+    pub(crate) fn observe(
+        &mut self,
+        what: Observed,
+        features: &[f32],
+        labels: &[i64],
+    ) -> Result<(), HeadFailure> {
+        let all = self.examples(features, labels)?;
+        let seen = self.head.observe(what, &all.features, &all.labels);
+        seen.map_err(|error| all.failure(error))
+    }
+
+    /// Sets the weights of each class to its mean; returns how many classes have none.
+    pub(crate) fn begin_at_means(&mut self) -> Result<u64, HeadFailure> {
+        self.forget();
+        Ok(self.head.begin_at_means()?)
     }
 
     /// Starts an epoch: builds graph or forest from the current weights.
@@ -238,7 +256,7 @@ impl SharedHead {
     }
 
     /// Scored batches that have not changed the weights are not used.
-    fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.head.forget();
         self.step = Step::default();
         self.forgotten += 1;

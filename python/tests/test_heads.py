@@ -105,9 +105,10 @@ def test_large_scales_are_cross_entropy_too(logits: str, scale: float) -> None:
     close(head(features, labels), expected.detach(), 1e-5 + 1e-6 * scale)
 
 
-def test_knn_is_the_softmax_of_its_active_classes() -> None:
+@pytest.mark.parametrize("correct", [False, True])
+def test_knn_is_the_softmax_of_its_active_classes(correct: bool) -> None:
     k, budget = 5, 0.4
-    head = KnnSoftmax(CLASSES, DIM, "knn", k=k, budget=budget, momentum=0.0)
+    head = KnnSoftmax(CLASSES, DIM, "knn", k=k, budget=budget, drawn=0, correct=correct, momentum=0.0)
     before = head.weight
     features, labels = examples(8)
     features.requires_grad_()
@@ -123,11 +124,55 @@ def test_knn_is_the_softmax_of_its_active_classes() -> None:
     assert len(near) < len(active) == head.active <= budget * CLASSES
     expected_features, weight = features.detach().double().requires_grad_(), before[active].double().requires_grad_()
     at = torch.searchsorted(active, labels)
-    expected = F.cross_entropy(logits_of(expected_features, weight, at, "cosine"), at)
+    # Drawn classes stand for all that are not near.
+    drawn = ~torch.isin(active, near)
+    others = (CLASSES - len(near)) / drawn.sum() if correct else torch.ones(1)
+    expected = F.cross_entropy(logits_of(expected_features, weight, at, "cosine") + drawn * torch.log(others), at)
     expected.backward()
     close(loss.detach(), expected.detach())
     close(features.grad, expected_features.grad)
     close(before[active] - head.weight[active], weight.grad, 1e-4)
+
+
+def test_centred_features_are_those_without_the_mean_of_their_batch() -> None:
+    head = KnnSoftmax(CLASSES, DIM, "full", centre=True)
+    features, labels = examples(33)
+    features += torch.arange(DIM) / DIM
+    expected_features = features.double().requires_grad_()
+    features.requires_grad_()
+    loss = head(features, labels)
+    loss.backward()
+    mean = expected_features.mean(0)
+    expected = F.cross_entropy(logits_of(expected_features - mean, head.weight.double(), labels, "cosine"), labels)
+    expected.backward()
+    close(loss.detach(), expected.detach())
+    close(features.grad, expected_features.grad)
+    close(head.mean, mean.detach())
+    best = logits_of(features.detach() - head.mean, head.weight, labels, "cosine").argmax(1)
+    assert (head.predict(features.detach()).classes[:, 0] == best).all()
+    # The mean is part of the state.
+    other = KnnSoftmax(CLASSES, DIM, "full", centre=True, seed=1)
+    other.load_state_dict(head.state_dict())
+    close(other.mean, head.mean)
+    with pytest.warns(UserWarning, match="of a head with centre, and this one has centre=False"):
+        KnnSoftmax(CLASSES, DIM, "full").load_state_dict(head.state_dict())
+    assert KnnSoftmax(CLASSES, DIM, "full").mean is None
+
+
+@pytest.mark.parametrize("centre", [False, True])
+def test_rows_begin_at_the_means_of_their_classes(centre: bool) -> None:
+    head = KnnSoftmax(CLASSES, DIM, "knn", centre=centre)
+    before = head.weight
+    features, labels = examples(400)
+    labels[labels == 7] = 8
+    batches = zip(features.split(64), labels.split(64), strict=True)
+    missing = head.begin_at_means(batches)
+    assert missing == CLASSES - len(labels.unique()) > 0
+    unit = F.normalize(features - features.mean(0) if centre else features)
+    for row in range(CLASSES):
+        of_class = unit[labels == row]
+        close(head.weight[row], of_class.mean(0) if len(of_class) else before[row])
+    assert head(features[:8], labels[:8]) > 0
 
 
 class Views:

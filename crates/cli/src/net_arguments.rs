@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::TypedValueParser;
-use pelton_train::classify::{HeadKind, Logits};
+use pelton_train::classify::{Begin, HeadKind, Logits};
 use pelton_train::image::ImageModel;
 use pelton_train::language::{LanguageNet, Parallel};
 use pelton_train::{
@@ -219,6 +219,16 @@ pub struct ClassifyArguments {
 pub struct HeadArguments {
     #[arg(long, help = HeadKind::HELP)]
     pub head: Option<HeadKind>,
+    /// Initial class vectors: means (the mean features of a few examples of each class) or random (default:
+    /// means)
+    #[arg(long)]
+    pub begin: Option<Begin>,
+    /// Subtract the mean from the features: true or false (default: true)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub centre: Option<bool>,
+    /// Weight random classes so that they represent all that do not take part: true or false (default: true)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub correct: Option<bool>,
     /// Number of features that the net computes for an example
     #[arg(long)]
     pub embedding: Option<usize>,
@@ -244,6 +254,9 @@ impl ClassifyArguments {
     pub fn apply(self, config: &mut ImageConfig) -> anyhow::Result<RunArguments> {
         let head = config.head.get_or_insert_default();
         set(&mut head.kind, self.head.head);
+        set(&mut head.begin, self.head.begin);
+        set(&mut head.centre, self.head.centre);
+        set(&mut head.correct, self.head.correct);
         set(&mut head.embedding, self.head.embedding);
         set(&mut head.logits, self.head.logits);
         set(&mut head.rate, self.head.head_rate);
@@ -252,11 +265,18 @@ impl ClassifyArguments {
         set(&mut head.density, self.head.density);
         let (embedding, overlap) = (self.head.embedding, self.head.overlap);
         let (micro_batches, density) = (head.micro_batches, self.head.density);
+        let (kind, correct) = (head.kind, self.head.correct == Some(true));
+        let draws_none = matches!(kind, HeadKind::Full | HeadKind::Mach { .. });
         let run = self.image.apply(config)?;
         let without_net = config.model == ImageModel::None;
         let of_none = || "with --model none".to_string();
         refuse_idle(&[
             (embedding.is_some() && without_net, "--embedding", of_none()),
+            (
+                correct && draws_none,
+                "--correct",
+                format!("with --head {kind}"),
+            ),
             (density.is_some() && without_net, "--density", of_none()),
             (
                 overlap == Some(true) && micro_batches == 1,

@@ -252,6 +252,14 @@ impl PreparedPipeline {
         self.measuring(&self.opened, Some(held_out.clone()), context)
     }
 
+    /// The same over the records of this pipeline itself.
+    pub fn without_chance(
+        &self,
+        context: &mut RunContext<'_>,
+    ) -> Result<PreparedPipeline, DataError> {
+        self.measuring(&self.opened, self.terms.among.clone(), context)
+    }
+
     fn measuring(
         &self,
         opened: &OpenedData,

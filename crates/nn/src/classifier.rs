@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use pelton_comm::{Comm, Pending, Reduction, share};
-use pelton_softmax::{ClassHead, HeadError, HeadOptions, ReadRows, RowBlock, class_head};
+use pelton_softmax::{ClassHead, HeadError, HeadOptions, Observed, ReadRows, RowBlock, class_head};
 
 use crate::data_parallel::DataParallel;
 use crate::error::NnError;
@@ -20,6 +20,7 @@ use crate::operands::Counts;
 use crate::optimiser::{Rule, Update};
 use crate::parameters::NamedArray;
 use crate::trainer::{HeadFigures, StepOptions, Trainer};
+use crate::views::Views;
 
 /// How micro-batches go through net and head.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -151,6 +152,39 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
 impl Trainer for Classifier {
     fn net(&self) -> &Net {
         self.net.net()
+    }
+
+    fn observe(
+        &mut self,
+        what: Observed,
+        input: Option<Input<'_>>,
+        views: &mut Views,
+    ) -> Result<(), NnError> {
+        let (mut taken, mut own) = (Vec::new(), Vec::new());
+        for (rank, labels) in self.labels(&[input])?.remove(0).into_iter().enumerate() {
+            for (row, label) in labels.into_iter().enumerate() {
+                if views.take(label) {
+                    taken.push(label);
+                    own.extend((rank == self.comm.rank()).then_some(row));
+                }
+            }
+        }
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let features = match input.filter(|_| !own.is_empty()) {
+            Some(input) => {
+                let part = input.part(own.into_iter()).expect("no words");
+                self.net.logits(input.of_part(&part))?
+            }
+            None => vec![],
+        };
+        let features = self.comm.all_gather_ragged(&features)?.concat();
+        Ok(self.head.observe(what, &features, &taken)?)
+    }
+
+    fn begin_at_means(&mut self) -> Result<u64, NnError> {
+        Ok(self.head.begin_at_means()?)
     }
 
     fn begin_epoch(&mut self, epoch: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), NnError> {

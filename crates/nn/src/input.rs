@@ -1,7 +1,5 @@
 //! The input of a net, and its conversion to tensors.
 
-use std::ops::Range;
-
 use bytes::BytesMut;
 use pelton_batch::{Array, Buffer, DType, Shape};
 
@@ -47,16 +45,22 @@ impl<'a> Input<'a> {
     }
 
     /// Some rows of images or vectors, as a separate batch.
-    pub(crate) fn part(self, rows: Range<usize>) -> Option<(Array, Vec<i64>)> {
+    pub(crate) fn part(
+        self,
+        rows: impl ExactSizeIterator<Item = usize>,
+    ) -> Option<(Array, Vec<i64>)> {
         let (all, labels) = self.stacked()?;
         let sizes = &all.shape().dims;
         let row = all.bytes().len() / sizes[0].max(1);
-        let bytes = &all.bytes()[rows.start * row..rows.end * row];
         let shape = Shape::stacked(rows.len(), &sizes[1..]);
-        let buffer = Buffer::new(BytesMut::from(bytes), None);
-        let array = Array::new(all.dtype(), shape, buffer);
-        let labels = labels.get(rows).unwrap_or_default().to_vec();
-        Some((array, labels))
+        let mut bytes = BytesMut::with_capacity(rows.len() * row);
+        let mut classes = Vec::with_capacity(rows.len());
+        for at in rows {
+            bytes.extend_from_slice(&all.bytes()[at * row..][..row]);
+            classes.extend(labels.get(at));
+        }
+        let array = Array::new(all.dtype(), shape, Buffer::new(bytes, None));
+        Some((array, classes))
     }
 
     /// A part of this, as input.

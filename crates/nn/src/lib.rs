@@ -52,6 +52,7 @@ mod sparse;
 mod tape;
 mod tensor;
 mod trainer;
+mod views;
 
 pub use classifier::{ClassifierOptions, classifier};
 pub use data_parallel::trainer;
@@ -66,3 +67,4 @@ pub use parameters::{NamedArray, PARAMETERS};
 pub use pipelined::pipelined;
 pub use schedule::{Course, GrowingBatch, Growth, Schedule};
 pub use trainer::{HeadFigures, StepOptions, Trainer};
+pub use views::Views;

@@ -1,6 +1,6 @@
 //! The interface of training a net, for any division over ranks.
 
-use pelton_softmax::{ReadRows, RowBlock};
+use pelton_softmax::{Observed, ReadRows, RowBlock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::NnError;
@@ -9,6 +9,7 @@ use crate::nets::Net;
 use crate::operands::{Counts, LossOptions};
 use crate::optimiser::Update;
 use crate::parameters::NamedArray;
+use crate::views::Views;
 
 /// How gradients are made.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +71,22 @@ impl HeadFigures {
 pub trait Trainer: Send {
     /// The net.
     fn net(&self) -> &Net;
+
+    /// Observes a batch before training, for the initial weights of a head over many classes, as far as
+    /// `views` accepts its examples. All ranks call it, with a batch or without.
+    fn observe(
+        &mut self,
+        _what: Observed,
+        _input: Option<Input<'_>>,
+        _views: &mut Views,
+    ) -> Result<(), NnError> {
+        Ok(())
+    }
+
+    /// Sets each class vector in the head to the class's mean features; returns how many have none. All ranks call it.
+    fn begin_at_means(&mut self) -> Result<u64, NnError> {
+        Ok(0)
+    }
 
     /// State that is renewed between epochs. All ranks call it before the first step of each; `stop` ends it.
     fn begin_epoch(

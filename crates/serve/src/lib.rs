@@ -27,7 +27,7 @@ use std::time::Instant;
 use pelton_comm::Comm;
 use pelton_nn::trainer;
 use pelton_run::{Event, RunContext};
-use pelton_softmax::{ClassIndex, HeadKind, Logits, class_vectors};
+use pelton_softmax::{ClassIndex, HeadKind, Logits, class_vectors, feature_mean};
 use pelton_train::finished::Classifier;
 use pelton_train::image::sizes;
 use pelton_train::{TrainError, check_range, thread_pool};
@@ -162,6 +162,7 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
             })
         };
         let vectors = class_vectors(&mut read, 0..count as u64);
+        let mean = feature_mean(&mut read).unwrap_or_default();
         if let Some(error) = failed {
             return Err(error);
         }
@@ -175,6 +176,7 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
                     } else {
                         ClassIndex::build(&weights, d, logits, &[], seed)
                     }
+                    .less(mean)
                 });
                 index = Some(IndexFigures {
                     lists: built.lists(),

@@ -11,7 +11,8 @@ use pelton_comm::Comm;
 use pelton_kernels::{Matrix, PackedMatrix, gemm_packed};
 use pelton_key::KeyedRng;
 use pelton_softmax::{
-    Active, ClassRows, Graph, Head, Logits, Margin, Neighbours, Rule, Selection, Update,
+    Active, Budget, ClassRows, Draws, Graph, Head, Logits, Margin, Neighbours, Rule, Selection,
+    Update,
 };
 
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
@@ -97,18 +98,21 @@ fn main() {
     let full = times(rounds, || step(Active::All));
     report("full", &full, 3.0 * once * classes as f64);
     let mut selection = Selection::default();
-    let budget = classes as u64 / 10;
-    let chosen = graph
-        .select(&labels, budget, 1, &mut selection, &comm)
-        .expect("one rank")
-        .to_vec();
+    let budget = Budget {
+        near: classes as u64 / 20,
+        all: classes as u64 / 10,
+        corrected: true,
+    };
+    let mut draws = Draws::new(1);
+    let (mut rows, mut counts) = (Vec::new(), Vec::new());
     let selected = times(rounds, || {
-        let found = graph.select(&labels, budget, 1, &mut selection, &comm);
-        assert_eq!(found.expect("one rank").len(), chosen.len());
+        let found = graph.select(&labels, budget, 1, &mut draws, &mut selection, &comm);
+        let found = found.expect("one rank");
+        (rows, counts) = (found.rows.to_vec(), found.counts.to_vec());
     });
     report("selection", &selected, 0.0);
-    let knn = times(rounds, || step(Active::Rows(&chosen)));
-    report("knn", &knn, 3.0 * once * chosen.len() as f64);
+    let knn = times(rounds, || step(Active::Rows(&rows, &counts)));
+    report("knn", &knn, 3.0 * once * rows.len() as f64);
     println!(
         "knn {:.2} times as fast as full",
         median(&full) / (median(&knn) + median(&selected))

@@ -1,16 +1,20 @@
 //! A head that is one softmax over chosen classes: all, neighbours, drawn ones, or those of a hashing forest.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Instant;
 
 use pelton_comm::{Comm, Reduction, share};
 use pelton_key::{KeyedRng, mix};
 
-use crate::class_head::{ClassHead, HeadKind, HeadOptions, ReadRows, RowBlock};
+use crate::centre::Centre;
+use crate::class_head::{ClassHead, HeadKind, HeadOptions, Observed, ReadRows, RowBlock};
+use crate::draws::Draws;
 use crate::error::HeadError;
 use crate::forest::Forest;
 use crate::graph::{Graph, Selection};
 use crate::head::{Active, Head, Scored, Sums};
+use crate::means::Means;
 use crate::neighbours::Neighbours;
 use crate::rows::{ClassRows, Update, Wait};
 
@@ -22,8 +26,13 @@ pub(crate) struct ChosenHead {
     options: HeadOptions,
     choice: Choice,
     selection: Selection,
-    /// Rows that take part in this step; none where all do.
-    active: Option<Vec<u32>>,
+    draws: Draws,
+    /// Where features are centred.
+    centre: Option<Centre>,
+    /// Examples that were looked at before training: how many for their mean, and those for the means of their classes.
+    observed: (u64, Option<Means>),
+    /// Rows that take part in this step, and how many classes each stands for; none where all do.
+    active: Option<(Vec<u32>, Vec<f32>)>,
     /// The micro-batches that were scored since the last update.
     scored: Vec<Scored>,
     comm: Comm,
@@ -82,23 +91,15 @@ impl ChosenHead {
                 },
             },
             selection: Selection::default(),
+            draws: Draws::new(options.seed),
+            centre: options.centre.then(|| Centre::new(options.d)),
+            observed: (0, None),
             active: None,
             scored: Vec::new(),
             comm,
             graph_s: 0.0,
             waited_s: 0.0,
         }
-    }
-
-    /// Classes that may take part in a step.
-    fn budget(&self) -> u64 {
-        let part = match self.options.kind {
-            HeadKind::Full | HeadKind::Mach { .. } => 1.0,
-            HeadKind::Knn { active, .. }
-            | HeadKind::Sampled { active }
-            | HeadKind::Selective { active, .. } => active,
-        };
-        (part * self.options.classes as f64).round() as u64
     }
 
     fn reduced(&mut self, mut scored: Scored, weight: f32) -> Result<(Sums, Scored), HeadError> {
@@ -111,6 +112,19 @@ impl ChosenHead {
         Ok((sums, scored))
     }
 
+    /// Takes other weights.
+    fn replace(&mut self, rows: ClassRows) {
+        let HeadOptions {
+            logits,
+            classes,
+            scratch_bytes,
+            ..
+        } = self.options;
+        self.head = Head::new(rows, logits, classes, scratch_bytes);
+        self.active = None;
+        self.scored.clear();
+    }
+
     /// Makes one of all micro-batches that were scored.
     fn gather(&mut self) {
         let all = self.scored.drain(..).reduce(|mut all, next| {
@@ -120,9 +134,38 @@ impl ChosenHead {
         self.scored.extend(all);
     }
 
+    /// What all ranks know alike, a row a rank: any number of ranks reads it, from the files of all or each from its own.
+    fn of_rank(&self, name: &str, values: Vec<f32>) -> RowBlock {
+        RowBlock {
+            name: name.to_string(),
+            first: self.comm.rank() as u64,
+            total: self.comm.size() as u64,
+            width: values.len(),
+            values,
+        }
+    }
+
+    /// The same; `None` of heads that were saved without.
+    fn read_of_rank(&self, name: &str, read: &mut ReadRows<'_>) -> Option<Vec<f32>> {
+        let rank = self.comm.rank() as u64;
+        read(name, rank..rank + 1).or_else(|| read(name, 0..1))
+    }
+
+    /// Features as the classes are compared with them, outside of training.
+    fn centred<'a>(&self, features: &'a [f32]) -> Cow<'a, [f32]> {
+        match &self.centre {
+            Some(centre) => Cow::Owned(centre.apply(features)),
+            None => Cow::Borrowed(features),
+        }
+    }
+
     /// Of each row the products with all classes of this rank, chunk by chunk; see [`Head::products`].
-    pub(crate) fn head(&self) -> &Head {
-        &self.head
+    pub(crate) fn products(
+        &self,
+        features: &[f32],
+        visit: &mut dyn FnMut(Range<usize>, &[f32]),
+    ) -> Result<(), HeadError> {
+        self.head.products(&self.centred(features), visit)
     }
 }
 
@@ -133,6 +176,49 @@ impl ClassHead for ChosenHead {
 
     fn d(&self) -> usize {
         self.options.d
+    }
+
+    fn observe(
+        &mut self,
+        what: Observed,
+        features: &[f32],
+        labels: &[u64],
+    ) -> Result<(), HeadError> {
+        self.head.check(features, labels)?;
+        match (what, &mut self.centre) {
+            (Observed::Mean, None) => (),
+            (Observed::Mean, Some(centre)) => {
+                self.observed.0 += labels.len() as u64;
+                centre.average(features, self.observed.0);
+            }
+            (Observed::Classes, _) => {
+                let centred = self.centred(features);
+                let (own, d) = (self.head.rows().classes(), self.options.d);
+                let means = self.observed.1.get_or_insert_with(|| Means::new(own, d));
+                means.add(&centred, labels);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_at_means(&mut self) -> Result<u64, HeadError> {
+        let rows = self.head.rows();
+        let (own, d) = (rows.classes(), rows.d());
+        let mut weights = rows.weights().to_vec();
+        let (_, means) = std::mem::take(&mut self.observed);
+        let means = means.unwrap_or_else(|| Means::new(own.clone(), d));
+        let missing = means.write(&mut weights, &self.comm)?;
+        self.replace(ClassRows::new(own.start, d, weights));
+        match &mut self.choice {
+            Choice::All | Choice::Drawn => (),
+            Choice::Near { graph, .. } => *graph = None,
+            Choice::Leaves { forest, .. } => *forest = None,
+        }
+        Ok(missing)
+    }
+
+    fn mean(&self) -> Option<Vec<f32>> {
+        self.centre.as_ref().map(Centre::mean)
     }
 
     fn renew(&mut self, epoch: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), HeadError> {
@@ -165,9 +251,10 @@ impl ClassHead for ChosenHead {
                 classes,
             });
         }
-        let (budget, own) = (self.budget(), self.head.rows().classes());
-        let selection = &mut self.selection;
-        let rows = match &self.choice {
+        let budget = self.options.kind.budget(classes, self.options.correct);
+        let (selection, draws) = (&mut self.selection, &mut self.draws);
+        let own = self.head.rows().classes();
+        let chosen = match &self.choice {
             Choice::All => return Ok(classes),
             Choice::Near { graph: None, .. } | Choice::Leaves { forest: None, .. } => {
                 return Err(HeadError::NotRenewed);
@@ -175,28 +262,26 @@ impl ClassHead for ChosenHead {
             Choice::Near {
                 graph: Some((_, graph)),
                 ..
-            } => graph.select(labels, budget, key, selection, &self.comm)?,
+            } => graph.select(labels, budget, key, draws, selection, &self.comm)?,
             Choice::Drawn => {
-                selection.begin(own.clone());
+                selection.begin(own);
                 for &label in labels {
                     selection.add(label, 0);
                 }
-                selection.choose(budget, classes, key, &self.comm)?
+                selection.choose(budget, classes, key, draws, &self.comm)?
             }
             Choice::Leaves {
                 forest: Some(forest),
                 ..
             } => {
-                selection.begin(own.clone());
+                selection.begin(own);
                 forest.select(labels, self.head.rows(), selection, &self.comm)?;
-                selection.choose(budget, classes, key, &self.comm)?
+                selection.choose(budget, classes, key, draws, &self.comm)?
             }
         };
-        let mut count = [rows.len() as u64];
-        self.head.wake(Active::Rows(rows));
-        self.active = Some(rows.to_vec());
-        self.comm.all_reduce(&mut count, Reduction::Sum)?;
-        Ok(count[0])
+        self.head.wake(Active::Rows(chosen.rows, chosen.counts));
+        self.active = Some((chosen.rows.to_vec(), chosen.counts.to_vec()));
+        Ok(chosen.active)
     }
 
     fn score(
@@ -206,12 +291,20 @@ impl ClassHead for ChosenHead {
         weight: f32,
     ) -> Result<(Sums, Vec<f32>), HeadError> {
         let active = match &self.active {
-            Some(rows) => Active::Rows(rows),
+            Some((rows, counts)) => Active::Rows(rows, counts),
             None => Active::All,
         };
-        let scored = self.head.score(features, labels, active)?;
+        let mut centred = Cow::Borrowed(features);
+        if let Some(centre) = &mut self.centre {
+            self.head.check(features, labels)?;
+            centred = Cow::Owned(centre.train(features));
+        }
+        let scored = self.head.score(&centred, labels, active)?;
         let (sums, mut scored) = self.reduced(scored, weight)?;
-        let gradient = scored.take_gradient();
+        let mut gradient = scored.take_gradient();
+        if let Some(centre) = &self.centre {
+            centre.gradient(&centred, &mut gradient);
+        }
         self.scored.push(scored);
         if self.scored.len() > 1 {
             self.scored.iter_mut().for_each(Scored::forget_products);
@@ -257,7 +350,8 @@ impl ClassHead for ChosenHead {
         let mut all = Sums::default();
         let parts = features.chunks(EVALUATED * self.options.d);
         for (features, labels) in parts.zip(labels.chunks(EVALUATED)) {
-            let mut scored = self.head.score(features, labels, Active::All)?;
+            let features = self.centred(features);
+            let mut scored = self.head.score(&features, labels, Active::All)?;
             let sums = self.head.reduce(&mut scored, 1.0, &self.comm)?;
             all.loss += sums.loss;
             all.correct += sums.correct;
@@ -273,7 +367,7 @@ impl ClassHead for ChosenHead {
             return Ok(vec![]);
         }
         let mut best = vec![Best::new(k); batch];
-        self.head.products(features, &mut |places, products| {
+        self.products(features, &mut |places, products| {
             for (row, products) in places.zip(products.chunks_exact(batch)) {
                 for (best, &product) in best.iter_mut().zip(products) {
                     best.push(first + row as u64, product);
@@ -318,6 +412,12 @@ impl ClassHead for ChosenHead {
             }
             _ => (),
         }
+        if !matches!(self.choice, Choice::All) {
+            all.push(self.of_rank(DRAWS, self.draws.to_numbers()));
+        }
+        if let Some(mean) = self.mean() {
+            all.push(self.of_rank(MEAN, mean));
+        }
         all
     }
 
@@ -342,6 +442,20 @@ impl ClassHead for ChosenHead {
             });
             let waited: Vec<(u32, Wait)> = waited.collect();
             rows = rows.waiting(of_width(velocity, d, VELOCITY)?, &waited);
+        }
+        if let Some(numbers) = self.read_of_rank(DRAWS, read) {
+            let draws = self.draws.from_numbers(&numbers);
+            self.draws = draws.ok_or_else(|| missing(DRAWS))?;
+        }
+        if self.centre.is_some()
+            && let Some(mean) = self.read_of_rank(MEAN, read)
+        {
+            if mean.len() != d {
+                return Err(missing(MEAN));
+            }
+            self.centre
+                .iter_mut()
+                .for_each(|centre| centre.set(mean.clone()));
         }
         match &mut self.choice {
             Choice::All | Choice::Drawn => (),
@@ -369,15 +483,7 @@ impl ClassHead for ChosenHead {
                 }
             }
         }
-        let HeadOptions {
-            logits,
-            classes,
-            scratch_bytes,
-            ..
-        } = self.options;
-        self.head = Head::new(rows, logits, classes, scratch_bytes);
-        self.active = None;
-        self.scored.clear();
+        self.replace(rows);
         Ok(())
     }
 
@@ -425,11 +531,18 @@ pub fn class_vectors(read: &mut ReadRows<'_>, classes: Range<u64>) -> Option<Vec
     Some(weights)
 }
 
+/// The mean that a head takes off its features, from the blocks that it saved; `None` where it takes none off.
+pub fn feature_mean(read: &mut ReadRows<'_>) -> Option<Vec<f32>> {
+    read(MEAN, 0..1)
+}
+
 const WEIGHTS: &str = "weights";
 const VELOCITY: &str = "velocity";
 const WAITED: &str = "waited";
 const NEIGHBOURS: &str = "neighbours";
 const LEAVES: &str = "leaves";
+const DRAWS: &str = "draws";
+const MEAN: &str = "mean";
 
 /// The `k` best of what is pushed; of equal scores the class with the smaller number.
 #[derive(Clone, Debug)]
@@ -529,6 +642,8 @@ mod tests {
             logits: crate::logits::Logits::Product,
             classes: 40,
             d,
+            correct: true,
+            centre: true,
             seed: 5,
             scratch_bytes: 1 << 20,
         };

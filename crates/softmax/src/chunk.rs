@@ -117,10 +117,11 @@ impl Kernel for Largest<'_> {
     }
 }
 
-/// `out` = factor·e^(scale·products − shift), each \[n, batch\]; `factor` and `shift` \[batch\]. `totals` gets the sums
-/// of the columns added.
+/// `out` = count·factor·e^(scale·products − shift), each \[n, batch\]; `counts` \[n\], `factor` and `shift` \[batch\].
+/// `totals` gets the sums of the columns added.
 pub(crate) fn exponentials(
     products: &[f32],
+    counts: &[f32],
     scale: f32,
     shift: &[f32],
     factor: &[f32],
@@ -131,11 +132,13 @@ pub(crate) fn exponentials(
     let level = Simd::current();
     let parts: Vec<Vec<f32>> = products
         .par_chunks(EACH * batch)
+        .zip(counts.par_chunks(EACH))
         .zip(out.par_chunks_mut(EACH * batch))
-        .map(|(products, out)| {
+        .map(|((products, counts), out)| {
             let mut sums = vec![0.0; batch];
             let kernel = Exponentials {
                 products,
+                counts,
                 scale,
                 shift,
                 factor,
@@ -155,6 +158,7 @@ pub(crate) fn exponentials(
 
 struct Exponentials<'a> {
     products: &'a [f32],
+    counts: &'a [f32],
     scale: f32,
     shift: &'a [f32],
     factor: &'a [f32],
@@ -168,12 +172,12 @@ impl Kernel for Exponentials<'_> {
     #[inline(always)]
     fn run(self) {
         let batch = self.shift.len();
-        let rows = self.products.chunks_exact(batch);
-        for (products, out) in rows.zip(self.out.chunks_exact_mut(batch)) {
+        let rows = self.products.chunks_exact(batch).zip(self.counts);
+        for ((products, count), out) in rows.zip(self.out.chunks_exact_mut(batch)) {
             let by_example = out.iter_mut().zip(self.sums.iter_mut());
             let from = products.iter().zip(self.shift).zip(self.factor);
             for ((out, sum), ((z, shift), factor)) in by_example.zip(from) {
-                let e = normal(factor * exp(z * self.scale - shift));
+                let e = normal(count * factor * exp(z * self.scale - shift));
                 *out = e;
                 *sum += e;
             }

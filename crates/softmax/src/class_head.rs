@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use crate::error::HeadError;
+use crate::graph::Budget;
 use crate::head::Sums;
 use crate::logits::Logits;
 use crate::rows::Update;
@@ -20,6 +21,8 @@ pub enum HeadKind {
         neighbours: usize,
         /// Part of the classes that take part.
         active: f64,
+        /// Part of those that is kept for drawn ones, below 1.
+        drawn: f64,
     },
     /// Those of the batch, and others drawn evenly (Partial FC: An et al., 2022).
     Sampled {
@@ -45,7 +48,36 @@ pub enum HeadKind {
 
 impl HeadKind {
     /// A line of help.
-    pub const HELP: &str = "Classes of a step: full, knn[:K[:ACTIVE]] (the K nearest of the batch's own), sampled[:ACTIVE], selective[:TREES[:ACTIVE]], where ACTIVE is their part of all; or mach[:BUCKETS[:REPETITIONS]] (default: full)";
+    pub const HELP: &str = "Classes of a step: full, knn[:K[:ACTIVE[:DRAWN]]] (the K nearest of the batch's own, and drawn ones), sampled[:ACTIVE], selective[:TREES[:ACTIVE]], where ACTIVE is their part of all and DRAWN the part of those that is kept for draws (default: 0.5); or mach[:BUCKETS[:REPETITIONS]] (default: full)";
+
+    /// This with draws only where neighbours leave room, as published.
+    pub fn as_published(self) -> HeadKind {
+        match self {
+            HeadKind::Knn {
+                neighbours, active, ..
+            } => HeadKind::Knn {
+                neighbours,
+                active,
+                drawn: 0.0,
+            },
+            other => other,
+        }
+    }
+
+    /// How many of `classes` may take part in a step.
+    pub fn budget(self, classes: u64, corrected: bool) -> Budget {
+        let (active, drawn) = match self {
+            HeadKind::Full | HeadKind::Mach { .. } => (1.0, 0.0),
+            HeadKind::Knn { active, drawn, .. } => (active, drawn),
+            HeadKind::Sampled { active } | HeadKind::Selective { active, .. } => (active, 0.0),
+        };
+        let all = (active * classes as f64).round();
+        Budget {
+            near: ((1.0 - drawn) * all).round() as u64,
+            all: all as u64,
+            corrected,
+        }
+    }
 }
 
 impl FromStr for HeadKind {
@@ -54,7 +86,7 @@ impl FromStr for HeadKind {
     fn from_str(text: &str) -> Result<HeadKind, String> {
         let bad = || {
             format!(
-                "`{text}` is no head: use full, knn[:K[:ACTIVE]], sampled[:ACTIVE], selective[:TREES[:ACTIVE]] or mach[:BUCKETS[:REPETITIONS]], such as knn:10:0.1"
+                "`{text}` is no head: use full, knn[:K[:ACTIVE[:DRAWN]]], sampled[:ACTIVE], selective[:TREES[:ACTIVE]] or mach[:BUCKETS[:REPETITIONS]], such as knn:10:0.1"
             )
         };
         let mut parts = text.split(':');
@@ -63,23 +95,29 @@ impl FromStr for HeadKind {
             None => Ok(default),
             Some(part) => {
                 let number = part.parse::<f64>().ok();
-                let number = number.filter(|x| x.is_finite() && *x > 0.0);
-                number.ok_or_else(bad)
+                number.filter(|x| *x >= 0.0).ok_or_else(bad)
             }
         };
         let whole = |x: f64| {
-            if x.fract() == 0.0 && x <= 65_535.0 {
+            if x.fract() == 0.0 && (1.0..=65_535.0).contains(&x) {
                 Ok(x as usize)
             } else {
                 Err(bad())
             }
         };
-        let part = |x: f64| if x <= 1.0 { Ok(x) } else { Err(bad()) };
+        let part = |x: f64| {
+            if x > 0.0 && x <= 1.0 {
+                Ok(x)
+            } else {
+                Err(bad())
+            }
+        };
         let found = match kind {
             "full" => HeadKind::Full,
             "knn" => HeadKind::Knn {
                 neighbours: whole(next(10.0)?)?,
                 active: part(next(0.1)?)?,
+                drawn: Some(next(0.5)?).filter(|x| *x < 1.0).ok_or_else(bad)?,
             },
             "sampled" => HeadKind::Sampled {
                 active: part(next(0.1)?)?,
@@ -105,7 +143,11 @@ impl fmt::Display for HeadKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HeadKind::Full => f.write_str("full"),
-            HeadKind::Knn { neighbours, active } => write!(f, "knn:{neighbours}:{active}"),
+            HeadKind::Knn {
+                neighbours,
+                active,
+                drawn,
+            } => write!(f, "knn:{neighbours}:{active}:{drawn}"),
             HeadKind::Sampled { active } => write!(f, "sampled:{active}"),
             HeadKind::Selective { trees, active } => write!(f, "selective:{trees}:{active}"),
             HeadKind::Mach {
@@ -127,7 +169,12 @@ pub struct HeadOptions {
     pub classes: u64,
     /// Features of an example.
     pub d: usize,
-    /// Decides what the weights begin with.
+    /// Whether drawn classes stand for all that were not taken for themselves, so that the sum over the active classes
+    /// estimates that over all without bias.
+    pub correct: bool,
+    /// Whether the mean is taken off the features first.
+    pub centre: bool,
+    /// Decides what the weights begin with, and what is drawn.
     pub seed: u64,
     /// Bytes that may keep products between scoring and updating.
     pub scratch_bytes: usize,
@@ -153,8 +200,17 @@ pub struct RowBlock {
     pub values: Vec<f32>,
 }
 
-/// Finds rows of a block by its name; none where there is no such block.
+/// Finds rows of a block by its name; none where there is no such block, or it ends before them.
 pub type ReadRows<'a> = dyn FnMut(&str, Range<u64>) -> Option<Vec<f32>> + 'a;
+
+/// What examples are looked at for before training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// The mean of all features, where it is taken off them.
+    Mean,
+    /// The mean features of each class.
+    Classes,
+}
 
 /// A head over very many classes, of which each rank has a part. All ranks call each function with the same features,
 /// labels and keys, except for those that say otherwise.
@@ -164,6 +220,24 @@ pub trait ClassHead: Send {
 
     /// Features of an example.
     fn d(&self) -> usize;
+
+    /// Looks at `features` and `labels` before training: first, of a head that centres, for their mean, then for the means of their
+    /// classes, without that.
+    ///
+    /// Errors: features that are not finite.
+    fn observe(
+        &mut self,
+        what: Observed,
+        features: &[f32],
+        labels: &[u64],
+    ) -> Result<(), HeadError>;
+
+    /// Makes the mean features of length 1 of each class its weights. Returns how many classes have none, since no example
+    /// of them was [observed](ClassHead::observe) or those had no direction; they keep the weights that they have.
+    fn begin_at_means(&mut self) -> Result<u64, HeadError>;
+
+    /// What is taken off the features before they are compared with class vectors, if anything.
+    fn mean(&self) -> Option<Vec<f32>>;
 
     /// Renews what is made from the weights between epochs: graph or forest. `stop` is asked now and then.
     ///
@@ -238,7 +312,8 @@ mod tests {
     fn heads_are_text_and_back() {
         for text in [
             "full",
-            "knn:12:0.1",
+            "knn:12:0.1:0.25",
+            "knn:12:0.1:0",
             "sampled:0.5",
             "selective:4:0.25",
             "mach:500:4",
@@ -251,6 +326,9 @@ mod tests {
             "knn:0",
             "knn:1.5",
             "knn:3:2",
+            "knn:3:0.1:1",
+            "knn:3:0.1:0.5:1",
+            "knn:3:nan",
             "full:1",
             "mach:x",
             "sampled:-1",

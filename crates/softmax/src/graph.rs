@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use pelton_comm::{Comm, CommError};
+use pelton_comm::{Comm, CommError, Reduction};
 use pelton_key::mix;
 
+use crate::draws::Draws;
 use crate::neighbours::Neighbours;
 
 const TAG: u16 = 8;
@@ -27,6 +28,17 @@ struct Near {
     place: u16,
 }
 
+/// How many classes may take part in a step, over all ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Those of the batch and their neighbours.
+    pub near: u64,
+    /// All; what the others leave is drawn.
+    pub all: u64,
+    /// Whether drawn classes stand for all that were not taken for themselves.
+    pub corrected: bool,
+}
+
 /// Classes of this rank that take part in a step; keeps its memory between steps.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
@@ -36,6 +48,20 @@ pub struct Selection {
     rows: Vec<u32>,
     /// The least place at which a row was found in this step, over all labels; `u16::MAX` where it was not.
     places: Vec<u16>,
+    /// How many classes each row stands for.
+    counts: Vec<f32>,
+}
+
+/// What was selected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chosen<'a> {
+    /// Rows of this rank, ascending.
+    pub rows: &'a [u32],
+    /// How many classes each stands for: the drawn ones together for all that were not taken for themselves, where the
+    /// budget says so; 1 otherwise.
+    pub counts: &'a [f32],
+    /// Classes of all ranks that take part.
+    pub active: u64,
 }
 
 impl Graph {
@@ -92,18 +118,19 @@ impl Graph {
     }
 
     /// The active classes of a batch (Algorithm 1): the neighbours of its labels, those of the lowest places first,
-    /// as many as fit into `budget` classes over all ranks, of the last place some by `key`; what is left of it is drawn
-    /// from the others. What is selected does not depend on the number of ranks.
+    /// as many as fit into the budget, of the last place some by `key`; what is left of it is drawn
+    /// from the others, in turn. What is selected does not depend on the number of ranks.
     ///
     /// The classes of the labels themselves are always active, also beyond the budget.
     pub fn select<'a>(
         &self,
         labels: &[u64],
-        budget: u64,
+        budget: Budget,
         key: u64,
+        draws: &mut Draws,
         selection: &'a mut Selection,
         comm: &Comm,
-    ) -> Result<&'a [u32], CommError> {
+    ) -> Result<Chosen<'a>, CommError> {
         selection.begin(self.classes.clone());
         for &label in labels {
             let at = self.starts[label as usize] as usize..self.starts[label as usize + 1] as usize;
@@ -111,7 +138,7 @@ impl Graph {
                 selection.add_row(near.row, near.place);
             }
         }
-        selection.choose(budget, self.classes(), key, comm)
+        selection.choose(budget, self.classes(), key, draws, comm)
     }
 }
 
@@ -139,27 +166,33 @@ impl Selection {
         }
     }
 
-    /// What was added, place by place as long as there is room, and more classes drawn by `key`; see
+    /// What was added, place by place as long as there is room, and more classes drawn in turn; see
     /// [`Graph::select`]. All ranks call it.
     pub(crate) fn choose(
         &mut self,
-        budget: u64,
+        budget: Budget,
         classes: u64,
         key: u64,
+        draws: &mut Draws,
         comm: &Comm,
-    ) -> Result<&[u32], CommError> {
-        let Selection { own, rows, places } = self;
+    ) -> Result<Chosen<'_>, CommError> {
+        let Selection {
+            own,
+            rows,
+            places,
+            counts: stand_for,
+        } = self;
         let most = rows.iter().map(|&row| places[row as usize]).max();
         let mut most = [most.map_or(0, u64::from)];
-        comm.all_reduce(&mut most, pelton_comm::Reduction::Max)?;
+        comm.all_reduce(&mut most, Reduction::Max)?;
         let mut counts = vec![0u64; most[0] as usize + 1];
         for &row in rows.iter() {
             counts[usize::from(places[row as usize])] += 1;
         }
-        comm.all_reduce(&mut counts, pelton_comm::Reduction::Sum)?;
+        comm.all_reduce(&mut counts, Reduction::Sum)?;
         let mut taken = counts[0];
         let whole = counts[1..].iter().take_while(|&&count| {
-            let fits = taken + count <= budget;
+            let fits = taken + count <= budget.near;
             taken += if fits { count } else { 0 };
             fits
         });
@@ -171,12 +204,12 @@ impl Selection {
             .filter(|&&row| places[row as usize] == last + 1)
             .map(|&row| name(row))
             .collect();
-        let room = budget.saturating_sub(taken) as usize;
+        let room = budget.near.saturating_sub(taken) as usize;
         let mut below = 0;
         if usize::from(last) + 1 < counts.len() && room > 0 {
             next = comm.all_gather_ragged(&next)?.concat();
             below = *next.select_nth_unstable(room).1;
-            taken = budget;
+            taken = budget.near;
         }
         rows.retain(|&row| {
             let place = &mut places[row as usize];
@@ -185,25 +218,39 @@ impl Selection {
             is_taken
         });
         // Of the others each is drawn with the same chance, such that the budget is seldom passed, and then by few.
-        let rest = budget.saturating_sub(taken) as f64;
-        let chance = if budget >= classes {
-            1.0
-        } else {
-            (rest - 2.0 * rest.sqrt()).max(0.0) / (classes - taken).max(1) as f64
-        };
-        if chance > 0.0 {
-            let below = (chance * (1u64 << 53) as f64) as u64;
+        let rest = budget.all.saturating_sub(taken) as f64;
+        let others = classes - taken;
+        let is_all = budget.all >= classes;
+        let chance = (rest - 2.0 * rest.sqrt()).max(0.0) / others.max(1) as f64;
+        let window = draws.next(if is_all { 1.0 } else { chance });
+        let mut drawn = [0u64];
+        if is_all || chance > 0.0 {
             for row in 0..places.len() as u32 {
-                if places[row as usize] == u16::MAX && name(row) >> 11 < below {
-                    places[row as usize] = 0;
+                let place = &mut places[row as usize];
+                if *place == u16::MAX && (is_all || window.holds(own.start + u64::from(row))) {
+                    *place = 1;
                     rows.push(row);
+                    drawn[0] += 1;
                 }
             }
         }
-        for &row in rows.iter() {
-            places[row as usize] = u16::MAX;
-        }
+        comm.all_reduce(&mut drawn, Reduction::Sum)?;
         rows.sort_unstable();
-        Ok(rows)
+        let of_drawn = match drawn[0] {
+            drawn if drawn > 0 && budget.corrected => others as f32 / drawn as f32,
+            _ => 1.0,
+        };
+        stand_for.clear();
+        stand_for.extend(rows.iter().map(|&row| {
+            match std::mem::replace(&mut places[row as usize], u16::MAX) {
+                0 => 1.0,
+                _ => of_drawn,
+            }
+        }));
+        Ok(Chosen {
+            rows,
+            counts: stand_for,
+            active: taken + drawn[0],
+        })
     }
 }

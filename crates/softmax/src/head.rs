@@ -1,7 +1,8 @@
 //! One step of a head: score, reduce, update.
 //!
 //! With unit vectors x̂ and ŵ, z = scale·x̂·ŵ (the right class's with its margin) and p = softmax of z over the active
-//! classes of all ranks, the loss of an example is −log p_y, and its gradient by z is p − \[c = y\]. Scoring takes 4·B·|A|·d
+//! classes of all ranks, the loss of an example is −log p_y, and its gradient by z is p − \[c = y\]. A class that
+//! stands for n counts n times in the sum, which is a logit of z + log n. Scoring takes 4·B·|A|·d
 //! operations: products, and the gradient of the features from exponentials that are not yet divided by their
 //! sum. Updating takes 2·B·|A|·d more, or 4 where the products do not fit into the scratch memory and
 //! are computed again.
@@ -26,8 +27,9 @@ const CHUNK: usize = 1024;
 pub enum Active<'a> {
     /// All.
     All,
-    /// These rows of this rank, ascending; among those of all ranks are the batch's own classes.
-    Rows(&'a [u32]),
+    /// These rows of this rank, ascending, and how many classes each stands for in the sums; among those of all ranks are
+    /// the batch's own classes, which stand for themselves.
+    Rows(&'a [u32], &'a [f32]),
 }
 
 /// What a batch has come to, over all ranks.
@@ -51,8 +53,8 @@ pub struct Head {
 /// A batch that was scored on this rank.
 pub struct Scored {
     batch: usize,
-    /// Rows that take part; none where all do.
-    active: Option<Vec<u32>>,
+    /// Rows that take part, and what each counts for; none where all do.
+    active: Option<(Vec<u32>, Vec<f32>)>,
     /// Features of length 1 \[batch, d\], and one over the lengths they had.
     unit: Vec<f32>,
     inverse: Vec<f32>,
@@ -88,6 +90,8 @@ struct Scratch {
     /// Rows of length 1 \[n, d\].
     unit: Vec<f32>,
     inverse: Vec<f32>,
+    /// How many classes each row stands for.
+    counts: Vec<f32>,
     /// \[n, batch\].
     products: Vec<f32>,
     exponentials: Vec<f32>,
@@ -117,7 +121,7 @@ impl Head {
     pub fn wake(&mut self, active: Active<'_>) {
         match active {
             Active::All => self.rows.settle(),
-            Active::Rows(rows) => self.rows.wake(rows.iter().map(|&row| row as usize)),
+            Active::Rows(rows, _) => self.rows.wake(rows.iter().map(|&row| row as usize)),
         }
     }
 
@@ -140,7 +144,7 @@ impl Head {
         chunk::unit_rows(|i| &features[i * d..][..d], cosine, &mut unit, &mut inverse);
         let active = match active {
             Active::All => None,
-            Active::Rows(rows) => Some(rows.to_vec()),
+            Active::Rows(rows, counts) => Some((rows.to_vec(), counts.to_vec())),
         };
         let mut scored = Scored {
             batch,
@@ -204,7 +208,7 @@ impl Head {
     }
 
     /// Errors: what is not a class or not a number.
-    fn check(&self, features: &[f32], labels: &[u64]) -> Result<(), HeadError> {
+    pub(crate) fn check(&self, features: &[f32], labels: &[u64]) -> Result<(), HeadError> {
         let rows = features.chunks_exact(self.rows.d());
         for (example, (x, &label)) in rows.zip(labels).enumerate() {
             if label >= self.classes {
@@ -235,7 +239,7 @@ impl Head {
             };
             let place = match active {
                 Active::All => Some(row),
-                Active::Rows(rows) => rows.binary_search(&(row as u32)).ok(),
+                Active::Rows(rows, _) => rows.binary_search(&(row as u32)).ok(),
             };
             let place = place.ok_or(HeadError::Inactive { example, label })?;
             targets.push((place, example));
@@ -246,13 +250,19 @@ impl Head {
 
     /// Rows that take part.
     fn count(&self, scored: &Scored) -> usize {
-        scored.active.as_ref().map_or(self.rows.len(), Vec::len)
+        let active = scored.active.as_ref();
+        active.map_or(self.rows.len(), |(rows, _)| rows.len())
     }
 
     /// Rows of length 1 of the classes at these places.
     fn gather(&self, scored: &Scored, places: Range<usize>, scratch: &mut Scratch) {
         scratch.unit.resize(places.len() * self.rows.d(), 0.0);
         scratch.inverse.resize(places.len(), 0.0);
+        scratch.counts.clear();
+        match &scored.active {
+            None => scratch.counts.resize(places.len(), 1.0),
+            Some((_, counts)) => scratch.counts.extend(&counts[places.clone()]),
+        }
         chunk::unit_rows(
             |i| self.rows.row(scored.row(places.start + i)),
             self.logits.is_cosine(),
@@ -282,6 +292,7 @@ impl Head {
         scratch.exponentials.resize(scratch.products.len(), 0.0);
         chunk::exponentials(
             &scratch.products,
+            &scratch.counts,
             scale,
             &scored.shift,
             &scored.weight,
@@ -458,7 +469,8 @@ impl Head {
             };
             let shares = &mut scratch.exponentials;
             shares.resize(products.len(), 0.0);
-            chunk::exponentials(products, scale, &scored.shift, &factor, shares, &mut unused);
+            let (counts, shift) = (&scratch.counts, &scored.shift);
+            chunk::exponentials(products, counts, scale, shift, &factor, shares, &mut unused);
             while let Some((right, &(place, example))) =
                 right.next_if(|(_, (place, _))| *place < places.end)
             {
@@ -550,7 +562,7 @@ impl Scored {
     fn row(&self, place: usize) -> usize {
         match &self.active {
             None => place,
-            Some(rows) => rows[place] as usize,
+            Some((rows, _)) => rows[place] as usize,
         }
     }
 
@@ -578,6 +590,7 @@ impl Scratch {
         Scratch {
             unit: Vec::new(),
             inverse: Vec::new(),
+            counts: Vec::new(),
             products: Vec::new(),
             exponentials: Vec::new(),
             gradient: Vec::new(),

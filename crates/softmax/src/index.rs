@@ -43,6 +43,8 @@ pub struct ClassIndex {
     logits: Logits,
     /// List after list; of length 1 where logits are cosines.
     rows: Vec<f32>,
+    /// Is taken off each query first; empty for nothing.
+    mean: Vec<f32>,
     /// The class of each row.
     ids: Vec<u32>,
     /// Where each list begins, and the end.
@@ -64,6 +66,7 @@ impl ClassIndex {
             d,
             logits,
             rows: unit(weights, d, logits),
+            mean: Vec::new(),
             ids: (0..classes).collect(),
             starts: vec![0, classes as usize],
             centres: Vec::new(),
@@ -98,6 +101,12 @@ impl ClassIndex {
         };
         index.choose_probes(&queries);
         index
+    }
+
+    /// Takes a mean off each query before it is compared; see [`feature_mean`](crate::feature_mean).
+    pub fn less(mut self, mean: Vec<f32>) -> ClassIndex {
+        self.mean = mean;
+        self
     }
 
     /// Classes.
@@ -147,7 +156,13 @@ impl ClassIndex {
     }
 
     fn search_lists(&self, queries: &[f32], k: usize, probes: usize) -> Vec<Vec<(u64, f32)>> {
-        let queries = unit(queries, self.d, self.logits);
+        let mut queries = queries.to_vec();
+        if !self.mean.is_empty() {
+            for query in queries.chunks_exact_mut(self.d) {
+                query.iter_mut().zip(&self.mean).for_each(|(x, m)| *x -= m);
+            }
+        }
+        let queries = unit(&queries, self.d, self.logits);
         let k = k.min(self.len());
         let found = if probes < self.lists() {
             let lists = best(&self.centres, self.d, &queries, probes, &u64::from);

@@ -22,9 +22,13 @@ mod rows;
 mod chunk;
 mod head;
 
+mod draws;
 mod forest;
 mod graph;
 mod neighbours;
+
+mod centre;
+mod means;
 
 mod chosen;
 mod class_head;
@@ -34,10 +38,11 @@ mod made;
 mod clusters;
 mod index;
 
-pub use chosen::class_vectors;
-pub use class_head::{ClassHead, HeadKind, HeadOptions, ReadRows, RowBlock};
+pub use chosen::{class_vectors, feature_mean};
+pub use class_head::{ClassHead, HeadKind, HeadOptions, Observed, ReadRows, RowBlock};
+pub use draws::Draws;
 pub use error::HeadError;
-pub use graph::{Graph, Selection};
+pub use graph::{Budget, Chosen, Graph, Selection};
 pub use head::{Active, Head, Scored, Sums};
 pub use index::ClassIndex;
 pub use logits::{Logits, Margin};

@@ -9,7 +9,7 @@ use pelton_key::mix;
 use rayon::prelude::*;
 
 use crate::chosen::{Best, ChosenHead, EVALUATED, best_of_all};
-use crate::class_head::{ClassHead, HeadKind, HeadOptions, ReadRows, RowBlock};
+use crate::class_head::{ClassHead, HeadKind, HeadOptions, Observed, ReadRows, RowBlock};
 use crate::error::HeadError;
 use crate::head::Sums;
 use crate::rows::Update;
@@ -112,8 +112,7 @@ impl Mach {
         let scale = self.options.logits.scale();
         let of_repetition = |head: &ChosenHead| {
             let mut own = Vec::new();
-            head.head()
-                .products(features, &mut |_, products| own.extend_from_slice(products))?;
+            head.products(features, &mut |_, products| own.extend_from_slice(products))?;
             let mut all = self.comm.all_gather_ragged(&own)?.concat();
             all.iter_mut().for_each(|z| *z *= scale);
             let mut most = vec![f32::NEG_INFINITY; batch];
@@ -162,6 +161,29 @@ impl ClassHead for Mach {
 
     fn d(&self) -> usize {
         self.options.d
+    }
+
+    fn observe(
+        &mut self,
+        what: Observed,
+        features: &[f32],
+        labels: &[u64],
+    ) -> Result<(), HeadError> {
+        self.select(labels, 0)?;
+        for repetition in 0..self.heads.len() {
+            let hashed = self.hashed(repetition, labels);
+            self.heads[repetition].observe(what, features, &hashed)?;
+        }
+        Ok(())
+    }
+
+    /// Returns how many buckets of all repetitions have no example.
+    fn begin_at_means(&mut self) -> Result<u64, HeadError> {
+        self.heads.iter_mut().map(ClassHead::begin_at_means).sum()
+    }
+
+    fn mean(&self) -> Option<Vec<f32>> {
+        self.heads.first().and_then(ClassHead::mean)
     }
 
     fn renew(&mut self, _: u64, _: &(dyn Fn() -> bool + Sync)) -> Result<(), HeadError> {
@@ -355,6 +377,8 @@ mod tests {
                 },
                 classes,
                 d,
+                correct: true,
+                centre: false,
                 seed: 4,
                 scratch_bytes: 0,
             };

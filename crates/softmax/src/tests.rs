@@ -28,6 +28,8 @@ struct Case {
     weights: Vec<f32>,
     labels: Vec<u64>,
     active: Option<Vec<u32>>,
+    /// How many classes an active one stands for that is not the batch's own.
+    count: f32,
 }
 
 impl Case {
@@ -40,11 +42,21 @@ impl Case {
             weights: numbers(classes * D, seed + 2),
             labels: (0..batch).map(label).collect(),
             active: None,
+            count: 1.0,
         }
     }
 
-    /// Every third class, and those of the batch.
-    fn some(mut self) -> Case {
+    fn count_of(&self, class: u64) -> f32 {
+        if self.labels.contains(&class) {
+            1.0
+        } else {
+            self.count
+        }
+    }
+
+    /// Every third class, of which each stands for `count`, and those of the batch.
+    fn some(mut self, count: f32) -> Case {
+        self.count = count;
         let is_active = |c: &u32| c.is_multiple_of(3) || self.labels.contains(&u64::from(*c));
         self.active = Some((0..self.classes as u32).filter(is_active).collect());
         self
@@ -82,7 +94,11 @@ impl Case {
                 Some(active) => active.clone(),
                 None => (0..self.classes as u32).collect(),
             };
-            let sum: f64 = all.into_iter().map(|class| logit(class).exp()).sum();
+            let count = |class: u32| f64::from(self.count_of(u64::from(class)));
+            let sum: f64 = all
+                .into_iter()
+                .map(|class| count(class) * logit(class).exp())
+                .sum();
             sum.ln() - logit(label as u32)
         })
         .sum()
@@ -179,8 +195,12 @@ impl Case {
             let mine = active.iter().filter(|&&c| here.contains(&(c as usize)));
             mine.map(|c| c - here.start as u32).collect()
         });
+        let rows = active.iter().flatten();
+        let counts: Vec<f32> = rows
+            .map(|&row| self.count_of(here.start as u64 + u64::from(row)))
+            .collect();
         let active = match &active {
-            Some(rows) => Active::Rows(rows),
+            Some(rows) => Active::Rows(rows, &counts),
             None => Active::All,
         };
         let mut scored = head.score(&self.features, &self.labels, active).unwrap();
@@ -230,9 +250,9 @@ fn slope(x: &[f32], i: usize, f: impl Fn(&[f64]) -> f64) -> f64 {
 #[test]
 fn losses_and_gradients_are_those_of_the_definition() {
     for logits in all_logits() {
-        for is_all in [true, false] {
+        for count in [0.0, 1.0, 7.5] {
             let case = Case::new(logits, 5, 61, 3);
-            let case = if is_all { case } else { case.some() };
+            let case = if count == 0.0 { case } else { case.some(count) };
             let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|&x| f64::from(x)).collect() };
             let (x, w) = (wide(&case.features), wide(&case.weights));
             let (sums, gradient, stepped) = case.step(&Comm::alone(), 1 << 20, STEEP);
@@ -363,7 +383,7 @@ fn chunks_scratch_and_ranks_change_nothing() {
         scale: 1.0,
     };
     for logits in all_logits() {
-        let case = Case::new(logits, 33, 2311, 5).some();
+        let case = Case::new(logits, 33, 2311, 5).some(4.5);
         let kept = case.step(&Comm::alone(), 1 << 30, update);
         assert_eq!(kept, case.step(&Comm::alone(), 0, update), "{logits:?}");
         for ranks in [2, 3, 4] {
@@ -417,7 +437,8 @@ fn rows_that_wait_move_with_their_momentum() {
                 Rule::Sgd { nesterov, .. } => Rule::Sgd { momentum, nesterov },
                 Rule::Lars { trust, .. } => Rule::Lars { momentum, trust },
             };
-            head.wake(Active::Rows(&active));
+            let counts = vec![1.0; active.len()];
+            head.wake(Active::Rows(&active, &counts));
             let before = head.rows().weights().to_vec();
             for &row in &active {
                 let at = row as usize * d..(row as usize + 1) * d;
@@ -430,7 +451,7 @@ fn rows_that_wait_move_with_their_momentum() {
             }
             let features = numbers(2 * d, step);
             let mut scored = head
-                .score(&features, &[0, 0], Active::Rows(&active))
+                .score(&features, &[0, 0], Active::Rows(&active, &counts))
                 .unwrap();
             head.reduce(&mut scored, 0.5, &Comm::alone()).unwrap();
             let update = Update {
@@ -515,7 +536,7 @@ fn what_does_not_fit_is_refused() {
         label.contains("example 1 of the batch has label 5"),
         "{label}"
     );
-    let inactive = refused(&case.features, &[1, 4], Active::Rows(&[0, 1]));
+    let inactive = refused(&case.features, &[1, 4], Active::Rows(&[0, 1], &[1.0, 1.0]));
     assert!(inactive.contains("class 4 of example 1"), "{inactive}");
     let mut features = case.features.clone();
     features[D] = f32::NAN;
@@ -582,7 +603,12 @@ fn a_selection_takes_the_nearest_of_the_batch() {
     let weights = numbers(count * d, 8);
     let lists = neighbours(&weights, d, k, 1);
     let labels = [3u64, 500, 999, 3];
-    let select = |ranks: usize, budget: u64| -> Vec<u64> {
+    let select = |ranks: usize, all: u64| -> Vec<u64> {
+        let budget = |all: u64| Budget {
+            near: all,
+            all,
+            corrected: true,
+        };
         let found = run_ranks(ranks, |comm: Comm| {
             let here = share(count, comm.rank(), comm.size());
             let own = weights[here.start * d..here.end * d].to_vec();
@@ -591,8 +617,14 @@ fn a_selection_takes_the_nearest_of_the_batch() {
             let graph = Graph::divide(&neighbours, &comm)?;
             let mut selection = Selection::default();
             // A second selection does not remember the first.
-            graph.select(&[1, 2], 300, 5, &mut selection, &comm)?;
-            let chosen = graph.select(&labels, budget, 9, &mut selection, &comm)?;
+            let mut draws = Draws::new(3);
+            let mut select = |labels: &[u64], all, key| {
+                let chosen =
+                    graph.select(labels, budget(all), key, &mut draws, &mut selection, &comm)?;
+                Ok::<_, HeadError>(chosen.rows.to_vec())
+            };
+            select(&[1, 2], 300, 5)?;
+            let chosen = select(&labels, all, 9)?;
             let chosen = chosen.iter().map(|&row| u64::from(row) + here.start as u64);
             Ok::<_, HeadError>(chosen.collect())
         });

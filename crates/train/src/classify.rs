@@ -1,22 +1,70 @@
 //! The job `train classify`: the job of images, or of vectors, with a head over very many classes.
 
+use std::fmt;
+use std::str::FromStr;
+
 use pelton_comm::Comm;
 use pelton_data::{as_text, check_positive, check_range, check_share};
 use pelton_nn::{ClassifierOptions, Net, Trainer, classifier};
 use pelton_softmax::HeadOptions;
 pub use pelton_softmax::{HeadKind, Logits};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::deep::{FitConfig, MOST_WIDTH, Optimizer};
 use crate::error::TrainError;
 
+/// What the rows of a head begin with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Begin {
+    /// The mean features of their classes, by the net before training.
+    Means,
+    /// Random numbers.
+    #[default]
+    Random,
+}
+
+impl FromStr for Begin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Begin, String> {
+        match text {
+            "means" => Ok(Begin::Means),
+            "random" => Ok(Begin::Random),
+            _ => Err(format!(
+                "class vectors do not begin at `{text}`: use means or random"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Begin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Begin::Means => "means",
+            Begin::Random => "random",
+        })
+    }
+}
+
 /// A head over very many classes.
+///
+/// Files of before have no `begin`, `centre` and `correct`, and a `kind` without a part for draws: they keep what they were
+/// trained with, which is the published form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HeadConfig {
     /// How the classes of a step are chosen.
-    #[serde(with = "as_text")]
+    #[serde(serialize_with = "as_text::serialize", deserialize_with = "kind")]
     pub kind: HeadKind,
+    /// What the rows begin with.
+    #[serde(with = "as_text", default)]
+    pub begin: Begin,
+    /// Whether the mean of the features is taken off them.
+    #[serde(default)]
+    pub centre: bool,
+    /// Whether drawn classes stand for all that were not taken for themselves.
+    #[serde(default)]
+    pub correct: bool,
     /// Features that the net makes.
     pub embedding: usize,
     /// How features and classes are compared.
@@ -36,6 +84,9 @@ impl Default for HeadConfig {
     fn default() -> HeadConfig {
         HeadConfig {
             kind: HeadKind::Full,
+            begin: Begin::Means,
+            centre: true,
+            correct: true,
             embedding: 128,
             logits: Logits::default(),
             rate: 1.0,
@@ -61,6 +112,8 @@ impl HeadConfig {
             logits: self.logits,
             classes,
             d: net.classes,
+            correct: self.correct,
+            centre: self.centre,
             seed: fit.seed,
             scratch_bytes: HeadOptions::SCRATCH_BYTES,
         };
@@ -71,6 +124,32 @@ impl HeadConfig {
             density: self.density,
         };
         Ok(classifier(net, &head, options, fit.seed, comm)?)
+    }
+
+    /// What the budget of a step comes to, where it is one: a sentence each.
+    pub(crate) fn notes(&self, fit: &FitConfig, classes: u64) -> Vec<String> {
+        let budget = self.kind.budget(classes, self.correct);
+        let own = (fit.batch * fit.accumulate).min(classes);
+        if budget.all < own {
+            return vec![format!(
+                "a step takes {} of {classes} classes, and its batch may have {own}, which take part all the same: nothing is left for others; give `head` a larger part, or a smaller `batch`",
+                budget.all
+            )];
+        }
+        let HeadKind::Knn { neighbours, .. } = self.kind else {
+            return vec![];
+        };
+        let fit = (budget.near as f64 / own as f64).min(neighbours as f64);
+        let mut note = format!(
+            "a step takes {} of {classes} classes: {fit:.1} of the {neighbours} nearest of each class of the batch fit into {}, and {} are kept for draws",
+            budget.all,
+            budget.near,
+            budget.all - budget.near
+        );
+        if fit < 0.5 * neighbours as f64 {
+            note += "; most neighbours are left out: give `head` a larger part or fewer neighbours, or a smaller `batch`";
+        }
+        vec![note]
     }
 
     pub(crate) fn check(&self, fit: &FitConfig) -> Result<(), TrainError> {
@@ -98,4 +177,12 @@ impl HeadConfig {
         }
         Ok(())
     }
+}
+
+/// A kind as a file has it. Those that were written before a part was kept for draws kept none.
+fn kind<'de, D: Deserializer<'de>>(from: D) -> Result<HeadKind, D::Error> {
+    let text = String::deserialize(from)?;
+    let kind: HeadKind = text.parse().map_err(serde::de::Error::custom)?;
+    let is_whole = text.matches(':').count() == 3;
+    Ok(if is_whole { kind } else { kind.as_published() })
 }

@@ -18,8 +18,10 @@ use pelton_run::{Event, RunContext, RunFolder};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::classify::HeadConfig;
-use crate::deep::{Fit, FitConfig, LAST, NetSummary, Prepared, Ready, Targets, check_memory, fit};
+use crate::classify::{Begin, HeadConfig};
+use crate::deep::{
+    ClassMeans, Fit, FitConfig, LAST, NetSummary, Prepared, Ready, Targets, check_memory, fit,
+};
 use crate::error::TrainError;
 
 /// Multiples of the published width that a net may have.
@@ -91,6 +93,7 @@ impl ImageConfig {
         match &self.head {
             Some(head) => all.extend([
                 ("head", head.kind.to_string()),
+                ("centre", head.centre.to_string()),
                 ("logits", head.logits.to_string()),
                 ("embedding", head.embedding.to_string()),
             ]),
@@ -204,6 +207,16 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         let measured = training.validation(&held.validation, context)?;
         validation = Some(Prepared::Pipeline(Box::new(measured)));
     }
+    let mut begin = None;
+    if let Some(head) = config
+        .head
+        .as_ref()
+        .filter(|head| head.begin == Begin::Means)
+    {
+        let data = Prepared::Pipeline(Box::new(training.without_chance(context)?));
+        let centre = head.centre;
+        begin = Some(ClassMeans { data, centre });
+    }
     let net = config.net(input, classes)?;
     if net.normalises_batches() && training.deal_anywhere() && context.comm.size() > 1 {
         let note = format!(
@@ -228,6 +241,13 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         data.dataset.records(),
     );
     (context.observer)(Event::Note(&note));
+    for note in config
+        .head
+        .iter()
+        .flat_map(|head| head.notes(&config.fit, classes as u64))
+    {
+        (context.observer)(Event::Note(&note));
+    }
     let comm = context.comm.duplicate().map_err(DataError::from)?;
     let trainer = config.trainer(net, classes, comm)?;
     let of = Fit {
@@ -237,6 +257,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         validation,
         test,
         targets: Targets::Classes(classes),
+        begin,
         head: config.head.as_ref().map(|head| head.kind.to_string()),
         language: false,
         began,

@@ -386,6 +386,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         targets: Targets::Words {
             start: Special::End.id().into(),
         },
+        begin: None,
         head: None,
         language: true,
         began,

@@ -13,6 +13,7 @@ use pelton_softmax::HeadError;
 use rayon::ThreadPool;
 
 use super::batch::{Ready, Targets};
+use super::class_means::{ClassMeans, begin_at_means};
 use super::config::FitConfig;
 use super::progress::{NetEpoch, Progress};
 use super::saving;
@@ -28,6 +29,8 @@ pub(crate) struct Fit<'a> {
     pub(crate) validation: Option<Prepared>,
     pub(crate) test: Option<Prepared>,
     pub(crate) targets: Targets,
+    /// Where class vectors of a head begin at means.
+    pub(crate) begin: Option<ClassMeans>,
     /// The kind of a head over many classes.
     pub(crate) head: Option<String>,
     /// Whether to show loss as perplexity, without accuracy.
@@ -86,6 +89,12 @@ pub(crate) fn fit(
         },
         saved: Instant::now(),
     };
+    if progress.steps == 0
+        && let Some(begin) = run.of.begin.take()
+    {
+        let trainer = run.of.trainer.as_mut();
+        begin_at_means(&begin, trainer, run.of.targets, &pool, comm, context)?;
+    }
     let ended_early = loop {
         let epoch = progress.epochs.len() as u64;
         if epoch >= run.of.config.epochs {

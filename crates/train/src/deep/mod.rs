@@ -1,10 +1,11 @@
 //! The loop that all jobs on deep nets share: feed, step, metrics, evaluation, checkpoint.
 //!
-//! `config` is what a run is asked to be; `fit` is the loop and `progress` how far it is; `source` is where
+//! `class_means` looks at the data before the first step; `config` is what a run is asked to be; `fit` is the loop and `progress` how far it is; `source` is where
 //! batches come from, `batch` makes what a net takes from one of the feed; `saving` writes and reads checkpoints;
 //! `outcome` writes the results. The jobs themselves are [`image`](crate::image) and [`language`](crate::language).
 
 mod batch;
+mod class_means;
 mod config;
 mod fit;
 mod outcome;
@@ -20,6 +21,7 @@ pub use progress::NetEpoch;
 pub use summary::NetSummary;
 
 pub(crate) use batch::{pixels, vectors};
+pub(crate) use class_means::ClassMeans;
 pub(crate) use config::{MOST_WIDTH, check_memory};
 pub(crate) use fit::{Fit, LAST, fit, measure};
 pub(crate) use saving::{load_parameters, load_rows};
