@@ -23,9 +23,9 @@
 //! | gradients | 2·P·w through it (a ring), or (R − 1)·8 bytes for each weight that a device sends, after selecting |
 //! | graph | (2R − 1)·n²·d operations, about 2·N²·d/R; or the ring of all rows through the network, if slower |
 //!
-//! What lies inside a node travels in no time. Left out: reading data, evaluation, checkpoints, sums of the softmax
-//! (three numbers an example), stragglers. What depends on the program and not on the device is stated by the caller: the
-//! share of the peak that products reach, the operations of the feature net, what overlaps.
+//! What lies inside a node travels in no time. Left out: reading data, evaluation, checkpoints, sums of the
+//! softmax (three numbers an example), stragglers. What depends on the program and not on the device is stated by
+//! the caller: the share of the peak that products reach, the operations of the feature net, what overlaps.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +35,8 @@ const CHUNK: u64 = 1024;
 /// Part of a device's memory that logits may take; they are computed again where they would take more.
 const LOGITS: f64 = 0.25;
 
-/// Published figures of a device: memory, dense operations a second in half (tensor cores) and single precision, bytes a
-/// second of its memory.
+/// Published figures of a device: memory, dense operations a second in half (tensor cores) and single precision,
+/// bytes a second of its memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Device {
     /// Its name.

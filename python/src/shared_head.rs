@@ -86,7 +86,8 @@ impl SharedHead {
         }
     }
 
-    /// Observes examples before training: first for the mean of all, if the head subtracts it, then for those of classes.
+    /// Observes examples before training: first for the mean of all, if the head subtracts it, then for those of
+    /// classes.
     pub(crate) fn observe(
         &mut self,
         what: Observed,
