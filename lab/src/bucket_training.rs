@@ -1,9 +1,9 @@
-//! Training an LSTM on a text whose sentences are put together in several ways: time, memory, perplexity.
+//! Training an LSTM on a text with its sentences batched by several policies: time, memory, perplexity.
 //!
 //! Ways take turns, an epoch each, so that a slow moment of the machine meets all alike; a turn resumes from
-//! the run folder of the one before. `none` is trained twice: as it is, where a padded cell has no target and the
-//! softmax passes it by; and with padding that is words, each sentence's last one repeated, as in a trainer
-//! that ignores padding and computes everything. No figure of speed is thus won over the second alone.
+//! the run folder of the one before. `none` is trained twice: normally, where padded cells have no target and
+//! the softmax skips them; and with padding that is words, each sentence's last one repeated, as in a trainer
+//! that ignores padding and computes everything. So no speedup is claimed only over the second.
 //!
 //! By default a twelfth of the sentences is used, evenly spread, with the words of all of them. Cost then: a good
 //! hour on two idle cores, by the time of a step.
@@ -66,7 +66,7 @@ struct Measured {
     way: Way,
     epochs: Vec<NetEpoch>,
     padded_fraction: f64,
-    /// The most of all turns; none where the system does not tell.
+    /// The maximum over all turns; none if unknown.
     peak_bytes: Option<u64>,
 }
 

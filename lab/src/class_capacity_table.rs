@@ -1,4 +1,4 @@
-//! `plan-capacity --classes N`: training over very many classes on devices that are not there.
+//! `plan-capacity --classes N`: predicts training over very many classes on other devices.
 
 use std::io::Write;
 

@@ -1,7 +1,7 @@
 //! Training a held data set by a plan's blocks, one state an epoch.
 //!
-//! Rows lie in memory and each step's block is listed from the plan, so every method trains on
-//! exactly the blocks it would read. The objective and the accuracy are evaluated between epochs,
+//! Rows are in memory and each step's block is listed from the plan, so every method trains on exactly the
+//! blocks it would read. The objective and the accuracy are evaluated between epochs,
 //! outside the timed region.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -234,7 +234,7 @@ pub(super) fn optimum(
         primal: f64::INFINITY,
         dual: f64::NEG_INFINITY,
     };
-    // The gap as it was some sweeps ago: where f32 ends, it stops falling.
+    // The gap some sweeps ago: at the limit of f32, it stops falling.
     let mut before = f64::INFINITY;
     for sweep in 0..MOST_SWEEPS {
         if interrupt.load(Ordering::Relaxed) {

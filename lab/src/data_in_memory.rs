@@ -16,7 +16,7 @@ use super::experiment::SetConfig;
 use super::published::{Published, published};
 use crate::table::ReproduceConfig;
 
-/// Fewest rows of a block, whatever the scale.
+/// Fewest rows of a block, at any scale.
 const LEAST_BLOCK_ROWS: u64 = 5;
 
 /// Real sets cannot be scaled down; below this they are left out.
@@ -33,7 +33,7 @@ pub(super) struct DataInMemory {
     pub problem: Arc<Problem>,
     pub rows: RowTable,
     pub test: Option<RowTable>,
-    /// Which record stands where in the file; `None` where each stands at its number.
+    /// The order of records in the file; `None` for their natural order.
     pub arrangement: Option<Vec<u64>>,
 }
 
@@ -79,8 +79,8 @@ pub(super) fn generated(
     }
 }
 
-/// Holds a set of an experiment; `None` where its files are not there, or where the table is scaled
-/// down so far that whole real sets would take most of the time.
+/// Holds a set of an experiment; `None` if its files do not exist, or if the table is scaled down so far that
+/// whole real sets would take most of the time.
 pub(super) fn hold(
     config: &ReproduceConfig,
     set: &SetConfig,

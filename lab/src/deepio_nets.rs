@@ -1,8 +1,8 @@
 //! DeepIO Figures 7 and 8 with the paper's net: AlexNet on a file sorted by class, read by four ranks from one
 //! another's memory.
 //!
-//! Chunk lengths give the printed levels for this many pictures. With memory for a part of the data, ordered mode
-//! takes the full random order all the same and reads from the file what is not in memory; opportunistic mode
+//! Chunk lengths give the printed levels for this many pictures. With memory for a part of the data, ordered
+//! mode still uses the full random order and reads from the file what is not in memory; opportunistic mode
 //! draws from what has been loaded. Sorted by class, since neighbours are alike there; a shuffled file makes
 //! chunks harmless.
 

@@ -11,8 +11,8 @@
 //! for all of the data needs no second load and is full order.
 //!
 //! Every set is trained in its file order, which is random already, and sorted by label, where an order that
-//! keeps neighbours together must hurt. Cost: minutes; rows lie in memory, and nearly all of it
-//! is solving the blocks.
+//! keeps neighbours together must hurt. Cost: minutes; rows are in memory, and nearly all of it is solving the
+//! blocks.
 
 use std::collections::HashMap;
 
@@ -62,7 +62,7 @@ struct Compared {
 }
 
 impl Compared {
-    /// What tells trainings apart: the first order of both figures is the same one.
+    /// Identifies a training: the first order of both figures is the same one.
     fn same_as(&self, other: &Compared) -> bool {
         (self.order, self.unit_records) == (other.order, other.unit_records)
     }

@@ -1,9 +1,7 @@
-//! Total time on this machine's disk: the command itself trains, reading past the page cache, inside
-//! a control group whose memory is limited to what the run may use, so that the page cache could not
-//! help either (LIRS section 5.1 limits memory with cgroups).
+//! Total time on this machine's disk: the command itself trains, bypassing the page cache, inside a control
+//! group limited to the memory of the run, so the page cache could not help either (LIRS section 5.1 limits memory with cgroups).
 //!
-//! Where no such group may be made, the page cache is emptied and reads go past it, and the row says
-//! so.
+//! If such a group is not permitted, the page cache is emptied and reads bypass it, and the row says so.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -102,7 +100,7 @@ pub(super) fn train(
     })
 }
 
-/// What a command prints, which is killed when the job is to end early: nothing of it is kept then.
+/// The output of a command, which is killed when the job is interrupted: its output is then discarded.
 fn output_of(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output> {
     let child = command
         .stdin(Stdio::null())
@@ -115,7 +113,7 @@ fn output_of(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output>
         let watch = || {
             while !ended.load(Ordering::Relaxed) {
                 if interrupt.load(Ordering::Relaxed) {
-                    // It may have ended by itself just now.
+                    // It may have ended on its own just now.
                     let _ = kill_process(process, Signal::KILL);
                     return;
                 }
@@ -222,7 +220,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // An empty group that cannot be removed costs nothing and bothers nobody.
+        // An empty group that cannot be removed does no harm.
         let _ = std::fs::remove_dir(&self.folder);
     }
 }

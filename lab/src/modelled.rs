@@ -2,12 +2,12 @@
 //!
 //! The devices of LIRS Table 2 price the 4 KiB pages that a method touches. Computing is measured.
 //!
-//! | way of reading | before training | an epoch |
+//! | reads | before training | an epoch |
 //! |---|---|---|
 //! | blocks | one sequential pass; rows written to their blocks | sequential |
 //! | queue | the same, in one random order | sequential |
-//! | rows | one sequential pass where rows are sparse, else nothing | each row by itself |
-//! | pages | the same | each unit by itself, as one range |
+//! | rows | one sequential pass where rows are sparse, else nothing | each row separately |
+//! | pages | the same | each unit separately, as one range |
 //! | window `[ours]` | the same | what the feed asks for, counted |
 //! | scatter `[ours]` | one sequential pass and write | sequential read and write in bucket blocks |
 //!
@@ -76,7 +76,7 @@ impl Way {
         }
     }
 
-    /// What it is called behind the method's name.
+    /// Suffix after the method's name.
     pub fn name(self, method: Method) -> &'static str {
         match self {
             Way::Published if method.is_lirs() => "",

@@ -6,7 +6,7 @@ use pelton_train::{FitConfig, NetEpoch, NetSummary, TrainError};
 
 use crate::table::interrupted;
 
-/// A constant rate, with decay and momentum as they are by default.
+/// A constant rate, with the default decay and momentum.
 pub(super) fn constant(rate: f64, batch: u64, epochs: u64, seed: u64) -> FitConfig {
     FitConfig {
         rate: Some(rate),

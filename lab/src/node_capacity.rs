@@ -1,17 +1,17 @@
-//! What an epoch would take on more nodes than there are: a model of the pipelines over peers' memory.
+//! Predicts an epoch on larger clusters: a model of the pipelines over peers' memory.
 //!
 //! One node a rank. Symbols: R nodes, D bytes of data in records of b bytes, f the share of the data
 //! that the memory of all nodes holds, L loads of an epoch, B examples of a global batch.
 //!
 //! | pipeline | backend reads of an epoch | others' memory | resident |
 //! |---|---|---|---|
-//! | backend alone | every record by itself | – | – |
+//! | backend alone | every record separately | – | – |
 //! | in memory (f ≥ 1) | none after the first epoch | remote share of D | D |
-//! | hybrid, ordered | 1 − f of the records by themselves | remote share of f·D | f·D |
+//! | hybrid, ordered | 1 − f of the records separately | remote share of f·D | f·D |
 //! | hybrid, opportunistic | every unit, as a large read | remote share of D | two loads |
 //!
-//! The remote share is (R − 1)/R where slots are dealt out in runs, and at most ½√((R − 1)/B) where they
-//! follow the holders ([`expected_remote_share`]). Stages overlap (each works on another batch), so an
+//! The remote share is (R − 1)/R if slots are assigned in runs, and at most ½√((R − 1)/B) if they follow the
+//! holders ([`expected_remote_share`]). Stages overlap (each works on another batch), so an
 //! epoch takes as long as its slowest: the backend for all nodes together, and on each node the network,
 //! the copying, the decoding. Left out: contention inside the network, the collective between loads
 //! (microseconds against seconds), caches of the backend's servers, and the consumer.
@@ -32,7 +32,7 @@ pub struct Cluster {
     pub local_bytes_per_s: f64,
     /// Reading from other nodes' memory, into one node.
     pub network_bytes_per_s: f64,
-    /// One-sided reads a second that one node starts and finishes, whatever their length.
+    /// One-sided reads a second that one node can complete, of any length.
     pub network_reads_per_s: f64,
     /// Turning bytes into batches on one node.
     pub decode_bytes_per_s: f64,
@@ -71,7 +71,7 @@ pub struct Workload {
 pub enum PredictedPipeline {
     /// Every record from the backend.
     Backend,
-    /// From the memory of all nodes, as far as it reaches, in exactly the order asked for.
+    /// From the memory of all nodes, as far as the data fits, in exactly the order asked for.
     Ordered,
     /// From the memory of all nodes, load by load.
     Opportunistic,
@@ -94,7 +94,7 @@ pub struct EpochTime {
     pub local_s: f64,
     /// Seconds that a node decodes.
     pub decode_s: f64,
-    /// Share of the data that lies in memory.
+    /// Share of the data in memory.
     pub resident: f64,
     /// Share of what is read from memory that other nodes hold.
     pub remote_share: f64,

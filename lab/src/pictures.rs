@@ -17,7 +17,7 @@ use crate::table::ReproduceConfig;
 const SHUFFLED: Stage = Stage::Demo(42);
 /// IDX files of pictures.
 pub(super) struct Pictures {
-    /// What they are called in the table.
+    /// Their name in the table.
     pub name: String,
     /// Pictures to train on, in random order and sorted by class.
     pub shuffled: PathBuf,

@@ -394,7 +394,7 @@ fn time_row(held: &DataInMemory, method: &str, device: &str, times: Times) -> Ro
     }
 }
 
-/// What LIRS on Optane and on HDD takes over fixed BMF on HDD, which is how the paper states times.
+/// The time of LIRS on Optane and on HDD divided by that of fixed BMF on HDD, which is how the paper states times.
 fn relative_rows(held: &DataInMemory, totals: &[(Method, Way, &str, f64)]) -> Vec<Row> {
     let total = |method: Method, way: Way, device: &str| {
         let mut totals = totals.iter();

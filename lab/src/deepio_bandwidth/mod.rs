@@ -1,9 +1,9 @@
 //! DeepIO Figures 10 to 12: how many bytes a second reach the batches of all ranks from their own
-//! memory, from that of others, from memory and backend together, and from the backend alone; and what
-//! the model of [`crate::capacity`] makes of it for more nodes.
+//! memory, from that of others, from memory and backend together, and from the backend alone; and what the
+//! model of [`crate::node_capacity`] predicts for more nodes.
 //!
-//! The backend is modelled: one node's share of the paper's parallel file system for each rank, in real
-//! time, behind files that lie in the page cache. Ranks are threads; the same reads under MPI against a
+//! The backend is modelled: one node's share of the paper's parallel file system for each rank, in real time,
+//! over files in the page cache. Ranks are threads; the same reads under MPI against a
 //! bare loop of `MPI_Get` are in `bench/results`.
 
 mod predicted;

@@ -12,13 +12,13 @@ const FIGURE: &str = "Figure 10";
 /// One way to serve an epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ReadPath {
-    /// All data in memory, slots dealt out in runs.
+    /// All data in memory, slots assigned in runs.
     Anywhere,
     /// All data in memory, slots to the ranks that hold their records.
     Near,
     /// Memory for this share of the data.
     Hybrid(PeerMode, f64),
-    /// The backend alone.
+    /// Only the backend.
     Backend,
 }
 

@@ -13,7 +13,7 @@ use crate::table::ReproduceConfig;
 /// Bytes of a record that are not its values: class and checksum.
 const FRAME_BYTES: usize = 8;
 
-/// The set's file, written where it is not there yet, with the bytes and number of its records.
+/// The set's file, written if it does not exist, with the bytes and number of its records.
 ///
 /// Errors: a name that is not `records:BYTES`; a folder that cannot be written.
 pub fn records(

@@ -1,7 +1,7 @@
 //! One training: a loader, a net, and when it reached the target.
 //!
 //! **In real time** the source takes R·t_down for a batch, where t_down was measured beforehand, and a step takes what
-//! it takes. The clock and the source stand still while held-out data is looked at.
+//! it takes. The clock and the source are stopped during evaluations.
 //!
 //! **Modelled**, batches come as fast as they can and n steps on f fresh batches take t_down·max(R·f, n). With a fixed
 //! echo the sequence of batches, and so the net, is the same either way.
@@ -13,7 +13,7 @@ use pelton_train::TrainError;
 use super::source::Clock;
 use super::workload::{Learner, Workload};
 
-/// Looks whose mean quality says how good a net is.
+/// Number of evaluations whose mean is the quality of a net.
 const SMOOTHED: usize = 3;
 
 /// What is compared: an echo; none uses examples once.

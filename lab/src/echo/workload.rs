@@ -42,7 +42,7 @@ const UNTIMED_STEPS: usize = 5;
 
 /// A net with its data.
 pub(super) struct Workload {
-    /// What they are called in the table.
+    /// Their name in the table.
     pub name: String,
     /// What is said of them there.
     pub note: String,

@@ -61,7 +61,7 @@ pub struct CourseSetting(pub Course);
 
 impl CourseSetting {
     /// A line of help.
-    pub const HELP: &str = "Learning rate after the warm-up: constant, cosine (to 0), or step:EPOCH,EPOCH,…[:FACTOR] (times 0.1 at each; parts of the run where below 1)";
+    pub const HELP: &str = "Learning rate after the warm-up: constant, cosine (to 0), or step:EPOCH,EPOCH,…[:FACTOR] (times FACTOR at each, by default 0.1; an EPOCH below 1 is a share of the run)";
 }
 
 impl FromStr for CourseSetting {
