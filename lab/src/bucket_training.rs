@@ -36,7 +36,7 @@ const PUBLISHED_EPOCHS: f64 = 25.0;
 /// Published memory of training on several devices by the sentences of a batch, in MB; the policy is not stated.
 const PUBLISHED_MEMORY: [(u64, f64); 3] = [(32, 367.0), (64, 515.0), (128, 764.0)];
 
-/// A way of putting sentences together.
+/// A batching policy to train with.
 #[derive(Clone)]
 struct Way {
     name: String,
@@ -61,7 +61,7 @@ impl Division {
     }
 }
 
-/// A way with what its epochs took.
+/// A policy with the time of its epochs.
 struct Measured {
     way: Way,
     epochs: Vec<NetEpoch>,

@@ -45,7 +45,7 @@ pub fn for_each_batch<E: From<DataError>>(
         each(batch)?;
     }
     let mut meters = feed.meters();
-    // Every record is read once, in file order: there is nothing to keep and no better way.
+    // Every record is read once, in file order: there is nothing to keep and no better access path.
     meters.remedies.memory = false;
     Ok(meters)
 }

@@ -54,9 +54,9 @@ pub enum Layer {
     Dropout(f32),
     /// body(x) + shortcut(x); no shortcut is x itself.
     Residual {
-        /// The longer way.
+        /// The longer branch.
         body: Vec<Layer>,
-        /// The shorter way.
+        /// The shorter branch.
         shortcut: Vec<Layer>,
         /// Whether a ReLU follows the sum.
         relu: bool,

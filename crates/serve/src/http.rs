@@ -4,7 +4,7 @@
 //!
 //! | limit | where it is exceeded |
 //! |---|---|
-//! | requests to classify under way | 503 with Retry-After, at once |
+//! | classification requests in progress | 503 with Retry-After, at once |
 //! | bytes of a body | 413, before the body is read where its length is declared |
 //! | bytes of all large bodies | the next waits to be read, and gets 503 once its time is over |
 //! | seconds in which a body arrives | 408 |

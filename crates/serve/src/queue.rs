@@ -17,10 +17,10 @@ const TOGETHER: usize = 64;
 /// waits for its answers.
 const LAST_PASS: Duration = Duration::from_millis(100);
 
-/// A question and the way back.
+/// A question and the channel for its answer.
 pub(crate) type Waiting<Q, A> = (Q, Reply<A>);
 
-/// The thread, and the way to it.
+/// The thread, and the channel to it.
 pub(crate) struct Queue<Q, A> {
     /// None once the queue ends.
     sender: Option<SyncSender<Waiting<Q, A>>>,

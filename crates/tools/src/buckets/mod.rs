@@ -1,4 +1,4 @@
-//! The job `buckets`: what each way of putting sentences together costs, on the lengths of a file.
+//! The job `buckets`: the cost of each batching policy, on the lengths of a file.
 //!
 //! Padding, number of buckets and RL* follow from the histogram of lengths and are exact; of packed
 //! rows, which depend on the order a little, they are those of the first epoch of seed 0. Cost: one

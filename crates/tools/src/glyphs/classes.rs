@@ -6,7 +6,7 @@ use pelton_key::Digest;
 
 use super::fonts::{Font, View};
 
-/// More characters of one file that look alike are its way to draw what it lacks.
+/// More equal characters in one file are its picture for missing characters.
 const MOST_ALIKE: usize = 16;
 /// Families that share one in this many pictures of the smaller one are derived from each other, and count as one.
 const DERIVED: u32 = 10;

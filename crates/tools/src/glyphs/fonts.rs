@@ -112,7 +112,7 @@ pub(super) struct Font {
     pub(super) family: String,
 }
 
-/// Fonts to draw, and what is met on the way.
+/// Fonts to draw, and problems found meanwhile.
 pub(super) struct Fonts<'a, 'b> {
     pub(super) files: Vec<PathBuf>,
     pub(super) side: u32,
