@@ -118,7 +118,7 @@ pub fn run(
             "index of {} classes: searches {} of {} lists, recall {:.4} of the best class, built in {:.1} s",
             model.classes, index.probes, index.lists, index.recall, index.build_s
         ),
-        _ => format!("every one of {} classes is looked at", model.classes),
+        _ => format!("every query searches all {} classes", model.classes),
     };
     (context.observer)(Event::Note(&note));
     let model = serde_json::to_string(&model).expect("numbers and text");
