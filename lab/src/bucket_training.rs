@@ -1,12 +1,12 @@
-//! Training an LSTM on a text whose sentences are put together in several ways: time, memory, perplexity.
+//! Training an LSTM on a text with its sentences batched by several policies: time, memory, perplexity.
 //!
-//! Ways take turns, an epoch each, so that a slow moment of the machine meets all alike; a turn goes on from the run
-//! folder that the one before it left. `none` is trained twice: as it is, where a padded cell has no target and the
-//! softmax passes it by; and with padding that is words, each sentence's last one repeated, of which a trainer that
-//! knows nothing of padding computes everything. No figure of speed is thus won over the second alone.
+//! Ways take turns, an epoch each, so that a slow moment of the machine meets all alike; a turn resumes from
+//! the run folder of the one before. `none` is trained twice: normally, where padded cells have no target and
+//! the softmax skips them; and with padding that is words, each sentence's last one repeated, as in a trainer
+//! that ignores padding and computes everything. So no speedup is claimed only over the second.
 //!
-//! By default a twelfth of the sentences is used, evenly spread, with the words of all of them. Cost then: a good hour on two
-//! idle cores, by the time of a step.
+//! By default a twelfth of the sentences is used, evenly spread, with the words of all of them. Cost then: a good
+//! hour on two idle cores, by the time of a step.
 
 use std::path::{Path, PathBuf};
 
@@ -33,10 +33,10 @@ const DEFAULT_SHARE: f64 = 1.0 / 12.0;
 const TIMED: u64 = 2;
 /// Epochs of the published minutes.
 const PUBLISHED_EPOCHS: f64 = 25.0;
-/// Published memory of training on several devices by the sentences of a batch, in MB; of which policy is not said.
+/// Published memory of training on several devices by the sentences of a batch, in MB; the policy is not stated.
 const PUBLISHED_MEMORY: [(u64, f64); 3] = [(32, 367.0), (64, 515.0), (128, 764.0)];
 
-/// A way of putting sentences together.
+/// A batching policy to train with.
 #[derive(Clone)]
 struct Way {
     name: String,
@@ -61,12 +61,12 @@ impl Division {
     }
 }
 
-/// A way with what its epochs took.
+/// A policy with the time of its epochs.
 struct Measured {
     way: Way,
     epochs: Vec<NetEpoch>,
     padded_fraction: f64,
-    /// The most of all turns; none where the system does not tell.
+    /// The maximum over all turns; none if unknown.
     peak_bytes: Option<u64>,
 }
 
@@ -186,7 +186,8 @@ const NOTES: [&str; 3] = [
 ];
 
 impl Table<'_> {
-    /// Trains all ways by turns: followed so many epochs with a measurement after each, else as many as are timed.
+    /// Trains all in turn: the `followed` ones for this many epochs with a measurement after each, the others for
+    /// the timed epochs.
     fn turns(
         &mut self,
         ways: &[Way],
@@ -442,7 +443,7 @@ fn data(config: &ReproduceConfig, path: &Path) -> DataConfig {
     }
 }
 
-/// The texts of a set, written where they are not as they lie; none where its files are not there.
+/// The texts of a set, written if they cannot be used in place; none if its files do not exist.
 fn texts(
     config: &ReproduceConfig,
     set: &SetConfig,

@@ -2,10 +2,9 @@
 //!
 //! The report trains an LSTM on the Penn Treebank without buckets, with static ones and with automatic
 //! ones, and prints minutes; here the cells that each policy computes are counted on the same text. A
-//! recurrent net spends its time in cells, so their ratio is what buckets can gain: it stands next to the
-//! ratio of the printed minutes and is labelled modelled. The report prints no padding; the values
-//! expected of it come from a calculation whose cut of the sentences is not recorded, and are labelled
-//! expected. Cost: one pass over 5 MB.
+//! recurrent net spends its time in cells, so their ratio is the possible gain by buckets: it is shown next to
+//! the ratio of the printed minutes and labelled modelled. The report does not print padding; the expected
+//! values come from a calculation with an unrecorded limit on sentences, and are labelled expected. Cost: one pass over 5 MB.
 
 use pelton_comm::Comm;
 use pelton_run::{Interrupt, RunContext, write_atomically};

@@ -50,7 +50,7 @@ pub struct CapacityArguments {
     /// Nodes that it takes to draw the backend's rates
     #[arg(long, default_value_t = 16.0)]
     pub backend_nodes: f64,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -59,7 +59,7 @@ pub struct CapacityArguments {
 #[derive(Debug, Args)]
 #[group(requires = "classes", conflicts_with_all = ["nodes", "data_size", "record_size", "node_memory", "unit_size", "loads", "network_reads", "node_rate", "backend", "backend_reads", "backend_nodes"])]
 pub struct ClassCapacityArguments {
-    /// Predict training over so many classes (1e8), instead of feeding data
+    /// Predict training over this many classes (1e8), instead of feeding data
     #[arg(long, value_name = "N", value_parser = whole)]
     pub classes: Option<u64>,
     /// Numbers of devices

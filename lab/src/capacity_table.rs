@@ -8,15 +8,21 @@ use serde_json::{Value, json};
 
 use crate::capacity_arguments::CapacityArguments;
 use crate::class_capacity_table;
-use crate::node_capacity::{Cluster, EpochTime, Pipeline, Workload, local_copy_rate, predict};
+use crate::node_capacity::{
+    Cluster, EpochTime, PredictedPipeline, Workload, local_copy_rate, predict,
+};
 
 /// Pipelines in the order of the columns, with whether slots follow the holders of their records.
-const COLUMNS: [(Pipeline, bool, &str); 5] = [
-    (Pipeline::Backend, false, "backend"),
-    (Pipeline::Ordered, false, "ordered"),
-    (Pipeline::Ordered, true, "ordered, near"),
-    (Pipeline::Opportunistic, false, "opportunistic"),
-    (Pipeline::Opportunistic, true, "opportunistic, near"),
+const COLUMNS: [(PredictedPipeline, bool, &str); 5] = [
+    (PredictedPipeline::Backend, false, "backend"),
+    (PredictedPipeline::Ordered, false, "ordered"),
+    (PredictedPipeline::Ordered, true, "ordered, near"),
+    (PredictedPipeline::Opportunistic, false, "opportunistic"),
+    (
+        PredictedPipeline::Opportunistic,
+        true,
+        "opportunistic, near",
+    ),
 ];
 
 /// Bytes a second into a node unless stated.
@@ -61,7 +67,7 @@ pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {
             Memory::Bytes(bytes) => bytes as f64,
             Memory::Share(share) => share * workload.data_bytes / f64::from(nodes),
         };
-        let of = |&(pipeline, near, _): &(Pipeline, bool, &str)| {
+        let of = |&(pipeline, near, _): &(PredictedPipeline, bool, &str)| {
             let workload = Workload {
                 nodes,
                 memory_bytes,

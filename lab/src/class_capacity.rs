@@ -1,5 +1,4 @@
-//! What a head over very many classes takes on devices that are not there: memory and time of a step, an epoch, a
-//! training.
+//! Predicts a head over very many classes on other devices: memory and time of a step, an epoch, a training.
 //!
 //! Symbols: N classes of d features on R devices, n = ⌈N/R⌉ rows a device; of a batch of B examples A classes are
 //! active, a = ⌈A/R⌉ on a device; K neighbours in the graph; P weights of the feature net; w bytes of a number that
@@ -23,9 +22,9 @@
 //! | gradients | 2·P·w through it (a ring), or (R − 1)·8 bytes for each weight that a device sends, after selecting |
 //! | graph | (2R − 1)·n²·d operations, about 2·N²·d/R; or the ring of all rows through the network, if slower |
 //!
-//! What lies inside a node travels in no time. Left out: reading data, evaluation, checkpoints, sums of the softmax
-//! (three numbers an example), stragglers. What depends on the program and not on the device is stated by the caller: the
-//! share of the peak that products reach, the operations of the feature net, what overlaps.
+//! Communication within a node takes no time. Left out: reading data, evaluation, checkpoints, sums of the
+//! softmax (three numbers an example), stragglers. The caller states what depends on the program and not on
+//! the device: the share of the peak that products reach, the operations of the feature net, what overlaps.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,8 +34,8 @@ const CHUNK: u64 = 1024;
 /// Part of a device's memory that logits may take; they are computed again where they would take more.
 const LOGITS: f64 = 0.25;
 
-/// Published figures of a device: memory, dense operations a second in half (tensor cores) and single precision, bytes a
-/// second of its memory.
+/// Published figures of a device: memory, dense operations a second in half (tensor cores) and single precision,
+/// bytes a second of its memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Device {
     /// Its name.
@@ -143,7 +142,7 @@ pub struct ClassMemory {
     pub net_bytes: u64,
     /// The larger of what training takes, and building a graph next to the last one.
     pub peak_bytes: u64,
-    /// Whether the device has that much.
+    /// Whether the device has enough.
     pub fits: bool,
 }
 

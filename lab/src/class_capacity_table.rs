@@ -1,4 +1,4 @@
-//! `plan-capacity --classes N`: training over very many classes on devices that are not there.
+//! `plan-capacity --classes N`: predicts training over very many classes on other devices.
 
 use std::io::Write;
 
@@ -128,7 +128,7 @@ fn stated(
     let Some(device) = DEVICES.iter().find(|device| device.name == of.device) else {
         let names: Vec<&str> = DEVICES.iter().map(|device| device.name).collect();
         return Err(usage(anyhow::anyhow!(
-            "--device {} is not known; give one of {}, and --device-memory, --device-flops and --device-bandwidth for another",
+            "--device {} is unknown; give one of {}, and --device-memory, --device-flops and --device-bandwidth for another",
             of.device,
             names.join(", ")
         )));
@@ -182,7 +182,7 @@ fn assumptions(cluster: &ClassCluster, workload: &ClassWorkload) -> Vec<String> 
     let net = &workload.net;
     vec![
         format!(
-            "stated: devices of {}, {:.4e} operations and {} a second, of which {} is reached",
+            "stated: devices of {}, {:.4e} operations and {} a second, reaching a share of {}",
             human(cluster.memory_bytes as u64),
             cluster.flops,
             human(cluster.memory_bytes_per_s as u64),

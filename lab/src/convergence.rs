@@ -1,7 +1,7 @@
 //! Training a held data set by a plan's blocks, one state an epoch.
 //!
-//! Rows lie in memory and each step's block is listed from the plan, so every method trains on
-//! exactly the blocks it would read. The objective and the accuracy are evaluated between epochs,
+//! Rows are in memory and each step's block is listed from the plan, so every method trains on exactly the
+//! blocks it would read. The objective and the accuracy are evaluated between epochs,
 //! outside the timed region.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 use pelton_run::Interrupt;
 use pelton_train::TrainError;
 
-use super::held::Held;
+use super::data_in_memory::DataInMemory;
 use crate::table::{interrupted, median};
 
 /// The relative duality gap to which optima are solved.
@@ -33,8 +33,8 @@ pub(super) struct Training {
     pub epochs: u64,
     /// What relative differences refer to.
     pub optimum: f64,
-    /// Relative difference at which runs end, but for the first seed's, which goes on to the end so
-    /// that its whole curve can be drawn.
+    /// Relative difference at which runs end, except the first seed's, which runs to the end so that its whole
+    /// curve can be drawn.
     pub stop_at: f64,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn median_epochs_to_best(runs: &[Run]) -> f64 {
 /// Runs every training with each of the seeds `0..seeds`, as many at a time as there are cores;
 /// the runs of each training in the order of seeds.
 pub(super) fn runs(
-    held: &Held,
+    held: &DataInMemory,
     trainings: &[Training],
     seeds: u64,
     interrupt: &Interrupt,
@@ -136,7 +136,7 @@ pub(super) fn runs(
 
 /// The plan of a training, over the places of the file.
 pub(super) fn plan(
-    held: &Held,
+    held: &DataInMemory,
     training: &Training,
     batching: Batching,
     seed: u64,
@@ -145,14 +145,14 @@ pub(super) fn plan(
         return Ok(plan_of(held.dataset(), training.order, batching, seed)?);
     };
     let records = held.dataset().records();
-    // Of records that count as one byte, so many make a unit.
+    // The number of records in a unit, counting one byte each.
     let units = Units::fixed(records, 1, unit_records);
     let spec = PlanSpec::new(training.order, batching, seed);
     Ok(Plan::new(&spec, Catalog::of_units(units))?)
 }
 
 fn run(
-    held: &Held,
+    held: &DataInMemory,
     training: Training,
     seed: u64,
     interrupt: &Interrupt,
@@ -190,7 +190,7 @@ fn run(
     Ok(Run { seed, epochs })
 }
 
-fn solver(held: &Held, inner: InnerPasses, seed: u64) -> OutOfCore {
+fn solver(held: &DataInMemory, inner: InnerPasses, seed: u64) -> OutOfCore {
     let options = OutOfCoreOptions {
         inner,
         tighten: None,
@@ -205,13 +205,13 @@ fn solver(held: &Held, inner: InnerPasses, seed: u64) -> OutOfCore {
     OutOfCore::new(problem, dataset.records(), options)
 }
 
-fn primal(held: &Held, weights: &Weights) -> Result<f64, TrainError> {
+fn primal(held: &DataInMemory, weights: &Weights) -> Result<f64, TrainError> {
     let mut losses = LossSum::new(&held.problem);
     losses.add(&held.problem, &held.rows, weights, Simd::best())?;
     Ok(losses.primal(weights))
 }
 
-fn accuracy(held: &Held, weights: &Weights) -> Result<f64, TrainError> {
+fn accuracy(held: &DataInMemory, weights: &Weights) -> Result<f64, TrainError> {
     let rows = held.test.as_ref().unwrap_or(&held.rows);
     let mut losses = LossSum::new(&held.problem);
     losses.add(&held.problem, rows, weights, Simd::best())?;
@@ -220,7 +220,10 @@ fn accuracy(held: &Held, weights: &Weights) -> Result<f64, TrainError> {
 
 /// The optimum to a relative gap of [`OPTIMUM_GAP`], or as near as the sweeps allowed come: every
 /// sweep solves all rows at once.
-pub(super) fn optimum(held: &Held, interrupt: &Interrupt) -> Result<Certificate, TrainError> {
+pub(super) fn optimum(
+    held: &DataInMemory,
+    interrupt: &Interrupt,
+) -> Result<Certificate, TrainError> {
     const MOST_SWEEPS: u64 = 300;
     let inner = InnerPasses::Until {
         epsilon: 1e-5,
@@ -231,7 +234,7 @@ pub(super) fn optimum(held: &Held, interrupt: &Interrupt) -> Result<Certificate,
         primal: f64::INFINITY,
         dual: f64::NEG_INFINITY,
     };
-    // The gap as it was some sweeps ago: where f32 ends, it stops falling.
+    // The gap some sweeps ago: at the limit of f32, it stops falling.
     let mut before = f64::INFINITY;
     for sweep in 0..MOST_SWEEPS {
         if interrupt.load(Ordering::Relaxed) {

@@ -1,9 +1,10 @@
 //! DeepIO Figures 7 and 8 with the paper's net: AlexNet on a file sorted by class, read by four ranks from one
 //! another's memory.
 //!
-//! Chunks are as long as give the printed levels for so many pictures. With memory for a part of the data, ordered mode
-//! takes the full random order all the same and reads from the file what is not in memory; opportunistic mode draws from
-//! what has been loaded. Sorted by class, since neighbours are alike there; a shuffled file makes chunks harmless.
+//! Chunk lengths give the printed levels for this many pictures. With memory for a part of the data, ordered
+//! mode still uses the full random order and reads from the file what is not in memory; opportunistic mode
+//! draws from what has been loaded. Sorted by class, since neighbours are alike there; a shuffled file makes
+//! chunks harmless.
 
 use pelton_data::{DataConfig, PeerConfig, PeerMode, Validation};
 use pelton_plan::{Order, randomness_level};
@@ -93,7 +94,7 @@ fn percent(share: f64) -> f64 {
     (1e4 * share).round() / 100.0
 }
 
-/// Loads of two of which memory is made; ranks that share it unevenly may need one more.
+/// Number of loads; memory holds two. Ranks that share it unevenly may need one more.
 fn loads(peers: &PeerConfig) -> u64 {
     (2.0 / peers.memory_share.unwrap_or(1.0)).ceil() as u64
 }

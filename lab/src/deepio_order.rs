@@ -10,9 +10,9 @@
 //! read, so that an epoch takes 2/share loads; the paper's R is one load, half of the share. A memory
 //! for all of the data needs no second load and is full order.
 //!
-//! Every set is trained as it lies, in random order already, and sorted by label, where an order
-//! that keeps neighbours together must hurt. Cost: minutes; rows lie in memory, and nearly all of it
-//! is solving the blocks.
+//! Every set is trained in its file order, which is random already, and sorted by label, where an order that
+//! keeps neighbours together must hurt. Cost: minutes; rows are in memory, and nearly all of it is solving the
+//! blocks.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ use pelton_train::TrainError;
 use serde_json::{Value, json};
 
 use super::convergence::{self, Run, Training, median_epochs};
-use super::held::{self, Held};
+use super::data_in_memory::{self, DataInMemory};
 use super::raw_runs::RawRuns;
 use crate::table::{ReproduceConfig, Reproduction, Row, median};
 
@@ -38,7 +38,7 @@ const PUBLISHED_RECORDS: u64 = 11_500;
 /// Relative difference to the optimum that counts as converged.
 const TARGET: f64 = 1e-3;
 
-/// The paper's level in percent of shuffling chunks of so many records; a constant order has 0.
+/// The paper's level in percent for shuffling chunks of this many records; a constant order has 0.
 fn published_level(chunk: u64) -> Option<f64> {
     match chunk {
         1 => Some(100.0),
@@ -62,7 +62,7 @@ struct Compared {
 }
 
 impl Compared {
-    /// What tells trainings apart: the first order of both figures is the same one.
+    /// Identifies a training: the first order of both figures is the same one.
     fn same_as(&self, other: &Compared) -> bool {
         (self.order, self.unit_records) == (other.order, other.unit_records)
     }
@@ -83,7 +83,7 @@ pub(super) fn deepio_order(
     let mut rows = levels_by_formula(&config.experiment.chunks);
     let mut notes = notes(config);
     for set in &config.experiment.sets {
-        let Some(mut held) = held::hold(config, set, context)? else {
+        let Some(mut held) = data_in_memory::hold(config, set, context)? else {
             notes.push(format!("{}: left out, its files are not there", set.name));
             continue;
         };
@@ -118,7 +118,7 @@ fn notes(config: &ReproduceConfig) -> Vec<String> {
     let experiment = &config.experiment;
     vec![
         format!(
-            "linear SVM, {} epochs, {} seeds, medians after each epoch, of which lists of text show the last; the optimum is solved to a relative duality gap of 1e-6",
+            "linear SVM, {} epochs, {} seeds, medians after each epoch (lists of text show the last); the optimum is solved to a relative duality gap of 1e-6",
             experiment.epochs, config.seeds
         ),
         "published: Figure 7 draws AlexNet's validation accuracy at RL 100, 73, 49 and 16 %, Figure 8 at shares of the data in memory such as R = 0.25, to show that drawing from what is loaded does not affect it; the text at hand prints the levels but no accuracy, so that none stands here".to_string(),
@@ -159,7 +159,7 @@ fn chunk_name(chunk: u64) -> String {
     }
 }
 
-/// The orders of both figures over so many records.
+/// The orders of both figures over this many records.
 fn compared(config: &ReproduceConfig, records: u64) -> Vec<Compared> {
     let experiment = &config.experiment;
     let full = |figure, name: String| Compared {
@@ -211,7 +211,7 @@ fn compared(config: &ReproduceConfig, records: u64) -> Vec<Compared> {
 }
 
 /// Whether the blocks of a set can be cut from the units of an order, and its loads too.
-fn fits(held: &Held, compared: &Compared) -> bool {
+fn fits(held: &DataInMemory, compared: &Compared) -> bool {
     let units = |records: u64| held.dataset().records().div_ceil(records);
     match (compared.order, compared.unit_records) {
         (Order::Page { .. }, Some(records)) => units(records) >= held.blocks,
@@ -222,7 +222,7 @@ fn fits(held: &Held, compared: &Compared) -> bool {
 
 fn train(
     config: &ReproduceConfig,
-    held: &Held,
+    held: &DataInMemory,
     optimum: f64,
     context: &mut RunContext<'_>,
 ) -> Result<Vec<Trained>, TrainError> {
@@ -282,7 +282,7 @@ fn by_label(rows: &RowTable) -> Vec<u64> {
 }
 
 /// Every figure of one data set, table by table, figure by figure, order by order.
-fn figures(config: &ReproduceConfig, held: &Held, trained: &[Trained]) -> Vec<Row> {
+fn figures(config: &ReproduceConfig, held: &DataInMemory, trained: &[Trained]) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in ["Figure 7", "Figure 8"] {
         let of_table: Vec<&Trained> = trained
@@ -305,7 +305,7 @@ fn figures(config: &ReproduceConfig, held: &Held, trained: &[Trained]) -> Vec<Ro
     rows
 }
 
-fn order_rows(config: &ReproduceConfig, held: &Held, trained: &Trained) -> Vec<Row> {
+fn order_rows(config: &ReproduceConfig, held: &DataInMemory, trained: &Trained) -> Vec<Row> {
     let compared = &trained.compared;
     let row = |figure: &str, inner: Option<&InnerPasses>, published: Value, measured: Value| Row {
         table: compared.figure.to_string(),
@@ -373,7 +373,7 @@ fn curve(runs: &[Run], value: fn(&convergence::Epoch) -> f64) -> Vec<f64> {
 
 fn write_raw(
     raw: &mut RawRuns,
-    held: &Held,
+    held: &DataInMemory,
     config: &ReproduceConfig,
     trained: &Trained,
 ) -> Result<(), TrainError> {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::buckets::PADDED;
 use crate::table::{Reproduction, Row};
 
-/// The page of a reproduction, made from its rows alone.
+/// The page of a reproduction, made only from its rows.
 pub(super) fn report(reproduction: &Reproduction) -> Report {
     Report {
         title: format!("pelton-lab reproduce {}", reproduction.name),

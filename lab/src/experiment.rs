@@ -1,4 +1,4 @@
-//! What a published table is made from: one TOML file each in `experiments/`, read when it is named.
+//! The settings of a published table: one TOML file each in `experiments/`, read when it is named.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -44,7 +44,7 @@ pub struct Experiment {
     /// Records in a row that are shuffled as one.
     #[serde(default)]
     pub chunks: Vec<u64>,
-    /// Files the data lies in.
+    /// Files of the data.
     #[serde(default = "one")]
     pub files: u64,
     /// Sentences of a batch, each tried.
@@ -53,7 +53,7 @@ pub struct Experiment {
     /// Ways of putting sentences together.
     #[serde(default)]
     pub policies: Vec<String>,
-    /// Those of them whose perplexity is followed over all epochs.
+    /// Those with perplexity measured over all epochs.
     #[serde(default)]
     pub followed: Vec<String>,
     /// Learning rates over those of the nets, each tried.
@@ -77,7 +77,7 @@ pub struct Experiment {
     /// Minutes that all runs take at scale 1 on two cores, where they were measured.
     #[serde(default)]
     pub minutes: Option<f64>,
-    /// What all runs have in common, as in `run.toml`.
+    /// Settings of all runs, as in `run.toml`.
     #[serde(default)]
     pub base: toml::Table,
     /// Runs of training.
@@ -180,7 +180,7 @@ pub struct SetConfig {
     pub train: Option<String>,
     /// Test file.
     pub test: Option<String>,
-    /// Label that is taken for +1 against all others.
+    /// Label to train as +1 against all others.
     pub positive: Option<f64>,
     /// Whether each feature is divided by its largest absolute value and every fifth row kept for
     /// the test.
@@ -218,7 +218,7 @@ impl Experiment {
             .map_err(|error| wrong(format!("cannot be read ({error}); check the path")))?;
         toml::from_str(&text).map_err(|error| {
             wrong(format!(
-                "is no experiment ({}); compare it with those in experiments/",
+                "is not an experiment ({}); compare it with those in experiments/",
                 error.message()
             ))
         })

@@ -36,7 +36,7 @@ pub(super) fn some_of(records: u64, count: u64) -> Selection {
     Selection::new(records, |id| before(id + 1) > before(id))
 }
 
-/// Reads some records once, as they are and in their order.
+/// Reads some records once, unchanged and in order.
 pub(super) fn reader(
     dataset: Arc<Dataset>,
     count: u64,

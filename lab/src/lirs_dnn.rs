@@ -3,9 +3,9 @@
 //! The paper trains AlexNet, OverFeat and VGG-16 on ImageNet, which was shuffled once; here they learn smaller
 //! pictures, once from a file in random order and once from one sorted by class, where a queue that is short next to a
 //! class cannot mix. Epochs are counted up to the least validation loss of the queue with the paper's share of the
-//! data, by a line between two epochs (Table 6). Total time follows equation 1 on the paper's devices: the queue's
-//! file is shuffled first and then read from end to end, LIRS reads each picture by itself; both load while they
-//! compute, and computing takes what it took here.
+//! data, by a line between two epochs (Table 6). Total time follows equation 1 on the paper's devices: the
+//! queue's file is shuffled first and then read sequentially, LIRS reads each picture separately; both load
+//! while they compute, and computing takes as long as measured here.
 
 use pelton_data::{DataConfig, Validation};
 use pelton_plan::Order;
@@ -205,7 +205,7 @@ fn one(
     })
 }
 
-/// What a queue and LIRS's table take in memory.
+/// The memory of a queue and of LIRS's table.
 fn memory(pictures: &Pictures, ways: &[Way]) -> Vec<Row> {
     let row = |way: &Way| {
         let bytes = match way {
@@ -224,7 +224,7 @@ fn memory(pictures: &Pictures, ways: &[Way]) -> Vec<Row> {
             },
             measured: json!(bytes / MB),
             differs: format!(
-                "computed; {} pictures of {} bytes as they lie in the file, the paper's 1 281 167 are decoded",
+                "computed; {} pictures of {} bytes as stored in the file, the paper's 1 281 167 are decoded",
                 pictures.count, pictures.bytes
             ),
             ..Row::default()

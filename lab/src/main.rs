@@ -11,13 +11,13 @@ mod capacity_table;
 mod class_capacity;
 mod class_capacity_table;
 mod convergence;
+mod data_in_memory;
 mod deepio_bandwidth;
 mod deepio_nets;
 mod deepio_order;
 mod drawing;
 mod echo;
 mod experiment;
-mod held;
 mod idx;
 mod lirs_dnn;
 mod measured;
@@ -79,7 +79,7 @@ pub struct ReproduceArguments {
     /// Folder for data, scratch files, raw runs and the report
     #[arg(long, default_value = "runs/reproduce")]
     pub out: PathBuf,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }

@@ -1,9 +1,7 @@
-//! Total time on this machine's disk: the command itself trains, reading past the page cache, inside
-//! a control group whose memory is limited to what the run may use, so that the page cache could not
-//! help either (LIRS section 5.1 limits memory with cgroups).
+//! Total time on this machine's disk: the command itself trains, bypassing the page cache, inside a control
+//! group limited to the memory of the run, so the page cache could not help either (LIRS section 5.1 limits memory with cgroups).
 //!
-//! Where no such group may be made, the page cache is emptied and reads go past it, and the row says
-//! so.
+//! If such a group is not permitted, the page cache is emptied and reads bypass it, and the row says so.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +13,7 @@ use pelton_run::Interrupt;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::held::Held;
+use super::data_in_memory::DataInMemory;
 use super::method::Method;
 use super::modelled::Times;
 use crate::table::ReproduceConfig;
@@ -51,7 +49,7 @@ pub(super) struct Measured {
 /// Trains `epochs` epochs of a method by one access path; an error says why it could not.
 pub(super) fn train(
     config: &ReproduceConfig,
-    held: &Held,
+    held: &DataInMemory,
     method: Method,
     access: &str,
     epochs: u64,
@@ -102,7 +100,7 @@ pub(super) fn train(
     })
 }
 
-/// What a command prints, which is killed when the job is to end early: nothing of it is kept then.
+/// The output of a command, which is killed when the job is interrupted: its output is then discarded.
 fn output_of(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output> {
     let child = command
         .stdin(Stdio::null())
@@ -115,7 +113,7 @@ fn output_of(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output>
         let watch = || {
             while !ended.load(Ordering::Relaxed) {
                 if interrupt.load(Ordering::Relaxed) {
-                    // It may have ended by itself just now.
+                    // It may have ended on its own just now.
                     let _ = kill_process(process, Signal::KILL);
                     return;
                 }
@@ -133,7 +131,7 @@ fn output_of(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output>
 }
 
 /// The budget: a share of the data, and at least what the smallest buffers of every path need.
-fn memory_bytes(config: &ReproduceConfig, held: &Held) -> u64 {
+fn memory_bytes(config: &ReproduceConfig, held: &DataInMemory) -> u64 {
     const LEAST: u64 = 16 << 20;
     let share = config.experiment.memory_share;
     let dataset = held.dataset();
@@ -146,13 +144,13 @@ fn memory_bytes(config: &ReproduceConfig, held: &Held) -> u64 {
 }
 
 /// α of every row, and w with its snapshot and the mean that becomes the next one.
-fn table_bytes(held: &Held) -> u64 {
+fn table_bytes(held: &DataInMemory) -> u64 {
     4 * (held.dataset().records() + 3 * held.dataset().features())
 }
 
 fn arguments(
     config: &ReproduceConfig,
-    held: &Held,
+    held: &DataInMemory,
     method: Method,
     access: &str,
     epochs: u64,
@@ -222,7 +220,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // An empty group that cannot be removed costs nothing and bothers nobody.
+        // An empty group that cannot be removed does no harm.
         let _ = std::fs::remove_dir(&self.folder);
     }
 }

@@ -1,15 +1,14 @@
 //! LIRS Table 5: the tables that random shuffling keeps in memory.
 //!
-//! LIRS holds 8 bytes a row to say which block it belongs to and, where rows differ in length, 8 bytes
-//! for its place. Here the order is computed, not stored, and places are Elias–Fano coded.
+//! LIRS keeps 8 bytes a row for its block and, if rows differ in length, 8 bytes for its offset. Here the order is computed, not stored, and places are Elias–Fano coded.
 
 use pelton_data as data;
 use pelton_run::RunContext;
 use pelton_train::TrainError;
 use serde_json::{Value, json};
 
+use super::data_in_memory::generated;
 use super::experiment::SetConfig;
-use super::held::generated;
 use super::published::published;
 use crate::table::{ReproduceConfig, Reproduction, Row};
 
@@ -18,7 +17,7 @@ const PUBLISHED_ENTRY_BYTES: f64 = 8.0;
 /// The paper's MB.
 const MB: f64 = (1 << 20) as f64;
 
-/// What the tables of a data set are counted from.
+/// The basis for counting the tables of a data set.
 struct Counted {
     /// The demo that is like it.
     demo: &'static str,

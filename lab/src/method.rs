@@ -15,7 +15,7 @@ pub(super) enum Method {
     LirsPage,
     /// A shuffle buffer as large as a block over rows shuffled once (TFIP).
     Queue,
-    /// Blocks as the file lies, never shuffled.
+    /// Blocks in file order, never shuffled.
     FileOrder,
 }
 
@@ -46,7 +46,7 @@ impl Method {
         matches!(self, Method::LirsRow | Method::LirsPage)
     }
 
-    /// The plan's order; the rows of orders without blocks of their own are cut into `blocks`.
+    /// The plan's order; orders without blocks are divided into `blocks`.
     pub fn order(self, blocks: u64, records: u64) -> Order {
         match self {
             Method::FixedBmf | Method::PermutedBmf => Order::Block {

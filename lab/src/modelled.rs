@@ -2,12 +2,12 @@
 //!
 //! The devices of LIRS Table 2 price the 4 KiB pages that a method touches. Computing is measured.
 //!
-//! | way of reading | before training | an epoch |
+//! | reads | before training | an epoch |
 //! |---|---|---|
 //! | blocks | one sequential pass; rows written to their blocks | sequential |
 //! | queue | the same, in one random order | sequential |
-//! | rows | one sequential pass where rows are sparse, else nothing | each row by itself |
-//! | pages | the same | each unit by itself, as one range |
+//! | rows | one sequential pass where rows are sparse, else nothing | each row separately |
+//! | pages | the same | each unit separately, as one range |
 //! | window `[ours]` | the same | what the feed asks for, counted |
 //! | scatter `[ours]` | one sequential pass and write | sequential read and write in bucket blocks |
 //!
@@ -24,7 +24,7 @@ use pelton_storage::{DeviceModel, DeviceUse, ModelledDevice, PAGE_BYTES, Throttl
 use pelton_train::TrainError;
 use serde::Serialize;
 
-use super::held::Held;
+use super::data_in_memory::DataInMemory;
 use super::method::Method;
 
 /// Bytes gathered before a block or bucket is written, and the blocks that are read back. The
@@ -76,7 +76,7 @@ impl Way {
         }
     }
 
-    /// What it is called behind the method's name.
+    /// Suffix after the method's name.
     pub fn name(self, method: Method) -> &'static str {
         match self {
             Way::Published if method.is_lirs() => "",
@@ -100,7 +100,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Seconds on a device for `epochs` epochs of which each computes `compute_s` seconds.
+    /// Seconds on a device for `epochs` epochs that compute `compute_s` seconds each.
     pub fn times(&self, device: &DeviceModel, epochs: f64, compute_s: f64, ahead: bool) -> Times {
         let prepare_s = device.seconds(&self.prepare);
         let load_s = epochs * device.seconds(&self.epoch);
@@ -118,7 +118,7 @@ impl Work {
 
 /// The times of a method read in one way on one device; `compute_s` is for all epochs.
 pub(super) fn times(
-    held: &Held,
+    held: &DataInMemory,
     method: Method,
     way: Way,
     device: &DeviceModel,
@@ -136,11 +136,11 @@ pub(super) fn times(
     Ok(work.times(device, epochs, compute_s, way.is_ours()))
 }
 
-fn sequential_pages(held: &Held) -> u64 {
+fn sequential_pages(held: &DataInMemory) -> u64 {
     held.dataset().bytes().div_ceil(PAGE_BYTES)
 }
 
-fn prepare(held: &Held, method: Method, way: Way) -> DeviceUse {
+fn prepare(held: &DataInMemory, method: Method, way: Way) -> DeviceUse {
     let pass = DeviceUse {
         sequential_read_pages: sequential_pages(held),
         ..DeviceUse::default()
@@ -166,7 +166,7 @@ fn prepare(held: &Held, method: Method, way: Way) -> DeviceUse {
 }
 
 /// Writing every byte once, a buffer at a time, each to its own place.
-fn gathered_write(held: &Held, used: DeviceUse) -> DeviceUse {
+fn gathered_write(held: &DataInMemory, used: DeviceUse) -> DeviceUse {
     let pages = sequential_pages(held);
     let writes = held.dataset().bytes().div_ceil(BUFFER_BYTES).min(pages);
     DeviceUse {
@@ -176,7 +176,7 @@ fn gathered_write(held: &Held, used: DeviceUse) -> DeviceUse {
     }
 }
 
-fn scatter_epoch(held: &Held) -> DeviceUse {
+fn scatter_epoch(held: &DataInMemory) -> DeviceUse {
     let written = gathered_write(held, DeviceUse::default());
     DeviceUse {
         random_read_pages: written.random_write_pages,
@@ -185,7 +185,7 @@ fn scatter_epoch(held: &Held) -> DeviceUse {
     }
 }
 
-fn epoch(held: &Held, method: Method) -> DeviceUse {
+fn epoch(held: &DataInMemory, method: Method) -> DeviceUse {
     match method {
         Method::LirsRow => units(held, 0).ranges(),
         Method::LirsPage => units(held, PAGE_BYTES).ranges(),
@@ -216,7 +216,7 @@ impl UnitPages {
 }
 
 /// Units of at least `unit_bytes` bytes cut at row boundaries; of one row each where that is 0.
-pub(super) fn units(held: &Held, unit_bytes: u64) -> UnitPages {
+pub(super) fn units(held: &DataInMemory, unit_bytes: u64) -> UnitPages {
     let dataset = held.dataset();
     let mut counted = UnitPages::default();
     let (mut start, mut end) = (0, 0);
@@ -237,7 +237,7 @@ pub(super) fn units(held: &Held, unit_bytes: u64) -> UnitPages {
 
 /// What the feed's window path asks of a device in one epoch of the full order, counted.
 fn window_epoch(
-    held: &Held,
+    held: &DataInMemory,
     device: &DeviceModel,
     memory_share: f64,
 ) -> Result<DeviceUse, TrainError> {
@@ -264,7 +264,7 @@ fn window_epoch(
 }
 
 /// Memory of a feed for a share of the data, enough for its buffers.
-pub(super) fn memory_bytes(held: &Held, memory_share: f64) -> u64 {
+pub(super) fn memory_bytes(held: &DataInMemory, memory_share: f64) -> u64 {
     const LEAST: u64 = 2 << 20;
     let dataset = held.dataset();
     let bytes = (dataset.records() * pane_row_bytes(dataset)) as f64 * memory_share;

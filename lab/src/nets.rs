@@ -6,7 +6,7 @@ use pelton_train::{FitConfig, NetEpoch, NetSummary, TrainError};
 
 use crate::table::interrupted;
 
-/// A constant rate, with decay and momentum as they are by default.
+/// A constant rate, with the default decay and momentum.
 pub(super) fn constant(rate: f64, batch: u64, epochs: u64, seed: u64) -> FitConfig {
     FitConfig {
         rate: Some(rate),
@@ -21,13 +21,13 @@ pub(super) fn constant(rate: f64, batch: u64, epochs: u64, seed: u64) -> FitConf
 
 /// What a training left.
 pub(super) struct Trained {
-    /// Epochs that ended; a loss that is no number ends them and is no error.
+    /// Finished epochs; a NaN loss ends them and is not an error.
     pub epochs: Vec<NetEpoch>,
     /// Figures of the whole, where it came to its end.
     pub summary: Option<NetSummary>,
 }
 
-/// Runs a job on so many ranks of this process, over a modelled network of so many bytes a second where there is one.
+/// Runs a job on this many ranks of this process, over a modelled network with these bytes a second, if given.
 pub(super) fn train(
     folder: &RunOptions,
     ranks: usize,

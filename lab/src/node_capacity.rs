@@ -1,17 +1,17 @@
-//! What an epoch would take on more nodes than there are: a model of the pipelines over peers' memory.
+//! Predicts an epoch on larger clusters: a model of the pipelines over peers' memory.
 //!
 //! One node a rank. Symbols: R nodes, D bytes of data in records of b bytes, f the share of the data
 //! that the memory of all nodes holds, L loads of an epoch, B examples of a global batch.
 //!
 //! | pipeline | backend reads of an epoch | others' memory | resident |
 //! |---|---|---|---|
-//! | backend alone | every record by itself | – | – |
+//! | backend alone | every record separately | – | – |
 //! | in memory (f ≥ 1) | none after the first epoch | remote share of D | D |
-//! | hybrid, ordered | 1 − f of the records by themselves | remote share of f·D | f·D |
+//! | hybrid, ordered | 1 − f of the records separately | remote share of f·D | f·D |
 //! | hybrid, opportunistic | every unit, as a large read | remote share of D | two loads |
 //!
-//! The remote share is (R − 1)/R where slots are dealt out in runs, and at most ½√((R − 1)/B) where they
-//! follow the holders ([`expected_remote_share`]). Stages overlap (each works on another batch), so an
+//! The remote share is (R − 1)/R if slots are assigned in runs, and at most ½√((R − 1)/B) if they follow the
+//! holders ([`expected_remote_share`]). Stages overlap (each works on another batch), so an
 //! epoch takes as long as its slowest: the backend for all nodes together, and on each node the network,
 //! the copying, the decoding. Left out: contention inside the network, the collective between loads
 //! (microseconds against seconds), caches of the backend's servers, and the consumer.
@@ -32,7 +32,7 @@ pub struct Cluster {
     pub local_bytes_per_s: f64,
     /// Reading from other nodes' memory, into one node.
     pub network_bytes_per_s: f64,
-    /// One-sided reads a second that one node starts and finishes, whatever their length.
+    /// One-sided reads a second that one node can complete, of any length.
     pub network_reads_per_s: f64,
     /// Turning bytes into batches on one node.
     pub decode_bytes_per_s: f64,
@@ -68,16 +68,16 @@ pub struct Workload {
 /// How an epoch is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pipeline {
+pub enum PredictedPipeline {
     /// Every record from the backend.
     Backend,
-    /// From the memory of all nodes, as far as it reaches, in exactly the order asked for.
+    /// From the memory of all nodes, as far as the data fits, in exactly the order asked for.
     Ordered,
     /// From the memory of all nodes, load by load.
     Opportunistic,
 }
 
-/// A predicted epoch: seconds of each stage, of which the slowest decides.
+/// A predicted epoch: seconds of each stage; the slowest decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochTime {
     /// Seconds of an epoch after the first.
@@ -94,7 +94,7 @@ pub struct EpochTime {
     pub local_s: f64,
     /// Seconds that a node decodes.
     pub decode_s: f64,
-    /// Share of the data that lies in memory.
+    /// Share of the data in memory.
     pub resident: f64,
     /// Share of what is read from memory that other nodes hold.
     pub remote_share: f64,
@@ -120,25 +120,25 @@ impl Workload {
 }
 
 /// How long an epoch takes.
-pub fn predict(cluster: &Cluster, workload: &Workload, pipeline: Pipeline) -> EpochTime {
+pub fn predict(cluster: &Cluster, workload: &Workload, pipeline: PredictedPipeline) -> EpochTime {
     let nodes = f64::from(workload.nodes.max(1));
     let data = workload.data_bytes;
     let held = (nodes * workload.memory_bytes / data).min(1.0);
     // Whatever the pipeline, data that fits is read once.
     let resident = match pipeline {
-        Pipeline::Backend => 0.0,
+        PredictedPipeline::Backend => 0.0,
         _ => held,
     };
     let records = data / workload.record_bytes;
     let (backend_bytes, backend_reads, from_memory) = match pipeline {
         _ if resident >= 1.0 => (0.0, 0.0, 1.0),
-        Pipeline::Backend => (data, records, 0.0),
-        Pipeline::Ordered => (
+        PredictedPipeline::Backend => (data, records, 0.0),
+        PredictedPipeline::Ordered => (
             (1.0 - resident) * data,
             (1.0 - resident) * records,
             resident,
         ),
-        Pipeline::Opportunistic => (data, data / workload.unit_bytes, 1.0),
+        PredictedPipeline::Opportunistic => (data, data / workload.unit_bytes, 1.0),
     };
     let remote_share = if workload.near {
         expected_remote_share(workload.batch, workload.nodes)
@@ -163,7 +163,7 @@ pub fn predict(cluster: &Cluster, workload: &Workload, pipeline: Pipeline) -> Ep
         .max_by(|a, b| a.1.total_cmp(&b.1))
         .expect("there are stages");
     let loaded = match pipeline {
-        Pipeline::Opportunistic if resident < 1.0 => workload.load(held),
+        PredictedPipeline::Opportunistic if resident < 1.0 => workload.load(held),
         _ => resident,
     };
     let reads = loaded * data / workload.unit_bytes;
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn in_memory_the_backend_rests() {
-        let time = predict(&cluster(), &workload(), Pipeline::Ordered);
+        let time = predict(&cluster(), &workload(), PredictedPipeline::Ordered);
         assert_eq!((time.backend_s, time.resident), (0.0, 1.0));
         near(time.remote_share, 15.0 / 16.0);
         near(time.network_s, 10.0 * 15.0 / 16.0 / 4.0);
@@ -261,7 +261,7 @@ mod tests {
         near(time.seconds, 5.0);
         assert_eq!(time.bound, "decoding");
         near(time.load_s, 40.0 + 160e9 / 1e6 / 1e4);
-        let opportunistic = predict(&cluster(), &workload(), Pipeline::Opportunistic);
+        let opportunistic = predict(&cluster(), &workload(), PredictedPipeline::Opportunistic);
         assert_eq!(opportunistic, time);
     }
 
@@ -271,13 +271,13 @@ mod tests {
             memory_bytes: 2.5 * GB,
             ..workload()
         };
-        let ordered = predict(&cluster(), &workload, Pipeline::Ordered);
+        let ordered = predict(&cluster(), &workload, PredictedPipeline::Ordered);
         near(ordered.backend_s, 30.0 + 0.75 * 1.6e6 / 1e4);
-        let opportunistic = predict(&cluster(), &workload, Pipeline::Opportunistic);
+        let opportunistic = predict(&cluster(), &workload, PredictedPipeline::Opportunistic);
         near(opportunistic.backend_s, 40.0 + 1.6e5 / 1e4);
         assert_eq!(opportunistic.bound, "backend");
         near(opportunistic.load_s, opportunistic.backend_s / 8.0);
-        let backend = predict(&cluster(), &workload, Pipeline::Backend);
+        let backend = predict(&cluster(), &workload, PredictedPipeline::Backend);
         near(backend.seconds, 40.0 + 160.0);
         assert_eq!(
             (backend.network_s, backend.local_s, backend.load_s),
@@ -292,7 +292,7 @@ mod tests {
             loads: Some(16),
             ..workload()
         };
-        let time = predict(&cluster(), &workload, Pipeline::Opportunistic);
+        let time = predict(&cluster(), &workload, PredictedPipeline::Opportunistic);
         near(time.backend_s, 40.0 + 1.6e5 / 1e4);
         near(time.load_s, time.backend_s / 16.0);
         for loads in [1, 8] {
@@ -305,7 +305,7 @@ mod tests {
                 ..workload
             };
             let [few, fewest] =
-                [few, fewest].map(|it| predict(&cluster(), &it, Pipeline::Opportunistic));
+                [few, fewest].map(|it| predict(&cluster(), &it, PredictedPipeline::Opportunistic));
             assert_eq!(few, fewest);
         }
     }
@@ -318,7 +318,7 @@ mod tests {
                 memory_bytes: 0.0,
                 ..workload()
             };
-            let time = predict(&cluster(), &workload, Pipeline::Backend);
+            let time = predict(&cluster(), &workload, PredictedPipeline::Backend);
             near(time.seconds, 200.0 * 16.0 / f64::from(nodes));
         }
     }
@@ -329,7 +329,7 @@ mod tests {
             record_bytes: 100.0,
             ..workload()
         };
-        let time = predict(&cluster(), &short, Pipeline::Ordered);
+        let time = predict(&cluster(), &short, PredictedPipeline::Ordered);
         assert_eq!(time.bound, "network");
         near(time.network_s, 10e9 * 15.0 / 16.0 / 100.0 / 1e6);
         let near_slots = predict(
@@ -338,7 +338,7 @@ mod tests {
                 near: true,
                 ..short
             },
-            Pipeline::Ordered,
+            PredictedPipeline::Ordered,
         );
         assert!(near_slots.remote_share < 0.04, "{near_slots:?}");
         assert!(near_slots.network_s < time.network_s / 20.0);

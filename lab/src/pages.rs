@@ -1,8 +1,7 @@
 //! LIRS Figure 11: shuffling rows, pages and larger units of rows smaller than a page.
 //!
-//! The paper reads two pages for every page unit, because the last row of a page lies on the next one
-//! too, and leaves that open. Here a unit is cut at row boundaries and read as one range: a unit of u
-//! pages touches at most u + 1, of which only the first is a random read.
+//! The paper reads two pages for every page unit, because the last row of a page may extend to the next one. Here a unit is cut at row boundaries and read as one range: a unit of u pages
+//! touches at most u + 1, and only the first is a random read.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +16,7 @@ use pelton_train::TrainError;
 use serde_json::{Value, json};
 
 use super::convergence::{self, Run, Training, median_epochs};
-use super::held::{self, Held};
+use super::data_in_memory::{self, DataInMemory};
 use super::method::Method;
 use super::modelled::{self, UnitPages, Way};
 use super::published::PublishedPages;
@@ -46,7 +45,7 @@ pub(super) fn lirs_pages(
     let mut raw = RawRuns::create(&config.out.join("lirs-pages-runs.csv"), COLUMNS)?;
     let mut rows = Vec::new();
     for set in &config.experiment.sets {
-        let held = held::hold(config, set, context)?;
+        let held = data_in_memory::hold(config, set, context)?;
         let Some((held, pages)) = held.and_then(|held| {
             let pages = held.published?.pages?;
             Some((held, pages))
@@ -71,7 +70,7 @@ pub(super) fn lirs_pages(
 
 fn one_set(
     config: &ReproduceConfig,
-    held: &Held,
+    held: &DataInMemory,
     published: PublishedPages,
     raw: &mut RawRuns,
     context: &mut RunContext<'_>,
@@ -141,7 +140,7 @@ fn order(unit_bytes: u64) -> Order {
 
 fn measure(
     config: &ReproduceConfig,
-    held: &Held,
+    held: &DataInMemory,
     bytes: u64,
     goal: f64,
     runs: &[Run],
@@ -174,7 +173,7 @@ fn measure(
 /// One epoch of the feed, past the page cache: rows each by its own read, units as ranges.
 fn read_from_disk(
     config: &ReproduceConfig,
-    held: &Held,
+    held: &DataInMemory,
     unit_bytes: u64,
     interrupt: &Interrupt,
 ) -> Result<BenchReport, TrainError> {
@@ -209,7 +208,7 @@ fn read_from_disk(
     )?)
 }
 
-fn write_raw(raw: &mut RawRuns, held: &Held, unit: &Unit) -> Result<(), TrainError> {
+fn write_raw(raw: &mut RawRuns, held: &DataInMemory, unit: &Unit) -> Result<(), TrainError> {
     let disk = |value: fn(&BenchReport) -> String| unit.disk.as_ref().map_or(String::new(), value);
     raw.line(&[
         &held.name,
@@ -233,7 +232,7 @@ fn unit_name(bytes: u64) -> String {
 }
 
 /// The paper's reads of a unit: each of its pages and the one after them, at random.
-fn as_published(held: &Held, unit_bytes: u64) -> DeviceUse {
+fn as_published(held: &DataInMemory, unit_bytes: u64) -> DeviceUse {
     let units = held.dataset().bytes().div_ceil(unit_bytes);
     DeviceUse {
         random_read_pages: 2 * units,
@@ -242,7 +241,7 @@ fn as_published(held: &Held, unit_bytes: u64) -> DeviceUse {
     }
 }
 
-fn unit_rows(held: &Held, unit: &Unit) -> Vec<Row> {
+fn unit_rows(held: &DataInMemory, unit: &Unit) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut row = |method: String, figure: &str, measured: Value, what: &str| {
         rows.push(Row {
@@ -307,7 +306,7 @@ fn unit_rows(held: &Held, unit: &Unit) -> Vec<Row> {
 /// The figures that the paper states in numbers: 4 KiB pages against rows and against BMF, on Optane.
 fn against_published(
     config: &ReproduceConfig,
-    held: &Held,
+    held: &DataInMemory,
     published: PublishedPages,
     bmf: &[Run],
     units: &[Unit],

@@ -17,7 +17,7 @@ use crate::table::ReproduceConfig;
 const SHUFFLED: Stage = Stage::Demo(42);
 /// IDX files of pictures.
 pub(super) struct Pictures {
-    /// What they are called in the table.
+    /// Their name in the table.
     pub name: String,
     /// Pictures to train on, in random order and sorted by class.
     pub shuffled: PathBuf,
@@ -34,7 +34,7 @@ pub(super) struct Pictures {
     pub moments: [f64; 2],
 }
 
-/// The first of some sets that is there, with at most so many pictures to train on and to test with.
+/// The first existing set, with at most this many pictures to train on and to test with.
 pub(super) fn find(
     config: &ReproduceConfig,
     sets: &[SetConfig],
@@ -98,7 +98,7 @@ pub(super) fn find(
 }
 
 /// Pictures in memory.
-struct Held {
+struct DataInMemory {
     /// Height, width and channels.
     sizes: Vec<usize>,
     pixels: Vec<u8>,
@@ -107,7 +107,7 @@ struct Held {
     order: Vec<usize>,
 }
 
-impl Held {
+impl DataInMemory {
     fn write(&self, images: &Path) -> Result<(), TrainError> {
         let labels = images
             .display()
@@ -138,9 +138,13 @@ impl Held {
 }
 
 /// About `count` pictures, evenly spread.
-fn read_some(opened: &OpenedData, count: u64, interrupt: &Interrupt) -> Result<Held, TrainError> {
+fn read_some(
+    opened: &OpenedData,
+    count: u64,
+    interrupt: &Interrupt,
+) -> Result<DataInMemory, TrainError> {
     let mut loader = reader(Arc::clone(&opened.dataset), count, interrupt)?;
-    let mut held = Held {
+    let mut held = DataInMemory {
         sizes: Vec::new(),
         pixels: Vec::new(),
         classes: Vec::new(),

@@ -20,7 +20,7 @@ pub fn reproduce_and_print(arguments: ReproduceArguments) -> Result<(), Failure>
         .filter(|folder| !folder.is_dir())
     {
         return Err(usage(anyhow::anyhow!(
-            "--real-data {}: is no folder; check the path, or leave it out to do without",
+            "--real-data {}: is not a folder; check the path, or leave the flag out",
             folder.display()
         )));
     }

@@ -1,4 +1,4 @@
-//! Raw runs as CSV, written as they come so that an interrupted table leaves what it had.
+//! Raw runs as CSV, written as they finish, so an interrupted table keeps them.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -26,7 +26,7 @@ impl RawRuns {
         Ok(raw)
     }
 
-    /// The file as it is, to be continued; a new one where there is none.
+    /// Opens the existing file for appending, or creates one.
     ///
     /// Errors: a file with other columns; one that cannot be read or written.
     pub fn open(path: &Path, columns: &str) -> Result<RawRuns, TrainError> {
@@ -58,7 +58,7 @@ impl RawRuns {
             .map_err(|error| unwritable(&self.path, &error))
     }
 
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> PathBuf {
         self.path.clone()
     }

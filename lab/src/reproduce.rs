@@ -8,7 +8,7 @@
 //! * `deepio-bandwidth`: DeepIO Figures 10 to 12: reading through ranks' memory;
 //! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order, linear models and nets;
 //! * `buckets`: padding of the Penn Treebank by ways of bucketing it, and an LSTM that is trained on it;
-//! * `echo`: data echoing: nets on a slow source whose examples are used several times.
+//! * `echo`: data echoing: nets on a slow source, with examples used several times.
 //!
 //! Other tables are lists of runs of `train` ([`runs`]).
 //!

@@ -3,8 +3,8 @@
 //!
 //! A run's configuration is the base's with what the run changes, both as in `run.toml`. Runs take turns, seed by seed,
 //! so that a slow moment of the machine meets all alike, and accuracies are compared within a seed. Each finished run is a
-//! line of a CSV file. A table that was interrupted continues: finished runs are read from that file, and the one under
-//! way resumes from its checkpoint.
+//! line of a CSV file. A table that was interrupted continues: finished runs are read from that file, and the
+//! current one resumes from its checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -74,7 +74,7 @@ fn configuration<T: DeserializeOwned>(settings: Table, method: &str) -> Result<T
         })
 }
 
-/// What tells a run from all others: its settings, the ranks and the network.
+/// Identifies a run: its settings, the ranks and the network.
 fn key_of(run: &RunSetting, settings: &Table) -> String {
     let text = format!("{:?} {} {:?} {settings}", run.job, run.ranks, run.link);
     let words = text.bytes().map(u64::from);

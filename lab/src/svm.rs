@@ -13,7 +13,7 @@ use pelton_train::TrainError;
 use serde_json::{Value, json};
 
 use super::convergence::{self, OPTIMUM_GAP, Run, Training, median_epochs, median_epochs_to_best};
-use super::held::{self, Held};
+use super::data_in_memory::{self, DataInMemory};
 use super::measured;
 use super::method::Method;
 use super::modelled::{self, Times, Way};
@@ -66,9 +66,9 @@ pub(super) fn lirs_svm(
         "HDD, SSD and Optane are modelled from the rates of LIRS Table 2; computing, and everything of this disk, is measured on this machine".to_string(),
     ];
     for set in &config.experiment.sets {
-        let Some(held) = held::hold(config, set, context)? else {
+        let Some(held) = data_in_memory::hold(config, set, context)? else {
             notes.push(format!(
-                "{}: left out, for there is no such file or `scale` is below 0.3",
+                "{}: left out, because the file does not exist or `scale` is below 0.3",
                 set.name
             ));
             continue;
@@ -87,7 +87,7 @@ pub(super) fn lirs_svm(
 
 fn one_set(
     config: &ReproduceConfig,
-    held: &Held,
+    held: &DataInMemory,
     raw: &mut Raw,
     notes: &mut Vec<String>,
     context: &mut RunContext<'_>,
@@ -124,7 +124,7 @@ fn one_set(
 /// The goal, and the runs of every method towards it.
 fn train_all(
     config: &ReproduceConfig,
-    held: &Held,
+    held: &DataInMemory,
     inner: InnerPasses,
     optimum: f64,
     interrupt: &Interrupt,
@@ -169,7 +169,7 @@ fn train_all(
 
 fn write_runs(
     raw: &mut RawRuns,
-    held: &Held,
+    held: &DataInMemory,
     method: Method,
     inner: InnerPasses,
     runs: &[Run],
@@ -199,7 +199,7 @@ impl Tables {
     fn add(
         &mut self,
         config: &ReproduceConfig,
-        held: &Held,
+        held: &DataInMemory,
         method: Method,
         inner: InnerPasses,
         goal: f64,
@@ -214,7 +214,7 @@ impl Tables {
         };
         let most = config.experiment.epochs;
         let epochs = match median_epochs(runs, goal) {
-            // Each seed has its own best, of which the goal is the median.
+            // Each seed has its own best; the goal is their median.
             _ if method == Method::FixedBmf => json!(median_epochs_to_best(runs)),
             Some(epochs) => json!(epochs),
             None => json!(format!("over {most}")),
@@ -281,7 +281,7 @@ fn effort(config: &ReproduceConfig, method: Method, goal: f64, runs: &[Run]) -> 
 
 fn times(
     config: &ReproduceConfig,
-    held: &Held,
+    held: &DataInMemory,
     goal: f64,
     trained: &Trained,
     raw: &mut RawRuns,
@@ -353,13 +353,13 @@ fn times(
     Ok([rows, relative].concat())
 }
 
-fn small_rows(held: &Held) -> bool {
+fn small_rows(held: &DataInMemory) -> bool {
     held.published.is_some_and(|set| set.pages.is_some())
 }
 
 fn write_times(
     raw: &mut RawRuns,
-    held: &Held,
+    held: &DataInMemory,
     method: &str,
     device: &str,
     times: Times,
@@ -382,7 +382,7 @@ fn write_times(
     ])
 }
 
-fn time_row(held: &Held, method: &str, device: &str, times: Times) -> Row {
+fn time_row(held: &DataInMemory, method: &str, device: &str, times: Times) -> Row {
     Row {
         table: "Figure 10".to_string(),
         data: held.name.clone(),
@@ -394,8 +394,8 @@ fn time_row(held: &Held, method: &str, device: &str, times: Times) -> Row {
     }
 }
 
-/// What LIRS on Optane and on HDD takes over fixed BMF on HDD, which is how the paper states times.
-fn relative_rows(held: &Held, totals: &[(Method, Way, &str, f64)]) -> Vec<Row> {
+/// The time of LIRS on Optane and on HDD divided by that of fixed BMF on HDD, which is how the paper states times.
+fn relative_rows(held: &DataInMemory, totals: &[(Method, Way, &str, f64)]) -> Vec<Row> {
     let total = |method: Method, way: Way, device: &str| {
         let mut totals = totals.iter();
         totals

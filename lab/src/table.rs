@@ -1,4 +1,4 @@
-//! What a table is made from and what it holds.
+//! The input of a table and its contents.
 
 use std::path::{Path, PathBuf};
 
@@ -61,7 +61,7 @@ pub struct Reproduction {
     pub rows: Vec<Row>,
     /// What holds for all of them.
     pub notes: Vec<String>,
-    /// Files left behind: raw runs and the report.
+    /// Files written: raw runs and the report.
     pub files: Vec<PathBuf>,
 }
 

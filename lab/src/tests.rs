@@ -12,7 +12,7 @@ use pelton_train::TrainError;
 use serde_json::Value;
 
 use super::convergence::{self, Run, Training, median_epochs};
-use super::held::{Held, hold};
+use super::data_in_memory::{DataInMemory, hold};
 use super::method::Method;
 use super::published::PUBLISHED;
 use super::table::median;
@@ -40,7 +40,7 @@ fn config(name: &str, scale: f64, out: &Path) -> ReproduceConfig {
     }
 }
 
-fn held(name: &str, rows: u64, out: &Path) -> Held {
+fn held(name: &str, rows: u64, out: &Path) -> DataInMemory {
     let config = config("lirs-svm", 1.0, out);
     let mut set = config
         .experiment
@@ -59,7 +59,7 @@ fn held(name: &str, rows: u64, out: &Path) -> Held {
     .unwrap()
 }
 
-fn train(held: &Held, order: Order, optimum: f64, inner: &str) -> Vec<Run> {
+fn train(held: &DataInMemory, order: Order, optimum: f64, inner: &str) -> Vec<Run> {
     let training = Training {
         order,
         unit_records: None,
@@ -141,7 +141,7 @@ fn new_blocks_every_epoch_need_fewer_epochs_than_fixed_ones() {
 }
 
 /// A copy of a demo with all rows of one class before those of the other.
-fn sorted_by_label(held: &Held, path: PathBuf) -> SetConfig {
+fn sorted_by_label(held: &DataInMemory, path: PathBuf) -> SetConfig {
     let dataset = held.dataset();
     let shape = PackedShape {
         layout: dataset.layout(),
@@ -181,7 +181,7 @@ fn a_file_sorted_by_label_ruins_its_own_blocks_but_not_lirs() {
     let optimum = convergence::optimum(&sorted, &Arc::default())
         .unwrap()
         .primal;
-    let last = |held: &Held, order| {
+    let last = |held: &DataInMemory, order| {
         let runs = train(held, order, optimum, "1");
         runs[0].epochs[4].difference
     };

@@ -11,9 +11,9 @@ import numpy as np
 class Batch(dict[str, Any]):
     """One step: arrays by the name of their field, such as ``batch["image"]`` and ``batch["label"]``.
 
-    Arrays lie in memory of the loader, which uses it again once nothing refers to them; so they stay valid for as long
-    as they are kept, and may be written to. Fields that are padded have their lengths next to them
-    (``batch["tokens_lengths"]``), packed ones also the number of examples of each row (``batch["tokens_row_samples"]``).
+    Arrays use memory of the loader, which it reuses once nothing refers to them; they stay valid for as long as you
+    keep them, and you may write to them. Padded fields come with their lengths
+    (``batch["tokens_lengths"]``), packed ones also with the number of examples in each row (``batch["tokens_row_samples"]``).
     Fields of unequal length that are not padded are `Ragged`.
     """
 
@@ -63,7 +63,7 @@ class Ragged:
 
     def __getitem__(self, i: int) -> np.ndarray:
         if not -len(self) <= i < len(self):
-            raise IndexError(f"there is no row {i} among {len(self)}")
+            raise IndexError(f"there is no row {i}; there are {len(self)}")
         i %= len(self)
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
@@ -91,7 +91,7 @@ class Ragged:
 
 
 def from_native(head: tuple[Any, ...]) -> tuple[Batch, bool]:
-    """A batch from what the native loader hands out, and whether its epoch ends with it."""
+    """A batch from the native loader's output, and whether its epoch ends with it."""
     epoch, step, ends_epoch, ids, fields = head
     named: dict[str, Any] = {}
     asarray = np.asarray

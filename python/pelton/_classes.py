@@ -1,4 +1,4 @@
-"""Which number is which class, or word, and that it is the same one in every data set of a program."""
+"""The indices of classes and words, which must be the same in every data set of a program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _vocabularies: dict[tuple[int, int], str] = {}
 
 
 def class_setting(classes: Classes | None) -> tuple[Any, bool]:
-    """What the native part takes for `classes`, and whether labels are places in it instead of what the data says."""
+    """`classes` for the native part, and whether labels are indices in it instead of the values in the data."""
     if classes is None:
         return None, False
     from ._pipeline import Pipeline
@@ -46,7 +46,7 @@ def class_setting(classes: Classes | None) -> tuple[Any, bool]:
         isinstance(item, (int, float)) and not isinstance(item, bool) for item in listed
     ):
         raise _pelton.ConfigurationError(
-            "`classes` is a list of names or of numbers, a file with one class a line, a number of classes, or a pipeline"
+            "`classes` must be a list of names or numbers, a file with one class a line, a number of classes, or a pipeline"
         )
     return listed, True
 
@@ -71,7 +71,7 @@ def given_words(vocabulary: list[bytes] | Pipeline | None) -> Any:
 
 
 def warn_of_other_classes(data: dict[str, Any], source: _pelton.Source) -> None:
-    """Tells once of data that numbers classes otherwise than data that was opened before, unless `classes` says so."""
+    """Warns once about data whose class indices differ from those of data opened before, unless `classes` is given."""
     names, name = tuple(source.classes), _called(data)
     if not names or names in _named:
         return
@@ -80,14 +80,14 @@ def warn_of_other_classes(data: dict[str, Any], source: _pelton.Source) -> None:
     if shared and "classes" not in data:
         other, path = shared[-1]
         warnings.warn(
-            f"{name} has the classes {_shown(names)}, and {path} has {_shown(other)}: a class may have one number in the one "
+            f"{name} has the classes {_shown(names)}, and {path} has {_shown(other)}: a class may have different indices in the two "
             "and another in the other; give `classes` of the one, such as the other pipeline, to load",
             stacklevel=5,
         )
 
 
 def warn_of_other_words(data: dict[str, Any], config: dict[str, Any], native: _pelton.Pipeline, is_given: bool) -> None:
-    """Tells once of words that are numbered by another vocabulary than words that were opened before."""
+    """Warns once about data whose vocabulary differs from that of data opened before."""
     digest = native.vocabulary_digest
     if config.get("decode") not in ("words", "pairs") or digest is None or digest in _vocabularies:
         return
@@ -96,7 +96,7 @@ def warn_of_other_words(data: dict[str, Any], config: dict[str, Any], native: _p
     if others and not is_given and "vocabulary" not in config:
         (_, size), path = others[-1]
         warnings.warn(
-            f"{name} numbers its own {digest[1]} words, and {path} its own {size}: a word has another number in the other; give "
+            f"{name} has a vocabulary of {digest[1]} words, and {path} another of {size}: a word has different indices in the two; give "
             "`vocabulary`, such as the other pipeline, to decode",
             stacklevel=5,
         )

@@ -1,4 +1,4 @@
-"""Samples by number, for loaders and samplers of other libraries."""
+"""Samples by index, for loaders and samplers of other libraries."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ if TYPE_CHECKING:
 class Dataset:
     """A map-style view of a pipeline: ``dataset[i]`` is record ``i``, decoded and augmented, as a dict.
 
-    It goes into ``torch.utils.data.DataLoader`` as it is, with workers or without. ``collate_fn=pelton.collate`` takes
-    each batch as it was made, in one read and one array, instead of stacking samples again::
+    Pass it to ``torch.utils.data.DataLoader``, with or without workers. ``collate_fn=pelton.collate`` takes each
+    batch as read, in one array, instead of stacking samples again::
 
         DataLoader(pelton.load("train.tar").decode("jpg").augment("rrc:224").dataset(), batch_size=64, shuffle=True,
                    collate_fn=pelton.collate)
 
-    What is random about a sample is drawn again each time it is asked for: it follows from PyTorch's initial seed in this
-    process and from how many samples were drawn here before, so that a program repeats itself under
-    ``torch.manual_seed``, and PyTorch's own random numbers stay as they are. Once ``set_epoch`` has said the epoch, it
-    follows from the pipeline's seed, the epoch and the record; only then does a run that is resumed within an epoch see
-    the same pictures. (``StatefulDataLoader`` keeps the count, and resumes exactly too.)
+    Random augmentation is drawn again each time a sample is requested: it depends on PyTorch's initial seed in this
+    process and on how many samples were drawn before, so a program is reproducible under
+    ``torch.manual_seed``, and PyTorch's own random numbers stay as they are. After ``set_epoch`` it depends on the
+    pipeline's seed, the epoch and the record; only then does a run resumed within an epoch see the same pictures. (``StatefulDataLoader`` keeps the count, and resumes exactly too.)
 
-    Batches, order and ranks are the other loader's, and so is its speed: a pipeline that is iterated itself reads ahead.
+    The other loader decides batches, order and ranks, and limits the speed: only a pipeline that you iterate reads ahead.
     """
 
     def __init__(self, pipeline: Pipeline, epoch: int | None = None) -> None:
@@ -46,7 +45,7 @@ class Dataset:
             self.set_epoch(epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that random numbers follow from; workers of a ``DataLoader`` hear of it too."""
+        """Sets the epoch that random numbers depend on, also for workers of a ``DataLoader``."""
         self._told.set_epoch(epoch)
 
     @property
@@ -63,7 +62,7 @@ class Dataset:
         return {"seed": self._first_seed(), "draws": self._draws}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Random numbers go on from a state."""
+        """Resumes random numbers from a state."""
         self._seed, self._draws = state["seed"], state["draws"]
 
     def __len__(self) -> int:
@@ -131,7 +130,7 @@ class Samples(Sequence[dict[str, Any]]):
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
         if not -len(self) <= i < len(self):
-            raise IndexError(f"there is no sample {i} among {len(self)}")
+            raise IndexError(f"there is no sample {i}; there are {len(self)}")
         i %= len(self)
         return {name: _row(self.batch, name, i) for name in self.batch if not name.endswith("_lengths")}
 
@@ -157,5 +156,5 @@ def _row(batch: Batch, name: str, i: int) -> Any:
 def _checked(record: int, count: int) -> int:
     record = int(record)
     if not -count <= record < count:
-        raise IndexError(f"there is no record {record} among {count}")
+        raise IndexError(f"there is no record {record}; there are {count}")
     return record % count

@@ -504,7 +504,7 @@ class DeviceHead:
         return True
 
     def forget(self) -> None:
-        """What was scored and has not moved the weights takes no part."""
+        """Scored batches that have not changed the weights are not used."""
         self._begin()
         self.forgotten += 1
 

@@ -51,7 +51,7 @@ def parse_bytes(size: int | str) -> int:
         return int(size)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B|)\s*", str(size))
     if not match or float(match[1]) == 0:
-        raise ConfigurationError(f"`{size}` is no amount of memory: give a number of bytes, or text such as 512MiB or 2GB")
+        raise ConfigurationError(f"`{size}` is not an amount of memory: give a number of bytes, or text such as 512MiB or 2GB")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
@@ -73,24 +73,24 @@ def load(
     remote_cache: int | str | None = None,
     device_model: str | None = None,
 ) -> Pipeline:
-    """Data as it lies: a path, pattern, URL or ``demo:NAME``, or several of them, of any format that Pelton knows.
+    """Opens data in place: a path, pattern, URL or ``demo:NAME``, or several of them, in any format that Pelton reads.
 
-    Nothing is read before it is needed. ``format`` is told from names and contents unless it is given; ``header`` says
-    whether the first line of a text table names its columns (``"yes"``, ``"no"``, or ``"auto"``, which refuses a line that
-    may be names or a record), by which the columns of further files are matched; ``label`` is the
-    column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name; the last one of text, none of
-    NumPy's arrays), or ``"json:KEY"`` for samples of tar files; ``missing`` what stands for empty cells and null
+    Nothing is read before it is needed. ``format`` is detected from names and contents unless given; ``header`` says
+    whether the first line of a text table names its columns (``"yes"``, ``"no"``, or ``"auto"``, which refuses an
+    ambiguous line); columns of further files are matched by these names; ``label`` is the
+    column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name; by default the last for text
+    and none for NumPy's arrays), or ``"json:KEY"`` for samples of tar files; ``missing`` fills empty cells and null
     (``"zero"``, or ``"mean"`` for features). The
     features of CSV, TSV and NumPy matrices are float32, and a whole number that this would round is an error; ``dtype`` is
-    ``"float64"`` to keep more digits, or ``"float32"`` to have them rounded. ``cache_dir`` keeps indexes of folders
-    that cannot be written to, and decompressed copies; ``remote_cache`` is how much of what was read from servers it may
-    hold as well, such as ``"50GB"``, and nothing unless it is given.
+    ``"float64"`` to keep more digits, or ``"float32"`` to have them rounded. ``cache_dir`` is the folder for
+    decompressed copies and for indexes of folders that cannot be written to; ``remote_cache`` is how much data from
+    servers it may also contain, such as ``"50GB"`` (default: none).
 
     Names of files may be bytes, as ``os.fsencode`` makes them, and need not be UTF-8.
 
-    ``classes`` says which number is which class: a list of names or of labels, a file with one a line, or another pipeline,
-    such as that of the training data. The label of a record is then its class's place in the list, or, of a pipeline, what
-    it is there; a record of another class is a bad record. A number of classes, such as ``10``, stands for 0 to 9.
+    ``classes`` defines the indices of classes: a list of names or labels, a file with one a line, or another
+    pipeline, such as that of the training data. The label of a record is then the index of its class in the list or
+    in that pipeline; a record of another class is a bad record. A number of classes, such as ``10``, means 0 to 9.
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
         paths = [paths]
@@ -114,7 +114,7 @@ def load(
         "device_model": device_model,
     }
     if not data["paths"]:
-        raise ConfigurationError("no data is named: give `paths` at least one file")
+        raise ConfigurationError("no data is given: name at least one file in `paths`")
     pipeline = Pipeline({name: value for name, value in data.items() if value is not None})
     return pipeline._with(terms={"by_class": True}) if by_class else pipeline
 
@@ -123,10 +123,10 @@ class Pipeline:
     """Records on their way to batches. Every method returns a new pipeline; iterating one runs an epoch.
 
     ``for batch in pipeline`` is one epoch, and the next ``for`` is the next epoch, in another order where the pipeline
-    shuffles. ``len(pipeline)`` is the number of batches of an epoch. A pipeline without ``.batch()`` or ``.buckets()`` hands
-    out samples, one by one, as dicts.
+    shuffles. ``len(pipeline)`` is the number of batches of an epoch. A pipeline without ``.batch()`` or
+    ``.buckets()`` yields samples, one by one, as dicts.
 
-    Loops are independent: a second one in the middle of a first is the next epoch, with a loader and memory of its own.
+    Loops are independent: a second loop started within a first runs the next epoch, with its own loader and memory.
 
     It is an ``IterableDataset`` for PyTorch: ``DataLoader(pipeline, batch_size=None, num_workers=2)`` divides the batches
     among its workers, and ``DataLoader(pipeline, batch_size=32)`` takes samples.
@@ -186,15 +186,15 @@ class Pipeline:
         balanced: bool = False,
         examples: int | None = None,
     ) -> Pipeline:
-        """Which records an epoch uses, where it is not each of them once.
+        """Chooses the records of an epoch, instead of each record once.
 
         ``ids`` are the records of every epoch, with repeats if there are any, shuffled where the pipeline shuffles.
         ``weights`` has one number a record; examples are drawn by it with replacement, as PyTorch's
         ``WeightedRandomSampler`` draws. ``balanced=True`` uses every class equally often. ``examples`` is the length of an
-        epoch. States, ranks and threads are as exact as ever: what is drawn depends on seed, epoch and position alone.
+        epoch. States, ranks and threads stay exact: what is drawn depends only on seed, epoch and position.
         """
         if sum((ids is not None, weights is not None, balanced)) != 1:
-            raise ConfigurationError("give one of `ids`, `weights` and `balanced`")
+            raise ConfigurationError("give exactly one of `ids`, `weights` and `balanced`")
         config: dict[str, Any] = {"sample": "balanced"} if balanced else {}
         if examples is not None:
             config["epoch_examples"] = int(examples)
@@ -222,11 +222,11 @@ class Pipeline:
         max_megapixels: int | None = None,
     ) -> Pipeline:
         """How records become samples: ``"jpg"``, ``"png"``, ``"webp"`` or ``"image"``, ``"words"`` or ``"bytes"`` as
-        numbers of a vocabulary, ``"pairs"``, or ``"member:EXT"`` of a tar sample.
+        indices of a vocabulary, ``"pairs"``, or ``"member:EXT"`` of a tar sample.
 
-        ``vocabulary`` says which number is which word: a file that ``pelton vocabulary`` wrote, a list of words, or another
-        pipeline, such as that of the training data; otherwise it is all words of this data. Words of a list have the numbers
-        from 4 on, behind ``<pad>``, ``<unk>``, ``<bos>`` and ``<eos>``, which it may begin with.
+        ``vocabulary`` defines the indices of words: a file written by ``pelton vocabulary``, a list of words, or
+        another pipeline, such as that of the training data; by default all words of this data. Words of a list get
+        the indices from 4 on, after ``<pad>``, ``<unk>``, ``<bos>`` and ``<eos>``, which the list may begin with.
 
         Pictures of more than ``max_megapixels`` million pixels (100 where it is not given) are bad records.
         """
@@ -252,15 +252,15 @@ class Pipeline:
         return self.augment(f"crop:{side}")
 
     def random_crop(self, side: int, padding: int = 0) -> Pipeline:
-        """A square anywhere, after padding by so many pixels."""
+        """A square at a random position, after padding by this many pixels."""
         return self.augment(f"randomcrop:{side}:{padding}" if padding else f"randomcrop:{side}")
 
     def random_resized_crop(self, side: int, area: tuple[float, float] = (0.08, 1.0)) -> Pipeline:
-        """A random part of these parts of the area, resized to a square, as torchvision draws it."""
+        """A random crop with an area between these shares, resized to a square, as in torchvision."""
         return self.augment(f"rrc:{side}:{area[0]}-{area[1]}")
 
     def flip(self, chance: float = 0.5) -> Pipeline:
-        """Left and right exchanged with this chance."""
+        """A horizontal flip with this probability."""
         return self.augment(f"flip:{chance}")
 
     def normalise(self, means: Sequence[float] | None = None, deviations: Sequence[float] | None = None) -> Pipeline:
@@ -275,38 +275,38 @@ class Pipeline:
         return self._with(config={"planar": True})
 
     def map(self, function: Function, *, before_augmentation: bool = False) -> Pipeline:
-        """A function over samples: it gets a dict of the fields of one example, as arrays or bytes, with its "label" and
-        "record", and returns a dict of the fields that are put into the batch.
+        """Calls a function on samples: it gets a dict of the fields of one example, as arrays or bytes, with its
+        "label" and "record", and returns a dict of the fields for the batch.
 
-        It runs behind decoding and augmentation for every appearance, or in front of augmentation once a read. The native
-        threads call it, one at a time, since Python's lock lets no more. A function that has a parameter ``rng`` gets a
-        ``numpy.random.Generator`` that follows from seed, epoch and record. Exceptions come out of the loop as
-        `BadRecordError` with the record's place, and the function's own as the cause; ``on_bad_record`` holds for them too.
-        Numbers and arrays are stacked, bytes and text put one after another; ``batch(collate="pad")`` or ``"ragged"`` is for
-        arrays of unequal shape. The label stays what it is unless the function returns a "label".
+        It runs after decoding and augmentation for every appearance, or before augmentation once a read. The native
+        threads call it, one at a time because of Python's lock. A function that has a parameter ``rng`` gets a
+        ``numpy.random.Generator`` that follows from seed, epoch and record. Exceptions leave the loop as
+        `BadRecordError` with the record's position, and the function's exception as the cause; ``on_bad_record``
+        applies to them too. Numbers and arrays are stacked, bytes and text concatenated; use ``batch(collate="pad")``
+        or ``"ragged"`` for arrays of unequal shape. The label is unchanged unless the function returns a "label".
         """
         made = self._with()
         made._maps = {**self._maps, before_augmentation: [*self._maps[before_augmentation], function]}
         return made
 
     def map_batches(self, function: Callable[[Batch], Any]) -> Pipeline:
-        """A function over finished batches, called in the loop's own thread; what it returns is handed out."""
+        """Calls a function on finished batches, in the loop's thread; the loop yields what it returns."""
         made = self._with()
         made._batch_maps = [*self._batch_maps, function]
         return made
 
     def on_bad_record(self, policy: str) -> Pipeline:
-        """What happens to records that cannot be used: ``"fail"``, ``"skip[:LIMIT]"`` or ``"replace[:LIMIT]"``. Steps
-        keep their number whatever is chosen, so that ranks stay in step."""
+        """What to do with bad records: ``"fail"``, ``"skip[:LIMIT]"`` or ``"replace[:LIMIT]"``. The number of steps
+        is the same for all of these, so that ranks stay in step."""
         return self._with(config={"bad_examples": policy})
 
     # How batches are put together.
 
     def batch(self, examples: int, *, drop_last: bool = False, collate: str = "auto") -> Pipeline:
-        """Batches of so many examples, over all ranks together. ``collate`` is ``"auto"``, ``"stack"``, ``"pad"`` or
+        """Batches of this many examples, over all ranks together. ``collate`` is ``"auto"``, ``"stack"``, ``"pad"`` or
         ``"ragged"``."""
         if int(examples) < 1:
-            raise ConfigurationError(f"a batch of {examples} examples is none; give 1 or more")
+            raise ConfigurationError(f"a batch needs at least 1 example, not {examples}")
         return self._with(terms={"batch": int(examples)}, config={"drop_last": drop_last, "collate": collate})
 
     def buckets(
@@ -316,11 +316,11 @@ class Pipeline:
         boundaries: Sequence[int] | None = None,
         length: ArrayLike | str | Callable[[dict[str, Any]], int] | None = None,
     ) -> Pipeline:
-        """Batches of about one length: ``"auto"``, ``"optimal:BUCKETS"``, ``"tokens:MAX"``, ``"pack:ROW_LENGTH"`` or
+        """Batches of similar lengths: ``"auto"``, ``"optimal:BUCKETS"``, ``"tokens:MAX"``, ``"pack:ROW_LENGTH"`` or
         ``"none"``; or the boundaries of the buckets. No example is dropped, and every epoch is shuffled again.
 
-        Lengths are tokens where text is decoded, otherwise bytes, unless ``length`` says them: an array with one a record,
-        the name of a field, or a function over the fields of a sample as it is stored. A field or function takes a pass
+        Lengths are tokens where text is decoded, otherwise bytes, unless ``length`` gives them: an array with one a
+        record, the name of a field, or a function of the stored fields of a sample. A field or function needs a pass
         over the data when the pipeline is first used.
         """
         if boundaries is not None:
@@ -334,13 +334,13 @@ class Pipeline:
     # How it runs.
 
     def memory(self, size: int | str) -> Pipeline:
-        """What look-ahead, held examples and batches may take together: ``"512MiB"``, ``"2GB"`` or bytes. By default
+        """Memory for look-ahead, echoed examples and batches together: ``"512MiB"``, ``"2GB"`` or bytes. By default
         1 GiB, or a quarter of what the machine or container has, over its ranks, if that is less."""
         return self._with(terms={"memory_bytes": parse_bytes(size)})
 
     def threads(self, threads: int, *, read: int | None = None) -> Pipeline:
-        """Threads that decode and augment (as many as there are processors), and that read (2, or 8 of data on a
-        server)."""
+        """Threads that decode and augment (as many as there are processors), and threads that read (2, or 8 for data
+        on a server)."""
         made = self._with(terms={"threads": int(threads)})
         return made if read is None else made._with(config={"read_threads": int(read)})
 
@@ -349,11 +349,11 @@ class Pipeline:
         return self._with(terms={"access": path})
 
     def shard(self, rank: int, world_size: int) -> Pipeline:
-        """This process takes the share of ``rank`` of every batch. By default it is the rank of ``torch.distributed``
-        where that is initialised when a loop begins, else what the launcher's environment says (torchrun, Ray Train,
-        Open MPI, MPICH, a step of Slurm)."""
+        """This process takes the share of ``rank`` of every batch. By default it is the rank of
+        ``torch.distributed`` if that is initialised when a loop starts, else the rank in the launcher's environment
+        (torchrun, Ray Train, Open MPI, MPICH, a step of Slurm)."""
         if not 0 <= rank < world_size:
-            raise ConfigurationError(f"rank {rank} is none of {world_size}; ranks begin with 0")
+            raise ConfigurationError(f"there is no rank {rank} of {world_size}; ranks are 0 to {world_size - 1}")
         made = self._with()
         made._given = World(int(rank), int(world_size), "shard()")
         return made
@@ -361,8 +361,8 @@ class Pipeline:
     # For other libraries.
 
     def torch(self, device: Any = None) -> Pipeline:
-        """Batches of PyTorch tensors, which share the memory of the arrays; through pinned memory to ``device`` where
-        one is named."""
+        """Batches of PyTorch tensors, which share the memory of the arrays; copied through pinned memory to
+        ``device`` if one is given."""
         from .torch import to_torch
 
         return self.map_batches(to_torch(device))
@@ -380,7 +380,7 @@ class Pipeline:
         return to_dataset(self)
 
     def dataset(self, epoch: int | None = None) -> Dataset:
-        """The same samples by number, for a ``torch.utils.data.DataLoader`` or a sampler of one's own."""
+        """The same samples by index, for a ``torch.utils.data.DataLoader`` or a custom sampler."""
         return Dataset(self, epoch)
 
     @property  # type: ignore[misc]
@@ -402,20 +402,20 @@ class Pipeline:
     # Running it.
 
     def peek(self, record: int) -> dict[str, Any]:
-        """One record as it comes out of decoding and augmentation, for a look at it."""
+        """One record after decoding and augmentation, for inspection."""
         return self.dataset(epoch=0)[record]
 
     def __getitem__(self, record: Any) -> Any:
         raise TypeError(
-            f"a pipeline is iterated; .peek({record!r}) is for a look at one record, and .dataset() for samplers and loaders that "
-            "take records by number"
+            f"a pipeline is iterated, not indexed; use .peek({record!r}) to look at one record, or .dataset() for samplers and "
+            "loaders that index records"
         )
 
     def __iter__(self) -> Loop:
         return Loop(self._running(), self._world)
 
     def progress(self, every: float = 0.5) -> Iterator[Any]:
-        """An epoch, told on standard error while it runs, in terminals and notebooks, with the verdict at its end."""
+        """Runs an epoch with progress on standard error, in terminals and notebooks, and the verdict at its end."""
         run, batches = self._running(), len(self)
         began = told = time.monotonic()
         examples = 0
@@ -430,7 +430,7 @@ class Pipeline:
         print(f"\n{self.verdict()}", file=sys.stderr)
 
     def __len__(self) -> int:
-        """Batches of the epoch that comes next, or is under way; samples of this rank where there are no batches."""
+        """Number of batches of the current or next epoch; of samples of this rank where there are no batches."""
         run = self._running()
         epoch = run.current_epoch()
         steps = run.native.steps(epoch)
@@ -448,13 +448,13 @@ class Pipeline:
 
     @property
     def classes(self) -> list[Any]:
-        """The classes in the order of their numbers: names, or what ``classes`` of `load` lists; otherwise empty where labels
-        are numbers."""
+        """The classes in the order of their indices: names, or what ``classes`` of `load` lists; otherwise empty
+        where labels are numbers."""
         return class_names(self._running().source, bool(self._terms.get("by_class")))
 
     @property
     def vocabulary(self) -> list[str] | None:
-        """Words in the order of their numbers, where text is decoded."""
+        """Words in the order of their indices, where text is decoded."""
         return self._running().native.vocabulary
 
     @property
@@ -464,7 +464,7 @@ class Pipeline:
 
     @property
     def notes(self) -> list[str]:
-        """What there is to know of how the data was opened, and which rank this process is."""
+        """Notes on how the data was opened, and which rank this process is."""
         world = self._world()
         return self._running().source.notes + ([f"reads the share of {world}"] if world.size > 1 else [])
 
@@ -483,22 +483,22 @@ class Pipeline:
         return self._running().source.locate(record)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration runs this epoch; what remains of it, where a state of this epoch was loaded before. A loop
-        that is under way is not changed."""
+        """The next iteration runs this epoch, or the rest of it if a state of this epoch was loaded before. A
+        running loop is not changed."""
         self._running().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop stands: everything handed out so far is before it. Small, the same for every rank, and good
-        for any number of ranks. Of several loops under way each has its own, ``iterator.state_dict()``."""
+        """The position of the loop, after everything yielded so far. Small, the same on every rank, and valid for
+        any number of ranks. If several loops are running, each has its own: ``iterator.state_dict()``."""
         return self._running().state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on exactly behind the last batch that was handed out when the state was taken. A loop
-        that is under way is not changed."""
+        """The next iteration resumes exactly after the last batch that was yielded when the state was taken. A
+        running loop is not changed."""
         self._running().resume(state)
 
     def meters(self) -> dict[str, Any]:
-        """Counters since the loader began: examples, bytes, seconds waited, and the work of every stage."""
+        """Counters since the loader started: examples, bytes, seconds waited, and the work of every stage."""
         return self._running().meters()[0]
 
     def verdict(self) -> str:

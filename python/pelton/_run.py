@@ -1,4 +1,4 @@
-"""A pipeline that runs: its open data, and the loops over it."""
+"""A running pipeline: its open data, and the loops over it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ._world import World, compare
 ConfigurationError = _pelton.ConfigurationError
 StateError = _pelton.StateError
 
-# In a state: samples of the next step that were handed out one by one, and the ranks that divided the step.
+# In a state: samples of the next step that were yielded one by one, and the ranks that divided the step.
 _SAMPLES = "samples"
-# And that a worker has handed out all of its epoch, behind which the state lies.
+# And that a worker has yielded all of its epoch; the state is after it.
 _OVER = "over"
 
 
@@ -38,10 +38,10 @@ def _of_loader(state: Mapping[str, Any]) -> str:
 
 
 class Run:
-    """Open data, and where its loops stand.
+    """Open data, and the positions of its loops.
 
-    Each ``for`` is a `Loop` with a loader of its own, so that several may be under way. A loop that ends leaves its loader,
-    which has begun to read the next epoch, to the loop that comes next.
+    Each ``for`` is a `Loop` with its own loader, so several may run at once. A loop that ends leaves its loader,
+    which has started to read the next epoch, to the next loop.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class Run:
         self.process = os.getpid()
         self.source, self.native = source, native
         self.maps, self.batched, self.told = maps, batched, told
-        # Examples of what was handed out last.
+        # Examples in the last output.
         self.last_examples = 0
         self.lock = threading.RLock()
         self.next_epoch = told.epoch or 0
         # Whether a loop began here; a worker that lives on from epoch to epoch counts by itself.
         self.began = False
         self.loops: WeakSet[Loop] = WeakSet()
-        # Where the loop stands that began or handed out something last, and how often that one did in succession.
+        # The position of the loop that last started or yielded something, and how often it did so in succession.
         self.recent: _Mark | None = None
         self.streak = 0
         # A state that the next loop begins with.
@@ -65,7 +65,7 @@ class Run:
         # Its number among the pipelines that ranks iterate, and its loops.
         self.number: int | None = None
         self.counted = 0
-        # Steps of which all loops handed out something.
+        # Steps of which all loops yielded something.
         self.taken = 0
         # A loader that stands at the beginning of an epoch, and for which one and share.
         self.parked: tuple[_pelton.Loader, tuple[Any, ...]] | None = None
@@ -74,10 +74,10 @@ class Run:
     def claim(
         self, loop: Loop, world: World, given: Mapping[str, Any] | None
     ) -> tuple[int, Mapping[str, Any] | None]:
-        """The epoch of a loop that begins, and the state where it begins within one. Iterators that nothing was taken
-        from have none, so that programs may take and drop them, and name the epoch behind them."""
+        """The epoch of a starting loop, and the state if it starts within one. Iterators that yielded nothing have
+        none, so programs may create and drop them, and set the epoch afterwards."""
         if _ending:
-            raise RuntimeError("the program ends; no loop begins any more")
+            raise RuntimeError("the program is exiting; no loop can start")
         with self.lock:
             worker = this_worker()
             resumed, self.resumed = self.resumed, None
@@ -95,8 +95,8 @@ class Run:
             return epoch, state
 
     def _check_ranks(self, world: World, state: Mapping[str, Any]) -> None:
-        """Refuses to begin a loop for which another rank has other data, another plan or another epoch: their shares would
-        not be those of one epoch."""
+        """Refuses to start a loop if another rank has other data, another plan or another epoch, since their shares
+        would not make up one epoch."""
         if self.number is None:
             self.number = next(_numbers)
         self.counted += 1
@@ -106,13 +106,13 @@ class Run:
         if other is not None:
             differs = next(what for what in own if own[what] != other[1][what])
             raise ConfigurationError(
-                f"rank {world.rank} has another {differs} than rank {other[0].rank} ({own[differs]}, {other[1][differs]}), so that "
-                "records would be used twice and others not at all; give every rank the same data and settings, and the same "
-                "loops, or let each read for itself with .shard(0, 1)"
+                f"rank {world.rank} has another {differs} than rank {other[0].rank} ({own[differs]}, {other[1][differs]}), so some "
+                "records would be used twice and others not at all; give every rank the same data, settings and loops, "
+                "or let each read all data with .shard(0, 1)"
             )
 
     def _epoch_of(self, worker: Worker, world: World) -> int:
-        """The epoch that a worker of a ``DataLoader`` reads, which the program has not begun itself."""
+        """The epoch that a worker of a ``DataLoader`` reads, which the program has not started itself."""
         if self.told.resumed_in not in (None, self.process):
             raise StateError(
                 "load_state_dict does not reach the workers of a DataLoader; use torchdata's StatefulDataLoader, or "
@@ -130,13 +130,13 @@ class Run:
             return self.next_epoch
         if world.size > 1:
             raise ConfigurationError(
-                f"workers of {world.size} ranks have no way to agree on the epoch: call .set_epoch(epoch) before each epoch"
+                f"workers of {world.size} ranks cannot agree on the epoch: call .set_epoch(epoch) before each epoch"
             )
         return mixed(worker.seed)
 
     def set_epoch(self, epoch: int) -> None:
         if epoch < 0:
-            raise ConfigurationError(f"there is no epoch {epoch}; epochs begin with 0")
+            raise ConfigurationError(f"there is no epoch {epoch}; epochs start at 0")
         with self.lock:
             self.told.set_epoch(epoch)
             if self.resumed is None or self.resumed["epoch"] != epoch:
@@ -145,7 +145,7 @@ class Run:
             self.next_epoch = epoch
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """The next loop begins with a state; refuses one of another pipeline."""
+        """Starts the next loop from a state; refuses a state of another pipeline."""
         resumed = dict(state)
         self.native.check_state(_of_loader(resumed))
         with self.lock:
@@ -153,7 +153,7 @@ class Run:
             self.next_epoch = resumed["epoch"]
 
     def current_epoch(self) -> int:
-        """The epoch that is under way, or comes next."""
+        """The current or next epoch."""
         loop = None if self.recent is None else self.recent.loop()
         return self.next_epoch if loop is None or loop.ended else loop.epoch
 
@@ -161,7 +161,7 @@ class Run:
         with self.lock:
             if self.told.read_in_workers and this_worker() is None:
                 raise StateError(
-                    "this pipeline was read by workers of a DataLoader, which alone know where they stand; use torchdata's "
+                    "this pipeline was read by workers of a DataLoader, and only they know their position; use torchdata's "
                     "StatefulDataLoader, or num_workers=0: a pipeline reads with threads of its own"
                 )
             if self.recent is None:
@@ -169,17 +169,17 @@ class Run:
             others = [loop for loop in self.loops if loop.handed_out and not loop.ended and loop.mark is not self.recent]
             if self.streak < 2 and others:
                 raise StateError(
-                    "several loops over this pipeline are under way, so that it is at no one place; take iterator.state_dict() "
-                    "of the one that counts, or end the others"
+                    "several loops over this pipeline are running, so it has no single position; call iterator.state_dict() "
+                    "of one of them, or end the others"
                 )
             return self.recent.state()
 
     def coming(self) -> dict[str, Any]:
-        """Where the next loop begins."""
+        """Where the next loop starts."""
         return self.resumed or self.beginning(self.next_epoch)
 
     def beginning(self, epoch: int) -> dict[str, Any]:
-        """The state in front of an epoch."""
+        """The state before an epoch."""
         state: dict[str, Any] = json.loads(self.native.state(epoch))
         return state
 
@@ -192,14 +192,14 @@ class Run:
         return json.loads(found[0]), found[1]
 
     def park(self, loader: tuple[_pelton.Loader, tuple[Any, ...]] | None) -> None:
-        """Keeps a loader for the loop that comes next, in place of another."""
+        """Keeps a loader for the next loop, replacing another."""
         with self.lock:
             before, self.parked = self.parked, loader
         if before is not None:
             before[0].close()
 
     def unpark(self, key: tuple[Any, ...]) -> _pelton.Loader | None:
-        """The loader that stands where a loop begins, if there is one."""
+        """The parked loader that is where a loop starts, if there is one."""
         with self.lock:
             if self.parked is not None and self.parked[1] == key:
                 (loader, _), self.parked = self.parked, None
@@ -214,7 +214,7 @@ class Run:
 
 
 class _Mark:
-    """Where a loop stands, for those who must not keep it alive."""
+    """The position of a loop, for code that must not keep it alive."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop = ref(loop)
@@ -236,9 +236,9 @@ class _Mark:
 
 
 class Loop(Iterator[Any]):
-    """An epoch under way: an iterator over its batches, or its samples where the pipeline makes no batches.
+    """A running epoch: an iterator over its batches, or its samples if the pipeline makes no batches.
 
-    ``state_dict()`` is where this loop stands.
+    ``state_dict()`` is the position of this loop.
     """
 
     def __init__(self, run: Run, world: Callable[[], World]) -> None:
@@ -247,7 +247,7 @@ class Loop(Iterator[Any]):
         self.epoch = -1
         """The epoch."""
         self.ended = False
-        """Whether it hands out no more."""
+        """Whether it has ended."""
         self.handed_out = 0
         """Batches or samples so far."""
         self._run, self._find_world = run, world
@@ -265,7 +265,7 @@ class Loop(Iterator[Any]):
 
     def _begin(self, state: Mapping[str, Any] | None) -> None:
         self._from = None if state is None else dict(state)
-        # Samples of the batch that is handed out one by one: how many were, all, and the state in front of them.
+        # Samples of the batch that is yielded one by one: how many were, all, and the state before them.
         self._taken, self._samples, self._before = 0, Samples(Batch()), self._from
         # Whether the last batch was the last of its epoch, and which step it was.
         self._ended_epoch, self._step = bool(self._from and self._from.get(_OVER)), -1
@@ -302,7 +302,7 @@ class Loop(Iterator[Any]):
             skipped = self._skipped() if self.handed_out == 0 and self._taken == 0 else 0
             batch = self._next_batch()
             if not isinstance(batch, Batch):
-                raise ConfigurationError("map_batches makes something else of the batch; call .batch(examples) in front of it")
+                raise ConfigurationError("map_batches needs batches; call .batch(examples) before it")
             self._taken, self._samples = skipped, Samples(batch)
         self._taken += 1
         self._run.last_examples = 1
@@ -322,7 +322,7 @@ class Loop(Iterator[Any]):
         return made
 
     def _ends_behind(self) -> bool:
-        """Whether this loop has handed out all of its steps."""
+        """Whether this loop has yielded all of its steps."""
         if self._ended_epoch:
             return True
         if self._worker is None and self._loader is not None:
@@ -348,12 +348,12 @@ class Loop(Iterator[Any]):
         return self._loader
 
     def _skipped(self) -> int:
-        """Samples of the first step that were handed out before the state was taken."""
+        """Samples of the first step that were yielded before the state was taken."""
         samples, ranks = (self._from or {}).get(_SAMPLES, (0, self._world.size))
         if ranks != self._world.size:
             raise StateError(
-                f"the state lies between the samples of one step of {ranks} ranks, and here are {self._world.size}; pipelines "
-                "with .batch() go on with any number of ranks"
+                f"the state is within a step of {ranks} ranks, and this run has {self._world.size}; resume with {ranks} ranks, "
+                "or use .batch(), which allows any number of ranks"
             )
         return int(samples)
 
@@ -362,7 +362,7 @@ class Loop(Iterator[Any]):
         return state
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this loop stands: everything handed out so far is before it."""
+        """The position of this loop, after everything yielded so far."""
         if self.mark.left is not None:
             return self.mark.left[0]
         if not self.begun and this_worker() is not None:
@@ -378,18 +378,18 @@ class Loop(Iterator[Any]):
         return {**self._native_state(), **({_OVER: True} if self._worker is not None and self._ended_epoch else {})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on behind the last batch that was handed out when the state was taken."""
+        """Resumes after the last batch that was yielded when the state was taken."""
         self.close()
         self._claim(state)
 
     def meters(self) -> tuple[str, str] | None:
-        """Counters of its loader, and the verdict; ``None`` before it has one."""
+        """Counters of its loader and the verdict; ``None`` before it has a loader."""
         if self.mark.left is not None:
             return self.mark.left[1]
         return None if self._loader is None else self._loader.meters()
 
     def _end(self) -> None:
-        """Ends behind the last batch; the loader has begun with the next epoch."""
+        """Ends after the last batch; the loader has started the next epoch."""
         loader, behind = self._loader, self._run.beginning(self.epoch + 1)
         if self._worker is not None:
             self._leave({**behind, _OVER: True})
@@ -399,13 +399,13 @@ class Loop(Iterator[Any]):
             self._leave(behind)
             left_out = self._run.native.left_out
             if left_out:
-                warnings.warn(f"an epoch has no batches: drop_last leaves out all {left_out} examples", stacklevel=5)
+                warnings.warn(f"an epoch has no batches: drop_last drops all {left_out} examples", stacklevel=5)
         else:
             self._leave(self._native_state())
             self._run.park((loader, (self.epoch + 1, self._share)))
 
     def close(self) -> None:
-        """Ends it where it stands; its threads end too."""
+        """Ends the loop at its current position, and its threads."""
         loader = self._loader
         if not self.begun:
             self.ended = True
@@ -415,7 +415,7 @@ class Loop(Iterator[Any]):
                 loader.close()
 
     def abandon(self) -> None:
-        """Ends it and its threads, wherever it stands and whichever thread it serves."""
+        """Ends the loop and its threads, at any position and from any thread."""
         self.ended = True
         if self._loader is not None:
             self._loader.close()

@@ -1,4 +1,4 @@
-"""Functions of one's own over samples, between the native threads and Python."""
+"""Custom functions over samples, between the native threads and Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Number(int):
 
 
 class Caller:
-    """Calls functions, one after another, on the fields of a sample, for several native threads at once."""
+    """Calls functions in sequence on the fields of a sample, for several native threads at once."""
 
     def __init__(self, functions: Sequence[Function], whole_labels: bool) -> None:
         self.functions = [(function, _takes_rng(function)) for function in functions]
@@ -86,5 +86,5 @@ def _encoded(name: str, value: Any) -> Field:
     if kind not in _KNOWN:
         raise TypeError(f"`{name}` is {type(value).__name__} of {array.dtype}; return numbers, text or bytes")
     if array.dtype == np.uint64 and (array > _MOST_INT64).any():
-        raise ValueError(f"`{name}` holds {array.max()}, which int64 does not hold; return it as two numbers, or as bytes")
+        raise ValueError(f"`{name}` contains {array.max()}, which does not fit int64; return it as two numbers, or as bytes")
     return name, kind, array.shape, np.ascontiguousarray(array, kind).tobytes()

@@ -31,9 +31,9 @@ def mixed(*numbers: int) -> int:
 
 
 class Told:
-    """The epoch that a program set, in memory that it shares with workers, also those that live on from epoch to epoch.
+    """The epoch that a program set, in memory shared with workers, including persistent ones.
 
-    The memory is PyTorch's, since that goes along with forked and with spawned workers. Without PyTorch there are none.
+    The memory is PyTorch's, since forked and spawned workers both inherit it. Without PyTorch there are no workers.
     """
 
     def __init__(self) -> None:
@@ -79,10 +79,10 @@ class Told:
         self._cells[3] = seed
 
     def note_worker(self) -> None:
-        """Says that batches were handed out in a worker, where the program cannot count them."""
+        """Records that batches were yielded in a worker, where the program cannot count them."""
         self._cells[2] = 1
 
     @property
     def read_in_workers(self) -> bool:
-        """Whether a worker handed batches out."""
+        """Whether a worker yielded batches."""
         return bool(self._cells[2])

@@ -39,10 +39,10 @@ _told: set[World] = set()
 
 
 def find_world(inherited: World | None = None) -> World:
-    """This process's rank: what ``torch.distributed`` says where it is initialised, else what the process that started this
-    one handed on, else what a launcher says in the environment.
+    """This process's rank: from ``torch.distributed`` if it is initialised, else from the parent process, else from
+    a launcher's environment variables.
 
-    Tells once, as a warning, a rank that nothing but the environment says, since a variable may be left from elsewhere.
+    Warns once about a rank that only the environment states, since a variable may be left over.
 
     Raises ``ValueError`` for variables that contradict each other.
     """
@@ -62,13 +62,13 @@ def ranks_here() -> int:
 
 
 def handed_on() -> World | None:
-    """The rank that a process takes along which this one is starting, such as a worker of a ``DataLoader``."""
+    """The rank to pass to a process that this one starts, such as a worker of a ``DataLoader``."""
     return _of_torch() if get_spawning_popen() is not None else None
 
 
 def compare(key: str, world: World, own: dict[str, Any]) -> tuple[World, dict[str, Any]] | None:
-    """What another rank of ``torch.distributed`` has told under this key, where it is something else; ``None`` where it is
-    the same, or nobody told before. Waits for nobody."""
+    """The value that another rank of ``torch.distributed`` stored under this key, if it differs; ``None`` if it is
+    the same or missing. Does not wait."""
     store_of = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_get_default_store", None)
     if world.known_by != TORCH or store_of is None:
         return None
@@ -100,11 +100,11 @@ def _of_environment() -> World:
         if rank is None or size is None:
             missing = names[0] if rank is None else names[1]
             raise ValueError(
-                f"the environment says {said} but no {missing}, so this process's rank is not known; call "
+                f"the environment has {said} but no {missing}, so this process's rank is unknown; call "
                 "torch.distributed.init_process_group first, or name the rank with .shard(rank, world_size)"
             )
         if not (rank.isdigit() and size.isdigit() and int(rank) < int(size)):
-            raise ValueError(f"the environment says {said}, and there is no such rank; {_REMEDY}")
+            raise ValueError(f"the environment has {said}, and there is no such rank; {_REMEDY}")
         found.append((World(int(rank), int(size), " and ".join(names)), said))
     if not found:
         return ALONE
@@ -112,5 +112,5 @@ def _of_environment() -> World:
     # One launcher may start another, which starts at least as many processes; torchrun says that it did.
     for other, also in [] if "TORCHELASTIC_RUN_ID" in os.environ else outer:
         if other.size > world.size or (other.size == world.size and other.rank != world.rank):
-            raise ValueError(f"the environment says {said}, but also {also}; {_REMEDY}")
+            raise ValueError(f"the environment has {said}, but also {also}; {_REMEDY}")
     return world

@@ -38,7 +38,7 @@ __all__ = ["LinearClassifier", "LogisticRegression"]
 
 # Values of an array that are handed over at a time.
 _PIECE_VALUES = 2 << 20
-# Rows that are looked at to tell whether float32 keeps enough of a column: whether its mean is more than so many standard
+# Rows examined to see whether float32 is precise enough for a column: whether its mean is more than this many standard
 # deviations from 0. From the next number on, float32 leaves out whole numbers.
 _LOOKED_AT = 4096
 _COARSE = 32768.0
@@ -91,7 +91,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if _names_files(X):
             return self._fit_files(X, y, data)
         if data:
-            raise TypeError(f"`{next(iter(data))}` says how files are read, and X is an array; leave it out or name files")
+            raise TypeError(f"`{next(iter(data))}` applies to files, and X is an array; leave it out or give files")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         check_classification_targets(y)
         classes, places = np.unique(y, return_inverse=True)
@@ -109,7 +109,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fit_files(self, X: Any, y: Any, data: dict[str, Any]) -> Any:
         if y is not None:
-            raise TypeError("y goes with an array X; the classes of files are a column of theirs, which `label` names")
+            raise TypeError("y is only for arrays; for files, name the column of classes with `label`")
         weights = self.class_weight
         if isinstance(weights, str):
             raise ValueError(
@@ -132,8 +132,8 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _centre(self, X: Any) -> np.ndarray | None:
-        """What is subtracted from each column before it becomes float32, in which the solver computes: about the mean of
-        columns that would lose too much otherwise. Without the standard scale, which takes it in, such columns are refused.
+        """What is subtracted from each column before conversion to the solver's float32: about the mean, for columns
+        that would lose too much precision. Without the standard scale, which includes it, such columns are refused.
         """
         if sparse.issparse(X) or X.dtype != np.float64 or not len(X):
             return None
@@ -149,8 +149,8 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 names = getattr(self, "feature_names_in_", None)
                 raise ValueError(
                     f"column {column if names is None else repr(names[column])} has values about {mean[column]:.9g} that "
-                    f"differ by about {deviation[column]:.1g}, which the 32 bits in which the solver computes cannot tell "
-                    'apart; give scale="standard", which centres columns in 64 bits, or subtract a constant'
+                    f"differ by about {deviation[column]:.1g}, too little for the solver's 32-bit floating point; "
+                    'give scale="standard", which centres columns in 64 bits, or subtract a constant'
                 )
             return None
         return np.where(is_coarse, mean, 0.0) if is_coarse.any() else None
@@ -160,7 +160,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _check_number("tol", self.tol, 0.0, 1.0)
         _check_number("intercept_scaling", self.intercept_scaling, 0.0, np.inf)
         if self.max_epochs is not None and not (isinstance(self.max_epochs, numbers.Integral) and self.max_epochs >= 1):
-            raise ValueError(f"max_epochs={self.max_epochs!r} is no number of epochs; give 1 or more, or None")
+            raise ValueError(f"max_epochs={self.max_epochs!r} is not a number of epochs; give 1 or more, or None")
         config = {
             "loss": self._loss(),
             "cost": float(self.C),
@@ -184,11 +184,11 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.threads is None:
             return len(os.sched_getaffinity(0))
         if not (isinstance(self.threads, numbers.Integral) and self.threads >= 1):
-            raise ValueError(f"threads={self.threads!r} is no number of threads; give 1 or more, or None for all processors")
+            raise ValueError(f"threads={self.threads!r} is not a number of threads; give 1 or more, or None for all processors")
         return int(self.threads)
 
     def _take(self, found: _pelton.Fitted, classes: np.ndarray | None) -> list[str]:
-        """Takes over what the solver found; ``classes`` are those that it numbered, unless files name theirs.
+        """Takes over the solver's result; ``classes`` are those it used, unless files name theirs.
 
         Returns the names of the columns that files had.
         """
@@ -210,7 +210,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.coef_, self.intercept_ = coefficients, intercepts
         if not self.gap_ <= self.tol:
             warnings.warn(
-                f"after {self.n_iter_} epochs the objective is proven to lie within {self.gap_:.1e} of the optimum, which is "
+                f"after {self.n_iter_} epochs the objective is certified to be within {self.gap_:.1e} of the optimum, which is "
                 f"above tol={self.tol:g}: {self._remedy(advice)}",
                 ConvergenceWarning,
                 stacklevel=3,
@@ -221,7 +221,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if advice:
             return advice
         if self.solver == "coordinate-descent" and self.coef_.shape[1] <= 1000:
-            return 'leave solver at "auto", which goes on with Newton\'s method where coordinate descent is slow'
+            return 'leave solver at "auto", which switches to Newton\'s method where coordinate descent is slow'
         if self.n_iter_ < (self.max_epochs or 30):
             return "weights of 32 bits come no nearer; scale the features, or choose a smaller C or a larger tol"
         return "raise max_epochs, or choose a smaller C or a larger tol"
@@ -256,15 +256,15 @@ class LinearClassifier(_LinearModel):
     intercept_scaling : the value of that feature (the command's ``--bias``).
     class_weight : factors on ``C`` by class, as a dict or, for arrays, ``"balanced"``.
     tol : the certified relative gap, (primal − dual) / dual, at which training ends.
-    max_epochs : most epochs, or passes of Newton's method; ``None`` for 1000 visits of a row, or 300 passes, and over files
-        that do not fit in memory for 30.
-    solver : ``"newton"``, ``"coordinate-descent"``, or ``"auto"``: over up to 16 MB in memory coordinate descent for as
-        long as it promises to be the faster, then Newton's method; else the faster by a model of their cost.
-    scale : ``"standard"`` or ``"max-abs"`` scales features before training; coefficients are for features as they come.
-    memory : what files may take in memory: ``"512MiB"``, ``"2GB"`` or bytes; ``None`` for 1 GiB, or a quarter of what the
+    max_epochs : maximum number of epochs, or passes of Newton's method; ``None`` for 1000 visits of a row, or 300
+        passes (30 epochs for files that do not fit in memory).
+    solver : ``"newton"``, ``"coordinate-descent"``, or ``"auto"``: for up to 16 MB in memory, coordinate descent
+        while it is expected to be faster, then Newton's method; otherwise the faster one by a cost model.
+    scale : ``"standard"`` or ``"max-abs"`` scales features before training; coefficients are for unscaled features.
+    memory : memory for files: ``"512MiB"``, ``"2GB"`` or bytes; ``None`` for 1 GiB, or a quarter of what the
         machine or container has if that is less.
-    threads : threads that compute, and that load files; by default as many as there are processors, and 3 that load.
-    scratch_dir : where nameless copies of files go that training needs; by default the system's temporary folder.
+    threads : compute threads, and loading threads for files; by default as many as there are processors, and 3 that load.
+    scratch_dir : folder for temporary copies of files; by default the system's temporary folder.
     random_state : seed of the order in which rows are visited; a number is the command's ``--seed``.
 
     Attributes
@@ -275,8 +275,8 @@ class LinearClassifier(_LinearModel):
     gap_ : (primal − dual) / dual: the objective is at most this far from the optimum, relatively.
     n_iter_ : epochs, or passes of Newton's method.
     n_features_in_ : number of features.
-    feature_names_in_ : names of the columns of a data frame or of files, where they have names. Data frames that are
-        predicted must have the same in the same order, as scikit-learn wants it.
+    feature_names_in_ : names of the columns of a data frame or of files, where they have names. Data frames for
+        prediction must have the same names in the same order, as scikit-learn requires.
     """
 
     def __init__(
@@ -329,7 +329,7 @@ class LogisticRegression(_LinearModel):
         return "logistic"
 
     def predict_proba(self, X: Any) -> Any:
-        """The probability of each class, a column each; of more than two classes each one's own over their sum."""
+        """The probability of each class, a column each; with more than two classes, each class's own divided by their sum."""
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> Any:
@@ -350,7 +350,7 @@ def _names_files(X: Any) -> bool:
 
 def _check_number(name: str, value: Any, above: float, below: float) -> None:
     if not (isinstance(value, numbers.Real) and above < float(value) < below):
-        raise ValueError(f"{name}={value!r} does not lie between {above:g} and {below:g}")
+        raise ValueError(f"{name}={value!r} is out of range; give a number between {above:g} and {below:g}")
 
 
 def _plain(name: Any) -> Any:
@@ -358,7 +358,7 @@ def _plain(name: Any) -> Any:
 
 
 def _hand_over(rows: _pelton.LinearRows, X: Any, places: np.ndarray, centre: np.ndarray | None) -> None:
-    """Copies rows piece by piece, with the numbers of their classes, to where the solver reads them."""
+    """Copies rows piece by piece, with the indices of their classes, to where the solver reads them."""
     if not sparse.issparse(X):
         step = max(1, _PIECE_VALUES // X.shape[1])
         for start in range(0, X.shape[0], step):
@@ -381,7 +381,7 @@ def _hand_over(rows: _pelton.LinearRows, X: Any, places: np.ndarray, centre: np.
 
 
 def _cuts(ends: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Runs of rows that hold so many values together."""
+    """Runs of rows with this many values together."""
     inner = np.searchsorted(ends, np.arange(_PIECE_VALUES, ends[-1], _PIECE_VALUES))
     cuts = np.unique(np.concatenate([[0], inner, [len(ends) - 1]])).tolist()
     return zip(cuts, cuts[1:])

@@ -38,25 +38,26 @@ class Best(NamedTuple):
 
 
 class KnnSoftmax(torch.nn.Module):
-    """The mean cross-entropy over classes whose weights are divided over the ranks, with a part of the classes a step.
+    """The mean cross-entropy over very many classes, divided over the ranks, using a subset of the classes in each step.
 
-    ``kind`` says which classes take part in a step of training, next to those of the batch's own labels:
+    ``kind`` says which classes take part in a training step, in addition to the labels of the batch:
 
-    - ``"knn"``: the ``k`` nearest of each of these, by an exact graph, as many as fit into the part ``budget`` of all less
-      the part ``drawn`` of it, nearest first, filled up with drawn ones (KNN softmax: Song et al., KDD 2020, where ``drawn``
-      is 0);
-    - ``"sampled"``: drawn ones up to ``budget`` (Partial FC);
+    - ``"knn"``: the ``k`` nearest classes of each label, by an exact graph, nearest first, filled up with random
+      ones to the share ``budget`` of all classes; the share ``drawn`` of the budget is always random (KNN softmax:
+      Song et al., KDD 2020, where ``drawn`` is 0);
+    - ``"sampled"``: random ones up to ``budget`` (Partial FC);
     - ``"selective"``: those that share a leaf in one of ``trees`` random trees with one of these, up to ``budget``;
-    - ``"mach"``: none by itself; ``repetitions`` softmaxes over classes that are hashed into ``buckets``;
+    - ``"mach"``: all, hashed into ``buckets``, in ``repetitions`` softmaxes over the buckets;
     - ``"full"``: all.
 
     ``logits`` are ``"cosine"`` (``scale`` · cos θ), ``"cosface"`` (cos θ − ``margin`` for the right class), ``"arcface"``
-    (cos(θ + ``margin``)), or ``"product"`` (as they are, without bias).
+    (cos(θ + ``margin``)), or ``"product"`` (w·x, without bias).
 
-    With ``correct``, drawn classes count for all that take no part, so that the loss estimates that over all classes; the paper
-    has none of that. With ``centre``, the mean of a batch's features is taken off them first, and a running mean, ``mean``,
-    outside of training: behind random weights the features of all classes otherwise turn to one direction for the first
-    hundreds of steps. ``begin_at_means`` avoids the same from the other side. ``pelton train classify`` does all three.
+    With ``correct``, random classes are weighted to represent all that do not take part, so the loss estimates that
+    over all classes; the paper does not do this. With ``centre``, the mean of a batch's features is subtracted first,
+    and outside of training a running mean, ``mean``: with random class weights the features of all classes otherwise
+    turn to one direction for the first hundreds of steps. ``begin_at_means`` avoids the same problem by better
+    initial weights. ``pelton train classify`` does all three.
 
     With ``device`` the head computes in PyTorch operators on tensors of that device, ``full``, ``knn`` and ``sampled``, with
     SGD: the same steps as on the CPU. There, ``precision="bfloat16"`` keeps the weights in half precision, rounded up or
@@ -66,9 +67,9 @@ class KnnSoftmax(torch.nn.Module):
     ``step`` takes SGD with ``momentum``, or LARS where ``trust`` is given; both as in ``pelton train classify``.
     ``momentum``, ``weight_decay`` and ``trust`` can be changed between steps. ``threads`` is by default what PyTorch uses.
 
-    Where ``torch.distributed`` is initialised, the ranks of ``group`` (by default all) share the head: all make the same
-    calls, each with examples of its own. They connect to each other by TCP; ``host`` is the address at which others
-    reach this rank, by default that of the interface towards ``MASTER_ADDR``.
+    Where ``torch.distributed`` is initialised, the ranks of ``group`` (by default all) share the head: all make the
+    same calls, each with its own examples. They connect by TCP; ``host`` is the address at which others reach this
+    rank, by default that of the interface towards ``MASTER_ADDR``.
     """
 
     def __init__(
@@ -160,11 +161,12 @@ class KnnSoftmax(torch.nn.Module):
     def forward(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The mean loss of the examples of all ranks, for float32 features ``[examples, dim]`` on the CPU.
 
-        In training the classes of the step are those of this batch, unless ``select`` chose them before, and the loss
-        goes backward once. Its gradient is written for the features at the same time as the loss; the weights wait for
-        ``step``. With ranks the gradient is that of ``DistributedDataParallel``, which averages over ranks afterwards.
+        In training the step uses the classes of this batch, unless ``select`` chose them before, and ``backward()``
+        may be called once on the loss. The gradient of the features is computed together with the loss; the weights
+        change in ``step``. With several ranks the gradient is what ``DistributedDataParallel`` expects, which
+        averages over ranks afterwards.
 
-        In ``eval()`` mode or under ``no_grad`` all classes count, and the loss does not go backward.
+        In ``eval()`` mode or under ``no_grad`` all classes are used, and the loss has no gradient.
         """
         features, labels = self._checked(features), self._checked_labels(labels)
         if self._part is not None:
@@ -178,32 +180,32 @@ class KnnSoftmax(torch.nn.Module):
     def select(self, labels: torch.Tensor) -> None:
         """Chooses the classes of a step for several batches, by the labels of all of them.
 
-        Comes before the first of them, where gradients are accumulated or a step has several losses. Each loss then goes
-        backward as usual, also with a factor or in a sum, and counts so much in the step.
+        Call it before the first of them when you accumulate gradients or a step has several losses. Call
+        ``backward()`` on each loss as usual, also with a factor or in a sum, which then weights the loss in the step.
         """
         self._native.select(self._given(self._checked_labels(labels)))
 
     def step(self, lr: float, scale: float | None = None) -> bool:
-        """Moves the weights of the classes by the losses that went backward since the last step.
+        """Updates the weights of the classes from the losses that had ``backward()`` called since the last step.
 
-        ``scale`` is what the losses were multiplied by before they went backward, as ``GradScaler.get_scale()`` has it
-        until ``update()``; a step whose losses or features overflowed is then left out. Returns whether it was taken.
+        ``scale`` is the factor on the losses before ``backward()``, as ``GradScaler.get_scale()`` returns it until
+        ``update()``; a step with overflow in losses or features is then skipped. Returns whether the step was taken.
         """
         taken: bool = self._native.step(lr, self.momentum, self.weight_decay, self.trust, scale)
         return taken
 
     def forget(self) -> None:
-        """Leaves out the step of the losses that went backward, as ``GradScaler.step`` does with that of the net."""
+        """Skips the step of the losses that had ``backward()`` called, as ``GradScaler.step`` does for the net."""
         self._native.forget()
 
     @torch.no_grad()
     def begin_at_means(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> int:
         """Makes the mean of the unit features of each class its weights, from ``batches`` of features and labels.
 
-        Belongs before the first step, with the features of the untrained net in ``eval()`` mode; a few examples of each class
-        do. A head with ``centre`` goes through them twice; an iterator, which can be used once, is kept in memory for that.
-        All ranks give the same number of batches. Returns how many classes have no example, or none with a direction: they keep
-        the weights they have.
+        Call it before the first step, with the features of the untrained net in ``eval()`` mode; a few examples of
+        each class are enough. A head with ``centre`` reads them twice, and keeps the batches of an iterator in memory
+        for that. All ranks give the same number of batches. Returns how many classes have no example, or none with a
+        direction: they keep their weights.
         """
         if self.centre and iter(batches) is batches:
             batches = list(batches)
@@ -216,15 +218,15 @@ class KnnSoftmax(torch.nn.Module):
 
     @property
     def mean(self) -> torch.Tensor | None:
-        """What is taken off the features outside of training, ``[dim]``; ``None`` without ``centre``."""
+        """The mean subtracted from features outside of training, ``[dim]``; ``None`` without ``centre``."""
         mean = self._native.mean()
         return None if mean is None else torch.as_tensor(mean)[0]
 
     def rebuild_graph(self) -> None:
-        """Finds the neighbours of every class among the weights as they are; for ``selective``, makes new trees.
+        """Finds the neighbours of every class among the current weights; for ``selective``, builds new trees.
 
-        Belongs at the beginning of each epoch; it takes classes² · dim operations over all ranks. A step before the first
-        one makes its own. Weights that are still random have no neighbours, and classes are then drawn. Nothing happens for kinds that have no graph.
+        Call it at the start of each epoch; it costs classes² · dim operations over all ranks. The first step builds
+        a graph if there is none, unless the weights are still random: then classes are drawn. Does nothing for kinds without a graph.
         """
         self._native.renew()
 
@@ -232,7 +234,7 @@ class KnnSoftmax(torch.nn.Module):
     def predict(self, features: torch.Tensor, k: int = 1) -> Best:
         """The ``k`` best classes of each row of this rank's features, among the classes of all ranks.
 
-        Scores are cosines or products, of ``mach`` mean probabilities.
+        Scores are cosines or products; for ``mach``, mean probabilities.
         """
         if not 0 < k <= self.classes:
             raise ConfigurationError(f"the {k} best of {self.classes} classes: give a number from 1 to {self.classes}")
@@ -257,14 +259,14 @@ class KnnSoftmax(torch.nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """A copy of the weights of this rank's classes, ``[len(rows), dim]``; assigning replaces them and forgets their
-        momentum."""
+        """A copy of the weights of this rank's classes, ``[len(rows), dim]``; assigning replaces them and resets
+        their momentum."""
         if self.device is not None:
             self._native.settle()
             return self._native.rows.weights.clone()
         found = self._native.weights()
         if found is None:
-            raise ConfigurationError("a mach head has no weights of a class, only of buckets; use predict()")
+            raise ConfigurationError("a mach head has weights of buckets, not of classes; use predict()")
         return torch.from_numpy(found)
 
     @weight.setter
@@ -285,30 +287,30 @@ class KnnSoftmax(torch.nn.Module):
     def set_extra_state(self, state: Any) -> None:
         """Takes this rank's part of a state; ``load_state_dict()`` brings it."""
         if not _is_of_head(state):
-            raise StateError("this is no state of a head over many classes")
+            raise StateError("this is not the state of a head over many classes")
         if (state["classes"], state["dim"]) != (self.classes, self.dim):
             raise StateError(
-                f"the state is of {state['classes']} classes and {state['dim']} features, "
+                f"the state has {state['classes']} classes and {state['dim']} features, "
                 f"but this head has {self.classes} and {self.dim}"
             )
         if self.kind.startswith("mach") and state["seed"] != self.seed:
             raise StateError(
-                f"the state is of a head with the seed {state['seed']}, by which its classes fell into buckets; "
-                f"make this one with seed={state['seed']}"
+                f"the state belongs to a head with seed {state['seed']}, which decides the buckets of its classes; "
+                f"create this one with seed={state['seed']}"
             )
         logits = state.get("logits", self.logits)
         if logits != self.logits:
-            warnings.warn(f"the state is of a head with logits {logits}, and this one has {self.logits}", stacklevel=2)
+            warnings.warn(f"the state belongs to a head with logits {logits}, and this one has {self.logits}", stacklevel=2)
         if state.get("centre", False) != self.centre:
             having = ["without", "with"][state.get("centre", False)]
-            warnings.warn(f"the state is of a head {having} centre, and this one has centre={self.centre}", stacklevel=2)
+            warnings.warn(f"the state belongs to a head {having} centre, and this one has centre={self.centre}", stacklevel=2)
         blocks = [(name, first, total, self._given(rows.contiguous())) for name, first, total, rows in state["blocks"]]
         self._native.load(blocks, state["steps"], state["epochs"])
 
     def __deepcopy__(self, memo: Any) -> KnnSoftmax:
-        """A head in the same state, for example for the mean of weights over time; only where it is alone."""
+        """A head in the same state, for example for averaging weights over time; only on a single rank."""
         if self.ranks > 1:
-            raise StateError(f"a head that {self.ranks} ranks share cannot be copied; make another and load its state_dict()")
+            raise StateError(f"a head shared by {self.ranks} ranks cannot be copied; create another and load its state_dict()")
         copied = KnnSoftmax(**self._arguments)
         copied.load_state_dict(self.state_dict())
         copied.momentum, copied.weight_decay, copied.trust = self.momentum, self.weight_decay, self.trust
@@ -330,7 +332,7 @@ class KnnSoftmax(torch.nn.Module):
             )
 
     def _checked(self, features: torch.Tensor) -> torch.Tensor:
-        """Features in a form that is used without a copy."""
+        """Features in a form that can be used without a copy."""
         if self.device is not None:
             if features.device.type != self.device.type:
                 raise TypeError(f"features are on {features.device}, but the head is on {self.device}")
@@ -348,20 +350,20 @@ class KnnSoftmax(torch.nn.Module):
     def _checked_labels(self, labels: torch.Tensor) -> torch.Tensor:
         if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool or labels.ndim != 1:
             raise TypeError(
-                f"labels are {labels.dtype} of the shape {list(labels.shape)}; the head takes numbers of classes, [examples]"
+                f"labels are {labels.dtype} of the shape {list(labels.shape)}; the head takes class indices, [examples]"
             )
         return labels.to(self.device or "cpu", torch.int64).contiguous()
 
     def _given(self, tensor: torch.Tensor) -> Any:
-        """A tensor as the head takes it: in the same memory, in Rust as an array."""
+        """A tensor in the form that the head takes, without a copy."""
         return tensor.detach() if self.device is not None else tensor.detach().numpy()
 
 
 def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One state dict of those that all ranks saved, which any number of ranks can load.
+    """Joins the state dicts that all ranks saved into one that any number of ranks can load.
 
-    Each of them takes its rows out of it. Files that were read with ``torch.load(path, mmap=True)`` are then read only so
-    far. What is not of a head is taken from the first.
+    Each rank loads only its rows. With ``torch.load(path, mmap=True)``, only those parts of the files are read.
+    Anything that does not belong to a head is taken from the first.
     """
     joined = dict(states[0])
     for name, value in joined.items():
@@ -394,7 +396,7 @@ class _Loss(torch.autograd.Function):
 def _spelled(name: str, known: Mapping[str, Sequence[float]]) -> str:
     """A kind as the command spells it, such as ``knn:10:0.1``."""
     if name not in known:
-        raise ConfigurationError(f"`{name}` is none of {', '.join(known)}")
+        raise ConfigurationError(f"`{name}` is not one of {', '.join(known)}")
     return ":".join([name, *map(str, known[name])])
 
 

@@ -13,8 +13,8 @@ from ._batch import Batch, Ragged
 
 
 def to_jax(device: Any = None) -> Callable[[Batch], Batch]:
-    """A function that makes JAX arrays of a batch, on ``device`` or the default one. On a CPU they share the memory
-    where JAX allows it. Ragged fields stay as they are."""
+    """A function that converts a batch to JAX arrays, on ``device`` or the default one. On a CPU they share memory
+    if JAX allows it. Ragged fields are unchanged."""
     return partial(_to_arrays, device)
 
 

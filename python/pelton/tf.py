@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def to_dataset(pipeline: Pipeline) -> tf.data.Dataset:
-    """A dataset whose every iteration is the next epoch of ``pipeline``; put ``.prefetch`` behind it as usual.
+    """A dataset whose every iteration is the next epoch of ``pipeline``; add ``.prefetch`` as usual.
 
     The signature is that of the first batch, with the first dimension of every array open. Ragged fields become ragged
     tensors.
     """
-    # A copy, since a look is no epoch.
+    # A copy, since looking at a batch must not count as an epoch.
     first = next(iter(copy.copy(pipeline)))
 
     def spec(value: Any) -> Any:

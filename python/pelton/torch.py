@@ -20,9 +20,9 @@ _DRAW = {
 
 
 class KeyedDraws(TorchFunctionMode):
-    """Inside it this thread's random numbers of PyTorch on the CPU come from a generator with a key as its seed.
+    """A context in which this thread's PyTorch random numbers on the CPU come from a generator seeded with a key.
 
-    The stream of the program itself is neither read nor moved, whatever other threads do meanwhile.
+    The program's own random stream is not touched, whatever other threads do meanwhile.
     """
 
     def __init__(self, key: int) -> None:
@@ -68,7 +68,7 @@ _LIKE = {torch.rand_like: _rand_like, torch.randn_like: _randn_like}
 
 
 def tensor(array: np.ndarray) -> torch.Tensor:
-    """A tensor that shares the memory of ``array``. Numbers of a vocabulary (uint32) become int32, which layers take."""
+    """A tensor that shares the memory of ``array``. Vocabulary indices (uint32) become int32, which layers accept."""
     if array.dtype == np.uint32:
         array = array.view(np.int32)
     if not array.flags.writeable:
@@ -78,7 +78,7 @@ def tensor(array: np.ndarray) -> torch.Tensor:
 
 
 class _ToTorch:
-    """Makes tensors of a batch; goes along with a pipeline to other processes."""
+    """Converts a batch to tensors; can be sent to other processes with a pipeline."""
 
     def __init__(self, device: Any) -> None:
         self.device = None if device is None else torch.device(device)
@@ -103,8 +103,8 @@ class _ToTorch:
 
 
 def to_torch(device: Any = None) -> Callable[[Batch], Batch]:
-    """A function that makes tensors of a batch, on ``device`` through pinned memory where one is named.
+    """A function that converts a batch to tensors, on ``device`` through pinned memory if one is given.
 
-    Ragged fields of numbers become nested tensors with the layout ``torch.jagged``; ragged bytes stay as they are.
+    Ragged fields of numbers become nested tensors with the layout ``torch.jagged``; ragged bytes are unchanged.
     """
     return _ToTorch(device)

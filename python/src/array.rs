@@ -17,7 +17,7 @@ pub(crate) struct Array {
 }
 
 impl Array {
-    /// `array`, whose memory may be written to where nothing else looks at it.
+    /// `array`, with writable memory unless it is shared.
     pub(crate) fn of(array: pelton_batch::Array) -> Array {
         let (dtype, dims) = (array.dtype(), array.shape().dims.clone());
         let owner = array.owner();
@@ -46,7 +46,7 @@ impl Array {
         Ok(described)
     }
 
-    /// Whether the numbers are brain floats, which NumPy has no name for: they come as unsigned 16-bit integers.
+    /// Whether the numbers are bfloat16, which NumPy lacks: they are returned as unsigned 16-bit integers.
     #[getter]
     fn is_bfloat16(&self) -> bool {
         self.dtype == DType::BF16

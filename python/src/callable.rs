@@ -10,10 +10,10 @@ use pelton_format::Dataset;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-/// What Python hands back of a field: name, type (none where it is bytes), dimensions and elements.
+/// A field returned by Python: name, type (none for bytes), dimensions and elements.
 type Made = (String, Option<String>, Vec<usize>, Vec<u8>);
 
-/// Exceptions of functions, the last of each thread that met one; the sentence of an error says which it was.
+/// Exceptions of functions, the last of each thread that raised one; the message of an error identifies it.
 pub(crate) type Raised = Arc<Mutex<Vec<(String, PyErr)>>>;
 
 /// A caller of Python functions, which takes and gives fields as tuples (`pelton/_stage.py`).
@@ -22,7 +22,7 @@ pub(crate) struct Callable {
     pub when: When,
     pub dataset: Arc<Dataset>,
     pub raised: Raised,
-    /// Whether labels are numbers of classes, whatever the data calls these.
+    /// Whether labels are indices of classes.
     pub by_class: bool,
 }
 
@@ -34,7 +34,7 @@ impl Callable {
             made.map_err(|error| {
                 let sentence = error.to_string();
                 let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
-                // Those of records that are left out are not asked for.
+                // Those of skipped records are not requested.
                 if raised.len() >= 64 {
                     raised.remove(0);
                 }
@@ -75,7 +75,7 @@ impl Stage for Callable {
         "map"
     }
 
-    /// Stages behind it go by the fields in front of it; where there are none, nothing is known of what comes out.
+    /// Stages after it use the fields before it; if there are none, its output is unknown.
     fn spec(&self, mut input: FieldSpecs) -> Result<FieldSpecs, String> {
         if self.when == When::Appearance {
             return Ok(FieldSpecs::default());

@@ -25,19 +25,19 @@ create_exception!(
     pelton,
     BadRecordError,
     DataError,
-    "A record could not be read, decoded or taken through a function; `path`, `record` and `offset` say which."
+    "A record could not be read, decoded or processed by a function; `path`, `record` and `offset` say which."
 );
 create_exception!(
     pelton,
     ConfigurationError,
     PyValueError,
-    "Settings that cannot be, or do not go together or with the data."
+    "Settings that are invalid, or do not fit together or fit the data."
 );
 create_exception!(
     pelton,
     StateError,
     PyValueError,
-    "A saved state that a loader cannot go on from."
+    "A saved state that a loader cannot resume from."
 );
 
 /// A sentence about settings.
@@ -45,7 +45,7 @@ pub(crate) fn configuration(sentence: impl Display) -> PyErr {
     ConfigurationError::new_err(sentence.to_string())
 }
 
-/// What is wrong with settings in JSON, without the place in a text that nobody wrote.
+/// The error in JSON settings, without the position in a text that the user did not write.
 pub(crate) fn of_settings(error: &serde_json::Error) -> PyErr {
     let sentence = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -99,7 +99,7 @@ pub(crate) fn caused(py: Python<'_>, error: &FeedError, raised: &Raised) -> PyEr
     exception
 }
 
-/// Whether a file is not where it was said to be.
+/// Whether a file does not exist.
 fn is_missing(error: &JobError) -> bool {
     match error {
         JobError::Format(error) => matches!(

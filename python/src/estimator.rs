@@ -1,8 +1,9 @@
 //! Linear models over arrays and files: what the classifiers of `estimators.py` call.
 //!
-//! An array comes piece by piece as bytes, which are copied once, to where the solver reads them: it keeps rows of f32 side
-//! by side, and memory that Python may change meanwhile could only be borrowed by unsafe code. NumPy makes the pieces, so
-//! that any type and order of memory goes the same way, and no copy of the whole is made on it.
+//! An array comes piece by piece as bytes, which are copied once, to where the solver reads them: it keeps rows of
+//! f32 side by side, and memory that Python may change meanwhile could only be borrowed by unsafe code. NumPy
+//! makes the pieces, so that any type and order of memory goes the same way, and no copy of the whole is made on
+//! it.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -69,8 +70,8 @@ impl LinearRows {
         Ok(())
     }
 
-    /// Adds sparse rows: of each the number of its class and how many values it has as u32, and of all the features, which
-    /// ascend in each row, as u32 and the values as f32.
+    /// Adds sparse rows: of each the number of its class and how many values it has as u32, and of all the
+    /// features, which ascend in each row, as u32 and the values as f32.
     fn push_sparse(
         &mut self,
         classes: &[u8],
@@ -105,7 +106,7 @@ impl LinearRows {
                 .is_none_or(|&last| (last as usize) < self.features);
             if !known || !indices.is_sorted_by(|a, b| a < b) {
                 return Err(PyValueError::new_err(format!(
-                    "row {}: its column indices do not ascend, or pass the number of columns",
+                    "row {}: its column indices are not ascending, or exceed the number of columns",
                     self.rows
                 )));
             }
@@ -149,7 +150,7 @@ impl LinearRows {
         match row.iter().position(|value| !value.is_finite()) {
             None => Ok(()),
             Some(place) => Err(PyValueError::new_err(format!(
-                "row {}, column {}: NaN, infinity or a value too large for the 32 bits in which the solver computes; replace it or scale the column",
+                "row {}, column {}: NaN, infinity or a value too large for 32-bit floating point; replace it or scale the column",
                 self.rows,
                 column(place)
             ))),
@@ -172,8 +173,8 @@ fn push(rows: &mut Rows, class: u32, indices: &[u32], values: &[f32]) {
 }
 
 /// A model as Python takes it: label values and names of the classes, for each subproblem coefficients and intercept,
-/// primal and dual value, their relative gap, epochs, what would make training easier, what there is to know of the data,
-/// and the names of the features where they have some.
+/// primal and dual value, their relative gap, epochs, advice for easier training, notes on the data, and the
+/// names of the features if they have some.
 type Found = (
     Vec<f64>,
     Vec<String>,
@@ -200,7 +201,7 @@ fn parse(config: &str) -> PyResult<LinearConfig> {
     serde_json::from_str(config).map_err(|error| of_settings(&error))
 }
 
-/// Trains on threads of its own: those of a pool that outlives it would be missing in a forked process.
+/// Trains on its own threads: those of a longer-lived pool would be missing in a forked process.
 fn train(
     py: Python<'_>,
     threads: usize,
@@ -258,5 +259,5 @@ fn numbers<T: Pod>(bytes: &[u8]) -> PyResult<Cow<'_, [T]>> {
 }
 
 fn misshapen() -> PyErr {
-    PyValueError::new_err("pieces of rows are of lengths that do not belong together")
+    PyValueError::new_err("the arrays of the rows have lengths that do not match")
 }

@@ -43,8 +43,8 @@ type ScoredBatch<'py> = (f64, usize, u64, Numbers<'py>, (u64, usize));
 
 #[pymethods]
 impl Head {
-    /// `size` is classes and features; kind and logits are `spelled` as the command has them; `ways` is whether sums are
-    /// corrected and whether features are centred. The weights do not depend on the number of ranks.
+    /// `size` is classes and features; kind and logits are `spelled` as the command has them; `ways` is
+    /// whether sums are corrected and features centred. The weights do not depend on the number of ranks.
     #[new]
     #[pyo3(signature = (size, spelled, ways, seed, threads, ranks=None))]
     fn new(
@@ -68,7 +68,7 @@ impl Head {
         let spare = spare_memory();
         if spare > 0 && needed > u128::from(spare) {
             return Err(configuration(format!(
-                "{classes} classes of {d} features take {:.1} GB, and {:.1} GB are left here; take fewer, or more ranks",
+                "{classes} classes of {d} features need {:.1} GB, but {:.1} GB are available; use fewer, or more ranks",
                 needed as f64 / 1e9,
                 spare as f64 / 1e9
             )));
@@ -158,7 +158,7 @@ impl Head {
         if !(rates.iter().all(|&rate| is_rate(rate)) && (0.0..1.0).contains(&momentum) && is_scale)
         {
             return Err(configuration(format!(
-                "learning rate {rate}, momentum {momentum}, weight decay {weight_decay}, trust {}: all are at least 0, and momentum is below 1",
+                "learning rate {rate}, momentum {momentum}, weight decay {weight_decay}, trust {}: all must be at least 0, and momentum below 1",
                 rates[2]
             )));
         }
@@ -179,7 +179,7 @@ impl Head {
         Ok(true)
     }
 
-    /// What was scored and has not moved the weights takes no part.
+    /// Scored batches that have not changed the weights are not used.
     fn forget(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, |head, _| head.forget())
     }
@@ -201,7 +201,7 @@ impl Head {
         Ok(self.run(py, |head, _| head.observe(what, numbers, labels))??)
     }
 
-    /// Makes the mean of each class its weights; returns how many classes have none.
+    /// Sets the weights of each class to its mean; returns how many classes have none.
     fn begin_at_means(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.run(py, |head, _| head.begin_at_means())??)
     }
@@ -212,7 +212,7 @@ impl Head {
         mean.map(|mean| matrix(py, mean, self.d)).transpose()
     }
 
-    /// Begins an epoch: graph or forest are made from the weights as they are.
+    /// Starts an epoch: builds graph or forest from the current weights.
     fn renew(&self, py: Python<'_>) -> PyResult<()> {
         let work =
             |head: &mut SharedHead, stop: &Interrupt| head.renew(&|| stop.load(Ordering::Relaxed));
@@ -260,7 +260,7 @@ impl Head {
         blocks.collect()
     }
 
-    /// Takes this rank's rows out of what was saved on ranks of any number, and goes on from these steps and epochs.
+    /// Takes this rank's rows from a state saved on any number of ranks, and continues from these steps and epochs.
     fn load<'py>(
         &self,
         py: Python<'py>,
@@ -365,7 +365,7 @@ impl Head {
         interruptible_or(py, end, |stop| self.threads.install(|| work(head, stop)))
     }
 
-    /// Works; where there is no graph or forest yet, makes one first.
+    /// Does the work; builds a graph or forest first if there is none.
     fn with_graph<T: Send>(
         &self,
         py: Python<'_>,
@@ -383,14 +383,14 @@ impl Head {
     fn locked(&self) -> PyResult<MutexGuard<'_, SharedHead>> {
         if self.process != std::process::id() {
             return Err(PyRuntimeError::new_err(
-                "this head was made before the process forked, and its threads stayed with the parent; make it in the process that uses it",
+                "this head was created before the process forked, and its threads belong to the parent; create it in the process that uses it",
             ));
         }
         match self.head.try_lock() {
             Ok(head) => Ok(head),
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
-                "another thread works with this head; take turns",
+                "another thread is using this head; take turns",
             )),
         }
     }

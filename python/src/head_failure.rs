@@ -14,12 +14,12 @@ use crate::error::{StateError, configuration};
 pub(crate) enum HeadFailure {
     Head(HeadError),
     Label {
-        place: Place,
+        place: ExamplePosition,
         label: i64,
         classes: u64,
     },
-    NotFinite(Place),
-    NotSelected(Place, u64),
+    NotFinite(ExamplePosition),
+    NotSelected(ExamplePosition, u64),
     NoExamples,
     /// A loss went backward and no step was taken.
     Pending,
@@ -34,26 +34,26 @@ pub(crate) enum HeadFailure {
 }
 
 /// Where an example is.
-pub(crate) struct Place {
+pub(crate) struct ExamplePosition {
     example: usize,
     /// Where there are several.
     rank: Option<usize>,
 }
 
-impl Place {
-    /// Of an example among those of all ranks, of which each gave so many.
-    pub(crate) fn new(mut example: usize, counts: &[usize]) -> Place {
+impl ExamplePosition {
+    /// For an example among those of all ranks, with the number from each rank.
+    pub(crate) fn new(mut example: usize, counts: &[usize]) -> ExamplePosition {
         let mut rank = 0;
         while rank + 1 < counts.len() && example >= counts[rank] {
             example -= counts[rank];
             rank += 1;
         }
         let rank = (counts.len() > 1).then_some(rank);
-        Place { example, rank }
+        ExamplePosition { example, rank }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ExamplePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}]", self.example)?;
         match self.rank {
@@ -95,16 +95,16 @@ impl From<HeadFailure> for PyErr {
             )),
             HeadFailure::NoExamples => PyValueError::new_err("there are no examples in the batch"),
             HeadFailure::Pending => now(
-                "a loss of this head went backward and waits for step(): take the step first, or choose the classes of all batches of a step together with select()",
+                "backward() was called on a loss of this head: call step() first, or choose the classes of all batches of a step together with select()",
             ),
             HeadFailure::Forgotten => now(
-                "this loss is of a batch that the head has forgotten: go backward before the next batch is scored, or choose the classes of all batches of a step together with select()",
+                "this loss belongs to a batch that the head no longer has: call backward() before scoring the next batch, or choose the classes of all batches of a step together with select()",
             ),
             HeadFailure::Backward => {
-                now("this loss went backward before, and counts once in a step")
+                now("backward() was already called on this loss, and it counts once in a step")
             }
             HeadFailure::NotBackward => now(
-                "no loss of this head went backward since its last step; call backward() on it first",
+                "backward() was not called on a loss of this head since its last step; call it first",
             ),
             HeadFailure::Rows(name, rows) => StateError::new_err(format!(
                 "the state lacks rows {} to {} of the {name}; put the states of all ranks together with pelton.heads.join_states",

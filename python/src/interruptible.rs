@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 /// How often Python is asked whether a signal came.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Does `work` on a thread of its own, without Python's lock, while this one looks for signals. One that raises an
+/// Does `work` on a separate thread, without Python's lock, while this one checks for signals. One that raises an
 /// exception ends the work, which looks at the flag it is given, and is raised.
 pub(crate) fn interruptible<T: Send>(
     py: Python<'_>,

@@ -2,8 +2,8 @@
 //!
 //! Settings come as JSON of the configurations that the command reads too, so that a name means the same everywhere;
 //! what is friendlier in Python is made in Python, in the files next to this crate's `src`. A `source::Source` is data
-//! that was opened, a `pipeline::Pipeline` what happens to its records, a `loader::Loader` hands out batches, whose
-//! arrays (`array::Array`) NumPy borrows without a copy. `estimator` trains linear models on arrays and files; a
+//! that was opened, a `pipeline::Pipeline` what happens to its records, a `loader::Loader` returns batches,
+//! whose arrays (`array::Array`) NumPy borrows without a copy. `estimator` trains linear models on arrays and files; a
 //! `head::Head` is a head over very many classes, and ranks that share one find each other through a
 //! `listener::Listener`.
 
@@ -48,7 +48,7 @@ mod _pelton {
 
     use super::*;
 
-    /// What a job that was given no memory budget may take: `usual` bytes, or less where there are fewer.
+    /// The default memory budget of a job: `usual` bytes, or less where there are fewer.
     #[pyfunction]
     fn memory_budget(usual: u64, ranks: usize) -> u64 {
         pelton_storage::memory_budget(usual, ranks)

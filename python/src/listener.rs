@@ -32,8 +32,8 @@ impl Listener {
     }
 }
 
-/// What ranks tell each other before they are connected: the ear and number of this one, where all listen, and a token
-/// that keeps others out.
+/// What ranks exchange before they are connected: listener and rank of this one, the addresses of all, and a
+/// token that keeps others out.
 pub(crate) type Ranks<'py> = (PyRef<'py, Listener>, usize, Vec<(IpAddr, u16)>, u128);
 
 /// Connects all ranks.
@@ -41,7 +41,8 @@ pub(crate) fn connect(py: Python<'_>, ranks: &Ranks<'_>) -> PyResult<(Comm, Job)
     let (listener, rank, addresses, token) = ranks;
     let ear = listener.ear.lock();
     let ear = ear.unwrap_or_else(PoisonError::into_inner).take();
-    let used = || PyRuntimeError::new_err("ranks listened here before; make a new listener");
+    let used =
+        || PyRuntimeError::new_err("ranks have already listened here; create a new listener");
     let ear = ear.ok_or_else(used)?;
     let addresses: Vec<SocketAddr> = addresses.iter().map(|&at| at.into()).collect();
     let connected = py.detach(|| ear.connect(*rank, &addresses, *token, WITHIN));

@@ -21,7 +21,7 @@ use crate::process::OfProcess;
 pub(crate) struct Loader {
     /// Absent once it was closed.
     loader: OfProcess<Mutex<Option<PipelineLoader>>>,
-    /// Whether somebody closes it, for a thread that waits for a batch.
+    /// Whether it is being closed, for a thread that waits for a batch.
     closes: AtomicBool,
     raised: Raised,
 }
@@ -38,7 +38,7 @@ impl Loader {
     fn with<T>(&self, look: impl FnOnce(&mut PipelineLoader) -> PyResult<T>) -> PyResult<T> {
         if !self.loader.is_own() {
             return Err(PyRuntimeError::new_err(
-                "this loader was made before the process forked, and its threads stayed with the parent; make loaders in the process that uses them, or start processes with the method spawn",
+                "this loader was created before the process forked, and its threads belong to the parent; create loaders in the process that uses them, or start processes with the method spawn",
             ));
         }
         let mut loader = match self.loader.try_lock() {
@@ -59,8 +59,8 @@ impl Loader {
 
 #[pymethods]
 impl Loader {
-    /// The next batch: epoch, step, whether it ends its epoch, ids, and fields. A field is its name, an array, what
-    /// lies in it (0 stacked, 1 padded, 2 ragged, 3 packed) and the lengths, offsets or samples of rows that say where.
+    /// The next batch: epoch, step, whether it ends its epoch, ids, and fields. A field is its name, an array,
+    /// its layout (0 stacked, 1 padded, 2 ragged, 3 packed) and the lengths, offsets or samples of rows.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.with(|loader| {
             loop {
@@ -69,7 +69,7 @@ impl Loader {
                     Poll::Ready(Some(Err(error))) => return Err(caused(py, &error, &self.raised)),
                     Poll::Ready(None) => {
                         return Err(configuration(
-                            "the loader ended with an error before; make a new one",
+                            "the loader ended with an error; create a new one",
                         ));
                     }
                     Poll::Pending if self.closes.load(Ordering::Relaxed) => return Err(closed()),
@@ -79,7 +79,7 @@ impl Loader {
         })
     }
 
-    /// Where it stands, as JSON.
+    /// Its state, as JSON.
     fn state(&self) -> PyResult<String> {
         self.with(|loader| Ok(loader.state().to_json()))
     }

@@ -33,7 +33,7 @@ struct Terms {
     threads: usize,
     #[serde(with = "as_text")]
     access: Access,
-    /// Whether labels are numbers of classes, whatever the data calls these.
+    /// Whether labels are indices of classes.
     #[serde(default)]
     by_class: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Pipeline {
     by_class: bool,
 }
 
-/// What Python says of which records an epoch uses, and of their lengths.
+/// Python's choice of records for an epoch, and their lengths.
 #[derive(FromPyObject)]
 enum Draws<'py> {
     #[pyo3(transparent)]
@@ -73,7 +73,7 @@ impl Words<'_> {
         match self {
             Words::Of(pipeline) => pipeline.prepared.vocabulary().cloned().ok_or_else(|| {
                 configuration(
-                    "`vocabulary` is a pipeline that decodes no words; give it `decode` words",
+                    "`vocabulary` is a pipeline that does not decode words; give it `decode` words",
                 )
             }),
             Words::Listed(words) => {
@@ -88,8 +88,8 @@ impl Words<'_> {
 impl Pipeline {
     /// Prepares the pipeline that a configuration in JSON describes; words and lengths are counted where it needs them.
     ///
-    /// `draws` are the ids of an epoch (uint64) or a weight for every record (float64); `lengths` one for every record; `words` the
-    /// pipeline whose vocabulary it has, or a list of words.
+    /// `draws` are the ids of an epoch (uint64) or a weight for every record (float64); `lengths` one for every
+    /// record; `words` is the pipeline whose vocabulary it uses, or a list of words.
     #[new]
     #[pyo3(signature = (source, config, terms, draws=None, lengths=None, words=None))]
     fn new(
@@ -142,7 +142,7 @@ impl Pipeline {
         })
     }
 
-    /// The same with a caller of functions behind its stages, once a read or at each appearance.
+    /// The same with a caller of functions after its stages, once a read or at each appearance.
     fn with_functions(&self, caller: Py<PyAny>, at_read: bool) -> Pipeline {
         let (dataset, raised) = (Arc::clone(&self.dataset), Arc::clone(&self.raised));
         let stage = Callable {
@@ -186,7 +186,7 @@ impl Pipeline {
         let plan = self.prepared.plan();
         if step >= plan.steps(epoch) {
             let sentence = format!(
-                "epoch {epoch} has {} steps, no step {step}",
+                "epoch {epoch} has no step {step}, only {} steps",
                 plan.steps(epoch)
             );
             return Err(pyo3::exceptions::PyIndexError::new_err(sentence));
@@ -225,12 +225,12 @@ impl Pipeline {
         Ok(Samples { samples, raised })
     }
 
-    /// The state in front of an epoch, as JSON.
+    /// The state before an epoch, as JSON.
     fn state(&self, epoch: u64) -> String {
         self.prepared.state_before(epoch).to_json()
     }
 
-    /// Refuses a state that a loader of this pipeline cannot go on from.
+    /// Refuses a state that a loader of this pipeline cannot resume from.
     fn check_state(&self, py: Python<'_>, state: &str) -> PyResult<()> {
         let state = LoaderState::from_json(state).map_err(|error| of_feed(py, &error))?;
         let checked = self.prepared.check_state(&state);

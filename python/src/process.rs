@@ -2,8 +2,8 @@
 
 use std::ops::Deref;
 
-/// A value with threads or connections of its process. A process that is forked from it has neither, and leaves the
-/// value alone: closing connections there would close them for the parent too.
+/// A value with threads or connections of its process. A forked process has neither, and must not drop the
+/// value: closing connections there would close them for the parent too.
 pub(crate) struct OfProcess<T> {
     /// Present until it is dropped.
     value: Option<T>,

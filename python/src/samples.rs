@@ -12,7 +12,7 @@ use crate::error::caused;
 use crate::loader::to_python;
 use crate::process::OfProcess;
 
-/// Makes the samples that are asked for on the thread that asks; safe from several threads and after a fork.
+/// Makes requested samples on the calling thread; safe from several threads and after a fork.
 #[pyclass(frozen, module = "pelton._pelton")]
 pub(crate) struct Samples {
     pub(crate) samples: OfProcess<pelton_feed::Samples>,
@@ -49,7 +49,7 @@ impl Samples {
         to_python(py, batch.map_err(|error| caused(py, &error, &self.raised))?)
     }
 
-    /// The batch that a loader hands out at a step of an epoch.
+    /// The batch that a loader returns at a step of an epoch.
     fn batch_at<'py>(
         &self,
         py: Python<'py>,

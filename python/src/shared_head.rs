@@ -1,7 +1,8 @@
-//! A head as the processes that share it use it: each gives examples of its own and has a part of the classes.
+//! A head shared by several processes: each gives its own examples and has a part of the classes.
 //!
-//! A step is: classes are chosen, batches scored, their losses go backward, the weights move. Unless classes are chosen for
-//! several batches together, a step has one batch, and one that never went backward is forgotten for the next.
+//! A step is: classes are chosen, batches scored, their losses go backward, the weights move. Unless classes are
+//! chosen for several batches together, a step has one batch, and one that never went backward is forgotten for
+//! the next.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use pelton_comm::{Comm, Reduction, share};
 use pelton_key::mix;
 use pelton_softmax::{ClassHead, HeadError, Observed, Update, class_vectors};
 
-use crate::head_failure::{HeadFailure, Place};
+use crate::head_failure::{ExamplePosition, HeadFailure};
 
 /// This rank's part of a head.
 pub(crate) struct SharedHead {
@@ -23,11 +24,11 @@ pub(crate) struct SharedHead {
     /// How often batches were forgotten.
     forgotten: u64,
     step: Step,
-    /// Where the features lay that were scored last.
+    /// The position of the features scored last.
     pub(crate) read_at: usize,
 }
 
-/// The step under way.
+/// The current step.
 #[derive(Default)]
 struct Step {
     /// Classes that take part.
@@ -85,7 +86,8 @@ impl SharedHead {
         }
     }
 
-    /// Looks at examples before training: first for the mean of all, of a head that takes it off, then for those of classes.
+    /// Observes examples before training: first for the mean of all, if the head subtracts it, then for those of
+    /// classes.
     pub(crate) fn observe(
         &mut self,
         what: Observed,
@@ -97,13 +99,13 @@ impl SharedHead {
         seen.map_err(|error| all.failure(error))
     }
 
-    /// Makes the mean of each class its weights; returns how many classes have none.
+    /// Sets the weights of each class to its mean; returns how many classes have none.
     pub(crate) fn begin_at_means(&mut self) -> Result<u64, HeadFailure> {
         self.forget();
         Ok(self.head.begin_at_means()?)
     }
 
-    /// Begins an epoch: graph or forest are made from the weights as they are.
+    /// Starts an epoch: builds graph or forest from the current weights.
     pub(crate) fn renew(&mut self, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), HeadFailure> {
         self.head.renew(self.epochs, stop)?;
         self.epochs += 1;
@@ -118,7 +120,7 @@ impl SharedHead {
         Ok(())
     }
 
-    /// Scores a batch for the step, of the classes that were chosen for it, or else for this batch alone.
+    /// Scores a batch with the classes chosen for the step, or else chosen for this batch.
     pub(crate) fn score(
         &mut self,
         features: &[f32],
@@ -254,7 +256,7 @@ impl SharedHead {
         Ok(())
     }
 
-    /// What was scored and has not moved the weights takes no part.
+    /// Scored batches that have not changed the weights are not used.
     pub(crate) fn forget(&mut self) {
         self.head.forget();
         self.step = Step::default();
@@ -271,7 +273,7 @@ impl SharedHead {
             match u64::try_from(label) {
                 Ok(label) if label < classes => all.push(label),
                 _ => {
-                    let place = Place::new(all.len(), &counts);
+                    let place = ExamplePosition::new(all.len(), &counts);
                     return Err(HeadFailure::Label {
                         place,
                         label,
@@ -287,7 +289,7 @@ impl SharedHead {
         }
     }
 
-    /// The examples of all ranks; the features of one alone stay where they are.
+    /// The examples of all ranks; on a single rank the features are not copied.
     fn examples<'a>(
         &self,
         features: &'a [f32],
@@ -305,7 +307,7 @@ impl SharedHead {
         })
     }
 
-    /// The sum of all ranks' parts, of which this rank has its own examples.
+    /// The sum of all ranks' parts, for this rank's own examples.
     fn own_gradient(&self, gradient: Vec<f32>, counts: &[usize]) -> Result<Vec<f32>, HeadFailure> {
         if counts.len() == 1 {
             return Ok(gradient);
@@ -324,17 +326,17 @@ impl Examples<'_> {
     fn failure(&self, error: HeadError) -> HeadFailure {
         match error {
             HeadError::NotFinite { example } => {
-                HeadFailure::NotFinite(Place::new(example, &self.counts))
+                HeadFailure::NotFinite(ExamplePosition::new(example, &self.counts))
             }
             HeadError::Inactive { example, label } => {
-                HeadFailure::NotSelected(Place::new(example, &self.counts), label)
+                HeadFailure::NotSelected(ExamplePosition::new(example, &self.counts), label)
             }
             error => error.into(),
         }
     }
 }
 
-/// Rows of a block put together from pieces, ascending; none where there is no such block.
+/// Rows of a block joined from pieces, ascending; none if there is no such block.
 fn rows_of(
     pieces: &[Piece<'_>],
     name: &str,

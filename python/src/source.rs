@@ -13,7 +13,7 @@ use crate::error::{of_job, of_settings};
 use crate::interruptible::interruptible;
 use crate::process::OfProcess;
 
-/// Files that were opened as one data set: where every record lies is known, nothing else was read.
+/// Files opened as one data set: the position of every record is known, nothing else was read.
 #[pyclass(frozen, module = "pelton._pelton")]
 pub(crate) struct Source {
     pub(crate) opened: OfProcess<OpenedData>,
@@ -28,7 +28,7 @@ impl Source {
     fn new(py: Python<'_>, config: &str) -> PyResult<Source> {
         let config: DataConfig =
             serde_json::from_str(config).map_err(|error| of_settings(&error))?;
-        // What is damaged is an error where a pipeline begins, unless it has another policy.
+        // Damaged records are an error when a pipeline starts, unless it has another policy.
         let config = config.with_bytes().leaving_damage(true);
         let opened = interruptible(py, |interrupt| {
             let mut notes = Vec::new();
@@ -60,7 +60,7 @@ impl Source {
         self.opened.dataset.records() as usize
     }
 
-    /// What there is to know about how it was opened.
+    /// Notes on how it was opened.
     #[getter]
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
@@ -105,7 +105,7 @@ impl Source {
         labels.is_count() || labels.values().iter().all(|value| value.fract() == 0.0)
     }
 
-    /// Fields of a record as it is stored: name, type, and dimensions as far as they are known.
+    /// Stored fields of a record: name, type, and dimensions as far as known.
     #[getter]
     fn fields(&self) -> Vec<(String, String, Vec<Option<usize>>)> {
         let fields = self.opened.dataset.fields().0.into_iter();
@@ -129,7 +129,10 @@ impl Source {
     fn locate(&self, id: u64) -> PyResult<(String, u64)> {
         let dataset = &self.opened.dataset;
         if id >= dataset.records() {
-            let sentence = format!("there is no record {id} among {}", dataset.records());
+            let sentence = format!(
+                "there is no record {id}; the data has {}",
+                dataset.records()
+            );
             return Err(pyo3::exceptions::PyIndexError::new_err(sentence));
         }
         let place = dataset.locate(id);

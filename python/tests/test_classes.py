@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
     for classes, said in [
         (["a", "a"], "the class a twice"),
         ([], "names no class"),
-        (["a", 1], "a list of names or of numbers"),
+        (["a", 1], "a list of names or numbers"),
         (tmp_path / "nowhere.txt", "nowhere.txt: cannot be read"),
     ]:
         with pytest.raises(pelton.ConfigurationError, match=said):
@@ -130,7 +130,7 @@ def test_words_have_one_number(tmp_path: Path) -> None:
             made = validation.decode("words", vocabulary=vocabulary)
             assert made.vocabulary == words
             assert tokens(made) == tokens(pickle.loads(pickle.dumps(made))) == expected
-    with pytest.warns(UserWarning, match=r"validation\.txt numbers its own 7 words, and .*train\.txt its own 8: .*`vocabulary`"):
+    with pytest.warns(UserWarning, match=r"validation\.txt has a vocabulary of 7 words, and .*train\.txt another of 8: .*`vocabulary`"):
         assert tokens(validation.decode("words"))[0] == [4, 4, 4, 3]
     for vocabulary, said in [
         (["a", "a"], "word 1 of the list"),

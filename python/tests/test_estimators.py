@@ -376,19 +376,19 @@ def test_what_cannot_be_trained_on(tmp_path):
     check_refused(ValueError, "row 3, column 2", sparse.csr_array(far), y)
     check_refused(ValueError, "one class only, 0", X, np.zeros(len(X), dtype=int))
     check_refused(ValueError, "Unknown label type", X, X[:, 0])
-    check_refused(TypeError, "`label` says how files are read", X, y, label="first")
+    check_refused(TypeError, "`label` applies to files", X, y, label="first")
     for wrong in [{"C": 0.0}, {"C": np.nan}, {"tol": 1.0}, {"max_epochs": 0}, {"threads": 0}, {"intercept_scaling": -1.0}]:
         check_refused(ValueError, next(iter(wrong)), X, y, make("hinge", **wrong))
     check_refused(ValueError, "not a loss", X, y, make("huber"))
     check_refused(ValueError, "not a solver", X, y, make("hinge", solver="sgd"))
     check_refused(ValueError, "not a scaling", X, y, make("hinge", scale="log"))
-    check_refused(ValueError, "no amount of memory", X, y, make("hinge", memory="much"))
-    check_refused(ValueError, "newton is for 1024 features", np.zeros((4, 2000)), [0, 1, 0, 1], make("hinge", solver="newton"))
+    check_refused(ValueError, "not an amount of memory", X, y, make("hinge", memory="much"))
+    check_refused(ValueError, "newton supports at most 1024 features", np.zeros((4, 2000)), [0, 1, 0, 1], make("hinge", solver="newton"))
 
     path = tmp_path / "rows.csv"
     check_refused(FileNotFoundError, "rows.csv", path)
     path.write_text("a,b,label\n1,2,0\n3,4,1\n")
-    check_refused(TypeError, "y goes with an array", path, y)
+    check_refused(TypeError, "y is only for arrays", path, y)
     check_refused(pelton.ConfigurationError, "no label column.*its columns are", path, label="class")
     check_refused(TypeError, "labels", path, labels="class")
     path.write_text("a,b,label\n1,2,0\n3,4,0\n")

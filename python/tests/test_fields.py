@@ -117,7 +117,7 @@ def test_functions_return_no_numbers_that_are_rounded(tmp_path):
     small = pelton.load(tmp_path / "x.npz").map(lambda sample: {"id": np.uint64(2**63 - 1)}).batch(2)
     np.testing.assert_array_equal(next(iter(small))["id"], [2**63 - 1] * 2)
     large = pelton.load(tmp_path / "x.npz").map(lambda sample: {"id": np.uint64(2**63)}).batch(2)
-    with pytest.raises(pelton.BadRecordError, match="holds 9223372036854775808, which int64 does not hold"):
+    with pytest.raises(pelton.BadRecordError, match="contains 9223372036854775808, which does not fit int64"):
         next(iter(large))
 
 

@@ -273,9 +273,9 @@ def test_a_state_of_another_head_is_refused() -> None:
         KnnSoftmax(100, DIM).load_state_dict(state)
     with pytest.raises(pelton.StateError, match="weights of the head are missing"):
         KnnSoftmax(CLASSES, DIM, "mach").load_state_dict(state)
-    with pytest.raises(pelton.StateError, match="no state of a head"):
+    with pytest.raises(pelton.StateError, match="not the state of a head"):
         KnnSoftmax(CLASSES, DIM).set_extra_state({"step": 3})
-    with pytest.raises(pelton.StateError, match="make this one with seed=0"):
+    with pytest.raises(pelton.StateError, match="create this one with seed=0"):
         KnnSoftmax(CLASSES, DIM, "mach", seed=1).load_state_dict(KnnSoftmax(CLASSES, DIM, "mach").state_dict())
     # Another kind takes the weights.
     head = KnnSoftmax(CLASSES, DIM, "full", seed=5)
@@ -378,14 +378,14 @@ def test_what_is_wrong_is_said() -> None:
         with said(ValueError, r"features\[3\] or their logits are not finite"):
             head_or_predict()
     features[3, 5] = 0.0
-    with said(RuntimeError, "no loss of this head went backward since its last step"):
+    with said(RuntimeError, "was not called on a loss of this head since its last step"):
         head.step(0.1)
     first = head(features, labels)
     second = head(features, labels)
-    with said(RuntimeError, "of a batch that the head has forgotten"):
+    with said(RuntimeError, "a batch that the head no longer has"):
         first.backward()
     second.backward(retain_graph=True)
-    with said(RuntimeError, "went backward before"):
+    with said(RuntimeError, "was already called on this loss"):
         second.backward()
     with said(RuntimeError, r"waits for step\(\)"):
         head(features, labels)
@@ -404,7 +404,7 @@ def test_what_is_wrong_is_said() -> None:
     with said(pelton.ConfigurationError, "this rank has 103 classes, but there are 3 rows"):
         head.weight = torch.zeros(3, DIM)
     for settings, text in [
-        ({"kind": "linear"}, "`linear` is none of full, knn"),
+        ({"kind": "linear"}, "`linear` is not one of full, knn"),
         ({"kind": "knn", "k": 0}, "knn:0:0.1"),
         ({"kind": "knn", "k": 200}, "each of 103 classes cannot have 200 nearest"),
         ({"logits": "cosine", "scale": -1.0}, "cosine:-1.0"),

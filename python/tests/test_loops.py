@@ -125,7 +125,7 @@ def test_an_epoch_without_batches_is_one(tmp_path: Path, batch: int | None) -> N
     pipeline = pelton.load(tmp_path / "few.npz")
     pipeline = pipeline.batch(batch or 6, drop_last=True)
     for _ in range(2):
-        with pytest.warns(UserWarning, match="drop_last leaves out all 5 examples"):
+        with pytest.warns(UserWarning, match="drop_last drops all 5 examples"):
             assert list(pipeline) == []
     assert len(pipeline) == 0
 
@@ -162,7 +162,7 @@ def test_a_state_between_samples_goes_on_there(rows: Rows) -> None:
         assert [sample["x"].tolist() for sample in again] == expected[taken:], taken
     other = make().shard(0, 2)
     other.load_state_dict(state)
-    with pytest.raises(pelton.StateError, match="of 1 ranks, and here are 2"):
+    with pytest.raises(pelton.StateError, match="of 1 ranks, and this run has 2"):
         next(iter(other))
 
 

@@ -200,16 +200,16 @@ def test_functions_over_batches_are_called_in_turn(rows: tuple[Path, np.ndarray]
 @pytest.mark.parametrize(
     ("make", "error", "part"),
     [
-        (lambda path: pelton.load([]), ValueError, "give `paths` at least one file"),
+        (lambda path: pelton.load([]), ValueError, "name at least one file in `paths`"),
         (lambda path: pelton.load("missing.tar").batch(3), FileNotFoundError, "missing.tar: no such file"),
-        (lambda path: pelton.load(path).batch(0), ValueError, "give 1 or more"),
-        (lambda path: pelton.load(path).shuffle(order="fool").batch(2), ValueError, "order 'fool' is not known"),
+        (lambda path: pelton.load(path).batch(0), ValueError, "at least 1 example"),
+        (lambda path: pelton.load(path).shuffle(order="fool").batch(2), ValueError, "order 'fool' is unknown"),
         (lambda path: pelton.load(path).memory("3 apples"), ValueError, "such as 512MiB or 2GB"),
         (lambda path: pelton.load(path).memory(10).batch(2), pelton.DataError, "memory"),
         (lambda path: pelton.load(path).decode("jpg").batch(2), ValueError, "x"),
         (lambda path: pelton.load(path, label="y").batch(2), pelton.DataError, "y"),
         (lambda path: pelton.load(path).on_bad_record("hide").batch(2), ValueError, "use fail, skip"),
-        (lambda path: pelton.load(path).shard(2, 2), ValueError, "rank 2 is none of 2"),
+        (lambda path: pelton.load(path).shard(2, 2), ValueError, "there is no rank 2 of 2"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(rows: tuple[Path, np.ndarray], make, error, part: str) -> None:
@@ -331,7 +331,7 @@ def test_a_pipeline_is_a_dataset_by_number(rows: tuple[Path, np.ndarray], senten
     samples = dataset.__getitems__([4, 4, 900])
     np.testing.assert_array_equal(samples.batch["x"], values[[4, 4, 900]])
     assert [sample["label"] for sample in samples] == [4, 4, 900 % 7]
-    with pytest.raises(IndexError, match="no record 1003 among 1003"):
+    with pytest.raises(IndexError, match="no record 1003; there are 1003"):
         dataset[1003]
     expected = [batch for _ in range(2) for batch in pipeline][14]
     made = pickle.loads(pickle.dumps(dataset)).batch_at(1, 3)

@@ -128,7 +128,7 @@ def test_echoes_do_not_go_with_several_workers(rows: Rows, sentences: tuple[Path
     data = pytest.importorskip("torch.utils.data", reason="SKIPPED: PyTorch is not installed")
     pipeline = pelton.load(sentences[0]).echo("batch:2").batch(50)
     assert sum(1 for _ in data.DataLoader(pipeline, batch_size=None, num_workers=1)) == 20
-    with pytest.raises(pelton.ConfigurationError, match="does not go with several workers"):
+    with pytest.raises(pelton.ConfigurationError, match="echo needs a single worker"):
         list(data.DataLoader(pipeline, batch_size=None, num_workers=2))
 
 

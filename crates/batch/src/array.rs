@@ -36,12 +36,12 @@ impl Array {
         Array::new(T::DTYPE, shape, Buffer::of(numbers))
     }
 
-    /// What the elements are.
+    /// Type of the elements.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Dimensions, and where the samples lie.
+    /// Dimensions, and the layout of the samples.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
@@ -53,7 +53,7 @@ impl Array {
 
     /// The elements; `None` where they are of another type.
     pub fn values<T: Element>(&self) -> Option<&[T]> {
-        // What is empty may lie anywhere.
+        // Empty memory may be anywhere.
         (self.dtype == T::DTYPE).then(|| {
             if self.buffer.is_empty() {
                 &[][..]
@@ -63,8 +63,8 @@ impl Array {
         })
     }
 
-    /// The elements, to be changed in place; `None` where they are of another type, and while the memory is shared:
-    /// a batch that comes out again must be as it was.
+    /// The elements, to be changed in place; `None` if they are of another type, or while the memory is
+    /// shared: a batch that is repeated must not change.
     pub fn values_mut<T: Element>(&mut self) -> Option<&mut [T]> {
         let of_type = self.dtype == T::DTYPE;
         let buffer = Arc::get_mut(&mut self.buffer).filter(|_| of_type)?;
@@ -75,7 +75,7 @@ impl Array {
         })
     }
 
-    /// The memory, for a tensor of another library that borrows it: it stays as it is until the last owner is gone.
+    /// The memory, for a tensor of another library that borrows it: it is not changed until the last owner is gone.
     pub fn owner(&self) -> Arc<Buffer> {
         Arc::clone(&self.buffer)
     }
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(format!("{array:?}"), "int64[3]");
     }
 
-    /// A rank that has no example of a step once had memory from nowhere, and ended when it looked at it.
+    /// A rank without an example in a step once got invalid memory, and crashed when it read it.
     #[test]
     fn no_elements_may_lie_anywhere() {
         let nowhere = Buffer::new(bytes::BytesMut::new(), None);

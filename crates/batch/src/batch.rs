@@ -1,4 +1,4 @@
-//! What one rank uses in one step.
+//! Batches: what one rank uses in one step.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Batch {
         self.ids.is_empty()
     }
 
-    /// Examples that come out for the first time in this epoch.
+    /// Examples that appear for the first time in this epoch.
     pub fn fresh(&self) -> u64 {
         self.copies.iter().filter(|&&copy| copy == 0).count() as u64
     }

@@ -77,10 +77,10 @@ impl Pool {
         let fits = |buffer: &BytesMut| {
             buffer.capacity() >= len && buffer.capacity() <= len + len / 4 + 4096
         };
-        // The one given back last, which may still lie in the processor's cache.
+        // The one returned last, which may still be in the processor's cache.
         let found = spare.iter().rposition(fits);
         let held = found.map(|i| spare.swap_remove(i));
-        // Of a full pool, one that does not fit makes room.
+        // If the pool is full, a spare one of another size is dropped.
         if held.is_none() && spare.len() >= self.most_spare && !spare.is_empty() {
             spare.remove(0);
         }

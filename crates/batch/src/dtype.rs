@@ -1,11 +1,11 @@
-//! What the elements of an array are.
+//! Types of array elements.
 
 use std::fmt;
 
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
-/// What the elements of an array are, in the byte order of the machine. Files that keep it spell it as NumPy does.
+/// The type of an array's elements, in the byte order of the machine. Files that keep it spell it as NumPy does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DType {
     /// Unsigned bytes.

@@ -1,10 +1,21 @@
-//! What every consumer of data sees: batches of named arrays.
+//! The output of every data pipeline: batches of named arrays.
+//!
+//! ```
+//! use pelton_batch::{Array, Batch};
+//!
+//! let mut batch = Batch {
+//!     ids: vec![7, 3],
+//!     ..Batch::default()
+//! };
+//! batch.fields.insert("label".into(), Array::of(&[1_i64, 0]));
+//! assert_eq!(batch.values::<i64>("label"), Some(&[1, 0][..]));
+//! ```
 //!
 //! An [`Array`] is a [`DType`], a [`Shape`] and a [`Buffer`], whose memory begins at a multiple of 64 bytes and goes
 //! back to its [`Pool`] when the last array that shares it is dropped. So a tensor of another library can borrow it
 //! without a copy, as long as it holds the array. A [`Batch`] is a step of a plan with its arrays by name:
-//! "image", "tokens", "label". A [`FieldSpec`] says what is known of such a field before a batch is there, and a
-//! [`Schema`] is what models keep of the columns or fields that they were trained on.
+//! "image", "tokens", "label". A [`FieldSpec`] describes such a field before a batch exists, and a [`Schema`]
+//! the columns or fields that a model was trained on.
 
 mod array;
 mod batch;

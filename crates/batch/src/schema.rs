@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::FieldSpecs;
 
-/// What every record of some data has.
+/// The fields that every record of some data has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {
@@ -77,7 +77,7 @@ impl fmt::Display for Difference {
             ("lacks", &self.missing),
             ("also has", &self.extra),
             ("has several columns named", &self.repeated),
-            ("has another number of values in", &self.resized),
+            ("has a different number of values in", &self.resized),
         ];
         let parts = parts.iter().filter(|(_, names)| !names.is_empty());
         let parts: Vec<String> = parts

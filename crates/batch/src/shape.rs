@@ -1,6 +1,6 @@
-//! How the samples of a batch lie in an array.
+//! The layout of a batch's samples in an array.
 
-/// The dimensions of an array, and where each sample lies in it. The last dimension's neighbours lie side by side.
+/// The dimensions of an array, and where each sample is in it. Elements are contiguous along the last dimension.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shape {
     /// Lengths of the dimensions; their product is the number of elements.
@@ -9,7 +9,7 @@ pub struct Shape {
     pub layout: Layout,
 }
 
-/// Where the samples of an array lie.
+/// The layout of the samples in an array.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Layout {
     /// Each of one shape, one after another: `[samples, …]`.

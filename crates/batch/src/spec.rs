@@ -1,4 +1,4 @@
-//! What is known of the fields of examples before they are there.
+//! What is known about the fields of examples before they are read.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::dtype::DType;
 
-/// What is known of a field of every example.
+/// A field of every example, as far as known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FieldSpec {
     /// Its name.
     #[serde(serialize_with = "write_name", deserialize_with = "read_name")]
     pub name: Arc<str>,
-    /// What its elements are.
+    /// The type of its elements.
     pub dtype: DType,
     /// Lengths of the dimensions of one example's array; `None` where they vary.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -49,7 +49,7 @@ impl FieldSpec {
         Some(elements * self.dtype.bytes())
     }
 
-    /// Names of the elements of one example's array, in order: the field's own where it has one alone.
+    /// Names of the elements of one example's array, in order: the field's own name if it has a single element.
     pub fn element_names(&self) -> impl Iterator<Item = String> {
         let count: usize = self.dims.iter().map(|length| length.unwrap_or(0)).product();
         let (name, is_one) = (Arc::clone(&self.name), self.dims.is_empty());
@@ -63,7 +63,7 @@ impl FieldSpec {
     }
 }
 
-/// The fields of every example, in the order in which they come out.
+/// The fields of every example, in the order of the output.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FieldSpecs(pub Vec<FieldSpec>);
 

@@ -1,4 +1,4 @@
-//! How the process gives memory back.
+//! How the process returns memory to the system.
 //!
 //! The C library takes blocks from the system one by one only above a size that it raises, up to
 //! 32 MiB, whenever such a block is freed. Buffers of some hundred KiB, filled by one thread and freed by
@@ -11,7 +11,7 @@
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const GIVEN_BACK: i32 = 256 << 10;
 
-/// Settles the size. To be called before any thread is started.
+/// Sets the size. Call it before any thread is started.
 pub fn give_back_large_blocks() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: mallopt reads two numbers and changes a setting of the allocator; no other thread runs.
@@ -20,8 +20,8 @@ pub fn give_back_large_blocks() {
     debug_assert_eq!(taken, 1);
 }
 
-/// Lets large blocks stay with the process, as steps of a net that take the same ones again and again want it. To be
-/// called before any thread is started.
+/// Keeps large blocks in the process, since steps of a net allocate the same ones again and again. Call it
+/// before any thread is started.
 #[cfg(feature = "nets")]
 pub fn keep_large_blocks() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -31,31 +31,31 @@ pub enum Command {
     /// Train a model
     #[command(subcommand)]
     Train(TrainCommand),
-    /// Measure a trained model on data with labels
+    /// Evaluate a trained model on labelled data
     Eval(EvalArguments),
     /// Print the predicted label of every row of a file
     Predict(PredictArguments),
-    /// Answer over HTTP which classes vectors or pictures belong to
+    /// Classify vectors or pictures over HTTP
     #[cfg(feature = "nets")]
     Serve(ServeArguments),
-    /// Make up text with a trained net of language
+    /// Generate text with a trained language model
     #[cfg(feature = "nets")]
     Sample(SampleArguments),
-    /// Locate the records of files and say what one random access costs
+    /// Index the records of files and report the cost of a random access
     Index(IndexArguments),
     /// Show one record
     Inspect(InspectArguments),
     /// Write data as packed binary rows
     Pack(PackArguments),
-    /// Measure the device under a folder: this machine's row of LIRS Table 2
+    /// Measure the speed of the device under a folder, next to published devices
     Probe(ProbeArguments),
     /// Measure how fast batches arrive, without training
     Bench(Box<BenchArguments>),
-    /// Compare ways of putting sentences of unequal length into batches
+    /// Compare the padding of batching policies for sentences of unequal length
     Buckets(BucketsArguments),
-    /// Count the words of text and write those to number as a vocabulary
+    /// Count the words of texts and write a vocabulary
     Vocabulary(VocabularyArguments),
-    /// Make data
+    /// Generate data
     #[command(subcommand)]
     Generate(GenerateCommand),
 }
@@ -65,10 +65,10 @@ pub enum Command {
 pub enum TrainCommand {
     /// Linear SVM or logistic regression, out of core
     Linear(Box<LinearArguments>),
-    /// A deep net that tells the classes of images
+    /// A deep net that classifies images
     #[cfg(feature = "nets")]
     Image(Box<ImageArguments>),
-    /// A net with a head over very many classes, whose weights are divided over the ranks
+    /// A net with a head over very many classes, divided over the ranks
     #[cfg(feature = "nets")]
     Classify(Box<ClassifyArguments>),
     /// A deep net that predicts the next word of a text
@@ -101,23 +101,23 @@ pub struct LinearArguments {
     /// Append a constant feature of this value to every row
     #[arg(long)]
     pub bias: Option<f32>,
-    /// Scale features before training, in the model too: standard (zero mean and unit deviation; of sparse rows unit
-    /// deviation alone), max-abs (within -1 and 1) or none
+    /// Scale features before training; the model contains the scale: standard (zero mean and unit deviation;
+    /// unit deviation only for sparse rows), max-abs (within -1 and 1) or none
     #[arg(long)]
     pub scale: Option<Scaling>,
-    /// How: newton, coordinate-descent, or auto: the one that is expected to be faster, which of up to 16 MB of rows
-    /// in memory certificates tell on the way
+    /// Solver: newton, coordinate-descent, or auto: the one expected to be faster (for up to 16 MB of rows in
+    /// memory, certificates decide during training)
     #[arg(long)]
     pub solver: Option<Solver>,
     #[arg(long, help = order_help())]
     pub order: Option<Order>,
-    /// Refused: it is part of --order
+    /// Removed: now part of --order
     #[arg(long, hide = true)]
     pub permute_blocks: bool,
-    /// Refused: it is part of --order
+    /// Removed: now part of --order
     #[arg(long, hide = true)]
     pub unit_bytes: Option<String>,
-    /// Blocks an epoch is cut into (default: as large as memory allows)
+    /// Number of blocks in an epoch (default: blocks as large as memory allows)
     #[arg(long)]
     pub blocks: Option<u64>,
     /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
@@ -130,51 +130,52 @@ pub struct LinearArguments {
     /// Passes over a block in memory: a number, or until:EPSILON[:MOST]
     #[arg(long)]
     pub inner_passes: Option<InnerPasses>,
-    /// Most epochs (default: 30; over rows in memory 1000 visits of a row, or 300 passes)
+    /// Maximum number of epochs (default: 30; with rows in memory, 1000 visits of each row or 300 passes of
+    /// Newton's method)
     #[arg(long)]
     pub epochs: Option<u64>,
-    /// Seed of everything random
+    /// Random seed
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Leave rows that are settled at a bound unread for 1, 2, 4, 8 epochs
+    /// Skip rows that are settled at a bound, for 1, 2, 4, then 8 epochs
     #[arg(long)]
     pub skip: bool,
-    /// Share of the memory that keeps undecided rows of 128 dense features or more between blocks, as one
-    /// byte a value (default: what saves most passes in full order; 0 for none)
+    /// Share of the memory that keeps undecided rows between blocks, quantised to one byte a value, for dense
+    /// rows of 128 features or more (default: the share that saves most passes in full order; 0 for none)
     #[arg(long)]
     pub cache_fraction: Option<f64>,
-    /// End at this relative difference to the optimum, certified by the duality gap
+    /// Stop at this relative difference to the optimum, certified by the duality gap
     #[arg(long)]
     pub target: Option<f64>,
-    /// What relative differences refer to: auto (solve for it first), unknown, or a number
+    /// Optimum for relative differences: auto (solve for it first), unknown, or a number
     #[arg(long)]
     pub optimum: Option<Optimum>,
-    /// Ranks that train together, each with the memory for itself: threads of this process (default: 1,
-    /// or what mpirun started)
+    /// Ranks that train together as threads of this process, each with --memory of its own (default: 1, or
+    /// what mpirun started)
     #[arg(long)]
     pub ranks: Option<usize>,
     /// Loading threads of each rank
     #[arg(long)]
     pub threads: Option<usize>,
-    /// Records that cannot be read: fail, skip or skip:LIMIT
+    /// What to do with records that cannot be read: fail, skip or skip:LIMIT
     #[arg(long)]
     pub on_bad_record: Option<OnBadRecord>,
     /// Folder for shuffled scratch files
     #[arg(long)]
     pub scratch: Option<PathBuf>,
-    /// Seconds between checkpoints, next to those at the ends of epochs
+    /// Seconds between checkpoints within an epoch; each epoch ends with one as well
     #[arg(long)]
     pub checkpoint_every: Option<f64>,
     /// Run folder (default: runs/NAME-OF-DATA)
     #[arg(long)]
     pub out: Option<PathBuf>,
-    /// Go on from the run folder's last checkpoint
+    /// Resume from the run folder's last checkpoint
     #[arg(long)]
     pub resume: bool,
     /// Replace what is in the run folder
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -255,7 +256,7 @@ pub struct EvalArguments {
     /// Memory for the data (default: 256MiB, or a quarter of what the machine or container has, if that is less)
     #[arg(long)]
     pub memory: Option<Memory>,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -265,7 +266,7 @@ pub struct EvalArguments {
 pub struct PredictArguments {
     /// Run folder, or a model file
     pub model: PathBuf,
-    /// Files in the format of the training data; labels in them are not used, and CSV, TSV and npy may have none
+    /// Files in the format of the training data; labels are ignored, and CSV, TSV and npy may lack them
     #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
@@ -273,11 +274,11 @@ pub struct PredictArguments {
     /// Memory for the data (default: 256MiB, or a quarter of what the machine or container has, if that is less)
     #[arg(long)]
     pub memory: Option<Memory>,
-    /// Print the probability of every class as well (logistic models, and nets without a head over many classes): a
-    /// first line names the columns, `label` and then each class, with tabs between
+    /// Also print the probability of every class, separated by tabs, after a line that names the columns:
+    /// `label`, then each class (logistic models, and nets without a head over many classes)
     #[arg(long)]
     pub probabilities: bool,
-    /// Of a net: print so many of the likeliest classes with their probabilities
+    /// For a net: print the K likeliest classes with their probabilities
     #[arg(long, value_name = "K", conflicts_with = "probabilities")]
     pub top: Option<usize>,
     /// File to write instead of standard output
@@ -294,22 +295,22 @@ pub struct ServeArguments {
     /// Port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 8080)]
     pub port: u16,
-    /// Name or address to listen on; the default is reached from this machine alone
+    /// Name or address to listen on; the default is reachable from this machine only
     #[arg(long, default_value = "127.0.0.1")]
     pub host: String,
-    /// Look at every class instead of the likeliest lists of an index
+    /// Compare with every class instead of the likeliest lists of an index
     #[arg(long)]
     pub exact: bool,
-    /// Classes of an answer where a request does not say how many, at most 1000
+    /// Classes in an answer when the request does not say how many, at most 1000
     #[arg(long, default_value_t = 5, value_name = "K")]
     pub top: usize,
-    /// Requests to classify that may be under way at once; more are told to come again (503)
+    /// Classification requests handled at once; further ones are refused (503)
     #[arg(long, default_value_t = 64)]
     pub concurrency: usize,
-    /// Largest body of a request; more is refused (413)
+    /// Largest request body; larger ones are refused (413)
     #[arg(long, default_value = "8MiB", value_name = "BYTES")]
     pub max_body: Memory,
-    /// Seconds in which a request must arrive (408), and again in which it must be answered (503)
+    /// Time limit in seconds for a request to arrive (408), and again for its answer (503)
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     pub timeout: f64,
 }
@@ -323,13 +324,13 @@ pub struct SampleArguments {
     /// Words to begin with
     #[arg(long, default_value = "")]
     pub prompt: String,
-    /// Words (of a net of bytes, bytes) to make up
+    /// Words to generate (bytes, for a net of bytes)
     #[arg(long, default_value_t = 50)]
     pub words: usize,
     /// Below 1 likely words come more often, above 1 less; 0 always takes the likeliest
     #[arg(long, default_value_t = 1.0)]
     pub temperature: f64,
-    /// Draw from so many of the likeliest words; from all where 0
+    /// Draw from this many of the likeliest words; 0 for all
     #[arg(long, default_value_t = 0, value_name = "K")]
     pub top: usize,
     /// Seed of the draws
@@ -345,7 +346,7 @@ pub struct IndexArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -358,7 +359,7 @@ pub struct InspectArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// Number of the record, from 0
+    /// Index of the record, from 0
     #[arg(long, default_value_t = 0)]
     pub id: u64,
     /// Write the record's picture to this file, as PNG
@@ -386,7 +387,7 @@ pub struct PackArguments {
     /// Replace the file if it exists
     #[arg(long)]
     pub overwrite: bool,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -399,10 +400,10 @@ pub struct ProbeArguments {
     /// Size of the file written for the measurement
     #[arg(long, default_value = "1GiB")]
     pub size: Memory,
-    /// Seconds for each point
+    /// Seconds for each measurement
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -417,7 +418,7 @@ pub struct BenchArguments {
     pub format: DataArguments,
     #[arg(long, default_value = "full", help = order_help())]
     pub order: Order,
-    /// Examples of a batch (default: 4096, or as many as fit three times into a load of peers' memory)
+    /// Examples in a batch (default: 4096, or as many as fit three times into a load of peers' memory)
     #[arg(long)]
     pub batch: Option<u64>,
     /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
@@ -433,13 +434,15 @@ pub struct BenchArguments {
     /// Seed of the order
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Threads of each rank that load, or with stages decode and augment (default: 3, or one for each processor)
+    /// Threads of each rank that load records; with stages, threads that decode and augment (default: 3, or one
+    /// for each processor)
     #[arg(long)]
     pub threads: Option<usize>,
     /// Ranks that share every batch: threads of this process (default: 1, or what mpirun started)
     #[arg(long)]
     pub ranks: Option<usize>,
-    /// Records that cannot be read or decoded: fail, skip or skip:LIMIT; with stages also replace or replace:LIMIT
+    /// What to do with records that cannot be read or decoded: fail, skip or skip:LIMIT; with stages also replace
+    /// or replace:LIMIT
     #[arg(long, default_value = "fail")]
     pub on_bad_record: BadExamples,
     /// Folder for shuffled scratch files
@@ -452,7 +455,7 @@ pub struct BenchArguments {
     /// Drop the files' pages from the page cache first
     #[arg(long)]
     pub cold: bool,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -462,10 +465,10 @@ pub struct BenchArguments {
 pub struct BucketsArguments {
     /// Text, one sentence a line; with --column, a table or .npy file of lengths
     pub file: PathBuf,
-    /// A second file, of which sentence N forms a pair with sentence N of the first: both are padded
+    /// Second file, whose sentence N is paired with sentence N of the first; both are padded
     #[arg(long, value_name = "FILE")]
     pub pair: Option<PathBuf>,
-    /// Sentences of a global batch; of packed rows, rows
+    /// Sentences in a global batch (rows, where sentences are packed)
     #[arg(long, default_value_t = 32)]
     pub batch: u64,
     /// Policy: none, static:LENGTH,LENGTH,…, auto, optimal:BUCKETS, tokens:MAX or
@@ -473,16 +476,16 @@ pub struct BucketsArguments {
     /// (default: all of them)
     #[arg(long)]
     pub policy: Vec<BucketPolicy>,
-    /// What a sentence is counted in: words or bytes; its end counts as one
+    /// Unit of length: words or bytes; the end of a sentence counts as one
     #[arg(long, default_value = "words", conflicts_with = "column")]
     pub unit: Unit,
     /// Column of CSV, TSV, plain numbers or .npy that holds the lengths: a name, or a position from 1
     #[arg(long)]
     pub column: Option<Column>,
-    /// File to draw the histogram with the boundaries to, as SVG
+    /// SVG file for a histogram of the lengths, with the boundaries
     #[arg(long)]
     pub out: Option<PathBuf>,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -490,29 +493,29 @@ pub struct BucketsArguments {
 /// `pelton vocabulary`
 #[derive(Debug, Args)]
 pub struct VocabularyArguments {
-    /// Files of text; of tar samples the members .txt
+    /// Text files, or tar files of samples with .txt members
     #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// File to write; only a vocabulary is replaced
+    /// File to write; an existing file is replaced only if it is a vocabulary
     #[arg(short, long)]
     pub out: PathBuf,
-    /// Leave out words that come less often
+    /// Leave out words that occur less often
     #[arg(long, default_value_t = 1)]
     pub min_count: u64,
-    /// Most tokens, the four special ones among them; the most frequent words are kept
+    /// Maximum number of tokens, including the four special ones; the most frequent words are kept
     #[arg(long)]
     pub max_size: Option<u32>,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }
 
-/// Kinds of data that are made.
+/// Kinds of generated data.
 #[derive(Debug, Subcommand)]
 pub enum GenerateCommand {
-    /// Pictures of all characters of fonts, a class a character, with families of fonts held out for the test
+    /// Pictures of all characters of fonts, one class a character, with font families held out for testing
     Glyphs(GlyphsArguments),
 }
 
@@ -522,8 +525,8 @@ pub struct GlyphsArguments {
     /// Folders with fonts in and below them (.ttf, .otf, .ttc, .otc)
     #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     pub fonts: Vec<PathBuf>,
-    /// What the names of the files begin with: FILE-train-images.idx, FILE-test-images.idx, and labels and names of
-    /// classes next to them
+    /// Prefix of the files to write: FILE-train-images.idx, FILE-test-images.idx, and the labels and class
+    /// names next to them
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
     /// Height and width of a picture
@@ -532,19 +535,19 @@ pub struct GlyphsArguments {
     /// Leave out characters with fewer different pictures for training
     #[arg(long, default_value_t = 8)]
     pub min_fonts: u32,
-    /// Only so many classes, those with the most pictures for training (default: all)
+    /// Number of classes to keep, those with the most pictures for training (default: all)
     #[arg(long, value_name = "N")]
     pub classes: Option<u32>,
-    /// Share of the pictures, at most, whose families of fonts are held out for the test
+    /// Share of the pictures, at most, that belong to font families held out for testing
     #[arg(long, default_value_t = 0.2)]
     pub test_share: f64,
-    /// Seed of the choice of these families
+    /// Seed for choosing these families
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Replace the files if they exist
     #[arg(long)]
     pub overwrite: bool,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }

@@ -31,7 +31,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     match text.parse()? {
         Memory::Bytes(bytes) => Ok(bytes),
         Memory::Share(_) => Err(format!(
-            "`{text}` is a share, and a size such as 50GB is needed"
+            "`{text}` is a share of the data; give a size such as 50GB"
         )),
     }
 }

@@ -1,5 +1,5 @@
-//! What a person sees while a command runs: a progress bar on a terminal, plain lines elsewhere.
-//! Everything here goes to standard error; standard output carries results only.
+//! Progress of a command: a progress bar on a terminal, plain lines elsewhere.
+//! Everything here goes to standard error; standard output is for results only.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Console {
     fn progress(&mut self, what: &str, done: u64, total: u64) {
         if let Some(bar) = &self.bar {
             if bar.message() != what {
-                // What a resumed epoch had done before says nothing of how fast it goes now.
+                // Work done before a resume does not count towards the speed.
                 bar.set_message(what.to_string());
                 bar.set_length(total);
                 bar.set_position(done.saturating_sub(1));
@@ -91,7 +91,7 @@ impl Console {
         self.line(&text);
     }
 
-    /// Takes the bar off the screen.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -115,7 +115,7 @@ pub fn interrupt_flag() -> Arc<AtomicBool> {
 pub fn say_error(error: &anyhow::Error) {
     let mut text = error.to_string();
     for cause in error.chain().skip(1) {
-        // That nothing lies there is what the sentence says.
+        // The message already says that the file does not exist.
         let absent = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
         if cause.downcast_ref().is_some_and(absent) {
             continue;
@@ -129,7 +129,7 @@ pub fn say_error(error: &anyhow::Error) {
     eprintln!("pelton: {}", one_line(&flags::named(&text)));
 }
 
-/// What the standard library says of numbers it cannot read, and how a person would put it.
+/// Messages of the standard library about invalid numbers, and plainer ones.
 const PLAIN_WORDS: [(&str, &str); 5] = [
     (
         "invalid digit found in string",

@@ -1,4 +1,4 @@
-//! The flags that say what the data is.
+//! The flags that describe the data.
 
 use std::path::{Path, PathBuf};
 
@@ -10,26 +10,27 @@ use pelton_train::{
 
 use crate::bytes::size;
 
-/// Flags that say what the data is.
+/// Flags that describe the data.
 #[derive(Debug, Default, Args)]
 pub struct DataArguments {
-    /// Format of the files: libsvm, csv, tsv, prow, npy, fvecs, text (a record a line), tokens:LENGTH (runs of so many words
-    /// of a text), bytes:LENGTH (of bytes), raw:FIELDS (such as raw:u8[28,28],label:u8), jsonl, npz (of some arrays npz:ARRAY,…), tfrecord,
-    /// array_record (tfrecord:bytes and array_record:bytes for records as they are), mds, litdata, parquet, arrow
-    /// (or some columns or keys: parquet:COLUMN,COLUMN and jsonl:KEY,KEY), idx, cifar10,
-    /// cifar100, tar or folder (default: by name and content)
+    /// Format of the files: libsvm, csv, tsv, prow, npy, fvecs, text (one record a line), tokens:LENGTH (runs
+    /// of LENGTH words of a text), bytes:LENGTH (runs of LENGTH bytes), raw:FIELDS (such as
+    /// raw:u8[28,28],label:u8), jsonl (jsonl:KEY,… for some keys), npz (npz:ARRAY,… for some arrays), tfrecord,
+    /// array_record (tfrecord:bytes and array_record:bytes for undecoded records), mds, litdata, parquet, arrow
+    /// (parquet:COLUMN,… for some columns), idx, cifar10, cifar100, tar or folder (default: by name and
+    /// content)
     #[arg(long)]
     pub format: Option<String>,
     /// Feature indices of LIBSVM text start at 0
     #[arg(long)]
     pub zero_based: bool,
-    /// Whether the first line of CSV and TSV names the columns: auto, yes or no (default: auto, by what it holds; a line
-    /// that may be names or a record is refused)
+    /// Whether the first line of CSV and TSV names the columns: auto, yes or no (default: auto, which looks at
+    /// the line and refuses an ambiguous one)
     #[arg(long)]
     pub header: Option<Header>,
-    /// Label column of CSV, TSV and npy, and of --label-file: first, last, a position from 1, or a name; field of
-    /// records of several that is the label (default: the one called label); of tar
-    /// samples json:KEY, where the members .json have an integer or a string (dots between nested keys)
+    /// Label column of CSV, TSV, npy and --label-file: first, last, a position from 1, or a name; the field to
+    /// use as label in records with several fields (default: label); for tar samples json:KEY, an integer or
+    /// string in their .json members (dots between nested keys)
     #[arg(long)]
     pub label: Option<String>,
     /// Table (CSV, TSV) of the classes of a folder's images; the first line names its columns
@@ -38,19 +39,20 @@ pub struct DataArguments {
     /// Column of --label-file that names the image
     #[arg(long)]
     pub file_column: Option<String>,
-    /// Take this label for +1 against all others: a number, or a name where classes have names
+    /// Label to train as +1 against all others: a number, or a name where classes have names
     #[arg(long)]
     pub positive: Option<ClassName>,
-    /// Classes in the order of their numbers, in a file with one a line, or separated by commas (default: those of the
-    /// data); records of other classes are bad
+    /// Classes in the order of their indices, separated by commas or in a file with one a line (default: those
+    /// of the data); records of other classes are bad records
     #[arg(long, value_name = "CLASSES")]
     pub classes: Option<ClassSetting>,
-    /// Fill missing cells of CSV and TSV in (empty, NA, NaN, null, ?), null in JSON Lines, Parquet and Arrow, and NaN of
-    /// features there: zero, or for features mean of the column in the training data; without it they are bad records
+    /// Fill missing cells of CSV and TSV (empty, NA, NaN, null, ?), and null and NaN in JSON Lines, Parquet
+    /// and Arrow: zero, or mean (features only: the column's mean in the training data); without this flag such
+    /// records are bad
     #[arg(long)]
     pub missing: Option<Missing>,
-    /// Numbers that the features of CSV, TSV and npy become where records are read as they are: f32, f64, or checked,
-    /// the default: f32, and a whole number that it would round is a bad record
+    /// Type of the features of CSV, TSV and npy where records are not rows for `train linear`: f32, f64, or
+    /// checked (default: f32, but a record whose whole numbers f32 would round is bad)
     #[arg(long)]
     pub dtype: Option<FeatureType>,
     /// How files are opened: auto, direct, buffered or pread
@@ -59,12 +61,12 @@ pub struct DataArguments {
     /// Folder for indexes, decompressed text and demo data
     #[arg(long)]
     pub cache_dir: Option<PathBuf>,
-    /// Keep what is read from servers (s3://, gs://, az://, https://) in the cache folder, up to this size, such as
-    /// 50GB (0 for nothing, the default); what was used least recently makes room
+    /// Keep data read from servers (s3://, gs://, az://, https://) in the cache folder, up to this size, such
+    /// as 50GB (default: 0, keep nothing); the least recently used data is removed first
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub remote_cache: Option<u64>,
-    /// Impose a device's speed on reads: hdd, ssd, optane, pfs (a node's share of a parallel file
-    /// system) or none; each rank has its own
+    /// Slow reads down to the speed of a device: hdd, ssd, optane, pfs (a node's share of a parallel file
+    /// system) or none; each rank has its own device
     #[arg(long)]
     pub device_model: Option<String>,
 }
@@ -115,7 +117,7 @@ pub fn name() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new().map(|name| path_text(Path::new(&name)))
 }
 
-/// Refuses flags that were given and change nothing: whether that is so, the flag, and with what.
+/// Refuses flags without effect: whether that applies, the flag, and the setting that makes it so.
 pub fn refuse_idle(flags: &[(bool, &str, String)]) -> anyhow::Result<()> {
     match flags.iter().find(|(is_idle, ..)| *is_idle) {
         Some((_, flag, with)) => anyhow::bail!("{flag} does nothing {with}; leave it out"),

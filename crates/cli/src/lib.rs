@@ -1,12 +1,19 @@
 //! The `pelton` command: arguments become one configuration, a job runs, its figures are printed.
 //!
-//! `arguments` declares every flag and writes those given over a configuration, `commands` runs the
-//! job, `console` shows on standard error what the job tells with settings as [`flags`], `logging` what the libraries
-//! decide. Standard output carries results only, so that it can be piped; with `--json` they are one object on one line.
+//! ```
+//! use pelton_cli::bytes::{human, size};
+//!
+//! assert_eq!(size("64MiB"), Ok(64 << 20));
+//! assert_eq!(human(1_500_000), "1.43 MiB");
+//! ```
+//!
+//! `arguments` declares every flag and writes those given over a configuration, `commands` runs the job, `console`
+//! shows the job's events on standard error with settings as [`flags`], `logging` the decisions of libraries.
+//! Standard output carries results only, so that it can be piped; with `--json` they are one object on one line.
 //!
 //! Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input; 130 interrupted by Ctrl-C.
 //!
-//! It is a library so that another program can run the same jobs in the same manner ([`run`]).
+//! It is a library so that other programs can run the same jobs ([`run`]).
 
 mod allocation;
 mod arguments;
@@ -31,12 +38,12 @@ use clap::Parser;
 
 use output::Failure;
 
-/// The command `pelton`: runs what the process was started with, and says how it ends.
+/// The command `pelton`: runs the process's arguments and returns the exit code.
 pub fn pelton() -> ExitCode {
     run(std::env::args_os(), commands::run)
 }
 
-/// Parses the words of a command line, runs `command`, and reports what goes wrong as one sentence.
+/// Parses the words of a command line, runs `command`, and reports errors as one sentence.
 pub fn run<A: Parser>(
     words: impl IntoIterator<Item = OsString>,
     command: impl FnOnce(A) -> Result<(), Failure>,

@@ -1,10 +1,10 @@
-//! `PELTON_LOG`: what the crates decide on the way, for the one that looks into a run. Off unless the
+//! `PELTON_LOG`: logs decisions of the crates, for diagnosing a run. Off unless the
 //! variable is set; lines go to standard error.
 //!
 //! The variable holds a level (`info`, `debug`) or levels of single crates
-//! (`pelton_feed=debug,pelton_format=info`), separated by commas. Rejected: a flag of every command,
-//! for it would belong to none of them; `tracing`'s own filter language, which takes a misspelt level
-//! for the name of a module and then shows nothing.
+//! (`pelton_feed=debug,pelton_format=info`), separated by commas. Rejected: a flag on every command, since it
+//! belongs to none of them; `tracing`'s own filter language, which treats a misspelt level as the name of a
+//! module and then shows nothing.
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -14,7 +14,7 @@ const VARIABLE: &str = "PELTON_LOG";
 
 /// Begins to log as the environment says.
 ///
-/// Errors: a value that is no level and no list of them.
+/// Errors: a value that is not a level or a list of them.
 pub fn begin() -> anyhow::Result<()> {
     let value = std::env::var_os(VARIABLE).unwrap_or_default();
     let value = value.to_string_lossy();
@@ -23,7 +23,7 @@ pub fn begin() -> anyhow::Result<()> {
     }
     let filter = parse(&value).ok_or_else(|| {
         anyhow::anyhow!(
-            "{VARIABLE}={value} is no level: use error, warn, info, debug, trace or off, or levels of crates such as pelton_feed=debug,pelton_format=info"
+            "{VARIABLE}={value} is not a level: use error, warn, info, debug, trace or off, or levels of crates such as pelton_feed=debug,pelton_format=info"
         )
     })?;
     let lines = tracing_subscriber::fmt::layer()

@@ -1,13 +1,13 @@
 //! Values that begin with a hyphen and a digit, such as `-1,2` or `-1MiB`.
 //!
-//! The parser takes them for flags unless they are plain numbers, and its message is then about a flag `-1`
-//! that nobody meant. No flag of ours begins so: such a word behind a flag is its value, and what is wrong with
-//! it is for the flag to say. Letting single flags take any value with a hyphen was rejected: `--memory --json`
+//! The parser treats them as flags unless they are plain numbers, and then complains about an unknown flag
+//! `-1`. None of our flags begins like that: such a word after a flag is its value, and the flag's own parser
+//! reports errors in it. Letting single flags take any value with a hyphen was rejected: `--memory --json`
 //! would then read `--json` as a size.
 
 use std::ffi::OsString;
 
-/// The words of a command line in which each such value stands in one word with its flag: `--mix=-1,2`.
+/// The words of a command line, with each such value joined to its flag: `--mix=-1,2`.
 pub fn joined(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut all: Vec<OsString> = Vec::new();
     let mut are_paths = false;

@@ -21,8 +21,8 @@ use crate::stage_arguments::PipelineArguments;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Training")]
 pub struct FitArguments {
-    /// Validation data, or a share of the training records such as 0.1: the parameters of the epoch with the least loss
-    /// on it are kept
+    /// Validation data, or a share of the training records such as 0.1; the parameters of the epoch with the
+    /// lowest validation loss are kept
     #[arg(long, value_name = "DATA|SHARE", value_parser = name().try_map(|name| name.parse::<Validation>()))]
     pub validation: Option<Validation>,
     /// Test data
@@ -31,14 +31,14 @@ pub struct FitArguments {
     /// Epochs
     #[arg(long)]
     pub epochs: Option<u64>,
-    /// Examples of a batch of all ranks
+    /// Examples in a batch, over all ranks
     #[arg(long)]
     pub batch: Option<u64>,
-    /// Batches whose gradients make one step
+    /// Batches whose gradients are accumulated for one step
     #[arg(long)]
     pub accumulate: Option<u64>,
-    /// Let the step grow to MOST batches, from a part of the run on, at every step or at the beginning of each epoch:
-    /// cosine:MOST[:FROM[:epoch]] or inverse:MOST[:FROM[:epoch]]
+    /// Let a step grow to MOST batches, starting at the part FROM of the run, at every step or at the start of
+    /// each epoch: cosine:MOST[:FROM[:epoch]] or inverse:MOST[:FROM[:epoch]]
     #[arg(long, value_parser = growing_batch)]
     pub grow: Option<GrowingBatch>,
     #[arg(long, help = order_help())]
@@ -46,7 +46,7 @@ pub struct FitArguments {
     /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
     #[arg(long)]
     pub access: Option<Access>,
-    /// How parameters change: sgd, adamw or lars
+    /// Optimizer: sgd, adamw or lars
     #[arg(long)]
     pub optimizer: Option<Optimizer>,
     /// Learning rate (default: 0.1 with sgd, 20 for text; 0.001 with adamw; 3 with lars)
@@ -55,10 +55,10 @@ pub struct FitArguments {
     /// Momentum of sgd and lars
     #[arg(long)]
     pub momentum: Option<f32>,
-    /// Let sgd look ahead by its momentum: true or false (default: true of images, false of text)
+    /// Nesterov momentum for sgd: true or false (default: true for images, false for text)
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub nesterov: Option<bool>,
-    /// Weight decay; biases and norms have none
+    /// Weight decay, not applied to biases and norms
     #[arg(long)]
     pub weight_decay: Option<f32>,
     #[arg(long, help = CourseSetting::HELP)]
@@ -66,22 +66,22 @@ pub struct FitArguments {
     /// Epochs over which the learning rate rises from near 0
     #[arg(long)]
     pub warmup: Option<f64>,
-    /// Label smoothing: part of the probability that a target shares with all classes
+    /// Label smoothing: share of the target probability that is spread over all classes
     #[arg(long)]
     pub smoothing: Option<f32>,
-    /// Largest norm of the gradients
+    /// Clip gradients to this norm
     #[arg(long)]
     pub clip: Option<f64>,
-    /// End after so many epochs without a better validation loss
+    /// Stop after this many epochs without a lower validation loss
     #[arg(long)]
     pub patience: Option<u64>,
-    /// Seed of everything random
+    /// Random seed
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Threads that compute, of each rank (default: all processors)
+    /// Compute threads of each rank (default: all processors)
     #[arg(long)]
     pub threads: Option<usize>,
-    /// Threads that decode, of each rank
+    /// Decoding threads of each rank
     #[arg(long)]
     pub feed_threads: Option<usize>,
     /// Memory of the feed (default: 256MiB, or a quarter of what the machine or container has, if that is less)
@@ -152,7 +152,7 @@ impl FitArguments {
     }
 }
 
-/// Where a run goes, and how it is told of.
+/// The output of a run, and how it is reported.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Run")]
 pub struct RunArguments {
@@ -163,20 +163,20 @@ pub struct RunArguments {
     /// started)
     #[arg(long)]
     pub ranks: Option<usize>,
-    /// Bytes a second of a modelled network into and out of each of these threads (3.125GB for 25 Gbit/s): messages
-    /// arrive when it would have carried them
+    /// Speed of a modelled network between these threads, in bytes a second into and out of each (3.125GB for
+    /// 25 Gbit/s); messages are delayed accordingly
     #[arg(long, value_name = "RATE")]
     pub link: Option<Memory>,
     /// Run folder (default: runs/NAME-OF-DATA)
     #[arg(long)]
     pub out: Option<PathBuf>,
-    /// Go on from the run folder's last checkpoint
+    /// Resume from the run folder's last checkpoint
     #[arg(long)]
     pub resume: bool,
     /// Replace what is in the run folder
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
-    /// Print the figures as one JSON object on standard output
+    /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -219,20 +219,20 @@ pub struct ClassifyArguments {
 pub struct HeadArguments {
     #[arg(long, help = HeadKind::HELP)]
     pub head: Option<HeadKind>,
-    /// What the class vectors begin with: means (the mean features of a few examples of each class) or random
-    /// (default: means)
+    /// Initial class vectors: means (the mean features of a few examples of each class) or random (default:
+    /// means)
     #[arg(long)]
     pub begin: Option<Begin>,
-    /// Take the mean off the features: true or false (default: true)
+    /// Subtract the mean from the features: true or false (default: true)
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub centre: Option<bool>,
-    /// Let drawn classes stand for all that take no part: true or false (default: true)
+    /// Weight random classes so that they represent all that do not take part: true or false (default: true)
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub correct: Option<bool>,
     /// Make the graph of knn, or the trees of selective, again after so many steps too, not only in each epoch
     #[arg(long, value_name = "STEPS")]
     pub rebuild: Option<u64>,
-    /// Features that the net makes of an example
+    /// Number of features that the net computes for an example
     #[arg(long)]
     pub embedding: Option<usize>,
     #[arg(long, help = Logits::HELP)]
@@ -240,14 +240,14 @@ pub struct HeadArguments {
     /// Learning rate of the head as a multiple of that of the net
     #[arg(long)]
     pub head_rate: Option<f32>,
-    /// Micro-batches that a rank's part of a batch is cut into
+    /// Number of micro-batches in a rank's part of a batch
     #[arg(long)]
     pub micro_batches: Option<usize>,
-    /// Whether micro-batches compute while others travel: true or false
+    /// Compute one micro-batch while others are communicated: true or false
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub overlap: Option<bool>,
-    /// Part of the gradients of the net's large parameters that travels between ranks, the largest; 0.25, 0.0625 … in
-    /// the first epochs (default: 1, all)
+    /// Share of the gradients of the net's large parameters that ranks exchange, the largest ones; 0.25,
+    /// 0.0625 … in the first epochs (default: 1, all)
     #[arg(long, value_name = "PART")]
     pub density: Option<f64>,
 }
@@ -322,7 +322,7 @@ impl ImageArguments {
 /// `pelton train language`
 #[derive(Debug, Args)]
 pub struct LanguageArguments {
-    /// Files of the training text: a sentence a line
+    /// Files of the training text, one sentence a line
     #[arg(value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
@@ -339,19 +339,19 @@ pub struct LanguageArguments {
     /// Layers
     #[arg(long)]
     pub layers: Option<usize>,
-    /// Heads of a Transformer
+    /// Attention heads of a Transformer
     #[arg(long)]
     pub heads: Option<usize>,
     /// Longest sequence of a Transformer
     #[arg(long)]
     pub positions: Option<usize>,
-    /// Chance of dropout
+    /// Dropout probability
     #[arg(long)]
     pub dropout: Option<f32>,
-    /// Use the weights of the embedding in the last layer
+    /// Share the weights of the embedding with the last layer
     #[arg(long)]
     pub tied: bool,
-    /// Read the text in one piece, in rows that go on from batch to batch, so many words at a time
+    /// Read the text in one piece, in rows that continue from batch to batch, this many words at a time
     #[arg(long, value_name = "WORDS")]
     pub carry: Option<usize>,
     /// What ranks divide: data (every batch), or model (the layers, each with its parameters on one rank)

@@ -13,7 +13,7 @@ use crate::console::{Console, interrupt_flag};
 /// An error with the exit code it ends the process with.
 #[derive(Debug)]
 pub struct Failure {
-    /// What is said of it.
+    /// Its message.
     pub error: anyhow::Error,
     /// The exit code.
     pub code: u8,
@@ -78,7 +78,7 @@ pub fn print_with(
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             let text = format!(
-                "the figures cannot be written ({error}); make room or send the output elsewhere"
+                "the results cannot be written ({error}); make room or send the output elsewhere"
             );
             let error = anyhow::anyhow!(text);
             Err(Failure { error, code: 1 })

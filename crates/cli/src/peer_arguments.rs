@@ -7,7 +7,7 @@ use pelton_tools::bench::{PeerConfig, PeerMode};
 use crate::bytes::Memory;
 use crate::data_arguments::refuse_idle;
 
-/// What lies between the backend and the feeds.
+/// Caches between the backend and the feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CacheKind {
     /// The memory of all ranks
@@ -17,21 +17,22 @@ pub enum CacheKind {
 /// The memory of all ranks between the backend and the feeds.
 #[derive(Debug, Args)]
 pub struct PeerArguments {
-    /// Read through the memory of all ranks: peers
+    /// Cache the data in the memory of all ranks: peers
     #[arg(long, value_enum)]
     pub cache: Option<CacheKind>,
-    /// Memory of all ranks together for the data: a size, or a share of the data
+    /// Memory for this cache, of all ranks together: a size, or a share of the data
     #[arg(long, default_value = "1/1", requires = "cache")]
     pub peer_memory: Memory,
-    /// How data larger than that is taken: ordered (in exactly the order asked for) or opportunistic[:LOADS]
-    /// (from what is in memory, load by load; by default as few loads an epoch as fit)
+    /// How to read data larger than that: ordered (in exactly the order asked for) or opportunistic[:LOADS]
+    /// (from what is in memory, load by load; by default with as few loads an epoch as fit)
     #[arg(long, default_value = "ordered", requires = "cache")]
     pub mode: PeerMode,
     /// Bytes that --mode opportunistic reads from the backend at once (default: 1MiB)
     #[arg(long, requires = "cache")]
     pub unit_bytes: Option<Memory>,
-    /// Deal out the slots of a batch in runs, instead of to the ranks that hold their records: true or false (default:
-    /// true of nets with batch norm, which are better off with records of all classes, false otherwise)
+    /// Assign the slots of a batch to ranks in runs, not to the ranks that hold the records: true or false
+    /// (default: true for nets with batch norm, which need records of many classes on each rank; otherwise
+    /// false)
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", requires = "cache")]
     pub anywhere: Option<bool>,
 }

@@ -9,8 +9,8 @@ use crate::output::{Failure, bytes_of, positive, usage, with_console};
 
 /// How many ranks the flag and the launcher ask for: 1 where neither says anything.
 ///
-/// Errors: more ranks in one process than its processors can serve; a flag and a launcher that disagree; a launcher without MPI in this build, since each of its
-/// processes would do the whole job.
+/// Errors: more ranks in one process than its processors can serve; a flag and a launcher that disagree; a
+/// launcher without MPI in this build, since each of its processes would do the whole job.
 pub fn asked(flag: Option<usize>) -> Result<usize, Failure> {
     counted(flag, launched(), cfg!(feature = "mpi"), most_threads()).map_err(|text| Failure {
         error: anyhow::anyhow!(text),
@@ -42,7 +42,7 @@ fn counted(
     }
     match (launched.map(|launched| launched.size), flag) {
         (None, flag) => Ok(flag.unwrap_or(1)),
-        // One process is no reason to need MPI: launchers set variables for all they start.
+        // A single process does not need MPI: launchers set variables for everything they start.
         (Some(Some(1)), flag) if !has_mpi => Ok(flag.unwrap_or(1)),
         (Some(size), _) if !has_mpi => Err(format!(
             "mpirun started {} processes of a pelton that was built without MPI; build it with --features mpi, or use --ranks N without mpirun",
@@ -67,7 +67,7 @@ pub fn run<T: Send, E: Into<TrainError>>(
 
 /// The rate of a modelled network, in bytes a second.
 ///
-/// Errors: no other rank; processes, which have a network of their own.
+/// Errors: a single rank; processes, which have a real network.
 pub fn link(rate: Option<Memory>, ranks: usize) -> Result<Option<f64>, Failure> {
     let Some(rate) = rate else {
         return Ok(None);
@@ -80,7 +80,7 @@ pub fn link(rate: Option<Memory>, ranks: usize) -> Result<Option<f64>, Failure> 
     positive(bytes_of(rate, "--link")? as f64, "link").map(Some)
 }
 
-/// [`run`], threads over a modelled network of so many bytes a second.
+/// [`run`] over a modelled network with the given bytes a second.
 pub fn run_over<T: Send, E: Into<TrainError>>(
     link: Option<f64>,
     ranks: usize,
@@ -109,7 +109,7 @@ pub fn run_over<T: Send, E: Into<TrainError>>(
     Ok(results.into_iter().next())
 }
 
-/// A failure in words: what is wrong with the input is so on every rank, all else names its rank.
+/// The message of a failure: errors in the input are the same on every rank, all others name their rank.
 fn failure(failed: RankError<TrainError>) -> Failure {
     let code = failed.source.exit_code();
     let error = match code {
@@ -133,7 +133,7 @@ mod processes {
     use crate::output::Failure;
     use crate::ranks::failure;
 
-    /// How long the other ranks leave it to rank 0 to say what happened.
+    /// How long the other ranks wait for rank 0 to report what happened.
     const AFTER_RANK_0: Duration = Duration::from_secs(3);
 
     /// Runs `job` as this process's rank.

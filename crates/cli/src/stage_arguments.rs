@@ -11,19 +11,19 @@ use pelton_train::ClassName;
 
 use crate::data_arguments::{set, set_option};
 
-/// What happens to records on their way to batches.
+/// How records are processed into batches.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Stages")]
 pub struct PipelineArguments {
     #[arg(long, help = DecodeSetting::HELP)]
     pub decode: Option<DecodeSetting>,
-    /// Vocabulary for --decode words, such as `pelton vocabulary` writes (default: that of the data, counted once and
-    /// kept in the cache folder)
+    /// Vocabulary for --decode words, as written by `pelton vocabulary` (default: the words of the data,
+    /// counted once and kept in the cache folder)
     #[arg(long, requires = "decode", value_name = "FILE")]
     pub vocabulary: Option<PathBuf>,
     #[arg(long, help = PipelineConfig::EXIF_HELP)]
     pub exif: Option<Exif>,
-    /// Most pixels of a picture in millions: larger ones are bad records (default: 100)
+    /// Largest picture in megapixels; larger ones are bad records (default: 100)
     #[arg(long, value_name = "MILLIONS")]
     pub max_megapixels: Option<u64>,
     #[arg(long, help = PipelineConfig::AUGMENT_HELP)]
@@ -36,10 +36,10 @@ pub struct PipelineArguments {
     pub lengths: Option<LengthSetting>,
     #[arg(long, help = PipelineConfig::COLLATE_HELP)]
     pub collate: Option<Collate>,
-    /// Leave out a last batch that is not full
+    /// Drop the last batch if it is not full
     #[arg(long)]
     pub drop_last: bool,
-    /// Put pictures out as all of one channel before the next
+    /// Output pictures with channels first
     #[arg(long)]
     pub planar: bool,
     /// Shares of the files in a mixture, such as 0.7,0.3, in the order of the files
@@ -55,7 +55,7 @@ pub struct PipelineArguments {
     /// Keep records of these classes only, such as cat,dog or 3,5: by name where classes have names, otherwise by label
     #[arg(long, value_delimiter = ',', value_name = "CLASS")]
     pub keep_classes: Vec<ClassName>,
-    /// Threads that read, next to those of the stages (default: 2, or 8 of data on a server)
+    /// Threads that read, in addition to those of the stages (default: 2, or 8 for data on a server)
     #[arg(long)]
     pub read_threads: Option<usize>,
 }
@@ -111,20 +111,20 @@ impl PipelineArguments {
 pub struct StagesArguments {
     #[command(flatten)]
     pub pipeline: PipelineArguments,
-    /// A text of which line N belongs to line N of the data, one text too; for --decode pairs
+    /// Second text, for --decode pairs: its line N belongs to line N of the data, which must be one text
     #[arg(long, requires = "decode", value_name = "FILE")]
     pub pair: Option<PathBuf>,
-    /// Milliseconds that a consumer would spend on each batch
+    /// Milliseconds that a simulated consumer spends on each batch
     #[arg(long, value_name = "MS")]
     pub compute_ms: Option<f64>,
-    /// Serve the counters as Prometheus text at this address while it runs, such as 127.0.0.1:9464
+    /// Serve the counters as Prometheus text at this address during the run, such as 127.0.0.1:9464
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,
-    /// File that says where the pipeline stands; if it is there, go on from it
+    /// File for the state of the pipeline; if it exists, the run resumes from it
     #[arg(long)]
     pub state: Option<PathBuf>,
-    /// File for the ids of all batches that were consumed, 8 bytes each, little-endian; cut to what the state says
-    /// when the run goes on
+    /// File for the ids of all examples consumed, 8 bytes each, little-endian; a resumed run cuts it to the
+    /// saved state
     #[arg(long, requires = "state")]
     pub log: Option<PathBuf>,
 }

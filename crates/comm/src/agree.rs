@@ -1,5 +1,5 @@
-//! What all ranks must have alike before they begin: compared by name, so that a rank that was given something else is
-//! an error that says which rank and what.
+//! What must be the same on all ranks before they start: compared by name, so the error names the rank and the
+//! difference.
 //!
 //! Every job with ranks comes in this way, once for each thing it depends on: its settings, the data, the plan, the
 //! place it begins at, the parameters. The cost is one all-gather of what is named, some hundred bytes a rank.
@@ -24,7 +24,7 @@ impl Alike {
         self
     }
 
-    /// [`Alike::with`] a digest, which stands for more than a message can show.
+    /// [`Alike::with`] a digest of data too long for a message.
     #[must_use]
     pub fn with_digest(self, name: impl Into<String>, digest: u64) -> Alike {
         self.with(name, format!("{digest:016x}"))
@@ -55,7 +55,7 @@ impl Comm {
             .map(|text| String::from_utf8_lossy(text))
             .collect();
         let values: Vec<BTreeMap<&str, &str>> = texts.iter().map(|text| by_name(text)).collect();
-        // The names in the order in which they were given, whichever rank has them.
+        // The names in the order in which they were given, on any rank.
         let names = texts.iter().flat_map(|text| text.split(NEXT));
         let names = names.filter_map(|entry| Some(entry.split_once(NAMED)?.0));
         let differing = names
@@ -84,7 +84,7 @@ impl Comm {
         })
     }
 
-    /// What `read` returns on rank 0, sent to all; no other rank calls it. All ranks call this. So files that only one
+    /// Sends the result of `read` on rank 0 to all; no other rank calls it. All ranks call this. So files that only one
     /// rank's machine has, such as checkpoints, are known to all.
     ///
     /// Errors: those of `read`; a failed rank, as others see an error of rank 0's.
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::run_ranks;
 
-    /// What all ranks are told where each has these values of `seed`, and one of them has more.
+    /// The error on all ranks for these values of `seed`, one of them longer.
     #[track_caller]
     fn check(seeds: &[Option<u64>], expected: Option<&str>) {
         let told = run_ranks(seeds.len(), |comm| {

@@ -18,7 +18,7 @@ use crate::underway::{Underway, copy_parts};
 
 /// Tags below are the caller's; from here on they number collective operations.
 const FIRST_TAG: u32 = 1 << 16;
-/// Collective operations that can be under way at once; more than fit in memory.
+/// Collective operations that can run at once; more than fit in memory.
 const TAGS: u64 = 1 << 20;
 /// The largest tag that is used.
 #[cfg(feature = "mpi")]
@@ -27,9 +27,8 @@ pub(crate) const LARGEST_TAG: u32 = FIRST_TAG + TAGS as u32 - 1;
 /// One rank's end of a communicator: the ranks 0..size that work on one job.
 ///
 /// All ranks make the same collective calls in the same order. A `Comm` may move to another thread
-/// but is not shared between threads; [`Comm::duplicate`] makes one more for a second thread, with
-/// messages of its own. Operations that were started go on while this rank is in any call of the
-/// same `Comm` that waits.
+/// but is not shared between threads; [`Comm::duplicate`] makes another for a second thread, with separate
+/// messages. Started operations progress while this rank is in any waiting call of the same `Comm`.
 ///
 /// An operation that returned an error leaves its communicator unusable for collectives.
 pub struct Comm {
@@ -38,7 +37,7 @@ pub struct Comm {
     sequence: Cell<u64>,
 }
 
-/// What a [`Comm`] has cost so far.
+/// The cost of a [`Comm`] so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes sent to other ranks; not those that others read from windows.
@@ -85,7 +84,7 @@ impl Comm {
         self.link().world_rank(rank)
     }
 
-    /// What this communicator has cost so far.
+    /// The cost of this communicator so far.
     pub fn traffic(&self) -> Traffic {
         Traffic {
             sent_bytes: self.link().sent_bytes(),
@@ -124,7 +123,7 @@ impl Comm {
         Ok(())
     }
 
-    /// [`Comm::broadcast`] that goes on while this rank computes.
+    /// [`Comm::broadcast`] that runs while this rank computes.
     pub fn start_broadcast<T: Pod + Send + Sync>(
         &self,
         values: Vec<T>,
@@ -161,7 +160,7 @@ impl Comm {
         Ok(())
     }
 
-    /// [`Comm::all_gather`] that goes on while this rank computes.
+    /// [`Comm::all_gather`] that runs while this rank computes.
     pub fn start_all_gather<T: Pod + Send + Sync>(
         &self,
         values: Vec<T>,
@@ -207,7 +206,7 @@ impl Comm {
         Ok(())
     }
 
-    /// [`Comm::all_reduce`] that goes on while this rank computes.
+    /// [`Comm::all_reduce`] that runs while this rank computes.
     pub fn start_all_reduce<T: Number>(
         &self,
         values: Vec<T>,
@@ -242,7 +241,7 @@ impl Comm {
         self.underway.values_of(&arrived, self.rank())
     }
 
-    /// [`Comm::reduce_scatter`] that goes on while this rank computes.
+    /// [`Comm::reduce_scatter`] that runs while this rank computes.
     pub fn start_reduce_scatter<T: Number>(
         &self,
         values: Vec<T>,
@@ -310,7 +309,7 @@ impl Comm {
         self.underway.values_of(&arrived, from)
     }
 
-    /// [`Comm::receive_vec`] that goes on while this rank computes. Messages from one rank with one tag
+    /// [`Comm::receive_vec`] that runs while this rank computes. Messages from one rank with one tag
     /// go to receptions in the order in which these were started.
     pub fn start_receive<T: Pod>(
         &self,
@@ -325,8 +324,8 @@ impl Comm {
         Ok(Collect::receive(self.link(), from, u32::from(tag)))
     }
 
-    /// Divides the ranks into groups of the same `color`, each with a communicator of its own, ranked
-    /// by `key` and then by their rank here; `None` for those that give no color.
+    /// Divides the ranks into groups of the same `color`, each with its own communicator, ranked by `key` and
+    /// then by their rank here; `None` for those that give no color.
     pub fn split(&self, color: Option<u64>, key: u64) -> Result<Option<Comm>, CommError> {
         let own = [u64::from(color.is_some()), color.unwrap_or(0), key];
         let mut all = vec![0; own.len() * self.size()];
@@ -365,7 +364,7 @@ impl Comm {
         Ok(Comm::new(link.expect("a group of all ranks has this one")))
     }
 
-    /// What `make` makes, once for all ranks that are threads of one process, and on rank 0 before any other. A rank
+    /// Calls `make` once for all ranks that are threads of one process, on rank 0 first, and returns its result. A rank
     /// that wants something else than rank 0, as `of` says, makes its own. All ranks call it.
     ///
     /// Errors: those of `make`; a failed rank.

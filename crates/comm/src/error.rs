@@ -1,4 +1,4 @@
-//! What can go wrong between ranks.
+//! Errors between ranks.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommError {
-    /// Another rank failed, and this one waited for it or looked at what it holds.
+    /// Another rank failed while this one waited for it or read its memory.
     #[error("rank {rank} failed: {reason}")]
     RankFailed {
         /// The rank that failed first.
         rank: usize,
-        /// What it said: its error, or the message of its panic.
+        /// Its error, or the message of its panic.
         reason: String,
     },
     /// A rank has ended although this one still waits for it.
@@ -60,11 +60,11 @@ pub enum CommError {
         rank: usize,
         /// What differs: a setting, or what a digest is of.
         what: String,
-        /// What that rank has.
+        /// The value on that rank.
         found: String,
         /// A rank that has what most have.
         other: usize,
-        /// What that is.
+        /// The expected value.
         expected: String,
     },
     /// A variable of the environment has a value that cannot be.
@@ -90,7 +90,7 @@ pub enum CommError {
         size: u64,
     },
     /// A rank number that the communicator does not have.
-    #[error("there is no rank {rank} among {size} ranks")]
+    #[error("there is no rank {rank}; there are {size} ranks")]
     NoSuchRank {
         /// The number given.
         rank: usize,
@@ -107,7 +107,7 @@ pub enum CommError {
         /// Bytes asked for.
         bytes: usize,
     },
-    /// A rank that should listen there, or call from there, is not to be had.
+    /// A rank that should listen there, or connect from there, cannot be reached.
     #[error(
         "rank {rank} cannot be reached at {address} ({source}); is it running, and is that its address?"
     )]
@@ -116,7 +116,7 @@ pub enum CommError {
         rank: usize,
         /// Where it listens.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's message.
         source: std::io::Error,
     },
     /// The MPI library refused a call.
@@ -145,7 +145,7 @@ pub enum CommError {
 pub struct RankError<E> {
     /// The rank whose error it is.
     pub rank: usize,
-    /// What that rank's job returned.
+    /// The error of that rank's job.
     pub source: E,
 }
 

@@ -1,8 +1,8 @@
 //! Signs of life between processes: how long a rank was not heard of.
 //!
-//! Each rank sends one every few seconds from a thread of its own, so that long computing or indexing is not silence. A
-//! rank that is not heard of for a minute has stopped, or its machine or the link to it is down: today's kernels would
-//! let a wait for it last for ever. Only the transports send and hear; threads of one process have no need of it.
+//! Each rank sends one every few seconds from a separate thread, so long computations do not count as silence.
+//! A rank without a heartbeat for a minute has stopped, or its machine or the link to it is down: without this
+//! a wait for it would never end. Only the transports send and hear; threads of one process have no need of it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -47,12 +47,12 @@ pub(crate) struct Heartbeat {
     began: Instant,
     /// By rank, in milliseconds since `began`.
     heard: Vec<AtomicU64>,
-    /// When silence was last looked for.
+    /// The last check for silence.
     looked: AtomicU64,
 }
 
 impl Heartbeat {
-    /// Of so many ranks, of which none need be heard of before `grace` is over.
+    /// For this many ranks, which may be silent until `grace` is over.
     pub(crate) fn new(ranks: usize, limit: Duration, grace: Duration) -> Heartbeat {
         let first = grace.as_millis() as u64;
         Heartbeat {
@@ -63,7 +63,7 @@ impl Heartbeat {
         }
     }
 
-    /// Time between two signs of life, and between two looks for silence.
+    /// Time between two heartbeats, and between two checks for silence.
     pub(crate) fn every(&self) -> Duration {
         (self.limit / BEATS).clamp(Duration::from_millis(1), LONGEST)
     }
@@ -93,7 +93,7 @@ impl Heartbeat {
 
     fn silent_at(&self, now: u64, own: usize) -> Option<(usize, String)> {
         let limit = self.limit.as_millis() as u64;
-        // Who stood still itself cannot tell: what the others said waits to be heard.
+        // A rank that was stopped itself cannot judge: messages of the others are still queued.
         let stood_still = now.saturating_sub(self.looked.swap(now, Ordering::Relaxed)) > limit / 2;
         if stood_still {
             for heard in &self.heard {

@@ -1,19 +1,19 @@
 //! Whether `mpirun` or a like launcher started this process. Works without the feature `mpi`, so that a
 //! program built without it can say so instead of running the same job once a process.
 
-/// Variables that tell the number of ranks: Open MPI; MPICH and its relatives.
+/// Variables with the number of ranks: Open MPI; MPICH and its relatives.
 const SIZE_VARIABLES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
-/// Variables that only tell a process its rank: PMIx launchers (`prterun`, `srun --mpi=pmix`), PMI.
+/// Variables with only the rank of a process: PMIx launchers (`prterun`, `srun --mpi=pmix`), PMI.
 const RANK_VARIABLES: [&str; 2] = ["PMIX_RANK", "PMI_RANK"];
 
-/// What a launcher told this process.
+/// What a launcher set for this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launched {
-    /// Ranks it started, where it says so.
+    /// Number of ranks it started, if known.
     pub size: Option<usize>,
 }
 
-/// What the launcher told this process through its environment; `None` without a launcher.
+/// The launcher's settings in this process's environment; `None` without a launcher.
 pub fn launched() -> Option<Launched> {
     launched_by(|name| std::env::var(name).ok())
 }

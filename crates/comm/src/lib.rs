@@ -1,9 +1,20 @@
 //! Ranks that work on one job: collectives, messages, and windows into each other's memory.
 //!
+//! ```
+//! use pelton_comm::{CommError, Reduction, run_ranks};
+//!
+//! let sums = run_ranks(3, |comm| {
+//!     let mut sum = [comm.rank() as f64];
+//!     comm.all_reduce(&mut sum, Reduction::Sum)?;
+//!     Ok::<_, CommError>(sum[0])
+//! });
+//! assert_eq!(sums.unwrap(), [3.0; 3]);
+//! ```
+//!
 //! A [`Comm`] is one rank's end. Three transports carry it: [`run_ranks`] makes the ranks threads of this
 //! process, [`tcp`] connects processes that found one another, and with the feature `mpi` the processes that `mpirun`
-//! started are the ranks (`mpi::run`); [`launched`] says whether there are such. What ranks do together is built once on
-//! messages (`operation.rs`), so all behave alike, to the bit; [`conformance`] holds them to it.
+//! started are the ranks (`mpi::run`); [`launched`] says whether there are such. Collectives are built once on
+//! messages (`operation.rs`), so all transports give the same results, to the bit; [`conformance`] holds them to it.
 //!
 //! - *Reductions are deterministic*: the same operands on the same number of ranks give the same bits in
 //!   every run, on any transport (`number.rs`).

@@ -1,8 +1,8 @@
 //! Numbers that ranks reduce, and the order in which they do it.
 //!
 //! Element i of a reduction is combined over the ranks 0, 1, 2 … in that order, by whichever rank
-//! owns it. The bits of the result therefore depend on the operands and the number of ranks alone:
-//! not on timing, not on the transport, not on how long the vector is. A reduction tree was rejected
+//! owns it. So the bits of the result depend only on the operands and the number of ranks: not on timing,
+//! transport, or the length of the vector. A reduction tree was rejected
 //! because its shape differs between libraries; it would save no additions, only latency.
 
 use std::fmt;

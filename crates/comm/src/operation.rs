@@ -1,7 +1,7 @@
 //! Collective operations as state machines over messages.
 //!
-//! An operation sends what it can when it starts and goes on as messages arrive. The one that waits for
-//! one operation advances all that are under way, so ranks may wait for them in different orders.
+//! An operation sends what it can when it starts and continues as messages arrive. Waiting for one operation
+//! advances all running ones, so ranks may wait for them in different orders.
 //! Messages per rank, for n ranks and operands of D bytes:
 //!
 //! | operation | messages | bytes sent |
@@ -25,13 +25,13 @@ use crate::transport::Transport;
 /// a page the number of messages counts, not their length.
 const WHOLE_BYTES: usize = 4096;
 
-/// An operation under way.
+/// A running operation.
 pub(crate) trait Operation: Send {
     /// Goes on as far as it can without waiting; the result when it is done.
     fn advance(&mut self, link: &dyn Transport) -> Result<Option<Vec<Bytes>>, CommError>;
 
     /// Sender and tag of a message that others may await too: the earlier operation gets the earlier
-    /// message. Collective operations have tags of their own.
+    /// message. Collective operations have separate tags.
     fn reception(&self) -> Option<(usize, u32)> {
         None
     }
@@ -82,7 +82,7 @@ impl Collect {
         })
     }
 
-    /// Awaits one message from `from` alone.
+    /// Awaits one message, from `from`.
     pub(crate) fn receive(link: &dyn Transport, from: usize, tag: u32) -> Collect {
         let mut arrived = vec![Some(Bytes::new()); link.size()];
         arrived[from] = None;
@@ -158,7 +158,7 @@ pub(crate) struct ReduceShares {
 }
 
 impl ReduceShares {
-    /// Reduces `values`, of which rank r owns the next `shares[r]` bytes.
+    /// Reduces `values`; rank r owns the next `shares[r]` bytes.
     pub(crate) fn start(
         link: &dyn Transport,
         tag: u32,

@@ -1,4 +1,4 @@
-//! Operations that go on while their rank computes.
+//! Operations that run while their rank computes.
 //!
 //! The operand is handed over and the result handed back, so no buffer is lent to an operation that
 //! outlives the borrow: a `Pending` may be forgotten without harm. Borrowed buffers were rejected for
@@ -11,8 +11,8 @@ use bytemuck::Pod;
 use crate::CommError;
 use crate::underway::Underway;
 
-/// An operation under way. It goes on while its [`Comm`](crate::Comm) waits for anything, and in
-/// [`Pending::test`]; dropped, it goes on without a result, because other ranks need this rank's part. It
+/// A running operation. It advances while its [`Comm`](crate::Comm) waits for anything, and in
+/// [`Pending::test`]; when dropped, it continues without a result, because other ranks need this rank's part. It
 /// does not outlive its `Comm`: wait, or end with a [`Comm::barrier`](crate::Comm::barrier), before that is dropped.
 #[derive(Debug)]
 #[must_use = "an operation is done when it has been waited for"]

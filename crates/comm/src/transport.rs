@@ -1,4 +1,4 @@
-//! What a transport must do: carry messages between ranks and show their memory to each other.
+//! The interface of a transport: messages between ranks and access to each other's memory.
 //!
 //! Everything else (collectives, reductions, non-blocking forms) is built on this once, in
 //! `operation.rs`, so that it behaves alike on every transport. MPI's own collectives were rejected:

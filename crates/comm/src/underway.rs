@@ -1,4 +1,4 @@
-//! Operations under way on one rank, which go on while it waits for any of them.
+//! The running operations of one rank, which advance while it waits for any of them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::CommError;
 use crate::operation::{Operation, check_length};
 use crate::transport::Transport;
 
-/// The operations of a communicator that are under way or done and not fetched, and what they travel by.
+/// The operations of a communicator that are running, or done and not fetched, and their transport.
 pub(crate) struct Underway {
     pub(crate) link: Box<dyn Transport>,
     /// In the order of their start.
@@ -25,7 +25,7 @@ pub(crate) struct Underway {
 enum Active {
     Running {
         operation: Box<dyn Operation>,
-        /// Nobody fetches the result; the operation goes on because other ranks need it.
+        /// The result is discarded; the operation continues because other ranks need it.
         abandoned: bool,
     },
     Done(Result<Vec<Bytes>, CommError>),
@@ -64,7 +64,7 @@ impl Underway {
         ticket
     }
 
-    /// Advances every operation under way, in the order of their start.
+    /// Advances every running operation, in the order of their start.
     pub(crate) fn advance(&self) {
         // Routes on which an earlier reception waits: what arrives there meanwhile is not for later ones.
         let mut taken = Vec::new();
@@ -90,7 +90,7 @@ impl Underway {
         });
     }
 
-    /// Whether an operation is done, also where it failed.
+    /// Whether an operation is done, also if it failed.
     pub(crate) fn is_done(&self, ticket: u64) -> bool {
         !matches!(
             self.active.borrow().get(&ticket),
@@ -122,7 +122,7 @@ impl Underway {
         }
     }
 
-    /// Lets an operation go on without anyone who fetches its result.
+    /// Lets an operation continue, discarding its result.
     pub(crate) fn abandon(&self, ticket: u64) {
         let mut active = self.active.borrow_mut();
         match active.get_mut(&ticket) {

@@ -1,8 +1,8 @@
 //! One-sided windows: memory that every rank can read without the help of its owner.
 //!
 //! A window is either being filled by its owner ([`FillWindow`]) or read by all ([`Window`]); only the
-//! collective calls [`FillWindow::share`] and [`Window::refill`] lead from one to the other. That is what
-//! makes reads free of races: no byte is written while another rank may read it. Locks around each read,
+//! collective calls [`FillWindow::share`] and [`Window::refill`] lead from one to the other. So reads have no
+//! races: no byte is written while another rank may read it. Locks around each read,
 //! MPI's other way, were rejected; data is read far more often than it is replaced.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::{Comm, CommError};
 impl Comm {
     /// Allocates zeroed memory for others to read; each rank chooses its own number of `bytes`.
     pub fn allocate(&self, bytes: usize) -> Result<FillWindow, CommError> {
-        // Agreed before the memory is asked for, so that no rank is left alone in a call that waits.
+        // Agreed before the memory is allocated, so no rank is left alone in a waiting call.
         let told = self.all_gather_ragged(&[bytes as u64])?;
         let memory = self.allocate_memory(bytes)?;
         Ok(FillWindow {
@@ -74,8 +74,8 @@ pub struct Window {
 impl Window {
     /// Reads all ranges; they are in their buffers when this returns.
     ///
-    /// Cost: one copy a range, straight into its buffer; ranges of other machines are all under way
-    /// together. No other rank takes part.
+    /// Cost: one copy a range, straight into its buffer; ranges of other machines are all in flight together. No
+    /// other rank takes part.
     ///
     /// Errors: [`CommError::OutOfWindow`] and [`CommError::NoSuchRank`] before anything is read,
     /// [`CommError::RankFailed`] where a rank is known to have failed; the buffers are then

@@ -1,4 +1,4 @@
-//! Which instructions the processor has, and loops compiled for each level of them.
+//! The processor's instruction sets, and loops compiled for each level.
 //!
 //! A loop is written once, as a [`Kernel`]; [`run`] calls the version of it that was compiled for a level. Loops of
 //! intrinsics ask [`Simd::current`]. Nothing else asks the processor, so that the environment variable `PELTON_CPU`
@@ -29,7 +29,7 @@ const VARIABLE: &str = "PELTON_CPU";
 /// A level of instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Simd {
-    /// What every processor of the target has.
+    /// Instructions that every processor of the target has.
     Portable,
     /// AVX2, FMA, BMI, LZCNT and POPCNT, as processors from 2013 on have them.
     #[cfg(target_arch = "x86_64")]
@@ -48,7 +48,7 @@ const LEVELS: &[Simd] = &[
 ];
 
 impl Simd {
-    /// Whether this processor has the level, whatever `PELTON_CPU` says.
+    /// Whether this processor has the level, regardless of `PELTON_CPU`.
     #[inline]
     pub fn is_available(self) -> bool {
         match self {
@@ -116,7 +116,7 @@ fn limit_of(value: &str) -> Result<Option<Simd>, String> {
         #[cfg(target_arch = "x86_64")]
         "avx2" => Ok(Some(Simd::Avx2)),
         _ => Err(format!(
-            "{VARIABLE}={value} is not known: set it to portable or avx2, or leave it out"
+            "{VARIABLE}={value} is unknown: set it to portable or avx2, or leave it out"
         )),
     }
 }

@@ -1,13 +1,13 @@
-//! What of the data all ranks must have alike, compared where it is opened.
+//! Compares the data of all ranks when it is opened.
 //!
 //! The fingerprint of a data set covers the sizes of its files and 64 blocks of 4 KiB of each (of a folder the
 //! names of all files and the beginnings of some), and how records are read. To it comes what [`SAMPLES`] records
 //! spread over the data decode to, with their labels: that covers tables of labels and classes, and the files of a
-//! folder. So files of up to 256 KiB are compared whole. Of larger ones, flipped labels and lines in another order
-//! are noticed, for they change every block; single records that differ between the blocks and the samples are not,
-//! and to notice them would take a pass over the data.
+//! folder. So files of up to 256 KiB are compared whole. In larger ones, flipped labels and reordered lines
+//! are noticed, since they change every block; single different records between the blocks and samples are not,
+//! as that would take a pass over the data.
 //!
-//! Cost: reads of so many records on each rank, at most [`SAMPLED_BYTES`] of them, once a data set.
+//! Cost: these reads on each rank, at most [`SAMPLED_BYTES`], once for each data set.
 
 use pelton_comm::Alike;
 use pelton_format::{ClassMap, Dataset, Row, Rows};
@@ -21,7 +21,7 @@ const SAMPLES: u64 = 64;
 /// No more are read once they come to this.
 const SAMPLED_BYTES: usize = 16 << 20;
 
-/// What is compared; `kind` says which data of a job it is.
+/// What is compared; `kind` is the role of the data in a job.
 ///
 /// Errors: records that cannot be read. Those that cannot be decoded only have to be so on all ranks.
 pub(crate) fn of_data(dataset: &Dataset, kind: &str) -> Result<Alike, DataError> {

@@ -1,7 +1,7 @@
 //! The limit on bad records, counted over all ranks.
 //!
-//! A feed knows the records that its own rank has left out, and ends a rank that alone has met too many. Over
-//! ranks the limit is on all of them, each counted once, whichever rank met it in whichever epoch. All
+//! A feed knows the records that its own rank skipped, and ends a rank that exceeds the limit on its own. Over
+//! ranks the limit is on all of them, each counted once, for any rank and epoch. All
 //! ranks find out at the same call and end with the same words. Rejected: adding up the ranks' counts, since
 //! a record that another rank takes in the next epoch would count twice.
 //!
@@ -37,7 +37,7 @@ pub fn check_limit(
     check_limit_on(comm, Some(limit), &meters.skipped_ids, problem)
 }
 
-/// What is wrong with a record, found out by reading it once more.
+/// The error of a record, found by reading it again.
 pub fn problem_of(dataset: &Dataset, id: u64) -> String {
     match fetch_rows(dataset, &[id]) {
         Err(error) => error.to_string(),
@@ -46,7 +46,7 @@ pub fn problem_of(dataset: &Dataset, id: u64) -> String {
     }
 }
 
-/// What to say of the records `ids` that were left out; nothing where none was.
+/// The note on the skipped records `ids`; none if there were none.
 pub fn left_out(dataset: &Dataset, ids: &[u64]) -> Option<String> {
     let count = match ids.len() {
         1 => "1 record is".to_owned(),
@@ -56,8 +56,8 @@ pub fn left_out(dataset: &Dataset, ids: &[u64]) -> Option<String> {
     Some(format!("{count} bad and left out; the first: {first}"))
 }
 
-/// Fails where no record was left and some were bad. `bad` are the ids that this rank met, and `first` is the first
-/// of those whose problem it knows. All ranks call it.
+/// Fails where no record was left and some were bad. `bad` are the ids that this rank found, and `first` is
+/// the first of them with a known problem. All ranks call it.
 pub fn check_some_left(
     comm: &Comm,
     left: u64,

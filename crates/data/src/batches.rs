@@ -12,8 +12,8 @@ use crate::error::DataError;
 const STRIPE_BYTES: u64 = 1 << 20;
 const LEAST_STRIPES: u64 = 16;
 
-/// Calls `each` with every batch of the data set in file order. A batch is a pane of its own, so its
-/// segments can be taken out of it.
+/// Calls `each` with every batch of the data set in file order. Each batch is a pane, so its segments can be
+/// moved out of it.
 pub fn for_each_batch<E: From<DataError>>(
     dataset: &Arc<Dataset>,
     feed: &FetchOptions,
@@ -45,7 +45,7 @@ pub fn for_each_batch<E: From<DataError>>(
         each(batch)?;
     }
     let mut meters = feed.meters();
-    // Every record is read once, in file order: there is nothing to keep and no better way.
+    // Every record is read once, in file order: there is nothing to keep and no better access path.
     meters.remedies.memory = false;
     Ok(meters)
 }

@@ -1,9 +1,9 @@
 //! Names with braces, as WebDataset writes them: `train-{000..099}.tar` and `{train,more}.csv`.
 
-/// Names that one spelling may stand for.
+/// Most names that one pattern may expand to.
 const MOST: usize = 1_000_000;
 
-/// The names that a spelling stands for, in its order; itself where it has no braces.
+/// Expands a pattern into names, in its order; the pattern itself if it has no braces.
 ///
 /// Errors: what is wrong with it, as the end of a sentence.
 pub(crate) fn expanded(spelling: &str) -> Result<Vec<String>, String> {
@@ -31,21 +31,21 @@ pub(crate) fn expanded(spelling: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// What stands between braces: numbers of a range, filled up with zeros as its first is, or words.
+/// The contents of braces: a range of numbers, zero-padded like the first, or words.
 fn parts_of(inside: &str) -> Result<Vec<String>, String> {
     let Some((first, last)) = inside.split_once("..") else {
         return if inside.contains(',') {
             Ok(inside.split(',').map(str::to_owned).collect())
         } else {
             Err(format!(
-                "has {{{inside}}}, which is no range such as {{000..099}}"
+                "has {{{inside}}}, which is not a range such as {{000..099}}"
             ))
         };
     };
     let number = |text: &str| text.parse::<u64>().ok().filter(|_| !text.starts_with('+'));
     let (Some(from), Some(to)) = (number(first), number(last)) else {
         return Err(format!(
-            "has {{{inside}}}, which is no range such as {{000..099}}"
+            "has {{{inside}}}, which is not a range such as {{000..099}}"
         ));
     };
     if from.abs_diff(to) >= MOST as u64 {
@@ -94,10 +94,10 @@ mod tests {
     fn what_is_wrong() {
         for (spelling, text) in [
             ("a{1..2", "not closed"),
-            ("{}", "has {}, which is no range"),
-            ("{a}", "has {a}, which is no range such as {000..099}"),
-            ("{a..c}", "which is no range"),
-            ("{1..-2}", "which is no range"),
+            ("{}", "has {}, which is not a range"),
+            ("{a}", "has {a}, which is not a range such as {000..099}"),
+            ("{a..c}", "which is not a range"),
+            ("{1..-2}", "which is not a range"),
             ("{0..1000000}", "more than 1000000 names"),
             ("{0..999}{0..999}{0..1}", "more than 1000000 names"),
         ] {

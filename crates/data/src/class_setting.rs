@@ -68,7 +68,7 @@ impl ClassSetting {
         };
         if map.is_empty() {
             return Err(DataError::Config(format!(
-                "{place}: names no class; name them all, in the order of their numbers"
+                "{place}: names no class; name all classes, in the order of their indices"
             )));
         }
         if map.is_count() && !map.has_names() {
@@ -90,7 +90,7 @@ impl ClassSetting {
     fn read(file: &Path) -> Result<ClassSetting, DataError> {
         let text = fs::read_to_string(file).map_err(|error| {
             DataError::Config(format!(
-                "`classes` {}: cannot be read ({error}); name a file with one class a line, or a list of classes",
+                "`classes` {}: cannot be read ({error}); give a file with one class a line, or a list of classes",
                 file.display()
             ))
         })?;

@@ -1,4 +1,4 @@
-//! Where data lies and how it is read, as configurations say it.
+//! Configuration of data: its location and how it is read.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::class_setting::ClassSetting;
 
-/// Where the data lies and how it is read as rows with labels.
+/// The location of data and how it is read as rows with labels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataConfig {
     /// Files of the data set in order, as [`path_text`](pelton_storage::path_text()) has them, or one
     /// `demo:NAME[:ROWS][:test]`.
     pub paths: Vec<String>,
-    /// A text of which line N belongs to line N of the one that `paths` names.
+    /// A text whose line N belongs to line N of the text in `paths`.
     #[serde(with = "path_text")]
     pub pair: Option<PathBuf>,
     /// Format of every file, such as csv or tar; by name and content where absent.
@@ -32,16 +32,16 @@ pub struct DataConfig {
     pub label_file: Option<PathBuf>,
     /// Column of that table that names the image: `first`, `last`, a position from 1, or a name.
     pub file_column: String,
-    /// Label that is taken for +1 against all others.
+    /// Label to train as +1 against all others.
     pub positive: Option<ClassName>,
     /// The classes in the order of their numbers; those of the data where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classes: Option<ClassSetting>,
-    /// What stands for missing values of CSV, TSV, JSON Lines, Parquet and Arrow: zero or mean; records with some are bad where
-    /// absent.
+    /// Replacement for missing values of CSV, TSV, JSON Lines, Parquet and Arrow: zero or mean; by default
+    /// such records are bad.
     pub missing: Option<Missing>,
-    /// What numbers the features of CSV, TSV and `.npy` become in batches: f32, f64, or checked: f32, and a whole number
-    /// that it rounds is a bad record.
+    /// Type of the features of CSV, TSV and `.npy` in batches: f32, f64, or checked: f32, where a whole number
+    /// that it would round makes a bad record.
     #[serde(skip_serializing)]
     pub dtype: FeatureType,
     /// How files are opened.
@@ -52,21 +52,21 @@ pub struct DataConfig {
     pub cache_dir: Option<PathBuf>,
     /// Bytes of what was read from servers that the cache folder may hold; nothing is kept where absent.
     pub remote_cache_bytes: Option<u64>,
-    /// Device whose speed is imposed on reads: hdd, ssd or optane.
+    /// Device model that limits the speed of reads: hdd, ssd or optane.
     pub device_model: Option<String>,
-    /// Whether rows of bytes are accepted, as jobs that only read data do.
+    /// Whether to accept rows of bytes, for jobs that only read data.
     #[serde(skip)]
     pub bytes_too: bool,
-    /// Whether rows of `.npy` are arrays whatever they hold, and no column of them is the label.
+    /// Whether rows of `.npy` are always arrays, without a label column.
     #[serde(skip_serializing)]
     pub whole_arrays: bool,
     /// Whether sparse rows become dense, as jobs that compute with them want it.
     #[serde(skip)]
     pub rows: RowLayout,
-    /// Whether classes without names keep the order of their numbers, as nets have them.
+    /// Whether classes without names are ordered by number, as in nets.
     #[serde(skip)]
     pub by_number: bool,
-    /// Whether damage that opening finds is left to the policy for bad records of the one that reads.
+    /// Whether damage found at opening is left to the reader's policy for bad records.
     #[serde(skip)]
     pub tolerant: bool,
 }
@@ -108,8 +108,8 @@ impl DataConfig {
         }
     }
 
-    /// The same as nets read it: rows of bytes are accepted, classes keep the order of their numbers, and their pipeline
-    /// applies a policy to damage.
+    /// The same as nets read it: rows of bytes are accepted, classes keep the order of their numbers, and their
+    /// pipeline applies a policy to damage.
     pub fn for_nets(&self) -> DataConfig {
         DataConfig {
             by_number: true,
@@ -160,7 +160,7 @@ impl std::str::FromStr for IoMode {
             "pread" => LocalMode::Pread,
             _ => {
                 return Err(format!(
-                    "`{text}` is not a way to open files: use auto, direct, buffered or pread"
+                    "`{text}` is not an I/O mode: use auto, direct, buffered or pread"
                 ));
             }
         }))

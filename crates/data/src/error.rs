@@ -21,7 +21,7 @@ pub enum DataError {
     /// The configuration asks for something that cannot be.
     #[error("{0}")]
     Config(String),
-    /// The data cannot be read as it is described.
+    /// The data cannot be read as described.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The plan cannot be made.
@@ -33,7 +33,7 @@ pub enum DataError {
     /// Records could not be read ahead.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// A loader could not start or go on.
+    /// A loader could not start or continue.
     #[error(transparent)]
     Feed(#[from] FeedError),
     /// A vocabulary could not be counted, written or read.
@@ -57,37 +57,35 @@ pub enum DataError {
     /// The output cannot be written.
     #[error("the {what} cannot be written ({source}); make room or send the output elsewhere")]
     Output {
-        /// What was being written.
+        /// What could not be written.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A job that leaves nothing behind was interrupted.
-    #[error("interrupted while {job}; nothing is saved, start it again")]
+    #[error("interrupted while {job}; nothing is saved, start again")]
     Stopped {
-        /// What was going on.
+        /// The job.
         job: &'static str,
     },
-    /// Where a pipeline stands cannot be saved.
-    #[error("{}: it cannot be written ({source}); make room or check the device, and go on with the same command", path.display())]
+    /// The state of a pipeline cannot be saved.
+    #[error("{}: cannot be written ({source}); make room or check the device, then resume with the same command", path.display())]
     PipelineState {
         /// The file.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Every record that was read is bad.
-    #[error(
-        "all {found} records that were read are bad, so nothing is left; the first: {first}; check `format` and `decode`"
-    )]
+    #[error("all {found} records read are bad; the first: {first}; check `format` and `decode`")]
     AllBad {
         /// How many there were.
         found: u64,
-        /// What is wrong with the first one.
+        /// The error of the first one.
         first: String,
     },
     /// A pipeline was interrupted; its state is in a file.
-    #[error("interrupted; where the pipeline stands is saved in {}, go on with the same command", state.display())]
+    #[error("interrupted; the state is saved in {}, resume with the same command", state.display())]
     PipelineInterrupted {
         /// The file.
         state: std::path::PathBuf,
@@ -154,8 +152,8 @@ fn of_storage(error: &StorageError) -> u8 {
     }
 }
 
-/// A wrong path or wrong content is bad input; a full disk, a failing device and a file that changes
-/// under way are failed runs.
+/// A wrong path or wrong content is bad input; a full disk, a failing device and a file that changes meanwhile
+/// are failed runs.
 fn of_format(error: &FormatError) -> u8 {
     match error {
         FormatError::Storage(error) => of_storage(error),

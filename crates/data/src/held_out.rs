@@ -1,9 +1,9 @@
 //! Records held out of training, to measure on.
 //!
-//! Which records they are follows from the seed, their number and the share alone, so that every rank, and every run that
-//! goes on, holds out the same. A keyed permutation orders the records and the first of it are held out: the share is exact,
-//! and a greater share of the same seed holds out the same records and more. Drawing each record by itself was rejected: the
-//! number held out would then be left to chance.
+//! The records depend only on the seed, their index and the share, so every rank, and every resumed run, holds
+//! out the same. A keyed permutation orders the records and the first of it are held out: the share is exact,
+//! and a greater share of the same seed holds out the same records and more. Drawing each record independently
+//! was rejected: the number held out would be random.
 //!
 //! Cost: one step of the permutation a record, and two bits a record.
 
@@ -25,14 +25,14 @@ pub struct HeldOut {
 }
 
 impl HeldOut {
-    /// Holds out the share of `records` records that lies nearest to `share`.
+    /// Holds out the part of `records` records closest to `share`.
     ///
     /// Errors: a share that leaves none to train or none to measure on.
     pub fn share(records: u64, share: f64, seed: u64) -> Result<HeldOut, DataError> {
         let held = (records as f64 * share).round() as u64;
         if held == 0 || held >= records {
             return Err(DataError::Config(format!(
-                "a share of {share} of {records} records holds out {held}, and at least one record must be held out and one left; name another share with `validation`"
+                "a share of {share} of {records} records holds out {held}; give `validation` a share that holds out at least one record and leaves one"
             )));
         }
         let permutation = Permutation::new(records, key(seed, 0, Stage::HeldOut));
@@ -45,7 +45,7 @@ impl HeldOut {
     }
 }
 
-/// What a job measures on while it trains: a share of its training data, or data of its own.
+/// Validation data: a share of the training data, or separate data.
 ///
 /// ```
 /// use pelton_data::Validation;
@@ -86,7 +86,7 @@ impl FromStr for Validation {
             return Ok(Validation::Share(share));
         }
         Err(format!(
-            "`{text}` is no share of the training data: use a number between 0 and 1, such as 0.1 or 10%, or name data"
+            "`{text}` is not a share of the training data: give a number between 0 and 1, such as 0.1 or 10%, or name data"
         ))
     }
 }

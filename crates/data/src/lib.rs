@@ -1,7 +1,25 @@
-//! What a configuration names: files, patterns, built-in data, and the device under them.
+//! Data named by a configuration: files, patterns, built-in data, and the device under them.
 //!
-//! [`open`] turns a [`DataConfig`] into an [`OpenedData`]. [`for_each_batch`] and [`Pass`] read all of it once, [`plan_of`] makes the plan of an
-//! order over it. A [`PreparedPipeline`] takes its records through stages to batches.
+//! ```
+//! use pelton_comm::Comm;
+//! use pelton_data::{DataConfig, open};
+//! use pelton_run::{Interrupt, RunContext};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("rows.csv");
+//! # std::fs::write(&file, "x,y,label\n1,2,cat\n3,4,dog\n")?;
+//! let paths = [file.to_str().unwrap().to_string()];
+//! let (comm, interrupt) = (Comm::alone(), Interrupt::default());
+//! let mut observer = |_: pelton_run::Event<'_>| {};
+//! let mut context = RunContext::new(&comm, &interrupt, &mut observer);
+//! let opened = open(&DataConfig::default(), &paths, None, &mut context)?;
+//! assert_eq!(opened.dataset.records(), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`open`] turns a [`DataConfig`] into an [`OpenedData`]. [`for_each_batch`] and [`Pass`] read all of it once,
+//! [`plan_of`] makes the plan of an order over it. A [`PreparedPipeline`] takes its records through stages to
+//! batches.
 
 mod class_setting;
 mod config;
@@ -27,11 +45,11 @@ mod plan;
 mod texts;
 
 mod held_out;
-mod kept_lengths;
-mod kept_vocabulary;
+mod length_cache;
 mod peers;
 mod record_classes;
 mod sampler;
+mod vocabulary_cache;
 
 mod pipeline_plan;
 
@@ -46,7 +64,6 @@ pub use config::{DataConfig, IoMode};
 pub use demo::{DemoError, DemoSpec, cache_folder};
 pub use error::DataError;
 pub use held_out::{HeldOut, Validation};
-pub use kept_vocabulary::kept_vocabulary;
 pub use open::{Expected, OpenedData, check_scratch, check_threads, fetch_rows, open, row_layout};
 pub use pass::Pass;
 pub use peers::{Filling, PeerConfig, PeerFigures, PeerMode, Peers};
@@ -58,3 +75,4 @@ pub use ranges::{check_positive, check_range, check_seconds, check_share};
 pub use record_bytes::fetch_bytes;
 pub use record_classes::check_classes;
 pub use texts::Texts;
+pub use vocabulary_cache::cached_vocabulary;

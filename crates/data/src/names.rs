@@ -1,4 +1,4 @@
-//! Which files the names of a configuration stand for: files, patterns, ranges, addresses and demo sets.
+//! Resolves the names in a configuration to files: files, patterns, ranges, addresses and demo sets.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::demo::{DemoSpec, classes};
 use crate::error::DataError;
 use crate::remote::Remote;
 
-/// Files of a list of names; for a demo set its test file too. What is generated lies in `folder`.
+/// Files of a list of names; for a demo set its test file too. Generated data is in `folder`.
 pub(crate) fn resolve(
     names: &[String],
     folder: &Path,
@@ -26,7 +26,7 @@ pub(crate) fn resolve(
     for name in names {
         if name.is_empty() {
             return Err(DataError::Config(
-                "the name of a data file is empty; give a file, or check the variable it came from"
+                "the name of a data file is empty; name a file, or check the variable that the name came from"
                     .to_string(),
             ));
         }
@@ -72,7 +72,7 @@ fn add(
     }
     if is_ambiguous(name) {
         return Err(DataError::Config(format!(
-            "{name}: two files have this name, one of them with a byte that is not UTF-8; give one of them another name"
+            "{name}: names two files, one of them with a byte that is not UTF-8; rename one of them"
         )));
     }
     let path = path_of_text(name);
@@ -90,8 +90,8 @@ fn add(
     add_matching(name, found, files, observer)
 }
 
-/// Adds the files that match a pattern, without those that writers leave next to data. A name without wildcards, which
-/// matches itself, is taken as it is.
+/// Adds the files that match a pattern, without those that writers leave next to data. A name without
+/// wildcards matches itself.
 fn add_matching(
     pattern: &str,
     found: Vec<PathBuf>,
@@ -110,7 +110,7 @@ fn add_matching(
             "no file matches the pattern; check it and the folder".to_owned()
         } else {
             format!(
-                "only {} match the pattern, which are not data by their names; name them without a wildcard if they are",
+                "only {} match the pattern, and their names are not those of data files; name them without a wildcard to read them",
                 listed(&markers)
             )
         };
@@ -118,7 +118,7 @@ fn add_matching(
     }
     if !markers.is_empty() {
         observer(Event::Note(&format!(
-            "{pattern}: leaves out {}, which are not data by their names",
+            "{pattern}: skips {}, whose names are not those of data files",
             listed(&markers)
         )));
     }
@@ -126,9 +126,9 @@ fn add_matching(
     Ok(())
 }
 
-/// Whether a file that matches a pattern is one that a writer left next to its data, or lies in such a folder: `_SUCCESS`,
-/// `_metadata`, `.part-0.crc`, `_delta_log`. One whose beginning the pattern spells out is data, and so are folders of
-/// a partition such as `_month=1`.
+/// Whether a file that matches a pattern is one that a writer left next to its data, or is in such a folder:
+/// `_SUCCESS`, `_metadata`, `.part-0.crc`, `_delta_log`. If the pattern spells out its beginning it is data, and
+/// so are folders of a partition such as `_month=1`.
 fn is_marker(file: &Path, pattern: &str) -> bool {
     let spelled = |part: &str| {
         let mut parts = pattern.split('/');

@@ -1,4 +1,4 @@
-//! Stands in for `remote.rs` in a build without the feature `cloud`: there is no way to open an address.
+//! Replaces `remote.rs` in a build without the feature `cloud`, where addresses cannot be opened.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ impl Remote {
         match names.iter().find(|name| is_remote(Path::new(name))) {
             None => Ok(None),
             Some(name) => Err(DataError::Config(format!(
-                "{name}: this build opens files of this machine alone; build with the feature cloud, or copy the file"
+                "{name}: this build opens local files only; build with the feature cloud, or copy the file"
             ))),
         }
     }

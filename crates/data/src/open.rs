@@ -22,7 +22,7 @@ use crate::pairs;
 use crate::record_bytes::fetch_bytes;
 use crate::remote::Remote;
 
-/// A data set with what is known of the device it lies on.
+/// A data set, and what is known about its device.
 #[derive(Clone, Debug)]
 pub struct OpenedData {
     /// The records.
@@ -47,7 +47,7 @@ impl Expected {
         match &config.classes {
             Some(setting) if !setting.map()?.reads_as(&self.labels) => {
                 Err(DataError::Config(format!(
-                    "`classes` names others than the model has, which are {}; leave it out",
+                    "`classes` differs from the classes of the model, {}; leave it out",
                     self.labels.listed()
                 )))
             }
@@ -94,7 +94,7 @@ impl OpenedData {
         Ok(())
     }
 
-    /// The same data on a modelled device of its own, where the configuration names one.
+    /// The same data on a separate modelled device, if the configuration names one.
     fn on_its_device(mut self, config: &DataConfig) -> Result<OpenedData, DataError> {
         if let Some(name) = &config.device_model {
             let modelled = ModelledDevice::new(device_model(name)?, ThrottleMode::RealTime);
@@ -114,7 +114,7 @@ impl OpenedData {
     }
 }
 
-/// How sparse rows are decoded for a model whose features have this scale: a shift makes something of every 0.
+/// How sparse rows are decoded for a model with scaled features: a shift changes every 0.
 pub fn row_layout(scale: Option<&Scale>) -> RowLayout {
     match scale {
         Some(scale) if scale.has_shifts() => RowLayout::Dense,
@@ -122,7 +122,7 @@ pub fn row_layout(scale: Option<&Scale>) -> RowLayout {
     }
 }
 
-/// What a second data set takes over from the first: labels and number of features.
+/// What a second data set takes from the first: labels and number of features.
 #[derive(Clone, Debug)]
 pub struct Expected {
     /// Labels in class order.
@@ -131,7 +131,7 @@ pub struct Expected {
     pub any_label: bool,
     /// Features of the model.
     pub features: u64,
-    /// What stands for missing cells, where means do.
+    /// The replacements of missing cells, if they are means.
     pub means: Option<Arc<[f32]>>,
     /// The columns that the features come from, where they have names.
     pub columns: Option<Arc<Schema>>,
@@ -139,8 +139,8 @@ pub struct Expected {
 
 /// Opens the files or demo set of `paths` as `config` says.
 ///
-/// Ranks of a process open it together, rank 0 before all others, so that no two generate or index the same files;
-/// each puts the data on a modelled device of its own, where one is named. All ranks call it, and each must find the
+/// Ranks of a process open it together, rank 0 first, so that no two generate or index the same files; each
+/// puts the data on its own modelled device, if one is named. All ranks call it, and each must find the
 /// same: what is compared, and what that costs and can miss, is said in `alike.rs`.
 pub fn open(
     config: &DataConfig,
@@ -178,7 +178,7 @@ fn open_files(
     if let Some(second) = &config.pair {
         let [first] = files.as_slice() else {
             return Err(DataError::Config(format!(
-                "`pair` goes with one text, and {} files are named; name one",
+                "`pair` goes with one text file, and {} files are given; give one",
                 files.len()
             )));
         };
@@ -188,7 +188,7 @@ fn open_files(
     let classes = match (&config.classes, expected) {
         (Some(_), None) if config.positive.is_some() => {
             return Err(DataError::Config(
-                "`positive` makes two classes of all, and `classes` names them; leave one of the two out"
+                "`positive` and `classes` both define the classes; leave one of them out"
                     .to_owned(),
             ));
         }
@@ -241,7 +241,7 @@ fn open_files(
     }
     if unnamed && dataset.columns().is_some() {
         observer(Event::Note(&format!(
-            "{}: its columns are taken in their order, because the model was trained on data without names of columns",
+            "{}: columns are matched by position, because the model was trained on data without column names",
             paths.join(", ")
         )));
     }
@@ -342,13 +342,13 @@ fn column(text: &str) -> LabelColumn {
     }
 }
 
-/// Whether a file lies in the page cache.
+/// Whether a file is in the page cache.
 fn is_warm(file: &Path) -> bool {
     const WARM: f64 = 0.9;
     is_remote(file) || cached_fraction(file).is_ok_and(|fraction| fraction >= WARM)
 }
 
-/// Files that already lie in the page cache are read from there; others past it.
+/// Files already in the page cache are read from there; others bypass it.
 fn local_mode(config: &DataConfig, files: &[PathBuf]) -> LocalMode {
     match config.io.0 {
         LocalMode::Auto
@@ -363,7 +363,7 @@ fn local_mode(config: &DataConfig, files: &[PathBuf]) -> LocalMode {
 fn device_model(name: &str) -> Result<DeviceModel, DataError> {
     DeviceModel::preset(name).ok_or_else(|| {
         DataError::Config(format!(
-            "`device_model` {name} is not known: use hdd, ssd, optane, pfs or none"
+            "`device_model` {name} is unknown: use hdd, ssd, optane, pfs or none"
         ))
     })
 }
@@ -376,7 +376,7 @@ fn speed_of(model: &DeviceModel) -> DeviceSpeed {
     }
 }
 
-/// A server 20 ms away on a fast line, of which 128 requests are under way at once. A guess to choose the access path by;
+/// A server 20 ms away on a fast connection, with 128 requests in flight. A guess to choose the access path by;
 /// to measure it would take as long as what is gained.
 const SERVER: DeviceSpeed = DeviceSpeed {
     random_reads_per_s: 6000.0,
@@ -384,7 +384,7 @@ const SERVER: DeviceSpeed = DeviceSpeed {
     write_bytes_per_s: 0.7e9,
 };
 
-/// Speed of the device under the data's largest file, or of memory where it lies in the page cache.
+/// Speed of the device under the data's largest file, or of memory if the file is in the page cache.
 fn measure(dataset: &Dataset) -> DeviceSpeed {
     let device = speed_under(dataset);
     tracing::debug!(?device, "speed of the device");
@@ -412,7 +412,7 @@ fn speed_under(dataset: &Dataset) -> DeviceSpeed {
         };
     }
     match largest.reach() {
-        // A record alone costs a microsecond or two, as it does among others.
+        // A single record costs a microsecond or two, the same as among others.
         Reach::Computed => DeviceSpeed {
             random_reads_per_s: 1e6,
             read_bytes_per_s: 1e6 * dataset.record_bytes().mean(),
@@ -426,7 +426,7 @@ fn speed_under(dataset: &Dataset) -> DeviceSpeed {
             }
         }
         Reach::Blocks(blocks) => {
-            /// What two cores decode of records of a few numbers.
+            /// The decoding rate of two cores for records of a few numbers.
             const DECODED_BYTES_PER_S: f64 = 1e9;
             let device = under(largest.path());
             let read = device.read_bytes_per_s * blocks.bytes / blocks.stored_bytes.max(1.0);
@@ -466,7 +466,7 @@ pub fn fetch_rows(dataset: &Dataset, ids: &[u64]) -> Result<Rows, DataError> {
     for &id in ids {
         if id >= dataset.records() {
             return Err(DataError::Config(format!(
-                "record {id} is asked for, and the data holds {}; start again with `overwrite`",
+                "record {id} is needed, but the data has only {}; start again with `overwrite`",
                 dataset.records()
             )));
         }
@@ -476,7 +476,7 @@ pub fn fetch_rows(dataset: &Dataset, ids: &[u64]) -> Result<Rows, DataError> {
     Ok(rows)
 }
 
-/// Refuses numbers of threads that no machine has: each has a stack and buffers of its own.
+/// Refuses unreasonable numbers of threads: each has its own stack and buffers.
 pub fn check_threads(setting: &str, threads: usize) -> Result<(), DataError> {
     const MOST: usize = 1024;
     if (1..=MOST).contains(&threads) {
@@ -493,7 +493,7 @@ pub fn check_scratch(folder: &Path) -> Result<(), DataError> {
         return Ok(());
     }
     Err(DataError::Config(format!(
-        "`scratch` {}: is no folder; make it or name another",
+        "`scratch` {}: is not a folder; create it or name another",
         folder.display()
     )))
 }

@@ -1,11 +1,11 @@
-//! Two texts of which line N of one belongs to line N of the other, as one text of pairs.
+//! Two texts, where line N of one belongs to line N of the other, as one text of pairs.
 //!
 //! A pair is a line with a tab between its sides. The text of pairs is written once, to the cache folder, under a name
 //! that only these two files in this state find; from there on every order, access path and pipeline takes pairs as it
 //! takes lines. Tabs within the first text become blanks.
 //!
-//! Cost: the two texts once more on disk. Rejected: two files under one data set, of which each record is two ranges,
-//! since all that reads ahead would have to know of it for what costs one copy of text.
+//! Cost: the two texts once more on disk. Rejected: two files in one data set, where each record is two
+//! ranges, since all prefetching code would have to support it to save one copy of text.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,7 +21,7 @@ use crate::error::DataError;
 
 /// Bytes of the longest line.
 const MOST_LINE_BYTES: u64 = 64 << 20;
-/// Lines between looks at the interruption.
+/// Lines between checks for interruption.
 const INTERRUPT_EVERY: u64 = 1 << 12;
 /// Tells these names from others.
 const KIND: u64 = 0x7061_6972;
@@ -39,7 +39,7 @@ pub(crate) fn joined(
     let name = first.file_name().unwrap_or_default().to_string_lossy();
     let path = folder.join(format!("{name}-{:016x}.pelton-pairs", digest.value()));
     if path.exists() {
-        tracing::info!(path = %path.display(), "pairs found that were kept");
+        tracing::info!(path = %path.display(), "read the saved pairs");
         return Ok(path);
     }
     let failed = |source| io_error(&path, "write it", source);
@@ -68,7 +68,7 @@ pub(crate) fn joined(
     let [first_lines, second_lines] = [sides[0].count()?, sides[1].count()?];
     if first_lines != second_lines {
         return Err(DataError::Config(format!(
-            "{} has {first_lines} lines and {} has {second_lines}; name two texts of which line N of one belongs to line N of the other",
+            "{} has {first_lines} lines and {} has {second_lines}; give two texts in which line N of one belongs to line N of the other",
             first.display(),
             second.display()
         )));
@@ -77,13 +77,13 @@ pub(crate) fn joined(
     Ok(path)
 }
 
-/// What tells a file in this state from others.
+/// Identifies a file in its current state.
 fn state_of(path: &Path) -> Result<Vec<u64>, DataError> {
     let status = fs::metadata(path).map_err(|source| io_error(path, "open it", source))?;
     if !status.is_file() {
         let path = path.display();
         return Err(DataError::Config(format!(
-            "{path}: pairs are of lines of two text files; name a regular file"
+            "{path}: is not a regular file; `pair` needs two text files"
         )));
     }
     let changed = status.modified().ok();
@@ -144,7 +144,7 @@ impl Lines<'_> {
             self.line.pop_if(|byte| *byte == b'\r');
         } else if read as u64 == MOST_LINE_BYTES {
             return Err(DataError::Config(format!(
-                "{}: line {} has {MOST_LINE_BYTES} bytes or more; name a text with a sentence a line",
+                "{}: line {} has {MOST_LINE_BYTES} bytes or more; give a text with one sentence a line",
                 self.path.display(),
                 self.number
             )));
@@ -185,6 +185,6 @@ mod tests {
             "nothing half-written"
         );
         let error = joined(&a, &cache, &cache, &Interrupt::default()).unwrap_err();
-        assert!(error.to_string().contains("name a regular file"), "{error}");
+        assert!(error.to_string().contains("not a regular file"), "{error}");
     }
 }

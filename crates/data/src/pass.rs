@@ -14,10 +14,10 @@ use crate::error::DataError;
 const MOST_STEP: u64 = 4096;
 /// Memory of the pass, next to the longest record.
 const MEMORY: u64 = 64 << 20;
-/// A step takes at most this share of the memory: one is looked at while others are read.
+/// A step takes at most this share of the memory: one is processed while others are read.
 const STEPS_IN_MEMORY: u64 = 16;
 
-/// Batches of all records, told to an observer as they come.
+/// Batches of all records, with progress for an observer.
 pub struct Pass {
     feed: Fetch,
     what: &'static str,

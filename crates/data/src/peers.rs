@@ -32,7 +32,7 @@ pub struct PeerConfig {
     /// The same as a share of the data; wins where present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_share: Option<f64>,
-    /// What happens where that does not hold the data.
+    /// What to do if the data does not fit in that.
     #[serde(with = "as_text")]
     pub mode: PeerMode,
     /// Bytes that the opportunistic mode reads at once.
@@ -46,7 +46,7 @@ pub struct PeerConfig {
 /// In which order records are taken when memory does not hold all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerMode {
-    /// Exactly the order asked for; what is not in memory is read from the backend by itself.
+    /// Exactly the order asked for; records not in memory are read from the backend one by one.
     Ordered,
     /// From what is in memory, load by load.
     Opportunistic {
@@ -85,7 +85,7 @@ impl FromStr for PeerMode {
             None if text == "opportunistic" => Ok(PeerMode::Opportunistic { loads: None }),
             Some(("opportunistic", loads)) => match loads.parse() {
                 Ok(loads) if loads > 0 => Ok(PeerMode::Opportunistic { loads: Some(loads) }),
-                _ => Err(format!("{loads} is no number of loads; give 1 or more")),
+                _ => Err(format!("{loads} is not a number of loads; give 1 or more")),
             },
             _ => Err("give ordered, opportunistic or opportunistic:LOADS".to_string()),
         }
@@ -99,18 +99,18 @@ pub struct Filling {
     pub plan: Arc<Plan>,
     /// From where: an epoch and a position of its order.
     pub start: (u64, u64),
-    /// First epoch that is not read; `None` goes on for ever.
+    /// First epoch that is not read; `None` never ends.
     pub end_epoch: Option<u64>,
-    /// Whether examples may wait in buckets, so that some are read after those behind them.
+    /// Whether examples may wait in buckets, so that some are read after later ones.
     pub stragglers: bool,
 }
 
-/// What a rank read through peers' memory.
+/// A rank's reads through peers' memory.
 #[derive(Clone, Debug)]
 pub struct PeerFigures {
     /// In which order records were taken.
     pub mode: PeerMode,
-    /// Which way was chosen.
+    /// The chosen pipeline.
     pub pipeline: String,
     /// Bytes and seconds.
     pub meters: CacheMeters,
@@ -156,7 +156,7 @@ impl Peers {
         Ok((order, batch))
     }
 
-    /// Brings into memory what is to be there first. All ranks call it.
+    /// Loads the initial contents into memory. All ranks call it.
     pub fn load(
         peers: &PeerConfig,
         dataset: &Arc<Dataset>,
@@ -299,12 +299,12 @@ fn in_loads(
     let loads = pelton_cache::loads_for(dataset, units, memory_bytes, ranks);
     loads.map(order).ok_or_else(|| {
         DataError::Config(format!(
-            "{memory_bytes} bytes in the memory of all ranks do not hold two units of {unit_bytes} bytes a rank; raise `peer_memory` or take a smaller `unit_bytes`"
+            "{memory_bytes} bytes of peers' memory do not hold two units of {unit_bytes} bytes for each rank; raise `peer_memory` or lower `unit_bytes`"
         ))
     })
 }
 
-/// Refuses batches of which three do not lie in one load: the one consumed and two ahead would reach into
+/// Refuses batches if three do not fit in one load: the one consumed and two ahead would reach into
 /// loads that do not fit next to each other.
 fn check_batches(plan: &Plan) -> Result<(), DataError> {
     let Some(loads) = plan.loads().filter(|loads| *loads > 1) else {
@@ -315,7 +315,7 @@ fn check_batches(plan: &Plan) -> Result<(), DataError> {
         return Ok(());
     }
     Err(DataError::Config(format!(
-        "batches of {batch} examples are too large for loads of about {load}; give `batch` {} or less, take fewer loads, or raise `peer_memory`",
+        "batches of {batch} examples are too large for loads of about {load}; give `batch` {} or less, use fewer loads, or raise `peer_memory`",
         largest_batch(plan.records(), loads)
     )))
 }

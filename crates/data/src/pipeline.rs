@@ -25,36 +25,37 @@ use pelton_text::{Ends, Vocabulary};
 
 use crate::bad_records::{check_limit_on, check_some_left};
 use crate::error::DataError;
-use crate::kept_vocabulary::{of_tokens, pipeline_vocabulary};
 use crate::open::{OpenedData, check_threads, fetch_rows};
 use crate::peers::{Filling, PeerConfig, PeerFigures, Peers};
 use crate::pipeline_plan::pipeline_plan;
 use crate::record_classes::check_classes;
 use crate::texts::text_field;
+use crate::vocabulary_cache::{of_tokens, pipeline_vocabulary};
 
 /// Examples of a batch where nothing is said.
 const DEFAULT_BATCH: u64 = 64;
 
-/// What a job asks of its pipeline next to what happens to records.
+/// Settings of a job's pipeline other than the processing of records.
 #[derive(Clone, Debug)]
 pub struct PipelineTerms {
     /// Order of the epochs; opportunistic loads of peers' memory take its place.
     pub order: Order,
     /// The records that take part at all, as a [`HeldOut`](crate::HeldOut) says; all where absent.
     pub among: Option<Selection>,
-    /// Which records an epoch uses, as a program says it; where absent, as `sample` of the configuration does.
+    /// The program's choice of records for an epoch; if absent, `sample` of the configuration decides.
     pub sampler: Option<Sampler>,
     /// How long each record is for buckets, as a program says it; where absent, as `lengths` of the configuration does.
     pub lengths: Option<Arc<[u32]>>,
-    /// Examples of a batch of all ranks; where `None`, 64, or as many as fit three times into a load of peers' memory.
+    /// Examples in a batch, over all ranks; where `None`, 64, or as many as fit three times into a load of peers'
+    /// memory.
     pub batch: Option<u64>,
-    /// Whether the label of an example is the number of its class, as nets take it, whatever the data calls it.
+    /// Whether the label of an example is the index of its class, as nets need.
     pub by_class: bool,
     /// A vocabulary that a program gives; where absent, that of the configuration.
     pub vocabulary: Option<Arc<Vocabulary>>,
     /// The seed.
     pub seed: u64,
-    /// Epochs; `None` goes on for ever.
+    /// Epochs; `None` never ends.
     pub epochs: Option<u64>,
     /// Bytes that each rank's loader may hold.
     pub memory_bytes: u64,
@@ -79,8 +80,7 @@ pub struct PreparedPipeline {
 }
 
 impl PreparedPipeline {
-    /// The pipeline that `config` describes over the data, whose words and lengths are counted first where it needs
-    /// them.
+    /// The pipeline that `config` describes over the data; counts words and lengths first if it needs them.
     ///
     /// Errors: settings that do not go together or with the data; a vocabulary, order or policy that cannot be; an
     /// interruption.
@@ -114,12 +114,12 @@ impl PreparedPipeline {
         }
         if config.planar && matches!(decode, DecodeSetting::Text(_) | DecodeSetting::Pairs(_)) {
             return Err(DataError::Config(format!(
-                "`planar` is for pictures and does nothing with `decode` {decode}; leave it out",
+                "`planar` applies to pictures and does nothing with `decode` {decode}; leave it out",
             )));
         }
         if opened.of_pairs && !matches!(decode, DecodeSetting::Pairs(_)) {
             return Err(DataError::Config(format!(
-                "`pair` makes pairs of sentences, which `decode` {decode} does not take apart; give `decode` pairs",
+                "`pair` makes pairs of sentences, which `decode` {decode} does not decode; give `decode` pairs",
             )));
         }
         let vocabulary = match (decode, config.vocabulary.as_deref()) {
@@ -159,7 +159,7 @@ impl PreparedPipeline {
         {
             fetch_rows(&opened.dataset, &[damaged])?;
         }
-        // Records of other classes that are to be left out are so one by one.
+        // Records of other classes are skipped one by one.
         if config.bad_examples == BadExamples::Fail && config.keep_classes.is_empty() {
             check_classes(&opened.dataset, context)?;
         }
@@ -197,7 +197,7 @@ impl PreparedPipeline {
         context.comm.agree(&own)?;
         if let Some(limit) = memory_limit().filter(|&limit| terms.memory_bytes > limit) {
             (context.observer)(Event::Note(&format!(
-                "`memory` {} MB is more than the {} MB that this process may take; it is killed once it holds these: give less",
+                "`memory` {} MB is more than the {} MB that this process may use before the system kills it; give less",
                 terms.memory_bytes / 1_000_000,
                 limit / 1_000_000
             )));
@@ -230,9 +230,9 @@ impl PreparedPipeline {
         })
     }
 
-    /// The same decoding over other data, for measuring what was trained: every record once, in the order of the
-    /// files, in batches of one shape or padded to their longest; by the same vocabulary, without repeats, without
-    /// chance in the augmentation ([`pelton_image::Pipeline::evaluation`]), and read where it lies.
+    /// The same decoding over other data, for evaluation: every record once, in the order of the files, in
+    /// batches of one shape or padded to their longest; with the same vocabulary, without repeats or random
+    /// augmentation ([`pelton_image::Pipeline::evaluation`]), and read in place.
     ///
     /// Each of its epochs is one evaluation; it has no end, so that one loader serves them all.
     pub fn evaluation(
@@ -296,7 +296,7 @@ impl PreparedPipeline {
         near.is_some_and(|near| *near.get_or_insert(false))
     }
 
-    /// With one more stage, behind the others that run as often as it does.
+    /// Appends a stage to those that run equally often.
     #[must_use]
     pub fn with_stage(mut self, stage: Arc<dyn Stage>) -> PreparedPipeline {
         self.stages = self.stages.inserted(stage);
@@ -331,7 +331,7 @@ impl PreparedPipeline {
         };
         match self.plan.steps(0) {
             0 => Err(DataError::Config(format!(
-                "`drop_last` leaves out a last batch that is not full, and {} examples fill none of {batch}; give a smaller `batch`, or leave `drop_last` out",
+                "`drop_last` would drop everything: {} examples do not fill a batch of {batch}; give a smaller `batch`, or leave `drop_last` out",
                 self.plan.appearances()
             ))),
             _ => Ok(()),
@@ -388,7 +388,7 @@ impl PreparedPipeline {
         self.resumed(state).map(drop)
     }
 
-    /// The state in front of an epoch.
+    /// The state before an epoch.
     pub fn state_before(&self, epoch: u64) -> LoaderState {
         LoaderState::beginning(&self.opened.dataset, &self.plan, &self.stages, epoch)
     }
@@ -450,8 +450,8 @@ pub struct PipelineLoader {
 }
 
 impl PipelineLoader {
-    /// Refuses more bad records over all ranks than the policy allows, and an end where all were bad; `went_on` is
-    /// whether it began from a state, when what was left may well have been bad. All ranks call it.
+    /// Refuses more bad records over all ranks than the policy allows, and an end where all were bad; `went_on`
+    /// is whether it started from a state, when all remaining records may have been bad. All ranks call it.
     pub fn check_bad(&self, comm: &Comm, went_on: bool) -> Result<(), DataError> {
         let loader = &self.loader;
         let (meters, bad) = (loader.meters(), loader.bad_ids());
@@ -469,7 +469,8 @@ impl PipelineLoader {
         })
     }
 
-    /// Ends the loader and gives back peers' memory, of which the figures come, where there was any. All ranks call it.
+    /// Ends the loader and frees peers' memory; returns the figures of that memory, if there was any. All ranks
+    /// call it.
     pub fn finish(self, comm: &Comm) -> Result<Option<PeerFigures>, DataError> {
         drop(self.loader);
         self.peers.map(|peers| peers.finish(comm)).transpose()
@@ -533,7 +534,7 @@ fn stages_of(
         (DecodeSetting::Pairs(_), Some(vocabulary)) => stages.then(tokenise(vocabulary).pairs()),
         (DecodeSetting::Image(kind), _) => {
             let decode = DecodeImages::of(kind).ok_or_else(|| {
-                DataError::Config(format!("`decode` {kind}: there is no such kind of picture"))
+                DataError::Config(format!("`decode` {kind}: is not a kind of picture"))
             })?;
             let decode = match picture_field(&opened.dataset, &decode) {
                 Some(field) if !kind.contains(':') => decode.in_field(&field),
@@ -568,7 +569,7 @@ fn stages_of(
     Ok(stages.then(augment))
 }
 
-/// Threads that read where nobody says how many: those of a server wait for its answers, not for each other.
+/// Default number of reading threads: threads reading from a server wait for its answers, not for each other.
 fn read_threads(dataset: &Dataset) -> usize {
     if dataset.files().iter().any(DataFile::is_remote) {
         8
@@ -577,7 +578,7 @@ fn read_threads(dataset: &Dataset) -> usize {
     }
 }
 
-/// The only field of the first record that looks like a picture, where nothing else tells which one is.
+/// The only field of the first record that looks like a picture, if nothing else decides.
 fn picture_field(dataset: &Dataset, decode: &DecodeImages) -> Option<String> {
     if dataset.contents() != Contents::Fields || decode.spec(dataset.fields()).is_ok() {
         return None;

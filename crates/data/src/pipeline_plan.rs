@@ -10,13 +10,13 @@ use pelton_run::RunContext;
 use pelton_text::Tokenizer;
 
 use crate::error::DataError;
-use crate::kept_lengths::{Counted, length_of_number, record_lengths};
+use crate::length_cache::{Counted, length_of_number, record_lengths};
 use crate::open::OpenedData;
 use crate::plan::units_of;
 use crate::record_classes;
 use crate::sampler::sampler_of;
 
-/// The plan of a pipeline, of which `spec` says order, batch and seed, over the records `among` all. Lengths are those
+/// The plan of a pipeline over the records `among` all; `spec` gives order, batch and seed. Lengths are those
 /// given, or in tokens where there is a tokenizer.
 pub(crate) fn pipeline_plan(
     config: &PipelineConfig,
@@ -36,7 +36,7 @@ pub(crate) fn pipeline_plan(
     let lengths = match (given_lengths(config, lengths, opened, context)?, tokenizer) {
         (Some(_), _) if sides == 2 => {
             return Err(DataError::Config(
-                "`lengths` says one length a record, and `decode` pairs has two; leave one of them out"
+                "`lengths` gives one length a record, and `decode` pairs has two; leave one of them out"
                     .to_owned(),
             ));
         }
@@ -53,7 +53,7 @@ pub(crate) fn pipeline_plan(
         }
         _ => None,
     };
-    // What is not text is as long as its record has bytes.
+    // The length of other data is the record's bytes.
     let length_of = |id: u64| match &lengths {
         Some(lengths) => lengths[sides * id as usize],
         None => u32::try_from(dataset.locate(id).length).unwrap_or(u32::MAX),
@@ -85,7 +85,7 @@ pub(crate) fn pipeline_plan(
     };
     if selection.as_ref().is_some_and(Selection::is_empty) {
         return Err(DataError::Config(
-            "no record is left once those held out, or of other classes or lengths, are taken away; hold out fewer, or keep more"
+            "no record is left after those held out, or of other classes or lengths, are removed; hold out fewer, or keep more"
                 .to_owned(),
         ));
     }
@@ -96,7 +96,7 @@ pub(crate) fn pipeline_plan(
     let sampler = match (&config.sample, spec.sampler) {
         (Some(setting), Some(_)) => {
             return Err(DataError::Config(format!(
-                "`sample` {setting} and a sampler of the program both say which records to use; give one of the two"
+                "`sample` {setting} and the program's sampler both choose records; give only one of them"
             )));
         }
         (Some(setting), None) => Some(sampler_of(setting, config.bad_examples, opened, context)?),
@@ -138,14 +138,14 @@ fn given_lengths(
         (None, Some(given)) => Arc::clone(given),
         (Some(setting), Some(_)) => {
             return Err(DataError::Config(format!(
-                "`lengths` {setting} and lengths of the program both say how long records are; give one of the two"
+                "`lengths` {setting} and the program both give lengths; give only one of them"
             )));
         }
         (Some(LengthSetting::Field(name)), None) => {
             let fields = opened.dataset.fields();
             if opened.dataset.contents() != Contents::Fields || fields.get(name).is_none() {
                 return Err(DataError::Config(format!(
-                    "`lengths` field:{name}: the records have no such field, only {}; name one of them, or a file of lengths",
+                    "`lengths` field:{name}: the records have no such field, only {}; name one of these, or a file of lengths",
                     fields.names()
                 )));
             }
@@ -159,7 +159,7 @@ fn given_lengths(
             let length = |number| {
                 length_of_number(number).ok_or_else(|| {
                     DataError::Config(format!(
-                        "{}: {number} is no length; give whole numbers from 0 to 4294967295",
+                        "{}: {number} is not a length; give whole numbers from 0 to 4294967295",
                         file.display()
                     ))
                 })
@@ -178,7 +178,7 @@ fn given_lengths(
     }
 }
 
-/// The records whose length is kept, of those that are kept for their class.
+/// The records with kept lengths, among those with kept classes.
 fn kept_lengths(
     dataset: &Dataset,
     of_classes: Option<Selection>,
@@ -194,7 +194,7 @@ fn kept_lengths(
             None => "",
         };
         return Err(DataError::Config(format!(
-            "no record{of_them} has a length that `keep_lengths` keeps; name other lengths"
+            "no record{of_them} has a length within `keep_lengths`; give other lengths"
         )));
     }
     Ok(kept)
@@ -205,7 +205,7 @@ fn parts(dataset: &Dataset, weights: &[f64]) -> Result<Vec<Part>, DataError> {
     let files = dataset.files();
     if weights.len() != files.len() {
         return Err(DataError::Config(format!(
-            "`mix` names {} shares for {} files; give one for each, in the order of the files",
+            "`mix` has {} shares for {} files; give one share for each file, in their order",
             weights.len(),
             files.len()
         )));

@@ -1,7 +1,7 @@
-//! Numbers of a configuration that must lie in a range, and the one sentence about each that does not.
+//! Range checks for numbers of a configuration, with their error messages.
 //!
 //! A setting can come from a flag, a `run.toml` or a program, so that it is checked where a job begins and not where it
-//! is parsed. NaN lies in no range.
+//! is parsed. NaN is in no range.
 
 use std::fmt::{Display, LowerExp};
 use std::ops::RangeInclusive;

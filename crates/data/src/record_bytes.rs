@@ -1,4 +1,4 @@
-//! The bytes of one record, read alone.
+//! The bytes of a single record.
 
 use pelton_fetch::FetchError;
 use pelton_format::Dataset;

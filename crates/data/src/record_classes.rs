@@ -15,11 +15,11 @@ use pelton_run::RunContext;
 use crate::error::DataError;
 use crate::pass::Pass;
 
-/// In the place of a class that cannot be told.
+/// In place of an unknown class.
 const UNKNOWN: u32 = u32::MAX;
 
-/// The records of the named classes. A record of which the class cannot be told is kept where the policy goes on
-/// with bad examples, so that it is counted as one.
+/// The records of the named classes. A record of unknown class is kept if the policy continues with bad
+/// examples, so it is counted as one.
 pub(crate) fn records_of(
     dataset: &Arc<Dataset>,
     names: &[ClassName],
@@ -37,14 +37,14 @@ pub(crate) fn records_of(
     });
     if selection.is_empty() {
         return Err(DataError::Config(
-            "no record is of a class that `keep_classes` keeps; name other classes".to_owned(),
+            "no record has a class in `keep_classes`; name other classes".to_owned(),
         ));
     }
     Ok(selection)
 }
 
-/// The class of every record, for data of several classes. One that cannot be told is taken for the first where the
-/// policy goes on with bad examples.
+/// The class of every record, for data of several classes. An unknown class counts as the first if the policy
+/// continues with bad examples.
 pub(crate) fn several_classes(
     dataset: &Arc<Dataset>,
     bad_examples: BadExamples,
@@ -52,7 +52,7 @@ pub(crate) fn several_classes(
 ) -> Result<Vec<u32>, DataError> {
     if dataset.labels().len() < 2 {
         return Err(DataError::Config(
-            "`sample` balanced is for data of several classes, and this has none or one; leave it out, or name what the label is"
+            "`sample` balanced needs data with several classes, and this has none or one; leave it out, or name the label with `label`"
                 .to_owned(),
         ));
     }
@@ -62,8 +62,8 @@ pub(crate) fn several_classes(
     Ok(classes)
 }
 
-/// Refuses data with a record of a class that is not among those of [`Dataset::labels`], so that it is told before the
-/// work. Cost: nothing where all are known, otherwise up to a pass before the error.
+/// Refuses data with a record of a class outside [`Dataset::labels`], to report it before the work starts. Cost:
+/// nothing where all are known, otherwise up to a pass before the error.
 pub fn check_classes(
     dataset: &Arc<Dataset>,
     context: &mut RunContext<'_>,

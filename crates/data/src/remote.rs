@@ -1,4 +1,4 @@
-//! Names such as `s3://bucket/file`: what they stand for, how they are opened, and what is kept of them.
+//! Names such as `s3://bucket/file`: resolving, opening and caching them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,9 +38,9 @@ impl Remote {
         }))
     }
 
-    /// The files that an address stands for: itself, or what matches it as a pattern.
+    /// The files of an address: itself, or the matches of its pattern.
     pub(crate) fn names(&self, address: &str) -> Result<Vec<PathBuf>, DataError> {
-        // There `?` begins what is no part of the name.
+        // There `?` starts the query, which is not part of the name.
         let is_web = address
             .get(..4)
             .is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
@@ -53,7 +53,7 @@ impl Remote {
         Ok(names.into_iter().map(PathBuf::from).collect())
     }
 
-    /// Whether there is a file of just this name.
+    /// Whether there is a file with exactly this name.
     pub(crate) fn is_there(&self, address: &str) -> bool {
         self.stores.is_there(address)
     }
@@ -79,13 +79,13 @@ impl Remote {
         })
     }
 
-    /// What a person wants to know of reading `files` so.
+    /// Notes for the user about reading `files` like this.
     pub(crate) fn note(&self, files: &[PathBuf]) -> Option<String> {
         let first = files.iter().find(|file| is_remote(file))?;
         match &self.cache {
             Some(cache) => cache.trouble(),
             None => Some(format!(
-                "{}: what is read again is fetched again; `remote_cache` keeps it on disk, such as `remote_cache` 50GB",
+                "{}: later epochs download the data again; `remote_cache`, such as `remote_cache` 50GB, keeps it on disk",
                 first.display()
             )),
         }

@@ -1,4 +1,4 @@
-//! Which records an epoch uses, from how it is spelt.
+//! Parses the choice of records for an epoch.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::error::DataError;
 use crate::open::OpenedData;
 use crate::record_classes::several_classes;
 
-/// What a setting names: the classes of the records, or the numbers of a file.
+/// The data of a setting: the classes of the records, or the numbers in a file.
 pub(crate) fn sampler_of(
     setting: &SampleSetting,
     bad_examples: BadExamples,
@@ -35,7 +35,7 @@ fn whole_numbers(file: &Path) -> Result<Vec<u64>, DataError> {
             Ok(number as u64)
         } else {
             Err(DataError::Config(format!(
-                "{}: {number} is no number of a record; give whole numbers from 0 on",
+                "{}: {number} is not the index of a record; give whole numbers from 0 on",
                 file.display()
             )))
         }

@@ -81,7 +81,7 @@ pub(crate) fn text_field(dataset: &Dataset) -> Option<String> {
     first.or_else(only).map(str::to_owned)
 }
 
-/// Refuses records in which nobody would look for words.
+/// Refuses records that are not text.
 fn check_text(dataset: &Dataset) -> Result<(), DataError> {
     match dataset.contents() {
         Contents::Text | Contents::Tokens { .. } | Contents::Bytes { .. } | Contents::Members => {
@@ -92,7 +92,7 @@ fn check_text(dataset: &Dataset) -> Result<(), DataError> {
             let files = dataset.files().iter();
             let first = files.map(|file| file.path().display().to_string()).next();
             Err(DataError::Config(format!(
-                "{}: its records are {contents} and no text, nor is a field of theirs called text, or the only one of it; name such files, text or tar files, or give `format` text",
+                "{}: has no text: its records are {contents}, without a field `text` and without exactly one field of strings; name text or tar files, files with such a field, or give `format` text",
                 first.unwrap_or_default()
             )))
         }

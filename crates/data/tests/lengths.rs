@@ -179,8 +179,8 @@ fn lengths_that_are_none_are_refused() {
             None,
             "2 lengths are given for 90 records",
         );
-        refuses(&config(Some(&half)), None, "0.5 is no length");
-        refuses(&config(Some("field:n")), one(), "give one of the two");
+        refuses(&config(Some(&half)), None, "0.5 is not a length");
+        refuses(&config(Some("field:n")), one(), "give only one of them");
         refuses(
             &config(Some("field:gone")),
             None,

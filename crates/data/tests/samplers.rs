@@ -194,7 +194,7 @@ fn weights_and_lists_come_from_files_or_the_program() {
             refuses(
                 &sample(&format!("ids:{half}")),
                 None,
-                "0.5 is no number of a record",
+                "0.5 is not the index of a record",
             );
             refuses(
                 &sample(&format!("weights:{half}")),
@@ -205,7 +205,7 @@ fn weights_and_lists_come_from_files_or_the_program() {
             refuses(
                 &sample("balanced"),
                 Some(Sampler::Ids([1].into())),
-                "give one of the two",
+                "give only one of them",
             );
         },
         &data,

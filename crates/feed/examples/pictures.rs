@@ -1,4 +1,4 @@
-//! A folder of pictures as batches of floats with labels, in a full random order; run again, it goes on.
+//! A folder of pictures as batches of floats with labels, in a full random order; run again, it resumes.
 //!
 //! ```text
 //! cargo run --release -p pelton-feed --example pictures -- FOLDER state.json

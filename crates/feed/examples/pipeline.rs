@@ -1,6 +1,6 @@
-//! A pipeline with functions of one's own: sentences of a text file as numbers of words, of which each appearance
-//! leaves out some at random, in batches of about one length, every sentence twice. It prints the first hundred
-//! batches, says in a file where it stands, and goes on from there when it is run again.
+//! A pipeline with custom functions: sentences of a text file as word indices, with random words left out at
+//! each appearance, in batches of similar lengths, every sentence twice. It prints the first hundred batches,
+//! saves its state in a file, and resumes from there when run again.
 //!
 //! ```text
 //! cargo run --release -p pelton-feed --example pipeline -- sentences.txt state.json
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let dataset = Arc::new(Dataset::open(std::slice::from_ref(&sentences), &open)?);
 
-    // What comes when: a full random order of each epoch, in batches of sentences of about one length.
+    // The plan: a full random order of each epoch, in batches of sentences of similar lengths.
     let spec = PlanSpec {
         echo: "2:1000".parse()?,
         buckets: Some("auto".parse()?),
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = Plan::new(&spec, over)?;
     let stream = Arc::new(stream);
 
-    // What happens to each sentence.
+    // The stages for each sentence.
     let stages = Stages::default().collated(Collate::Pad);
     let stages = stages
         .then(Function::at_read(|sample, _| to_numbers(sample)))

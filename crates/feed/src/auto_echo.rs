@@ -1,10 +1,10 @@
-//! Repeats by waiting: where no fresh batch is ready, a batch of examples that came out lately is handed out
+//! Repeats while waiting: if no fresh batch is ready, a batch of recent examples is returned
 //! instead, so that the echo factor follows t_up/t_down moment by moment (data echoing: Choi et al.,
 //! arXiv 1907.05550; the factor there is fixed beforehand).
 //!
 //! Repeats are drawn from the last `window` fresh examples in rounds: each round is a random order of all of
-//! them, so that an example waits for all others before it comes again. Those of the last two fresh batches are
-//! passed over, and those drawn last before a round come last in it, so that duplicates lie a batch apart.
+//! them, so that an example waits for all others before it comes again. Examples of the last two fresh batches
+//! are skipped, and those drawn last before a round come last in it, so duplicates are a batch apart.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use pelton_key::{KeyedRng, Stage, key};
 use pelton_plan::Place;
 
-use crate::building::{Building, Example, Head, HeldExample, Made, Source};
+use crate::building::{BatchHeader, Building, Example, HeldExample, Made, SampleSource};
 use crate::dispatch::{chunk_of, example_key, send_parts};
 use crate::error::FeedError;
 use crate::options::{AutoEcho, EchoPoint};
@@ -22,11 +22,11 @@ use crate::worker::Tasks;
 pub(crate) struct Repeats {
     auto: AutoEcho,
     seed: u64,
-    /// Batches of repeats handed out, over the whole run.
+    /// Batches of repeats returned, over the whole run.
     batches: u64,
     /// Those begun.
     begun: u64,
-    /// Examples of fresh batches, and of repeats, handed out by this loader.
+    /// Examples of fresh batches, and of repeats, returned by this loader.
     fresh: u64,
     repeated: u64,
     batch: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Repeats {
     window: VecDeque<HeldExample>,
     /// Fresh examples that have left the window.
     gone: u64,
-    /// What is left of the round: numbers of fresh examples.
+    /// The rest of the round: indices of fresh examples.
     round: Vec<u64>,
     /// The numbers drawn last, two batches of them.
     drawn: VecDeque<u64>,
@@ -59,12 +59,12 @@ impl Repeats {
         }
     }
 
-    /// Batches of repeats handed out over the whole run.
+    /// Batches of repeats returned over the whole run.
     pub fn batches(&self) -> u64 {
         self.batches
     }
 
-    /// Fresh examples that were handed out.
+    /// Fresh examples returned.
     pub fn hold(&mut self, examples: Vec<HeldExample>) {
         self.fresh += examples.len() as u64;
         self.window.extend(examples);
@@ -74,7 +74,7 @@ impl Repeats {
         }
     }
 
-    /// A batch of repeats under way or ready, begun now if there was none; `None` where there is nothing to
+    /// A batch of repeats in progress or ready, started now if there was none; `None` where there is nothing to
     /// repeat yet, or enough was repeated.
     pub fn prepare(
         &mut self,
@@ -123,7 +123,7 @@ impl Repeats {
                 self.round = (self.gone..newest).collect();
                 let key = key(self.seed, self.begun, Stage::EchoDraw(rounds));
                 KeyedRng::new(key).shuffle(&mut self.round);
-                // What was drawn just before the round began is drawn last in it.
+                // Examples drawn just before the round started are drawn last in it.
                 let drawn = &self.drawn;
                 self.round.sort_by_key(|number| !drawn.contains(number));
                 continue;
@@ -150,7 +150,7 @@ impl Repeats {
             .into_iter()
             .map(|held| {
                 let epoch_key = key(self.seed, held.epoch, Stage::Augment);
-                // No plan counts these copies; the number of the batch tells them apart.
+                // No plan counts these copies; the number of the batch identifies them.
                 let copy = if again { self.begun as u32 } else { 0 };
                 Example {
                     id: held.id,
@@ -159,13 +159,13 @@ impl Repeats {
                     copy: copy.max(1),
                     key: example_key(epoch_key, held.position, copy),
                     piece: None,
-                    source: Source::Held(held.held),
+                    source: SampleSource::Held(held.held),
                 }
             })
             .collect();
         let places = shared.places();
         let chunk = chunk_of(shared, examples.len(), &places);
-        let head = Head {
+        let head = BatchHeader {
             place,
             end: place,
             ends_epoch: false,

@@ -12,13 +12,13 @@ use crate::stages::Stages;
 use pelton_fetch::Fetch;
 use pelton_fetch::{FetchOptions, OnBadRecord};
 
-/// Batches that are under way or ready besides the one the consumer has, where memory allows: so many, or
-/// as many as make up so many bytes, so that threads do not wake for every small batch.
+/// Batches in progress or ready in addition to the consumer's, if memory allows: this number, or enough for
+/// this many bytes, so threads do not wake for every small batch.
 const MOST_ROOM: u64 = 8;
 const ROOM_BYTES: u64 = 4 << 20;
 const MOST_SMALL_BATCHES: u64 = 64;
 const LEAST_ROOM: u64 = 2;
-/// Share of what the feed may hold that it is told: rows taken from it keep the pane they lie in.
+/// Share of the memory that the feed is given: rows taken from it keep their pane alive.
 const FEED_SHARE: f64 = 0.6;
 /// Bytes next to a held record: its entry in the table of held examples.
 const HELD_ENTRY: u64 = 160;
@@ -34,17 +34,17 @@ const PLANNED_BYTES: u64 = 64;
 pub(crate) struct Division {
     /// Examples of this rank's largest batch.
     pub rank_batch: u64,
-    /// Batches under way or ready.
+    /// Batches in progress or ready.
     pub room: usize,
     /// Bytes for decoded samples that are held.
     pub samples_bytes: u64,
     /// Bytes for the feed.
     pub feed_bytes: u64,
-    /// Bytes for files that stay in memory, where there is no feed.
+    /// Bytes for files that stay in memory, if there is no feed.
     pub resident_bytes: u64,
     /// Records that the fetch is ahead at most.
     pub look_ahead: Option<u64>,
-    /// How the records of a step lie.
+    /// How the records of a step are spread over the files.
     pub spread: Spread,
 }
 
@@ -55,14 +55,14 @@ impl Division {
     }
 }
 
-/// What the memory is divided for.
+/// The consumers of memory.
 pub(crate) struct Case<'a> {
     pub dataset: &'a Dataset,
     pub stream: &'a Plan,
     pub stages: &'a Stages,
     pub fields: &'a KnownFields,
     pub options: &'a LoaderOptions,
-    /// Whether samples are read where they go, without a feed.
+    /// Whether samples are read straight to their destination, without a feed.
     pub in_place: bool,
 }
 
@@ -105,7 +105,7 @@ impl Case<'_> {
         }
     }
 
-    /// Which window would fit, as it is asked for. The order of the plan depends on it, so none is taken unasked.
+    /// The largest window that would fit, as a setting. The order of the plan depends on it, so none is taken unasked.
     fn smaller_window(&self) -> String {
         let (stream, options) = (self.stream, self.options);
         if options.auto_echo.is_some() {
@@ -120,7 +120,7 @@ impl Case<'_> {
             let divided = self.attempt(options.memory_bytes, Some(window as u32));
             divided.is_err()
         };
-        // The largest window that fits lies one below the least that does not.
+        // The largest window that fits is one below the smallest that does not.
         match least(0, u64::from(echo.window()), too_large) - 1 {
             0 => String::new(),
             window => format!(" (`echo` {name}:{}:{window} would fit)", echo.factor()),
@@ -208,8 +208,8 @@ impl Case<'_> {
 /// Largest budget that a message names.
 const MOST_NAMED_BYTES: u64 = 1 << 50;
 
-/// A number in `above + 1..=most` of which `holds` is true and of the one before is not, `above` taken to be one of
-/// those; the least such one where it is true of all that follow.
+/// A number in `above + 1..=most` for which `holds` is true and false for the one before (it is assumed false
+/// for `above`); the smallest such number if `holds` is monotone.
 fn least(above: u64, most: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (above + 1, most);
     while low < high {
@@ -223,7 +223,7 @@ fn least(above: u64, most: u64, holds: impl Fn(u64) -> bool) -> u64 {
     low
 }
 
-/// Batches under way or ready at most, where a batch has so many bytes.
+/// The maximum number of batches in progress or ready, for batches of this size.
 fn most_room(batch_bytes: u64) -> u64 {
     (ROOM_BYTES / batch_bytes.max(1)).clamp(MOST_ROOM, MOST_SMALL_BATCHES)
 }

@@ -1,4 +1,4 @@
-//! A batch while it is made: its examples are divided among threads, and the one that is last puts it together.
+//! A batch in progress: its examples are divided among threads, and the last one collates it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -10,16 +10,16 @@ use pelton_batch::{Batch, DType, Pool};
 use pelton_format::RowTable;
 use pelton_plan::Place;
 
-use crate::held::Held;
+use crate::held_sample::HeldSample;
 use crate::sample::Sample;
 
 /// Where a thread finds an example.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum SampleSource {
     /// A row of the batch's own rows.
     Row(u32),
-    /// Held since it first came out, or from now on.
-    Held(Arc<Held>),
+    /// HeldSample since it first came out, or from now on.
+    Held(Arc<HeldSample>),
     /// In the files, from where it is read to its place.
     InPlace,
     /// It could not be read; file, place and reason in one sentence.
@@ -37,11 +37,11 @@ pub(crate) struct Example {
     pub key: u64,
     /// Packing: the elements of the sample that are put here, where these are not all.
     pub piece: Option<Range<usize>>,
-    pub source: Source,
+    pub source: SampleSource,
 }
 
 impl Example {
-    /// Whether it is the first time in its epoch that the example comes out.
+    /// Whether it is the first appearance of the example in its epoch.
     pub fn is_fresh(&self) -> bool {
         self.copy == 0 && self.piece.as_ref().is_none_or(|piece| piece.start == 0)
     }
@@ -57,10 +57,10 @@ pub(crate) struct FixedField {
     pub bytes: usize,
 }
 
-/// What is known of the places of samples in the batch before they are made.
+/// The slots of samples in the batch, as far as known before they are made.
 #[derive(Clone, Debug)]
 pub(crate) enum Places {
-    /// These fields have places; whether there are `others`, whose samples are put together when all are made.
+    /// These fields have slots; whether there are `others`, whose samples are collated at the end.
     Fixed {
         fields: Arc<[FixedField]>,
         others: bool,
@@ -115,7 +115,7 @@ impl Places {
     }
 }
 
-/// What a thread made of its part of a batch.
+/// The samples of a thread's part of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
     /// What it wrote of each field with places.
@@ -126,7 +126,7 @@ pub(crate) struct Piece {
 
 /// The step that a batch is of.
 #[derive(Clone, Debug)]
-pub(crate) struct Head {
+pub(crate) struct BatchHeader {
     pub place: Place,
     pub end: Place,
     pub ends_epoch: bool,
@@ -161,7 +161,7 @@ pub(crate) struct HeldExample {
     pub id: u64,
     pub position: u64,
     pub epoch: u64,
-    pub held: Arc<Held>,
+    pub held: Arc<HeldSample>,
 }
 
 /// A finished batch.
@@ -170,7 +170,7 @@ pub(crate) struct Made {
     pub batch: Batch,
     pub bad: Vec<BadExample>,
     pub fresh: u64,
-    /// What its examples are held by, for repeats by waiting.
+    /// Keeps its examples, for repeats while waiting.
     pub held: Vec<HeldExample>,
 }
 
@@ -180,7 +180,7 @@ pub(crate) type Parts = (Vec<Piece>, Vec<(usize, String)>);
 /// A batch while it is made.
 #[derive(Debug)]
 pub(crate) struct Building {
-    pub head: Head,
+    pub head: BatchHeader,
     pub examples: Vec<Example>,
     pub rows: RwLock<Option<RowTable>>,
     pub places: Places,
@@ -188,7 +188,7 @@ pub(crate) struct Building {
     chunk: usize,
     pieces: Mutex<Vec<Option<Piece>>>,
     failures: Mutex<Vec<(usize, String)>>,
-    /// What the batch fails with, and the example of it.
+    /// The error of the batch, and its example.
     fatal: Mutex<Option<(usize, FeedError)>>,
     /// Classes of examples read in place, which are known when they have been read.
     classes: Vec<AtomicU32>,
@@ -200,19 +200,19 @@ pub(crate) struct Building {
 
 impl Building {
     pub fn new(
-        head: Head,
+        head: BatchHeader,
         examples: Vec<Example>,
         rows: Option<RowTable>,
         places: Places,
         chunk: usize,
     ) -> Building {
         let chunk = chunk.max(1);
-        // An empty batch has one part, so that somebody puts it together.
+        // An empty batch has one part, so that a thread collates it.
         let parts = examples.len().div_ceil(chunk).max(1);
         let in_place = matches!(
             examples.first(),
             Some(Example {
-                source: Source::InPlace,
+                source: SampleSource::InPlace,
                 ..
             })
         );
@@ -279,7 +279,7 @@ impl Building {
         }
     }
 
-    /// What the batch fails with; of several, what its first example met.
+    /// The error of the batch; of several, that of the first example.
     pub fn take_fatal(&self) -> Option<FeedError> {
         lock(&self.fatal).take().map(|(_, error)| error)
     }
@@ -297,13 +297,13 @@ impl Building {
         }
     }
 
-    /// Hands in a part; true for the last one, whose thread puts the batch together.
+    /// Completes a part; true for the last one, whose thread collates the batch.
     pub fn hand_in(&self, part: usize, piece: Piece) -> bool {
         lock(&self.pieces)[part] = Some(piece);
         self.remaining.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether all parts were handed in, no matter who has the batch by now.
+    /// Whether all parts are complete, even if the batch was taken.
     pub fn is_handed_in(&self) -> bool {
         self.remaining.load(Ordering::Acquire) == 0
     }

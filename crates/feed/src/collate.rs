@@ -7,7 +7,7 @@ use crate::error::FeedError;
 use bytes::BytesMut;
 use pelton_batch::{Array, Batch, Buffer, DType, Fields, Layout, Shape};
 
-use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, Source};
+use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, SampleSource};
 use crate::options::BadExamples;
 use crate::sample::{Sample, Value};
 use crate::shared::Shared;
@@ -15,7 +15,7 @@ use crate::stages::{Collate, IMAGE, LengthsOf, TARGET_TOKENS, is_mask};
 
 /// Which samples of the batch become which of its examples.
 struct Kept {
-    /// For each example that is put out: the sample it has, and the example whose sample that is.
+    /// For each example of the batch: its sample, and the example that the sample belongs to.
     from: Vec<usize>,
     /// Samples of each packed row.
     row_samples: Vec<u32>,
@@ -91,7 +91,7 @@ fn made(building: &Building, kept: Kept, fields: Fields) -> Made {
     let head = &building.head;
     let of = |i: &usize| &building.examples[*i];
     let held = kept.from.iter().filter_map(|i| match &of(i).source {
-        Source::Held(held) => Some(HeldExample {
+        SampleSource::Held(held) => Some(HeldExample {
             id: of(i).id,
             position: of(i).position,
             epoch: head.place.epoch,
@@ -143,8 +143,8 @@ fn keep(
         bad.push(BadExample {
             id: example.id,
             problem: match example.source {
-                Source::Missing(_) | Source::InPlace => problem,
-                Source::Row(_) | Source::Held(_) => error.to_string(),
+                SampleSource::Missing(_) | SampleSource::InPlace => problem,
+                SampleSource::Row(_) | SampleSource::Held(_) => error.to_string(),
             },
         });
     }
@@ -185,13 +185,13 @@ fn compact(mut whole: BytesMut, from: &[usize], place: impl Fn(usize) -> Range<u
     for &i in from {
         moved.extend_from_slice(&whole[place(i)]);
     }
-    // Replaced samples may be longer than those they stand for.
+    // Replacement samples may be longer than the originals.
     whole.resize(moved.len(), 0);
     whole.copy_from_slice(&moved);
     whole
 }
 
-/// One field's samples, to be put together.
+/// One field's samples, for collation.
 struct View<'a> {
     value: &'a Value<'a>,
     /// Its elements that are put into the batch.
@@ -216,7 +216,7 @@ impl View<'_> {
     }
 }
 
-/// Samples of whatever size to one batch.
+/// Collates samples of any size.
 struct PutTogether<'a> {
     shared: &'a Shared,
     building: &'a Building,
@@ -235,7 +235,7 @@ impl PutTogether<'_> {
         for (i, sample) in samples.iter().enumerate() {
             let mut names = sample.iter().map(|(name, _)| name);
             if let Some(more) = names.find(|name| first.get(name).is_none()) {
-                let problem = format!("has `{more}`, which the first of the batch has not");
+                let problem = format!("has `{more}`, which the first of the batch lacks");
                 return Err(self.error(i, &problem));
             }
         }
@@ -243,7 +243,7 @@ impl PutTogether<'_> {
             let mut views = Vec::with_capacity(samples.len());
             for (i, sample) in samples.iter().enumerate() {
                 let Some(value) = sample.get(name) else {
-                    return Err(self.error(i, &format!("has no `{name}`")));
+                    return Err(self.error(i, &format!("lacks `{name}`")));
                 };
                 if value.dtype() != of_first.dtype() || value.dims().len() != of_first.dims().len()
                 {
@@ -282,7 +282,7 @@ impl PutTogether<'_> {
         // One of the pieces that a sample longer than a packed row is put out in.
         if dims.len() != 1 || piece.end > elements {
             let problem = format!(
-                "has the shape {dims:?} where elements {} to {} of it are packed",
+                "has the shape {dims:?}, but elements {} to {} of it are to be packed",
                 piece.start, piece.end
             );
             return Err(self.error(i, &problem));
@@ -426,7 +426,7 @@ impl PutTogether<'_> {
             return Ok(());
         }
         let problem = format!(
-            "needs {length} elements where its bucket has room for {room}: the lengths that the buckets were made of are not those of the samples; count them with the same tokeniser, or leave buckets out"
+            "has {length} elements, and its bucket has room for {room}: the buckets were made from other lengths; count lengths with the same tokeniser, or leave buckets out"
         );
         Err(self.error(i, &problem))
     }

@@ -1,4 +1,4 @@
-//! What a pipeline from records to batches is asked to be, how that is spelt, and what is said of each spelling.
+//! Settings of a pipeline from records to batches: their types, spelling and help texts.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::field_setting::{FieldKind, FieldSetting};
 use crate::options::{AutoEcho, BadExamples, EchoPoint};
 use crate::stages::{Collate, DecodeImages, Exif};
 
-/// What happens to records on their way to batches.
+/// How records are processed into batches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineConfig {
@@ -26,7 +26,7 @@ pub struct PipelineConfig {
     /// File of the vocabulary that text is decoded with; where absent, that of the data.
     #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<PathBuf>,
-    /// What is done with orientations that pictures state.
+    /// How to treat the orientations of pictures.
     #[serde(with = "as_text")]
     pub exif: Exif,
     /// Most pixels of a picture, in millions; [`DecodeImages::MOST_PIXELS`] where absent.
@@ -38,23 +38,23 @@ pub struct PipelineConfig {
     /// Repeats.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub echo: Option<EchoSetting>,
-    /// How examples are put together by length.
+    /// How examples are batched by length.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub buckets: Option<BucketPolicy>,
-    /// What says how long records are, where their own bytes or tokens do not.
+    /// The source of lengths, if not the records' bytes or tokens.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub lengths: Option<LengthSetting>,
-    /// How samples are put together.
+    /// How samples are collated.
     #[serde(with = "as_text")]
     pub collate: Collate,
-    /// Whether a last batch that is not full is left out.
+    /// Whether to drop the last batch if it is not full.
     pub drop_last: bool,
-    /// Whether pictures are put out as all of one channel before the next.
+    /// Whether pictures have channels first.
     pub planar: bool,
     /// Shares of the files in a mixture, in the order of the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<Vec<f64>>,
-    /// Which records an epoch uses, where it is not each of them once.
+    /// The records of an epoch, if not each of them once.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub sample: Option<SampleSetting>,
     /// Examples of an epoch of a mixture or of draws; as many as there are records where absent.
@@ -65,10 +65,10 @@ pub struct PipelineConfig {
     pub keep_lengths: Option<LengthRange>,
     /// Classes of records that are kept; where empty, all.
     pub keep_classes: Vec<ClassName>,
-    /// What happens to bad examples.
+    /// What to do with bad examples.
     #[serde(with = "as_text")]
     pub bad_examples: BadExamples,
-    /// Threads that read, where that is not left to where the data lies.
+    /// Threads that read, unless decided by the location of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_threads: Option<usize>,
 }
@@ -125,20 +125,20 @@ impl PipelineConfig {
     }
 }
 
-/// A line of help for each setting whose parser lies in another module.
+/// A line of help for each setting whose parser is in another module.
 impl PipelineConfig {
     /// On `exif`.
-    pub const EXIF_HELP: &str = "What is done with the orientation that pictures state in EXIF, as those of phones do: ignore (default, as torchvision has it), or apply";
+    pub const EXIF_HELP: &str = "EXIF orientation of pictures, as phones write it: ignore (default, as in torchvision) or apply";
     /// On `augment`.
-    pub const AUGMENT_HELP: &str = "Augmentation of pictures, stages with commas between them, such as rrc:224,flip: resize:SHORTER_SIDE or resize:HEIGHTxWIDTH, crop:SIDE, randomcrop:SIDE[:PADDING], rrc:SIDE[:MIN-MAX] (parts of the area, 0.08-1), flip[:CHANCE] (0.5), jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]], affine:DEGREES:SHIFT:SCALE[:SHEAR] (shift as a part of the sides, scale as ± a part), cutout:SIDE, grey, normalise[:MEANS:DEVIATIONS] (ImageNet's; one for all channels, or three as in 0.5/0.5/0.5)";
+    pub const AUGMENT_HELP: &str = "Augmentation of pictures, stages with commas between them, such as rrc:224,flip: resize:SHORTER_SIDE or resize:HEIGHTxWIDTH, crop:SIDE, randomcrop:SIDE[:PADDING], rrc:SIDE[:MIN-MAX] (shares of the area, 0.08-1), flip[:CHANCE] (0.5), jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]], affine:DEGREES:SHIFT:SCALE[:SHEAR] (shift as a share of the side, scale as ± a share), cutout:SIDE, grey, normalise[:MEANS:DEVIATIONS] (ImageNet's; one for all channels, or three as in 0.5/0.5/0.5)";
     /// On `buckets`.
-    pub const BUCKETS_HELP: &str = "Batches of about one length: none, static:LENGTH,LENGTH,… (of pairs static:LENGTHxLENGTH,…), auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes";
+    pub const BUCKETS_HELP: &str = "Batches of similar lengths: none, static:LENGTH,LENGTH,… (of pairs static:LENGTHxLENGTH,…), auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes";
     /// On `collate`.
-    pub const COLLATE_HELP: &str = "How samples are put together: auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged (with offsets)";
+    pub const COLLATE_HELP: &str = "How samples are collated: auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged (with offsets)";
 }
 
-/// How records become samples, as text: `none`, `jpg`, `png`, `webp`, `image`, `image:FIELD`, `words`, `bytes`, `pairs`,
-/// `pairs:bytes` or `member:EXT`.
+/// How records become samples, as text: `none`, `jpg`, `png`, `webp`, `image`, `image:FIELD`, `words`, `bytes`,
+/// `pairs`, `pairs:bytes` or `member:EXT`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DecodeSetting {
     /// Bytes as they are.
@@ -152,13 +152,13 @@ pub enum DecodeSetting {
     Pairs(Tokenizer),
     /// The bytes of a tar member.
     Member(String),
-    /// Several members of a tar sample, or fields of a record, each by a name of its own.
+    /// Several members of a tar sample, or fields of a record, each with its name in the batch.
     Fields(Vec<FieldSetting>),
 }
 
 impl DecodeSetting {
     /// A line of help.
-    pub const HELP: &str = "Samples from records: none, jpg (or jpeg), png, webp, image (any of these; image:FIELD for one of several fields of bytes), words or bytes (numbers of a vocabulary), pairs or pairs:bytes (words or bytes of two sentences with a tab between them), member:EXTENSION (of a tar file), or several members as fields: NAME=EXTENSION,… as in image=jpg,mask=png,caption=txt,score=json:score,box=json:box:f32[4] (masks are augmented as pictures are)";
+    pub const HELP: &str = "Samples from records: none, jpg (or jpeg), png, webp, image (any of these; image:FIELD for one of several fields of bytes), words or bytes (indices of a vocabulary), pairs or pairs:bytes (words or bytes of two sentences with a tab between them), member:EXTENSION (of a tar file), or several members as fields: NAME=EXTENSION,… as in image=jpg,mask=png,caption=txt,score=json:score,box=json:box:f32[4] (masks are augmented as pictures are)";
 
     /// Whether it makes pictures of files that may state an orientation.
     pub fn makes_pictures(&self) -> bool {
@@ -282,7 +282,7 @@ impl fmt::Display for EchoSetting {
 
 impl EchoSetting {
     /// A line of help.
-    pub const HELP: &str = "Repeats: read:FACTOR[:WINDOW] (records before they are decoded), before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only where the consumer would wait); a factor such as 2 or 1.5, a window of so many examples or batches held";
+    pub const HELP: &str = "Repeats: read:FACTOR[:WINDOW] (records before they are decoded), before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only where the consumer would wait); a factor such as 2 or 1.5, a window of WINDOW examples or batches held for repeats";
 
     /// Repeats of examples that it asks of a plan.
     pub fn of_examples(self) -> Echo {
@@ -320,7 +320,7 @@ impl EchoSetting {
 /// Which records an epoch uses, as text: `balanced`, `weights:FILE` or `ids:FILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SampleSetting {
-    /// Every class as often as every other; the records of a class in turn.
+    /// Every class equally often, cycling through the records of each class.
     Balanced,
     /// Drawn with replacement by the weights of a file, one a record.
     Weights(PathBuf),
@@ -330,7 +330,7 @@ pub enum SampleSetting {
 
 impl SampleSetting {
     /// A line of help.
-    pub const HELP: &str = "Which records an epoch uses: balanced (every class as often as every other), weights:FILE.npy (drawn with replacement, one weight a record), or ids:FILE.npy (numbers of records, as often as they stand there)";
+    pub const HELP: &str = "Which records an epoch uses: balanced (every class as often as every other), weights:FILE.npy (drawn with replacement, one weight a record), or ids:FILE.npy (indices of records, each as often as listed)";
 }
 
 impl FromStr for SampleSetting {
@@ -361,7 +361,8 @@ impl fmt::Display for SampleSetting {
 /// What says how long records are, as text: `field:NAME`, or an `.npy` file of one number a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LengthSetting {
-    /// A field of the records: its value where it is one whole number, otherwise its elements along the first dimension.
+    /// A field of the records: its value where it is one whole number, otherwise its elements along the first
+    /// dimension.
     Field(String),
     /// A file.
     File(PathBuf),
@@ -369,7 +370,7 @@ pub enum LengthSetting {
 
 impl LengthSetting {
     /// A line of help.
-    pub const HELP: &str = "How long records are for buckets and for filters by length: field:NAME (a number of each record, or the length of an array or text there), or FILE.npy (one number a record)";
+    pub const HELP: &str = "Lengths of records for buckets and filters by length: field:NAME (a number in each record, or the length of an array or text there), or FILE.npy (one number a record)";
 }
 
 impl FromStr for LengthSetting {
@@ -394,7 +395,7 @@ impl fmt::Display for LengthSetting {
     }
 }
 
-/// Lengths from one to another, both included, as text: `FROM..TO`, of which either may be left out.
+/// Lengths from one to another, both included, as text: `FROM..TO`; either may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthRange {
     /// The least.
@@ -406,9 +407,9 @@ pub struct LengthRange {
 impl LengthRange {
     /// A line of help.
     pub const HELP: &str =
-        "Keep records of these lengths only, such as 5..60, in the units of buckets";
+        "Keep only records with these lengths, such as 5..60, in the unit of the buckets";
 
-    /// Whether a record of this length is kept.
+    /// Whether to keep a record of this length.
     pub fn contains(self, length: u32) -> bool {
         (self.from..=self.to).contains(&length)
     }
@@ -432,7 +433,9 @@ impl FromStr for LengthRange {
             .and_then(|(from, to)| Some((end(from, 0)?, end(to, u32::MAX)?)))
             .filter(|(from, to)| from <= to)
             .map(|(from, to)| LengthRange { from, to })
-            .ok_or_else(|| format!("`{text}` is no range of lengths; give FROM..TO, both included"))
+            .ok_or_else(|| {
+                format!("`{text}` is not a range of lengths; give FROM..TO, both included")
+            })
     }
 }
 
@@ -517,7 +520,7 @@ mod tests {
         refuses("a=json:", "names no key");
         refuses("a=json:x:f99", "`f99` is neither");
         refuses("a=npy:f32[2", "`]` is missing");
-        refuses("a=npy:f32[2,x]", "a length is no whole number");
+        refuses("a=npy:f32[2,x]", "a length is not a whole number");
         refuses("a=npy:f64[65536,65536]", "more than 2^32 bytes");
         refuses("a=txt:words", "write NAME=EXTENSION");
     }

@@ -1,4 +1,4 @@
-//! The thread that begins batches: takes rows from the feed as they come and divides the work among threads.
+//! The dispatcher thread: takes rows from the feed as they arrive and divides the work among threads.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,12 +9,12 @@ use pelton_format::{Row, RowTable};
 use pelton_key::{Stage, key};
 use pelton_plan::{Draw, Place, Plan};
 
-use crate::asked::AskedSteps;
-use crate::building::{Building, Example, Head, Places, Source};
+use crate::building::{BatchHeader, Building, Example, Places, SampleSource};
 use crate::error::FeedError;
-use crate::held::Held;
+use crate::held_sample::HeldSample;
 use crate::in_place;
 use crate::options::EchoPoint;
+use crate::read_ahead::ReadAheadSteps;
 use crate::shared::Shared;
 use crate::steps::{Origin, PlannedStep, Queue};
 use crate::worker::{Task, Tasks};
@@ -29,20 +29,20 @@ const MOST_SMALL_EXAMPLES: usize = 64;
 
 /// Where the examples of a step come from.
 pub(crate) enum Input {
-    /// A feed, and the steps it was told to read for.
+    /// A feed, and the steps that it reads.
     Fetch(Box<Fetch>, Queue),
     /// The files, from where the threads that make batches read them.
-    InPlace(Box<AskedSteps>),
+    InPlace(Box<ReadAheadSteps>),
 }
 
-/// Begins batches until there are none, or nobody wants them.
+/// Starts batches until there are none left, or they are no longer needed.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     stream: Arc<Plan>,
     input: Input,
     tasks: Tasks,
-    /// Examples that will come out again, by position in the epoch.
-    held: HashMap<u64, Arc<Held>>,
+    /// Examples that will be repeated, by position in the epoch.
+    held: HashMap<u64, Arc<HeldSample>>,
     held_epoch: u64,
 }
 
@@ -64,9 +64,9 @@ impl Dispatcher {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
-                    // Handed out in its turn, behind the batches that were read before.
+                    // Delivered in order, after the batches that were read before.
                     let failed = Building::new(
-                        head_of(&PlannedStep::default()),
+                        header_of(&PlannedStep::default()),
                         vec![],
                         None,
                         Places::none(),
@@ -118,7 +118,7 @@ impl Dispatcher {
         let examples = self.examples(&step, &rows);
         let places = self.places(&examples, &rows);
         let chunk = chunk_of(&self.shared, examples.len(), &places);
-        let building = Building::new(head_of(&step), examples, Some(rows), places, chunk);
+        let building = Building::new(header_of(&step), examples, Some(rows), places, chunk);
         send(&self.shared, &self.tasks, Arc::new(building));
         Ok(true)
     }
@@ -167,10 +167,10 @@ impl Dispatcher {
         origin: Origin,
         row_of_read: &[Option<u32>],
         rows: &RowTable,
-    ) -> (u32, Source) {
+    ) -> (u32, SampleSource) {
         match origin {
             Origin::Held => match self.held.get(&draw.position) {
-                Some(held) => (held.label, Source::Held(Arc::clone(held))),
+                Some(held) => (held.label, SampleSource::Held(Arc::clone(held))),
                 None => (0, self.missing(draw.id)),
             },
             Origin::Read { read, keep } => {
@@ -184,24 +184,24 @@ impl Dispatcher {
                 let for_anyone = self.shared.options.auto_echo.is_some();
                 match rows.row(row as usize) {
                     Row::Bytes(record) if keep || for_anyone => {
-                        let held = Held::new(label, record, &self.shared.allowance);
+                        let held = HeldSample::new(label, record, &self.shared.allowance);
                         if keep {
                             self.held.insert(draw.position, Arc::clone(&held));
                         }
-                        (label, Source::Held(held))
+                        (label, SampleSource::Held(held))
                     }
-                    _ => (label, Source::Row(row)),
+                    _ => (label, SampleSource::Row(row)),
                 }
             }
         }
     }
 
-    fn missing(&self, id: u64) -> Source {
+    fn missing(&self, id: u64) -> SampleSource {
         let reason = match &self.input {
             Input::Fetch(feed, _) => feed.reason(id),
             Input::InPlace(..) => None,
         };
-        Source::Missing(reason.unwrap_or_else(|| {
+        SampleSource::Missing(reason.unwrap_or_else(|| {
             let error = self.shared.bad_example(id, "it could not be read");
             error.to_string()
         }))
@@ -221,12 +221,12 @@ impl Dispatcher {
         offsets.push(0);
         for example in examples {
             end += match &example.source {
-                Source::Row(row) => match rows.row(*row as usize) {
+                SampleSource::Row(row) => match rows.row(*row as usize) {
                     Row::Bytes(bytes) => bytes.len(),
                     _ => return places,
                 },
-                Source::Held(_) | Source::InPlace => return places,
-                Source::Missing(_) => 0,
+                SampleSource::Held(_) | SampleSource::InPlace => return places,
+                SampleSource::Missing(_) => 0,
             };
             offsets.push(end);
         }
@@ -237,7 +237,7 @@ impl Dispatcher {
     }
 }
 
-/// The batch of a step whose records are read by those who make it.
+/// The batch of a step whose records the worker threads read themselves.
 fn in_place_batch(shared: &Shared, stream: &Plan, step: &PlannedStep) -> Building {
     let epoch_key = key(stream.seed(), step.place.epoch, Stage::Augment);
     let examples: Vec<Example> = step
@@ -250,7 +250,7 @@ fn in_place_batch(shared: &Shared, stream: &Plan, step: &PlannedStep) -> Buildin
             copy: draw.copy,
             key: example_key(epoch_key, draw.position, augmented_as(shared, stream, draw)),
             piece: None,
-            source: Source::InPlace,
+            source: SampleSource::InPlace,
         })
         .collect();
     let copied = shared.copies_in_place();
@@ -270,17 +270,17 @@ fn in_place_batch(shared: &Shared, stream: &Plan, step: &PlannedStep) -> Buildin
     } else {
         chunk
     };
-    Building::new(head_of(step), examples, None, places, chunk)
+    Building::new(header_of(step), examples, None, places, chunk)
 }
 
-/// The copy that a draw is augmented as: repeats behind augmentation are what the fresh one was.
+/// The copy index for augmenting a draw: repeats after augmentation are equal to the fresh one.
 fn augmented_as(shared: &Shared, stream: &Plan, draw: &Draw) -> u32 {
     let again =
         shared.options.echo_point != EchoPoint::AfterAugment && stream.batch_echo().is_none();
     if again { draw.copy } else { 0 }
 }
 
-/// Examples of a task: so many that every thread has several of a batch, and a batch is soon ready.
+/// Examples in a task: few enough that every thread has several tasks of a batch, so a batch is soon ready.
 pub(crate) fn chunk_of(shared: &Shared, examples: usize, places: &Places) -> usize {
     if shared.copies || shared.copied_fields.is_some() || shared.copies_in_place() {
         let bytes = (0..places.len()).map(|field| places.range(field, &(0..examples)).len());
@@ -294,7 +294,7 @@ pub(crate) fn chunk_of(shared: &Shared, examples: usize, places: &Places) -> usi
     }
 }
 
-/// Puts a batch behind the others and its parts before the threads.
+/// Queues a batch after the others, and its parts for the threads.
 pub(crate) fn send(shared: &Arc<Shared>, tasks: &Tasks, building: Arc<Building>) {
     shared.push(Arc::clone(&building));
     send_parts(&tasks.inorder, building);
@@ -313,12 +313,12 @@ pub(crate) fn send_parts(tasks: &Sender<Task>, building: Arc<Building>) {
     }
 }
 
-pub(crate) fn head_of(step: &PlannedStep) -> Head {
+pub(crate) fn header_of(step: &PlannedStep) -> BatchHeader {
     let end = Place {
         step: step.place.step + 1,
         ..step.place
     };
-    Head {
+    BatchHeader {
         place: step.place,
         end,
         ends_epoch: step.ends_epoch,

@@ -1,4 +1,4 @@
-//! Why a loader could not start or go on.
+//! Why a loader could not start or continue.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use pelton_fetch::FetchError;
 use pelton_format::FormatError;
 use pelton_storage::StorageError;
 
-/// Why a loader could not start or go on.
+/// Why a loader could not start or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FeedError {
@@ -15,7 +15,7 @@ pub enum FeedError {
     Fetch(#[from] FetchError),
     /// An example could not be read or decoded, augmented or put into its batch.
     #[error(
-        "{path}: record {record} (at byte {offset}): {problem}; mend or remove it, or leave bad examples out with `on_bad_record` skip", path = path.display()
+        "{path}: record {record} (at byte {offset}): {problem}; repair or remove it, or skip bad examples with `on_bad_record` skip", path = path.display()
     )]
     Example {
         /// The file.
@@ -24,11 +24,11 @@ pub enum FeedError {
         record: u64,
         /// Byte offset of the record.
         offset: u64,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A record that there is not.
-    #[error("record {id} is asked for and there are {records}; give numbers below {records}")]
+    #[error("there is no record {id}; give indices below {records}")]
     NoRecord {
         /// The number asked for.
         id: u64,
@@ -37,7 +37,7 @@ pub enum FeedError {
     },
     /// A saved state that cannot be gone on from.
     #[error(
-        "the state of the loader cannot be used: {0}; begin again, or resume with what it was saved with"
+        "the saved state of the loader cannot be used: {0}; start again, or resume with the same data and settings"
     )]
     State(String),
     /// Stages that do not go together, or not with this data set.
@@ -58,7 +58,7 @@ impl From<StorageError> for FeedError {
 }
 
 impl FeedError {
-    /// Whether the loader was told to end early.
+    /// Whether the loader was interrupted.
     pub fn is_interruption(&self) -> bool {
         matches!(self, FeedError::Fetch(FetchError::Interrupted))
     }

@@ -26,12 +26,12 @@ pub struct FieldSetting {
     spelt: String,
 }
 
-/// What a field is made into.
+/// How a field is decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldKind {
     /// A picture.
     Picture,
-    /// Bytes as they are, or numbers of a record as they are.
+    /// Bytes or numbers of a record, unchanged.
     Bytes,
     /// Numbers of a text.
     Text(NumbersKind),
@@ -44,7 +44,7 @@ pub enum FieldKind {
 const PICTURES: [&str; 5] = ["jpg", "jpeg", "png", "webp", "image"];
 
 impl FieldSetting {
-    /// Whether it is made of this member.
+    /// Whether it is decoded from this member.
     pub(crate) fn takes(&self, member: &Member<'_>) -> bool {
         match self.source.as_str() {
             "image" => ["jpg", "jpeg", "png", "webp"]
@@ -61,7 +61,7 @@ impl FieldSetting {
         for part in outside_brackets(text) {
             let field = FieldSetting::one(part.trim()).map_err(|what| {
                 format!(
-                    "`{part}` is no field: {what}; write NAME=EXTENSION, as in image=jpg,mask=png,score=json:score,box=json:box:f32[4]"
+                    "`{part}` is not a field: {what}; write NAME=EXTENSION, as in image=jpg,mask=png,score=json:score,box=json:box:f32[4]"
                 )
             })?;
             if fields.iter().any(|other| other.name == field.name) {
@@ -82,7 +82,7 @@ impl FieldSetting {
             None => (rest, None),
         };
         if name.is_empty() || source.is_empty() {
-            return Err("its name or what it is made of is missing".to_owned());
+            return Err("its name or its source is missing".to_owned());
         }
         let extension = source
             .rsplit('.')
@@ -134,7 +134,7 @@ fn numbers(text: &str) -> Result<NumbersKind, String> {
         "u8" => DType::U8,
         _ => {
             return Err(format!(
-                "`{dtype}` is neither picture nor bytes nor a type (f32, f64, i32, i64, u8)"
+                "`{dtype}` is not picture, bytes or a number type (f32, f64, i32, i64, u8)"
             ));
         }
     };
@@ -146,7 +146,7 @@ fn numbers(text: &str) -> Result<NumbersKind, String> {
                 .split(',')
                 .map(|length| Some(length.trim().parse::<u32>().ok()? as usize))
                 .collect();
-            let lengths = lengths.ok_or("a length is no whole number")?;
+            let lengths = lengths.ok_or("a length is not a whole number")?;
             let elements = lengths
                 .iter()
                 .try_fold(8_usize, |all, &n| all.checked_mul(n));

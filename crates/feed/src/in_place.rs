@@ -1,6 +1,6 @@
 //! Samples that are their records' own bytes, read from memory straight to their places in the batch.
 //!
-//! Where the data lies in the page cache and nothing is decoded, the feed would copy every record three times: to
+//! If the data is in the page cache and nothing is decoded, the feed would copy every record three times: to
 //! its read buffer, its rows, and the batch. Here the threads that otherwise put samples together read them,
 //! with the policy for bad records that the feed has.
 
@@ -18,7 +18,7 @@ use crate::in_place_reads::{InPlaceReads, Layout, Way};
 use crate::options::BadExamples;
 use crate::shared::Shared;
 
-/// Records of a task at least, as far as the batch has them: those not in memory after all are asked for together.
+/// Minimum records of a task, if the batch has them: those not in memory after all are requested together.
 pub(crate) const RECORDS_OF_TASK: usize = 32;
 
 /// A record that is to be read.
@@ -28,7 +28,7 @@ struct Wanted {
     place: InPlace,
 }
 
-/// Makes the samples `examples` of a batch in `buffer`, where their places lie one after another; `scratch` is for
+/// Makes the samples `examples` of a batch in `buffer`, where their slots are contiguous; `scratch` is for
 /// those that are not what is read.
 pub(crate) fn read(
     shared: &Shared,
@@ -48,7 +48,7 @@ pub(crate) fn read(
     let count = examples.len() as u64;
     read_stored(shared, reads, building, examples, scratch);
     let began = Instant::now();
-    // Also those that failed, which nobody looks at.
+    // Including those that failed, which are not used.
     for (from, to) in scratch.chunks(sample).zip(buffer.chunks_mut(sample)) {
         rearrange(from, to);
     }
@@ -97,16 +97,13 @@ fn place_of(shared: &Shared, id: u64, bytes: usize) -> Result<InPlace, FeedError
     let place = shared.dataset.in_place(id)?;
     let place = place.expect("the data was seen to be read in place");
     if place.length != bytes as u64 {
-        let problem = format!(
-            "it has {} bytes where the others have {bytes}",
-            place.length
-        );
+        let problem = format!("it has {} bytes, the others have {bytes}", place.length);
         return Err(shared.bad_example(id, &problem));
     }
     Ok(place)
 }
 
-/// Notes that an example could not be read, or that the batch fails for it.
+/// Records that an example could not be read, or that the batch fails because of it.
 fn failed(shared: &Shared, building: &Building, example: usize, error: FeedError) {
     match shared.options.bad_examples {
         BadExamples::Fail => building.fail(example, error),
@@ -183,7 +180,7 @@ impl Reader<'_> {
         for (file, reads) in files.iter().zip(&mut per_file) {
             outcomes.push(self.read_file(*file, reads));
         }
-        // What did not come whole is read again by itself, so that each record is judged alone.
+        // Incomplete records are read again one by one, to find which of them is bad.
         for (wanted, (file, number)) in wanted.iter().zip(numbers) {
             let parts = 1 + usize::from(wanted.class_bytes() > 0);
             let reads = &mut per_file[file][number..number + parts];
@@ -233,8 +230,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A record that cannot be read is left out as the policy has it; a file that is no longer what was
-    /// opened ends the batch all the same, as where its records lie is not known any more.
+    /// The policy for bad records applies to unreadable records; a file that changed since it was opened
+    /// always ends the batch, since the offsets of its records are no longer known.
     fn unreadable(&self, wanted: &Wanted, error: FeedError) {
         let changed = self
             .shared
@@ -257,7 +254,7 @@ pub(crate) fn offsets(shared: &Shared, ids: impl Iterator<Item = u64>) -> Vec<us
     let mut end = 0;
     let mut offsets = vec![0];
     offsets.extend(ids.map(|id| {
-        // A class that is not known is told when the record's turn to be read comes.
+        // An unknown class is reported when the record is read.
         let place = shared.dataset.in_place(id);
         end += place
             .ok()

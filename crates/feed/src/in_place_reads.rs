@@ -1,8 +1,8 @@
 //! Whether records are read by the threads that make samples, and the files that they are read from.
 //!
-//! So it is where the data lies in memory, and where memory has room for it: the page cache then reads ahead of the
-//! threads what batches to come will want, each part of a file once, and later epochs read nothing. Look-ahead
-//! of one's own would hold every record a second time, and read it again in every epoch.
+//! That is done if the data is in memory, or if memory has room for it: the page cache then reads ahead for
+//! coming batches, each part of a file once, and later epochs read nothing. A separate look-ahead would hold
+//! every record twice, and read it again in every epoch.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -25,7 +25,7 @@ const SHORTEST: f64 = 512.0;
 /// Mean bytes of small records.
 const SMALL_RECORD: f64 = 4096.0;
 
-/// Longer ones are copied by system calls in little more time than from memory of one's own.
+/// System calls copy longer ones almost as fast as from the process's memory.
 const LONGEST_RESIDENT: f64 = 32_768.0;
 
 /// What was read in place.
@@ -38,16 +38,16 @@ pub(crate) struct InPlaceReads {
     /// Bytes of those.
     pub resident_bytes: u64,
     pub way: Way,
-    /// Whether records are so small that reading one costs as much as making a sample of it.
+    /// Whether records are so small that reading one costs as much as decoding it.
     pub small: bool,
-    /// Epochs in which files are asked for ahead of time, and how many records.
+    /// Epochs with read-ahead of files, and its number of records.
     cold_epochs: Range<u64>,
     pub asked_records: usize,
     /// Bytes that a thread reads at a time.
     round_bytes: usize,
 }
 
-/// How records that lie in memory become samples.
+/// How records in memory become samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// They are read straight to their places in the batch.
@@ -56,23 +56,23 @@ pub(crate) enum Way {
     Made,
 }
 
-/// Records that are asked for before they are wanted: each brings a part of its file, so many keep a device busy.
+/// Records requested ahead: each brings a part of its file, and this number keeps a device busy.
 const ASKED_RECORDS: usize = 128;
 
-/// Records that are asked for before it is looked whether they are still wanted.
+/// Records requested between two checks whether they are still needed.
 const ASKED_AT_ONCE: usize = 32;
 
 /// Bytes that a thread reads at a time, as far as the memory allows.
 const ROUND_BYTES: usize = 1 << 20;
 
-/// What samples are of what is read.
+/// How samples relate to the bytes read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// The same bytes.
     AsStored,
-    /// Pixels, whose channels lie in planes and are put side by side.
+    /// Pixels, from planar to interleaved channels.
     Interleaved,
-    /// Pixels, whose channels lie side by side and are put into planes.
+    /// Pixels, from interleaved to planar channels.
     Separated,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct InPlaceData {
 }
 
 impl InPlaceData {
-    /// The data of a loader as it is read in place, where the feed neither serves better nor must.
+    /// The data of a loader for reading in place, unless the feed is better or necessary.
     pub fn of(
         dataset: &Dataset,
         stream: &Plan,
@@ -181,14 +181,14 @@ impl InPlaceReads {
         }
     }
 
-    /// Has the system begin to read the records of a step, where they lie in no memory yet. Gives the bytes that come.
-    /// It gives up once `stop` says so, since a slow device takes requests slowly.
+    /// Asks the system to start reading the records of a step that are not in memory yet. Gives the bytes that come.
+    /// Stops early if `stop` returns true, since a slow device takes requests slowly.
     pub fn ask_for(&self, step: &PlannedStep, stop: impl Fn() -> bool) -> u64 {
         if !self.cold_epochs.contains(&step.place.epoch) {
             return 0;
         }
         let mut ids: Vec<u64> = step.draws.iter().map(|(draw, _)| draw.id).collect();
-        // As they lie, which a disk that seeks reads sooner.
+        // In file order, which is faster on disks that seek.
         ids.sort_unstable();
         let (mut bytes, mut places) = (0, Vec::new());
         for ids in ids.chunks(ASKED_AT_ONCE) {
@@ -205,7 +205,7 @@ impl InPlaceReads {
         bytes
     }
 
-    /// What a thread reads records with that samples are made of.
+    /// A thread's state for reading records into samples.
     pub fn reader(&self) -> Option<RecordReader> {
         let device = &DeviceSpeed::PAGE_CACHE;
         let reader = || RecordReader::counted(device, self.round_bytes, &self.counters);
@@ -251,7 +251,7 @@ fn with_residents(dataset: Dataset, room: u64) -> (Dataset, u64) {
     (held, used)
 }
 
-/// Whether places in the batch are known before samples are read, and samples have the bytes that are read.
+/// Whether slots in the batch are known beforehand, and samples are exactly the bytes read.
 fn copies(dataset: &Dataset, stages: &Stages, fields: &KnownFields) -> bool {
     let (_, fixed) = fields.bytes();
     let ragged = matches!(stages.collate, Collate::Auto | Collate::Ragged);

@@ -1,4 +1,4 @@
-//! The fields that come out of a loader, as far as they are known before anything is read.
+//! The fields of a loader's batches, as far as known before anything is read.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use pelton_format::{Contents, Dataset};
 use crate::building::FixedField;
 use crate::stages::{Collate, Stages};
 
-/// Whether the elements of samples lie in a batch as they do in the file.
+/// Whether samples have the same layout in a batch as in the file.
 pub(crate) fn as_stored(contents: Contents, stages: &Stages) -> bool {
     match contents {
         Contents::Pixels {
@@ -20,7 +20,7 @@ pub(crate) fn as_stored(contents: Contents, stages: &Stages) -> bool {
     }
 }
 
-/// The fields that come out, as far as they are known before.
+/// The fields of batches, as far as known beforehand.
 pub(crate) struct KnownFields {
     pub fixed: Vec<FixedField>,
     pub others: Vec<(Arc<str>, DType)>,
@@ -29,7 +29,7 @@ pub(crate) struct KnownFields {
 }
 
 impl KnownFields {
-    /// Of what these stages make of the data.
+    /// Of the output of these stages.
     ///
     /// Errors: stages that do not go together, or not with the data.
     pub fn of(dataset: &Dataset, stages: &Stages) -> Result<KnownFields, FeedError> {

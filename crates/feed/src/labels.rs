@@ -1,4 +1,4 @@
-//! What the classes of a data set are for the one that trains on them.
+//! How the classes of a data set become labels for training.
 
 use pelton_batch::Array;
 use pelton_format::Dataset;

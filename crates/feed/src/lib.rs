@@ -1,13 +1,37 @@
-//! Batches of named arrays: records as a [`Fetch`](pelton_fetch::Fetch) reads them ahead, with stages behind it.
+//! Batches of named arrays: records prefetched by a [`Fetch`](pelton_fetch::Fetch), then processed by stages.
 //!
-//! A [`Loader`] executes a plan: records are read, decoded, augmented and put together into batches by threads,
-//! within a memory budget, and come out in exactly the plan's order. [`Samples`] makes those that are asked for.
+//! ```
+//! use std::sync::Arc;
+//!
+//! use pelton_feed::{Loader, LoaderOptions, Stages};
+//! use pelton_format::{Dataset, OpenOptions};
+//! use pelton_plan::{Catalog, Order, Plan, PlanSpec};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("lines.txt");
+//! # std::fs::write(&path, "a line\n".repeat(100))?;
+//! let dataset = Arc::new(Dataset::open(&[path], &OpenOptions::default())?);
+//! let spec = PlanSpec::new(Order::Full, 32, 7);
+//! let plan = Arc::new(Plan::new(&spec, Catalog::of(dataset.records()))?);
+//! let options = LoaderOptions {
+//!     end_epoch: Some(1),
+//!     ..LoaderOptions::with_memory(64 << 20)
+//! };
+//! let mut examples = 0;
+//! for batch in Loader::new(dataset, plan, Stages::default(), &options)? {
+//!     examples += batch?.len();
+//! }
+//! assert_eq!(examples, 100);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`Loader`] executes a plan: threads read, decode, augment and collate records into batches, within a
+//! memory budget, and batches come in exactly the plan's order. [`Samples`] makes those that are asked for.
 
 pub mod as_text;
 
 mod config;
 
-mod asked;
 mod auto_echo;
 mod bad_seen;
 mod budget;
@@ -16,8 +40,8 @@ mod collate;
 mod dispatch;
 mod error;
 mod field_setting;
-mod found;
-mod held;
+mod held_sample;
+mod id_reader;
 mod in_place;
 mod in_place_reads;
 mod known_fields;
@@ -26,6 +50,7 @@ mod loader;
 mod meters;
 mod numbers;
 mod options;
+mod read_ahead;
 mod sample;
 mod samples;
 mod shared;

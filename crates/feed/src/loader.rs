@@ -1,22 +1,22 @@
-//! Batches of samples: a feed with stages behind it.
+//! Batches of samples: a feed followed by stages.
 //!
-//! A [`Loader`] executes a [`Plan`]: records are read ahead by a [`Fetch`], decoded, augmented and put
-//! together into batches by threads, and handed out in exactly the plan's order. Reading order:
+//! A [`Loader`] executes a [`Plan`]: records are prefetched by a [`Fetch`], decoded, augmented and collated
+//! into batches by threads, and returned in exactly the plan's order. Reading order:
 //!
 //! * [`Stages`] say what happens to a record, [`LoaderOptions`] how the loader runs;
 //! * `steps` walks the plan and says what each step reads and what is held for repeats;
 //! * `dispatch`, one thread, takes rows from the feed and divides each batch among the `worker` threads, which
-//!   write samples straight to their places in the batch's one buffer; the one that finishes last puts the batch
-//!   together (`collate`), so that no thread waits for another;
+//! write samples straight into the batch's buffer; the one that finishes last collates the batch (`collate`),
+//! so no thread waits for another;
 //! * `in_place_reads`: of data in memory those threads read the records themselves, without a feed: samples that are
 //!   records' own bytes straight to their places (`in_place`), others to make them of (`found`);
-//! * [`Loader`] hands out finished batches in order, and repeats by waiting (`auto_echo`).
+//! * [`Loader`] returns finished batches in order, and repeats while waiting (`auto_echo`).
 //!
-//! **Memory.** The budget is divided once, at the start: batches under way, ready and lent; records and samples
-//! held for repeats; what is left, the feed's look-ahead. Samples that do not fit are decoded again.
+//! **Memory.** The budget is divided once, at the start: batches in progress, ready and lent; records and
+//! samples held for repeats; the rest is the feed's look-ahead. Samples that do not fit are decoded again.
 //!
-//! **What is exact.** The sequence of examples, their augmentation and their grouping depend on the plan
-//! alone, never on threads, access path or timing. Only `auto` echo decides by the clock when to repeat;
+//! **What is exact.** The sequence of examples, their augmentation and their grouping depend only on the plan,
+//! never on threads, access path or timing. Only `auto` echo decides by the clock when to repeat;
 //! even then the fresh examples keep their order, and each comes once.
 
 use std::collections::HashMap;
@@ -33,7 +33,6 @@ use pelton_fetch::FetchError;
 use pelton_format::{Contents, DataFile, Dataset, Layout};
 use pelton_plan::{Place, Plan};
 
-use crate::asked::AskedSteps;
 use crate::auto_echo::Repeats;
 use crate::bad_seen::BadSeen;
 use crate::budget::{Case, Division};
@@ -43,6 +42,7 @@ use crate::in_place_reads::{InPlaceData, InPlaceReads};
 use crate::known_fields::{KnownFields, as_stored};
 use crate::meters::LoaderMeters;
 use crate::options::{BadExamples, LoaderOptions};
+use crate::read_ahead::ReadAheadSteps;
 use crate::shared::{Front, Shared, Until};
 use crate::stages::{LABEL, Stages};
 use crate::state::LoaderState;
@@ -54,7 +54,7 @@ const READER_GRACE: Duration = Duration::from_millis(500);
 /// Bad examples that are kept for the report.
 const MOST_BAD_KEPT: usize = 100;
 
-/// Reads, decodes, augments and puts together the batches of a plan within a memory budget.
+/// Reads, decodes, augments and collates the batches of a plan within a memory budget.
 ///
 /// Dropping it stops its threads.
 ///
@@ -75,7 +75,7 @@ const MOST_BAD_KEPT: usize = 100;
 ///     ..PlanSpec::new(Order::Full, 32, 7)
 /// };
 /// let plan = Arc::new(Plan::new(&spec, Catalog::of(dataset.records()))?);
-/// // A function of one's own; what it returns as an error comes with the record's place.
+/// // A custom function; errors that it returns are reported with the record's position.
 /// let stages = Stages::default().then(Function::at_read(|sample, _| match sample.get_mut("text") {
 ///     Some(Value::Bytes(line)) => Ok(line.to_mut().make_ascii_uppercase()),
 ///     _ => Err("a line of text was expected".into()),
@@ -89,7 +89,7 @@ const MOST_BAD_KEPT: usize = 100;
 /// assert_eq!(first.len(), 32);
 /// assert!(first.values::<u8>("text").is_some_and(|text| text.starts_with(b"THREE SMALL WORDS")));
 ///
-/// // Where it stands is a line of JSON, from which another loader goes on exactly.
+/// // The state is a line of JSON, from which another loader resumes exactly.
 /// let state = LoaderState::from_json(&loader.state().to_json())?;
 /// let options = state.resume(&dataset, &plan, &stages, &options)?;
 /// let mut another = Loader::new(dataset, plan, stages, &options)?;
@@ -107,11 +107,11 @@ pub struct Loader {
     /// Fresh batches that the plan repeats, by number.
     kept: HashMap<u64, Batch>,
     place: Place,
-    /// Positions of the epoch's order before this were drawn by batches handed out.
+    /// Positions of the epoch's order before this were drawn by returned batches.
     drawn: u64,
     /// Hints of the plan for it.
     hints: Hints,
-    /// Fingerprint of the stages, once a state has asked for it.
+    /// Fingerprint of the stages, computed when a state first needs it.
     fingerprint: OnceLock<Option<u64>>,
     failed: bool,
     bad: BadSeen,
@@ -163,7 +163,7 @@ impl Loader {
         .near(options.near.as_ref().map(|near| Arc::clone(&near.0)));
         let hints = planner.hints();
         let input = match &shared.in_place {
-            Some(_) => Input::InPlace(Box::new(AskedSteps::of(planner))),
+            Some(_) => Input::InPlace(Box::new(ReadAheadSteps::of(planner))),
             None => feed_of(dataset, planner, &division, options)?,
         };
         if let Input::Fetch(feed, _) = &input {
@@ -209,7 +209,7 @@ impl Loader {
         &self.stream
     }
 
-    /// Where the next batch stands: its epoch and step.
+    /// Epoch and step of the next batch.
     pub fn place(&self) -> Place {
         let Place { epoch, step: next } = self.place;
         if next < self.stream.steps(epoch) {
@@ -222,13 +222,13 @@ impl Loader {
         }
     }
 
-    /// The position of the epoch's order before which every example was drawn for the batches handed out. Some of
+    /// The position of the epoch's order before which every example was drawn for the returned batches. Some of
     /// these may still wait in a bucket.
     pub fn drawn(&self) -> u64 {
         self.drawn
     }
 
-    /// The next batch, if it is there within `patience`; for the one that has other things to look after while it waits.
+    /// The next batch, if it is ready within `patience`; for callers with other work meanwhile.
     pub fn poll_next(&mut self, patience: Duration) -> Poll<Option<Result<Batch, FeedError>>> {
         if self.failed {
             return Poll::Ready(None);
@@ -261,7 +261,7 @@ impl Loader {
         Ok(Poll::Ready(Some(batch)))
     }
 
-    /// Where this loader stands: what the consumer has got is before it.
+    /// The position of this loader, after everything that the consumer has received.
     pub fn state(&self) -> LoaderState {
         LoaderState::new(
             &self.shared.dataset,
@@ -275,7 +275,7 @@ impl Loader {
         )
     }
 
-    /// Ids of the records that were left out or replaced so far, in rising order.
+    /// Ids of the records skipped or replaced so far, in ascending order.
     pub fn bad_ids(&self) -> Vec<u64> {
         self.bad.ids()
     }
@@ -394,8 +394,8 @@ impl Loader {
     }
 }
 
-/// The batches; after the last epoch, and after an error, there are no more. An error comes in its turn, behind the
-/// batches that were read before. The budget counts one batch in the consumer's hands.
+/// The batches; after the last epoch, and after an error, there are no more. An error is returned in order,
+/// after the batches that were read before. The budget counts one batch in the consumer's hands.
 impl Iterator for Loader {
     type Item = Result<Batch, FeedError>;
 
@@ -413,7 +413,7 @@ impl Iterator for Loader {
 }
 
 impl Drop for Loader {
-    /// Joins the threads. Only that which waits for a server, as it may for a minute, is left to end by itself.
+    /// Joins the threads. Only a thread waiting for a server, possibly for a minute, is left to end on its own.
     fn drop(&mut self) {
         self.shared.close();
         self.tasks = None;
@@ -426,8 +426,8 @@ impl Drop for Loader {
             None
         };
         for thread in self.threads.drain(..) {
-            // A function that one of them calls may have dropped the last of what held the loader, as Python's collector
-            // does; that thread ends by itself. A panic was already turned into a failure.
+            // A function called by one of them may have dropped the last owner of the loader, as Python's
+            // collector does; that thread ends on its own. A panic was already turned into a failure.
             if thread.thread().id() != own {
                 let _ = thread.join();
             }
@@ -486,14 +486,14 @@ pub(crate) fn check(
     assert_eq!(
         dataset.records(),
         stream.records(),
-        "the plan is for another data set"
+        "the plan was made for other data"
     );
     assert!(options.rank < options.world_size, "rank of the world");
     assert!(options.part.0 < options.part.1, "part of the steps");
     let of_bytes = dataset.layout() == Layout::Bytes;
     if dataset.layout() == Layout::Sparse {
         return refuse(
-            "sparse rows cannot be put into batches of samples; use them for `train linear`, or dense rows here",
+            "sparse rows cannot be collated into batches; use `train linear`, or dense rows",
         );
     }
     if !of_bytes
@@ -501,7 +501,7 @@ pub(crate) fn check(
             || options.auto_echo.is_some())
     {
         return refuse(
-            "rows of features cost nothing to read twice and are not echoed; leave `echo` out",
+            "echo does nothing for rows of features, which cost nothing to read twice; leave `echo` out",
         );
     }
     if let Contents::Pixels { channels, .. } = dataset.contents()
@@ -511,17 +511,17 @@ pub(crate) fn check(
             || !as_stored(dataset.contents(), stages))
     {
         return Err(FeedError::Stages(format!(
-            "pictures of {channels} channels come out as they are stored; grey ones and those of 3 can be augmented or put out with `planar`",
+            "pictures of {channels} channels are returned as stored; only pictures of 1 or 3 channels can be augmented or used with `planar`",
         )));
     }
     let repeats = !(stream.echo().is_none() && stream.batch_echo().is_none());
     if options.part.1 > 1 && (repeats || options.auto_echo.is_some()) {
         return refuse(
-            "repeats are made where the first copy was made, so an echo does not go with several workers; use one, or leave `echo` out",
+            "echo needs a single worker, because repeats are made where the first copy was; use one worker, or leave `echo` out",
         );
     }
     if !stream.echo().is_none() && !stream.batch_echo().is_none() {
-        return refuse("examples and batches cannot both be echoed; name one of the two");
+        return refuse("examples and batches cannot both be echoed; choose one of them");
     }
     Ok(())
 }

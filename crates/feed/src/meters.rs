@@ -46,7 +46,7 @@ pub struct LoaderMeters {
     pub stages: Vec<StageMeters>,
     /// Batches handed to the consumer.
     pub batches: u64,
-    /// Examples handed out for the first time in their epoch.
+    /// Examples returned for the first time in their epoch.
     pub fresh_examples: u64,
     /// Repeats of examples.
     pub echoed_examples: u64,
@@ -66,7 +66,7 @@ pub struct LoaderMeters {
     pub decoded_again: u64,
     /// Records read again because their repeat fell to another rank, or the run was resumed between.
     pub read_again: u64,
-    /// What stages counted, by name.
+    /// Counters of stages, by name.
     pub counted: Vec<(&'static str, u64)>,
     /// Bytes of files that records are copied from once those are in memory.
     pub resident_bytes: u64,
@@ -81,7 +81,7 @@ pub struct LoaderMeters {
 }
 
 impl LoaderMeters {
-    /// What stages counted under this name.
+    /// The stages' counter with this name.
     pub fn counted(&self, name: &str) -> u64 {
         let of_name = self.counted.iter().filter(|(known, _)| *known == name);
         of_name.map(|(_, count)| count).sum()
@@ -214,7 +214,7 @@ impl StageCounters {
     }
 }
 
-/// Shared counters of the stages behind reading.
+/// Shared counters of the stages after reading.
 #[derive(Debug)]
 pub(crate) struct StageCounters {
     /// One a stage.

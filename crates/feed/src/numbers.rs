@@ -18,20 +18,20 @@ type Decoded = Result<Value<'static>, String>;
 pub struct NumbersKind {
     /// Their type: f32, f64, i32, i64 or u8.
     pub dtype: DType,
-    /// Lengths of the dimensions, none for a number by itself; `None` where they are what is found.
+    /// Lengths of the dimensions, none for a single number; `None` where they are what is found.
     pub dims: Option<Vec<usize>>,
 }
 
 impl NumbersKind {
     /// Numbers with white space between them.
     pub(crate) fn of_text(&self, text: &[u8]) -> Decoded {
-        let text = std::str::from_utf8(text).map_err(|_| "it is no text".to_owned())?;
+        let text = std::str::from_utf8(text).map_err(|_| "it is not text".to_owned())?;
         let number = |word: &str| -> Result<Number, String> {
             let whole = word.parse::<i64>().ok().map(Number::from);
             let real = || word.parse::<f64>().ok().and_then(Number::from_f64);
             whole
                 .or_else(real)
-                .ok_or_else(|| format!("{:?} is no number", &word[..word.len().min(32)]))
+                .ok_or_else(|| format!("{:?} is not a number", &word[..word.len().min(32)]))
         };
         let numbers: Result<Vec<Number>, String> =
             text.split_ascii_whitespace().map(number).collect();
@@ -86,11 +86,11 @@ impl NumbersKind {
         match &self.dims {
             Some(dims) if dims != found => Err(match (dims.is_empty(), found.is_empty()) {
                 (true, _) => format!(
-                    "it is an array of {found:?} and no number by itself; spell its lengths, as in f32[4], or f32[] where they vary"
+                    "it is an array of {found:?}, not a single number; state its lengths, as in f32[4], or f32[] where they vary"
                 ),
                 (false, true) => format!("it is a number by itself and no array of {dims:?}"),
                 (false, false) => format!(
-                    "it is an array of {found:?} and not of {dims:?}; spell its lengths as they are, or as f32[] where they vary"
+                    "it is an array of {found:?}, not of {dims:?}; state its actual lengths, or f32[] where they vary"
                 ),
             }),
             _ => Ok(()),
@@ -106,7 +106,7 @@ fn push(dtype: DType, whole: Option<i64>, real: f64, into: &mut Vec<u8>) -> Resu
     });
     let refuse = || {
         let number = exact.map_or(real.to_string(), |number| number.to_string());
-        format!("{number} is no {dtype}; spell another type, as in f64 or i64")
+        format!("{number} does not fit {dtype}; choose another type, such as f64 or i64")
     };
     // A whole number is refused where floating point would round it.
     let keeps = |rounded: f64| exact.is_none_or(|number| rounded as i128 == i128::from(number));
@@ -140,7 +140,7 @@ mod tests {
             let made = NumbersKind { dtype, dims }.of_text(text.as_bytes());
             let made = made.map(|value| value.bytes().to_vec());
             let expected = expected.map(<[u8]>::to_vec).map_err(|number| {
-                format!("{number} is no {dtype}; spell another type, as in f64 or i64")
+                format!("{number} does not fit {dtype}; choose another type, such as f64 or i64")
             });
             assert_eq!(made, expected, "{text}");
         };

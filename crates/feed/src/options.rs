@@ -8,14 +8,14 @@ use std::sync::atomic::AtomicBool;
 use pelton_fetch::{Access, Device, DeviceSpeed, Holder};
 use pelton_plan::{Hint, Place};
 
-/// What happens when an example cannot be read, decoded or augmented. Steps keep their number and their
-/// examples' places whatever is chosen, so that ranks stay in step.
+/// What happens when an example cannot be read, decoded or augmented. The number of steps and the slots of
+/// examples are the same for all policies, so ranks stay in step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BadExamples {
     /// The loader ends with the example's error.
     #[default]
     Fail,
-    /// It is left out of its batch, which is so much shorter.
+    /// It is left out of its batch, which becomes shorter.
     Skip {
         /// Most records that this may happen to over the loader's life; `None` for no limit.
         limit: Option<u64>,
@@ -76,8 +76,8 @@ impl FromStr for BadExamples {
 /// Where repeats of examples come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum EchoPoint {
-    /// Records are repeated as they were read, and each copy is decoded and augmented again: only reading is saved, and
-    /// encoded bytes are all that is held.
+    /// Records are repeated as read, and each copy is decoded and augmented again: this saves only reading,
+    /// and holds only encoded bytes.
     Read,
     /// Decoded samples are repeated, and each copy is augmented again.
     #[default]
@@ -101,7 +101,7 @@ impl fmt::Display for EchoPoint {
 pub struct AutoEcho {
     /// Most appearances of an example, on average.
     pub most: f64,
-    /// Fresh examples from which repeats are drawn: the last so many.
+    /// Number of latest fresh examples from which repeats are drawn.
     pub window: u32,
 }
 
@@ -114,7 +114,7 @@ impl Default for AutoEcho {
     }
 }
 
-/// Which rank holds a record in an epoch; must say the same on all ranks.
+/// Which rank holds a record in an epoch; must be the same on all ranks.
 #[derive(Clone)]
 pub struct Near(pub Holder);
 
@@ -127,7 +127,7 @@ impl fmt::Debug for Near {
 /// How a [`crate::Loader`] runs.
 #[derive(Clone, Debug)]
 pub struct LoaderOptions {
-    /// Bytes that it may hold: look-ahead, samples that will be repeated, batches under way, ready and lent.
+    /// Memory budget in bytes: look-ahead, samples held for repeats, batches in progress, ready and lent.
     pub memory_bytes: u64,
     /// Threads that decode and augment.
     pub threads: usize,
@@ -138,9 +138,9 @@ pub struct LoaderOptions {
     /// Records that are read ahead at most, two batches at least; `None` for as many as the budget holds.
     /// Records arrive in groups of about half as many, for which the first batch waits where the source is slow.
     pub look_ahead: Option<u64>,
-    /// What happens to bad examples.
+    /// What to do with bad examples.
     pub bad_examples: BadExamples,
-    /// Whether the label of an example is the number of its class, whatever the data calls it.
+    /// Whether the label of an example is the index of its class.
     pub by_class: bool,
     /// Where repeats of the plan's echo come in.
     pub echo_point: EchoPoint,
@@ -152,20 +152,20 @@ pub struct LoaderOptions {
     pub hint: Option<Hint>,
     /// Batches that were repeated by waiting before that.
     pub auto_batches: u64,
-    /// First epoch that is not produced; `None` goes on for ever.
+    /// First epoch that is not produced; `None` never ends.
     pub end_epoch: Option<u64>,
     /// Number of this rank.
     pub rank: u32,
     /// Number of ranks.
     pub world_size: u32,
-    /// Of how many loaders that divide the steps of this rank among them this is which, as (number, loaders): it makes the
-    /// steps whose number modulo the loaders is its own. For workers of another library's loader, which takes
+    /// Position among loaders that divide the steps of this rank, as (index, loaders): it makes the steps
+    /// equal to its index modulo the loaders. For workers of another library's loader, which takes
     /// batches from one worker after another.
     pub part: (u32, u32),
-    /// Which rank holds a record: with it a rank takes of each batch those that it holds, as far as equal shares go,
-    /// where nothing is echoed or packed.
+    /// Which rank holds a record: a rank then prefers the records of each batch that it holds, within equal
+    /// shares, if nothing is echoed or packed.
     pub near: Option<Near>,
-    /// Set by the one that wants the loader to end early, with [`FetchError::Interrupted`](pelton_fetch::FetchError::Interrupted).
+    /// Set it to end the loader early, with [`FetchError::Interrupted`](pelton_fetch::FetchError::Interrupted).
     pub interrupt: Arc<AtomicBool>,
     /// The device that holds the data.
     pub device: Device,

@@ -8,14 +8,14 @@ use pelton_image::Pixels;
 
 /// One example on its way through the stages: its fields by name.
 ///
-/// What was read, or is held for repeats, is borrowed; the one that changes a field makes it its own first.
+/// Data that was read, or is held for repeats, is borrowed; a stage that changes a field copies it first.
 #[derive(Debug, Default)]
 pub struct Sample<'a> {
     fields: Vec<(Arc<str>, Value<'a>)>,
     spare: Spare,
 }
 
-/// What a field of an example holds.
+/// The value of an example's field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
     /// Bytes of any kind: records as they are stored, encoded pictures, text.
@@ -88,7 +88,7 @@ impl<'a> Sample<'a> {
         Some(self.fields.remove(i).1)
     }
 
-    /// Puts the fields of another in the place of all of its own.
+    /// Replaces all fields by those of another sample.
     pub(crate) fn replace_fields(&mut self, other: Sample<'a>) {
         self.fields = other.fields;
     }
@@ -136,7 +136,7 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// The same, with memory of its own; what is in its place already is left out.
+    /// The same with owned memory; fields already written to the batch are left out.
     pub(crate) fn into_owned(self) -> (Sample<'static>, Spare) {
         let fields = self.fields.into_iter();
         let fields = fields.filter(|(_, value)| *value != Value::Written);
@@ -165,7 +165,7 @@ impl Spare {
 }
 
 impl<'a> Value<'a> {
-    /// What kind of value it is, for messages.
+    /// The kind of value, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Bytes(_) => "bytes",
@@ -176,12 +176,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What it is, with type and dimensions, for messages.
+    /// Kind, type and dimensions, for messages.
     pub(crate) fn described(&self) -> String {
         format!("{} ({} of {:?})", self.kind(), self.dtype(), self.dims())
     }
 
-    /// Whether it has these dimensions, the channels of a picture in front where `planar`.
+    /// Whether it has these dimensions, with channels first if `planar`.
     fn has_dims(&self, dims: &[usize], planar: bool) -> bool {
         match self {
             Value::Bytes(bytes) => *dims == [bytes.len()],
@@ -200,7 +200,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Refuses another type or shape than is known to come out.
+    /// Refuses a type or shape that differs from the declared output.
     pub(crate) fn check(
         &self,
         name: &str,
@@ -212,7 +212,7 @@ impl<'a> Value<'a> {
             Ok(())
         } else {
             Err(format!(
-                "its `{name}` is {} where {dtype} of {dims:?} comes out of the others",
+                "its `{name}` is {}, that of the others {dtype} of {dims:?}",
                 self.described()
             ))
         }
@@ -237,7 +237,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What its elements are.
+    /// The type of its elements.
     pub fn dtype(&self) -> DType {
         match self {
             Value::Bytes(_) | Value::Pixels(_) | Value::Written => DType::U8,
@@ -332,7 +332,7 @@ pub(crate) fn copy(bytes: &[u8], slot: &mut [u8]) -> Result<(), String> {
 fn check_length(found: usize, expected: usize) -> Result<(), String> {
     if found != expected {
         return Err(format!(
-            "the sample has {found} bytes where the others have {expected}; put batches together with `ragged`, or resize"
+            "the sample has {found} bytes, the others have {expected}; collate with `ragged`, or resize"
         ));
     }
     Ok(())

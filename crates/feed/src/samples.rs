@@ -1,11 +1,11 @@
-//! Samples by number: what a loader would make of records, whenever they are asked for.
+//! Samples by index: what a loader would make of records, on request.
 //!
-//! For libraries that draw numbers themselves and want the records behind them, and for a look at one example or one
-//! batch. A call reads its records as one batch of reads and makes them on the thread that calls: no thread is started
-//! or waited for, so that it also works in a process that was forked, and calls from several threads do not hinder
-//! each other. What a call needs (a read buffer, rows, what stages keep) is kept for the next one.
+//! For libraries that draw indices themselves, and for inspecting one example or batch. A call reads its records
+//! as one batch of reads and makes them on the thread that calls: no thread is started or waited for, so that it
+//! also works in a process that was forked, and calls from several threads do not hinder each other. Read buffer,
+//! rows and the state of stages are reused between calls.
 //!
-//! It is the way for the one that cannot say beforehand what comes next. A [`Loader`](crate::Loader) reads ahead and
+//! Use it if the next examples are not known beforehand. A [`Loader`](crate::Loader) reads ahead and
 //! decodes on all threads.
 
 use std::collections::HashMap;
@@ -18,11 +18,11 @@ use pelton_key::{Stage, key};
 use pelton_plan::{Draw, Place, Plan};
 
 use crate::bad_seen::BadSeen;
-use crate::building::{Building, Example, Places, Source};
+use crate::building::{Building, Example, Places, SampleSource};
 use crate::collate;
-use crate::dispatch::{example_key, head_of};
+use crate::dispatch::{example_key, header_of};
 use crate::error::FeedError;
-use crate::found::{Finder, Found};
+use crate::id_reader::{IdReader, RowsById};
 use crate::known_fields::KnownFields;
 use crate::loader;
 use crate::options::{BadExamples, EchoPoint, LoaderOptions};
@@ -35,29 +35,29 @@ use crate::worker::{Own, Task, Worker};
 
 /// Samples of a data set by number, through the stages of a loader.
 ///
-/// What is random about a sample follows from seed, epoch, record and how often the call has the record before: the
-/// same call gives the same pixels. It is not what a loader draws in that epoch, who goes by positions of its order;
-/// [`Samples::batch_at`] is.
+/// What is random about a sample follows from seed, epoch, record and how often the call has the record before:
+/// the same call gives the same pixels. It differs from a loader's randomness in that epoch, which depends on
+/// positions of its order; [`Samples::batch_at`] is.
 ///
 /// Memory: next to the batches, for each of as many threads as call at a time and the options name, a read buffer of
 /// 4 MiB (more where a record is longer) and the encoded records of its longest call.
 pub struct Samples {
     shared: Shared,
     plan: Arc<Plan>,
-    /// What calls that ended left for others.
+    /// Buffers of finished calls, for reuse.
     desks: Mutex<Vec<Desk>>,
     bad: Mutex<BadSeen>,
 }
 
-/// What one call works with.
+/// The working memory of one call.
 struct Desk {
     own: Own,
-    finder: Finder,
+    id_reader: IdReader,
 }
 
 impl Samples {
-    /// Of a data set, as a loader with these arguments would make them; of several ranks, [`Samples::batch_at`] gives
-    /// the share of the one that the options name.
+    /// Samples of a data set, as a loader with these arguments would make them; with several ranks,
+    /// [`Samples::batch_at`] gives the share of the rank in the options.
     ///
     /// Errors: stages that do not go together or with the data.
     pub fn new(
@@ -88,10 +88,10 @@ impl Samples {
         self.len() == 0
     }
 
-    /// The samples of some records in the order of `ids`, put together as a batch of their own. An id may stand there
-    /// several times, and is augmented differently each time.
+    /// The samples of some records in the order of `ids`, collated into a batch. An id may occur several
+    /// times, and is augmented differently each time.
     ///
-    /// Errors: a number that is no record's; bad records, as the policy has it.
+    /// Errors: an index out of range; bad records, according to the policy.
     pub fn batch(&self, epoch: u64, ids: &[u64]) -> Result<Batch, FeedError> {
         let mut times = HashMap::new();
         let draws = ids.iter().map(|&id| {
@@ -108,9 +108,9 @@ impl Samples {
         self.make(&step)
     }
 
-    /// One sample, in the shape it has by itself: each array has it as the only one, `[1, …]`.
+    /// One sample in its own shape: each array contains only this one, `[1, …]`.
     ///
-    /// Errors: a number that is no record's; a bad record, whatever the policy.
+    /// Errors: an index out of range; a bad record, under any policy.
     pub fn sample(&self, epoch: u64, id: u64) -> Result<Fields, FeedError> {
         let mut desk = self.take_desk();
         let found = self.read(&mut desk, &[id], BadExamples::Fail)?;
@@ -121,9 +121,9 @@ impl Samples {
         };
         let examples = self.examples(&step, &found);
         let class = examples[0].label;
-        let building = Building::new(head_of(&step), examples, None, Places::none(), 1);
+        let building = Building::new(header_of(&step), examples, None, Places::none(), 1);
         let row = match &building.examples[0].source {
-            Source::Row(row) => Some(found.rows.row(*row as usize)),
+            SampleSource::Row(row) => Some(found.rows.row(*row as usize)),
             _ => None,
         };
         let mut worker = Worker::of(&self.shared, desk.own);
@@ -139,11 +139,11 @@ impl Samples {
         Ok(fields)
     }
 
-    /// The batch that a loader hands out at a place, or one like it; `None` where the epoch has no such step. Repeats
+    /// The batch that a loader returns at a step, or an equal one; `None` where the epoch has no such step. Repeats
     /// that are decided by waiting are not the plan's.
     ///
-    /// Cost: next to the batch that of finding the step ([`Plan::walk`]): arithmetic for most orders, and a replay of the
-    /// epoch up to it where the plan queues, buckets or packs.
+    /// Cost: next to the batch that of finding the step ([`Plan::walk`]): arithmetic for most orders, and a replay
+    /// of the epoch up to it where the plan queues, buckets or packs.
     pub fn batch_at(&self, place: Place) -> Result<Option<Batch>, FeedError> {
         let options = &self.shared.options;
         let ranks = (options.rank, options.world_size);
@@ -154,7 +154,7 @@ impl Samples {
             return Ok(None);
         };
         if !self.plan.batch_echo().is_none() {
-            // A batch comes out again as it was first made.
+            // A repeated batch is the same as the first one.
             step.draws.iter_mut().for_each(|(draw, _)| draw.copy = 0);
         }
         let mut batch = self.make(&step)?;
@@ -164,7 +164,7 @@ impl Samples {
         Ok(Some(batch))
     }
 
-    /// Ids of the records that were left out or replaced so far, in rising order.
+    /// Ids of the records skipped or replaced so far, in ascending order.
     pub fn bad_ids(&self) -> Vec<u64> {
         lock(&self.bad).ids()
     }
@@ -181,7 +181,7 @@ impl Samples {
             Places::none()
         };
         let all = examples.len();
-        let building = Building::new(head_of(step), examples, Some(found.rows), places, all);
+        let building = Building::new(header_of(step), examples, Some(found.rows), places, all);
         let building = Arc::new(building);
         let mut worker = Worker::of(&self.shared, desk.own);
         let piece = worker.make(Task {
@@ -199,24 +199,29 @@ impl Samples {
     }
 
     /// Reads records, each once.
-    fn read(&self, desk: &mut Desk, ids: &[u64], policy: BadExamples) -> Result<Found, FeedError> {
+    fn read(
+        &self,
+        desk: &mut Desk,
+        ids: &[u64],
+        policy: BadExamples,
+    ) -> Result<RowsById, FeedError> {
         let dataset = &self.shared.dataset;
         let records = dataset.records();
         if let Some(&id) = ids.iter().find(|&&id| id >= records) {
             return Err(FeedError::NoRecord { id, records });
         }
         let goes_on = policy != BadExamples::Fail;
-        Ok(desk.finder.find(dataset, ids.to_vec(), goes_on)?)
+        Ok(desk.id_reader.find(dataset, ids.to_vec(), goes_on)?)
     }
 
-    fn examples(&self, step: &PlannedStep, found: &Found) -> Vec<Example> {
+    fn examples(&self, step: &PlannedStep, found: &RowsById) -> Vec<Example> {
         let epoch_key = key(self.plan.seed(), step.place.epoch, Stage::Augment);
         let again = self.shared.options.echo_point != EchoPoint::AfterAugment;
         let mut examples = Vec::with_capacity(step.draws.len());
         for (i, (draw, _)) in step.draws.iter().enumerate() {
             let (label, source) = match found.row_of(draw.id) {
-                Ok(row) => (found.rows.label(*row as usize), Source::Row(*row)),
-                Err(problem) => (0, Source::Missing(problem.clone())),
+                Ok(row) => (found.rows.label(*row as usize), SampleSource::Row(*row)),
+                Err(problem) => (0, SampleSource::Missing(problem.clone())),
             };
             let copy = if again { draw.copy } else { 0 };
             examples.push(Example {
@@ -249,7 +254,7 @@ impl Samples {
     fn take_desk(&self) -> Desk {
         lock(&self.desks).pop().unwrap_or_else(|| Desk {
             own: Own::of(&self.shared),
-            finder: Finder::new(
+            id_reader: IdReader::new(
                 &self.shared.dataset,
                 RecordReader::new(&self.shared.options.device.speed()),
             ),
@@ -257,7 +262,7 @@ impl Samples {
     }
 
     fn give_desk(&self, mut desk: Desk, rows: RowTable) {
-        desk.finder.give_back(rows);
+        desk.id_reader.give_back(rows);
         let mut desks = lock(&self.desks);
         if desks.len() < self.shared.options.threads.max(1) {
             desks.push(desk);

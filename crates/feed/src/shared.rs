@@ -1,4 +1,4 @@
-//! What the threads of a loader share.
+//! State shared by the threads of a loader.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use pelton_format::{Contents, Dataset, Layout, RowTable};
 
 use crate::building::{Building, FixedField, Made, Places};
 use crate::error::FeedError;
-use crate::held::Allowance;
+use crate::held_sample::Allowance;
 use crate::in_place_reads::{InPlaceReads, Way};
 use crate::known_fields::{KnownFields, as_stored};
 use crate::labels::Labels;
@@ -22,14 +22,14 @@ use crate::stages::{Collate, LABEL, Stages};
 use pelton_fetch::Meters;
 use pelton_fetch::Recycler;
 
-/// How often the one that waits looks whether it is to end.
+/// How often a waiting thread checks whether to end.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A consumer that waits twice within such a time is not woken for each batch: it sleeps for as long once, and
 /// then finds several.
 const NAP: Duration = Duration::from_micros(100);
 
-/// What the threads of a loader share.
+/// State shared by the threads of a loader.
 pub(crate) struct Shared {
     pub dataset: Arc<Dataset>,
     pub contents: Contents,
@@ -43,18 +43,18 @@ pub(crate) struct Shared {
     pub recycler: OnceLock<Recycler>,
     /// The field that a record begins as.
     pub record_fields: Vec<Arc<str>>,
-    /// The bytes of each field of the records, where these are copied to the batch as they are.
+    /// The bytes of each field of the records, if these are copied to the batch unchanged.
     pub copied_fields: Option<Vec<usize>>,
-    /// Fields whose places are known of every batch, and names and types of the others.
+    /// Fields with known slots in every batch, and names and types of the others.
     pub fixed: Arc<[FixedField]>,
     pub others: Vec<(Arc<str>, DType)>,
     /// Whether there may be fields next to these.
     pub open: bool,
-    /// Whether samples are the records' own bytes, so that making them is copying them.
+    /// Whether samples are the records' bytes, which are only copied.
     pub copies: bool,
-    /// Whether fields without known dimensions are meant to have one shape.
+    /// Whether fields without known dimensions should have one shape.
     pub one_shape: bool,
-    /// What classes are for the consumer, where the data has any.
+    /// How classes become labels, if the data has any.
     pub labels: Option<Labels>,
     /// What was read in place, where samples are.
     pub in_place: Option<InPlaceReads>,
@@ -68,13 +68,13 @@ pub(crate) struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Batches under way or ready, in the order they will be handed out.
+    /// Batches in progress or ready, in the order of delivery.
     queue: VecDeque<Arc<Building>>,
     /// No batch follows those in the queue.
     ended: bool,
     failure: Option<FeedError>,
     closed: bool,
-    /// Batches that the consumer has not taken yet may be so many.
+    /// The limit on batches that the consumer has not taken yet.
     room: usize,
     consumer_waits: bool,
     dispatcher_waits: bool,
@@ -175,13 +175,13 @@ impl Shared {
         !known.any(|known| **known == *name) && !others.any(|other| **other == *name)
     }
 
-    /// Whether samples are the records' own bytes, of whatever length.
+    /// Whether samples are the records' bytes, of any length.
     pub fn copies_to_offsets(&self) -> bool {
         let ragged = matches!(self.stages.collate, Collate::Auto | Collate::Ragged);
         self.copies && ragged && self.dataset.layout() == Layout::Bytes
     }
 
-    /// Whether samples are read straight to their places.
+    /// Whether samples are read straight into the batch.
     pub fn copies_in_place(&self) -> bool {
         let mut way = self.in_place.iter().map(|reads| reads.way);
         way.any(|way| way != Way::Made)
@@ -240,7 +240,7 @@ impl Shared {
         }
     }
 
-    /// What is wrong with an example, and where.
+    /// The error of an example, with its position.
     pub fn bad_example(&self, id: u64, problem: &str) -> FeedError {
         let place = self.dataset.locate(id);
         let file = &self.dataset.files()[place.file as usize];
@@ -248,7 +248,7 @@ impl Shared {
         FeedError::Example {
             path: file.record_path(record),
             record,
-            // Each record of a folder is a file of its own.
+            // Each record of a folder is a separate file.
             offset: if file.is_folder() { 0 } else { place.offset },
             problem: problem.to_owned(),
         }
@@ -295,8 +295,8 @@ impl Shared {
         self.fail(FetchError::Panicked(message).into());
     }
 
-    /// Waits until another batch may be begun; false when none is wanted any more. Once there was no room, it
-    /// waits until half of it is free, so that it is not woken for every batch.
+    /// Waits until another batch may be begun; false when none is wanted any more. Once full, it waits until
+    /// half is free, so it is not woken for every batch.
     pub fn wait_for_room(&self) -> bool {
         let mut state = self.state();
         if state.queue.len() >= state.room {
@@ -320,7 +320,7 @@ impl Shared {
         !state.closed
     }
 
-    /// Puts a batch behind the others.
+    /// Queues a batch after the others.
     pub fn push(&self, building: Arc<Building>) {
         self.state().queue.push_back(building);
     }

@@ -1,4 +1,4 @@
-//! What happens to an example between storage and batch, step by step.
+//! Stages: the steps that process an example between storage and batch.
 
 use std::any::Any;
 use std::error::Error;
@@ -8,14 +8,14 @@ use pelton_image::Pipeline;
 
 use crate::sample::Sample;
 
-/// Something that is done to every example: decoding, numbering of words, augmentation, a function of one's own.
+/// A step in processing every example: decoding, tokenising, augmentation, a custom function.
 ///
 /// A stage is shared by the threads that make batches; what a thread needs for itself is its [`Stage::work`].
 pub trait Stage: Send + Sync {
     /// Its name in the meters: what several stages share is counted together.
     fn name(&self) -> &'static str;
 
-    /// The fields that come out where these come in. Dimensions that vary from example to example are not known;
+    /// The output fields for these input fields. Dimensions that vary from example to example are not known;
     /// where all of a field's are, its place in the batch is known before it is made.
     ///
     /// Errors: fields that the stage cannot work on, in a sentence that says what to do.
@@ -26,36 +26,36 @@ pub trait Stage: Send + Sync {
         When::Read
     }
 
-    /// Whether fields may come out that [`Stage::spec`] does not name, or fewer.
+    /// Whether the output may have other or fewer fields than [`Stage::spec`] names.
     fn is_open(&self) -> bool {
         false
     }
 
-    /// Whether what comes out is meant to have one shape, though it is not known which.
+    /// Whether outputs should have one shape, although it is not known beforehand.
     fn makes_one_shape(&self) -> bool {
         false
     }
 
-    /// A digest of what must be as it was when a run goes on from a saved state. Most stages may be changed on the
-    /// way.
+    /// A digest of settings that must not change when a run resumes from a saved state. Most stages may be changed
+    /// on the way.
     fn fingerprint(&self) -> Option<u64> {
         None
     }
 
-    /// About how many bytes come out where `input` bytes come in, for examples whose size is not known.
+    /// Approximate output bytes for `input` bytes, for examples of unknown size.
     fn bytes(&self, input: u64) -> u64 {
         input
     }
 
-    /// What one thread keeps from example to example, for instance memory.
+    /// State of one thread between examples, for instance memory.
     fn work(&self) -> Box<dyn Any + Send> {
         Box::new(())
     }
 
-    /// Does it to one example. What is random must come from `at.key` alone.
+    /// Does it to one example. All randomness must come from `at.key`.
     ///
-    /// `slots` has the places in the batch of fields whose size is known, for the last stage; what is written there
-    /// is set to [`crate::Value::Written`].
+    /// `slots` has the places in the batch for fields of known size, for the last stage; fields written there
+    /// are set to [`crate::Value::Written`].
     ///
     /// Errors: what is wrong with this example; it is passed on with the record's file and place, and treated as
     /// [`crate::LoaderOptions::bad_examples`] says.
@@ -67,13 +67,12 @@ pub trait Stage: Send + Sync {
         work: &mut dyn Any,
     ) -> Result<(), StageFailure>;
 
-    /// The augmentation of pictures that it is, for a stage that decodes them before it: only what that looks at needs
-    /// to be decoded.
+    /// The augmentation that this stage is, so that the decoding stage before it decodes only the needed part.
     fn augmentation(&self) -> Option<&Pipeline> {
         None
     }
 
-    /// What it counted: how often something was met that a report should tell, by name.
+    /// Counters for the report, by name.
     fn counted(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
@@ -84,11 +83,11 @@ pub trait Stage: Send + Sync {
 pub enum When {
     /// Once each time an example is read: its repeats share what came out, where echo does not repeat what was read.
     Read,
-    /// At each appearance, with a key of its own. Where echo repeats what is behind all stages, also once a read.
+    /// At each appearance, with its own key. Once a read, too, if echo repeats the output of all stages.
     Appearance,
 }
 
-/// Which appearance of which example a stage is given.
+/// The appearance and example that a stage processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appearance {
     /// Record id.
@@ -97,9 +96,9 @@ pub struct Appearance {
     pub label: u32,
     /// How often the example came out before in this epoch.
     pub copy: u32,
-    /// A key for whatever is random about this appearance: hash of seed, epoch, example and copy.
+    /// A key for the randomness of this appearance: hash of seed, epoch, example and copy.
     pub key: u64,
-    /// Whether this run has not met the example before.
+    /// Whether this run sees the example for the first time.
     pub first: bool,
 }
 

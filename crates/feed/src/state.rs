@@ -1,4 +1,4 @@
-//! Where a loader stands, as a small document.
+//! The state of a loader, as a small document.
 
 use pelton_format::Dataset;
 use pelton_plan::{Hint, Place, Plan};
@@ -10,9 +10,9 @@ use crate::stages::Stages;
 
 const VERSION: u32 = 3;
 
-/// Where a loader stands: everything before `step` of `epoch` was handed out, nothing after it.
+/// The position of a loader: everything before `step` of `epoch` was delivered, nothing after it.
 ///
-/// It does not say how many ranks there were: the plan's batches are global, and any number of ranks goes on
+/// It does not contain the number of ranks: the plan's batches are global, and any number of ranks continues
 /// with the same ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,14 +22,14 @@ pub struct LoaderState {
     data: String,
     /// Fingerprint of the plan: order, seed, batches, echo, buckets, mixture and filter.
     plan: String,
-    /// Fingerprint of stages that must be as they were, such as those that decode text by a vocabulary.
+    /// Fingerprint of stages that must not change, such as those that decode text by a vocabulary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stages: Option<String>,
     /// Epoch of the next batch.
     pub epoch: u64,
     /// Its step.
     pub step: u64,
-    /// Batches of repeats that `auto` echo handed out by decisions of the clock.
+    /// Batches of repeats that `auto` echo returned by decisions of the clock.
     #[serde(default)]
     pub auto_batches: u64,
     /// A hint of the plan from the step or before it, as hexadecimal digits.
@@ -58,7 +58,7 @@ impl LoaderState {
         }
     }
 
-    /// The state in front of an epoch.
+    /// The state before an epoch.
     pub fn beginning(dataset: &Dataset, plan: &Plan, stages: &Stages, epoch: u64) -> LoaderState {
         let place = Place { epoch, step: 0 };
         LoaderState::new(dataset, plan, stages.fingerprint(), place, 0, None)
@@ -71,7 +71,7 @@ impl LoaderState {
 
     /// The state that a line of JSON says.
     ///
-    /// Errors: text that is no such state, or of another version.
+    /// Errors: text that is not a state, or of another version.
     pub fn from_json(text: &str) -> Result<LoaderState, FeedError> {
         let refuse = |problem: String| FeedError::State(problem);
         let unreadable = |error| refuse(format!("it cannot be read ({error})"));
@@ -84,11 +84,11 @@ impl LoaderState {
         }
     }
 
-    /// Options with which a loader of these stages goes on from here.
+    /// Options with which a loader of these stages resumes from here.
     ///
     /// Errors: a state of other data, of another plan or of other stages with a
     /// [`fingerprint`](crate::Stage::fingerprint), such as another vocabulary; or a step that the plan does not
-    /// have. Functions of one's own and augmentation are not compared: the one that changes them on the way means to.
+    /// have. Custom functions and augmentation are not compared: changing them is deliberate.
     pub fn resume(
         &self,
         dataset: &Dataset,
@@ -98,28 +98,28 @@ impl LoaderState {
     ) -> Result<LoaderOptions, FeedError> {
         let refuse = |problem: &str| Err(FeedError::State(problem.to_owned()));
         if self.data != format!("{:016x}", dataset.fingerprint()) {
-            return refuse("it is of other data, or the data changed");
+            return refuse("it was saved for other data, or the data changed");
         }
         if self.plan != format!("{:016x}", stream.fingerprint()) {
             return refuse(
-                "it is of another order, seed, batch, echo, bucket policy, mixture or filter",
+                "it was saved with another order, seed, batch, echo, bucket policy, mixture or filter",
             );
         }
         let given = stages.fingerprint().map(|digest| format!("{digest:016x}"));
         match (&self.stages, given) {
             (Some(of_state), Some(given)) if *of_state != given => {
                 return refuse(
-                    "its stages are not those it was saved with: the vocabulary, the ends of sentences or a stage of one's own differs",
+                    "it was saved with other stages: the vocabulary, the ends of sentences or a custom stage differs",
                 );
             }
             (Some(_), None) => {
                 return refuse(
-                    "it was saved with a stage that may not be left out, such as one that decodes text",
+                    "a stage that it was saved with is missing and must not be, such as one that decodes text",
                 );
             }
             (None, Some(_)) => {
                 return refuse(
-                    "it was saved without a stage that may not be added, such as one that decodes text",
+                    "it was saved without a stage that must not be added, such as one that decodes text",
                 );
             }
             _ => {}

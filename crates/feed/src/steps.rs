@@ -1,4 +1,4 @@
-//! Which records a rank reads at each step, and what it holds for repeats.
+//! The records that a rank reads at each step, and the examples that it holds for repeats.
 //!
 //! The plan is walked ahead of the consumer: every step's draws that this rank takes are compared with what is
 //! held by then, so that a repeat is read again only where its example was never read here: after a run
@@ -21,7 +21,7 @@ pub(crate) enum Origin {
     Held,
 }
 
-/// What one step does on this rank.
+/// The work of one step on this rank.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PlannedStep {
     pub place: Place,
@@ -43,7 +43,7 @@ pub(crate) struct PlannedStep {
     pub drops: Vec<u64>,
     /// Batch echo: the fresh batch of the epoch that this is or repeats.
     pub fresh_batch: u64,
-    /// Whether that batch is held and is emitted again as it is.
+    /// Whether that batch is held and emitted again unchanged.
     pub is_repeat: bool,
     /// Whether the batch is held after this step.
     pub keep_batch: bool,
@@ -53,7 +53,7 @@ pub(crate) struct PlannedStep {
     pub drawn: u64,
 }
 
-/// Walks a plan and tells the feed what to read.
+/// Walks a plan and gives the feed the records to read.
 pub(crate) struct StepPlanner {
     walk: Walk,
     echoes_batches: bool,
@@ -78,7 +78,7 @@ pub(crate) struct StepPlanner {
 /// the first of them or between the first two.
 pub(crate) type Hints = Arc<Mutex<VecDeque<(Place, Hint)>>>;
 
-/// Forgets the hints that a consumer at a place or behind it has no use for.
+/// Drops hints that a consumer at this position no longer needs.
 pub(crate) fn forget_before(hints: &Hints, at: Place) {
     let mut hints = hints.lock().unwrap_or_else(PoisonError::into_inner);
     while hints.get(1).is_some_and(|(next, _)| *next <= at) {
@@ -99,7 +99,7 @@ const HINT_STEPS: u64 = 64;
 /// Steps that were planned and are not yet begun.
 pub(crate) type Queue = Arc<Mutex<VecDeque<PlannedStep>>>;
 
-/// What a fetch reads for a planner's steps, each of which is put into the queue as it is planned.
+/// The reads of a planner's steps; each step is queued when planned.
 pub(crate) struct QueuedSteps {
     pub planner: StepPlanner,
     pub queue: Queue,

@@ -12,10 +12,10 @@ use pelton_batch::DType;
 use pelton_format::{Contents, Row};
 use pelton_image::Layout;
 
-use crate::building::{Building, Piece, Places, Source};
+use crate::building::{Building, Piece, Places, SampleSource};
 use crate::collate;
-use crate::found::{Finder, Found};
-use crate::held::{Having, Held};
+use crate::held_sample::{HeldSample, HeldState};
+use crate::id_reader::{IdReader, RowsById};
 use crate::in_place;
 use crate::in_place_reads::Way;
 use crate::options::BadExamples;
@@ -35,7 +35,7 @@ pub(crate) struct Task {
 pub(crate) struct Tasks {
     /// In the order of the batches.
     pub inorder: Sender<Task>,
-    /// Before all others: somebody waits for them now.
+    /// Before all others: the consumer is waiting for them.
     pub urgent: Sender<Task>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct TaskQueue {
     open: Receiver<()>,
 }
 
-/// Nothing is taken from a queue once its `Open` is dropped, though somebody could still send.
+/// Nothing is taken from a queue once its `Open` is dropped, even if senders remain.
 pub(crate) type Open = Sender<()>;
 
 pub(crate) fn task_queue() -> (Tasks, TaskQueue, Open) {
@@ -67,7 +67,7 @@ pub(crate) fn task_queue() -> (Tasks, TaskQueue, Open) {
 }
 
 impl TaskQueue {
-    /// The next task; `None` once nobody can send more, or wants what was sent.
+    /// The next task; `None` once there are no senders, or the queue was closed.
     fn next(&self) -> Option<Task> {
         select_biased! {
             recv(self.open) -> _ => None,
@@ -77,7 +77,7 @@ impl TaskQueue {
     }
 }
 
-/// Works on tasks until there are none and nobody can send more.
+/// Works on tasks until there are none and no senders.
 pub(crate) fn run(shared: &Shared, tasks: &TaskQueue) {
     let mut worker = Worker::of(shared, Own::of(shared));
     loop {
@@ -118,22 +118,22 @@ pub(crate) fn run(shared: &Shared, tasks: &TaskQueue) {
 pub(crate) struct Worker<'s> {
     shared: &'s Shared,
     own: Own,
-    /// Whether the batch that is made is of the first epoch of this run.
+    /// Whether the batch belongs to the first epoch of this run.
     first_epoch: bool,
 }
 
-/// What one thread keeps from example to example.
+/// State of one thread between examples.
 pub(crate) struct Own {
-    /// What this thread keeps for each stage, the time each took since that was last counted, and how often it ran.
+    /// This thread's state for each stage, the time each took since the last count, and how often it ran.
     work: Vec<Box<dyn Any + Send>>,
     took: Vec<Duration>,
     ran: Vec<u64>,
     /// Memory of the sample before.
     spare: Spare,
-    /// Records as they lie in their files.
+    /// Records in their files.
     stored: Vec<u8>,
     /// Reads the records, where samples are made of records in memory.
-    finder: Option<Finder>,
+    id_reader: Option<IdReader>,
 }
 
 impl Own {
@@ -145,9 +145,9 @@ impl Own {
             ran: vec![0; stages.len()],
             spare: Spare::default(),
             stored: Vec::new(),
-            finder: shared.in_place.as_ref().and_then(|reads| {
+            id_reader: shared.in_place.as_ref().and_then(|reads| {
                 let reader = reads.reader()?;
-                Some(Finder::new(&reads.dataset, reader))
+                Some(IdReader::new(&reads.dataset, reader))
             }),
         }
     }
@@ -180,8 +180,8 @@ impl<'s> Worker<'s> {
         let mut found = None;
         match (&shared.in_place, places.as_mut_slice()) {
             (Some(reads), _) if reads.way == Way::Made => {
-                let finder = self.own.finder.as_mut().expect("it is read in place");
-                found = finder.of_part(shared, reads, &building, &examples);
+                let id_reader = self.own.id_reader.as_mut().expect("it is read in place");
+                found = id_reader.of_part(shared, reads, &building, &examples);
                 if found.is_none() {
                     // The batch fails.
                     return Piece::default();
@@ -219,8 +219,8 @@ impl<'s> Worker<'s> {
                 slots.push(building.places.name(field), slot);
             }
             let made = match (&building.examples[i].source, &found) {
-                (Source::InPlace, Some(found)) => self.found(&building, i, found, slots),
-                (Source::Row(row), _) => {
+                (SampleSource::InPlace, Some(found)) => self.found(&building, i, found, slots),
+                (SampleSource::Row(row), _) => {
                     let row = rows.map(|rows| rows.row(*row as usize));
                     self.example(&building, i, row, slots)
                 }
@@ -231,8 +231,8 @@ impl<'s> Worker<'s> {
                 samples.push(made.ok());
             }
         }
-        if let (Some(finder), Some(found)) = (&mut self.own.finder, found) {
-            finder.give_back(found.rows);
+        if let (Some(id_reader), Some(found)) = (&mut self.own.id_reader, found) {
+            id_reader.give_back(found.rows);
         }
         let written: usize = places.iter().map(|place| place.len()).sum();
         let kept: usize = samples.iter().flatten().map(Sample::data_bytes).sum();
@@ -244,7 +244,7 @@ impl<'s> Worker<'s> {
         Piece { places, samples }
     }
 
-    /// What is no stage's time is collation.
+    /// Time outside stages is collation.
     fn count(&mut self, took: Duration, examples: u64, bytes: u64) {
         let counters = &self.shared.counters;
         let mut rest = took;
@@ -258,12 +258,12 @@ impl<'s> Worker<'s> {
         counters.collate.count(rest, examples, bytes);
     }
 
-    /// Makes one example whose record this thread has read.
+    /// Makes one example from a record that this thread has read.
     fn found(
         &mut self,
         building: &Building,
         i: usize,
-        found: &Found,
+        found: &RowsById,
         slots: Slots<'_>,
     ) -> Result<Sample<'static>, String> {
         let id = building.examples[i].id;
@@ -286,7 +286,7 @@ impl<'s> Worker<'s> {
     ) -> Result<Sample<'static>, String> {
         let example = &building.examples[i];
         match &example.source {
-            Source::Row(_) | Source::InPlace => {
+            SampleSource::Row(_) | SampleSource::InPlace => {
                 let row = row.expect("the rows stay until the batch is made");
                 if self.shared.copies && !building.places.others() {
                     return copy_row(row, slots.take(building.places.name(0)));
@@ -301,29 +301,29 @@ impl<'s> Worker<'s> {
                 let sample = self.run(all, sample, &mut slots, (building, i))?;
                 self.finish(sample, slots, building)
             }
-            Source::Held(held) => self.held(held, (building, i), slots),
-            Source::Missing(problem) => Err(problem.clone()),
+            SampleSource::Held(held) => self.held(held, (building, i), slots),
+            SampleSource::Missing(problem) => Err(problem.clone()),
         }
     }
 
-    /// A sample that comes out more than once: what is before its repeats is done once, and kept where memory allows.
+    /// A repeated sample: work before its repeats is done once, and kept if memory allows.
     fn held(
         &mut self,
-        held: &Held,
+        held: &HeldSample,
         at: (&Building, usize),
         mut slots: Slots<'_>,
     ) -> Result<Sample<'static>, String> {
         let all = self.own.work.len();
         let once = self.shared.stages.once(self.shared.options.echo_point);
         let kept = match held.get() {
-            Having::Sample(sample) => sample,
-            Having::Failed(problem) => return Err(problem),
-            Having::Record(record) if once == 0 => {
+            HeldState::Sample(sample) => sample,
+            HeldState::Failed(problem) => return Err(problem),
+            HeldState::Record(record) if once == 0 => {
                 let sample = self.record(Row::Bytes(&record))?;
                 let sample = self.run(0..all, sample, &mut slots, at)?;
                 return self.finish(sample, slots, at.0);
             }
-            Having::Record(record) => {
+            HeldState::Record(record) => {
                 let made = self
                     .record(Row::Bytes(&record))
                     .and_then(|sample| self.run(0..once, sample, &mut Slots::default(), at));
@@ -408,7 +408,7 @@ impl<'s> Worker<'s> {
             let at = Appearance {
                 id: example.id,
                 label,
-                // What is done once is done for all copies.
+                // Work done once serves all copies.
                 copy: if i < shared_by_copies {
                     0
                 } else {
@@ -433,7 +433,7 @@ impl<'s> Worker<'s> {
         Ok(sample)
     }
 
-    /// Writes what has a place and is not there yet; the rest is what is returned.
+    /// Writes fields with a slot that are not written yet; returns the rest.
     fn finish(
         &mut self,
         mut sample: Sample<'_>,
@@ -482,7 +482,7 @@ fn copy_fields(
     Ok(Sample::default())
 }
 
-/// A record that is a sample as it is.
+/// A record that is a sample without change.
 fn copy_row(row: Row<'_>, slot: Option<&mut [u8]>) -> Result<Sample<'static>, String> {
     let slot = slot.expect("the only field has a place");
     let bytes = match row {

@@ -97,7 +97,7 @@ pub fn choose_access(case: &AccessCase) -> AccessChoice {
         .iter()
         .min_by(|a, b| a.1.total_cmp(&b.1))
         .expect("there are always two paths");
-    // Only the direct path hands out a batch before much memory is filled.
+    // Only the direct path returns a batch before much memory is filled.
     let access = if seconds[0].1 <= cheapest.1 * (1.0 + NEARLY_AS_CHEAP) {
         Access::Direct
     } else {
@@ -134,7 +134,7 @@ fn window_seconds(case: &AccessCase) -> f64 {
     let ranges = wanted * split + 1.0;
     let skipped = wanted * split * (hole + gap);
     let bytes = (data - skipped + ranges * case.unit_bytes)
-        // Ranges that lie in one unit share it.
+        // Ranges within one unit share it.
         .min(data + case.unit_bytes)
         .max(wanted * case.record_bytes);
     sweeps(case) * (ranges / device.random_reads_per_s).max(bytes / device.read_bytes_per_s)

@@ -1,4 +1,4 @@
-//! What memory is divided for and a path is chosen by: the steps that a fetch executes, as far as they are known before.
+//! The steps that a fetch executes, as far as known beforehand, for dividing memory and choosing an access path.
 
 use pelton_format::Dataset;
 use pelton_plan::{Plan, Spread};
@@ -6,7 +6,7 @@ use pelton_plan::{Plan, Spread};
 use crate::options::FetchOptions;
 use crate::steps::{Steps, most_of_plan};
 
-/// The steps that a fetch executes, as far as they are known before.
+/// The steps that a fetch executes, as far as known beforehand.
 #[derive(Clone, Copy)]
 pub(crate) struct Demand<'a> {
     /// The plan, where the steps are those of one.
@@ -15,7 +15,7 @@ pub(crate) struct Demand<'a> {
     pub batch_rows: u64,
     /// Batches of an epoch.
     pub steps: u64,
-    /// How the records of a step lie.
+    /// How the records of a step are spread over the files.
     pub spread: Spread,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Demand<'a> {
         Demand::new(dataset, Some(plan), most, plan.spread())
     }
 
-    /// Of steps of at most `most` records that lie so.
+    /// For steps of at most `most` records, spread like this.
     pub fn new(dataset: &Dataset, plan: Option<&'a Plan>, most: u64, spread: Spread) -> Demand<'a> {
         let batch_rows = most.max(1);
         let steps = plan.map(|plan| plan.steps(0));

@@ -15,14 +15,14 @@ pub enum FetchError {
     Format(#[from] FormatError),
     /// The budget cannot hold two batches and the read buffers.
     #[error(
-        "a memory budget of {budget} bytes is too small: {needed} bytes are needed for {what}; raise the budget (`memory`) or take smaller batches"
+        "a memory budget of {budget} bytes is too small: {needed} bytes are needed for {what}; raise `memory` or use smaller batches"
     )]
     BudgetTooSmall {
         /// The budget in bytes.
         budget: u64,
-        /// What the smallest working division of it needs, in bytes.
+        /// The smallest budget that works, in bytes.
         needed: u64,
-        /// What the bytes are needed for.
+        /// The purpose of the bytes.
         what: String,
     },
     /// More bad records than the policy allows.
@@ -39,7 +39,7 @@ pub enum FetchError {
     },
     /// A file ended before a record that was there when the data set was opened.
     #[error(
-        "{path}: ends within the record at byte {offset} ({found} of {expected} bytes are there): the file shrank while it was read; restore it and run again"
+        "{path}: ends within the record at byte {offset} (has {found} of {expected} bytes): the file shrank during reading; restore it and run again"
     )]
     Shrunk {
         /// The file.
@@ -60,13 +60,13 @@ pub enum FetchError {
         reason: String,
     },
     /// The system has no more threads.
-    #[error("no thread can be started: {0}; name fewer (`threads`)")]
+    #[error("no thread can be started: {0}; lower `threads`")]
     Thread(#[source] std::io::Error),
-    /// The one that asked for the batches wants them no longer.
+    /// The consumer no longer needs the batches.
     #[error("interrupted while data was read; nothing is saved, start again")]
     Interrupted,
     /// A thread of the feed ended by a panic, which is a defect of this program.
-    #[error("a feed thread panicked: {0}; this is a defect, please report it")]
+    #[error("a feed thread panicked: {0}; this is a bug, please report it")]
     Panicked(String),
 }
 

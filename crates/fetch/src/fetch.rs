@@ -1,4 +1,4 @@
-//! The feed itself: hands out batches in plan order and keeps the loader ahead of the consumer.
+//! The feed itself: returns batches in plan order and keeps the loader ahead of the consumer.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,16 +49,16 @@ impl Loader {
     }
 }
 
-/// How the first panes differ from those after them, which are as large as the budget holds: nobody gets a batch
-/// before the pane is complete that it is in.
+/// How the first panes differ from later ones, which are as large as the budget allows: a batch is available
+/// only once its pane is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beginning {
     /// In nothing.
     Alike,
-    /// The first has so many batches, each further one twice as many.
+    /// The first has this many batches, each further one twice as many.
     Small(u64),
-    /// The first has so many batches and is read by itself, record by record: the others share sweeps, and the
-    /// first sweep passes over all files before a pane is complete.
+    /// The first has this many batches and is read separately, record by record: the others share sweeps, and
+    /// the first sweep passes over all files before a pane is complete.
     Alone(u64),
 }
 
@@ -67,8 +67,8 @@ const FIRST_PANE_RECORDS: u64 = 512;
 
 /// Executes steps: loads ahead within the memory budget and yields a batch for each, in their order.
 ///
-/// The order of examples depends on the steps alone, never on the access path, the number of threads
-/// or timing. Dropping the feed stops its threads.
+/// The order of examples depends only on the steps, never on the access path, the number of threads or timing.
+/// Dropping the feed stops its threads.
 pub struct Fetch {
     // Declared first so that its threads end before what they share.
     loader: Loader,
@@ -102,7 +102,7 @@ impl Fetch {
         assert_eq!(
             dataset.records(),
             plan.records(),
-            "the plan is for another data set"
+            "the plan was made for other data"
         );
         Fetch::of_steps(dataset, Box::new(PlanSteps::new(plan, options)), options)
     }
@@ -179,7 +179,7 @@ impl Fetch {
         })
     }
 
-    /// Whether there is memory for steps of so many records that lie so.
+    /// Whether there is memory for steps of this many records, spread like this.
     pub fn fits_steps(
         dataset: &Dataset,
         (most, spread): (u64, Spread),
@@ -388,7 +388,7 @@ impl Recycler {
 
 fn merge_of(access: Access, spread: Spread, options: &FetchOptions) -> Merge {
     match access {
-        // What a page order reads at once is a unit, a run of whole records.
+        // A page order reads units: runs of whole records.
         Access::Direct if spread == Spread::Neighbours => Merge::Gap(0),
         Access::Window { gap_bytes } => {
             Merge::Gap(gap_bytes.unwrap_or_else(|| options.device.break_even_gap_bytes()))
@@ -428,7 +428,7 @@ fn path_for(
     let scatter = match demand.plan {
         Some(plan) => scatter::case(dataset, plan, options, wanted_share(options)),
         None => Err(
-            "the steps of a pipeline are not known an epoch before; use direct or window"
+            "the steps of a pipeline are not known an epoch ahead; use direct or window"
                 .to_string(),
         ),
     };
@@ -450,7 +450,7 @@ fn path_for(
         // they need.
         return Ok((Access::Window { gap_bytes: None }, None));
     }
-    // A rank that reads its own records only has a data set of its own. The rank that owns most is
+    // A rank that reads only its own records has a separate data set. The rank that owns most is
     // taken on all, so that all take the same path.
     let records = options.records_of(dataset.records()).max(1);
     let resident = options.memory_bytes as f64 / (sizing::pane_row_bytes(dataset) * records) as f64;
@@ -485,8 +485,8 @@ fn access_case(dataset: &Dataset, options: &FetchOptions) -> AccessCase {
     }
 }
 
-/// How a feed begins. One that asks a consumer what it wants does so at fixed places, and scatter's buckets match
-/// its panes: neither begins otherwise than it goes on.
+/// How a feed begins. Planning with skipped records happens at fixed positions, and scatter's buckets match
+/// its panes: neither may start with smaller panes.
 fn beginning(dataset: &Dataset, options: &FetchOptions, access: Access, sizes: Sizes) -> Beginning {
     if access == Access::Scatter || options.epoch_barrier {
         return Beginning::Alike;

@@ -1,4 +1,30 @@
-//! Reads the records of a plan ahead of the one that uses them, within a memory budget.
+//! Prefetches the records of a plan within a memory budget.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use pelton_fetch::{Fetch, FetchOptions};
+//! use pelton_format::{Dataset, OpenOptions};
+//! use pelton_plan::{Catalog, Order, Plan, PlanSpec};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("lines.txt");
+//! # std::fs::write(&path, "a line\n".repeat(100))?;
+//! let dataset = Arc::new(Dataset::open(&[path], &OpenOptions::default())?);
+//! let spec = PlanSpec::new(Order::Full, 40, 7);
+//! let plan = Arc::new(Plan::new(&spec, Catalog::of(dataset.records()))?);
+//! let options = FetchOptions {
+//!     end_epoch: Some(1),
+//!     ..FetchOptions::with_memory(16 << 20)
+//! };
+//! let mut fetch = Fetch::new(dataset, plan, &options)?;
+//! let mut rows = 0;
+//! while let Some(batch) = fetch.next_batch()? {
+//!     rows += batch.rows.len();
+//! }
+//! assert_eq!(rows, 100);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! A [`Fetch`] knows from the plan which records come next, loads them ahead of the consumer and
 //! yields them batch by batch in exactly the plan's order. It works in *panes*: a pane is a run of
@@ -22,7 +48,7 @@ mod access;
 mod demand;
 mod error;
 mod fetch;
-mod kept;
+mod kept_bitmap;
 mod meters;
 mod options;
 mod pane;

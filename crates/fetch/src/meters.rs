@@ -65,7 +65,7 @@ impl Meters {
         ratio(self.read_bytes as f64, self.used_bytes as f64)
     }
 
-    /// Seconds during which loading and computing went on at the same time.
+    /// Seconds during which loading and computing happened at the same time.
     pub fn overlap_s(&self) -> f64 {
         (self.load_s - self.wait_s).clamp(0.0, self.load_s)
     }
@@ -222,7 +222,7 @@ impl MeterCounters {
             .store(self.began.elapsed().as_nanos() as u64, Relaxed);
     }
 
-    /// Marks a loading task as under way until the guard is dropped.
+    /// Marks a loading task as running until the guard is dropped.
     pub fn loading(&self) -> impl Drop + '_ {
         self.change_active(true);
         Loading(self)

@@ -1,4 +1,4 @@
-//! What a feed is asked to do.
+//! Settings of a feed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ impl FromStr for Access {
     }
 }
 
-/// What happens when a record cannot be decoded.
+/// What to do when a record cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnBadRecord {
     /// The feed ends with the record's error.
@@ -130,7 +130,7 @@ impl Default for DeviceSpeed {
 }
 
 impl DeviceSpeed {
-    /// Data in the page cache: a read of its own costs a system call, bandwidth is that of memory.
+    /// Data in the page cache: a read costs a system call, bandwidth is that of memory.
     pub const PAGE_CACHE: DeviceSpeed = DeviceSpeed {
         random_reads_per_s: 2e6,
         read_bytes_per_s: 6e9,
@@ -143,8 +143,8 @@ impl DeviceSpeed {
     }
 }
 
-/// A device whose speed is measured when it is first asked for: that takes a fifth of a second, and readers that find
-/// their data in memory never ask.
+/// A device whose speed is measured on first use: that takes a fifth of a second, and readers of data in
+/// memory never need it.
 #[derive(Clone, Debug)]
 pub struct Device(Arc<LazyLock<DeviceSpeed, Measurement>>);
 
@@ -177,29 +177,28 @@ pub struct FetchOptions {
     pub access: Access,
     /// Threads that read and decode; each keeps its own reads in flight.
     pub threads: usize,
-    /// What happens to records that cannot be decoded.
+    /// What to do with records that cannot be decoded.
     pub on_bad_record: OnBadRecord,
     /// Where the first batch starts.
     pub start: Place,
-    /// First epoch that is not produced; `None` goes on for ever.
+    /// First epoch that is not produced; `None` never ends.
     pub end_epoch: Option<u64>,
     /// The part of each global batch that is yielded; `None` for all of it.
     pub share: Option<Share>,
-    /// Most records, of those this feed yields, that are asked for at a time beyond the one being
-    /// consumed, two batches at least; `None` for as many as the budget holds. For storages that hold
-    /// only what comes next.
+    /// Most records of this feed requested ahead of the one being consumed, at least two batches; `None` for as
+    /// many as the budget holds. For storages that hold only what comes next.
     pub look_ahead: Option<u64>,
-    /// Records of the longest kind that each thread can ask for together at least, as far as an eighth of the
-    /// budget goes; for few large records a second, whose reads would otherwise leave the device idle.
+    /// Minimum records of maximum length that each thread can request together, within an eighth of the
+    /// budget; for few large records a second, which would otherwise leave the device idle.
     pub records_in_flight: u64,
-    /// Whether no batch of an epoch is planned before every batch of the one before was consumed,
-    /// as callers need whose choice of records for an epoch follows from the epoch before.
+    /// Whether to plan no batch of an epoch before every batch of the previous one was consumed, for callers
+    /// that choose the records of an epoch by the epoch before.
     pub epoch_barrier: bool,
-    /// Whether a batch whose records were partly declined is filled up from those that follow.
+    /// Whether a batch with declined records is filled up from the following ones.
     pub refill: bool,
     /// Folder for the buckets of [`Access::Scatter`].
     pub scratch_dir: Option<PathBuf>,
-    /// Set by the one that wants the feed to end early, with [`crate::FetchError::Interrupted`].
+    /// Set it to end the feed early, with [`crate::FetchError::Interrupted`].
     pub interrupt: Arc<AtomicBool>,
     /// How long a batch is waited for nevertheless.
     pub grace: Duration,

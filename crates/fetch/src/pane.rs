@@ -173,8 +173,7 @@ impl CellDivision {
     }
 }
 
-/// The slots of a pane grouped by the part of the id space their records lie in (counting sort,
-/// 4 bytes a row).
+/// The slots of a pane grouped by the part of the id space of their records (counting sort, 4 bytes a row).
 #[derive(Debug, Default)]
 pub(crate) struct Cells {
     starts: Vec<u32>,

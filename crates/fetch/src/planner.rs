@@ -3,7 +3,7 @@
 
 use pelton_plan::Place;
 
-use crate::kept::Kept;
+use crate::kept_bitmap::KeptBitmap;
 use crate::options::FetchOptions;
 use crate::share::Share;
 use crate::steps::Steps;
@@ -28,9 +28,9 @@ pub(crate) struct PlannedPane {
     pub ids: Vec<u64>,
     /// Records of its steps that are this feed's, declined or not.
     pub own: u64,
-    /// Which records of its steps were kept, where some were declined or are other ranks', for a planner that tracks
-    /// them.
-    pub kept: Option<Kept>,
+    /// Which records of its steps were kept, if some were declined or belong to other ranks, for a planner
+    /// that tracks them.
+    pub kept: Option<KeptBitmap>,
 }
 
 /// Whether a consumer wants a record: (batches since the feed began, id).
@@ -95,7 +95,7 @@ impl Planner {
         let most = self.next_pane;
         self.next_pane = most.saturating_mul(2).min(self.batches_per_pane);
         let mut pane = PlannedPane::default();
-        let mut kept = self.tracks.then(Kept::default);
+        let mut kept = self.tracks.then(KeptBitmap::default);
         loop {
             let start = pane.ids.len();
             let Some(step) = self.steps.next(&mut pane.ids) else {
@@ -131,7 +131,7 @@ impl Planner {
         &self,
         pane: &mut PlannedPane,
         start: usize,
-        mut kept: Option<&mut Kept>,
+        mut kept: Option<&mut KeptBitmap>,
         mut keep: Option<Keep<'_, '_>>,
     ) {
         if self.share.is_none() && kept.is_none() && keep.is_none() {

@@ -30,7 +30,7 @@ struct Range {
     filled: u64,
 }
 
-/// One thread's read buffer, and which records lie in it.
+/// One thread's read buffer, and the records in it.
 pub(crate) struct RangeBuffer {
     merge: Merge,
     buffer: AlignedBuffer,
@@ -53,8 +53,8 @@ impl RangeBuffer {
     /// of the files, and gives each to `take` by its number among them; returns how many, one at least where there
     /// is one.
     ///
-    /// What does not come whole is an error of the call, or, with `alone`, read again by itself after the others, so
-    /// that each record is judged alone.
+    /// Incomplete records are an error of the call, or, with `alone`, read again one by one after the others,
+    /// to find the bad one.
     pub fn read_each(
         &mut self,
         dataset: &Dataset,
@@ -113,7 +113,7 @@ impl RangeBuffer {
         Ok(self.range_of.len())
     }
 
-    /// Where in [`RangeBuffer::bytes`] record `i` of the last read lies, which is at `place`.
+    /// The position in [`RangeBuffer::bytes`] of record `i` of the last read, which is at `place`.
     pub fn record(
         &self,
         dataset: &Dataset,

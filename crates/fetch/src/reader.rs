@@ -24,10 +24,10 @@ use crate::planner::PlannedPane;
 use crate::ranges::{Merge, RangeBuffer};
 use crate::sizing::Sizes;
 
-/// How often a waiting consumer looks whether it is to end.
+/// How often a waiting consumer checks whether to end.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What loading threads and the consumer share.
+/// State shared by the loading threads and the consumer.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub dataset: Arc<Dataset>,
@@ -177,9 +177,9 @@ impl Shared {
         self.leave_out(id, error.into())
     }
 
-    /// Applies the policy to a record that could not be read. A file of many records that is no longer as
-    /// it was opened ends the feed all the same: where its records lie is not known any more; and so does a server, of
-    /// which the record next to it could not be had either. In a folder only the record is lost, unless the folder is
+    /// Applies the policy to a record that could not be read. A file of many records that changed since it was
+    /// opened always ends the feed, since the offsets of its records are no longer known; so does a failing
+    /// server, where the next record would fail too. In a folder only the record is lost, unless the folder is
     /// gone.
     pub fn unreadable(&self, id: u64, error: FetchError) -> Result<(), FetchError> {
         if self.on_bad_record == OnBadRecord::Fail {
@@ -222,7 +222,7 @@ impl Shared {
         self.bad.lock().expect("no holder of this lock panics")
     }
 
-    /// Ids of the records left out so far.
+    /// Ids of the records skipped so far.
     pub fn bad_ids(&self) -> Vec<u64> {
         self.bad().ids.iter().copied().collect()
     }
@@ -326,7 +326,7 @@ impl Reader {
         self.sections - 1
     }
 
-    /// Reads a pane by itself, before the first step.
+    /// Reads a pane separately, before the first step.
     pub fn read_alone(&mut self, planned: PlannedPane) {
         let mut division = self.division_of_one(&planned.ids);
         // Shared by all threads, as nothing else is to do.
@@ -367,7 +367,7 @@ impl Reader {
 
     /// Gives the threads a task for each of these cells of the panes.
     fn send(&self, panes: Vec<Arc<PaneBuild>>, cells: std::ops::Range<u64>) {
-        // Made before the first is sent: from then on tasks alone share the panes.
+        // Created before the first is sent: from then on only tasks share the panes.
         let count = (cells.end - cells.start) as usize;
         let tasks: Vec<Task> = std::iter::repeat_n(panes, count)
             .zip(cells)
@@ -404,7 +404,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // Tasks that nobody waits for any more are not begun.
+        // Tasks that are no longer needed are not started.
         self.shared.close();
         self.tasks = None;
         for thread in self.threads.drain(..) {

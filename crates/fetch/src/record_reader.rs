@@ -1,4 +1,4 @@
-//! Records that are asked for by their ids, read on the thread that asks.
+//! Reads records by id, on the calling thread.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::ranges::{Merge, RangeBuffer};
 /// Bytes that one round of reads takes: a deep queue of photographs. A longer record makes a reader's buffer grow.
 const ROUND_BYTES: usize = 4 << 20;
 
-/// Reads records by their ids: sorted by place, neighbours merged, as one batch of reads a round. It starts no thread,
-/// and its buffer serves call after call; each thread that reads has one of its own.
+/// Reads records by their ids: sorted by place, neighbours merged, as one batch of reads a round. It starts no
+/// thread and reuses its buffer between calls; each reading thread has its own.
 pub struct RecordReader {
     buffer: RangeBuffer,
     places: Vec<Location>,
@@ -27,7 +27,7 @@ impl RecordReader {
         RecordReader::counted(device, ROUND_BYTES, &meters)
     }
 
-    /// A reader from such a device, of `bytes` at a time, whose reads others count too.
+    /// A reader from such a device, of `bytes` at a time, with shared counters.
     pub fn counted(
         device: &DeviceSpeed,
         bytes: usize,
@@ -42,8 +42,8 @@ impl RecordReader {
 
     /// Reads the records `ids`, which rise, and gives the bytes of each to `take` by its place in `ids`.
     ///
-    /// What cannot be read is an error of the call, or, with `alone`, given to `take` record by record; a file that
-    /// is no longer as it was opened is an error all the same, as where its records lie is not known any more.
+    /// Unreadable records are an error of the call, or, with `alone`, given to `take` one by one; a file that
+    /// changed since it was opened is always an error, since the offsets of its records are no longer known.
     pub fn read(
         &mut self,
         dataset: &Dataset,

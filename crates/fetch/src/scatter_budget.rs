@@ -1,12 +1,12 @@
-//! What the scatter path takes of the memory next to panes.
+//! The memory of the scatter path in addition to panes.
 
 use pelton_format::Dataset;
 
-use crate::kept;
+use crate::kept_bitmap;
 use crate::options::FetchOptions;
 
-/// Panes that are planned beyond those there is memory for, so that loading goes on while the
-/// consumer plans; none where the consumer's choice of records follows from what it has learnt.
+/// Panes planned beyond those there is memory for, so loading continues while the consumer plans; none if the
+/// consumer chooses records by what it has learnt.
 pub(crate) fn panes_ahead(options: &FetchOptions) -> u64 {
     u64::from(!options.epoch_barrier)
 }
@@ -32,7 +32,7 @@ pub(crate) fn tail_bytes(options: &FetchOptions) -> u64 {
 /// Bytes of the budget that are not for panes.
 pub(crate) fn reserved_bytes(dataset: &Dataset, options: &FetchOptions) -> u64 {
     let kept = if options.epoch_barrier {
-        dataset.records() as f64 * kept::BYTES_PER_POSITION
+        dataset.records() as f64 * kept_bitmap::BYTES_PER_POSITION
     } else {
         0.0
     };

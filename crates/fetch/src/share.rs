@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use pelton_plan::{assign_slots, local_slots};
 
-/// Which rank holds a record in an epoch: (epoch, id) → rank, or any number that is no rank where none
-/// does. Must say the same on all ranks.
+/// Which rank holds a record in an epoch: (epoch, id) → rank, or any other number if none does. Must say the same
+/// on all ranks.
 pub type Holder = Arc<dyn Fn(u64, u64) -> u32 + Send + Sync>;
 
 /// Which rank owns a record: id → rank. It does not know the epoch, so that a rank reads the same records
@@ -14,8 +14,8 @@ pub type Holder = Arc<dyn Fn(u64, u64) -> u32 + Send + Sync>;
 /// owners of runs of neighbours, long next to a page of the device.
 pub type Owner = Arc<dyn Fn(u64) -> u32 + Send + Sync>;
 
-/// Standard deviations above the mean that are taken for the most that a rank owns of a batch; a batch
-/// in 30 000 has a little more.
+/// Standard deviations above the mean, as the limit of what a rank owns of a batch; one batch in 30 000 has a
+/// little more.
 const DEVIATIONS: f64 = 4.0;
 
 /// Which slots of each global batch a feed yields. The global batches are the same for any number of
@@ -27,7 +27,7 @@ pub struct Share {
     rule: Rule,
 }
 
-/// How slots are dealt out.
+/// How slots are assigned.
 #[derive(Clone)]
 enum Rule {
     Even,
@@ -38,11 +38,11 @@ enum Rule {
 #[derive(Clone)]
 struct Owned {
     owner: Owner,
-    /// What was counted last; a share is of one data set nearly always.
+    /// The last count; a share nearly always belongs to one data set.
     counted: Arc<Mutex<Option<Counted>>>,
 }
 
-/// How the records of a data set lie with their owners.
+/// How the records of a data set are spread over their owners.
 #[derive(Clone, Copy)]
 struct Counted {
     records: u64,
@@ -65,8 +65,8 @@ impl Share {
         }
     }
 
-    /// The same number of slots, but as far as they go those whose records this rank holds
-    /// ([`assign_slots`]), in the order of the global batch.
+    /// The same number of slots, preferring those whose records this rank holds ([`assign_slots`]), in the
+    /// order of the global batch.
     pub fn near(self, holder: Holder) -> Share {
         Share {
             rule: Rule::Near(holder),
@@ -95,7 +95,7 @@ impl Share {
     /// Most records that a rank, any of them, takes of a batch of `batch_len` of `records` records: what
     /// memory is divided by. The same number on all ranks.
     ///
-    /// With owners it is no certain bound. A batch of a random order is a sample without replacement: of
+    /// With owners the bound is not certain. A batch of a random order is a sample without replacement: of
     /// n records a rank that owns the part q of all takes n·q on average with a variance below
     /// n·q·(1 − q). This is four standard deviations more than that for the rank that owns most, and never
     /// more than the batch or than it owns. A batch that has more still is served whole and takes as much
@@ -112,8 +112,7 @@ impl Share {
         (bound.ceil() as u64).min(batch_len).min(most)
     }
 
-    /// The longest batch of `records` records of which no rank takes more than `rows`, by
-    /// [`Share::most_of`].
+    /// The longest batch of `records` records where no rank takes more than `rows`, by [`Share::most_of`].
     pub fn longest_batch(&self, rows: u64, records: u64) -> u64 {
         if !matches!(self.rule, Rule::Owned(_)) {
             return rows.saturating_mul(u64::from(self.world_size));
@@ -147,7 +146,7 @@ impl Share {
         }
     }
 
-    /// Whether the owner of a record, if it decides, is this rank.
+    /// Whether this rank owns the record, if owners decide.
     #[inline]
     pub(crate) fn may_take(&self, id: u64) -> bool {
         match &self.rule {

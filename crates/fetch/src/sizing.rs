@@ -1,17 +1,17 @@
 //! Divides the memory budget between read buffers and panes.
 //!
-//! With `n` sections to a sweep, a pane is loaded over `n` steps: while one pane is consumed, the
-//! others hold 1/n, 2/n … of their rows, so n + 3 half panes are in memory, the tables of all n + 1
-//! of them, and a sweep serves `n` panes. Memory for a fraction f of the rows so gives sweeps that serve T = 2·n/(n + 3)·f of an
-//! epoch: 1.68·f at n = 16, where loading disjoint windows behind a second buffer gives f/2. Read
-//! amplification is (1/T)·(1 − e^(−T·r)) for r records a page.
+//! With `n` sections to a sweep, a pane is loaded over `n` steps: while one pane is consumed, the others hold 1/n,
+//! 2/n … of their rows, so n + 3 half panes are in memory, the tables of all n + 1 of them, and a sweep serves `n`
+//! panes. Memory for a fraction f of the rows so gives sweeps that serve T = 2·n/(n + 3)·f of an epoch: 1.68·f at
+//! n = 16, where loading disjoint windows behind a second buffer gives f/2. Read amplification is (1/T)·(1 −
+//! e^(−T·r)) for r records a page.
 
 use pelton_format::{Dataset, Layout};
 use pelton_plan::Spread;
 
 use crate::demand::Demand;
 use crate::error::FetchError;
-use crate::kept::BYTES_PER_POSITION;
+use crate::kept_bitmap::BYTES_PER_POSITION;
 use crate::options::{Access, FetchOptions};
 use crate::scatter_budget::{panes_ahead, reserved_bytes};
 use crate::share::Share;

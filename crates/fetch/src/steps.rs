@@ -7,15 +7,15 @@ use pelton_plan::{EpochOrder, Place, Plan, Spread, StepBatch, Walk};
 use crate::options::FetchOptions;
 use crate::share::Share;
 
-/// Steps, one after another: of a plan, of a pipeline, or of whatever knows what is read next.
+/// A sequence of steps: of a plan, of a pipeline, or of any other source.
 pub trait Steps: Send {
-    /// Appends the ids that the next step reads and says which step it is; `None` after the last.
+    /// Appends the ids that the next step reads and returns the step; `None` after the last.
     fn next(&mut self, ids: &mut Vec<u64>) -> Option<Step>;
 
     /// Most ids of a step.
     fn most(&self) -> u64;
 
-    /// How the records of a step lie.
+    /// How the records of a step are spread over the files.
     fn spread(&self) -> Spread;
 
     /// The plan, where every step of it is a step here: then what an epoch reads is known before the epoch begins, as
@@ -32,7 +32,7 @@ pub struct Step {
     pub place: Place,
     /// Whether it is the last of its epoch.
     pub ends_epoch: bool,
-    /// Whether what is read for it, and for those before it, serves none after it.
+    /// Whether reads for it and earlier steps are not needed by later ones.
     pub ends_load: bool,
 }
 
@@ -77,7 +77,7 @@ impl PlanSteps {
         }
     }
 
-    /// Whether the epoch's reads so far serve no step after this one.
+    /// Whether the epoch's reads so far are not needed by later steps.
     fn ends_load(&mut self, place: Place) -> bool {
         if self.plan.loads().is_none() {
             return false;

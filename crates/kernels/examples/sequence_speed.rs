@@ -1,4 +1,4 @@
-//! Milliseconds of a training step of sequence models built of this crate's operators alone:
+//! Milliseconds of a training step of sequence models, using only this crate's operators:
 //! `cargo run --release -p pelton-kernels --example sequence_speed MODEL [SECONDS [parts]]`, MODEL one of lstm-20,
 //! lstm-35, lstm-20-tied, lstm-35-tied, transformer. Prints the median and the fastest; with `parts`, also the
 //! median of each part.

@@ -2,19 +2,19 @@
 //!
 //! The T × T matrix never exists: for a block of queries, scores of up to 256 keys at a time are made, turned into
 //! weights and used, all in cache. Forward keeps the largest score so far and rescales when a later block has a
-//! larger one (online softmax); it saves log Σ e^score of each query, from which backward makes the weights again.
+//! larger one (online softmax); it saves log Σ e^score of each query, from which backward recomputes the weights.
 //!
-//! Queries, keys and values are read where a fused projection leaves them, \[batch, T, 3, heads, d\], and each head is
-//! copied once to where its rows lie side by side: T·d moves next to T²·d operations.
+//! Queries, keys and values are read in the layout of a fused projection, \[batch, T, 3, heads, d\], and each
+//! head is copied once to contiguous rows: T·d moves next to T²·d operations.
 
 use rayon::prelude::*;
 
 use crate::block::{self, Block, DEPTH, LEFT_ROW};
+use crate::block_source::BlockSource;
 use crate::disjoint::Disjoint;
 use crate::math::exp;
 use crate::matrix::Matrix;
 use crate::simd::{self, Kernel, Simd};
-use crate::source::Source;
 use crate::sums;
 
 /// Queries of a block: three of the highest tiles.
@@ -37,8 +37,8 @@ pub struct Attention<'a> {
 }
 
 impl Attention<'_> {
-    /// `qkv` \[batch, T, 3, heads, d\] → `out` \[batch, T, heads, d\] and `log_sums` \[batch, heads, T\], which `backward`
-    /// needs. Panics where sizes do not fit; so does `backward`.
+    /// `qkv` \[batch, T, 3, heads, d\] → `out` \[batch, T, heads, d\] and `log_sums` \[batch, heads, T\], which
+    /// `backward` needs. Panics where sizes do not fit; so does `backward`.
     pub fn forward(&self, qkv: &[f32], out: &mut [f32], log_sums: &mut [f32]) {
         self.forward_at(Simd::current(), qkv, out, log_sums);
     }
@@ -54,7 +54,7 @@ impl Attention<'_> {
         let starts = self.starts();
         let out = Disjoint::new(out);
         self.each_head(log_sums, |row, head, log_sums, scratch| {
-            let one = Head {
+            let one = AttentionHead {
                 of: self,
                 level,
                 row,
@@ -95,10 +95,10 @@ impl Attention<'_> {
         );
         let starts = self.starts();
         let dqkv = Disjoint::new(dqkv);
-        // What a query's gradient has in common for all keys.
+        // The part of a query's gradient that is the same for all keys.
         let mut shared = vec![0.0; log_sums.len()];
         self.each_head(&mut shared, |row, head, shared, scratch| {
-            let one = Head {
+            let one = AttentionHead {
                 of: self,
                 level,
                 row,
@@ -164,7 +164,7 @@ fn zeros(buffer: &mut Vec<f32>, n: usize) {
 }
 
 /// One head of one row of the batch.
-struct Head<'a> {
+struct AttentionHead<'a> {
     of: &'a Attention<'a>,
     level: Simd,
     row: usize,
@@ -189,7 +189,7 @@ enum Part {
     Value,
 }
 
-impl Head<'_> {
+impl AttentionHead<'_> {
     /// Where position `t` of a part begins in `qkv`.
     fn at(&self, t: usize, part: Part) -> usize {
         let of = self.of;
@@ -224,8 +224,8 @@ impl Head<'_> {
         from.copy(self.level, 0..from.rows(), 0..from.cols(), to, stride);
     }
 
-    /// Distance between rows of exchanged keys and values: room for the last block's rounding, and an odd number of cache lines, so
-    /// that the lines of a tile spread over the whole cache.
+    /// Distance between rows of exchanged keys and values: room for the last block's rounding, and an odd number
+    /// of cache lines, so that the lines of a tile spread over the whole cache.
     fn long(&self) -> usize {
         ((self.of.steps + 15).div_ceil(16) | 1) * 16
     }
@@ -427,7 +427,7 @@ impl Head<'_> {
 
 /// Turns scores into weights relative to the largest score so far.
 struct Weigh<'a> {
-    head: &'a Head<'a>,
+    head: &'a AttentionHead<'a>,
     query: usize,
     count: usize,
     key: usize,
@@ -476,7 +476,7 @@ impl Kernel for Weigh<'_> {
 
 /// Turns scores into final weights, and their gradients into gradients of the scores.
 struct Reweigh<'a> {
-    head: &'a Head<'a>,
+    head: &'a AttentionHead<'a>,
     query: usize,
     count: usize,
     key: usize,

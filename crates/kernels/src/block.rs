@@ -1,4 +1,4 @@
-//! Small products whose operands lie in cache, on the caller's thread, by the tiles that large products use.
+//! Small products with operands in cache, on the caller's thread, using the tiles of large products.
 #![allow(unsafe_code)]
 
 use crate::simd::Simd;
@@ -6,18 +6,18 @@ use crate::tile::{self, ROW, Tile};
 
 pub(crate) use crate::tile::DEPTH;
 
-/// Distance between rows of a left operand that lies row by row; see [`Block::a_stride`].
+/// Distance between rows of a row-major left operand; see [`Block::a_stride`].
 pub const LEFT_ROW: usize = ROW;
 
 /// A product of an \[m, depth\] matrix `a` with a \[depth, n\] matrix `b`.
 pub struct Block<'a> {
     pub level: Simd,
-    /// Length of the sums; at most [`DEPTH`] where `a` lies row by row.
+    /// Length of the sums; at most [`DEPTH`] if `a` is row-major.
     pub depth: usize,
     pub a: &'a [f32],
-    /// None: element (i, p) of `a` lies at `i·LEFT_ROW + p`; else at `p·a_stride + i`.
+    /// None: element (i, p) of `a` is at `i·LEFT_ROW + p`; else at `p·a_stride + i`.
     pub a_stride: Option<usize>,
-    /// Element (p, j) lies at `p·b_stride + j`.
+    /// Element (p, j) is at `p·b_stride + j`.
     pub b: &'a [f32],
     pub b_stride: usize,
 }

@@ -15,11 +15,11 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::block_source::{BlockSource, copy_run};
 use crate::lines;
 use crate::matrix::Matrix;
 use crate::product::{self, Left, Output, Right};
 use crate::simd::Simd;
-use crate::source::{Source, copy_run};
 use crate::tile::DEPTH;
 use crate::window::{Axis, Window};
 
@@ -274,13 +274,13 @@ impl Conv {
         product::multiply_long(level, &gradient, &window, depth, dw);
     }
 
-    /// Whether so many taps lie outside the image that leaving them out pays.
+    /// Whether enough taps are outside the image that skipping them pays.
     fn small(&self, output: [usize; 2]) -> bool {
         self.batch >= 16 && output.iter().all(|&size| size <= 4) && self.kernel != [1, 1]
     }
 }
 
-/// Blocks of k that end where taps do, as far as they are not too short.
+/// Blocks of k that end where taps do, unless too short.
 fn depth_of_taps(channels: usize, k: usize) -> usize {
     if channels == 0 {
         return 1;
@@ -303,7 +303,7 @@ struct BackwardWeights<'a> {
     taps: [usize; 2],
 }
 
-impl Source for BackwardWeights<'_> {
+impl BlockSource for BackwardWeights<'_> {
     fn rows(&self) -> usize {
         self.taps[0] * self.taps[1] * self.conv.out_channels
     }

@@ -38,7 +38,7 @@ impl Targets<'_> {
     }
 }
 
-/// What the gradient of each row's loss is multiplied by.
+/// Factor on the gradient of each row's loss.
 #[derive(Clone, Copy, Debug)]
 pub enum Upstream<'a> {
     /// The loss is the sum over counted rows, times this.
@@ -71,7 +71,7 @@ pub struct Loss {
     pub sum: f64,
     /// Rows counted.
     pub count: usize,
-    /// Counted rows whose first largest logit is the target's.
+    /// Counted rows where the target has the first largest logit.
     pub correct: usize,
 }
 
@@ -91,9 +91,9 @@ impl Loss {
 }
 
 impl CrossEntropy<'_> {
-    /// Losses alone, `logits` left as they are. `rows` \[n\], if given, gets the loss of each row.
+    /// Only losses; `logits` are unchanged. `rows` \[n\], if given, gets the loss of each row.
     ///
-    /// Panics where sizes do not fit or a counted target is no class; so does `gradient`.
+    /// Panics if sizes do not fit or a counted target is not a class; so does `gradient`.
     pub fn loss(&self, logits: &[f32], rows: Option<&mut [f32]>) -> Loss {
         self.loss_at(Simd::current(), logits, rows)
     }
@@ -195,13 +195,13 @@ impl CrossEntropy<'_> {
         self.ignore == Some(self.targets.at(row))
     }
 
-    /// The loss of a row that counts; `x` becomes e^(x − max), whose sum is returned too.
+    /// The loss of a row that counts; `x` becomes e^(x − max); returns its sum too.
     #[inline(always)]
     fn exponentials(&self, row: usize, x: &mut [f32]) -> (f64, bool, f32) {
         let target = self.targets.at(row);
         assert!(
             (0..self.classes as i64).contains(&target),
-            "target {target} of row {row} is no class of {}",
+            "target {target} of row {row} is not one of {} classes",
             self.classes
         );
         let target = target as usize;

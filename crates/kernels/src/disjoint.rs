@@ -1,4 +1,4 @@
-//! A slice that several threads write at once, each in places of its own.
+//! A slice that several threads write at once, each to separate elements.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! Dropout whose mask is computed from a key and each number's place, forward and again backward: nothing is stored.
+//! Dropout with a mask computed from a key and each element's index, forward and again backward: nothing is stored.
 
 use rayon::prelude::*;
 

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-/// `out` \[n, d\] = rows `ids` \[n\] of `table` \[v, d\]. Panics where a number is no row.
+/// `out` \[n, d\] = rows `ids` \[n\] of `table` \[v, d\]. Panics if an index is out of range.
 pub fn gather(table: &[f32], d: usize, ids: &[u32], out: &mut [f32]) {
     assert_eq!(out.len(), ids.len() * d, "output of an embedding");
     let each = 64;
@@ -15,9 +15,9 @@ pub fn gather(table: &[f32], d: usize, ids: &[u32], out: &mut [f32]) {
         });
 }
 
-/// Row `ids[i]` of `dtable` \[v, d\] += row i of `dout` \[n, d\], for all i. Panics where a number is no row.
+/// Row `ids[i]` of `dtable` \[v, d\] += row i of `dout` \[n, d\], for all i. Panics if an index is out of range.
 ///
-/// A row's sum has the order of `ids`, whatever the threads: each task owns a range of the table.
+/// A row's sum has the order of `ids`, with any threads: each task owns a range of the table.
 pub fn scatter_add(dout: &[f32], d: usize, ids: &[u32], dtable: &mut [f32]) {
     assert_eq!(dout.len(), ids.len() * d, "gradient of an embedding");
     if d == 0 || ids.is_empty() {

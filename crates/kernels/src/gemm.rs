@@ -4,7 +4,7 @@ use crate::matrix::Matrix;
 use crate::product::{self, Left, Output, Packed, Right};
 use crate::simd::Simd;
 
-/// c = a·b, or c += a·b with `add`. `c` lies row by row, `stride` numbers from one row to the next.
+/// c = a·b, or c += a·b with `add`. `c` is row-major, with `stride` numbers from one row to the next.
 ///
 /// Shapes: `a` \[m, k\], `b` \[k, n\], `c` \[m, n\]. Panics where they do not fit.
 pub fn gemm(a: Matrix<'_>, b: Matrix<'_>, c: &mut [f32], stride: usize, add: bool) {
@@ -68,7 +68,7 @@ fn multiply(
 ) {
     assert!(stride >= n, "rows of a product overlap");
     let transposed = a.transposed();
-    // Whichever way numbers lie side by side is copied without exchanging rows and columns.
+    // Contiguous rows or columns are copied without transposing.
     let left = if a.col_stride() != 1 && a.row_stride() == 1 {
         Left::Columns(&transposed)
     } else {

@@ -17,8 +17,8 @@ pub struct LayerNorm<'a> {
 }
 
 impl LayerNorm<'_> {
-    /// `x` \[n, d\] → `y` \[n, d\], and `statistics` \[n, 2\], mean and 1/√(variance + eps) of each row, which `backward`
-    /// needs. Panics where sizes do not fit; so does `backward`.
+    /// `x` \[n, d\] → `y` \[n, d\], and `statistics` \[n, 2\], mean and 1/√(variance + eps) of each row, which
+    /// `backward` needs. Panics where sizes do not fit; so does `backward`.
     pub fn forward(&self, x: &[f32], y: &mut [f32], statistics: &mut [f32]) {
         self.forward_at(Simd::current(), x, y, statistics);
     }
@@ -133,7 +133,7 @@ impl Kernel for Forward<'_> {
         let rows = x.chunks_exact(d).zip(y.chunks_exact_mut(d));
         for ((x, y), of_row) in rows.zip(statistics.chunks_exact_mut(2)) {
             let mean = sums::sum(x) / d as f32;
-            // Differences first: the variance of large numbers that lie close together keeps its digits.
+            // Differences first: the variance of large, similar numbers keeps its precision.
             for (y, x) in y.iter_mut().zip(x) {
                 *y = x - mean;
             }

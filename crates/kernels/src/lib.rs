@@ -1,6 +1,16 @@
 //! The loops that carry the time of deep nets and class heads on CPUs, over plain slices of f32.
 //!
-//! No framework: the one that calls owns the memory. Images are channels last, \[batch, height, width, channels\].
+//! ```
+//! use pelton_kernels::{Matrix, gemm};
+//!
+//! let a = Matrix::new(&[1.0, 2.0, 3.0, 4.0], 2, 2);
+//! let b = Matrix::new(&[5.0, 6.0], 2, 1);
+//! let mut c = [0.0; 2];
+//! gemm(a, b, &mut c, 1, false);
+//! assert_eq!(c, [17.0, 39.0]);
+//! ```
+//!
+//! No framework: the caller owns the memory. Images are channels last, \[batch, height, width, channels\].
 //! Each loop is written once and compiled for several levels of instructions (`simd`); which one runs is
 //! chosen at run time. Work is divided among the threads of the rayon pool that the caller is in. The result does
 //! not depend on their number, except where an item says so.
@@ -15,6 +25,7 @@ pub mod sums;
 
 mod attention;
 mod block;
+mod block_source;
 mod conv;
 mod cross_entropy;
 mod disjoint;
@@ -28,7 +39,6 @@ mod lstm;
 mod pool;
 mod product;
 mod relu;
-mod source;
 mod team;
 mod tile;
 mod top_k;

@@ -11,9 +11,9 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::block_source::BlockSource;
 use crate::product::{self, Packed, part};
 use crate::simd::Simd;
-use crate::source::Source;
 use crate::tile::{self, Tile};
 use crate::window::Window;
 
@@ -23,7 +23,7 @@ const STRIP: usize = 16 << 10;
 /// Partial sums of a weight gradient.
 const PARTS: usize = 32;
 
-/// Whether a convolution with stride 1 and so many output channels goes by lines.
+/// Whether a convolution with stride 1 and this many output channels uses lines.
 pub(crate) fn fits(window: &Window<'_>, out_channels: usize) -> bool {
     !window.batch_inside
         && window.x.taps > 1
@@ -35,7 +35,7 @@ pub(crate) fn fits(window: &Window<'_>, out_channels: usize) -> bool {
 pub(crate) fn multiply(
     level: Simd,
     window: Window<'_>,
-    weights: &dyn Source,
+    weights: &dyn BlockSource,
     bias: Option<&[f32]>,
     relu: bool,
     y: &mut [f32],

@@ -88,7 +88,7 @@ pub fn erf(x: f32) -> f32 {
     x * p / q
 }
 
-/// 0 for numbers so small that products of them would be subnormal, for which processors need 100 times as long. A
+/// 0 for numbers so small that products of them would be subnormal, which are 100 times as slow. A
 /// model that is sure of its words makes many: a step of a Transformer took three times as long.
 #[inline(always)]
 pub fn normal(x: f32) -> f32 {

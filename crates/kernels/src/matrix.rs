@@ -16,7 +16,7 @@ impl<'a> Matrix<'a> {
         Matrix::strided(data, rows, cols, cols, 1)
     }
 
-    /// With any strides. Panics where an element would lie outside `data`.
+    /// With any strides. Panics if an element would be outside `data`.
     pub fn strided(
         data: &'a [f32],
         rows: usize,

@@ -19,7 +19,7 @@ const LANES: usize = 16;
 pub struct BatchNorm<'a> {
     /// Factor of each channel.
     pub gamma: &'a [f32],
-    /// What is added to each channel.
+    /// The parameters of each channel.
     pub beta: &'a [f32],
     /// Added to the variance.
     pub epsilon: f32,
@@ -280,7 +280,7 @@ fn chunk(len: usize, channels: usize) -> usize {
 /// Two terms of each number of an image, which are summed over pixels. A trait and not closures, because only methods
 /// can be made to compile into the loop that calls them.
 trait Terms {
-    /// Of 16 numbers from `at` on, whose first channel is `c`.
+    /// For 16 numbers from `at` on, the first of channel `c`.
     fn wide(&self, at: usize, c: usize) -> [[f32; LANES]; 2];
     /// Of one number.
     fn single(&self, at: usize, c: usize) -> [f32; 2];
@@ -394,7 +394,7 @@ impl Terms for DeviationTerms<'_> {
     }
 }
 
-/// Sums of the gradient behind the ReLU, and of its product with x − mean.
+/// Sums of the gradient after the ReLU, and of its product with x − mean.
 struct GradientSums<'a>(
     &'a [f32],
     Option<&'a [f32]>,

@@ -33,8 +33,8 @@ pub(crate) fn gradient_norm_at(level: Simd, gradients: &[&[f32]], loss_scale: f3
     sum_of_squares(level, gradients.iter().copied()).sqrt() / f64::from(loss_scale)
 }
 
-/// What each gradient is multiplied by: one over the loss scale, and less where `norm` exceeds `max_norm`
-/// (as `torch.nn.utils.clip_grad_norm_` has it).
+/// Factor on each gradient: one over the loss scale, and less if `norm` exceeds `max_norm` (as in
+/// `torch.nn.utils.clip_grad_norm_`).
 pub fn gradient_scale(norm: f64, max_norm: Option<f64>, loss_scale: f32) -> f32 {
     let clip = max_norm.map_or(1.0, |max| (max / (norm + 1e-6)).min(1.0));
     (clip / f64::from(loss_scale)) as f32

@@ -157,7 +157,7 @@ impl Pool {
             });
     }
 
-    /// The taps of a window that lie inside the image, and the pixel under the first of them.
+    /// The taps of a window inside the image, and the pixel under the first of them.
     #[inline(always)]
     fn inside(&self, axis: usize, output: usize) -> (Range<usize>, usize) {
         let at = output * self.stride[axis];
@@ -319,7 +319,7 @@ impl Kernel for BackwardLine<'_> {
 mod tests {
     use super::*;
 
-    /// Small whole numbers, which often are equal, and whose sums are exact.
+    /// Small whole numbers, often equal, with exact sums.
     fn numbers(n: usize, seed: usize) -> Vec<f32> {
         (0..n)
             .map(|i| ((((i + seed) * 2_654_435_761) >> 9) % 7) as f32 - 3.0)

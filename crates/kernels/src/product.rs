@@ -1,7 +1,7 @@
 //! c = a·b by blocks: the one loop under dense products and convolutions.
 //!
-//! Blocks of `a` and `b` are copied into caches in the order in which `tile` reads them, out of whatever a [`Source`]
-//! is. The division into blocks and tasks follows from the shapes alone, so results do not depend on the number of
+//! Blocks of `a` and `b` are copied into caches in the order in which `tile` reads them, from any [`BlockSource`]. The
+//! division into blocks and tasks depends only on the shapes, so results do not depend on the number of
 //! threads.
 
 #![allow(unsafe_code)]
@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::block_source::BlockSource;
 use crate::simd::Simd;
-use crate::source::Source;
 use crate::tile::{self, DEPTH, ROW, Tile};
 
 /// Numbers of `b` that are packed at a time, 32 MiB.
@@ -37,19 +37,19 @@ const PARTIAL: usize = 2 << 20;
 #[derive(Clone, Copy)]
 pub(crate) enum Left<'a> {
     /// As it is.
-    Rows(&'a dyn Source),
+    Rows(&'a dyn BlockSource),
     /// Given transposed, [k, m].
-    Columns(&'a dyn Source),
+    Columns(&'a dyn BlockSource),
 }
 
 /// The right operand, [k, n].
 #[derive(Clone, Copy)]
 pub(crate) enum Right<'a> {
-    Source(&'a dyn Source),
+    Source(&'a dyn BlockSource),
     Packed(&'a Packed),
 }
 
-/// Where the result goes, and what is done to it on the way.
+/// The destination of the result, and its epilogue.
 pub(crate) struct Output<'a> {
     pub(crate) c: &'a mut [f32],
     /// Where in `c` a row begins. Rows must not overlap.
@@ -70,14 +70,14 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    pub(crate) fn new(level: Simd, source: &dyn Source, depth: usize) -> Packed {
+    pub(crate) fn new(level: Simd, source: &dyn BlockSource, depth: usize) -> Packed {
         Packed::reusing(Vec::new(), level, source, 0..source.cols(), depth)
     }
 
     fn reusing(
         data: Vec<f32>,
         level: Simd,
-        source: &dyn Source,
+        source: &dyn BlockSource,
         cols: Range<usize>,
         depth: usize,
     ) -> Packed {
@@ -143,7 +143,7 @@ fn padded(level: Simd, n: usize) -> usize {
 /// Copies one panel, filling it up with zeros.
 fn pack_panel(
     level: Simd,
-    source: &dyn Source,
+    source: &dyn BlockSource,
     rows: Range<usize>,
     columns: Range<usize>,
     to: &mut [f32],
@@ -256,8 +256,8 @@ pub(crate) fn multiply(
 /// where m·n alone does not make enough tasks; the parts are added in a fixed order. `c` \[m, n\].
 pub(crate) fn multiply_long(
     level: Simd,
-    a: &dyn Source,
-    b: &dyn Source,
+    a: &dyn BlockSource,
+    b: &dyn BlockSource,
     depth: usize,
     c: &mut [f32],
 ) {
@@ -592,7 +592,7 @@ impl Product<'_> {
         }
     }
 
-    /// Copies a block of `a`; tells its stride, as `Tile` has it.
+    /// Copies a block of `a`; returns its stride, in the form of `Tile`.
     fn pack_left(&self, a: &mut Vec<f32>, rows: &Range<usize>, p: &Range<usize>) -> Option<usize> {
         match self.left {
             Left::Rows(source) => {
@@ -631,7 +631,7 @@ impl Product<'_> {
         }
     }
 
-    /// Copies a block of `b` row by row; tells its stride, an odd number of cache lines.
+    /// Copies a block of `b` row by row; returns its stride, an odd number of cache lines.
     fn pack_right(&self, b: &mut Vec<f32>, p: &Range<usize>, columns: Range<usize>) -> usize {
         let stride = (columns.len().div_ceil(16) | 1) * 16;
         if let Right::Source(source) = self.right

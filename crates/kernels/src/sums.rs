@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-/// Numbers folded side by side: two vectors of the widest level, so that two additions are under way at once.
+/// Numbers summed in parallel: two vectors of the widest level, so two additions are in flight at once.
 const LANES: usize = 32;
 
 /// Folds the numbers of `row` side by side and then across.

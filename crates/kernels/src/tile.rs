@@ -11,8 +11,8 @@ use crate::simd::Simd;
 /// Longest run of k that a block holds: 256 × 32 numbers of b, 32 KiB, stay in a cache of level 1.
 pub(crate) const DEPTH: usize = 256;
 
-/// Distance between the rows of a packed block of `a` that lies row by row: a constant lets one register address all
-/// rows, and 17 cache lines keep rows apart in the cache.
+/// Distance between the rows of a packed row-major block of `a`: a constant lets one register address all
+/// rows, and 17 cache lines avoid conflicts in the cache.
 pub(crate) const ROW: usize = DEPTH + 16;
 
 /// Other distances between the rows of `a` for which there are tiles: channels of a pixel.
@@ -27,7 +27,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) depth: usize,
     /// Lines.
     pub(crate) lines: usize,
-    /// Element (i, p) of line l lies at `i·a_row + p·a_column + l·a_line`.
+    /// Element (i, p) of line l is at `i·a_row + p·a_column + l·a_line`.
     pub(crate) a: &'a [f32],
     /// 1, [`ROW`] or one of [`STEPS`].
     pub(crate) a_row: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) a_column: usize,
     /// See `a`.
     pub(crate) a_line: usize,
-    /// Element (p, j) of line l lies at `p·b_stride + j + l·b_line`.
+    /// Element (p, j) of line l is at `p·b_stride + j + l·b_line`.
     pub(crate) b: &'a [f32],
     /// See `b`.
     pub(crate) b_stride: usize,
@@ -122,7 +122,7 @@ pub(crate) unsafe fn multiply(level: Simd, tile: &Tile<'_>) {
     }
     assert!(tile.bias.is_none_or(|bias| bias.len() >= wide));
     // SAFETY: all reads from a, b and the bias lie inside, as just asserted; c is the caller's promise; and the
-    // features of a level other than `Portable` exist, since `simd` hands out no level that they do not.
+    // features of a level other than `Portable` exist, since `simd` returns only levels that exist.
     unsafe {
         match level {
             Simd::Portable => dispatch!(tile, portable: 1 2 3 4 5 6),

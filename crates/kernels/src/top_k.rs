@@ -1,7 +1,7 @@
 //! The largest numbers by magnitude of many layers, exactly (Song et al., KDD 2020, section 3.3.2, Table 6).
 //!
-//! Of each layer its k largest are selected; of equal magnitudes those that come first, and what is not a number counts
-//! as largest, so that it is seen. All methods select the same. Cost for n numbers: `Sampled` reads them once, `Radix`
+//! Selects the k largest of each layer; of equal magnitudes the first ones, and NaN counts as largest, so it
+//! is noticed. All methods select the same. Cost for n numbers: `Sampled` reads them once, `Radix`
 //! twice, `DivideAndConquer` partly sorts chunks, `Loop` partly sorts each layer as a whole.
 
 use rayon::prelude::*;
@@ -17,10 +17,10 @@ pub enum TopK {
     DivideAndConquer,
     /// The same, with the chunks of all layers in one go.
     Grouped,
-    /// Counts of leading bits say which numbers can be among the largest; all layers in one go.
+    /// Counts of leading bits show which numbers can be among the largest; all layers at once.
     Radix,
-    /// A sample says what the smallest of the largest is, a little below it; what is at least that is picked up, and
-    /// where too little is, the layer is selected from by counts. All layers in one go.
+    /// A sample gives a threshold slightly below the k-th largest; everything above it is collected, and if
+    /// that is too little, the layer is selected by counts. All layers in one go.
     Sampled,
 }
 
@@ -41,7 +41,7 @@ const CHUNK: usize = 1 << 16;
 const TOGETHER: usize = 32;
 /// Leading bits of a magnitude that are counted: the exponent and four more.
 const COUNTED_BITS: u32 = 12;
-/// Layers below this are sorted as they are.
+/// Layers below this size are simply sorted.
 const SHORT: usize = 4096;
 
 /// A number's place in the order: the larger the earlier. Magnitude first, then the lower index.

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
+use crate::block_source::{BlockSource, copy_run};
 use crate::simd::{Kernel, Simd, run};
-use crate::source::{Source, copy_run};
 
-/// Where a kernel lies on one axis of an image: output pixel o, tap t covers input pixel o·stride − padding + t.
+/// The geometry of a kernel on one axis of an image: output pixel o, tap t covers input pixel o·stride − padding + t.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Axis {
     pub(crate) input: usize,
@@ -68,7 +68,7 @@ impl Window<'_> {
     }
 }
 
-impl Source for Window<'_> {
+impl BlockSource for Window<'_> {
     fn rows(&self) -> usize {
         self.batch * self.y.output * self.x.output
     }
@@ -207,7 +207,7 @@ fn copy_runs(
     }
 }
 
-/// Copies a run that begins `begin` numbers into `image`, with zeros for what lies outside.
+/// Copies a run that starts `begin` numbers into `image`, with zeros outside.
 #[inline(always)]
 fn copy_inside(image: &[f32], begin: isize, to: &mut [f32]) {
     let before = begin.min(0).unsigned_abs().min(to.len());

@@ -1,7 +1,7 @@
-//! A number that tells one thing from another: words folded one after the other.
+//! Digests: numbers that identify contents, made by folding words one after the other.
 //!
-//! It stands in checkpoints and files, so that its values never change. It finds mistakes and damage; it is no proof
-//! against somebody who looks for two things with one digest.
+//! They are stored in checkpoints and files, so their values never change. They find mistakes and damage, but
+//! do not resist someone who searches for collisions.
 
 use crate::mix::{GOLDEN_GAMMA, mix};
 

@@ -9,7 +9,7 @@
 
 use crate::mix::{GOLDEN_GAMMA, mix};
 
-/// What a key is for. Two stages of one epoch never share a key.
+/// The purpose of a key. Two stages of one epoch never share a key.
 ///
 /// The numbers behind the stages are part of the golden vectors and never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,22 +40,22 @@ pub enum Stage {
     /// The order in which one pass over a part of a mixture takes its records (the pass stands in place of the
     /// epoch); the number is the part's.
     Part(u64),
-    /// What augmentation draws for the examples of an epoch.
+    /// Augmentation of the examples of an epoch.
     Augment,
-    /// The repeats that are drawn where the consumer waits: the batches of repeats before (in place of the epoch)
-    /// and the number of the round tell draws apart.
+    /// The repeats drawn while the consumer waits, distinguished by the batches of repeats before (in place of
+    /// the epoch) and the number of the round.
     EchoDraw(u64),
-    /// The order in which a solver visits the rows it holds; the number tells blocks apart.
+    /// The order in which a solver visits its rows; the number identifies the block.
     Inner(u64),
-    /// Which records are held out of training (use epoch 0).
+    /// The choice of records held out of training (use epoch 0).
     HeldOut,
-    /// Generated data; the number tells generators and columns apart.
+    /// Generated data; the number identifies generator and column.
     Demo(u32),
     /// Samples drawn for checks and probes.
     Sample(u32),
     /// The words that a net of language makes up (use epoch 0).
     Words,
-    /// What dropout takes in an epoch.
+    /// Dropout in an epoch.
     Dropout,
     /// Parameters of a net before training (use epoch 0).
     Parameters,

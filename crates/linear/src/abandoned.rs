@@ -1,12 +1,12 @@
-//! A block that is given up because the run is to end: everything is again as it was before it.
+//! Abandoning a block when the run must end: everything is restored to the state before it.
 //!
-//! A block of many passes takes minutes, and the one that ends a run waits for a second. So passes look at a flag
-//! between a few milliseconds of visits. Work of less than [`GRACE`] is finished first. What is given up
-//! is trained again by the one that goes on, so that a run ends with the same model however often it was ended.
+//! A block of many passes takes minutes, but an interrupted run should end within a second. So passes check a
+//! flag every few milliseconds. Work of less than [`GRACE`] is finished first. A resumed run trains
+//! the abandoned block again, so the model is the same however often a run was interrupted.
 //!
-//! Cost: a copy of w, and of the α of the block's rows where there are several subproblems. Where these are
-//! much next to the work on the block there is no copy, and what a given up block leaves is of no use: the run
-//! goes on from the last state that was saved before.
+//! Cost: a copy of w, and of the α of the block's rows where there are several subproblems. If these are large
+//! compared with the work on the block there is no copy, and the state after an abandoned block is unusable:
+//! the run resumes from the last state saved before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 use crate::duals::Duals;
 use crate::error::LinearError;
 
-/// How long work under way goes on after a run was told to end.
+/// How long work continues after a run was told to end.
 pub const GRACE: Duration = Duration::from_millis(300);
 
-/// Nanoseconds of visits between two looks at the flag.
+/// Nanoseconds of visits between two checks of the flag.
 const BETWEEN_LOOKS: f64 = 2e7;
-/// Bytes that are copied whatever the work on the block, and bytes for each nanosecond of it: at 5 bytes
+/// Bytes that are always copied, and bytes for each nanosecond of work on the block: at 5 bytes
 /// a nanosecond, the copy takes a fortieth of a pass.
 const FREE_BYTES: f64 = (1 << 20) as f64;
 const BYTES_A_NANOSECOND: f64 = 0.125;
 
-/// A flag that says that the run is to end, and since when it is known here.
+/// A flag that the run must end, and since when this is known here.
 #[derive(Debug)]
 pub(crate) struct Halt {
     asked: Arc<AtomicBool>,
@@ -37,7 +37,7 @@ impl Halt {
         Halt { asked, since: None }
     }
 
-    /// Whether work under way has to end now.
+    /// Whether running work must end now.
     pub fn is_due(&mut self) -> bool {
         self.asked.load(Ordering::Relaxed)
             && self.since.get_or_insert_with(Instant::now).elapsed() >= GRACE
@@ -50,7 +50,7 @@ pub(crate) fn visits_between_looks(cost: f64, count: usize) -> usize {
     (BETWEEN_LOOKS / (cost / count.max(1) as f64).max(1.0)).clamp(1.0, MOST) as usize
 }
 
-/// What a block changes, as it was before.
+/// A copy of what a block changes.
 #[derive(Debug, Default)]
 pub(crate) struct Before {
     copied: bool,
@@ -64,7 +64,7 @@ impl Before {
         4 * (self.weights.capacity() + self.alphas.capacity())
     }
 
-    /// Copies `weights`, unless that is much for `rows` rows of which a pass takes `cost` nanoseconds.
+    /// Copies `weights`, unless that is expensive compared with a pass over `rows` rows of `cost` nanoseconds.
     pub fn begin(&mut self, weights: &[Vec<f32>], rows: f64, cost: f64) {
         self.weights.clear();
         self.alphas.clear();

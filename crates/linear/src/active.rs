@@ -1,19 +1,19 @@
 //! Which rows the next pass visits, and in which order.
 //!
-//! **Resting.** A row whose α lies at a bound with a gradient that holds it there firmly will not move
-//! for a while. It is left out of the next 1, 3, 7, … passes, twice as long each time it is found
+//! **Resting.** A row whose α is at a bound, with a gradient that holds it there firmly, will not move for a
+//! while. It is left out of the next 1, 3, 7, … passes, twice as long each time it is found
 //! settled again, and is back to every pass as soon as it moves. LIBLINEAR's shrinking drops such
 //! rows until the very end, so it must be cautious, and on noisy data drops nothing for dozens of
-//! passes; a rest that ends by itself can start early. All rows are looked at before a block counts
-//! as solved, so the solution is the same.
+//! passes; a temporary rest can start early. All rows are visited before a block counts as solved, so the
+//! solution is the same.
 //!
 //! **Order.** A uniformly random order over a large block makes each visit miss the caches and the
 //! translation cache. Rows are therefore taken in *tiles* of neighbours; the tiles are permuted, and
 //! then the rows within every stretch of `STRETCH` rows. A stretch fits the second cache, and holds
 //! rows from a random choice of tiles.
 //!
-//! **Waking.** Each row has the number of the pass it is next visited in, so that a pass costs what its visits
-//! do, and a look at a byte of every other row, eight of them at a time.
+//! **Waking.** Each row has the number of the pass it is next visited in, so a pass costs its visits, plus
+//! reading one byte of every other row, eight at a time.
 //!
 //! Cost: 3 bytes a row, and 8 for the lists; 0.1 ns a resting row and pass.
 

@@ -1,5 +1,5 @@
-//! A block of rows made ready for visits: where each row lies and what its variable is, in one
-//! 32-byte entry a row, so that a visit in random order costs one cache line next to the row itself.
+//! A block of rows prepared for visits: address and dual variable of each row, in one 32-byte entry, so a
+//! visit in random order costs one cache line in addition to the row itself.
 //!
 //! Cost: 36 bytes a row (entry and place in the visiting order), one pass over the values for ‖x‖².
 
@@ -15,7 +15,7 @@ use crate::error::LinearError;
 use crate::kernels::{BlockRows, Simd};
 use crate::loss::LossFunction;
 use crate::problem::{LabelTerms, Problem};
-use crate::visit::{Place, Segment, Visit};
+use crate::visit::{RowAddress, Segment, Visit};
 
 /// Working memory for blocks, reused from block to block.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Scratch {
     pub(crate) visits: Vec<Visit>,
     pub(crate) active: Active,
     pub(crate) slack: Vec<f32>,
-    /// What ends a block early, and what it has changed by then.
+    /// The reason to end a block early, and what it has changed so far.
     pub(crate) halt: Option<Halt>,
     pub(crate) before: Before,
 }
@@ -155,7 +155,11 @@ impl Scratch {
 }
 
 /// Finds row `i` of `block` and checks that its features lie below `features`.
-fn locate(features: usize, block: &RowTable, i: usize) -> Result<(Place, &[f32]), LinearError> {
+fn locate(
+    features: usize,
+    block: &RowTable,
+    i: usize,
+) -> Result<(RowAddress, &[f32]), LinearError> {
     let slot = block.slots()[i];
     let rows = &block.segments()[slot.segment as usize];
     let span = rows.span(slot.row as usize);
@@ -189,7 +193,7 @@ fn locate(features: usize, block: &RowTable, i: usize) -> Result<(Place, &[f32])
             });
         }
     };
-    let place = Place {
+    let place = RowAddress {
         segment: slot.segment,
         start,
         length: span.len() as u32,
@@ -202,13 +206,13 @@ pub(crate) fn places_clipped(
     features: usize,
     block: &RowTable,
     range: Range<usize>,
-    places: &mut Vec<Place>,
+    places: &mut Vec<RowAddress>,
 ) {
     places.extend(block.slots()[range].iter().map(|slot| {
         let rows = &block.segments()[slot.segment as usize];
         let span = rows.span(slot.row as usize);
         match rows.layout() {
-            Layout::Dense { width } => Place {
+            Layout::Dense { width } => RowAddress {
                 segment: slot.segment,
                 start: slot.row,
                 length: width.min(features) as u32,
@@ -221,14 +225,14 @@ pub(crate) fn places_clipped(
                     }
                     _ => indices.len(),
                 };
-                Place {
+                RowAddress {
                     segment: slot.segment,
                     start: span.start as u32,
                     length: known as u32,
                 }
             }
-            // Bytes are no features: such a row counts as one without any.
-            Layout::Bytes => Place {
+            // Bytes are not features: such a row counts as empty.
+            Layout::Bytes => RowAddress {
                 segment: slot.segment,
                 start: 0,
                 length: 0,

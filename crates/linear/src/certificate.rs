@@ -1,8 +1,8 @@
 //! How good a solution is: primal and dual value and the gap between them.
 //!
-//! For any w and any feasible α, dual(α) ≤ optimum ≤ P(w): the gap is a proof, whatever the solver
-//! did. The loss of a snapshot of w is summed block by block while a training pass streams the data,
-//! so the proof costs dot products and no pass of its own.
+//! For any w and any feasible α, dual(α) ≤ optimum ≤ P(w): the gap is a proof, whatever the solver did. The
+//! loss of a snapshot of w is summed block by block while a training pass streams the data, so the proof costs
+//! dot products but no extra pass.
 
 use pelton_format::RowTable;
 
@@ -12,10 +12,10 @@ use crate::error::LinearError;
 use crate::kernels::{self, Simd};
 use crate::peers::{Exchange, Peers};
 use crate::problem::Problem;
-use crate::visit::Place;
+use crate::visit::RowAddress;
 use crate::weights::Weights;
 
-/// Rows whose margins are computed at a time: few enough to stay in the second cache.
+/// Rows whose margins are computed at a time: few enough to stay in the second-level cache.
 const CHUNK: usize = 4096;
 
 /// Losses of a snapshot of the weights, summed over the blocks added so far.
@@ -122,10 +122,11 @@ impl Certificate {
     }
 }
 
-/// A lower bound of the optimum from the α of all rows, whatever solver found them.
+/// A lower bound of the optimum from the α of all rows, from any solver.
 ///
-/// Any feasible α bounds the optimum by Σ d(α) − ½‖Σ α s x‖². Both sums are made again here from rows and α, in f64, never from a w that was updated many times in
-/// f32; how far they can be off by rounding is known and taken off.
+/// Any feasible α bounds the optimum by Σ d(α) − ½‖Σ α s x‖². Both sums are made again here from rows and α, in
+/// f64, never from a w that was updated many times in f32; how far they can be off by rounding is known and taken
+/// off.
 ///
 /// With ε = 2^-53, n additions err by at most γ = nε / (1 − nε) of the sum of magnitudes (Higham, Accuracy and
 /// Stability of Numerical Algorithms, 2002, §4.2): of Σ |d(α)|, and of Σ |α| ‖x‖ in the norm of Σ α s x.
@@ -221,7 +222,7 @@ pub(crate) fn for_each_chunk<E>(
     mut each: impl FnMut(usize, &[f64], usize) -> Result<(), E>,
 ) -> Result<(), E> {
     let rows = block_rows(weights.features(), weights.bias(), block);
-    let mut places: Vec<Place> = Vec::with_capacity(CHUNK.min(block.len()));
+    let mut places: Vec<RowAddress> = Vec::with_capacity(CHUNK.min(block.len()));
     let mut values = Vec::new();
     for start in (0..block.len()).step_by(CHUNK) {
         let length = CHUNK.min(block.len() - start);

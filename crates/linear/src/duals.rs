@@ -1,5 +1,5 @@
-//! The dual variables of all records, in memory whatever the size of the data: 4 bytes a record and
-//! subproblem, in the form that the loss stores.
+//! The dual variables of all records, always in memory: 4 bytes for each record and subproblem, in the form
+//! that the loss stores.
 
 use crate::problem::Problem;
 

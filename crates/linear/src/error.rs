@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors.
 
 use std::path::PathBuf;
 
@@ -7,27 +7,27 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum LinearError {
     /// The data have fewer than two classes.
-    #[error("the data hold {found} class(es); training needs rows of at least two classes")]
+    #[error("the data has {found} class(es); training needs at least two")]
     TooFewClasses {
         /// Number of classes.
         found: usize,
     },
     /// The number of features is 0 or too large.
-    #[error("{found} features a row cannot be trained on; the number must lie in 1..2^32")]
+    #[error("cannot train on {found} features a row; give data with 1 to 2^32 - 1 features")]
     Features {
         /// Number of features.
         found: usize,
     },
     /// The cost, or a cost times a class weight, is unusable.
     #[error(
-        "a cost of {found:?} (the cost itself, or times a class weight) is unusable; give a number between 1e-30 and 1e30"
+        "a cost of {found:?} (possibly multiplied by a class weight) is out of range; give a number between 1e-30 and 1e30"
     )]
     Cost {
         /// The cost.
         found: f64,
     },
     /// The bias is unusable.
-    #[error("a bias of {found:e} is unusable; give a number above 0 and below 1e19, or none")]
+    #[error("a bias of {found:e} is out of range; give a number above 0 and below 1e19, or none")]
     Bias {
         /// The bias.
         found: f32,
@@ -62,7 +62,7 @@ pub enum LinearError {
         features: usize,
     },
     /// A dense row has another width than the model.
-    #[error("record {record} has {found} features, the model {expected}; use data of one width")]
+    #[error("record {record} has {found} features, the model {expected}; use rows of equal length")]
     Width {
         /// Record id.
         record: u64,
@@ -71,9 +71,9 @@ pub enum LinearError {
         /// Features of the model.
         expected: usize,
     },
-    /// A row whose length is no f32.
+    /// A row whose norm overflows f32.
     #[error(
-        "record {record}: the squares of its features are more than f32 holds; make features smaller, such as by `scale` standard"
+        "record {record}: the squares of its features exceed the range of f32; scale features down, for instance with `scale` standard"
     )]
     TooLarge {
         /// Record id.
@@ -81,14 +81,14 @@ pub enum LinearError {
     },
     /// A row of bytes, which has no features.
     #[error(
-        "record {record} holds bytes and no features; turn the data into rows of numbers first"
+        "record {record} contains bytes, not features; convert the data to rows of numbers first"
     )]
     NoFeatures {
         /// Record id.
         record: u64,
     },
-    /// A record id lies beyond the dual variables.
-    #[error("record {record} lies beyond the {records} records that have a dual variable")]
+    /// A record id is beyond the dual variables.
+    #[error("record {record} is out of range: {records} records have a dual variable")]
     RecordOutOfRange {
         /// Record id.
         record: u64,
@@ -96,7 +96,7 @@ pub enum LinearError {
         records: usize,
     },
     /// A model file cannot be opened, read or written.
-    #[error("cannot {action} model file {path}: {source}; check the path, its rights and the space left", path = .path.display())]
+    #[error("cannot {action} model file {path}: {source}; check the path, its permissions and the space left", path = .path.display())]
     Io {
         /// What was being done: "read", "write".
         action: &'static str,
@@ -107,21 +107,21 @@ pub enum LinearError {
     },
     /// A model file is not what it claims to be.
     #[error(
-        "model file {path} is damaged or of another kind: {place} stands {found}; write it again by training or \
-         copy it again", path = .path.display()
+        "model file {path} is damaged or of another kind: {place}: {found}; train again or \
+copy it again", path = .path.display()
     )]
     MalformedModel {
         /// The file.
         path: PathBuf,
         /// Where in it.
         place: String,
-        /// What stands there.
+        /// What was found there.
         found: String,
     },
     /// LIBLINEAR's format cannot hold a label.
     #[error(
-        "label {label} cannot be written to {path}, for LIBLINEAR's format holds whole numbers only; \
-         write safetensors instead, or number the classes", path = .path.display()
+        "label {label} cannot be written to {path}, because LIBLINEAR's format has whole numbers only; \
+write safetensors instead, or number the classes", path = .path.display()
     )]
     LabelNotInteger {
         /// The file that was to be written.
@@ -130,7 +130,7 @@ pub enum LinearError {
         label: f64,
     },
     /// LIBLINEAR has no solver type for a loss.
-    #[error("a model of loss {loss} cannot be written to {path}, for LIBLINEAR has none; write safetensors instead", path = .path.display())]
+    #[error("a model of loss {loss} cannot be written to {path}, because LIBLINEAR does not have this loss; write safetensors instead", path = .path.display())]
     NotInLiblinear {
         /// The file that was to be written.
         path: PathBuf,
@@ -138,7 +138,7 @@ pub enum LinearError {
         loss: String,
     },
     /// The run was to end while a block was trained.
-    #[error("interrupted while a block was trained; nothing is saved, start it again")]
+    #[error("interrupted while a block was trained; nothing is saved, start again")]
     Interrupted {
         /// Whether everything is as it was before the block.
         undone: bool,
@@ -146,7 +146,7 @@ pub enum LinearError {
     /// A saved state has other shapes than the run.
     #[error("the saved {part} do not fit this data and configuration; start again")]
     StateMismatch {
-        /// What does not fit.
+        /// The mismatch.
         part: &'static str,
     },
 }

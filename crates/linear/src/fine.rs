@@ -1,8 +1,8 @@
 //! Coordinate descent in f64 over rows in memory, for losses with a kink, from where f32 ends.
 //!
-//! The hinge is not smooth, so P(w) − P(w*) falls with the distance of w to w*, and D(α) with its square: where the dual
-//! value is right to the nine digits that steps in f32 give, the primal value is right to four or fewer. Here w, α and
-//! the gradients are f64, and w is rounded once, for the model.
+//! The hinge is not smooth, so P(w) − P(w*) falls with the distance of w to w*, and D(α) with its square: where
+//! the dual value is right to the nine digits that steps in f32 give, the primal value is right to four or fewer.
+//! Here w, α and the gradients are f64, and w is rounded once, for the model.
 //!
 //! Memory: 8 bytes a weight, 8 a row and subproblem, and 12 a row.
 
@@ -21,7 +21,7 @@ use crate::weights::Weights;
 
 /// Passes over the rows that are not settled, after one over all.
 const PASSES: u64 = 9;
-/// Visits between two looks at whether to end.
+/// Visits between two checks whether to end.
 const RUN: usize = 1024;
 
 /// A run over the rows of a table.

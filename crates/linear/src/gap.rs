@@ -2,8 +2,7 @@
 //!
 //! With w = Σ α_i y_i x_i the gap is a sum over rows,
 //! P(w) − D(α) = Σ_i [C_i ξ(u_i; t_i) − d(α_i) + α_i u_i], every term at least 0, u_i = s_i w·x_i.
-//! A row whose α lies at the right bound adds exactly 0, so rows that are left unread because they
-//! are settled need not be known.
+//! A row whose α is at the right bound adds exactly 0, so skipped settled rows are not needed.
 
 use pelton_format::RowTable;
 

@@ -1,11 +1,27 @@
 //! Linear support vector machines and logistic regression by dual coordinate descent, on blocks of
 //! rows: the whole data when they fit in memory, else whatever fits.
 //!
-//! A [`Problem`] says what is minimised, by one of the losses in `loss`. [`solve_block`] improves [`Weights`] and [`Duals`] on the
-//! rows of one block; its inner loops are `kernels`, plain ones and faster ones chosen at run time.
-//! [`LossSum`] and [`dual_value`] make the [`Certificate`] that says how far from the optimum the
-//! solution can be at most. [`predict`] and [`Confusion`] use the weights; [`Model`] saves them, also
-//! in LIBLINEAR's format.
+//! ```
+//! use pelton_format::{Layout, RowTable, Rows};
+//! use pelton_linear::{Duals, InnerPasses, Loss, Problem, Scratch, Simd, Weights, predict, solve_block};
+//!
+//! let mut rows = Rows::new(Layout::Dense { width: 2 });
+//! rows.push_dense(0, &[-1.0, 0.5]);
+//! rows.push_dense(1, &[1.0, 0.5]);
+//! let block = RowTable::from_rows(rows, vec![0, 1]);
+//! let problem = Problem::new(Loss::Hinge, 1.0, 2, 2)?;
+//! let (mut weights, mut duals) = (Weights::zeros(&problem), Duals::zeros(&problem, 2));
+//! let (passes, mut scratch) = (InnerPasses::Fixed(10), Scratch::new(Simd::best()));
+//! solve_block(&problem, &block, &mut weights, &mut duals, passes, 1, &mut scratch)?;
+//! predict(&weights, &block, |i, row| assert_eq!(row.class, i as u32));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`Problem`] says what is minimised, by one of the losses in `loss`. [`solve_block`] improves [`Weights`] and
+//! [`Duals`] on the rows of one block; its inner loops are `kernels`, plain ones and faster ones chosen at run
+//! time. [`LossSum`] and [`dual_value`] give the [`Certificate`]: the largest possible distance of the solution
+//! from the optimum. [`predict`] and [`Confusion`] use the weights; [`Model`] saves them, also in LIBLINEAR's
+//! format.
 //!
 //! [`OutOfCore`] drives [`solve_block`] over the blocks that a feed brings, with the α of every row
 //! in memory. It asks which rows a block may leave out ([`SkipTable`]), certifies its
@@ -14,16 +30,16 @@
 //! Where features are few, [`Newton`] takes some ten passes over the rows, in memory or streamed, where coordinate
 //! descent takes hundreds; [`newton_pays`] says where.
 //!
-//! Sparse rows of many features get other numbers for these ([`FeatureNumbering`]), so that w holds the
-//! features present alone, the frequent ones together.
+//! Sparse rows of many features are renumbered ([`FeatureNumbering`]), so w has only the features that occur,
+//! the frequent ones together.
 //!
-//! Features of very different sizes are scaled when they are decoded ([`FeatureSums`] says by what); the problem is then that
-//! of the scaled features, and a [`Model`] holds their scale.
+//! Features of very different sizes are scaled when they are decoded ([`FeatureSums`] says by what); the problem
+//! is then that of the scaled features, and a [`Model`] holds their scale.
 //!
-//! Several ranks take Newton's steps together: each sums over its own rows, and a closure ([`Peers`]) adds the sums up.
-//! Coordinate descent runs on one rank and one thread. Updates of one w by several without locks were rejected: they
-//! lose increments, and w = Σ α_i y_i x_i is what the certificate stands on. Rounds in which ranks move a w each and
-//! add the moves up were slower than one rank in 9 of 12 measured cases.
+//! Several ranks take Newton's steps together: each sums over its own rows, and a closure ([`Peers`]) adds the
+//! sums up. Coordinate descent runs on one rank and one thread. Lock-free updates of one w by several threads were
+//! rejected: they lose increments, and the certificate relies on w = Σ α_i y_i x_i. Rounds in which ranks move a w
+//! each and add the moves up were slower than one rank in 9 of 12 measured cases.
 
 mod error;
 mod peers;
@@ -57,7 +73,7 @@ mod newton;
 
 mod model;
 
-mod coded_cache;
+mod quantized_cache;
 mod skip;
 
 mod out_of_core;
@@ -68,7 +84,6 @@ mod spelling;
 pub use abandoned::GRACE;
 pub use block::Scratch;
 pub use certificate::{Certificate, DualBound, LossSum, dual_value};
-pub use coded_cache::{CodedCache, SavedCodes};
 pub use duals::Duals;
 pub use error::LinearError;
 pub use fine::FineDescent;
@@ -82,6 +97,7 @@ pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
 pub use peers::{Exchange, Peers, alone};
 pub use predict::{Confusion, Prediction, predict, probabilities};
 pub use problem::Problem;
+pub use quantized_cache::{QuantizedCache, SavedCodes};
 pub use saved_state::SavedState;
 pub use scaling::{FeatureSums, Scaling};
 pub use skip::{SETTLED_SLACK, SkipTable};

@@ -35,8 +35,8 @@ impl Model {
     }
 
     /// Writes LIBLINEAR's text format, which its `predict` reads. Labels must be whole numbers, for
-    /// LIBLINEAR writes and reads them as integers. It knows no scale, so the weights written are for rows
-    /// as they are; where these need a bias that the model lacks, it is 1. Ends without a file where `asked` is set
+    /// LIBLINEAR writes and reads them as integers. The format has no scale, so the weights written are for
+    /// unscaled rows; if these need a bias that the model lacks, it is 1. Ends without a file where `asked` is set
     /// meanwhile.
     pub fn write_liblinear(&self, path: &Path, asked: &AtomicBool) -> Result<(), LinearError> {
         let labels = liblinear_text::integer_labels(self, path)?;
@@ -49,7 +49,7 @@ impl Model {
         liblinear_text::read(std::io::BufReader::new(file), path)
     }
 
-    /// Coefficients of the features as they come, and the intercept: the scale and the value of the bias are
+    /// Coefficients for unscaled features, and the intercept: the scale and the value of the bias are
     /// multiplied in.
     pub fn coefficients(&self, subproblem: usize) -> (Vec<f64>, f64) {
         let (weights, bias) = (self.weights.vector(subproblem)).split_at(self.weights.features());
@@ -70,8 +70,9 @@ impl Model {
         (coefficients, intercept)
     }
 
-    /// Writes safetensors: `weights` [vectors, features + bias], f32, `scale.factors` and `scale.shifts`
-    /// of as many f64 as there are features, where there are some, the rest as metadata. Ends without a file where `asked` is set meanwhile.
+    /// Writes safetensors: `weights` [vectors, features + bias], f32, `scale.factors` and `scale.shifts` of as
+    /// many f64 as there are features, where there are some, the rest as metadata. Ends without a file where
+    /// `asked` is set meanwhile.
     pub fn write_safetensors(&self, path: &Path, asked: &AtomicBool) -> Result<(), LinearError> {
         write_whole(path, asked, |out| tensors::write(self, out))
     }
@@ -90,7 +91,8 @@ impl Model {
 fn open(path: &Path) -> Result<File, LinearError> {
     let status = std::fs::metadata(path).map_err(io("read", path))?;
     if !status.is_file() {
-        let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is no regular file");
+        let error =
+            std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a regular file");
         return Err(io("read", path)(error));
     }
     File::open(path).map_err(io("read", path))
@@ -121,8 +123,8 @@ fn write_whole(
     })
 }
 
-/// A file whose writing ends with an error when `asked` is set. What is written is synced piece by piece: at
-/// the end nothing could interrupt it.
+/// A file whose writing ends with an error when `asked` is set. Data is synced piece by piece, since one sync
+/// at the end could not be interrupted.
 struct Unless<'a> {
     file: WholeFile,
     asked: &'a AtomicBool,

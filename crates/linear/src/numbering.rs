@@ -1,18 +1,17 @@
 //! Features numbered again: only those that some row has, the frequent ones first.
 //!
-//! Sparse rows mention a small part of the features, spread over all of them. A w of those alone is as much
-//! smaller, and what most visits touch lies together at its beginning, in the caches: with 200 000 rows of
-//! 30 M features of which 1.6 M occur, a visit takes a third of the time, and so does whatever passes over
-//! w.
+//! Sparse rows mention a small part of the features, spread over all of them. A w of only those is as much
+//! smaller, and what most visits touch is together at its start, in the caches: with 200 000 rows of
+//! 30 M features of which 1.6 M occur, a visit takes a third of the time, and so does every pass over w.
 //!
 //! Features fall in *tiers* by how many rows have them and stay ascending within each, so that a row is
 //! renumbered in one pass, without sorting.
 //!
-//! Rows in memory are counted and renumbered where they lie. Others are counted in a pass of its own before
-//! training, which costs less than it saves in an epoch, and renumbered when they are decoded.
+//! Rows in memory are counted and renumbered in place. Others are counted in a separate pass before training,
+//! which costs less than it saves in an epoch, and renumbered when they are decoded.
 //!
-//! Cost: two passes over the indices, two over a table of 4 bytes a feature, which is gone afterwards where
-//! rows lie in memory; 4 bytes stay for every present feature.
+//! Cost: two passes over the indices, two over a table of 4 bytes a feature, which is freed afterwards if rows
+//! are in memory; 4 bytes stay for every present feature.
 
 use std::cell::RefCell;
 
@@ -21,7 +20,7 @@ use pelton_storage::{huge_vec, huge_zeros};
 
 use crate::weights::Weights;
 
-/// Least features for which it is worth while: below, w lies in the caches as it is.
+/// Fewest features for which it pays: below, w fits in the caches anyway.
 const LEAST_FEATURES: usize = 1 << 16;
 
 /// Tiers: the first of features in 2^15 rows or more, then down by halves to those in one row.
@@ -40,7 +39,7 @@ pub struct FeatureNumbering {
 pub struct FeatureCounts {
     /// Exact up to 2^24.
     counts: Vec<f32>,
-    /// Whether all rows were sparse, of features that there are.
+    /// Whether all rows were sparse, with valid features.
     known: bool,
 }
 
@@ -135,7 +134,7 @@ impl FeatureNumbering {
         self.present.is_empty()
     }
 
-    /// The weights of the present features alone, in their new order.
+    /// The weights of the present features, in their new order.
     pub(crate) fn narrow(&self, weights: &Weights) -> Weights {
         let vectors = (0..weights.subproblems()).map(|subproblem| {
             let wide = weights.vector(subproblem);

@@ -4,18 +4,17 @@
 //! The order decides which method it is: fixed blocks are BMF, new random blocks every epoch are
 //! LIRS. *Skip* (see its module) leaves rows unread that would change nothing.
 //!
-//! **Certificate.** With w = Σ α_i y_i x_i the duality gap is a sum over rows,
-//! P(w) − D(α) = Σ_i [C_i ξ(m_i) + ξ*_i(α_i) + α_i m_i] with every term ≥ 0, and a row at the right
-//! bound adds exactly 0. Two uses are made of it:
-//! * an *estimate* for nothing: the terms of each row at the moment its block arrives, before it is
-//!   trained; rows that were left unread because they are settled count 0;
-//! * a *certificate*: while an epoch that reads every row is under way, the losses of a snapshot of
-//!   w are summed. The snapshot is the mean of w over the later half of the blocks of the epoch
-//!   before: w itself swings from block to block about the optimum, and P is convex. Next to it Σ α y x is
-//!   summed again from the α that each block leaves ([`DualBound`]), since no α changes again before the epoch ends.
-//!   So at its end both values are exact, and the gap between them certifies the snapshot, at no extra reading;
-//!   and w is put right by that sum. The snapshot costs three more w; where the budget has no room for it, an
-//!   evaluation pass does the same afterwards. Rows that all lie in memory are certified after every epoch.
+//! **Certificate.** With w = Σ α_i y_i x_i the duality gap is a sum over rows, P(w) − D(α) = Σ_i [C_i ξ(m_i) +
+//! ξ*_i(α_i) + α_i m_i] with every term ≥ 0, and a row at the right bound adds exactly 0. Two uses are made of it:
+//! * an *estimate* for nothing: the terms of each row at the moment its block arrives, before it is trained; rows
+//!   that were left unread because they are settled count 0;
+//! * a *certificate*: during an epoch that reads every row, the losses of a snapshot of w are summed. The snapshot
+//!   is the mean of w over the later half of the blocks of the epoch before: w itself swings from block to block
+//!   about the optimum, and P is convex. Next to it Σ α y x is summed again from the α that each block leaves
+//!   ([`DualBound`]), since no α changes again before the epoch ends. So at its end both values are exact, and the
+//!   gap between them certifies the snapshot, at no extra reading; and w is put right by that sum. The snapshot
+//!   costs three more w; if the budget has no room for it, an evaluation pass does the same afterwards. Rows that
+//!   all lie in memory are certified after every epoch.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,13 +25,13 @@ use pelton_key::{Stage, key};
 
 use crate::block::Scratch;
 use crate::certificate::{Certificate, DualBound, LossSum, dual_value};
-use crate::coded_cache::CodedCache;
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::gap::{for_each_gap, gap_of_rows};
 use crate::kernels::Simd;
 use crate::numbering::FeatureNumbering;
 use crate::problem::Problem;
+use crate::quantized_cache::QuantizedCache;
 use crate::skip::SkipTable;
 use crate::solve::{InnerPasses, solve_block};
 use crate::weights::Weights;
@@ -45,14 +44,14 @@ pub struct OutOfCoreOptions {
     /// Where given, each epoch solves its blocks to half the tolerance of the one before, and to this at least: where
     /// all rows are one block, nothing else brings a run nearer to the optimum.
     pub tighten: Option<f32>,
-    /// Whether settled rows are left unread for some epochs.
+    /// Whether settled rows are skipped for some epochs.
     pub skip: bool,
-    /// Rows kept in memory between blocks as one byte a value, 0 for none: see [`CodedCache`]. The rows
+    /// Rows kept in memory between blocks as one byte a value, 0 for none: see [`QuantizedCache`]. The rows
     /// must be dense, and none may be left unread.
     pub coded_rows: usize,
     /// Whether epochs that read every row, next to the first, certify a snapshot of w.
     pub snapshots: bool,
-    /// Whether all rows lie in memory, where [`OutOfCore::certify`] needs no reading.
+    /// Whether all rows are in memory, so [`OutOfCore::certify`] reads nothing.
     pub held: bool,
     /// Seed of the inner visiting orders.
     pub seed: u64,
@@ -95,14 +94,14 @@ pub struct OutOfCore {
     pub(crate) weights: Weights,
     pub(crate) duals: Duals,
     pub(crate) skip: Option<SkipTable>,
-    pub(crate) coded: Option<CodedCache>,
+    pub(crate) coded: Option<QuantizedCache>,
     pub(crate) epoch: EpochState,
     pub(crate) numbering: Option<Arc<FeatureNumbering>>,
     pub(crate) simd: Simd,
     pub(crate) scratch: Scratch,
 }
 
-/// Weights as they were at the beginning of an epoch, and their losses over the rows since.
+/// Weights at the start of an epoch, and their losses over the rows since.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// The weights.
@@ -125,7 +124,7 @@ pub(crate) struct EpochState {
     pub reads_all: bool,
     pub gap: f64,
     pub snapshot: Option<Snapshot>,
-    /// Where the epoch certifies: of the rows whose α change no more in it.
+    /// If the epoch certifies: for the rows whose α no longer change in it.
     pub bound: Option<DualBound>,
     pub mean: Option<WeightMean>,
     pub visits: u64,
@@ -170,7 +169,7 @@ impl OutOfCore {
             duals: Duals::zeros(&problem, records),
             skip: options.skip.then(|| SkipTable::new(records)),
             coded: (options.coded_rows > 0)
-                .then(|| CodedCache::new(&problem, records, options.coded_rows)),
+                .then(|| QuantizedCache::new(&problem, records, options.coded_rows)),
             epoch: EpochState::default(),
             numbering: None,
             simd: Simd::best(),
@@ -185,8 +184,8 @@ impl OutOfCore {
         &self.problem
     }
 
-    /// From now on all blocks have the same rows, whose features were given the numbers of `numbering`.
-    /// Weights go by the new numbers, but for those of [`OutOfCore::wide_weights`],
+    /// From now on all blocks have the same rows, with features renumbered by `numbering`. Weights use the new
+    /// indices, except those of [`OutOfCore::wide_weights`],
     /// [`OutOfCore::into_weights`] and [`OutOfCore::save`].
     pub fn renumber(&mut self, numbering: Arc<FeatureNumbering>) {
         self.problem = Arc::new(self.problem.with_features(numbering.len()));
@@ -201,7 +200,7 @@ impl OutOfCore {
     }
 
     /// Blocks, and what is solved between epochs, are given up soon after `asked` is set:
-    /// [`LinearError::Interrupted`] then says whether the state is one to go on from.
+    /// [`LinearError::Interrupted`] then says whether the run can resume from the state.
     pub fn end_when(&mut self, asked: Arc<AtomicBool>) {
         self.scratch.end_when(asked);
     }
@@ -253,7 +252,7 @@ impl OutOfCore {
         true
     }
 
-    /// The weights alone: the snapshot's, or the current ones.
+    /// Only the weights: the snapshot's, or the current ones.
     pub fn into_weights(self, snapshot: bool) -> Weights {
         let weights = match self.epoch.snapshot {
             Some(held) if snapshot => held.weights,
@@ -270,9 +269,9 @@ impl OutOfCore {
         &self.duals
     }
 
-    /// Records whose rows are kept as codes, in the order of their slots.
+    /// Records with quantised rows, in the order of their slots.
     pub fn coded_ids(&self) -> &[u64] {
-        self.coded.as_ref().map_or(&[], CodedCache::ids)
+        self.coded.as_ref().map_or(&[], QuantizedCache::ids)
     }
 
     /// Encodes the rows of the slots from `first` on again, after a restored state.
@@ -347,7 +346,7 @@ impl OutOfCore {
             &mut self.weights,
             &mut self.duals,
             inner,
-            // A block has the key of its own number for its own rows.
+            // The key of a block depends on its number.
             key(self.options.seed, self.epoch.epoch, Stage::Inner(!step)),
             &mut self.scratch,
         );
@@ -357,7 +356,7 @@ impl OutOfCore {
         Ok(report.visits > 0)
     }
 
-    /// Whether a block that is being planned reads this row.
+    /// Whether a block being planned reads this row.
     #[inline]
     pub fn wants(&self, id: u64) -> bool {
         match &self.skip {
@@ -422,10 +421,10 @@ impl OutOfCore {
         Ok(())
     }
 
-    /// Adds the losses of w over some rows to `losses` and their α to `bound`, as a pass that certifies does: those of the
-    /// current w, or with `snapshot` those of the snapshot, as it must be where rows are kept as codes,
-    /// since such a pass makes w exact. Rows that are skipped as settled and turn out not to be are
-    /// read again from now on.
+    /// Adds the losses of w over some rows to `losses` and their α to `bound`, as a pass that certifies does:
+    /// those of the current w, or with `snapshot` those of the snapshot, as it must be where rows are kept as
+    /// codes, since such a pass makes w exact. Rows that are skipped as settled and turn out not to be are read
+    /// again from now on.
     pub fn check_rows(
         &mut self,
         rows: &RowTable,
@@ -479,8 +478,8 @@ impl OutOfCore {
         }
     }
 
-    /// Certifies the present solution over `rows`, all there are, and puts w right by their α. The certificate
-    /// is of w, or where blocks of the epoch left a mean of w, of that, which becomes the snapshot; says which.
+    /// Certifies the present solution over `rows`, all there are, and puts w right by their α. Certifies w, or
+    /// the mean of w if blocks of the epoch left one, which becomes the snapshot; returns which.
     pub fn certify(
         &mut self,
         rows: &RowTable,

@@ -1,6 +1,6 @@
-//! How ranks add up what each has found over rows of its own: a closure, so that nothing here knows how they talk.
+//! How ranks add up sums over their own rows: a closure, so nothing here depends on how they communicate.
 
-/// What ranks exchange: all of them the same things in the same order.
+/// Data that ranks exchange: all of them the same, in the same order.
 #[derive(Debug)]
 pub enum Exchange<'a> {
     /// Adds each element up over the ranks, in their order.

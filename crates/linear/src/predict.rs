@@ -13,7 +13,7 @@ use crate::loss::Loss;
 use crate::problem::Problem;
 use crate::weights::Weights;
 
-/// What a model says of one row.
+/// The prediction for one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction<'a> {
     /// The class predicted: by the sign with two classes, else the largest value, the first of equals.
@@ -25,7 +25,7 @@ pub struct Prediction<'a> {
 /// Calls `each` with the number of each row of `block` and what the model says of it. Features that
 /// the model does not know count as absent.
 ///
-/// Cost: a dot product a row and subproblem; no allocation but for one row's values.
+/// Cost: a dot product for each row and subproblem; allocates only one row's values.
 pub fn predict(weights: &Weights, block: &RowTable, mut each: impl FnMut(usize, Prediction<'_>)) {
     let mut values = vec![0.0; weights.subproblems()];
     for i in 0..block.len() {
@@ -78,7 +78,7 @@ fn class_of(values: &[f64]) -> u32 {
 
 /// Class probabilities of a model from its decision values, as LIBLINEAR defines them: σ(v)
 /// for two classes; else σ of each value, divided by their sum, all as multiples of the largest, for all may be smaller
-/// than numbers can be. `None` for other losses, whose values are no log-odds.
+/// than numbers can be. `None` for other losses, whose values are not log-odds.
 pub fn probabilities(loss: Loss, values: &[f64], out: &mut Vec<f64>) -> Option<()> {
     let log_share = loss.function().log_probability()?;
     out.clear();

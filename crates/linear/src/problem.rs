@@ -1,11 +1,11 @@
-//! What is minimised: the loss, its cost, and how labels become signs and targets.
+//! The problem to minimise: the loss, its cost, and how labels become signs and targets.
 //!
 //! For each subproblem, over rows x_i with signs s_i, targets t_i and costs C_i:
 //!
 //! P(w) = ½‖w‖² + Σ C_i ξ(s_i w·x_i; t_i), for the losses ξ of [`crate::loss`].
 //!
-//! The label of a row is its class, with s_i = ±1 by the subproblem and t_i = 1; for a loss of real targets it is the bits
-//! of the target as an f32, with s_i = 1.
+//! The label of a row is its class, with s_i = ±1 by the subproblem and t_i = 1; for a loss of real targets it is
+//! the bits of the target as an f32, with s_i = 1.
 //!
 //! A bias is one more feature of constant value, so it is regularised (as LIBLINEAR's `-B`).
 //! An unregularised bias was rejected: its dual has an equality constraint, and coordinate descent
@@ -14,9 +14,9 @@
 use crate::error::LinearError;
 use crate::loss::{Loss, RowTerms};
 
-/// A training problem. With two classes there is one subproblem, class 0 being positive (LIBLINEAR's
-/// convention: the first label); with more, one per class against the rest. A loss of real targets has one subproblem, and
-/// all rows are of one class.
+/// A training problem. With two classes there is one subproblem, class 0 being positive (LIBLINEAR's convention:
+/// the first label); with more, one per class against the rest. A loss of real targets has one subproblem, and all
+/// rows are of one class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     loss: Loss,
@@ -132,7 +132,7 @@ impl Problem {
         }
     }
 
-    /// Whether rows have a real target, and no class.
+    /// Whether rows have a real target instead of a class.
     pub(crate) fn has_real_targets(&self) -> bool {
         self.loss.function().has_real_targets()
     }
@@ -152,7 +152,7 @@ impl Problem {
         Ok(())
     }
 
-    /// What the loss is told of rows of this label, which must have passed [`Problem::check_label`].
+    /// Target and cost for rows of this label, which must have passed [`Problem::check_label`].
     pub(crate) fn row(&self, subproblem: usize, label: u32) -> RowTerms {
         let (class, sign, target) = if self.has_real_targets() {
             (0, 1.0, f32::from_bits(label))
@@ -180,7 +180,7 @@ impl Problem {
     }
 }
 
-/// What the loss is told of the rows of one subproblem, by their labels.
+/// Targets and costs for the rows of one subproblem, by label.
 #[derive(Debug)]
 pub(crate) struct LabelTerms {
     is_real: bool,

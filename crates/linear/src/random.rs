@@ -6,7 +6,7 @@ use pelton_key::mix;
 /// A stream of random numbers.
 pub(crate) struct Stream(u64);
 
-/// A key for part `part` of what `key` stands for.
+/// A key for part `part` of the purpose of `key`.
 pub(crate) fn derive(key: u64, part: u64) -> u64 {
     mix(mix(key ^ 0x9E37_79B9_7F4A_7C15).wrapping_add(part.wrapping_mul(0xD1B5_4A32_D192_ED03)))
 }

@@ -1,13 +1,13 @@
-//! The state of an out-of-core run as plain tensors, for checkpoints: a run restored from it goes on
-//! bit for bit.
+//! The state of an out-of-core run as plain tensors, for checkpoints: a run restored from it continues bit for
+//! bit.
 
 use std::borrow::Cow;
 
 use crate::certificate::{DualBound, LossSum};
-use crate::coded_cache::{CodedCache, SavedCodes};
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::out_of_core::{EpochState, OutOfCore, Snapshot, WeightMean};
+use crate::quantized_cache::{QuantizedCache, SavedCodes};
 use crate::skip::SkipTable;
 use crate::weights::Weights;
 
@@ -35,7 +35,7 @@ pub struct SavedState<'a> {
     pub snapshot_loss: Vec<f64>,
     /// Rows whose losses were added, and how many of them are predicted right.
     pub snapshot_rows: (u64, u64),
-    /// What of the lower bound that the present epoch certifies has been summed.
+    /// The part of the present epoch's lower bound summed so far.
     pub bound: Option<Cow<'a, DualBound>>,
     /// The present epoch.
     pub epoch: u64,
@@ -81,7 +81,7 @@ impl OutOfCore {
                 .collect(),
             terms: self.duals.terms().to_vec(),
             skip: self.skip.as_ref().map(|skip| skip.as_bytes().into()),
-            coded: self.coded.as_ref().map(CodedCache::save),
+            coded: self.coded.as_ref().map(QuantizedCache::save),
             snapshot: epoch
                 .snapshot
                 .as_ref()
@@ -101,7 +101,7 @@ impl OutOfCore {
     /// Resumes from a saved state, before features are renumbered. Where rows are kept as codes,
     /// [`OutOfCore::encode_again`] must then have had them all.
     ///
-    /// Errors: a state whose shapes are not those of this run.
+    /// Errors: a state with other shapes than this run's.
     pub fn restore(&mut self, state: SavedState<'_>) -> Result<(), LinearError> {
         self.check_shapes(&state)?;
         let (features, bias) = (self.weights.features(), self.weights.bias());

@@ -1,11 +1,10 @@
 //! How features are scaled before training, and the sums that say by what.
 //!
 //! Sums of each feature are taken about the first value seen of it, so that a mean far from 0 costs no digits:
-//! the distance of one value from the mean is at most √n standard deviations. Values of 0 that sparse rows
-//! leave out are a group of their own, and so are the rows of each rank; groups are put together about the mean
-//! of all.
+//! the distance of one value from the mean is at most √n standard deviations. The zeros that sparse rows leave
+//! out are a separate group, and so are the rows of each rank; groups are combined about the mean of all.
 //!
-//! Cost: one pass over the values; 32 bytes a feature while it goes on.
+//! Cost: one pass over the values; 32 bytes a feature meanwhile.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +20,7 @@ pub enum Scaling {
     #[default]
     None,
     /// `(x − mean) / standard deviation`; of sparse rows `x / standard deviation`, the zeros counted in. A
-    /// constant feature stays as it is: it is what users add for a bias.
+    /// constant feature is unchanged: users add one as a bias.
     Standard,
     /// `x / max |x|`.
     MaxAbs,
@@ -98,7 +97,7 @@ impl FeatureSums {
     }
 
     fn add_dense(&mut self, values: &[f32]) {
-        // All features are stored by all rows, so that one count tells of all.
+        // All rows store all features, so one count is enough.
         if self.counts.first() == Some(&0.0) {
             let known = values.len().min(self.pivots.len());
             self.pivots[..known].copy_from_slice(&values[..known]);
@@ -132,7 +131,7 @@ impl FeatureSums {
         }
     }
 
-    /// The scale that the sums come to, over ranks those of all; `None` where nothing is to be scaled.
+    /// The scale computed from the sums, over all ranks; `None` if nothing is scaled.
     pub fn scale<E>(
         self,
         scaling: Scaling,
@@ -203,7 +202,7 @@ impl FeatureSums {
     }
 }
 
-/// Features of zeros alone keep their size.
+/// Features that are always zero keep their size.
 fn inverse_or_one(size: f64) -> f64 {
     if size > 0.0 { 1.0 / size } else { 1.0 }
 }

@@ -1,7 +1,7 @@
 //! *Skip*: rows that are settled at a bound are left unread for some epochs.
 //!
-//! A row whose α lies at a bound with |G| > 0.1 at its last visit is not read for 1 epoch; if it is
-//! then found settled again, for 2, 4 and at most 8. In most problems the greater part of the rows
+//! A row whose α is at a bound with |G| > 0.1 at its last visit is not read for 1 epoch; if it is still
+//! settled then, for 2, 4 and at most 8. In most problems the greater part of the rows
 //! settles early, so later epochs read little. Only random access permits it: a sequential sweep
 //! reads every page anyway. Cost: one byte a row.
 
@@ -39,7 +39,7 @@ impl SkipTable {
         &self.entries
     }
 
-    /// Whether the row is to be read in `epoch`. The answer for one epoch changes only by
+    /// Whether to read the row in `epoch`. The answer for one epoch changes only by
     /// [`SkipTable::record`].
     #[inline]
     pub fn is_due(&self, id: u64, epoch: u64) -> bool {
@@ -64,8 +64,8 @@ impl SkipTable {
         }
     }
 
-    /// Notes that the row was visited in `epoch` and left with this slack: |G| where α lies at a
-    /// bound, negative where it does not.
+    /// Records that the row was visited in `epoch` and left with this slack: |G| if α is at a bound, negative
+    /// otherwise.
     pub fn record(&mut self, id: u64, epoch: u64, slack: f32) {
         let entry = &mut self.entries[id as usize];
         if slack <= SETTLED_SLACK {

@@ -1,7 +1,7 @@
 //! Dual coordinate descent on a block of rows (Hsieh et al., ICML 2008, Alg. 3).
 //!
-//! max over α of Σ d(α_i) − ½‖w‖², w = Σ α_i s_i x_i (see [`crate::loss`]); the α of rows outside the
-//! block stay as they are, so each block lowers the objective of the whole problem (block
+//! max over α of Σ d(α_i) − ½‖w‖², w = Σ α_i s_i x_i (see [`crate::loss`]); the α of rows outside the block do
+//! not change, so each block lowers the objective of the whole problem (block
 //! minimization: Yu et al., TKDD 2012). Every α lives in [`Duals`], so w always is their sum.
 //!
 //! Cost of a pass: one visit of each active row, two touches of its values and of their weights.
@@ -18,7 +18,7 @@ use crate::loss::{LossFunction, Watch, WithLoss};
 use crate::problem::{LabelTerms, Problem};
 use crate::random::derive;
 use crate::step::{Outcome, Step};
-use crate::visit::{Place, Visit};
+use crate::visit::{RowAddress, Visit};
 use crate::weights::Weights;
 
 /// A gradient above this holds a row at its bound firmly: a tenth of what a row of margin 0 has.
@@ -39,7 +39,7 @@ pub enum InnerPasses {
     },
 }
 
-/// What was done on a block, over all subproblems.
+/// The work on a block, over all subproblems.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BlockReport {
     /// Most passes of any subproblem.
@@ -88,7 +88,7 @@ pub(crate) trait VisitRows {
     );
 
     /// Nanoseconds that a visit takes, roughly.
-    fn visit_cost(&self, place: Place) -> f64;
+    fn visit_cost(&self, place: RowAddress) -> f64;
 }
 
 /// Nanoseconds of a visit next to those of its values.
@@ -107,7 +107,7 @@ impl VisitRows for &BlockRows<'_> {
         kernels::pass(simd, self, w, step, visits, order, settled);
     }
 
-    fn visit_cost(&self, place: Place) -> f64 {
+    fn visit_cost(&self, place: RowAddress) -> f64 {
         let a_value = match self.layout {
             Layout::Dense { .. } => 1.0,
             Layout::Sparse | Layout::Bytes => 8.0,
@@ -171,7 +171,7 @@ struct Run<'a, R> {
     last: bool,
     inner: InnerPasses,
     orders: u64,
-    /// Visits between two looks at whether the block is to be given up.
+    /// Visits between two checks whether to abandon the block.
     between_looks: usize,
     w: &'a mut [f32],
     duals: &'a mut Duals,
@@ -180,7 +180,7 @@ struct Run<'a, R> {
 }
 
 impl<R: VisitRows> WithLoss for Run<'_, R> {
-    /// `None` stands for a block that is given up.
+    /// `None` means an abandoned block.
     type Output = Option<()>;
 
     fn run<L: LossFunction + Copy>(mut self, loss: L) -> Option<()> {
@@ -222,7 +222,7 @@ impl<R: VisitRows> Run<'_, R> {
             } else if visited == count {
                 break;
             } else {
-                // Solved among the rows awake: look at all of them.
+                // Solved among the active rows: check all rows.
                 self.scratch.active.wake_all();
             }
         }

@@ -1,11 +1,11 @@
-//! What one visit does to one dual variable.
+//! The update of one dual variable in one visit.
 
 use crate::visit::Visit;
 
 /// Outcome of a visit.
 #[derive(Clone, Copy)]
 pub(crate) struct Outcome {
-    /// What to add to w is this times x_i.
+    /// Add this times x_i to w.
     pub(crate) scale: f32,
     /// Whether the row may rest.
     pub(crate) settled: bool,

@@ -1,9 +1,9 @@
-//! What a visit of a row touches: where the row lies, what its variable is, and its values.
+//! What a visit of a row touches: its address, its variable and its values.
 
-/// Where a row lies in its segment.
+/// The position of a row in its segment.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub(crate) struct Place {
+pub(crate) struct RowAddress {
     pub(crate) segment: u32,
     /// First value of a sparse row; number of a dense row.
     pub(crate) start: u32,
@@ -15,7 +15,7 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(32))]
 pub(crate) struct Visit {
-    pub(crate) place: Place,
+    pub(crate) place: RowAddress,
     /// See [`crate::problem`].
     pub(crate) label: u32,
     pub(crate) alpha: f32,

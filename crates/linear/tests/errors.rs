@@ -61,7 +61,7 @@ fn problems_that_cannot_be_trained() {
 fn rows_of_bytes_have_no_features() {
     let mut rows = Rows::new(Layout::Bytes);
     rows.push_bytes(0, b"a line");
-    check(solve(rows, 1), "record 0 holds bytes and no features");
+    check(solve(rows, 1), "record 0 contains bytes, not features");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn rows_that_do_not_fit_the_problem() {
     );
     check(
         solve(sparse_row(0, 0), 0),
-        "record 0 lies beyond the 0 records",
+        "record 0 is out of range: 0 records",
     );
     let mut wide = Rows::new(Layout::Dense { width: 4 });
     wide.push_dense(0, &[0.0; 4]);
@@ -148,7 +148,7 @@ fn damaged_text_models() {
     };
     check(
         damaged("L2R_L1LOSS_SVC_DUAL", "MCSVM_CS"),
-        "at line 1 stands `solver_type MCSVM_CS`",
+        "at line 1: `solver_type MCSVM_CS`",
     );
     check(damaged("nr_class 2", "nr_class two"), "at line 2");
     check(
@@ -171,10 +171,7 @@ fn damaged_text_models() {
         damaged("nr_feature 2\n", ""),
         "no solver_type, nr_class or nr_feature",
     );
-    check(
-        damaged("-0.5", "x"),
-        "at line 8 stands not 1 finite number(s)",
-    );
+    check(damaged("-0.5", "x"), "at line 8: not 1 finite number(s)");
     check(damaged("-0.5", "NaN"), "not 1 finite number(s)");
     check(damaged("-0.5", "1 1"), "not 1 finite number(s)");
     check(damaged("bias 1", "bias inf"), "at line 5");
@@ -182,7 +179,7 @@ fn damaged_text_models() {
     check(damaged("label 1 -1", "label 1 1"), "the label 1 twice");
     check(
         damaged("-0.5 \n", "-0.5 \n3 \n"),
-        "at line 10 stands more than the 3 lines of weights",
+        "at line 10: more than the 3 lines of weights",
     );
     for cut in 0..good.len() {
         std::fs::write(&path, &good[..cut]).unwrap();
@@ -222,7 +219,7 @@ fn tensor_models_that_contradict_themselves() {
         .position(|window| window == from)
         .unwrap();
     std::fs::write(&path, [&bytes[..at], to, &bytes[at + to.len()..]].concat()).unwrap();
-    check(Model::read_safetensors(&path), "names that are not");
+    check(Model::read_safetensors(&path), "names that do not match");
     let means = Some(vec![0.5; 3]);
     refused(
         Model {

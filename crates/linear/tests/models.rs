@@ -66,7 +66,7 @@ fn columns_that_are_not_those_of_the_weights_are_refused() {
         .write_safetensors(&path, &AtomicBool::new(false))
         .unwrap();
     let error = Model::read_safetensors(&path).unwrap_err().to_string();
-    assert!(error.contains("columns that are not of 12"), "{error}");
+    assert!(error.contains("columns that do not match 12"), "{error}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Times training steps of a net on a batch in memory; `bench/peers/step_speed.py` drives it next to PyTorch.
 //!
 //! Arguments: a net for images, the image's height, width and channels, the batch; or `lstm`, `lstm-tied` or
-//! `transformer`, the words, width, layers, batch and steps. Each line of standard input asks for a step, whose seconds
-//! are the answer. `PELTON_THREADS` (2) says how many threads work.
+//! `transformer`, the words, width, layers, batch and steps. Each line of standard input requests a step; the
+//! answer is its seconds. `PELTON_THREADS` is the number of threads (2).
 
 use std::io::BufRead;
 use std::time::Instant;

@@ -1,9 +1,9 @@
-//! Hybrid parallel classification over very many classes: the data of a feature net is divided over the ranks, and so
-//! are the classes of the head behind it (seed 001, section 3.1).
+//! Hybrid parallel classification over very many classes: the data of a feature net is divided over the ranks, and
+//! so are the classes of the head after it (Song et al., KDD 2020, section 3.1).
 //!
-//! Of each micro-batch all ranks learn all features, score them against their classes, and get back the gradients of
-//! their own features. With overlap a part's later micro-batches go forward while the features of earlier ones travel,
-//! and earlier ones go backward while the gradients of later ones travel (section 3.3.1).
+//! For each micro-batch all ranks gather all features, score them against their classes, and get back the
+//! gradients of their own features. With overlap a part's later micro-batches go forward while the features of
+//! earlier ones travel, and earlier ones go backward while the gradients of later ones travel (section 3.3.1).
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -55,7 +55,7 @@ struct Micro<'c> {
     labels: Vec<u64>,
     /// Numbers that travel: features of all ranks, then gradients of this one's; padded to the rank with most rows.
     travelling: Option<Pending<'c, f32>>,
-    /// The same of one rank alone.
+    /// The same on a single rank.
     here: Vec<f32>,
 }
 
@@ -88,7 +88,7 @@ impl Classifier {
     ) -> Result<Classifier, NnError> {
         if net.net().classes != head.d() {
             return Err(NnError::Net(format!(
-                "the net makes {} features and the head takes {}",
+                "the net outputs {} features and the head takes {}",
                 net.net().classes,
                 head.d()
             )));
@@ -317,7 +317,8 @@ impl Trainer for Classifier {
             Rule::Lars { momentum, trust } => pelton_softmax::Rule::Lars { momentum, trust },
             Rule::AdamW { .. } => {
                 return Err(NnError::Net(
-                    "a head over many classes takes sgd or lars; choose one of them".to_string(),
+                    "a head over many classes needs the optimizer sgd or lars; choose one of them"
+                        .to_string(),
                 ));
             }
         };
@@ -355,7 +356,7 @@ impl Trainer for Classifier {
 
     fn logits(&mut self, _: Input<'_>) -> Result<Vec<f32>, NnError> {
         Err(NnError::Net(
-            "a head over many classes tells the best of them, not all logits".to_string(),
+            "a head over many classes returns the best classes, not all logits".to_string(),
         ))
     }
 

@@ -25,12 +25,12 @@ use crate::trainer::{StepOptions, Trainer};
 /// are made.
 const SEGMENTS: usize = 4;
 
-/// What a forward pass leaves for the backward pass: the tape of each segment, and the index on it that it ends in.
+/// The state of a forward pass for the backward pass: the tape of each segment, and the index of its output.
 pub(crate) type Segments = Vec<(Tape, Option<usize>)>;
 
 /// A forward pass.
 pub(crate) struct Passed {
-    /// What the net put out.
+    /// The output of the net.
     pub(crate) end: Tensor,
     targets: Vec<i64>,
     pub(crate) segments: Segments,
@@ -47,15 +47,16 @@ pub(crate) struct DataParallel {
     /// Of each parameter.
     pub(crate) states: Vec<Vec<Tensor>>,
     carried: Vec<[Tensor; 2]>,
-    /// Of forward passes whose backward pass is still to come.
+    /// Of forward passes whose backward pass has not run yet.
     pub(crate) pending: VecDeque<Segments>,
     rank: usize,
     comm: Comm,
-    /// Where only the largest gradients travel: in [`update`](Trainer::update), the others as soon as they are there.
+    /// With sparse gradients, in [`update`](Trainer::update); otherwise as soon as gradients are computed.
     sparse: Option<Sparsifier>,
 }
 
-/// A net that trains on the CPU; all ranks of `comm` begin with the same parameters, and each takes a part of every batch.
+/// A net that trains on the CPU; all ranks of `comm` begin with the same parameters, and each takes a part of
+/// every batch.
 pub fn trainer(net: Net, seed: u64, comm: Comm) -> Box<dyn Trainer> {
     Box::new(DataParallel::new(net, seed, comm))
 }
@@ -109,14 +110,14 @@ impl DataParallel {
             .is_some_and(|sparse| sparse.takes(parameter))
     }
 
-    /// Puts the steps of all ranks in the place of the gradients of which only the largest travel.
+    /// Replaces sparse gradients by the sum of what all ranks sent.
     fn exchange(&mut self, update: &Update) -> Result<(), NnError> {
         let Some(sparse) = &mut self.sparse else {
             return Ok(());
         };
         let Rule::Sgd { momentum, nesterov } = update.rule else {
             return Err(NnError::Net(
-                "sparse gradients take sgd; choose it, or a density of 1".to_string(),
+                "sparse gradients need the optimizer sgd; choose it, or a density of 1".to_string(),
             ));
         };
         let decay = update.weight_decay / self.comm.size() as f32;
@@ -148,7 +149,7 @@ impl DataParallel {
                 let sizes = &pixels.shape().dims;
                 if sizes[1..] != [height, width, channels] {
                     return Err(NnError::Net(format!(
-                        "the net is made for images of {height}×{width}×{channels}, these are {sizes:?}"
+                        "the net takes images of {height}×{width}×{channels}, these are {sizes:?}"
                     )));
                 }
                 let x = Value::Numbers(images(pixels)?.into());
@@ -158,7 +159,7 @@ impl DataParallel {
                 let sizes = &values.shape().dims;
                 if sizes[1..] != [width] {
                     return Err(NnError::Net(format!(
-                        "the net is made for {width} features, these are {sizes:?}"
+                        "the net takes {width} features, these are {sizes:?}"
                     )));
                 }
                 let x = Value::Numbers(images(values)?.into());
@@ -185,7 +186,7 @@ impl DataParallel {
             if found.iter().any(|a| a.shape != parameter.shape) {
                 return Err(NnError::Parameters {
                     what: format!("the saved state of {} has other sizes", parameter.name),
-                    remedy: "go on with the same net, or start again",
+                    remedy: "resume with the same net, or start again",
                 });
             }
             let found = found.into_iter().filter(|_| self.held[at]);
@@ -211,7 +212,7 @@ impl DataParallel {
         Ok(arrange(words, lstm))
     }
 
-    /// A tape whose leaves are the parameters and, last, what a segment begins with.
+    /// A tape whose leaves are the parameters and, last, the input of a segment.
     pub(crate) fn tape(&self) -> Tape {
         Tape::new(self.parameters.len() + 1)
     }
@@ -379,7 +380,7 @@ impl DataParallel {
         result
     }
 
-    /// Whether the state of LSTM layers is kept behind a batch, and what they begin with.
+    /// Whether the state of LSTM layers is kept after a batch, and their initial state.
     fn begin(&mut self, input: Input<'_>) -> (bool, Vec<[Tensor; 2]>) {
         match input {
             Input::Words(words) if words.carry == Carry::GoOn => {

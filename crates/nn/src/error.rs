@@ -1,8 +1,8 @@
-//! What can go wrong.
+//! Errors.
 
 use thiserror::Error;
 
-/// What can go wrong with a net.
+/// Errors of nets.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NnError {
@@ -12,7 +12,7 @@ pub enum NnError {
     /// Saved parameters that are not those of the net.
     #[error("{what}; {remedy}")]
     Parameters {
-        /// What is wrong.
+        /// The problem.
         what: String,
         /// What to do.
         remedy: &'static str,

@@ -1,4 +1,5 @@
-//! A net whose rows are features for a head over many classes: forward and backward apart, with the head between.
+//! A net that outputs features for a head over many classes: separate forward and backward passes, with the head
+//! between them.
 
 use crate::data_parallel::DataParallel;
 use crate::error::NnError;
@@ -6,7 +7,7 @@ use crate::input::Input;
 use crate::tensor::Tensor;
 use crate::trainer::Trainer;
 
-/// A net that is asked for features, and later told their gradients.
+/// A net that computes features, and later receives their gradients.
 pub(crate) trait FeatureNet: Trainer {
     /// Features [rows, width] of a batch; a tape is kept until [`backward`](FeatureNet::backward).
     fn forward(&mut self, input: Input<'_>, key: u64) -> Result<Vec<f32>, NnError>;

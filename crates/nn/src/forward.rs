@@ -76,7 +76,7 @@ impl Pass<'_> {
     pub(crate) fn run(&mut self, layers: &[Layer], mut value: Value) -> Value {
         let mut rest = layers.iter();
         while let Some(layer) = rest.next() {
-            // A ReLU right behind a convolution is part of it.
+            // A ReLU directly after a convolution is part of it.
             let relu = matches!(layer, Layer::Conv { .. })
                 && matches!(rest.as_slice().first(), Some(Layer::Relu));
             if relu {

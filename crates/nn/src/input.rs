@@ -1,4 +1,4 @@
-//! What a net is given, and how it becomes tensors.
+//! The input of a net, and its conversion to tensors.
 
 use bytes::BytesMut;
 use pelton_batch::{Array, Buffer, DType, Shape};
@@ -44,7 +44,7 @@ impl<'a> Input<'a> {
         self.stacked().map_or(&[], |(_, labels)| labels)
     }
 
-    /// Some rows of images or vectors, as a batch of their own.
+    /// Some rows of images or vectors, as a separate batch.
     pub(crate) fn part(
         self,
         rows: impl ExactSizeIterator<Item = usize>,
@@ -91,17 +91,17 @@ pub struct Words {
     pub targets: Vec<i64>,
     /// [batch · steps]: the number of the sequence within its row; empty where there is one a row.
     pub segments: Vec<u32>,
-    /// What LSTM layers begin with.
+    /// The initial state of LSTM layers.
     pub carry: Carry,
 }
 
-/// What LSTM layers begin a batch with.
+/// The initial state of LSTM layers in a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carry {
     /// Zeros.
     #[default]
     No,
-    /// Zeros, and the next batch goes on.
+    /// Zeros, and the next batch continues.
     Begin,
     /// The state in which the last batch left each row.
     GoOn,
@@ -119,7 +119,7 @@ pub(crate) fn images(pixels: &Array) -> Result<Tensor, NnError> {
             Ok(Tensor::new(values, &pixels.shape().dims))
         }
         other => Err(NnError::Net(format!(
-            "images are f32 or u8, not {other}; end the augmentation in normalise"
+            "images must be f32 or u8, not {other}; let the augmentation end in normalise"
         ))),
     }
 }

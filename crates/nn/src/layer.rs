@@ -17,7 +17,7 @@ pub enum Layer {
         /// Whether it adds a bias.
         bias: bool,
     },
-    /// A batch norm, with a ReLU behind it or none.
+    /// A batch norm, optionally followed by a ReLU.
     BatchNorm {
         /// Prefix of its parameters.
         name: String,
@@ -54,9 +54,9 @@ pub enum Layer {
     Dropout(f32),
     /// body(x) + shortcut(x); no shortcut is x itself.
     Residual {
-        /// The longer way.
+        /// The longer branch.
         body: Vec<Layer>,
-        /// The shorter way.
+        /// The shorter branch.
         shortcut: Vec<Layer>,
         /// Whether a ReLU follows the sum.
         relu: bool,
@@ -97,7 +97,7 @@ pub enum Flow {
     Image(usize, usize, usize),
     /// Numbers of words.
     Ids,
-    /// A row of so many numbers.
+    /// A row of this many numbers.
     Row(usize),
 }
 
@@ -118,7 +118,7 @@ pub enum Init {
     Uniform(f32),
 }
 
-/// What a parameter is to the optimiser.
+/// The role of a parameter in the optimiser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Trained, with weight decay.
@@ -138,7 +138,7 @@ pub struct Parameter {
     pub shape: Vec<usize>,
     /// How it begins.
     pub init: Init,
-    /// What it is to the optimiser.
+    /// Its role in the optimiser.
     pub role: Role,
     /// Where a linear layer follows a flattened image: its channels, height and width.
     pub flattened: Option<[usize; 3]>,
@@ -165,7 +165,7 @@ pub struct Summary {
     pub multiplications: u64,
     /// Numbers that the layers put out for an example or a word.
     pub activations: u64,
-    /// Image that was flattened last, for the linear layer behind it.
+    /// The image that was flattened last, for the linear layer after it.
     flattened: Option<[usize; 3]>,
 }
 
@@ -273,7 +273,7 @@ impl Layer {
                             .any(|p| p.name == weight && p.shape == [*out, width]);
                         if !fits {
                             return Err(NnError::Net(format!(
-                                "tied weights ask for an embedding as wide as the last layer, {width}; give both the same width, or do not tie them"
+                                "tied weights need an embedding as wide as the last layer, {width}; give both the same width, or do not tie them"
                             )));
                         }
                     }
@@ -289,7 +289,7 @@ impl Layer {
                 let short = follow(shortcut, flow, summary)?;
                 if long != short {
                     return Err(NnError::Net(format!(
-                        "the two ways of a residual layer end in {long:?} and {short:?}"
+                        "the two branches of a residual layer end in {long:?} and {short:?}"
                     )));
                 }
                 long
@@ -337,7 +337,7 @@ impl Layer {
             (Layer::Attention { name, heads }, Flow::Row(width)) => {
                 if width % heads != 0 {
                     return Err(NnError::Net(format!(
-                        "{heads} heads do not divide a width of {width}; give a number that does"
+                        "a width of {width} is not divisible by {heads} heads; give a number of heads that divides it"
                     )));
                 }
                 // Glorot and Bengio, 2010.

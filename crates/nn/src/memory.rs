@@ -11,7 +11,7 @@ use aligned_vec::{AVec, ConstAlign};
 
 type Numbers = AVec<f32, ConstAlign<64>>;
 
-/// What is spare, by length, and how much there is.
+/// Spare memory, by length, and its size.
 struct Pool {
     spare: BTreeMap<usize, Vec<Numbers>>,
     spare_numbers: usize,
@@ -39,7 +39,7 @@ pub fn give_back_spare() {
     pool.most_live = pool.live_numbers;
 }
 
-/// Memory for `len` numbers, whatever they are; it goes back to the pool once dropped.
+/// Memory for `len` numbers, with arbitrary contents; it returns to the pool when dropped.
 pub(crate) struct Block {
     numbers: Numbers,
     len: usize,
@@ -92,7 +92,7 @@ impl Drop for Block {
         let numbers = std::mem::replace(&mut self.numbers, AVec::new(64));
         let mut pool = pool();
         pool.live_numbers -= numbers.len();
-        // With batches of many shapes, spare memory of one shape is no use to another.
+        // With batches of many shapes, spare memory of one shape is useless for another.
         if pool.live_numbers + pool.spare_numbers + numbers.len() <= pool.most_live * 5 / 4 {
             pool.spare_numbers += numbers.len();
             pool.spare.entry(numbers.len()).or_default().push(numbers);

@@ -1,6 +1,6 @@
 //! Settings and results of operators: windows, modes, counts.
 
-/// Where a window of a convolution or a pool stands.
+/// The geometry of the windows of a convolution or pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Height and width.
@@ -20,10 +20,10 @@ impl Window {
     }
 }
 
-/// What a batch norm does in addition to normalising.
+/// The operations of a batch norm after normalising.
 #[derive(Clone, Copy, Debug)]
 pub struct NormMode {
-    /// Whether the statistics are those of the batch, and the running ones follow them.
+    /// Whether to use the statistics of the batch and update the running ones.
     pub training: bool,
     /// Whether negative results become 0.
     pub relu: bool,
@@ -50,7 +50,7 @@ pub struct Counts {
     pub loss: f64,
     /// Rows that have a target.
     pub rows: u64,
-    /// Rows whose largest logit is that of the target.
+    /// Rows where the target has the largest logit.
     pub correct: u64,
 }
 

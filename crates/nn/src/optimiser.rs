@@ -57,7 +57,7 @@ pub struct Update {
     pub weight_decay: f32,
     /// Steps taken, this one included.
     pub step: u64,
-    /// What gradients are multiplied by first: clipping, and the inverse of a loss scale.
+    /// Factor on gradients: clipping, and the inverse of a loss scale.
     pub scale: f32,
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn begin(parameter: &Parameter, seed: u64) -> Vec<f32> {
     }
 }
 
-/// PyTorch's sizes of a parameter, and where an axis of ours lies there.
+/// PyTorch's sizes of a parameter, and the position of our axes there.
 fn published(parameter: &Parameter) -> (Vec<usize>, Option<Exchange>) {
     match (&parameter.shape[..], parameter.flattened) {
         (&[out, height, width, channels], _) => (

@@ -1,10 +1,10 @@
 //! Layers over ranks: each rank holds a run of layers, and batches go through all ranks in pieces.
 //!
-//! Every rank brings its part of a batch, as if the data were divided, and all ranks learn of all words, which are few.
-//! Each part is cut into pieces. The first rank runs its layers on one piece after another and sends on what comes out;
-//! the last goes forward and at once backward with each; gradients come back the same way (Huang et al., 2019, GPipe,
-//! but for that). With m pieces on r ranks whose layers cost the same, at most m / (m + r − 1) of the ranks' time is
-//! of use.
+//! Every rank brings its part of a batch, as if the data were divided, and all ranks learn of all words, which are
+//! few. Each part is cut into pieces. The first rank runs its layers on one piece after another and sends the
+//! outputs on; the last goes forward and at once backward with each, which differs from GPipe (Huang et al.,
+//! 2019); gradients come back along the same path. With m pieces on r ranks whose layers cost the same, at most m
+//! / (m + r − 1) of the ranks' time is of use.
 
 use std::ops::Range;
 
@@ -104,10 +104,11 @@ fn unpack(all: &[i64]) -> Option<Words> {
     })
 }
 
-/// A net whose layers lie on the ranks of `comm`, each with its parameters and their optimiser; every batch, of whose
-/// words each rank brings a part, goes through all of them in pieces. Begins as [`trainer`](crate::trainer()) does.
+/// A net with its layers divided over the ranks of `comm`, each with its parameters and their optimiser; every
+/// batch, a part of it from each rank, goes through all of them in pieces. Begins as [`trainer`](crate::trainer())
+/// does.
 ///
-/// Errors: fewer layers than ranks; a net for images, whose batch norms would see pieces.
+/// Errors: fewer layers than ranks; a net for images, since batch norms would see only pieces.
 pub fn pipelined(net: Net, seed: u64, comm: Comm) -> Result<Box<dyn Trainer>, NnError> {
     Ok(Box::new(Pipelined::new(net, seed, comm)?))
 }
@@ -121,13 +122,13 @@ impl Pipelined {
             .any(|p| p.role == Role::Statistic);
         if net.input != Flow::Ids || statistics {
             return Err(NnError::Net(
-                "layers over ranks are for language models; divide the data of other nets"
+                "only language models can divide their layers among ranks; divide the data for other nets"
                     .to_string(),
             ));
         }
         let stages = stages(&net, comm.size()).ok_or_else(|| {
             NnError::Net(format!(
-                "{} ranks are more than the net can be cut for; give fewer",
+                "the net cannot be divided among {} ranks; give fewer",
                 comm.size()
             ))
         })?;
@@ -242,7 +243,7 @@ impl Pipelined {
         }
     }
 
-    /// Runs the layers here on a piece and returns what comes out, its index on the tape, and the targets.
+    /// Runs the layers here on a piece and returns the output, its index on the tape, and the targets.
     fn forward(
         &self,
         tape: &mut Tape,
@@ -424,7 +425,8 @@ impl Trainer for Pipelined {
 
     fn logits(&mut self, _: Input<'_>) -> Result<Vec<f32>, NnError> {
         Err(NnError::Net(
-            "a net whose layers lie on several ranks gives no logits; load it on one".to_string(),
+            "a net with layers on several ranks cannot return logits; load it on one rank"
+                .to_string(),
         ))
     }
 

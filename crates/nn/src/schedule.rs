@@ -21,7 +21,7 @@ pub enum Course {
     Cosine,
 }
 
-/// How the batch grows (seed 001, FCCS).
+/// How the batch grows (FCCS; Song et al., KDD 2020).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Growth {
@@ -40,7 +40,7 @@ pub struct GrowingBatch {
     pub most: f64,
     /// Part of the run before it grows: T_ini / T_end.
     pub from: f64,
-    /// Whether it grows at the beginning of each epoch only, as in seed 001, and not at every step.
+    /// Whether it grows only at the start of each epoch, as in the paper, and not at every step.
     #[serde(default)]
     pub by_epoch: bool,
 }
@@ -59,8 +59,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The learning rate of the step that begins `epoch` epochs (a fraction) into a run of `epochs`, of which one has
-    /// `steps` steps.
+    /// The learning rate of the step that begins `epoch` epochs (a fraction) into a run of `epochs`, with
+    /// `steps` steps in each.
     pub fn rate(&self, epoch: f64, epochs: f64, steps: u64) -> f64 {
         if epoch < self.warmup_epochs {
             // The first step already moves.
@@ -81,7 +81,7 @@ impl Schedule {
             }
     }
 
-    /// Batches whose gradients are added up for one step there: B_t / B₀, rounded.
+    /// Batches whose gradients are accumulated for one step there: B_t / B₀, rounded.
     pub fn batches(&self, epoch: f64, epochs: f64) -> u64 {
         let Some(batch) = self.batch else { return 1 };
         let epoch = if batch.by_epoch { epoch.floor() } else { epoch };

@@ -15,7 +15,7 @@ pub(crate) struct Segment {
     pub(crate) lstms: Range<usize>,
 }
 
-/// What the first layers have together.
+/// The total cost of the first layers.
 struct Mark {
     layers: usize,
     parameters: usize,
@@ -90,7 +90,7 @@ pub(crate) fn segments(net: &Net, most: usize) -> Vec<Segment> {
     segments
 }
 
-/// `count` segments, the dearest of which is as cheap as can be; none where there are too few layers.
+/// `count` segments with the smallest possible maximum cost; none if there are too few layers.
 pub(crate) fn stages(net: &Net, count: usize) -> Option<Vec<Segment>> {
     let marks = marks(net);
     // best[i]: the least cost of the dearest segment up to mark i, and the marks it is cut at.

@@ -1,9 +1,10 @@
-//! Gradients of which only the largest travel (seed 001, section 3.3.2; deep gradient compression, Lin et al., 2017).
+//! Sparse gradients: ranks exchange only the largest ones (Song et al., KDD 2020, section 3.3.2; deep gradient
+//! compression, Lin et al., 2017).
 //!
-//! Of each large parameter a rank keeps u, its momentum, and v, what it has not sent: u ← m·u + g, v ← v + u. It sends the
-//! k numbers of v that are largest by magnitude, with their places, and forgets u and v there (momentum factor masking).
-//! What all ranks sent is the step. Nothing is lost: what is not sent stays in v. In epoch e, counted from 0, at least
-//! 4⁻⁽ᵉ⁺¹⁾ of a parameter is sent, until that is below the density (warm-up).
+//! Of each large parameter a rank keeps u, its momentum, and v, what it has not sent: u ← m·u + g, v ← v + u. It
+//! sends the k numbers of v that are largest by magnitude, with their places, and forgets u and v there (momentum
+//! factor masking). The step is the sum of what all ranks sent. Nothing is lost: what is not sent stays in v. In
+//! epoch e, counted from 0, at least 4⁻⁽ᵉ⁺¹⁾ of a parameter is sent, until that is below the density (warm-up).
 
 use pelton_comm::Comm;
 use pelton_kernels::{TopK, top_k};
@@ -16,7 +17,7 @@ use crate::parameters::NamedArray;
 /// Parameters of fewer numbers travel whole.
 const SMALL: usize = 1024;
 
-/// What a rank has not sent of the gradients of a net.
+/// The gradients of a net that a rank has not sent yet.
 pub(crate) struct Sparsifier {
     /// Part of each parameter that is sent, once warmed up.
     density: f64,
@@ -67,7 +68,7 @@ impl Sparsifier {
         self.kept[parameter].is_some()
     }
 
-    /// The parameters of which that is so.
+    /// The parameters with sparse gradients.
     pub(crate) fn taken(&self) -> Vec<usize> {
         (0..self.kept.len()).filter(|&at| self.takes(at)).collect()
     }
@@ -173,7 +174,7 @@ impl Sparsifier {
         }]
     }
 
-    /// Takes what ranks kept: each its own, and those of ranks that are no more divided over the others.
+    /// Restores unsent gradients: each rank its own, and those of ranks that no longer exist divided over the others.
     pub(crate) fn load(&mut self, read: &mut ReadRows<'_>) {
         for from in (self.rank as u64..).step_by(self.ranks) {
             let Some(values) = read(UNSENT, from..from + 1) else {

@@ -1,9 +1,9 @@
 //! Reverse-mode differentiation: operators put closures on a tape, which turn the gradient of what they made into the
 //! gradients of what they were given.
 //!
-//! A tape begins with leaves, by index: the parameters, and whatever else a gradient is asked of. A tape without leaves
-//! records nothing, which is how a net is run without training. The backward pass takes the closures from the last to the
-//! first and drops each, with the tensors it kept, once it has run.
+//! A tape starts with leaves, by index: the parameters, and other tensors whose gradients are needed. A tape
+//! without leaves records nothing, which is how a net is run without training. The backward pass takes the
+//! closures from the last to the first and drops each, with the tensors it kept, once it has run.
 
 use std::ops::Deref;
 
@@ -69,8 +69,8 @@ impl Tape {
         Taped { value, node }
     }
 
-    /// Puts `output`, made from tensors with the indices `inputs`, on the tape. `backward` gets the gradient of the output
-    /// and which inputs want theirs.
+    /// Puts `output`, made from tensors with the indices `inputs`, on the tape. `backward` gets the gradient of
+    /// the output and which inputs want theirs.
     pub(crate) fn record<const N: usize>(
         &mut self,
         inputs: [Option<usize>; N],

@@ -1,4 +1,4 @@
-//! What trains a net, however it is divided over ranks.
+//! The interface of training a net, for any division over ranks.
 
 use pelton_softmax::{Observed, ReadRows, RowBlock};
 use serde::{Deserialize, Serialize};
@@ -72,8 +72,8 @@ pub trait Trainer: Send {
     /// The net.
     fn net(&self) -> &Net;
 
-    /// Looks at a batch before training, for what a head over many classes begins with, in so far as `views` takes its examples.
-    /// All ranks call it, with a batch or without.
+    /// Observes a batch before training, for the initial weights of a head over many classes, as far as
+    /// `views` accepts its examples. All ranks call it, with a batch or without.
     fn observe(
         &mut self,
         _what: Observed,
@@ -83,12 +83,12 @@ pub trait Trainer: Send {
         Ok(())
     }
 
-    /// Makes the mean features of each class its vector in the head; returns how many have none. All ranks call it.
+    /// Sets each class vector in the head to the class's mean features; returns how many have none. All ranks call it.
     fn begin_at_means(&mut self) -> Result<u64, NnError> {
         Ok(0)
     }
 
-    /// What is renewed between epochs. All ranks call it before the first step of each; `stop` ends it.
+    /// State that is renewed between epochs. All ranks call it before the first step of each; `stop` ends it.
     fn begin_epoch(
         &mut self,
         _epoch: u64,
@@ -100,8 +100,8 @@ pub trait Trainer: Send {
     /// What is put off in steps and done between epochs. All ranks call it after the last step of each.
     fn end_epoch(&mut self) {}
 
-    /// Forward and backward over the parts of one step, whose gradients are summed over the ranks. A rank without a
-    /// batch takes part in the sums all the same; all ranks have as many parts.
+    /// Forward and backward over the parts of one step, whose gradients are summed over the ranks. A rank
+    /// without a batch still takes part in the sums; all ranks have the same number of parts.
     fn gradients(
         &mut self,
         parts: &[Option<Input<'_>>],
@@ -130,12 +130,12 @@ pub trait Trainer: Send {
         ))
     }
 
-    /// What the head over many classes did, where there is one.
+    /// Statistics of the head over many classes, if there is one.
     fn head(&self) -> Option<HeadFigures> {
         None
     }
 
-    /// Rows that each rank keeps by itself.
+    /// Rows that each rank saves separately.
     fn row_blocks(&self) -> Vec<RowBlock> {
         vec![]
     }
@@ -151,7 +151,8 @@ pub trait Trainer: Send {
     /// Replaces the parameters.
     fn set_parameters(&mut self, saved: Vec<NamedArray>) -> Result<(), NnError>;
 
-    /// What else the next step depends on: the optimiser's state and that of LSTM layers in all rows. All ranks call it.
+    /// The rest of the state: that of the optimiser and of LSTM layers in all rows. All ranks
+    /// call it.
     fn state(&self) -> Result<Vec<NamedArray>, NnError>;
 
     /// Replaces that; `saved` may be empty.

@@ -1,5 +1,5 @@
-//! Ids a second on one core, for the permutation in bulk, forwards and backwards, and for each order
-//! read batch by batch: `cargo run --release -p pelton-plan --example ids_per_second`.
+//! Ids a second on one core, for the permutation in bulk, forwards and backwards, and for each order, batch by
+//! batch: `cargo run --release -p pelton-plan --example ids_per_second`.
 //!
 //! Prints one CSV line a case, with the median of seven runs.
 

@@ -1,7 +1,7 @@
 //! Seconds until a step late in a long epoch is known, with a hint and without:
 //! `cargo run --release -p pelton-plan --example resume_seconds [RECORDS]`.
 //!
-//! Prints one CSV line a case, of a plan that was not looked at before. One thread, no I/O.
+//! Prints one CSV line a case, for a plan not used before. One thread, no I/O.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -16,7 +16,7 @@ pub enum Batching {
     Examples(u64),
     /// This many examples a batch; a shorter last batch is left out of the epoch.
     DropLast(u64),
-    /// The epoch in this many batches whose sizes differ by at most one.
+    /// This many batches an epoch, with sizes that differ by at most one.
     Batches(u64),
 }
 

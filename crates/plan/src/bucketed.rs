@@ -9,10 +9,10 @@
 //! of them once more than others; boundaries are made once, for what a mean epoch draws.
 //!
 //! *Seeking.* What the queues hold at a step follows from all appearances before it, so that a step is sought by
-//! replaying the epoch. Where a hint says how full each queue was at a place, the appearances that waited are those of
-//! its bucket that came last before the place: they are found by walking back from there. Rejected: batches numbered
-//! by a permutation of their own, sought in O(1), which needs the examples sorted by bucket (4 to 8 bytes each) and
-//! gives up the order below, so that neighbours would no longer be read together in a `page` order.
+//! replaying the epoch. If a hint says how full each queue was at a step, the waiting appearances are the last
+//! ones of each bucket before that step: a walk backwards finds them. Rejected: batches numbered by a separate
+//! permutation, with O(1) seeks, which needs the examples sorted by bucket (4 to 8 bytes each) and loses the
+//! order below, so neighbours would no longer be read together in a `page` order.
 //!
 //! Memory: one or two bytes an example for its bucket, and the appearances that wait.
 
@@ -187,7 +187,7 @@ impl Bucketed {
         walk.has_more(sequence).then_some(walk)
     }
 
-    /// The walk where a hint says that it stood; `None` for a hint that cannot be.
+    /// The walk at the position of a hint; `None` for a hint that cannot be.
     fn standing(&self, sequence: &Sequence, epoch: u64, hint: &Standing) -> Option<BucketedWalk> {
         let buckets = self.layout.buckets();
         let fits = |(count, capacity): (&u64, u64)| *count < capacity;
@@ -282,7 +282,7 @@ impl BucketedWalk {
             }
     }
 
-    /// Where the walk stands, while batches are full.
+    /// The position of the walk, while batches are full.
     pub(crate) fn standing(&self) -> Option<Standing> {
         let counts = self.queues.iter().map(|queue| queue.len() as u64);
         self.remainders.is_none().then(|| Standing {
@@ -297,7 +297,7 @@ impl BucketedWalk {
         self.at.place() - (self.run.len() - self.taken) as u64
     }
 
-    /// Takes the next batch out of its queue, and tells its bucket.
+    /// Takes the next batch out of its queue, and returns its bucket.
     fn next_bucket(&mut self, group: &Bucketed, sequence: &Sequence) -> Option<usize> {
         self.full.clear();
         let capacities = group.layout.buckets();

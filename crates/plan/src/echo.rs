@@ -1,20 +1,20 @@
-//! Echo: examples come out several times for each time they are read and decoded, so that a consumer does
-//! not wait for a slow source (data echoing: Choi et al., arXiv 1907.05550).
+//! Echo: examples are used several times each time they are read and decoded, so a consumer does not wait for
+//! a slow source (data echoing: Choi et al., arXiv 1907.05550).
 //!
 //! With t_up seconds for a fresh example and t_down for each one used, R = t_up/t_down, an echo factor e
 //! takes max(t_up, e·t_down) a fresh example: it costs nothing while e ≤ R.
 //!
-//! The order of an epoch is cut into *windows* of consecutive examples. While the fresh examples of one window
-//! come out, in the order they have, the repeats of the window before are put evenly between them, in a new random
-//! order for each repeat; the repeats of the last window end the epoch. So the source is asked for fresh
-//! examples at an even rate, and at most two windows are held. (A buffer that draws at random, as published,
-//! asks in bursts, may emit one example twice in a row, and can be entered only from its beginning.)
+//! The order of an epoch is cut into *windows* of consecutive examples. Between the fresh examples of one
+//! window, in their order, the repeats of the window before are spread evenly, in a new random order for each
+//! repeat; the repeats of the last window end the epoch. So fresh examples are read at an even
+//! rate, and at most two windows are held. (A buffer that draws at random, as published, reads in bursts, may
+//! emit one example twice in a row, and can only be replayed from its start.)
 //!
-//! **Spacing.** The first half of a window is repeated before the second, so that between two appearances of
-//! an example lie at least half a window of others where the factor is a whole number. Repeats of which only a
-//! part of a window has one more come as close as that part, and so do those of the last window.
+//! **Spacing.** The first half of a window is repeated before the second, so at least half a window of other
+//! examples separates two appearances of an example if the factor is a whole number. Where only part of a
+//! window has one more repeat, these come as close as that part is long, and so do repeats in the last window.
 //!
-//! **Fractions.** With e = a/b the examples before place i come out ⌊i·a/b⌋ times together: some ⌊e⌋ times, some
+//! **Fractions.** With e = a/b the examples before position i appear ⌊i·a/b⌋ times in total: some ⌊e⌋ times, some
 //! once more, spread evenly.
 //!
 //! Every place of the sequence follows from (examples, echo, seed, epoch): entering it anywhere costs one
@@ -34,7 +34,7 @@ const DEFAULT_WINDOW: u32 = 1024;
 const MOST_TIMES: u64 = 1000;
 const MOST_DECIMALS: usize = 3;
 
-/// How often examples come out, and how many are held for it.
+/// How often examples are repeated, and how many are held for that.
 ///
 /// Written as text: `2`, `1.5`, `2:4096` with the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,7 +86,7 @@ impl Echo {
         self.window
     }
 
-    /// Whether every example comes out once.
+    /// Whether every example appears once.
     pub fn is_none(self) -> bool {
         self.thousandths == 1000
     }
@@ -98,7 +98,7 @@ impl Echo {
             .then_some(self.thousandths / 1000)
     }
 
-    /// How often the first `examples` come out, together.
+    /// How often the first `examples` appear, in total.
     fn times(self, examples: u64) -> u64 {
         match examples.checked_mul(self.thousandths) {
             Some(product) => product / 1000,
@@ -154,7 +154,7 @@ pub(crate) struct EchoPlan {
     stage: fn(u64) -> Stage,
 }
 
-/// The fresh examples of one window, and the repeats of the one before, which come out together.
+/// The fresh examples of one window, mixed with the repeats of the one before.
 pub(crate) struct Phase {
     /// Appearances before it.
     pub(crate) start: u64,
@@ -193,8 +193,8 @@ impl EchoPlan {
         })
     }
 
-    /// Over epochs of `batches` batches, which come out several times as examples do otherwise: windows are
-    /// of batches, and their repeats come in an order of their own.
+    /// Echo of whole batches, for epochs of `batches` batches: windows consist of batches, and their repeats
+    /// have a separate order.
     pub(crate) fn of_batches(batches: u64, echo: Echo, seed: u64) -> EchoPlan {
         EchoPlan {
             examples: batches,
@@ -204,7 +204,7 @@ impl EchoPlan {
         }
     }
 
-    /// How often the example at a place of the epoch's order comes out.
+    /// How often the example at a position of the epoch's order appears.
     pub(crate) fn times_of(&self, position: u64) -> u32 {
         (self.echo.times(position + 1) - self.echo.times(position)) as u32
     }
@@ -313,8 +313,8 @@ impl EchoPlan {
     }
 }
 
-/// The appearances of an epoch from a place on, with what is made of the examples of the window whose fresh ones come
-/// out and of the one before: their numbers, or the batches that they are.
+/// The appearances of an epoch from a position on, with the contents of the current window and the one before:
+/// ids of examples, or batches.
 #[derive(Debug)]
 pub(crate) struct Echoes<T> {
     phase: u64,

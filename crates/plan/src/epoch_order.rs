@@ -5,23 +5,23 @@ use std::sync::Arc;
 
 use crate::numbering::Numbering;
 use crate::ordering::{Inverse, count_from};
-use crate::pipeline::{Groups, Pipeline};
+use crate::plan_parts::{Groups, PlanParts};
 use crate::runs::Runs;
 
-/// Where each record stands in one epoch of an order that has an inverse, and which record stands where.
+/// The position of each record in one epoch of an order with an inverse, and the record at each position.
 ///
 /// Made once an epoch: that takes one pass over the units of an `opportunistic` order, or over the blocks of a permuted
 /// one, and nothing otherwise.
 #[derive(Debug)]
 pub struct EpochOrder {
-    plan: Arc<Pipeline>,
+    plan: Arc<PlanParts>,
     epoch: u64,
     ids: Box<dyn Inverse>,
 }
 
 impl EpochOrder {
-    pub(crate) fn new(plan: Arc<Pipeline>, epoch: u64) -> Option<EpochOrder> {
-        // A record of a list may stand anywhere in it, or nowhere.
+    pub(crate) fn new(plan: Arc<PlanParts>, epoch: u64) -> Option<EpochOrder> {
+        // A record may be anywhere in a list, or not in it.
         if matches!(plan.numbering, Numbering::Listed(_)) {
             return None;
         }
@@ -49,7 +49,7 @@ impl EpochOrder {
         self.plan.numbering.to_records(places);
     }
 
-    /// Where a record stands. Asserts that the order has it.
+    /// The position of a record. Asserts that the order has it.
     pub fn position_of(&self, id: u64) -> u64 {
         let mut place = [id];
         self.positions_of_each(&mut place);
@@ -82,8 +82,8 @@ impl EpochOrder {
         self.positions_of_each(out);
     }
 
-    /// The positions that a step covers; `None` where steps are no runs of the order, as where examples are echoed or
-    /// put together by length, or where the epoch has no such step.
+    /// The positions that a step covers; `None` if steps are not runs of the order, as with echo or buckets,
+    /// or if the epoch has no such step.
     pub fn step_positions(&self, step: u64) -> Option<Range<u64>> {
         let plan = &*self.plan;
         let is_plain = plan.sequence.echo.echo().is_none() && plan.batch_echo.is_none();
@@ -95,8 +95,8 @@ impl EpochOrder {
         }
     }
 
-    /// The units that a load of an `opportunistic` order reads, by number, so that neighbours stand together; `None`
-    /// where there is no such load.
+    /// The units that a load of an `opportunistic` order reads, in ascending order, so neighbours are
+    /// together; `None` if there is no such load.
     pub fn load_units(&self, load: u64) -> Option<Vec<u64>> {
         self.ids.load_units(load)
     }

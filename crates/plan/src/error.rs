@@ -1,11 +1,11 @@
-//! What can be wrong with a request for a plan.
+//! Errors in the description of a plan.
 
 /// Why a plan cannot be made. Each message names the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// The text of an order is none of the accepted forms.
-    #[error("order '{text}' is not known: use {forms}")]
+    #[error("order '{text}' is unknown: use {forms}")]
     UnknownOrder {
         /// The text as given.
         text: String,
@@ -14,7 +14,7 @@ pub enum PlanError {
     },
     /// The text of a batching is none of the accepted forms.
     #[error(
-        "batching '{text}' is not known: use EXAMPLES, EXAMPLES:drop-last or batches:COUNT, for \
+        "batching '{text}' is unknown: use EXAMPLES, EXAMPLES:drop-last or batches:COUNT, for \
          instance 4096"
     )]
     UnknownBatching {
@@ -33,7 +33,7 @@ pub enum PlanError {
     },
     /// Blocks of zero or more than one per record.
     #[error(
-        "order block:{blocks} cannot cut {records} records: give from 1 to {records} blocks, for \
+        "order block:{blocks} cannot divide {records} records: give 1 to {records} blocks, for \
          instance `order` block:{}", .records.min(&40)
     )]
     BlockCount {
@@ -77,17 +77,15 @@ pub enum PlanError {
     },
     /// Units of zero bytes.
     #[error(
-        "units of 0 bytes hold no record: give at least 1 byte, for instance `order` page:4096 or \
+        "units of 0 bytes cannot hold a record: give at least 1 byte, for instance `order` page:4096 or \
          `order` opportunistic:8:1048576"
     )]
     EmptyUnit,
     /// A batch of zero examples, or zero batches.
-    #[error("a batch of no examples never ends an epoch: give `batch` 1 or more")]
+    #[error("a batch of 0 examples never ends an epoch: give `batch` 1 or more")]
     EmptyBatch,
     /// More batches than records.
-    #[error(
-        "{batches} batches cannot be cut from {records} records: give from 1 to {records} batches"
-    )]
+    #[error("{batches} batches cannot be made from {records} records: give 1 to {records} batches")]
     TooManyBatches {
         /// Batches asked for.
         batches: u64,
@@ -111,7 +109,9 @@ pub enum PlanError {
         records: u64,
     },
     /// More records than positions can be counted for.
-    #[error("{records} records are more than a plan can number: split the data below 2^63 records")]
+    #[error(
+        "{records} records are too many for a plan: split the data into parts below 2^63 records"
+    )]
     TooManyRecords {
         /// Records given.
         records: u64,
@@ -119,7 +119,7 @@ pub enum PlanError {
     /// Units were made from another number of records or another unit size than the plan's.
     #[error(
         "units over {found_records} records of {found_unit_bytes} bytes do not fit a plan of \
-         {expected_records} records with units of {expected_unit_bytes} bytes: make the units from \
+    {expected_records} records with units of {expected_unit_bytes} bytes: make the units from \
          the same data and order"
     )]
     UnitsMismatch {
@@ -132,9 +132,9 @@ pub enum PlanError {
         /// Unit size the units were cut with.
         found_unit_bytes: u64,
     },
-    /// An echo that is no number of times, or holds nothing.
+    /// An echo with an invalid factor, or an empty window.
     #[error(
-        "echo '{text}' is not known: use FACTOR or FACTOR:WINDOW with a factor from 1 to 1000 of at most three \
+        "echo '{text}' is unknown: use FACTOR or FACTOR:WINDOW with a factor from 1 to 1000 of at most three \
          decimals and a window of at least 1 example, for instance 2, 1.5 or 2:4096"
     )]
     BadEcho {
@@ -143,7 +143,7 @@ pub enum PlanError {
     },
     /// The text of a bucket policy is none of the accepted forms.
     #[error(
-        "bucket policy '{text}' is not known: use none, static:LENGTH,LENGTH,…, auto, optimal:BUCKETS, \
+        "bucket policy '{text}' is unknown: use none, static:LENGTH,LENGTH,…, auto, optimal:BUCKETS, \
          tokens:MAX, pack:ROW_LENGTH or pack:ROW_LENGTH:LOOK_AHEAD"
     )]
     UnknownBucketPolicy {
@@ -163,18 +163,18 @@ pub enum PlanError {
     },
     /// Boundaries of buckets that do not rise.
     #[error(
-        "boundary {second} follows {first}, but buckets must end at rising lengths, for instance \
+        "boundary {second} follows {first}, but boundaries must increase, for instance \
          static:10,20,30"
     )]
     FallingBoundaries {
         /// A boundary.
         first: u32,
-        /// The next one, which is no greater.
+        /// The next one, which is not greater.
         second: u32,
     },
     /// Boundaries of buckets of pairs that do not rise.
     #[error(
-        "boundary {}x{} follows {}x{}, but no side may fall and one must rise, for instance static:10x12,20x25",
+        "boundary {}x{} follows {}x{}, but neither side may decrease and one must increase, for instance static:10x12,20x25",
         second[0], second[1], first[0], first[1]
     )]
     FallingPairs {
@@ -185,7 +185,7 @@ pub enum PlanError {
     },
     /// Boundaries of pairs for sentences that are none.
     #[error(
-        "bucket policy {policy} is for pairs of sentences and these have one length each: give one number a \
+        "bucket policy {policy} needs pairs of sentences, and these have one length each: give one number a \
          boundary, for instance static:10,20,30"
     )]
     NoPairs {
@@ -194,7 +194,7 @@ pub enum PlanError {
     },
     /// A policy that is for sentences of one length.
     #[error(
-        "bucket policy {policy} is for sentences of one length and these are pairs: use none, static, auto or tokens"
+        "bucket policy {policy} does not apply to pairs of sentences: use none, static, auto or tokens"
     )]
     NotForPairs {
         /// The policy.
@@ -204,14 +204,14 @@ pub enum PlanError {
     #[error("policy static has no boundary: give at least one, for instance static:10,20,30")]
     NoBoundaries,
     /// A policy with room for nothing.
-    #[error("bucket policy {policy} has room for no sentence: give at least 1")]
+    #[error("bucket policy {policy} has no room for a sentence: give at least 1")]
     EmptyPolicy {
         /// The policy.
         policy: String,
     },
     /// More buckets than sentences can be numbered with.
     #[error(
-        "bucket policy {policy} makes {buckets} buckets and {limit} can be told apart: give larger \
+        "bucket policy {policy} makes {buckets} buckets, more than {limit}: give larger \
          batches, or use optimal:{limit}"
     )]
     TooManyBuckets {
@@ -222,7 +222,7 @@ pub enum PlanError {
         /// Most buckets allowed.
         limit: u64,
     },
-    /// The best boundaries of so many buckets over so many lengths need too large a table.
+    /// The optimal boundaries need too large a table.
     #[error(
         "optimal:{buckets} over {lengths} different lengths needs too large a table: ask for {limit} or \
          fewer buckets, or use auto"
@@ -267,16 +267,16 @@ pub enum PlanError {
         /// The greatest length.
         longest: u32,
     },
-    /// A batching that says nothing about the size of a bucket's batch.
+    /// A batching that does not give the size of a bucket's batch.
     #[error(
-        "batching {batching} does not go with buckets, which drop nothing: give a number of examples, for \
+        "batching {batching} cannot be used with buckets, which drop nothing: give a number of examples, for \
          instance `batch` 32"
     )]
     BucketBatching {
         /// The batching.
         batching: String,
     },
-    /// A weight that is no share.
+    /// An invalid weight.
     #[error(
         "part {part} of the mixture has the weight {weight}: give 0 or a positive number below 1e30, for instance 0.25"
     )]
@@ -288,13 +288,13 @@ pub enum PlanError {
     },
     /// A mixture of nothing.
     #[error(
-        "the weights of the mixture have no sum to be shares of: give at least one part a positive weight, for \
+        "the weights of the mixture need a positive, finite sum: give at least one part a positive weight, for \
          instance 1"
     )]
     NoWeight,
     /// A part of a mixture without a record.
     #[error(
-        "part {part} of the mixture has a weight and no record to draw: give it the weight 0, or a filter that keeps \
+        "part {part} of the mixture has a weight but no records: give it the weight 0, or a filter that keeps \
          some of its records"
     )]
     EmptyPart {
@@ -303,7 +303,7 @@ pub enum PlanError {
     },
     /// A part of a mixture so small that some epochs would draw nothing from it.
     #[error(
-        "part {part} of the mixture has less than one of the {examples} examples of an epoch: give it a greater \
+        "part {part} of the mixture gets less than one of the {examples} examples of an epoch: give it a larger \
          weight, or 0, or make epochs longer"
     )]
     PartTooSmall {
@@ -314,7 +314,7 @@ pub enum PlanError {
     },
     /// A part of a mixture that is not of the data.
     #[error(
-        "part {part} of the mixture is records {start}..{end} of {records}: give a range that ends at {records} at \
+        "part {part} of the mixture is records {start}..{end}, but there are {records}: give a range that ends at {records} at \
          the latest"
     )]
     PartOutside {
@@ -335,9 +335,9 @@ pub enum PlanError {
         /// Most examples allowed.
         limit: u64,
     },
-    /// A mixture in an order of its own.
+    /// A mixture with an order other than full.
     #[error(
-        "order {order} does not go with a mixture, which draws its parts in random order: give `order` full, or \
+        "order {order} cannot be used with a mixture, which draws its parts in random order: give `order` full, or \
          leave the mixture out"
     )]
     MixtureOrder {
@@ -346,7 +346,7 @@ pub enum PlanError {
     },
     /// The length of an epoch of no mixture.
     #[error(
-        "an epoch without a mixture has every record once and not {examples} examples: leave the number out, or \
+        "an epoch without a mixture has every record once, not {examples} examples: leave the number out, or \
          give a mixture of one part, or draws by weight or class"
     )]
     EpochWithoutMixture {
@@ -354,13 +354,11 @@ pub enum PlanError {
         examples: u64,
     },
     /// A sampler next to a mixture.
-    #[error(
-        "a mixture says which records an epoch draws, and so does a sampler: give one of the two"
-    )]
+    #[error("a mixture and a sampler both choose the records of an epoch: give only one of them")]
     SampledMixture,
-    /// Draws in an order of their own.
+    /// Draws with an order other than full.
     #[error(
-        "order {order} does not go with draws by weight or class, which come in random order: give `order` full, or \
+        "order {order} cannot be used with draws by weight or class, which come in random order: give `order` full, or \
          leave the draws out"
     )]
     DrawOrder {
@@ -369,7 +367,7 @@ pub enum PlanError {
     },
     /// A list in an order of neighbours.
     #[error(
-        "order {order} reads neighbours of the files together, which those of a list are not: give `order` full, \
+        "order {order} reads neighbouring records together and cannot follow a list of records: give `order` full, \
          sequential, queue or block"
     )]
     ListOrder {
@@ -387,14 +385,16 @@ pub enum PlanError {
         records: u64,
     },
     /// A list has a record that there is not.
-    #[error("the list has record {id} and there are {records}: give numbers below {records}")]
+    #[error(
+        "the list has record {id}, but there are {records} records: give indices below {records}"
+    )]
     NoSuchRecord {
         /// The record.
         id: u64,
         /// Records there are.
         records: u64,
     },
-    /// A weight that is no share.
+    /// An invalid weight.
     #[error(
         "kept record {record} has the weight {weight}: give 0 or a positive number, for instance 0.25"
     )]
@@ -406,20 +406,20 @@ pub enum PlanError {
     },
     /// Nothing to draw.
     #[error(
-        "the weights of the records have no sum to be shares of: give at least one a positive weight, for instance 1"
+        "the weights of the records need a positive, finite sum: give at least one a positive weight, for instance 1"
     )]
     NoRecordWeight,
     /// An epoch in which not all classes come.
     #[error(
-        "an epoch of {examples} examples has none for some of the classes, which are to come alike: make epochs longer"
+        "an epoch of {examples} examples cannot have the same number of examples from every class: make epochs longer"
     )]
     ShortBalancedEpoch {
         /// Examples of an epoch.
         examples: u64,
     },
-    /// Examples and batches that both come out several times.
+    /// Examples and batches that are both echoed.
     #[error(
-        "examples are echoed {examples} times and batches {batches} times, of which one alone saves what the other \
+        "examples are echoed {examples} times and batches {batches} times, and the two together save no more than one \
          would: echo one of the two"
     )]
     TwoEchoes {
@@ -441,7 +441,7 @@ pub enum PlanError {
     },
     /// Buckets of examples that have no length.
     #[error(
-        "bucket policy {policy} needs the length of every example: say what the lengths are, or leave the buckets \
+        "bucket policy {policy} needs the length of every example: give the lengths, or leave the buckets \
          out"
     )]
     NoLengths {
@@ -458,18 +458,18 @@ pub enum PlanError {
         /// Records of the plan.
         records: u64,
     },
-    /// Bytes that are no hint.
+    /// Bytes that are not a hint.
     #[error(
-        "the hint is damaged, as {what}: leave it out, and the step is found by a walk through the epoch"
+        "the hint is damaged ({what}): leave it out, and the step is found by replaying the epoch"
     )]
     BadHint {
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
-    /// Bytes that are no stored selection.
-    #[error("the stored selection is damaged, as {what}: make the selection again")]
+    /// Bytes that are not a stored selection.
+    #[error("the stored selection is damaged ({what}): make the selection again")]
     SelectionBytes {
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// Units were given to an order that has none.
@@ -491,7 +491,7 @@ fn units_there(records: u64, units: u64, unit_bytes: u64) -> String {
     }
 }
 
-/// What to ask for instead: fewer loads, or smaller units where there are records for them.
+/// The remedy: fewer loads, or smaller units if there are enough records.
 fn fewer_loads(loads: u64, units: u64, records: u64) -> String {
     let fewer = match units {
         0 | 1 => "give 1 load".to_string(),

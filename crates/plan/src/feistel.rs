@@ -111,7 +111,7 @@ impl Lane for u64 {
 /// Few ids, for which buffers of a chunk would take longer to clear than to use.
 const FEW: usize = 64;
 
-/// Numbers under way in a bulk evaluation, and which of them must walk on.
+/// Numbers in a bulk evaluation, and which of them must walk further.
 struct Scratch<W, const SIZE: usize> {
     lanes: [W; SIZE],
     pending: [u16; SIZE],

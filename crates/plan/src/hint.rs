@@ -1,8 +1,9 @@
-//! Where a walk stood, in a few bytes: from there a step is found sooner than by a walk from the start of its epoch.
+//! The position of a walk, in a few bytes: from there a step is found faster than by a walk from the start of its
+//! epoch.
 //!
-//! A hint is global, as plans are, and it is never needed: without it, or with one that does not fit, the same batches
-//! come out, later. It lists no examples. Of buckets it says how many appearances were taken and how many of them wait
-//! in each bucket; of packed rows which look-ahead is open and which row begins it. Orders that are entered by
+//! A hint is global, as plans are, and it is never needed: without it, or with one that does not fit, the same
+//! batches come, only later. It lists no examples. For buckets it has the number of appearances taken and of
+//! those waiting in each bucket; for packed rows the open look-ahead and its first row. Orders that are entered by
 //! arithmetic need none, and a shuffle buffer cannot be entered by one.
 
 use std::fmt;
@@ -12,13 +13,13 @@ use pelton_key::Digest;
 
 use crate::error::PlanError;
 
-/// Where a walk stood.
+/// The position of a walk.
 ///
 /// Written as hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint(Vec<u8>);
 
-/// What a hint says of an epoch's fresh batches.
+/// The part of a hint about an epoch's fresh batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// Batches before.
@@ -51,7 +52,7 @@ impl Hint {
         }
         let (body, sum) = bytes.split_at(bytes.len() - 8);
         if digest(body).to_le_bytes() != *sum {
-            return fault("its checksum does not fit");
+            return fault("its checksum is wrong");
         }
         Ok(Hint(bytes.to_vec()))
     }

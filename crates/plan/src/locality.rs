@@ -1,20 +1,20 @@
 //! Which rank takes which slot of a global batch, so that most elements are where they are used.
 //!
-//! In synchronous training a step uses the whole global batch, no matter who computes which part of it:
-//! handing its slots to the ranks that hold their elements leaves the batch, its randomness and the
-//! step's result alone and only changes what travels. DeepIO's ranks take a fixed run of slots each,
+//! In synchronous training a step uses the whole global batch, no matter which rank computes which part:
+//! assigning its slots to the ranks that hold their elements changes neither the batch, its randomness nor the
+//! step's result, only what is sent. DeepIO's ranks take a fixed run of slots each,
 //! and (R − 1)/R of the bytes are remote.
 
 use crate::split::local_slots;
 
 /// The rank that takes each slot of a global batch: its holder as far as shares allow.
 ///
-/// `holders[i]` is the rank that holds the element of slot i; a number from `world_size` on means
-/// that no rank does. Every rank takes as many slots as [`local_slots`] gives it, so that ranks stay
-/// equally loaded. Slots go, in order, to their holders while these have room; those left over go, in
-/// order, to the ranks with room, in rank order. No other assignment with these shares makes more
-/// slots local: a rank takes at most min(its share, what it holds) of its own, and here takes just
-/// that. Deterministic; every rank computes the same from the same batch.
+/// `holders[i]` is the rank that holds the element of slot i; a number from `world_size` on means that no rank
+/// does. Every rank takes as many slots as [`local_slots`] gives it, so that ranks stay equally loaded. Slots go,
+/// in order, to their holders while these have room; those left over go, in order, to the ranks with room, in rank
+/// order. No other assignment with these shares makes more slots local: a rank can take at most min(its share, its
+/// elements) of its own, and it takes exactly that. Deterministic; every rank computes the same from the same
+/// batch.
 ///
 /// **How much stays remote.** Let B slots have holders that are equally likely to be any of R ranks,
 /// as when the ranks hold equal shares of the data and the batch is a uniformly random sample of it.

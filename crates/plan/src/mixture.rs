@@ -5,12 +5,13 @@
 //! An epoch of E examples takes what C_j gains over its E examples: that is never negative where E·s_j/S is 1 or
 //! more, so that parts with less are refused.
 //!
-//! **Order.** A permutation of the epoch's E places puts n_0 of them in part 0, the next n_1 in part 1 and so on. The
-//! examples of a part are those of endless passes over it, each pass in an order of its own: no record comes a second
-//! time before all others of its part came once, also from one epoch to the next.
+//! **Order.** A permutation of the epoch's E places puts n_0 of them in part 0, the next n_1 in part 1 and so on. A
+//! part is read in endless passes, each in a different order: no record is repeated before all others of its
+//! part were used, across epochs too.
 //!
-//! Any place follows from (parts, seed, epoch) alone: two permutations evaluated. Rejected: drawing the part of each
-//! example at random, whose shares are off by √E; largest remainders an epoch, which drift.
+//! Any position is computed from (parts, seed, epoch) by evaluating two permutations. Rejected: drawing the
+//! part of each example at random, which makes shares wrong by √E; largest remainders in each epoch, which
+//! drift.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::permutation::Permutation;
 use crate::selection::Selection;
 use crate::spec::Part;
 
-/// Sum of the shares: weights are taken to so many parts of 1.
+/// Sum of the shares: weights become integers with this sum.
 const SHARES: f64 = (1_u64 << 53) as f64;
 /// Largest weight of a part; only proportions matter.
 const MOST_WEIGHT: f64 = 1e30;
@@ -77,7 +78,7 @@ struct Turn {
 }
 
 impl Mixture {
-    /// Over `0..records`, of which a selection may keep a few.
+    /// Over `0..records`, before any selection.
     pub(crate) fn new(
         parts: &[Part],
         epoch_examples: Option<u64>,

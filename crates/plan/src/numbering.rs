@@ -1,4 +1,4 @@
-//! Which record each number of an order stands for.
+//! The record for each index of an order.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use pelton_key::Digest;
 
 use crate::selection::Selection;
 
-/// Which record each number of an order stands for.
+/// The record for each index of an order.
 #[derive(Debug, Clone)]
 pub(crate) enum Numbering {
-    /// Its own, of so many.
+    /// Identity, over this many.
     All(u64),
     /// Those that a filter keeps.
     Kept(Selection),

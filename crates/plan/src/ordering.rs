@@ -1,4 +1,4 @@
-//! What an order is and does. Each one is a file in `orders/` that implements these traits.
+//! The traits of orders. Each one is a file in `orders/` that implements these traits.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use crate::units::Units;
 
 /// An order before it is put over records: its parameters.
 pub(crate) trait Kind {
-    /// What makes it another order than any other: a number of its own, and its parameters. Never changed.
+    /// Identifies the order: a unique number, and its parameters. Never changed.
     fn words(&self) -> [u64; 3];
 
-    /// How the records of a step lie.
+    /// How the records of a step are spread over the files.
     fn spread(&self) -> Spread;
 
     /// The least size of the runs of neighbours that it keeps together.
@@ -27,7 +27,7 @@ pub(crate) trait Kind {
         false
     }
 
-    /// Whether its steps are parts of its own, whatever the batching.
+    /// Whether the order defines its own steps, whatever the batching.
     fn ignores_batching(&self) -> bool {
         false
     }
@@ -39,7 +39,7 @@ pub(crate) trait Kind {
     fn over(&self, over: &Over<'_>) -> Result<Box<dyn Ids>, PlanError>;
 }
 
-/// How the records of a step lie among all.
+/// How the records of a step are spread over all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// Anywhere.
@@ -133,7 +133,7 @@ pub(crate) trait Ids: Debug + Send + Sync {
         0
     }
 
-    /// Its own steps, where they are not runs of so many examples.
+    /// Its own steps, if they are not runs of a fixed number of examples.
     fn own_steps(&self, _batching: Batching) -> Result<Option<Box<dyn OwnSteps>>, PlanError> {
         Ok(None)
     }
@@ -144,7 +144,7 @@ pub(crate) trait EpochWalk: Debug + Send {
     /// Goes to a position.
     fn seek(&mut self, _position: u64) {}
 
-    /// The next examples, of which the first stands at `position`. Asserts that the epoch has them.
+    /// The next examples, from `position` on. Asserts that the epoch has them.
     fn fill(&mut self, position: u64, out: &mut [u64]);
 }
 

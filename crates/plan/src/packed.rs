@@ -2,17 +2,17 @@
 //!
 //! A look-ahead of appearances is packed into rows ([`Packing`]), the rows are put in a random order, and the
 //! appearances are dealt to the places of their length in the order they came. A batch is a number of rows; it may
-//! span look-aheads, and the last of an epoch may be smaller. Two appearances of an example in one look-ahead may
-//! change places by that; their copies are then counted in the order they come out.
+//! span look-aheads, and the last of an epoch may be smaller. Two appearances of an example in one look-ahead
+//! may change order by that; their copies are then counted in the new order.
 //!
 //! *Seeking.* How many rows a look-ahead fills follows from how many appearances of each length it has, so that a row
 //! is sought by counting lengths from the epoch's start, or from where a hint says that a look-ahead begins.
 //! Rejected: one list of open rows for the whole epoch, which fills a few rows more and makes every
 //! row depend on all sentences before it.
 //!
-//! **RL\***. Full order brings any examples into a look-ahead: N!/∏ W_w! ways. Within one, examples of
-//! equal length are dealt in any order, and R rows come in any order, of which those of equal pattern
-//! p, m_p of them, differ by their examples alone: R!/∏ m_p! · ∏ k_ℓ! ways, k_ℓ examples having pieces of
+//! **RL\***. Full order brings any examples into a look-ahead: N!/∏ W_w! ways. Within one, examples of equal
+//! length are assigned in any order, and R rows come in any order; the m_p rows of equal pattern p differ only
+//! by their examples: R!/∏ m_p! · ∏ k_ℓ! ways, k_ℓ examples having pieces of
 //! length ℓ. An example that is cut has pieces of the row's length and a rest; where several have
 //! the same rest, both come in one order: a factor 1/s_ℓ! for s_ℓ cut examples with rest ℓ. Each way
 //! is equally likely, so that
@@ -374,7 +374,7 @@ impl DealtRows {
         out.pieces.extend_from_slice(&self.pieces[draws]);
     }
 
-    /// Numbers the copies of every piece in the order they come out, and marks the last of the last.
+    /// Numbers the copies of every piece in their order, and marks the last of the last.
     fn count_copies(&mut self) {
         let mut order: Vec<u32> = (0..self.draws.len() as u32).collect();
         let position = |slot: u32| self.draws[slot as usize].position;

@@ -65,7 +65,7 @@ impl Permutation {
         self.len
     }
 
-    /// Whether there is nothing to permute.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -80,7 +80,7 @@ impl Permutation {
         }
     }
 
-    /// Where `element` stands: the inverse of [`get`](Self::get). Asserts `element < len`.
+    /// The position of `element`: the inverse of [`get`](Self::get). Asserts `element < len`.
     pub fn position_of(&self, element: u64) -> u64 {
         assert!(element < self.len, "element {element} of {}", self.len);
         match &self.method {

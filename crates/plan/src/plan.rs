@@ -5,8 +5,8 @@
 //!            0..kept      0..examples                places  fresh batches               steps              share_of
 //! ```
 //!
-//! Each stage is arithmetic on the numbers of the one before, so that any (epoch, step) follows from the plan's
-//! description: there is no state to store but these two, on any number of ranks. Stages are not iterators over one
+//! Each stage is arithmetic on the indices of the one before, so any (epoch, step) is computed from the plan's
+//! description: the only state is these two integers, on any number of ranks. Stages are not iterators over one
 //! another, as input pipelines mostly are: each would have a buffer and a generator to store.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::numbering::Numbering;
 use crate::ordering::{Ids, Over, Spread};
 use crate::orders::Order;
 use crate::packed::Packed;
-use crate::pipeline::{Groups, Pipeline};
+use crate::plan_parts::{Groups, PlanParts};
 use crate::randomness::Randomness;
 use crate::runs::Runs;
 use crate::sampler::{Sampler, Weighted, sorted_by_class};
@@ -62,7 +62,7 @@ const MAX_RECORDS: u64 = 1 << 63;
 /// # Ok::<(), pelton_plan::PlanError>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Plan(Arc<Pipeline>);
+pub struct Plan(Arc<PlanParts>);
 
 impl Plan {
     /// A plan over a catalog of records.
@@ -95,7 +95,7 @@ impl Plan {
             echo_word(spec.echo),
             echo_word(spec.batch_echo),
         ];
-        Ok(Plan(Arc::new(Pipeline {
+        Ok(Plan(Arc::new(PlanParts {
             records: over.records,
             order: spec.order,
             batching: spec.batching,
@@ -121,16 +121,16 @@ impl Plan {
         }
     }
 
-    /// The steps from a place on; from the start of the next epoch where the place lies beyond its epoch's end.
+    /// The steps from `from` on; from the start of the next epoch if `from` is beyond its epoch's end.
     ///
     /// Cost: arithmetic where batches are runs of an order other than `queue`; a pass over the units before for a
-    /// `page` order. What queues or packs replays its epoch up to the place, or goes on from where `hint` stands, if
-    /// that is of this plan and before the place. A hint never changes what comes out.
+    /// `page` order. Queue, bucketed and packed plans replay the epoch up to `from`, or resume from `hint`, if
+    /// that belongs to this plan and is before `from`. A hint never changes the result.
     pub fn walk(&self, from: Place, hint: Option<&Hint>) -> Walk {
         Walk::new(Arc::clone(&self.0), from, hint)
     }
 
-    /// The records of one step, in order: a walk of one step, for a look at it.
+    /// The records of one step, in order: a walk of one step, for inspection.
     pub fn step_ids(&self, epoch: u64, step: u64) -> Vec<u64> {
         let mut batch = StepBatch::default();
         self.walk(Place { epoch, step }, None).next(&mut batch);
@@ -176,10 +176,10 @@ impl Plan {
         self.0.order
     }
 
-    /// How the records of a step lie.
+    /// How the records of a step are spread over the files.
     pub fn spread(&self) -> Spread {
         match self.0.order.kind().spread() {
-            // Neighbours in a list lie anywhere.
+            // Neighbours in a list may be anywhere in the files.
             Spread::Neighbours | Spread::InOrder if self.is_of_list() => Spread::Everywhere,
             spread => spread,
         }
@@ -239,8 +239,7 @@ impl Plan {
         self.0.sequence.len()
     }
 
-    /// The most examples, or more, that at any moment between two draws have appeared in the epoch and appear again;
-    /// of a plan whose echo has another window, where one is named.
+    /// An upper bound of the examples held for echo at any moment, also for another window of the echo.
     pub fn most_held(&self, window: Option<u32>) -> u64 {
         let windows = |echo: Echo| {
             if echo.is_none() {
@@ -264,8 +263,7 @@ impl Plan {
         held.min(self.examples())
     }
 
-    /// Memory that the plan and a walk along it may come to hold, beyond a few kilobytes; of a plan whose echo has
-    /// another window, where one is named.
+    /// Memory that the plan and a walk may use, beyond a few kilobytes, also for another window of the echo.
     pub fn memory_bytes(&self, window: Option<u32>) -> u64 {
         let sequence = &self.0.sequence;
         let groups = match &self.0.groups {
@@ -291,11 +289,11 @@ impl Plan {
         self.0.fingerprint
     }
 
-    /// How well the order of the examples shuffles, before they are put together by length.
+    /// How well the order of the examples shuffles, before bucketing.
     ///
     /// That of a mixture and of all classes alike is perfect: how many examples an epoch draws from each part is fixed,
-    /// but one permutation of all its places puts what it draws in any order. So is that of draws by weight, each of
-    /// which is made by itself. Neither says that an epoch has each record once. A list's is that of the order of its
+    /// but one permutation of all its places puts what it draws in any order. So is that of draws by weight,
+    /// which are independent. Neither says that an epoch has each record once. A list's is that of the order of its
     /// entries.
     pub fn randomness(&self) -> Randomness {
         let examples = &self.0.sequence.examples;
@@ -308,8 +306,8 @@ impl Plan {
         }
     }
 
-    /// The exact randomness RL* of an epoch's examples as they come out in batches, each by its first appearance;
-    /// not known of mixtures and echoed examples that are put together by length, and of some orders that are. Costs a
+    /// The exact randomness RL* of an epoch's examples in their batches, each by its first appearance; unknown
+    /// for mixtures and echoed examples in buckets, and for some orders in buckets. Costs a
     /// pass over the epoch for packed rows.
     pub fn rl_exact(&self, epoch: u64) -> Option<f64> {
         let sequence = &self.0.sequence;
@@ -358,13 +356,13 @@ impl Plan {
         }
     }
 
-    /// Whether examples are those of a list, which has the records of an order anywhere.
+    /// Whether examples come from a list, where an order's neighbours may be anywhere.
     pub fn is_of_list(&self) -> bool {
         matches!(self.0.numbering, Numbering::Listed(_))
     }
 
-    /// Records that an epoch draws, each counted once. Costs a pass over the epoch, and a bit a record, where it may draw
-    /// some several times.
+    /// Records that an epoch draws, each counted once. Costs a pass over the epoch, and a bit a record, where it
+    /// may draw some several times.
     pub fn distinct_records(&self, epoch: u64) -> u64 {
         let (plan, examples) = (&*self.0, &self.0.sequence.examples);
         if examples.expected().is_none() && !self.is_of_list() {
@@ -510,7 +508,7 @@ fn parts_ending(ends: &[u64]) -> Vec<Part> {
     parts.collect()
 }
 
-/// The order over so many numbers.
+/// The order over this many indices.
 fn order_over(
     spec: &PlanSpec,
     over: &Catalog<'_>,
@@ -567,7 +565,7 @@ fn groups(
     Ok(Groups::Packed(Box::new(packed)))
 }
 
-/// The fingerprint without what numbers stand for, and without echo.
+/// The fingerprint without the meaning of indices and without echo.
 fn plan_fingerprint(spec: &PlanSpec, sequence: &Sequence, groups: &Groups) -> u64 {
     let (source, is_mixture) = match &sequence.examples.drawn {
         Drawn::Once => (order_fingerprint(spec, &sequence.examples), false),

@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    /// It was 3.54 for a thousand loads: the published weights are no distribution.
+    /// It was 3.54 for a thousand loads: the published weights are not a distribution.
     #[test]
     fn levels_of_loads_are_from_0_to_1() {
         for records in [2_u64, 3, 10, 97, 1000, 12_345, 1_281_167] {

@@ -9,7 +9,7 @@ use crate::step_batch::{Draw, StepBatch};
 /// How the appearances of an epoch are cut.
 #[derive(Debug)]
 pub(crate) enum Runs {
-    /// Into runs of so many.
+    /// Into runs of this many.
     Places(Cuts),
     /// Into steps of the order's own.
     Own(Box<dyn OwnSteps>),

@@ -1,15 +1,15 @@
-//! Which records an epoch uses where it is not each of them once: a list of one's own, draws by weight, or all classes
-//! alike.
+//! Samplers, which choose the records of an epoch other than each record once: a custom list, draws by weight,
+//! or equal classes.
 //!
-//! * *Ids.* The list takes the place of a filter ([`crate::Selection`]): numbers stand for its entries, and the order
-//!   is one of these.
-//! * *Classes.* A mixture (`mixture.rs`) over the records sorted by class, one part a class with equal
-//!   shares. So classes are exact to one example at any length of a run, and all records of a class come before one
-//!   comes again, which draws by weight 1/(records of the class) are not and do not.
-//! * *Weights.* The example at a position of an epoch is the record in whose share of the sum of weights a random
-//!   number lies, drawn under the epoch's key and the position: with replacement, as `WeightedRandomSampler` of PyTorch
-//!   draws. Nothing is stored but the sums, 8 bytes a record; a draw is a binary search in them. Rejected: an alias
-//!   table, which draws in O(1) from 12 to 16 bytes a record, and whose draws wait for memory as these do.
+//! * *Ids.* The list replaces a filter ([`crate::Selection`]): the order permutes the indices of its entries.
+//! * *Classes.* A mixture (`mixture.rs`) over the records sorted by class, one part a class with equal shares. So
+//!   classes are exact to one example at any length of a run, and all records of a class come before one comes
+//!   again, which draws by weight 1/(records of the class) are not and do not.
+//! * *Weights.* The example at a position of an epoch is the record whose share of the sum of weights contains a
+//!   random number, drawn by the epoch's key and the position: with replacement, as in PyTorch's
+//!   `WeightedRandomSampler`. Nothing is stored but the sums, 8 bytes a record; a draw is a binary search in them.
+//!   Rejected: an alias table, which draws in O(1) from 12 to 16 bytes a record, and whose draws wait for memory
+//!   as these do.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::error::PlanError;
 use crate::ordering::{EpochWalk, Ids};
 use crate::orders::Order;
 
-/// Which records an epoch uses, where it is not each of them once.
+/// The records of an epoch, if not each of them once.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sampler {
     /// These, the same ones in every epoch, in the order of the list where the plan's order is `sequential`, or
     /// shuffled by it. A record may be there several times, and is then as many examples.
     Ids(Arc<[u64]>),
-    /// Drawn by weight with replacement, each draw by itself: a weight for every record, of which those that are
-    /// kept count.
+    /// Independent draws by weight with replacement: one weight for every record, where those of filtered
+    /// records are ignored.
     Weights(Arc<[f64]>),
     /// Each class that has records as often as any other: the class of every record.
     Classes(Arc<[u32]>),
@@ -64,7 +64,7 @@ impl Sampler {
     }
 }
 
-/// Sum of the weights: they are taken to so many parts of 1.
+/// Sum of the weights, which become integers with this sum.
 const SHARES: f64 = (1_u64 << 53) as f64;
 
 /// Examples drawn by weight.

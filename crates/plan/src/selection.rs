@@ -1,10 +1,10 @@
 //! Which records a filter keeps, decided for all of them before the order is made.
 //!
-//! A filter that drops examples as they come makes batches of unknown size, and ranks that must agree on it. Here the
-//! records that are kept are numbered `0..len` once; the order, and everything behind it, is made over the numbers.
+//! A filter that drops examples during reading makes batches of unknown size, on which ranks must agree. Here
+//! the kept records are numbered `0..len` once; the order, and everything after it, uses these indices.
 //!
-//! A bit a record, and next to it the number of kept records before every 1024th record (1/16 bit) and where every
-//! 4096th kept record lies (at most 1/64 bit): [`rank`](Selection::rank) looks at 16 words, [`get`](Selection::get)
+//! One bit a record, plus the number of kept records before every 1024th record (1/16 bit) and the position of
+//! every 4096th kept record (at most 1/64 bit): [`rank`](Selection::rank) looks at 16 words, [`get`](Selection::get)
 //! at some more. Rejected: a list of the kept records (32 or 64 times as much).
 
 use std::cell::Cell;
@@ -47,7 +47,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The records of `0..records` that `keeps` tells to keep; it is asked once for each, in order.
+    /// The records of `0..records` for which `keeps` returns true; it is called once for each, in order.
     pub fn new(records: u64, mut keeps: impl FnMut(u64) -> bool) -> Selection {
         let words = (0..records).step_by(64).map(|first| {
             let ids = first..records.min(first.saturating_add(64));
@@ -182,7 +182,7 @@ impl Selection {
         let found = bytes.len() as u64;
         if found != expected {
             return Err(PlanError::SelectionBytes {
-                what: format!("it has {found} bytes where {records} records take {expected}"),
+                what: format!("it has {found} bytes, and {records} records need {expected}"),
             });
         }
         let number = |at: usize| {
@@ -194,7 +194,7 @@ impl Selection {
             Err(PlanError::SelectionBytes { what })
         };
         if bytes[..8] != MAGIC {
-            return fault("it does not begin as one");
+            return fault("it does not begin like a selection");
         }
         if number(8) != records {
             let found = number(8);
@@ -205,11 +205,11 @@ impl Selection {
             .map(number)
             .collect();
         if digest(records, &words) != number(16) {
-            return fault("its checksum does not fit");
+            return fault("its checksum is wrong");
         }
         let beyond = records % 64;
         if beyond > 0 && words.last().is_some_and(|&last| last >> beyond != 0) {
-            return fault("it keeps records beyond the last");
+            return fault("it keeps records after the last one");
         }
         Ok(Selection::of_words(records, words))
     }
@@ -235,7 +235,7 @@ fn digest(records: u64, words: &[u64]) -> u64 {
     Digest::new(kind).words(words.iter().copied()).value()
 }
 
-/// Where a word has its `place`-th set bit, of which there are more.
+/// The position of the `place`-th set bit of a word, which has more set bits.
 fn nth_one(mut word: u64, mut place: u32) -> u32 {
     let mut at = 0;
     for half in [32, 16, 8, 4] {

@@ -82,7 +82,7 @@ impl Appearances {
         self.echoes = Some(Echoes::at(echo, self.epoch, place, &mut make));
     }
 
-    /// Appends the next appearances, of which the epoch has so many.
+    /// Appends the next appearances; the epoch must have this many.
     pub(crate) fn read(&mut self, sequence: &Sequence, count: u64, out: &mut Vec<Draw>) {
         out.reserve(count as usize);
         let Appearances { ids, echoes, .. } = self;

@@ -1,4 +1,4 @@
-//! What a plan is asked to be, and what it is made over.
+//! The description of a plan, and the data that it is made for.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::sampler::Sampler;
 use crate::selection::Selection;
 use crate::units::Units;
 
-/// What a plan is asked to be.
+/// The description of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanSpec {
     /// The order of the examples of an epoch.
@@ -24,7 +24,7 @@ pub struct PlanSpec {
     pub echo: Echo,
     /// How often each batch appears; its window is counted in batches.
     pub batch_echo: Echo,
-    /// How examples are put together by their lengths.
+    /// How examples are batched by length.
     pub buckets: Option<BucketPolicy>,
     /// The parts that examples are drawn from; `None` draws every record once an epoch.
     pub mixture: Option<Vec<Part>>,
@@ -38,22 +38,22 @@ pub struct PlanSpec {
 /// A part of a mixture.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// Its records, of which the plan's selection may keep a few.
+    /// Its records, before any selection.
     pub ids: Range<u64>,
     /// Its share of the examples, relative to the other parts.
     pub weight: f64,
 }
 
-/// What a plan is made over.
+/// The data that a plan is made for.
 #[derive(Clone)]
 pub struct Catalog<'a> {
     /// Records of the data set.
     pub records: u64,
     /// Which of them are kept.
     pub selection: Option<Selection>,
-    /// The units of a `page` or `opportunistic` order over all records; each record by itself where nothing is said.
+    /// The units of a `page` or `opportunistic` order over all records; each record is a unit by default.
     pub units: Option<Units>,
-    /// The length of a record, for buckets. It is asked for kept records only, three times for each at most.
+    /// The length of a record, for buckets. It is called only for kept records, at most three times for each.
     pub length_of: Option<&'a dyn Fn(u64) -> u32>,
     /// The length of a record's second side, where each is a pair.
     pub second_length_of: Option<&'a dyn Fn(u64) -> u32>,
@@ -77,7 +77,7 @@ impl PlanSpec {
 }
 
 impl<'a> Catalog<'a> {
-    /// The records `0..records`, of which nothing else is known.
+    /// The records `0..records`, without further information.
     pub fn of(records: u64) -> Catalog<'a> {
         Catalog {
             records,

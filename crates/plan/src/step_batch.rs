@@ -8,7 +8,7 @@ use crate::split::local_slots;
 pub struct Draw {
     /// The record in the data set.
     pub id: u64,
-    /// The place of the example in the epoch's order, in which every example stands once.
+    /// The position of the example in the epoch's order, which has every example once.
     pub position: u64,
     /// 0 for its fresh appearance in this epoch, then 1, 2 …
     pub copy: u32,
@@ -36,7 +36,7 @@ pub struct StepBatch {
     pub ends_epoch: bool,
     /// The record of each draw, in order.
     pub ids: Vec<u64>,
-    /// The place of each draw's example in the epoch's order, in which every example stands once.
+    /// The position of each draw's example in the epoch's order, which has every example once.
     pub positions: Vec<u64>,
     /// How often each draw's example appeared before in the epoch.
     pub copies: Vec<u32>,
@@ -44,7 +44,7 @@ pub struct StepBatch {
     pub lasts: Vec<bool>,
     /// Packing: how many of the draws each row holds, in order; empty otherwise.
     pub row_draws: Vec<u32>,
-    /// Packing: which tokens each of the draws stands for; empty otherwise. An example that is longer than a row
+    /// Packing: the tokens of each draw; empty otherwise. An example that is longer than a row
     /// has a draw for each piece it is cut into, alike in id, position and copy.
     pub pieces: Vec<Piece>,
     /// The number of the bucket.

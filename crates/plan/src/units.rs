@@ -5,9 +5,9 @@
 //! and not at page boundaries, so no record is split between two and none is lost; a unit of u pages
 //! touches at most u + 1.
 //!
-//! Records of one size need arithmetic only; others a table of first records, 4 bytes a unit (8 from
-//! 2^32 records on), which is nothing per record when records are much smaller than a unit, and no
-//! table at all when each record is a unit by itself.
+//! Records of one size need only arithmetic; others a table of first records, 4 bytes a unit (8 from 2^32
+//! records on), which is negligible per record when records are much smaller than a unit. When each record is a
+//! unit there is no table.
 
 use std::ops::Range;
 

@@ -7,7 +7,7 @@ use crate::bucketed::BucketedWalk;
 use crate::echo::{EchoPlan, Echoes};
 use crate::hint::{Hint, Standing};
 use crate::packed::PackedWalk;
-use crate::pipeline::{Groups, Pipeline};
+use crate::plan_parts::{Groups, PlanParts};
 use crate::runs::RunsWalk;
 use crate::step_batch::StepBatch;
 
@@ -23,7 +23,7 @@ pub struct Place {
 /// The steps of a plan from a place on, through all epochs.
 #[derive(Debug)]
 pub struct Walk {
-    plan: Arc<Pipeline>,
+    plan: Arc<PlanParts>,
     next: Place,
     /// `None` at the start of an epoch.
     of_epoch: Option<EpochWalk>,
@@ -36,12 +36,12 @@ struct EpochWalk {
     echoed: Option<Echoed>,
 }
 
-/// Batches that come out several times.
+/// Repeated batches.
 #[derive(Debug)]
 struct Echoed {
     plan: EchoPlan,
     batches: Echoes<StepBatch>,
-    /// Where the fresh batches stood before each of the two windows that are held.
+    /// The position of fresh batches before each of the two windows held.
     stood: [Option<Standing>; 2],
 }
 
@@ -54,7 +54,7 @@ enum FreshWalk {
 }
 
 impl Walk {
-    pub(crate) fn new(plan: Arc<Pipeline>, place: Place, hint: Option<&Hint>) -> Walk {
+    pub(crate) fn new(plan: Arc<PlanParts>, place: Place, hint: Option<&Hint>) -> Walk {
         let mut walk = Walk {
             plan,
             next: place,
@@ -75,7 +75,7 @@ impl Walk {
         self.next
     }
 
-    /// Puts the next step into `batch`, whatever that held; false where epochs have no steps.
+    /// Replaces `batch` by the next step; false if epochs have no steps.
     ///
     /// Cost: what it takes from the order, and for the first step of an epoch whatever entering it costs.
     pub fn next(&mut self, batch: &mut StepBatch) -> bool {
@@ -120,7 +120,7 @@ fn after(epoch: u64) -> Place {
 
 impl EpochWalk {
     /// `None` where the epoch ends before the place.
-    fn new(plan: &Pipeline, place: Place, hint: Option<&Standing>) -> Option<EpochWalk> {
+    fn new(plan: &PlanParts, place: Place, hint: Option<&Standing>) -> Option<EpochWalk> {
         if plan.batch_echo.is_none() {
             let fresh = FreshWalk::new(plan, place, hint)?;
             let echoed = None;
@@ -148,7 +148,7 @@ impl EpochWalk {
     }
 
     /// The batch at a place. Asserts that the epoch has it.
-    fn next(&mut self, plan: &Pipeline, place: Place, batch: &mut StepBatch) {
+    fn next(&mut self, plan: &PlanParts, place: Place, batch: &mut StepBatch) {
         let Some(Echoed {
             plan: echo,
             batches,
@@ -183,7 +183,7 @@ impl EpochWalk {
 
 impl FreshWalk {
     /// `None` where the epoch ends before the place.
-    fn new(plan: &Pipeline, place: Place, hint: Option<&Standing>) -> Option<FreshWalk> {
+    fn new(plan: &PlanParts, place: Place, hint: Option<&Standing>) -> Option<FreshWalk> {
         let (sequence, Place { epoch, step }) = (&plan.sequence, place);
         let hint = hint.filter(|hint| hint.step <= step);
         Some(match &plan.groups {
@@ -196,7 +196,7 @@ impl FreshWalk {
     }
 
     /// Adds the next batch to an empty one; false after the last.
-    fn next(&mut self, plan: &Pipeline, out: &mut StepBatch) -> bool {
+    fn next(&mut self, plan: &PlanParts, out: &mut StepBatch) -> bool {
         let sequence = &plan.sequence;
         match (self, &plan.groups) {
             (FreshWalk::Runs(walk), Groups::Runs(runs)) => walk.next(runs, sequence, out),
@@ -206,7 +206,7 @@ impl FreshWalk {
         }
     }
 
-    fn has_more(&self, plan: &Pipeline) -> bool {
+    fn has_more(&self, plan: &PlanParts) -> bool {
         match (self, &plan.groups) {
             (FreshWalk::Runs(walk), Groups::Runs(runs)) => walk.has_more(runs),
             (FreshWalk::Bucketed(walk), _) => walk.has_more(&plan.sequence),
@@ -215,7 +215,7 @@ impl FreshWalk {
         }
     }
 
-    fn standing(&self, plan: &Pipeline) -> Option<Standing> {
+    fn standing(&self, plan: &PlanParts) -> Option<Standing> {
         match (self, &plan.groups) {
             (FreshWalk::Bucketed(walk), _) => walk.standing(),
             (FreshWalk::Packed(walk), Groups::Packed(packed)) => Some(walk.standing(packed)),
@@ -226,7 +226,7 @@ impl FreshWalk {
     /// Makes the batches of a window, which come next.
     fn make(
         &mut self,
-        plan: &Pipeline,
+        plan: &PlanParts,
         batches: Range<u64>,
         into: &mut Vec<StepBatch>,
         stood: &mut [Option<Standing>; 2],

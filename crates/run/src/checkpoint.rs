@@ -1,8 +1,8 @@
 //! Checkpoints: one safetensors file, written to a temporary name and renamed, so that a run killed at
 //! any moment finds a whole one.
 //!
-//! Tensors hold a state; the metadata holds a text of the one that saves it, and next to it a checksum of that
-//! text and of the tensors with their names. Memory: nothing beyond the state itself. The file is
+//! Tensors hold a state; the metadata holds the caller's text, and a checksum of that text and of the tensors
+//! with their names. Memory: nothing beyond the state itself. The file is
 //! written here and not by the `safetensors` crate, whose own temporary file has another mode and is
 //! not synced; its reader checks what is read.
 
@@ -101,7 +101,7 @@ fn checksum<'a>(text: &str, tensors: impl Iterator<Item = (&'a str, String, &'a 
     )
 }
 
-/// The header of a safetensors file whose tensors follow one another in the order given.
+/// The header of a safetensors file with tensors in the order given.
 fn header(text: &str, checksum: u32, tensors: &[Tensor<'_>]) -> String {
     let mut entries = serde_json::Map::new();
     let metadata = json!({ TEXT: text, CHECKSUM: format!("{checksum:08x}") });
@@ -144,7 +144,7 @@ pub struct Checkpoint<'a> {
 }
 
 impl<'a> Checkpoint<'a> {
-    /// What `bytes` hold, the file of `path`; the checksum is not looked at.
+    /// The contents of `bytes`, the file of `path`, without verifying the checksum.
     pub fn parse(bytes: &'a [u8], path: &'a Path) -> Result<Checkpoint<'a>, RunError> {
         let damaged = |what: &str| damaged(path, what);
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(|_| damaged("header"))?;
@@ -161,7 +161,7 @@ impl<'a> Checkpoint<'a> {
         })
     }
 
-    /// The text of the one that saved it.
+    /// The caller's text.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -328,7 +328,7 @@ mod tests {
         for bit in 0..8 * good.len() {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            // Blanks behind the header may become others.
+            // Blanks after the header may become other blanks.
             if let Ok(found) = read(&bad) {
                 assert_eq!(found, expected, "bit {bit}");
             }

@@ -1,4 +1,4 @@
-//! What a job is given next to its configuration.
+//! The context of a job, in addition to its configuration.
 
 use std::path::PathBuf;
 
@@ -10,15 +10,15 @@ use crate::event::{Interrupt, Observer};
 use crate::run_folder::CONFIG;
 use crate::settings::{settings, taken_over};
 
-/// What a job is given next to its configuration. All ranks of a job call it, each with a context of its own.
+/// The context of a job, in addition to its configuration. Each rank of a job has its own context.
 pub struct RunContext<'a> {
-    /// Where a job that leaves a run folder keeps it; others do not look at it.
+    /// The run folder, for jobs that write one; others ignore it.
     pub folder: RunOptions,
-    /// This rank among those of the job; a rank alone is one of one.
+    /// This rank among those of the job; a single rank is one of one.
     pub comm: &'a Comm,
     /// Ends the job early.
     pub interrupt: &'a Interrupt,
-    /// Is told what happens.
+    /// Receives events.
     pub observer: Observer<'a>,
 }
 
@@ -27,14 +27,14 @@ pub struct RunContext<'a> {
 pub struct RunOptions {
     /// The run folder.
     pub out: PathBuf,
-    /// Whether to go on from its last checkpoint.
+    /// Whether to resume from its last checkpoint.
     pub resume: bool,
-    /// Whether to replace what is there.
+    /// Whether to replace its contents.
     pub overwrite: bool,
 }
 
 impl<'a> RunContext<'a> {
-    /// That of a job which leaves no run folder.
+    /// The context of a job without a run folder.
     pub fn new(comm: &'a Comm, interrupt: &'a Interrupt, observer: Observer<'a>) -> RunContext<'a> {
         RunContext {
             folder: RunOptions::default(),
@@ -55,9 +55,9 @@ impl<'a> RunContext<'a> {
         }
     }
 
-    /// The configuration of a job that trains, which is compared as [`RunContext::agree`] does. Where a run is resumed
-    /// whose folder this rank's machine does not have, its settings are those of rank 0, but for what belongs to the
-    /// machine. All ranks call it.
+    /// The configuration of a job that trains, which is compared as [`RunContext::agree`] does. If this rank's
+    /// machine lacks the folder of a resumed run, it uses the settings of rank 0, except those of the machine. All
+    /// ranks call it.
     ///
     /// Errors: as of [`RunContext::agree`].
     pub fn agreed<C>(&self, config: &C) -> Result<C, CommError>

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub enum RunError {
     /// There is a run in the folder already.
     #[error(
-        "{}: holds {} run; go on with `resume`, start again with `overwrite`, or name another \
+        "{}: contains {} run; continue with `resume`, start again with `overwrite`, or name another \
          folder with `out`",
         path.display(),
         if *finished { "a finished" } else { "an unfinished" }
@@ -20,9 +20,9 @@ pub enum RunError {
         /// Whether that run came to its end.
         finished: bool,
     },
-    /// The folder holds something that is no run.
+    /// The folder contains something other than a run.
     #[error(
-        "{}: holds files that are no run of this program ({found}); name another folder with `out`",
+        "{}: contains files that do not belong to a run ({found}); name another folder with `out`",
         path.display()
     )]
     Foreign {
@@ -38,33 +38,33 @@ pub enum RunError {
         path: PathBuf,
     },
     /// The folder cannot be made or written to.
-    #[error("{}: the run folder cannot be made or written to ({source}); name another with `out`", path.display())]
+    #[error("{}: the run folder cannot be created or written to ({source}); name another with `out`", path.display())]
     Unusable {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The device is full.
     #[error(
-        "{}: no space is left to write it; make room and go on with `resume`, or name a folder on \
+        "{}: cannot be written because the disk is full; make room and continue with `resume`, or name a folder on \
          another device with `out`",
         path.display()
     )]
     Full {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file cannot be read or written.
-    #[error("{}: cannot {action} it ({source}); check the device and go on with `resume`", path.display())]
+    #[error("{}: cannot {action} it ({source}); check the device and continue with `resume`", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A checkpoint does not fit this run.
@@ -72,17 +72,17 @@ pub enum RunError {
     Checkpoint {
         /// The checkpoint file.
         path: PathBuf,
-        /// What does not fit.
+        /// The mismatch.
         problem: String,
     },
     /// Figures cannot be served at an address.
     #[error(
-        "no metrics can be served at {address} ({source}); name another address and port with `metrics`"
+        "metrics cannot be served at {address} ({source}); give another address and port with `metrics`"
     )]
     Address {
         /// The address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The configuration is not representable as TOML.
@@ -90,13 +90,13 @@ pub enum RunError {
     Config {
         /// The file.
         path: PathBuf,
-        /// What the writer said.
+        /// The writer's error.
         source: toml::ser::Error,
     },
 }
 
 impl RunError {
-    /// That a file could not be written, opened or cut, or that the disk is full.
+    /// The error that a file could not be written, opened or cut, or that the disk is full.
     pub fn io(path: &Path, action: &'static str, source: io::Error) -> RunError {
         let path = path.to_path_buf();
         if is_full(&source) {
@@ -110,7 +110,7 @@ impl RunError {
         }
     }
 
-    /// Exit code of a command that ends with this error: 1 where a run failed under way, else 2.
+    /// Exit code of a command that ends with this error: 1 if a run failed, otherwise 2.
     pub fn exit_code(&self) -> u8 {
         match self {
             RunError::Full { .. } | RunError::Io { .. } => 1,
@@ -119,7 +119,7 @@ impl RunError {
     }
 }
 
-/// Whether an error, or one that it wraps, says that a device or quota is full.
+/// Whether an error, or one that it wraps, means that a device or quota is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     let mut at: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = at {

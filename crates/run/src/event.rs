@@ -1,4 +1,4 @@
-//! What a job tells its caller while it runs. Libraries print nothing; the caller decides.
+//! Events of a running job. Libraries print nothing; the caller decides.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +23,7 @@ pub enum Event<'a> {
     Epoch(&'a EpochRecord),
 }
 
-/// Set by the one that wants a job to end early; jobs look at it often.
+/// Set it to end a job early; jobs check it often.
 pub type Interrupt = Arc<AtomicBool>;
 
 /// Where a job's events go.

@@ -1,8 +1,24 @@
-//! What a run leaves behind and tells: its folder, metrics, events and report.
+//! The outputs of a run: its folder, metrics, events and report.
 //!
-//! A run owns a [`RunFolder`]: the configuration that repeats it, a line of metrics an epoch, a
-//! checkpoint that it can go on from, and at the end the model and a [`Report`]. While it runs it
-//! tells an [`Observer`] what happens; nothing here prints.
+//! ```
+//! use pelton_run::{Plot, Report};
+//!
+//! let loss = vec![(1.0, 0.9), (2.0, 0.4)];
+//! let report = Report {
+//!     title: "a run".to_string(),
+//!     series: vec![Plot {
+//!         title: "Loss".to_string(),
+//!         lines: vec![("training".to_string(), loss)],
+//!         ..Plot::default()
+//!     }],
+//!     ..Report::default()
+//! };
+//! assert!(report.to_html().contains("<svg"));
+//! ```
+//!
+//! A run owns a [`RunFolder`]: the configuration that repeats it, a line of metrics an epoch, a checkpoint
+//! that it can resume from, and at the end the model and a [`Report`]. While it runs it reports events to an
+//! [`Observer`]; nothing here prints.
 
 mod checkpoint;
 mod context;

@@ -1,7 +1,7 @@
 //! Counters of a running pipeline as Prometheus text over HTTP.
 //!
-//! One thread answers one request at a time: the one that scrapes asks every few seconds. Each connection has two
-//! seconds and 8 KiB for its request, so that a client that says nothing holds up nobody for long.
+//! One thread answers one request at a time: scrapes come every few seconds. Each connection has two
+//! seconds and 8 KiB for its request, so a silent client does not block others for long.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -45,7 +45,7 @@ impl MetricsEndpoint {
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
-                // A client that goes away is no concern of the run.
+                // A client that disconnects does not matter to the run.
                 let _ = connection.and_then(|connection| answer(connection, &shown));
             }
         });

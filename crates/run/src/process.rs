@@ -1,6 +1,6 @@
-//! What the process has taken so far, as the system counts it.
+//! Resources used by the process so far, according to the system.
 
-/// Largest resident memory of this process so far, in bytes; 0 where the system does not say.
+/// Largest resident memory of this process so far, in bytes; 0 if unknown.
 pub fn peak_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status
@@ -17,7 +17,7 @@ pub fn reset_peak_rss() -> bool {
     std::fs::write("/proc/self/clear_refs", "5").is_ok()
 }
 
-/// CPU seconds (user and system) of this process so far; 0 where the system does not say.
+/// CPU seconds (user and system) of this process so far; 0 if unknown.
 pub fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The command name may hold spaces; the fields after its closing bracket do not. The first of

@@ -1,6 +1,6 @@
 //! `report.html`: what a run did, on one page without scripts, fonts or images from elsewhere.
 //!
-//! The page is a function of a plain [`Report`]; the one that ran the job fills it. Plots are SVG written
+//! The page is a function of a plain [`Report`], filled by the job. Plots are SVG written
 //! here: drawing libraries fix colours and fonts when the picture is made, and these follow the
 //! reader's light or dark setting. Every text of the report is escaped, because file names and
 //! labels come from outside. Cost: about 50 bytes a plotted point.

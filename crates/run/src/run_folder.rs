@@ -3,8 +3,8 @@
 //!
 //! A folder belongs to one run and one process at a time. Files that matter are written under a
 //! temporary name, synced and renamed, so a process killed at any moment leaves whole files; the
-//! metrics are appended line by line, and a resumed run takes back the lines that its checkpoint
-//! does not know of, so nothing is listed twice. A database was rejected: text can be read with
+//! metrics are appended line by line, and a resumed run removes the lines after its checkpoint, so nothing is
+//! listed twice. A database was rejected: text can be read with
 //! anything.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -123,11 +123,11 @@ impl RunFolder {
         let wrong = |source| RunError::io(&file, "write", source);
         let mut line = serde_json::to_vec(record).map_err(|error| wrong(error.into()))?;
         line.push(b'\n');
-        // One write a line: no other order of bytes can be left behind than a torn last line.
+        // One write a line, so at most the last line is torn.
         files.metrics.write_all(&line).map_err(wrong)
     }
 
-    /// Keeps the first `lines` lines of `metrics.jsonl`: those that a checkpoint knows of.
+    /// Keeps the first `lines` lines of `metrics.jsonl`: those before a checkpoint.
     pub fn keep_metrics(&mut self, lines: usize) -> Result<(), RunError> {
         let Some(files) = &mut self.files else {
             return Ok(());
@@ -157,7 +157,7 @@ impl RunFolder {
     }
 }
 
-/// Writes a file that is whole or not there: `write` fills a temporary file in the same folder,
+/// Writes a file atomically: `write` fills a temporary file in the same folder,
 /// which is then synced and renamed to `path`.
 pub fn write_atomically(
     path: &Path,
@@ -183,7 +183,7 @@ fn foreign_file(path: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Removes what processes that were killed while they wrote a file have left in a folder whose lock is held.
+/// Removes partial files of killed processes in a folder whose lock is held.
 fn remove_unfinished(folder: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,7 +1,7 @@
 //! A configuration as what all ranks must have alike.
 //!
-//! What may differ from machine to machine is left out: where files lie, for what they hold is compared by itself, and
-//! how much memory and how many threads there are, for what follows from them shows in the plan.
+//! Settings that may differ between machines are left out: paths, since the contents are compared separately,
+//! and memory and threads, since their effects show in the plan.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +73,7 @@ fn keep_own(taken: &mut Value, own: &Value) {
 #[derive(Default)]
 struct Settings {
     alike: Alike,
-    /// Names so far: a second setting of the same name is called by its path.
+    /// Names so far: a second setting of the same name is named by its path.
     names: BTreeSet<String>,
 }
 

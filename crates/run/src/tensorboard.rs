@@ -22,8 +22,8 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Starts an event file in `folder` whose first step will be `step`. Steps from there on that
-    /// earlier files of the folder hold are no longer shown, as is right for a resumed run.
+    /// Starts an event file in `folder` whose first step will be `step`. Steps from there on in earlier files
+    /// of the folder are no longer shown, as a resumed run needs.
     pub fn create(folder: &Path, step: u64) -> io::Result<EventWriter> {
         let now = seconds();
         // The microseconds and the process keep files of one second apart.

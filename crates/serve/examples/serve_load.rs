@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Class vectors are a hierarchical mixture with the variances of `demo:classes`; the net is none, so a query costs its
-//! transport and its search. Queries are class vectors with noise of their length; next to them lies the best class of
-//! each, found by looking at all. A refused connection waits ten milliseconds before it asks again.
+//! transport and its search. Queries are class vectors with noise of their length, saved with the best class
+//! of each, found by comparing with all. A refused connection waits ten milliseconds before it asks again.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -36,13 +36,13 @@ const FEW_PIXELS: u64 = 2_000_000;
 pub(crate) enum Ranking {
     /// It makes features, which are compared with class vectors.
     Vectors(ClassIndex),
-    /// It has a head that tells the best classes.
+    /// It has a head that returns the best classes.
     Head,
     /// It makes logits; scores are probabilities.
     Logits,
 }
 
-/// The net and what stands around it.
+/// The net and its pre- and postprocessing.
 pub(crate) struct Engine {
     pub(crate) trainer: Box<dyn Trainer>,
     pub(crate) ranking: Ranking,
@@ -61,10 +61,10 @@ pub(crate) const ROOM: usize = 4 << 20;
 /// Makes inputs of bodies.
 pub(crate) struct Reader {
     pub(crate) input: Flow,
-    /// What is done with pictures, without chance; of the channels of the net.
+    /// The processing of pictures, without randomness, for the channels of the net.
     pub(crate) pictures: Pipeline,
     pub(crate) exif: Exif,
-    /// Classes where a request does not say how many.
+    /// Default number of classes in an answer.
     pub(crate) top: usize,
     /// Held while a large picture is decoded.
     pub(crate) large: Mutex<()>,
@@ -85,7 +85,7 @@ struct Open {
     done: usize,
     text: Vec<u8>,
     reply: Reply<Told>,
-    /// Whether a row has a score that is not a number.
+    /// Whether a row has a NaN score.
     failed: bool,
 }
 
@@ -134,8 +134,8 @@ impl Engine {
 
     /// Answers each request as soon as its rows are ranked.
     ///
-    /// Memory: [`PASS_NUMBERS`] a few times, the text of one answer, and the [`ROOM`] of those that are complete. Requests that nobody
-    /// waits for any more are dropped between two passes.
+    /// Memory: [`PASS_NUMBERS`] a few times, the text of one answer, and the [`ROOM`] of those that are complete.
+    /// Requests whose clients have gone are dropped between two passes.
     fn answer_together<B: AsRef<[u8]> + Send>(&mut self, asked: Vec<(Asked<B>, Reply<Told>)>) {
         let began = Instant::now();
         let Engine {
@@ -252,11 +252,11 @@ fn tell(
     let answer = match Arc::clone(room).try_acquire_many_owned(bytes) {
         _ if one.failed => Err(Refusal::new(
             400,
-            "the net makes no finite numbers of this; send values such as it was trained on",
+            "the net's outputs for this are not finite; send values like those it was trained on",
         )),
         Err(_) => Err(Refusal::new(
             503,
-            "too many answers wait for clients to read them; try again in a second",
+            "too many answers are waiting for their clients; try again in a second",
         )),
         Ok(room) => Ok((
             Text {
@@ -336,7 +336,7 @@ impl Reader {
                 let size = (height as u32, width as u32);
                 let mut values = vec![0.0; height * width * channels];
                 self.draw(&bytes, size, &mut values).map_err(|error| {
-                    Refusal::new(400, format!("the image is of no use: {error}"))
+                    Refusal::new(400, format!("the image cannot be used: {error}"))
                 })?;
                 Ok(Prepared { values, rows: 1, k })
             }
@@ -351,7 +351,7 @@ impl Reader {
         }
     }
 
-    /// A picture as the run measured its own. What would come out in another size than the net's is resized first.
+    /// A picture as the run measured its own. Images that would not have the net's input size are resized first.
     fn draw(&self, bytes: &[u8], size: (u32, u32), values: &mut [f32]) -> Result<(), ImageError> {
         let (mut pixels, mut work) = (Pixels::new(), Workspace::new());
         let mut decode = |most_pixels| {
@@ -379,7 +379,7 @@ impl Reader {
         }
     }
 
-    /// The stages behind a resize to the size of the net, which they keep: otherwise they would fix another.
+    /// The stages after a resize to the size of the net, if they keep that size.
     fn resized(&self, (height, width): (u32, u32)) -> Result<Pipeline, ImageError> {
         let mut stages = vec![Augment::Resize { height, width }];
         stages.extend(self.pictures.stages().iter().copied());

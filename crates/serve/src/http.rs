@@ -1,10 +1,10 @@
-//! The server: what is answered on which path, and what nobody may use up.
+//! The server: its paths, and the limits on each resource.
 //!
-//! One thread does all input and output. It never computes: a body is handed as it came to the [`Queue`].
+//! One thread does all input and output. It never computes: a body is passed unparsed to the [`Queue`].
 //!
 //! | limit | where it is exceeded |
 //! |---|---|
-//! | requests to classify under way | 503 with Retry-After, at once |
+//! | classification requests in progress | 503 with Retry-After, at once |
 //! | bytes of a body | 413, before the body is read where its length is declared |
 //! | bytes of all large bodies | the next waits to be read, and gets 503 once its time is over |
 //! | seconds in which a body arrives | 408 |
@@ -51,9 +51,9 @@ use crate::question::{Asked, Kind, Refusal};
 use crate::queue::{Queue, Unanswered, Waiting};
 use crate::timely::Timely;
 
-/// Connections next to those whose requests may be under way: overload is told so, not left waiting.
+/// Connections in addition to those with requests in progress: overload gets an answer instead of waiting.
 const SPARE_CONNECTIONS: usize = 1024;
-/// How long requests that are under way may take once the server is to end.
+/// How long current requests may take once the server must end.
 const GRACE: Duration = Duration::from_secs(1);
 /// How often it is asked whether the server is to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -61,13 +61,13 @@ const LOOK: Duration = Duration::from_millis(50);
 const SMALL_BODY: usize = 16 << 10;
 /// Most bytes that a connection reads ahead.
 const READ_AHEAD: usize = 16 << 10;
-/// What is said to those who find the server full.
+/// The answer when the server is full.
 const RETRY_SECONDS: &str = "1";
 
-/// What a server may spend.
+/// Limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Requests to classify that are under way at once.
+    /// Classification requests handled at once.
     pub concurrency: usize,
     /// Bytes of a body.
     pub body_bytes: usize,
@@ -97,12 +97,12 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// What all requests share.
+/// State shared by all requests.
 pub(crate) struct Service {
     pub(crate) queue: Queue<Asked<Held>, Told>,
     pub(crate) limits: Limits,
     pub(crate) metrics: Metrics,
-    /// What the net is, as JSON.
+    /// A description of the net, as JSON.
     pub(crate) model: String,
     permits: Semaphore,
     /// Bytes of large bodies: one of the largest, or several that are smaller.
@@ -127,7 +127,7 @@ impl Service {
     }
 }
 
-/// Serves until `interrupt` is set, and a moment longer what is under way then. `ready` is told the address.
+/// Serves until `interrupt` is set, then finishes current requests for a moment. Calls `ready` with the address.
 ///
 /// Errors: an address that cannot be listened on.
 pub(crate) fn serve(
@@ -183,7 +183,7 @@ async fn accept(listener: TcpListener, service: &Arc<Service>, interrupt: &Inter
     let _ = timeout(GRACE, graceful.shutdown()).await;
 }
 
-/// The next connection, once there is room for it; nothing is lost where this is dropped before.
+/// The next connection, once there is room for it; safe to cancel.
 async fn next(
     listener: &TcpListener,
     connections: &Arc<Semaphore>,
@@ -204,11 +204,11 @@ fn routes(service: &Arc<Service>) -> Router {
             let known = "GET /, /health, /metrics and /v1/model, POST /v1/classify";
             refused(&Refusal::new(
                 404,
-                format!("nothing is here; there are {known}"),
+                format!("there is nothing at this path; use {known}"),
             ))
         })
         .method_not_allowed_fallback(async || {
-            let sentence = "POST is for /v1/classify, GET for every other path";
+            let sentence = "use POST for /v1/classify and GET for every other path";
             refused(&Refusal::new(405, sentence))
         })
         .layer(from_fn_with_state(Arc::clone(service), count))
@@ -256,7 +256,7 @@ fn refused(refusal: &Refusal) -> Response {
             let seconds = HeaderValue::from_static(RETRY_SECONDS);
             response.headers_mut().insert(RETRY_AFTER, seconds);
         }
-        // What is left of the body is not waited for long.
+        // Does not wait long for the rest of the body.
         408 | 413 => {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
@@ -278,7 +278,8 @@ async fn classify(State(service): State<Arc<Service>>, request: Request) -> Resp
         }
         Err(_) => {
             let most = service.limits.concurrency;
-            let sentence = format!("{most} requests are under way already; try again in a second");
+            let sentence =
+                format!("{most} requests are being handled already; try again in a second");
             Err(Refusal::new(503, sentence))
         }
     };
@@ -288,7 +289,7 @@ async fn classify(State(service): State<Arc<Service>>, request: Request) -> Resp
             typed("application/json", Bytes::from_owner(text))
         }
         Err(refusal) => {
-            // A client that waits to be asked for its body is told instead, and sends none.
+            // A client that waits for `100 Continue` gets the answer instead, and sends no body.
             if !waits && !body.is_end_stream() {
                 let time = service.limits.time;
                 tokio::spawn(timeout(time, async move {
@@ -321,12 +322,11 @@ async fn answer(service: &Service, head: &Parts, body: &mut BodyDataStream) -> T
         Ok(Ok(answer)) => answer,
         Ok(Err(Unanswered::Full)) => Err(Refusal::new(
             503,
-            "too many requests wait; try again in a second",
+            "too many requests are waiting; try again in a second",
         )),
-        Ok(Err(Unanswered::Failed)) => Err(Refusal::new(
-            500,
-            "the request could not be answered; others can",
-        )),
+        Ok(Err(Unanswered::Failed)) => {
+            Err(Refusal::new(500, "this request failed; others still work"))
+        }
         Err(_) => {
             let seconds = service.limits.time.as_secs_f64();
             let sentence = format!("no answer was ready within {seconds} s; try again later");
@@ -389,8 +389,7 @@ async fn received(
 fn k_of(query: &str) -> Result<usize, Refusal> {
     let k = query.strip_prefix("k=").and_then(|text| text.parse().ok());
     k.ok_or_else(|| {
-        let sentence =
-            format!("{query:?} after the path is not understood; give k=COUNT or nothing");
+        let sentence = format!("the query {query:?} is not understood; give k=COUNT or nothing");
         Refusal::new(400, sentence)
     })
 }

@@ -7,8 +7,9 @@
 //! engine.rs    question.rs → net → class index       what is asked, and the answer
 //! ```
 //!
-//! A head over very many classes is not loaded: the net makes features, and a [`ClassIndex`] over the class vectors finds
-//! the nearest. Heads that have no class vectors rank by themselves, and nets without such a head by their logits.
+//! A head over very many classes is not loaded: the net makes features, and a [`ClassIndex`] over the class
+//! vectors finds the nearest. Heads that have no class vectors rank by themselves, and nets without such a head by
+//! their logits.
 
 mod engine;
 mod http;
@@ -41,7 +42,7 @@ use http::Service;
 /// Most requests at once, which are connections and answers in memory.
 const MOST_REQUESTS: usize = 1 << 16;
 
-/// What is served, and where.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
     /// The run folder.
@@ -50,15 +51,15 @@ pub struct ServeConfig {
     pub host: String,
     /// Port; 0 takes a free one.
     pub port: u16,
-    /// Whether every class vector is looked at.
+    /// Whether to compare with every class vector.
     pub exact: bool,
-    /// Classes of an answer where a request does not say how many.
+    /// Default number of classes in an answer.
     pub top: usize,
-    /// What may be spent.
+    /// Limits.
     pub limits: Limits,
 }
 
-/// What a server did.
+/// Statistics of a server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServeFigures {
     /// Vectors and images that were classified.
@@ -67,7 +68,7 @@ pub struct ServeFigures {
     pub wall_s: f64,
 }
 
-/// What `/v1/model` tells.
+/// The answer of `/v1/model`.
 #[derive(Serialize)]
 struct Model {
     run: String,
@@ -114,10 +115,10 @@ pub fn run(
     let (mut engine, model) = open(config)?;
     let note = match &model.index {
         Some(index) if index.lists > index.probes => format!(
-            "index of {} classes: {} of {} lists looked at, recall {:.4} of the best class, {:.1} s to build",
+            "index of {} classes: searches {} of {} lists, recall {:.4} of the best class, built in {:.1} s",
             model.classes, index.probes, index.lists, index.recall, index.build_s
         ),
-        _ => format!("every one of {} classes is looked at", model.classes),
+        _ => format!("every query searches all {} classes", model.classes),
     };
     (context.observer)(Event::Note(&note));
     let model = serde_json::to_string(&model).expect("numbers and text");
@@ -127,7 +128,7 @@ pub fn run(
     let address = (config.host.as_str(), config.port);
     http::serve(&service, address, context.interrupt, ready).map_err(|error| {
         TrainError::config(format!(
-            "{}:{}: cannot be listened on ({error}); give another `port` or `host`",
+            "cannot listen on {}:{} ({error}); give another `port` or `host`",
             config.host, config.port
         ))
     })?;

@@ -1,4 +1,4 @@
-//! What a server counts, as Prometheus reads it.
+//! Counters of a server, for Prometheus.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,7 +24,7 @@ pub(crate) struct Metrics {
     microseconds: AtomicU64,
 }
 
-/// Counts a request as under way until it is dropped.
+/// Counts a request as in progress until it is dropped.
 pub(crate) struct InFlight<'a>(&'a Metrics);
 
 impl Drop for InFlight<'_> {
@@ -88,17 +88,18 @@ impl Metrics {
             &mut text,
             "queries_total",
             "counter",
-            "Vectors or images that were classified.",
+            "Vectors or images classified.",
         );
         let _ = writeln!(text, "pelton_queries_total {}", self.queries());
         head(
             &mut text,
             "in_flight",
             "gauge",
-            "Requests to classify that are under way.",
+            "Classification requests being handled.",
         );
         let _ = writeln!(text, "pelton_in_flight {}", self.in_flight.load(Relaxed));
-        let help = "Time of answered requests to classify, from their head to the answer.";
+        let help =
+            "Time of answered classification requests, from the request's head to the answer.";
         head(&mut text, "latency_seconds", "histogram", help);
         let mut total = 0;
         let ends = SECONDS

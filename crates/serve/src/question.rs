@@ -1,7 +1,7 @@
-//! What a request asks, and how it is refused.
+//! Parsing requests, and refusals.
 //!
-//! Vectors are read into one list of numbers, and only as many as the net takes: a body of brackets alone takes no more
-//! memory than it is long.
+//! Vectors are read into one list of numbers, and only as many as the net takes: a body of brackets needs no
+//! more memory than its length.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(crate) const MOST_CLASSES: usize = 1000;
 /// Most classes that an answer names for all of them: about 2 MB of text.
 const MOST_NAMED: usize = 32_768;
 
-/// Why there is no answer: a status of HTTP and a sentence.
+/// A refusal: an HTTP status and a sentence.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
@@ -29,11 +29,11 @@ impl Refusal {
     }
 }
 
-/// What a body is.
+/// The kind of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Json,
-    /// Of an encoded picture; its own first bytes tell which.
+    /// An encoded picture; its first bytes decide the format.
     Image,
 }
 
@@ -178,7 +178,7 @@ impl<'de> Visitor<'de> for VectorsOf {
     }
 }
 
-/// Reads one vector behind those there are, and returns its length.
+/// Appends one vector, and returns its length.
 struct VectorOf<'a> {
     width: usize,
     vectors: &'a mut Vectors,
@@ -213,7 +213,7 @@ impl<'de> Visitor<'de> for VectorOf<'_> {
 }
 
 impl<B: AsRef<[u8]>> Asked<B> {
-    /// Reads the body, whose vectors are to have `width` numbers.
+    /// Reads a body with vectors of `width` numbers.
     pub(crate) fn read(&self, width: usize, default_k: usize) -> Result<Question, Refusal> {
         let bad = |sentence: String| Refusal::new(400, sentence);
         let (rows, k) = match self.kind {
@@ -230,11 +230,11 @@ impl<B: AsRef<[u8]>> Asked<B> {
                 let rows = match (json.features, json.image) {
                     (Some(rows), None) => Rows::Vectors(rows),
                     (None, Some(text)) => Rows::Image(from_base64(&text).ok_or_else(|| {
-                        bad("`image` is not base64; encode the bytes of a PNG, JPEG or WebP file so".into())
+                        bad("`image` is not base64; send the bytes of a PNG, JPEG or WebP file in base64".into())
                     })?),
                     _ => {
                         return Err(bad(
-                            "the body must have either `features` or `image`".to_string()
+                            "the body must contain either `features` or `image`".to_string()
                         ));
                     }
                 };
@@ -248,11 +248,11 @@ impl<B: AsRef<[u8]>> Asked<B> {
         // JSON has no NaN, and numbers beyond f32 are refused as they are read.
         match &rows {
             Rows::Vectors(rows) if !(1..=MOST_ROWS).contains(&rows.count) => Err(bad(format!(
-                "`features` holds {} vectors; send 1 to {MOST_ROWS} at once",
+                "`features` contains {} vectors; send 1 to {MOST_ROWS} at once",
                 rows.count
             ))),
             Rows::Vectors(rows) if rows.count * k > MOST_NAMED => Err(bad(format!(
-                "`features` holds {} vectors, and with `k` {k} the answer would name {} classes, more than {MOST_NAMED}; send at most {} vectors at once, or a smaller `k`",
+                "`features` contains {} vectors, and with `k` {k} the answer would have {} classes, more than {MOST_NAMED}; send at most {} vectors at once, or a smaller `k`",
                 rows.count,
                 rows.count * k,
                 MOST_NAMED / k
@@ -262,7 +262,7 @@ impl<B: AsRef<[u8]>> Asked<B> {
     }
 }
 
-/// Bytes of base64 (RFC 4648, section 4), of which the padding may be missing and which a data address may precede.
+/// Bytes of base64 (RFC 4648, section 4), possibly without padding or after a data URL's prefix.
 fn from_base64(text: &str) -> Option<Vec<u8>> {
     let text = if text.starts_with("data:") {
         text.split_once(";base64,")?.1

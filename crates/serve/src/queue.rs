@@ -1,7 +1,7 @@
 //! Requests on their way to the one thread that answers them.
 //!
-//! It takes all that wait at once, so that requests that come together share a pass through the net, and one that comes
-//! alone waits for nobody. A pass uses every processor, so a second thread would gain nothing.
+//! It takes all waiting requests at once, so requests that arrive together share a pass through the net, and a
+//! single request does not wait. A pass uses every processor, so a second thread would gain nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -13,30 +13,30 @@ use tokio::sync::oneshot;
 
 /// Requests that are answered together at most.
 const TOGETHER: usize = 64;
-/// How long the end of a queue waits for its thread. One that computes longer ends after its pass, since nobody waits for
-/// its answers.
+/// How long the end of a queue waits for its thread. A longer computation ends after its pass, since no client
+/// waits for its answers.
 const LAST_PASS: Duration = Duration::from_millis(100);
 
-/// A question and the way back.
+/// A question and the channel for its answer.
 pub(crate) type Waiting<Q, A> = (Q, Reply<A>);
 
-/// The thread, and the way to it.
+/// The thread, and the channel to it.
 pub(crate) struct Queue<Q, A> {
     /// None once the queue ends.
     sender: Option<SyncSender<Waiting<Q, A>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why there is no answer.
+/// The reason for a missing answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unanswered {
-    /// There was no room: questions that nobody waits for any more fill it too.
+    /// The queue was full, possibly with questions of clients that have gone.
     Full,
     /// Answering panicked.
     Failed,
 }
 
-/// Takes one answer to the one that waits for it. Dropped without one, it says that answering failed.
+/// Delivers one answer to its waiting client. Dropped without one, it says that answering failed.
 pub(crate) struct Reply<A>(oneshot::Sender<A>);
 
 impl<A> Reply<A> {
@@ -44,7 +44,7 @@ impl<A> Reply<A> {
         let _ = self.0.send(answer);
     }
 
-    /// Whether nobody waits any more: the time was up, the client left, or the server ends.
+    /// Whether the answer is no longer needed: time out, the client left, or the server ends.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
@@ -97,7 +97,7 @@ fn work<Q, A>(receiver: &Receiver<Waiting<Q, A>>, mut answer: impl FnMut(Vec<Wai
     while let Ok(first) = receiver.recv() {
         let mut waiting = vec![first];
         waiting.extend(receiver.try_iter().take(TOGETHER - 1));
-        // Nobody waits for those whose time was up.
+        // Those that timed out need no answer.
         waiting.retain(|(_, reply)| !reply.is_closed());
         if waiting.is_empty() {
             continue;

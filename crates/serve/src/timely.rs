@@ -1,4 +1,4 @@
-//! A connection whose other end must take what is written within a time.
+//! A connection whose peer must read what is written within a time limit.
 //!
 //! Otherwise a client that asks and never reads would hold its answer for ever.
 

@@ -1,8 +1,9 @@
 //! Features less their mean.
 //!
-//! Behind random class vectors the features of all classes turn to one direction within a hundred steps, and then differ
-//! by little: the softmax first has to spread them. Without their mean they have no such direction to turn to. In training it
-//! is the mean of the batch, as in batch normalisation, whose gradient counts; afterwards a running mean.
+//! Behind random class vectors the features of all classes turn to one direction within a hundred steps, and then
+//! differ by little: the softmax first has to spread them. Without their mean they have no such direction to turn
+//! to. In training it is the mean of the batch, as in batch normalisation, whose gradient counts; afterwards a
+//! running mean.
 
 /// Part of a step's mean in the running mean.
 const NEW: f64 = 0.01;

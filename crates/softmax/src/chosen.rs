@@ -138,7 +138,8 @@ impl ChosenHead {
         self.scored.extend(all);
     }
 
-    /// What all ranks know alike, a row a rank: any number of ranks reads it, from the files of all or each from its own.
+    /// What all ranks know alike, a row a rank: any number of ranks reads it, from the files of all or each from
+    /// its own.
     fn of_rank(&self, name: &str, values: Vec<f32>) -> RowBlock {
         RowBlock {
             name: name.to_string(),
@@ -520,8 +521,8 @@ impl ClassHead for ChosenHead {
     }
 }
 
-/// The vectors of `classes` from the blocks that a head saved, moved as far as they have come; none of MACH, which has no
-/// vector of a class.
+/// The vectors of `classes` from the blocks that a head saved, moved as far as they have come; none of MACH, which
+/// has no vector of a class.
 pub fn class_vectors(read: &mut ReadRows<'_>, classes: Range<u64>) -> Option<Vec<f32>> {
     let mut weights = read(WEIGHTS, classes.clone())?;
     let waited = read(WAITED, classes.clone()).unwrap_or_default();

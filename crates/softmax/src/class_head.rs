@@ -221,8 +221,8 @@ pub trait ClassHead: Send {
     /// Features of an example.
     fn d(&self) -> usize;
 
-    /// Looks at `features` and `labels` before training: first, of a head that centres, for their mean, then for the means of their
-    /// classes, without that.
+    /// Looks at `features` and `labels` before training: first, of a head that centres, for their mean, then for
+    /// the means of their classes, without that.
     ///
     /// Errors: features that are not finite.
     fn observe(
@@ -232,8 +232,9 @@ pub trait ClassHead: Send {
         labels: &[u64],
     ) -> Result<(), HeadError>;
 
-    /// Makes the mean features of length 1 of each class its weights. Returns how many classes have none, since no example
-    /// of them was [observed](ClassHead::observe) or those had no direction; they keep the weights that they have.
+    /// Makes the mean features of length 1 of each class its weights. Returns how many classes have none, since no
+    /// example of them was [observed](ClassHead::observe) or those had no direction; they keep the weights that
+    /// they have.
     fn begin_at_means(&mut self) -> Result<u64, HeadError>;
 
     /// What is taken off the features before they are compared with class vectors, if anything.
@@ -262,8 +263,8 @@ pub trait ClassHead: Send {
         weight: f32,
     ) -> Result<(Sums, Vec<f32>), HeadError>;
 
-    /// Makes one of the micro-batches that were scored since the last update count `factor` times as much in it as it was
-    /// scored with; `micro_batch` is its place among them.
+    /// Makes one of the micro-batches that were scored since the last update count `factor` times as much in it as
+    /// it was scored with; `micro_batch` is its place among them.
     fn weigh(&mut self, micro_batch: usize, factor: f32);
 
     /// The sum of squares of the gradient of all ranks' weights by the micro-batches that were scored since the last

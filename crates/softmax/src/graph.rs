@@ -1,4 +1,5 @@
-//! The graph of neighbours as one rank needs it: only its own classes, found by any label (Song et al., KDD 2020, section 3.2.3).
+//! The graph of neighbours as one rank needs it: only its own classes, found by any label (Song et al., KDD 2020,
+//! section 3.2.3).
 
 use std::ops::Range;
 

@@ -27,8 +27,8 @@ const CHUNK: usize = 1024;
 pub enum Active<'a> {
     /// All.
     All,
-    /// These rows of this rank, ascending, and how many classes each stands for in the sums; among those of all ranks are
-    /// the batch's own classes, which stand for themselves.
+    /// These rows of this rank, ascending, and how many classes each stands for in the sums; among those of all
+    /// ranks are the batch's own classes, which stand for themselves.
     Rows(&'a [u32], &'a [f32]),
 }
 
@@ -308,8 +308,8 @@ impl Head {
         );
     }
 
-    /// Adds up the sums of all ranks. From here on each loss counts for `weight`, and [`Scored::gradient`] is this rank's
-    /// part of the gradient of `weight` · Σ loss by the features.
+    /// Adds up the sums of all ranks. From here on each loss counts for `weight`, and [`Scored::gradient`] is this
+    /// rank's part of the gradient of `weight` · Σ loss by the features.
     ///
     /// Errors: a loss that is not a number, the same on all ranks; a lost rank.
     pub fn reduce(&self, scored: &mut Scored, weight: f32, comm: &Comm) -> Result<Sums, HeadError> {
@@ -519,7 +519,8 @@ impl Head {
 }
 
 impl Scored {
-    /// Of the features, \[batch, d\]: this rank's part; the whole is the sum over ranks. Known once the batch is reduced.
+    /// Of the features, \[batch, d\]: this rank's part; the whole is the sum over ranks. Known once the batch is
+    /// reduced.
     pub fn gradient(&self) -> &[f32] {
         &self.gradient
     }
@@ -566,8 +567,8 @@ impl Scored {
         }
     }
 
-    /// Exponentials relative to the largest logits so far: relative to any other number, such as the largest that can be,
-    /// all of them may be 0 in f32.
+    /// Exponentials relative to the largest logits so far: relative to any other number, such as the largest that
+    /// can be, all of them may be 0 in f32.
     fn shift_to_best(&mut self) {
         let d = self.unit.len() / self.batch.max(1);
         for (i, &new) in self.best.iter().enumerate() {

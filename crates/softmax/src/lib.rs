@@ -8,8 +8,8 @@
 //!
 //! A [`ClassHead`] is what a trainer uses: it chooses the classes of a step ([`HeadKind`]) and does all of that.
 //!
-//! [`Neighbours`] are the exact nearest classes of each class, [`Graph`] is what a rank keeps of them and selects active
-//! classes by (KNN softmax).
+//! [`Neighbours`] are the exact nearest classes of each class, [`Graph`] is what a rank keeps of them and selects
+//! active classes by (KNN softmax).
 //!
 //! A [`ClassIndex`] finds the nearest classes of a query afterwards.
 //!

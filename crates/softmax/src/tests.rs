@@ -282,8 +282,8 @@ fn losses_and_gradients_are_those_of_the_definition() {
     }
 }
 
-/// Scales of logits at which e^(scale·(cos θ − 1)) is nothing in f32, and others: loss and gradients are those of f64, of
-/// examples far from their class and near it.
+/// Scales of logits at which e^(scale·(cos θ − 1)) is nothing in f32, and others: loss and gradients are those of
+/// f64, of examples far from their class and near it.
 #[test]
 fn any_scale_gives_losses_and_gradients_of_f64() {
     for scale in [1.0, 16.0, 34.0, 60.0, 64.0, 88.0, 128.0, 300.0, 1000.0f32] {

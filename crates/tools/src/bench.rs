@@ -29,8 +29,8 @@ use pelton_run::{Event, Interrupt, Observer, RunContext, cpu_seconds, peak_rss_b
 /// Examples of a batch where nothing is said.
 const DEFAULT_BATCH: u64 = 4096;
 
-/// Runs the feed for some epochs and touches every row once. Of several ranks each takes its share of every batch
-/// within a memory budget of its own; the figures are of all of them together.
+/// Runs the feed for some epochs and touches every row once. With several ranks each takes its share of every
+/// batch within its own memory budget; the figures are for all of them together.
 pub fn bench(config: &BenchConfig, mut context: RunContext<'_>) -> Result<BenchReport, DataError> {
     let began = Instant::now();
     check(config)?;
@@ -47,7 +47,7 @@ pub fn bench(config: &BenchConfig, mut context: RunContext<'_>) -> Result<BenchR
     }
     let mut opened = data::open(&data, &data.paths, None, &mut context)?;
     if config.cold {
-        // How files are read is chosen by what of them lies in the page cache.
+        // The part of the files in the page cache decides how they are read.
         opened.drop_page_cache()?;
         context.comm.barrier()?;
         let silent = &mut |_: Event<'_>| {};
@@ -143,7 +143,7 @@ fn measure(
         interrupt,
         observer,
     );
-    // Which read noticed the interruption is no concern of the one that asked for it.
+    // It does not matter which read noticed the interruption.
     let checksum = touched.map_err(|error| {
         if error.is_interruption() {
             DataError::Stopped { job: "measuring" }

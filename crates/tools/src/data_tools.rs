@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::picture::Picture;
 
-/// What `index` reports.
+/// The results of `index`.
 #[derive(Clone, Debug, Serialize)]
 pub struct IndexFigures {
     /// Number of records.
@@ -37,7 +37,7 @@ pub struct IndexFigures {
     pub features: u64,
     /// Stored values of all records; of records that are bytes their bytes.
     pub nonzeros: u64,
-    /// What records hold.
+    /// The contents of records.
     pub contents: String,
     /// Number of label values.
     pub classes: u64,
@@ -78,7 +78,7 @@ pub struct FileFigures {
 
 impl FileFigures {
     fn of(dataset: &Dataset, file: &DataFile) -> FileFigures {
-        /// Records looked at, evenly spread.
+        /// Records examined, evenly spread.
         const SAMPLED: u64 = 1000;
         const PAGE: u64 = 4096;
         let is_folder = file.is_folder();
@@ -87,7 +87,7 @@ impl FileFigures {
         for i in 0..sampled {
             let record = (u128::from(i) * u128::from(file.records()) / u128::from(sampled)) as u64;
             let place = dataset.locate(file.first_id() + record);
-            // A file of its own starts at a page.
+            // A separate file starts at a page.
             let start = if is_folder { 0 } else { place.offset };
             bytes += place.length;
             if place.length > 0 {
@@ -120,7 +120,7 @@ impl FileFigures {
     }
 }
 
-/// Most labels listed: classes of any classifier, and some MB of JSON where numbers to predict stand for labels.
+/// Most labels listed: enough for the classes of any classifier, and some MB of JSON if labels are numbers to predict.
 const MOST_LABELS: usize = 1 << 16;
 
 /// Locates the records of files.
@@ -166,7 +166,7 @@ pub fn index(config: &DataConfig, mut context: RunContext<'_>) -> Result<IndexFi
 pub struct RecordView {
     /// Number of the record.
     pub id: u64,
-    /// The file it lies in.
+    /// Its file.
     pub file: String,
     /// Its first byte in the file.
     pub offset: u64,
@@ -182,7 +182,7 @@ pub struct RecordView {
     pub entries: Vec<(u64, f32)>,
     /// How the file counts its features.
     pub indices: String,
-    /// The line as it stands in a text file.
+    /// The line in a text file.
     pub text: Option<String>,
     /// The members of a tar sample.
     pub members: Vec<MemberView>,
@@ -223,7 +223,7 @@ fn text_of(bytes: &[u8], most: usize) -> Option<String> {
     whole.then(|| String::from_utf8_lossy(begin).trim_end().to_string())
 }
 
-/// The parts of a row of bytes that people look at.
+/// The parts of a row of bytes for display.
 fn view_bytes(view: &mut RecordView, dataset: &Dataset, row: &[u8]) {
     let contents = dataset.contents();
     let fields = dataset.record_fields().split(row).unwrap_or_default();
@@ -269,13 +269,13 @@ pub fn inspect(
     id: u64,
     mut context: RunContext<'_>,
 ) -> Result<RecordView, DataError> {
-    // Of a damaged file the sound records can be looked at.
+    // In a damaged file the intact records can be inspected.
     let config = config.with_bytes().leaving_damage(true);
     let opened = data::open(&config, &config.paths, None, &mut context)?;
     let dataset = &opened.dataset;
     if id >= dataset.records() {
         return Err(DataError::Config(format!(
-            "`id` {id}: {} holds {} records, numbered from 0",
+            "`id` {id}: {} has {} records, with indices from 0",
             config.paths.join(", "),
             dataset.records()
         )));
@@ -325,7 +325,7 @@ pub fn write_picture(view: &RecordView, path: &Path) -> Result<(), DataError> {
         return Err(DataError::Config(match &view.picture_fault {
             Some(fault) => format!("{}: cannot be decoded: {fault}", view.file),
             None => format!(
-                "record {} of {} holds no picture; leave out `out`",
+                "record {} of {} contains no picture; leave out `out`",
                 view.id, view.file
             ),
         }));
@@ -336,7 +336,7 @@ pub fn write_picture(view: &RecordView, path: &Path) -> Result<(), DataError> {
             && path.exists()
     {
         return Err(refuse(
-            "exists and is no picture written here; name another file with `out`",
+            "exists and was not written by this command; name another file with `out`",
         ));
     }
     let png = picture
@@ -345,7 +345,7 @@ pub fn write_picture(view: &RecordView, path: &Path) -> Result<(), DataError> {
     Ok(write_atomically(path, |file| std::fs::write(file, &png))?)
 }
 
-/// Whether something other than a PNG file lies at a path: pictures replace pictures only.
+/// Whether a path has something other than a PNG file: pictures replace only pictures.
 fn is_other_file(path: &Path) -> bool {
     let mut head = [0; 8];
     match std::fs::metadata(path) {
@@ -379,7 +379,7 @@ pub fn pack(
     }
     if out.exists() && !out.is_file() {
         return Err(DataError::Config(format!(
-            "{}: is no regular file and is not replaced; name another with `out`",
+            "{}: is not a regular file and is not replaced; name another with `out`",
             out.display()
         )));
     }
@@ -393,7 +393,7 @@ pub fn pack(
     let dataset = &opened.dataset;
     if dataset.labels_are_names() {
         return Err(DataError::Config(format!(
-            "{}: its labels are names, which packed rows cannot hold; number them, or give `positive` NAME for two classes",
+            "{}: its labels are names, which packed rows cannot store; use numbers, or give `positive` NAME for two classes",
             config.paths.join(", ")
         )));
     }
@@ -442,7 +442,7 @@ pub fn probe(
     let seconds = options.seconds_per_point;
     if !(seconds > 0.0 && seconds <= 3600.0) {
         return Err(DataError::Config(format!(
-            "`seconds` {seconds} is no time to measure; give a number above 0 and at most 3600"
+            "`seconds` {seconds} is out of range; give a number above 0 and at most 3600"
         )));
     }
     pelton_storage::probe_dir(folder, options, interrupt).map_err(|error| match error {

@@ -1,4 +1,4 @@
-//! One picture as people look at it: decoded, made small, written as PNG. For `inspect`; pipelines decode
+//! One picture for display: decoded, scaled down, written as PNG. For `inspect`; pipelines decode
 //! elsewhere and faster.
 
 use std::io::Cursor;
@@ -115,7 +115,7 @@ impl Picture {
         Ok(png.into_inner())
     }
 
-    /// The picture made to fit `width` × `height`, each pixel the mean of those it stands for; as it is where
+    /// The picture scaled down to fit `width` × `height`, each pixel the mean of those it covers; unchanged if
     /// it fits.
     pub fn fitted(&self, width: u32, height: u32) -> Picture {
         let scale = f64::max(

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use pelton_data as data;
-use pelton_data::{DataConfig, DataError, kept_vocabulary};
+use pelton_data::{DataConfig, DataError, cached_vocabulary};
 use pelton_run::RunContext;
 use pelton_storage::path_text;
 use pelton_text::{Special, Vocabulary};
@@ -29,7 +29,7 @@ pub struct VocabularyConfig {
     pub max_size: Option<u32>,
 }
 
-/// What a vocabulary holds and how much of the text that is.
+/// The contents of a vocabulary and how much of the text it covers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VocabularyFigures {
     /// The file.
@@ -41,17 +41,17 @@ pub struct VocabularyFigures {
     pub kept_words: u64,
     /// Different words of the text, those without a number among them.
     pub words: u64,
-    /// Words of the text, each as often as it comes.
+    /// Words of the text, including repeats.
     pub tokens: u64,
-    /// How many of these have a number of their own.
+    /// How many of these are in the vocabulary.
     pub covered_tokens: u64,
     /// The same as a share.
     pub coverage: f64,
-    /// How the token is spelled that stands for all others.
+    /// The token for all others.
     pub unknown_token: String,
     /// Its number.
     pub unknown_id: u32,
-    /// How many words of the text it stands for.
+    /// How many words of the text become this token.
     pub unknown_tokens: u64,
     /// The most frequent words.
     pub top: Vec<WordFigures>,
@@ -60,7 +60,7 @@ pub struct VocabularyFigures {
 /// A word and how often it comes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WordFigures {
-    /// The word, with marks in place of bytes that are no UTF-8.
+    /// The word, with marks in place of bytes that are not UTF-8.
     pub word: String,
     /// Its number.
     pub id: u32,
@@ -80,7 +80,7 @@ pub fn vocabulary(
     data::check_range("min_count", config.min_count, 1..=u64::MAX)?;
     let data = config.data.with_bytes();
     let opened = data::open(&data, &data.paths, None, &mut context)?;
-    let all = kept_vocabulary(&opened, context.interrupt, context.observer)?;
+    let all = cached_vocabulary(&opened, context.interrupt, context.observer)?;
     let limited = all.limited(config.min_count, config.max_size)?;
     limited.save(&config.out)?;
     Ok(figures(&all, &limited, &config.out))
@@ -102,7 +102,7 @@ fn check_out(config: &VocabularyConfig) -> Result<(), DataError> {
         Ok(())
     } else {
         Err(DataError::Config(format!(
-            "{}: exists and is no vocabulary; name another file with `out`",
+            "{}: exists and is not a vocabulary; name another file with `out`",
             out.display()
         )))
     }

@@ -1,5 +1,5 @@
-//! The checkpoint of a linear run: tensors hold the solver's state; the text says where the feed stands, which data
-//! and plan the state belongs to, and the figures so far.
+//! The checkpoint of a linear run: tensors hold the solver's state; the text holds the position of the feed,
+//! fingerprints of data and plan, and the figures so far.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -44,7 +44,7 @@ pub struct Progress {
     /// How features are scaled.
     #[serde(with = "as_text")]
     pub scale: Scaling,
-    /// Whether rows are read from a packed copy, whose records have other lengths.
+    /// Whether rows are read from a packed copy, where records have other lengths.
     pub packed: bool,
     /// Epoch of the next batch.
     pub cursor_epoch: u64,
@@ -79,8 +79,8 @@ pub struct Progress {
     pub epochs: Vec<EpochRecord>,
     /// The access path: it has a part in how large blocks are.
     pub access: String,
-    /// Checksum of the whole checkpoint, which stands next to this text: found when it is read,
-    /// computed when it is written.
+    /// Checksum of the whole checkpoint, stored next to this text: set when it is read, computed when it is
+    /// written.
     #[serde(skip)]
     pub checksum: u32,
 }
@@ -154,7 +154,7 @@ impl Progress {
         }
     }
 
-    /// Where the feed goes on.
+    /// Where the feed resumes.
     pub fn cursor(&self) -> Place {
         Place {
             epoch: self.cursor_epoch,

@@ -48,8 +48,8 @@ impl fmt::Display for Begin {
 
 /// A head over very many classes.
 ///
-/// Files of before have no `begin`, `centre` and `correct`, and a `kind` without a part for draws: they keep what they were
-/// trained with, which is the published form.
+/// Files of before have no `begin`, `centre` and `correct`, and a `kind` without a part for draws: they keep what
+/// they were trained with, which is the published form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HeadConfig {

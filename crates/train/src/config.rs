@@ -57,7 +57,7 @@ impl std::str::FromStr for Optimum {
 /// How a linear problem is solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Solver {
-    /// The faster of the others, by a model of their cost, unless something is asked for that one of them alone does.
+    /// The faster of the others, by a cost model, unless a setting needs one of them.
     #[default]
     Auto,
     /// Newton's method: some ten passes over rows of few features.
@@ -129,12 +129,12 @@ pub struct LinearConfig {
     pub inner_passes: InnerPasses,
     /// Most epochs.
     pub epochs: u64,
-    /// Seed of everything random.
+    /// Random seed.
     pub seed: u64,
-    /// Whether rows settled at a bound are left unread for some epochs.
+    /// Whether rows settled at a bound are skipped for some epochs.
     pub skip: bool,
-    /// Share of the memory that keeps undecided long dense rows between blocks; where absent, and nothing is
-    /// to be skipped, what saves most passes in full order.
+    /// Share of the memory that keeps undecided long dense rows between blocks; by default, without `skip`,
+    /// what saves most passes in full order.
     pub cache_fraction: Option<f64>,
     /// Relative difference at which training ends, certified by the duality gap.
     pub target: Option<f64>,
@@ -143,13 +143,13 @@ pub struct LinearConfig {
     pub optimum: Optimum,
     /// Loading threads.
     pub threads: usize,
-    /// What happens to records that cannot be decoded.
+    /// What to do with records that cannot be decoded.
     #[serde(with = "as_text")]
     pub on_bad_record: OnBadRecord,
     /// Folder for shuffled scratch files; next to the run folder where absent.
     #[serde(with = "path_text")]
     pub scratch_dir: Option<PathBuf>,
-    /// Seconds between checkpoints, next to those at the ends of epochs.
+    /// Seconds between checkpoints within an epoch; each epoch ends with one as well.
     pub checkpoint_every_s: f64,
 }
 
@@ -167,7 +167,7 @@ impl LinearConfig {
 pub fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, TrainError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         TrainError::config(format!(
-            "{}: the configuration cannot be read ({error}); check the path and that it is text",
+            "{}: the configuration cannot be read ({error}); check that the path names a text file",
             path.display()
         ))
     })?;

@@ -20,7 +20,7 @@ pub enum TrainError {
     /// The data, or what is asked of it.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The solver could not start or go on, or a model could not be read.
+    /// The solver could not start or continue, or a model could not be read.
     #[error(transparent)]
     Linear(#[from] LinearError),
     /// A net could not be made or run.
@@ -30,13 +30,13 @@ pub enum TrainError {
     /// Training went astray.
     #[error("{what}; {remedy} with a smaller `rate`, a `warmup` or a `clip`")]
     NotANumber {
-        /// What is not a number any more, and where in the run.
+        /// What is no longer finite, and where in the run.
         what: String,
-        /// Where to go on from.
+        /// Where to resume from.
         remedy: &'static str,
     },
     /// The run was interrupted and its state saved.
-    #[error("interrupted; the state is saved in {folder}, go on with `resume`")]
+    #[error("interrupted; the state is saved in {folder}, continue with `resume`")]
     Interrupted {
         /// The run folder.
         folder: String,
@@ -53,9 +53,9 @@ impl TrainError {
     #[cfg(feature = "nets")]
     pub(crate) fn not_a_number(what: String, is_saved: bool) -> TrainError {
         let remedy = if is_saved {
-            "go on from the last checkpoint with `resume`"
+            "continue from the last checkpoint with `resume`"
         } else {
-            "there is no checkpoint to go on from: train with `overwrite`"
+            "there is no checkpoint to resume from: train with `overwrite`"
         };
         TrainError::NotANumber { what, remedy }
     }
@@ -89,7 +89,7 @@ impl TrainError {
     }
 }
 
-/// Errors of what lies below `data` come as its errors do.
+/// Errors of crates below `data` are converted like its own errors.
 macro_rules! through_data {
     ($($below:ty),+) => {
         $(impl From<$below> for TrainError {

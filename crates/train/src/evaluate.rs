@@ -37,7 +37,7 @@ pub fn open_model(path: &Path) -> Result<TrainedModel, TrainError> {
     let file = path.join(crate::linear::MODEL_SAFETENSORS);
     if !file.exists() {
         return Err(TrainError::config(format!(
-            "{}: holds no finished model; finish the run with `resume` first",
+            "{}: contains no finished model; finish the run with `resume` first",
             path.display()
         )));
     }
@@ -67,20 +67,20 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> TrainError {
     let path = path.display();
     TrainError::config(match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => format!(
-            "{path}: no run folder or model file lies there; check the path, or train a model first"
+            "{path}: there is no run folder or model file; check the path, or train a model first"
         ),
         _ => format!(
-            "{path}: the model cannot be read ({error}); check what lies there and its permissions"
+            "{path}: the model cannot be read ({error}); check the file and its permissions"
         ),
     })
 }
 
-/// Where the data lies and how much memory it may take.
+/// The data, and the memory for it.
 #[derive(Clone, Debug)]
 pub struct EvaluateConfig {
     /// Run folder or model file.
     pub model: PathBuf,
-    /// The data. What is left at its default follows the run that trained the model.
+    /// The data. Settings left at their default follow the run that trained the model.
     pub data: DataConfig,
     /// Memory for the data.
     pub memory_bytes: u64,
@@ -109,7 +109,7 @@ impl EvaluateConfig {
         let model = &trained.model;
         if self.data.missing == Some(Missing::Mean) && model.means.is_none() {
             return Err(TrainError::config(format!(
-                "`missing` mean: {} holds no means; give `missing` zero, or a run or model.safetensors that was trained with means",
+                "`missing` mean: {} contains no means; give `missing` zero, or a run or model.safetensors trained with `missing` mean",
                 self.model.display()
             )));
         }

@@ -31,7 +31,7 @@ use crate::language::{LanguageConfig, LanguageNet, MEASURED_ROWS, VOCABULARY};
 /// Figures of a finished net on data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NetFigures {
-    /// Images told right.
+    /// Images classified correctly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_accuracy: Option<f64>,
     /// Mean loss of an image or a word.
@@ -57,7 +57,7 @@ pub struct SampleConfig {
     pub prompt: String,
     /// Words, or bytes, that follow.
     pub words: usize,
-    /// What logits are divided by; 0 takes the likeliest word.
+    /// Divisor of logits; 0 takes the likeliest word.
     pub temperature: f64,
     /// The likeliest words that are drawn from; all where 0.
     pub top: usize,
@@ -65,7 +65,7 @@ pub struct SampleConfig {
     pub seed: u64,
 }
 
-/// What a run folder holds.
+/// The kind of a run folder.
 enum Job {
     Images(Box<ImageConfig>, Classes),
     Text(Box<LanguageConfig>, Vocabulary),
@@ -84,17 +84,17 @@ pub fn is_net(run: &Path) -> bool {
     config.is_some_and(|config| config.contains_key("fit"))
 }
 
-/// What the run folder of a finished net holds, and the file of its parameters.
+/// The contents of a finished net's run folder, and the file of its parameters.
 fn open_run(run: &Path) -> Result<(Job, PathBuf), TrainError> {
     std::fs::metadata(run).map_err(|error| unreadable(run, &error))?;
     let of_run = |what: &str| TrainError::config(format!("{}: {what}", run.display()));
     if !is_net(run) {
-        return Err(of_run("is no run folder of a net; train one first"));
+        return Err(of_run("is not the run folder of a net; train one first"));
     }
     let file = run.join(PARAMETERS);
     if !file.exists() {
         return Err(of_run(
-            "holds no finished model; finish the run with `resume` first",
+            "contains no finished model; finish the run with `resume` first",
         ));
     }
     let config = run.join("run.toml");
@@ -113,13 +113,13 @@ fn open_run(run: &Path) -> Result<(Job, PathBuf), TrainError> {
     Ok((job, file))
 }
 
-/// The run folder of a finished net that tells classes.
+/// The run folder of a finished net that predicts classes.
 pub struct Classifier {
     /// What made it.
     pub config: Box<ImageConfig>,
-    /// What the net is given.
+    /// The input of the net.
     pub input: Flow,
-    /// What it tells.
+    /// Its outputs.
     pub labels: ClassMap,
     run: PathBuf,
     parameters: PathBuf,
@@ -147,12 +147,12 @@ impl Classifier {
         load_parameters(&self.parameters, trainer, &Comm::alone())
     }
 
-    /// The first rows of a block of the parameters; `None` where there is no such block.
+    /// The first rows of a block of the parameters; `None` if there is no such block.
     pub fn rows(&self, name: &str, count: u64) -> Result<Option<Vec<f32>>, TrainError> {
         load_rows(&self.parameters, name, count)
     }
 
-    /// What the run does with pictures when it measures.
+    /// The run's processing of pictures for evaluation.
     pub fn pictures(&self) -> Result<Pipeline, TrainError> {
         let of_run = |error| TrainError::config(format!("{}: {error}", self.run.display()));
         let pipeline = match self.config.pipeline.evaluation().augment {
@@ -170,7 +170,7 @@ impl Classifier {
 
 fn tells_no_classes(run: &Path) -> TrainError {
     TrainError::config(format!(
-        "{}: a net of language tells no classes; make text with `pelton sample`, or measure it with `pelton eval`",
+        "{}: a language model does not predict classes; generate text with `pelton sample`, or evaluate it with `pelton eval`",
         run.display()
     ))
 }
@@ -197,7 +197,7 @@ fn load(run: &Path) -> Result<Finished, TrainError> {
     })
 }
 
-/// What is left at its default follows the run.
+/// Settings left at their default follow the run.
 fn data_config(given: &DataConfig, run: &DataConfig) -> DataConfig {
     let (default, mut config) = (DataConfig::default(), given.for_nets());
     config.format = config.format.or_else(|| run.format.clone());
@@ -307,7 +307,7 @@ pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigur
     let loss = counts.loss / rows;
     if !loss.is_finite() {
         return Err(TrainError::config(format!(
-            "{}: the loss on {} is not a number; check that the data is like that of training, or train again with a smaller `rate`",
+            "{}: the loss on {} is not a number; check that the data is like the training data, or train again with a smaller `rate`",
             of.model.display(),
             of.data.paths.join(", ")
         )));
@@ -323,10 +323,10 @@ pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigur
     })
 }
 
-/// What is written of a prediction.
+/// The output for a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Predicted {
-    /// The likeliest classes, so many, each with its probability or, of a head over many classes, its score.
+    /// The `top` likeliest classes, each with its probability or, for a head over many classes, its score.
     Top(usize),
     /// The likeliest class, then the probability of every class in the order that a first line states.
     Probabilities,
@@ -398,7 +398,7 @@ pub fn predict_lines(
             for (row, id) in logits.chunks(labels.len()).zip(&ids) {
                 if !row.iter().all(|x| x.is_finite()) {
                     return Err(TrainError::config(format!(
-                        "{}: the net makes no finite numbers of record {id}; give data such as it was trained on",
+                        "{}: the net's outputs for record {id} are not finite; give data like that it was trained on",
                         of.data.paths.join(", ")
                     )));
                 }
@@ -442,7 +442,7 @@ pub fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {
     powers.into_iter().map(|x| x / sum).collect()
 }
 
-/// Writes text that a net of language makes up behind a prompt. The same seed makes the same text.
+/// Writes text that a language model generates after a prompt. The same seed makes the same text.
 ///
 /// Errors: a run that is not finished, damaged, or of images; a word of the prompt that the net does not know.
 pub fn sample(
@@ -455,7 +455,7 @@ pub fn sample(
     let net = load(run)?;
     let Job::Text(config, vocabulary) = &net.job else {
         return Err(TrainError::config(format!(
-            "{}: a net of images makes no text; use `pelton predict`",
+            "{}: a net for images cannot generate text; use `pelton predict`",
             run.display()
         )));
     };
@@ -494,7 +494,7 @@ fn encode(prompt: &str, vocabulary: &Vocabulary, words: &mut Vec<u32>) -> Result
             .find(|word| vocabulary.id(word.as_bytes()) == unknown);
         if let Some(word) = word {
             return Err(TrainError::config(format!(
-                "`prompt`: the net does not know the word {word:?}, and learnt no <unk>; use words of its training text"
+                "`prompt`: the word {word:?} is not in the vocabulary, and the net was trained without <unk>; use words of its training text"
             )));
         }
     }
@@ -502,7 +502,7 @@ fn encode(prompt: &str, vocabulary: &Vocabulary, words: &mut Vec<u32>) -> Result
     Ok(())
 }
 
-/// A word by its logits, where `at` lies from 0 to below 1. What no text has is left out.
+/// A word drawn by its logits, with `at` from 0 to below 1. Special tokens are left out.
 fn draw(logits: &[f32], of: &SampleConfig, at: f64) -> u32 {
     let mut logits = logits.to_vec();
     for special in [Special::Pad, Special::Begin] {
@@ -535,7 +535,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The logits of what follows `words`, of which no more are read than is needed.
+    /// The logits of the next word after `words`, reading no more of them than needed.
     fn next(&mut self, words: &[u32]) -> Result<Vec<f32>, TrainError> {
         let (from, carry) = match (self.positions, self.read) {
             (Some(most), _) => (words.len().saturating_sub(most), Carry::No),
@@ -558,7 +558,7 @@ impl Reader {
     }
 }
 
-/// Text as it is written: words with blanks between, lines at their ends; bytes as UTF-8, a character at a time.
+/// Formats text: words separated by blanks, one sentence a line; bytes as UTF-8, a character at a time.
 #[derive(Default)]
 struct Text {
     within_line: bool,
@@ -584,7 +584,7 @@ impl Text {
         }
         self.within_line = word != Special::End.id();
         self.bytes.extend(bytes);
-        // What may be the beginning of a character waits for its end.
+        // An incomplete character waits for its end.
         let unfinished = std::str::from_utf8(&self.bytes).is_err_and(|e| e.error_len().is_none());
         if unfinished {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The jobs `train image` and `train classify`: a net that tells the classes of images or vectors.
+//! The jobs `train image` and `train classify`: a net that classifies images or vectors.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -26,7 +26,7 @@ use crate::error::TrainError;
 
 /// Multiples of the published width that a net may have.
 const WIDTHS: RangeInclusive<f64> = 0.001..=1000.0;
-/// What is done with images where nothing is said: from 0 to 255 to from -1 to 1.
+/// Default augmentation of images: scaling from 0..255 to -1..1.
 pub(crate) const PLAIN: &str = "normalise:0.5:0.5";
 
 /// The configuration of `pelton train image`: what `run.toml` holds.
@@ -43,7 +43,7 @@ pub struct ImageConfig {
     pub head: Option<HeadConfig>,
     /// Training data.
     pub data: DataConfig,
-    /// What happens to records on their way to batches.
+    /// How records are processed into batches.
     pub pipeline: PipelineConfig,
     /// How the net is trained.
     pub fit: FitConfig,
@@ -76,14 +76,14 @@ impl ImageConfig {
         let takes_vectors = matches!(self.model, ImageModel::Mlp | ImageModel::None);
         if let (Flow::Row(width), false) = (input, takes_vectors) {
             return Err(TrainError::config(format!(
-                "`model` {} is for images, and the data is vectors of {width}; choose mlp, or none",
+                "`model` {} takes images, and the data is vectors of {width}; choose mlp, or none",
                 self.model
             )));
         }
         Ok(self.model.net(input, out, self.width)?)
     }
 
-    /// What saved parameters and state belong to.
+    /// Identifies what saved parameters and state belong to.
     fn decisive(&self) -> Vec<(&'static str, String)> {
         let mut all = self.fit.decisive();
         all.extend([
@@ -131,7 +131,7 @@ impl Default for ImageConfig {
 
 /// Trains a net on images and leaves its files in the run folder. All ranks call it; rank 0 writes the folder.
 ///
-/// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
+/// Errors: bad configuration or input; a failed run; an interruption, after saving the state.
 pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
     let began = Instant::now();
     let mut config = context.agreed(config)?;
@@ -144,7 +144,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     }
     if config.pipeline.planar {
         return Err(TrainError::config(
-            "`planar` puts channels first, and nets take them last; leave it out".to_string(),
+            "`planar` puts channels first, but nets need them last; leave it out".to_string(),
         ));
     }
     let context = &mut context;
@@ -220,7 +220,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     let net = config.net(input, classes)?;
     if net.normalises_batches() && training.deal_anywhere() && context.comm.size() > 1 {
         let note = format!(
-            "each rank takes the records that it holds, and {} normalises over those: of files sorted by class they are of few classes, which costs accuracy; leave `anywhere` out",
+            "each rank uses the records that it holds, and {} normalises over those: in files sorted by class these have few classes, which costs accuracy; leave `anywhere` out",
             config.model
         );
         (context.observer)(Event::Note(&note));
@@ -288,7 +288,7 @@ fn check_whole(labels: &ClassMap, paths: &[String]) -> Result<(), TrainError> {
     }
     match labels.values().iter().find(|value| value.fract() != 0.0) {
         Some(value) => Err(TrainError::config(format!(
-            "{}: has the label {value}, and nets tell classes, which are whole numbers or names; name the `label` column, or list the labels in `classes`",
+            "{}: has the label {value}, but nets need classes, which are whole numbers or names; name the `label` column, or list the labels in `classes`",
             paths.join(", ")
         ))),
         None => Ok(()),
@@ -310,7 +310,7 @@ pub(crate) fn resolved(config: &PipelineConfig, data: &OpenedData) -> PipelineCo
     pipeline
 }
 
-/// File of the run folder that says what a net of images is given and tells.
+/// File of the run folder with the input and classes of a net for images.
 pub(crate) const CLASSES: &str = "classes.json";
 
 /// What that file holds.
@@ -331,8 +331,8 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// The version that is written. Before there were versions, class and label were the same number, whatever the order
-    /// of the labels.
+    /// The version that is written. Before this file had versions, class and label were the same number,
+    /// regardless of the order of labels.
     const VERSION: u32 = 2;
 
     /// From its file; `None` where that is missing or damaged.
@@ -347,13 +347,13 @@ impl Classes {
         Some(read)
     }
 
-    /// Whether these of a run's folder are those of its data; files of before do not tell the columns.
+    /// Whether these, from a run's folder, match its data; older files lack the columns.
     fn are(mut self, found: &Classes) -> bool {
         self.columns = self.columns.or_else(|| found.columns.clone());
         self == *found
     }
 
-    /// What the net is given.
+    /// The input of the net.
     pub(crate) fn input(&self) -> Flow {
         match self.image[..] {
             [height, width, channels] => Flow::Image(height, width, channels),
@@ -362,7 +362,7 @@ impl Classes {
     }
 }
 
-/// Refuses to go on with a run that began with other data, as a file of its folder says, which is rank 0's.
+/// Refuses to resume a run of other data, according to a file in rank 0's folder.
 pub(crate) fn same_data(
     context: &RunContext<'_>,
     name: &str,
@@ -372,7 +372,7 @@ pub(crate) fn same_data(
     let looks = context.folder.resume && context.comm.rank() == 0;
     if looks && file.exists() && !is_same(&file) {
         Err(TrainError::config(format!(
-            "{}: the run began with other data; give that again, or begin another run with another `out`",
+            "{}: the run was started with other data; give that data, or start another run with another `out`",
             file.display()
         )))
     } else {
@@ -380,7 +380,7 @@ pub(crate) fn same_data(
     }
 }
 
-/// Refuses to go on from a checkpoint whose numbers belong to other settings, as the configuration next to it says.
+/// Refuses to resume from a checkpoint of other settings, according to the configuration next to it.
 pub(crate) fn same_settings<C: DeserializeOwned>(
     config: &C,
     context: &RunContext<'_>,
@@ -401,7 +401,7 @@ pub(crate) fn same_settings<C: DeserializeOwned>(
     match changed {
         None => Ok(()),
         Some((name, then, now)) => Err(TrainError::config(format!(
-            "{}: the run began with `{name}` {then} and cannot go on with {now}; give {then}, or begin another run with another `out`",
+            "{}: the run was started with `{name}` {then} and cannot continue with {now}; give {then}, or start another run with another `out`",
             file.display()
         ))),
     }
@@ -445,7 +445,7 @@ pub(crate) fn fits(
     };
     let remedy = match expected {
         Flow::Image(height, width, _) => format!(
-            "give images of that size, or train with an `augment` that makes all of one size, such as resize:{height}x{width}"
+            "give images of that size, or train with an `augment` that resizes all images, such as resize:{height}x{width}"
         ),
         _ => "give vectors of that length".to_string(),
     };
@@ -474,7 +474,7 @@ fn channels_last(height: usize, width: usize, channels: usize) -> Result<Flow, T
     const MOST: usize = 4;
     if height <= MOST && channels > MOST {
         return Err(TrainError::config(format!(
-            "the images are {height}×{width}×{channels}, height by width by channels, and their channels seem to come first; store them last (in NumPy, x.transpose(0, 2, 3, 1))"
+            "the images are {height}×{width}×{channels} as height × width × channels, but channels seem to come first; store channels last (in NumPy, x.transpose(0, 2, 3, 1))"
         )));
     }
     Ok(Flow::Image(height, width, channels))
@@ -487,7 +487,7 @@ pub fn input_of(training: &PreparedPipeline) -> Result<Flow, TrainError> {
     let none = || {
         let options = training.options();
         TrainError::config(format!(
-            "{} records make no batch for rank {} of {}; give more records or fewer `ranks`",
+            "{} records are too few for a batch on rank {} of {}; give more records or fewer `ranks`",
             training.plan().records(),
             options.rank,
             options.world_size

@@ -94,22 +94,22 @@ pub struct LanguageConfig {
     pub embedding: Option<usize>,
     /// Layers.
     pub layers: usize,
-    /// Heads of a Transformer.
+    /// Attention heads of a Transformer.
     pub heads: usize,
     /// Longest sequence of a Transformer.
     pub positions: usize,
-    /// Chance of dropout.
+    /// Dropout probability.
     pub dropout: f32,
     /// Whether the last layer uses the weights of the embedding.
     pub tied: bool,
-    /// Words of a row of a batch, where rows go on from batch to batch; sentence by sentence where absent.
+    /// Words of a row of a batch, with rows that continue from batch to batch; sentence by sentence if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carry: Option<usize>,
     /// What ranks divide.
     pub parallel: Parallel,
     /// Training data: a sentence a line.
     pub data: DataConfig,
-    /// What happens to sentences on their way to batches.
+    /// How sentences are processed into batches.
     pub pipeline: PipelineConfig,
     /// How the net is trained.
     pub fit: FitConfig,
@@ -153,7 +153,7 @@ impl LanguageConfig {
         crate::config::read(path)
     }
 
-    /// The net over so many words.
+    /// The net for this many words.
     ///
     /// Errors: sizes that do not go together.
     pub fn net(&self, words: usize) -> Result<nets::Net, TrainError> {
@@ -173,7 +173,7 @@ impl LanguageConfig {
         })
     }
 
-    /// A pipeline for measuring as batches: sentence by sentence, or in so many rows.
+    /// Batches of a pipeline for evaluation: sentence by sentence, or in this many rows.
     pub(crate) fn prepared(
         &self,
         pipeline: PreparedPipeline,
@@ -190,7 +190,7 @@ impl LanguageConfig {
         })
     }
 
-    /// What saved parameters and state belong to.
+    /// Identifies what saved parameters and state belong to.
     fn decisive(&self) -> Vec<(&'static str, String)> {
         let embedding = self.embedding.unwrap_or(self.hidden);
         let mut all = self.fit.decisive();
@@ -207,7 +207,7 @@ impl LanguageConfig {
                 ("positions", self.positions.to_string()),
             ]);
         }
-        // The place in a text is one in rows of so many words.
+        // The position in a text depends on the words in a row.
         if let Some(words) = self.carry {
             all.extend([
                 ("carry", words.to_string()),
@@ -221,7 +221,7 @@ impl LanguageConfig {
         self.fit.check()?;
         if !(0.0..1.0).contains(&self.dropout) {
             return Err(TrainError::config(format!(
-                "`dropout` {} is no chance; give a number from 0 to below 1",
+                "`dropout` {} is not a probability; give a number from 0 to below 1",
                 self.dropout
             )));
         }
@@ -237,24 +237,24 @@ impl LanguageConfig {
         check_range("layers", self.layers, 1..=MOST_LAYERS)?;
         if !matches!(self.pipeline.decode, DecodeSetting::Text(_)) {
             return Err(TrainError::config(format!(
-                "`decode` {} makes no words; give `decode` words or bytes",
+                "`decode` {} does not produce words; give `decode` words or bytes",
                 self.pipeline.decode
             )));
         }
         if self.carry.is_some() && matches!(self.fit.validation, Some(Validation::Share(_))) {
             return Err(TrainError::config(
-                "`carry` reads the text in one piece, of which no share can be held out; name a file as `validation`".to_string(),
+                "`carry` reads the text in one piece, so no share of it can be held out; name a file as `validation`".to_string(),
             ));
         }
         if self.carry.is_some() && self.fit.cache.is_some() {
             return Err(TrainError::config(
-                "`carry` holds the text in memory and has no use for `cache`; give one of them"
+                "`carry` keeps the text in memory and does not use `cache`; give only one of them"
                     .to_string(),
             ));
         }
         if self.carry.is_some() && self.pipeline.buckets.is_some() {
             return Err(TrainError::config(
-                "`carry` reads the text in one piece and has no use for `buckets`; give one of them".to_string(),
+                "`carry` reads the text in one piece and does not use `buckets`; give only one of them".to_string(),
             ));
         }
         Ok(())
@@ -271,12 +271,12 @@ pub(crate) const VOCABULARY: &str = "vocabulary.txt";
 
 /// Trains a language model and leaves its files in the run folder. All ranks call it; rank 0 writes the folder.
 ///
-/// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
+/// Errors: bad configuration or input; a failed run; an interruption, after saving the state.
 pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
     let began = Instant::now();
     let mut config = context.agreed(config)?;
     let rate = match config.fit.optimizer {
-        // By plain steps whose gradients are clipped, a net of text learns slowly at less.
+        // With plain SGD and clipped gradients, a net for text learns slowly at smaller rates.
         Optimizer::Sgd => config.fit.rate.unwrap_or(20.0),
         Optimizer::Adamw | Optimizer::Lars => config.fit.rate(),
     };

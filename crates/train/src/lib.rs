@@ -1,7 +1,28 @@
 //! Training jobs, one module a job: [`linear`] trains, [`evaluate`] measures and predicts with a model.
 //!
+//! ```
+//! use pelton_comm::Comm;
+//! use pelton_train::{DataConfig, Event, Interrupt, LinearConfig, RunContext, linear};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("rows.svm");
+//! # std::fs::write(&file, "+1 1:1\n-1 1:-1\n".repeat(10))?;
+//! let config = LinearConfig {
+//!     data: DataConfig {
+//!         paths: vec![file.to_str().unwrap().to_string()],
+//!         ..DataConfig::default()
+//!     },
+//!     ..LinearConfig::default()
+//! };
+//! let (comm, interrupt) = (Comm::alone(), Interrupt::default());
+//! let mut observer = |_: Event<'_>| {};
+//! let trained = linear::fit(&config, RunContext::new(&comm, &interrupt, &mut observer))?;
+//! assert!(trained.certificate.relative_gap() < 1e-3);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! A job takes one resolved configuration ([`LinearConfig`]), opens what it names and returns its figures
-//! ([`LinearSummary`]). Nothing here prints; jobs tell an [`Observer`] what happens.
+//! ([`LinearSummary`]). Nothing here prints; jobs report events to an [`Observer`].
 
 mod checkpoint;
 mod config;

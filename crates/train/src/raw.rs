@@ -17,7 +17,7 @@ pub fn encode_checkpoint(solver: &OutOfCore) -> Vec<u8> {
     bytes
 }
 
-/// Restores `solver` from a checkpoint whose checksum need not fit.
+/// Restores `solver` from a checkpoint without verifying its checksum.
 pub fn restore_checkpoint(bytes: &[u8], solver: &mut OutOfCore) -> Result<(), TrainError> {
     let (_, state) = checkpoint::decode(bytes, Path::new("memory"), false)?;
     let State::Descent(state) = state else {

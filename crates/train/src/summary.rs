@@ -31,7 +31,7 @@ pub struct LinearSummary {
     pub load_s: f64,
     /// Seconds during which the solver computed.
     pub compute_s: f64,
-    /// Seconds during which both went on.
+    /// Seconds during which both happened.
     pub overlap_s: f64,
     /// Seconds the solver waited for data.
     pub wait_s: f64,
@@ -51,7 +51,7 @@ pub struct LinearSummary {
     pub written_bytes: u64,
     /// Bytes read over bytes used.
     pub read_amplification: f64,
-    /// Seconds a modelled device would have taken for the reads, where one is modelled.
+    /// Seconds a modelled device would have taken for the reads, if there is one.
     pub modelled_device_s: Option<f64>,
     /// Randomness level of the order.
     pub rl: f64,

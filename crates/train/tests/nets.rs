@@ -359,8 +359,8 @@ fn records_from_peers_memory_make_the_same_steps() {
     }
 }
 
-/// Of a file sorted by class a rank holds records of half of the classes. A net with batch norm takes the records that it
-/// would take without peers' memory, to the last bit; one without takes those that a rank holds.
+/// Of a file sorted by class a rank holds records of half of the classes. A net with batch norm takes the records
+/// that it would take without peers' memory, to the last bit; one without takes those that a rank holds.
 #[test]
 fn batch_norm_sees_records_of_all_ranks() {
     let folder = tempfile::tempdir().unwrap();
@@ -427,7 +427,10 @@ fn a_run_goes_on_with_its_own_net_only() {
         change(&mut config);
         let error = run(out.clone(), true, None, |c| language::run(&config, c)).unwrap_err();
         let error = error.to_string();
-        assert!(error.contains("run.toml: the run began with"), "{error}");
+        assert!(
+            error.contains("run.toml: the run was started with"),
+            "{error}"
+        );
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     };
     refused(&|c| c.heads = 2, ["`heads` 4", "with 2;"]);
@@ -485,7 +488,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     config.fit.epochs = 1;
     config.fit.rate = Some(1e30);
     let astray = |text: &str, remedy: &str| {
-        assert!(text.contains("not finite any more after step"), "{text}");
+        assert!(text.contains("no longer finite after step"), "{text}");
         assert!(
             text.contains(remedy) && text.contains("smaller `rate`"),
             "{text}"
@@ -494,7 +497,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     let left = |out: &Path, name: &str| out.join(name).exists();
     let out = folder.path().join("image");
     let error = run(out.clone(), false, None, |c| image::run(&config, c)).unwrap_err();
-    astray(&error.to_string(), "no checkpoint to go on from");
+    astray(&error.to_string(), "no checkpoint to resume from");
     assert!(!left(&out, "model.safetensors") && !left(&out, "checkpoint/state.safetensors"));
     // The second epoch goes astray.
     config.fit.rate = Some(0.1);
@@ -502,7 +505,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     config.fit.schedule = "step:1,1,1,1,1,1:1e6".parse().unwrap();
     let out = folder.path().join("later");
     let error = run(out.clone(), false, None, |c| image::run(&config, c)).unwrap_err();
-    astray(&error.to_string(), "go on from the last checkpoint");
+    astray(&error.to_string(), "continue from the last checkpoint");
     assert!(!left(&out, "model.safetensors"));
     config.fit.schedule = "constant".parse().unwrap();
     let summary = run(out.clone(), true, None, |c| image::run(&config, c)).unwrap();
@@ -516,7 +519,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     for ended in on_ranks(2, &out, false, None, &config) {
         astray(
             &ended.unwrap_err().to_string(),
-            "no checkpoint to go on from",
+            "no checkpoint to resume from",
         );
     }
     assert!(!left(&out, "model.safetensors"));
@@ -534,7 +537,7 @@ fn a_loss_on_other_data_that_is_no_number_ends_a_run() {
     let error = run(out.clone(), false, None, |c| image::run(&config, c)).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("the loss on validation data is not a number any more"),
+        text.contains("the loss on validation data is no longer finite"),
         "{text}"
     );
     assert!(!out.join("checkpoint/state.safetensors").exists());

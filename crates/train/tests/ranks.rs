@@ -118,7 +118,7 @@ fn what_newtons_method_cannot_do_is_refused() {
         skip: true,
         ..higgs.clone()
     };
-    check(&skips, ["3 ranks take Newton's method", "`skip`"]);
+    check(&skips, ["3 ranks need Newton's method", "`skip`"]);
     let descent = LinearConfig {
         solver: Solver::CoordinateDescent,
         ..higgs

@@ -191,8 +191,8 @@ fn a_resumed_run_counts_from_where_it_goes_on() {
                     interrupt.store(true, Ordering::Relaxed);
                 }
             }
-            Event::Note(note) if note.starts_with("going on") => {
-                let place = format!("going on from epoch {}, block {}", next.0 + 1, next.1);
+            Event::Note(note) if note.starts_with("resuming") => {
+                let place = format!("resuming from epoch {}, block {}", next.0 + 1, next.1);
                 // Between epochs the last block stands for the start of the next.
                 assert!(note == place || next.1 == 1, "{note}: {place}");
             }

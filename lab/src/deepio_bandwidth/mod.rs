@@ -1,14 +1,14 @@
 //! DeepIO Figures 10 to 12: how many bytes a second reach the batches of all ranks from their own
-//! memory, from that of others, from memory and backend together, and from the backend alone; and what
-//! the model of [`crate::capacity`] makes of it for more nodes.
+//! memory, from that of others, from memory and backend together, and from the backend alone; and what the
+//! model of [`crate::node_capacity`] predicts for more nodes.
 //!
-//! The backend is modelled: one node's share of the paper's parallel file system for each rank, in real
-//! time, behind files that lie in the page cache. Ranks are threads; the same reads under MPI against a
+//! The backend is modelled: one node's share of the paper's parallel file system for each rank, in real time,
+//! over files in the page cache. Ranks are threads; the same reads under MPI against a
 //! bare loop of `MPI_Get` are in `bench/results`.
 
 mod predicted;
+mod read_path;
 mod records;
-mod way;
 
 use std::sync::atomic::Ordering;
 
@@ -24,7 +24,7 @@ use pelton_train::TrainError;
 use super::experiment::SetConfig;
 use super::raw_runs::RawRuns;
 use crate::table::{ReproduceConfig, Reproduction, Row, interrupted};
-use way::{Measured, Shape, Way, row};
+use read_path::{Measured, ReadPath, Shape, row};
 
 const COLUMNS: &str = "data,ranks,pipeline,memory,seed,epochs,bytes_per_s,wall_s,load_s,read_s,decode_s,\
                        local_bytes,remote_bytes,backend_bytes,used_bytes,rl,rl_exact,order";
@@ -86,16 +86,16 @@ fn one_set(
     context: &mut RunContext<'_>,
 ) -> Result<Vec<Measured>, TrainError> {
     let experiment = &config.experiment;
-    let mut ways = vec![Way::Anywhere, Way::Near];
+    let mut ways = vec![ReadPath::Anywhere, ReadPath::Near];
     for &memory in experiment.memory.iter().filter(|memory| **memory < 1.0) {
-        ways.push(Way::Hybrid(PeerMode::Ordered, memory));
-        let in_loads = |loads| Way::Hybrid(PeerMode::Opportunistic { loads }, memory);
+        ways.push(ReadPath::Hybrid(PeerMode::Ordered, memory));
+        let in_loads = |loads| ReadPath::Hybrid(PeerMode::Opportunistic { loads }, memory);
         ways.push(in_loads(None));
         if memory == TRADED_AT {
             ways.extend(experiment.loads.iter().map(|&loads| in_loads(Some(loads))));
         }
     }
-    ways.push(Way::Backend);
+    ways.push(ReadPath::Backend);
     let mut all = Vec::new();
     for &ranks in &experiment.ranks {
         all.extend(ways.iter().map(|&way| Measured {
@@ -231,10 +231,10 @@ fn gains(set: &SetConfig, all: &[Measured]) -> Vec<Row> {
     let rate = |measured: &Measured| measured.median(|run| run.bytes_per_s);
     let mut rows = Vec::new();
     for measured in all {
-        let Way::Hybrid(PeerMode::Opportunistic { loads }, memory) = measured.way else {
+        let ReadPath::Hybrid(PeerMode::Opportunistic { loads }, memory) = measured.way else {
             continue;
         };
-        let other = Way::Hybrid(PeerMode::Ordered, memory);
+        let other = ReadPath::Hybrid(PeerMode::Ordered, memory);
         let ordered = all
             .iter()
             .find(|other_run| other_run.way == other && other_run.ranks == measured.ranks);

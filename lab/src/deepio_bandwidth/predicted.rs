@@ -1,11 +1,11 @@
 //! What the capacity model says of the runs measured here, and of more nodes.
 
-use crate::node_capacity::{Cluster, Pipeline, Workload, predict};
+use crate::node_capacity::{Cluster, PredictedPipeline, Workload, predict};
 use pelton_storage::{DeviceModel, PAGE_BYTES};
 use pelton_tools::bench::PeerMode;
 use serde_json::{Value, json};
 
-use super::way::{Measured, Shape, Way, row};
+use super::read_path::{Measured, ReadPath, Shape, row};
 use crate::experiment::SetConfig;
 use crate::table::Row;
 
@@ -26,7 +26,7 @@ const PUBLISHED_SMALL: f64 = 7411.98;
 pub(super) fn rows(set: &SetConfig, shape: Shape, all: &[Measured]) -> Vec<Row> {
     let one = all
         .iter()
-        .find(|measured| measured.ranks == 1 && measured.way == Way::Near);
+        .find(|measured| measured.ranks == 1 && measured.way == ReadPath::Near);
     let Some(one) = one else {
         return Vec::new();
     };
@@ -39,13 +39,15 @@ pub(super) fn rows(set: &SetConfig, shape: Shape, all: &[Measured]) -> Vec<Row> 
     let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
     for measured in all {
         let (pipeline, near) = match measured.way {
-            Way::Backend => (Pipeline::Backend, false),
-            Way::Hybrid(PeerMode::Ordered, _) => (Pipeline::Ordered, true),
-            Way::Hybrid(PeerMode::Opportunistic { .. }, _) => (Pipeline::Opportunistic, true),
-            Way::Anywhere | Way::Near => continue,
+            ReadPath::Backend => (PredictedPipeline::Backend, false),
+            ReadPath::Hybrid(PeerMode::Ordered, _) => (PredictedPipeline::Ordered, true),
+            ReadPath::Hybrid(PeerMode::Opportunistic { .. }, _) => {
+                (PredictedPipeline::Opportunistic, true)
+            }
+            ReadPath::Anywhere | ReadPath::Near => continue,
         };
         let loads = match measured.way {
-            Way::Hybrid(PeerMode::Opportunistic { loads }, _) => loads,
+            ReadPath::Hybrid(PeerMode::Opportunistic { loads }, _) => loads,
             _ => None,
         };
         let ranks = measured.ranks as f64;
@@ -117,7 +119,7 @@ fn beside_published(set: &SetConfig, cluster: &Cluster) -> Vec<Row> {
             decode_bytes_per_s: f64::INFINITY,
             ..*cluster
         };
-        predict(&fast, &workload, Pipeline::Backend).bytes_per_s / 1e6
+        predict(&fast, &workload, PredictedPipeline::Backend).bytes_per_s / 1e6
     };
     let published = |method: &str, published: f64, predicted: f64, differs: &str| Row {
         published: json!(published),
@@ -148,15 +150,19 @@ fn beside_published(set: &SetConfig, cluster: &Cluster) -> Vec<Row> {
 /// Epochs on more nodes than there are.
 fn beyond(set: &SetConfig, cluster: &Cluster, record_bytes: f64, unit_bytes: f64) -> Vec<Row> {
     let ways = [
-        (Pipeline::Backend, None, "backend alone"),
-        (Pipeline::Ordered, None, "ordered, slots to their holders"),
+        (PredictedPipeline::Backend, None, "backend alone"),
         (
-            Pipeline::Opportunistic,
+            PredictedPipeline::Ordered,
+            None,
+            "ordered, slots to their holders",
+        ),
+        (
+            PredictedPipeline::Opportunistic,
             None,
             "opportunistic, slots to their holders",
         ),
         (
-            Pipeline::Opportunistic,
+            PredictedPipeline::Opportunistic,
             Some(32),
             "opportunistic in 32 loads, slots to their holders",
         ),

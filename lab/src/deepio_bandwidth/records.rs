@@ -13,7 +13,7 @@ use crate::table::ReproduceConfig;
 /// Bytes of a record that are not its values: class and checksum.
 const FRAME_BYTES: usize = 8;
 
-/// The set's file, written where it is not there yet, with the bytes and number of its records.
+/// The set's file, written if it does not exist, with the bytes and number of its records.
 ///
 /// Errors: a name that is not `records:BYTES`; a folder that cannot be written.
 pub fn records(
@@ -27,7 +27,7 @@ pub fn records(
     let bytes: Option<usize> = bytes.filter(|bytes| (64..=1 << 24).contains(bytes));
     let (Some(bytes), Some(rows)) = (bytes, set.rows) else {
         return Err(TrainError::config(format!(
-            "{}: is no set of records; name it records:BYTES with rows, such as records:4096",
+            "{}: is not a set of records; name it records:BYTES with rows, such as records:4096",
             set.name
         )));
     };

@@ -15,7 +15,7 @@ pub(super) struct Measured {
     pub trials: Vec<Trial>,
 }
 
-/// What the paper says, whose figures are drawn and not printed.
+/// The paper's results; its figures are drawn, not printed.
 pub(super) const PUBLISHED: &str = "published: 3.25 times less time with e = 5 at R = 6; with e = 2 fewer fresh examples in every workload but batches on ResNet-50, as few as almost half before augmentation; the best quality with echo is as good as without";
 const PUBLISHED_GAIN: f64 = 3.25;
 const GAIN: &str = "time without echo over time to the target";

@@ -1,5 +1,5 @@
-//! A source that takes R steps' time for a batch, and the clock of a training, which stops while held-out data is
-//! looked at: the source stands still with it, so that nothing is read ahead meanwhile.
+//! A source that takes R steps' time for a batch, and the clock of a training, which stops during evaluations:
+//! the source stops with it, so that nothing is prefetched meanwhile.
 //!
 //! The modelled devices of `pelton_storage` keep real time and cannot stop.
 
@@ -44,7 +44,7 @@ impl Clock {
         self.state().now()
     }
 
-    /// Does something while the clock stands.
+    /// Does something while the clock is stopped.
     pub fn paused<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut state = self.state();
         (state.before, state.since) = (state.now(), None);
@@ -62,7 +62,7 @@ impl Clock {
             if left.is_zero() {
                 return;
             }
-            // Where it stands, the one that lets it go on wakes this thread.
+            // While it is stopped, restarting the clock wakes this thread.
             let most = if state.since.is_some() {
                 left
             } else {

@@ -1,7 +1,7 @@
 //! One training: a loader, a net, and when it reached the target.
 //!
 //! **In real time** the source takes R·t_down for a batch, where t_down was measured beforehand, and a step takes what
-//! it takes. The clock and the source stand still while held-out data is looked at.
+//! it takes. The clock and the source are stopped during evaluations.
 //!
 //! **Modelled**, batches come as fast as they can and n steps on f fresh batches take t_down·max(R·f, n). With a fixed
 //! echo the sequence of batches, and so the net, is the same either way.
@@ -13,7 +13,7 @@ use pelton_train::TrainError;
 use super::source::Clock;
 use super::workload::{Learner, Workload};
 
-/// Looks whose mean quality says how good a net is.
+/// Number of evaluations whose mean is the quality of a net.
 const SMOOTHED: usize = 3;
 
 /// What is compared: an echo; none uses examples once.
@@ -121,13 +121,13 @@ pub(super) struct Trial {
     pub mean_step_s: f64,
 }
 
-/// Quality by the last few looks at each of them, from the first that has so many.
+/// Quality averaged over the last few evaluations, from the first with that many.
 fn smoothed(looks: &[Look]) -> Vec<f64> {
     let mean = |few: &[Look]| few.iter().map(|look| look.quality).sum::<f64>() / SMOOTHED as f64;
     looks.windows(SMOOTHED).map(mean).collect()
 }
 
-/// The best smoothed quality of the looks of which `counts` is true, which are the first ones.
+/// The best smoothed quality of the evaluations for which `counts` is true, which are the first ones.
 pub(super) fn best(looks: &[Look], counts: impl Fn(&Look) -> bool) -> f64 {
     let number = looks.partition_point(counts);
     let qualities = smoothed(&looks[..number]);
@@ -155,7 +155,7 @@ fn reached(looks: &[Look], target: f64) -> Option<Reached> {
 }
 
 impl Workload {
-    /// Seconds that so many uses of so many fresh examples take: max(t_up·fresh, t_down·uses).
+    /// Seconds for these uses of these fresh examples: max(t_up·fresh, t_down·uses).
     pub fn modelled_s(&self, fresh: f64, used: f64) -> f64 {
         self.step_s / self.batch as f64 * used.max(self.ratio * fresh)
     }

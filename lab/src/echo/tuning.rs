@@ -3,7 +3,7 @@
 //! The paper's targets are the best that the baseline reliably reaches, and it tunes each condition again, since
 //! repeats change which rate is best. Here: the target is the lowest quality over the seeds after a stated number
 //! of passes without echo, at the rate whose mean is best. A condition's rate is the one of the grid whose
-//! trainings reach it soonest, on other seeds than those that are measured. Fixed factors are tuned without
+//! trainings reach it soonest, on other seeds than the measured ones. Fixed factors are tuned without
 //! pacing, since their batches do not depend on time; `auto` in real time.
 
 use pelton_train::TrainError;
@@ -21,7 +21,7 @@ const MOST_SEEDS: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tuned {
     pub rate: f64,
-    /// Whether it is the smallest or largest that was tried.
+    /// Whether it is the smallest or largest tried.
     pub at_edge: bool,
 }
 

@@ -42,7 +42,7 @@ const UNTIMED_STEPS: usize = 5;
 
 /// A net with its data.
 pub(super) struct Workload {
-    /// What they are called in the table.
+    /// Their name in the table.
     pub name: String,
     /// What is said of them there.
     pub note: String,
@@ -316,7 +316,7 @@ impl Learner<'_> {
     }
 }
 
-/// The pipeline with batches of so many examples, and this seed.
+/// The pipeline with batches of this many examples, and this seed.
 fn prepared(
     config: &PipelineConfig,
     opened: &OpenedData,
@@ -355,7 +355,7 @@ fn held_out_batches(
         .collect()
 }
 
-/// Name and files of the first text of the experiment that is there: so many sentences to train on, and to test with.
+/// Name and files of the first existing text of the experiment, with this many sentences to train on, and to test with.
 fn sentences(
     config: &ReproduceConfig,
     counts: [u64; 2],

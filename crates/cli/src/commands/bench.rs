@@ -78,7 +78,7 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
             let served = (report.local_bytes + report.remote_bytes).max(1) as f64;
             writeln!(
                 out,
-                "peers' memory {pipeline}: {} from a rank's own, {} from others' ({:.1} %), {} from the backend; {:.3} s of filling",
+                "peers' memory {pipeline}: read {} from the rank's own, {} from other ranks' ({:.1} %), {} from the backend; filled in {:.3} s",
                 human(report.local_bytes),
                 human(report.remote_bytes),
                 100.0 * report.remote_bytes as f64 / served,
@@ -118,14 +118,14 @@ fn percent(level: Option<f64>) -> String {
     }
 }
 
-/// What the stages did, where there were any.
+/// The work of the stages, if there were any.
 fn write_stages(out: &mut dyn Write, report: &BenchReport) -> io::Result<()> {
     if report.batch_bytes == 0 {
         return Ok(());
     }
     write!(
         out,
-        "{} fresh and {} echoed examples in {} of batches",
+        "{} fresh and {} echoed examples, batches of {} in total",
         report.fresh_examples,
         report.echoed_examples,
         human(report.batch_bytes)
@@ -138,7 +138,7 @@ fn write_stages(out: &mut dyn Write, report: &BenchReport) -> io::Result<()> {
     }
     let bad = report.skipped_records + report.replaced_records;
     if bad > 0 {
-        write!(out, ", {bad} bad ones")?;
+        write!(out, ", {bad} bad")?;
     }
     writeln!(out)?;
     let drawn: Vec<u64> = report.mixture.iter().copied().filter(|&n| n > 0).collect();
@@ -195,7 +195,7 @@ fn stages_of(
     let compute_ms = compute_ms.unwrap_or(0.0);
     if !(0.0..=1e6).contains(&compute_ms) {
         return Err(usage(anyhow!(
-            "--compute-ms {compute_ms} is no time; give milliseconds from 0 to a million"
+            "--compute-ms {compute_ms} is out of range; give 0 to 1000000 milliseconds"
         )));
     }
     Ok(any.then(|| StagesConfig {

@@ -1,4 +1,4 @@
-//! `pelton buckets`: what ways of putting sentences into batches cost.
+//! `pelton buckets`: the cost of policies for batching sentences.
 
 use std::io::{self, Write};
 

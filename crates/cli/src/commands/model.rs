@@ -89,14 +89,14 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
     let is_net = false;
     if arguments.top.is_some() && !is_net {
         return Err(usage(anyhow::anyhow!(
-            "--top is for nets; give --probabilities for those of every class"
+            "--top applies to nets; for a linear model give --probabilities"
         )));
     }
     let mut out: Box<dyn Write> = match &arguments.out {
         None => Box::new(BufWriter::new(std::io::stdout().lock())),
         Some(path) => Box::new(BufWriter::new(File::create(path).map_err(|error| {
             usage(anyhow::anyhow!(
-                "--out {}: cannot be written ({error}); name a file in a folder that is there",
+                "--out {}: cannot be written ({error}); name a file in an existing folder",
                 path.display()
             ))
         })?)),

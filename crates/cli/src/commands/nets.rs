@@ -93,7 +93,7 @@ fn train(
     tell(trained, run.json, &out)
 }
 
-/// The file that a run's configuration comes from: the one that is named, or that of the run to go on with.
+/// The file of a run's configuration: the given one, or that of the run to resume.
 fn config_file(run: &RunArguments, no_data: bool) -> Option<PathBuf> {
     let resumed = run.out.as_ref().filter(|_| run.resume);
     let resumed = resumed.map(|out| out.join("run.toml"));
@@ -109,7 +109,7 @@ fn folder(run: &RunArguments, paths: &[String]) -> PathBuf {
 }
 
 fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failure> {
-    // Another rank's process says nothing.
+    // Processes of other ranks print nothing.
     let Some(mut summary) = trained else {
         return Ok(());
     };
@@ -124,7 +124,7 @@ fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failu
         eprintln!("test perplexity   {perplexity:.2}");
     }
     if let Some(loss) = summary.best_validation_loss {
-        eprintln!("validation loss   {loss:.4}, of the best epoch");
+        eprintln!("validation loss   {loss:.4} in the best epoch");
     }
     eprintln!(
         "work              {} epochs, {} steps of {:.1} ms, {:.1} s, peak memory {}",

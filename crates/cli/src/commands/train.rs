@@ -32,7 +32,7 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         config.memory_bytes = memory_budget(LinearConfig::USUAL_MEMORY, ranks);
     }
     arguments.apply(&mut config).map_err(usage)?;
-    // That of a demo is an offer, not something that was asked for.
+    // A demo's target is a default, not a request.
     let target = config.target;
     // A run that is resumed keeps what it began with.
     if is_new
@@ -58,7 +58,7 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     let trained = ranks::run(ranks, |context| {
         linear::run(&config, context.in_folder(&options))
     });
-    // Another rank's process says nothing.
+    // Processes of other ranks print nothing.
     let Some(mut summary) = trained? else {
         return Ok(());
     };
@@ -82,7 +82,7 @@ fn missed(target: f64, summary: &LinearSummary) -> Failure {
     let gap = summary.relative_gap.unwrap_or(f64::INFINITY);
     Failure {
         error: anyhow::anyhow!(
-            "the target {target:e} is missed: after {} epochs the model is at most {gap:.4e} from the optimum; go on with --resume and more --epochs, or give more --memory",
+            "the target {target:e} was not reached: after {} epochs the model is at most {gap:.4e} from the optimum; continue with --resume and more --epochs, or give more --memory",
             summary.epochs
         ),
         code: MISSED,

@@ -33,14 +33,14 @@ fn print(figures: &VocabularyFigures, out: &mut impl Write) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "{} words, {} different ones: {:.2} % have a number of their own",
+        "{} words, {} of them different: the vocabulary covers {:.2} %",
         figures.tokens,
         figures.words,
         100.0 * figures.coverage
     )?;
     writeln!(
         out,
-        "{} others are {}, number {}",
+        "{} others become {}, index {}",
         figures.unknown_tokens, figures.unknown_token, figures.unknown_id
     )?;
     for word in &figures.top {

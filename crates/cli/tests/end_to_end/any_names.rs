@@ -59,7 +59,7 @@ fn files_on_the_command_line_in_patterns_and_in_runs() {
     assert!(text.unwrap().contains("caf\\xE9.svm"));
     run(&place, "index @.csv").refused("absent", 2, &["caf", "no such file"]);
     place.write("caf\\xE9.svm", "1 1:1\n");
-    run(&place, "index @.svm").refused("two", 2, &["two files have this name"]);
+    run(&place, "index @.svm").refused("two", 2, &["names two files"]);
 }
 
 fn run_folder() -> OsString {

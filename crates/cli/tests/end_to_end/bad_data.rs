@@ -60,7 +60,7 @@ fn files_that_are_not_there_or_no_files() {
         let ended = place.shell(&format!(
             "rm {path} && mkfifo {path} && exec $PELTON eval {path} train"
         ));
-        ended.refused(path, 2, &[path, "no regular file"]);
+        ended.refused(path, 2, &[path, "a regular file"]);
     }
     place.ok("train linear train --out run --overwrite");
     place.refuses("predict run folder", 2, &["folder", "is a folder"]);
@@ -522,13 +522,13 @@ fn a_part_that_is_empty_or_damaged_does_not_refuse_the_rest() {
         2,
         &[
             "only spark/",
-            "spark/_committed_7 match the pattern, which are not data by their names",
+            "spark/_committed_7 match the pattern, and their names are not those of data files",
         ],
     );
     place.write("spark/part-0.csv", place.read("some.csv"));
     let found = place.ok("bench spark/*");
     assert!(
-        found.stderr.contains("spark/*: leaves out spark/"),
+        found.stderr.contains("spark/*: skips spark/"),
         "{}",
         found.stderr
     );

@@ -300,7 +300,7 @@ fn memory_that_is_raised_is_told() {
     let place = Place::new();
     let line = "train linear demo:higgs:3000 --epochs 1 --solver coordinate-descent";
     let told = place.ok(&format!("{line} --memory 1/1000000 --out small"));
-    let note = "--memory asks for 0 bytes, less than reading needs:";
+    let note = "--memory 0 bytes is less than reading needs;";
     assert!(told.stderr.contains(note), "{}", told.stderr);
     let told = place.ok(&format!("{line} --memory 16MiB --out large"));
     assert!(!told.stderr.contains("asks for"), "{}", told.stderr);
@@ -345,7 +345,7 @@ fn help_lists_every_spelling() {
         "tokens:LENGTH",
         "bytes:LENGTH",
         "raw:FIELDS",
-        "mds, litdata, parquet, arrow (or some columns or keys: parquet:COLUMN,COLUMN and jsonl:KEY,KEY), idx, cifar10, cifar100, tar or folder",
+        "mds, litdata, parquet, arrow (parquet:COLUMN,… for some columns), idx, cifar10, cifar100, tar or folder",
         "none, jpg (or jpeg), png, webp, image",
         "words or bytes",
         "pairs or pairs:bytes",
@@ -362,7 +362,7 @@ fn help_lists_every_spelling() {
         "batch:FACTOR[:WINDOW], or auto[:MOST]",
         "auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged",
         "auto, direct, window[:GAP_BYTES] or scatter",
-        "ignore (default, as torchvision has it), or apply",
+        "ignore (default, as in torchvision) or apply",
         "fail, skip or skip:LIMIT; with stages also replace or replace:LIMIT",
         "ordered",
         "opportunistic[:LOADS]",

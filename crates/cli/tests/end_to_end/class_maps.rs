@@ -108,7 +108,7 @@ fn unknown_classes_are_told_before_the_work() {
         place.run("train linear train.csv --test test.csv --on-bad-record skip:1 --out most");
     assert_ne!(ended.code, Some(0));
     assert!(
-        ended.stderr.contains("the model is written to most"),
+        ended.stderr.contains("the model was written to most"),
         "{}",
         ended.stderr
     );
@@ -147,7 +147,11 @@ fn classes_can_be_listed() {
         assert_eq!(labels(out), serde_json::json!(["c", "b", "a"]));
         place.ok(&format!("eval {out} train.csv --classes c,b,a"));
     }
-    let parts = ["--classes", "others than the model has", "c, b, a"];
+    let parts = [
+        "--classes",
+        "differs from the classes of the model",
+        "c, b, a",
+    ];
     place.refuses("eval list train.csv --classes a,b,c", 2, &parts);
     let parts = ["train.csv", "line 3", "class \"a\""];
     place.refuses("train linear train.csv --classes b,c --out less", 2, &parts);

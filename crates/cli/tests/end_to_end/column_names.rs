@@ -98,7 +98,7 @@ fn a_model_finds_its_columns_by_name() {
     place.ok("train linear unnamed.csv --bias 1 --out plain");
     noted(
         &place.ok("eval plain abc.csv"),
-        "abc.csv: its columns are taken in their order",
+        "abc.csv: columns are matched by position",
     );
     noted(
         &place.ok("eval run/model.txt abc.csv"),

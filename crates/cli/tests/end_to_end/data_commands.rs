@@ -93,7 +93,7 @@ fn pack_replaces_nothing_but_files() {
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     for name in ["folder", "pipe", "link"] {
         for flag in ["", "--overwrite"] {
-            let parts = [name, "no regular file", "--out"];
+            let parts = [name, "not a regular file", "--out"];
             place.refuses(&format!("pack train -o {name} {flag}"), 2, &parts);
         }
     }

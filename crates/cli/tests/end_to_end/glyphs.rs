@@ -56,7 +56,7 @@ fn glyphs_are_written_and_read() {
     place.refuses(
         "generate glyphs --fonts g-train-images.idx --out h",
         2,
-        &["holds no font", "--fonts"],
+        &["contains no font", "--fonts"],
     );
     place.refuses(
         "generate glyphs --fonts fonts --out h --min-fonts 7",

@@ -111,7 +111,7 @@ fn classes_with_names() {
     place.refuses(
         "bench data_batch_1.bin --keep-classes 9 --batch 2",
         2,
-        &["no record is of a class that --keep-classes keeps"],
+        &["no record has a class in --keep-classes"],
     );
 }
 

@@ -10,21 +10,18 @@ fn parameters_that_are_no_numbers_are_no_model() {
     place.refuses(
         "train image demo:images:60 --model small --epochs 1 --rate 1e30 --out run",
         2,
-        &[
-            "the parameters are not finite any more after step",
-            "--rate",
-        ],
+        &["the parameters are no longer finite after step", "--rate"],
     );
     place.write("text", "one two three\n".repeat(20));
     place.refuses(
         "train language text --hidden 8 --epochs 1 --batch 100 --rate 1e30 --out text-run",
         2,
-        &["the parameters are not finite", "smaller --rate"],
+        &["the parameters are no longer finite", "smaller --rate"],
     );
     place.refuses(
         "train classify demo:classes:20:4:16 --model none --epochs 1 --batch 1000 --rate 1e30 --out head-run",
         2,
-        &["the parameters are not finite", "smaller --rate"],
+        &["the parameters are no longer finite", "smaller --rate"],
     );
     for run in ["run", "text-run", "head-run"] {
         assert!(!place.path(run).join("model.safetensors").exists(), "{run}");
@@ -119,7 +116,7 @@ fn flags_that_change_nothing_are_refused() {
         ),
         (
             "image demo:images:60 --warmup 2",
-            ["--warmup 2", "give 0 to the 1 of the run"],
+            ["--warmup 2", "from 0 to the 1 of the run"],
         ),
         (
             "image demo:images:60 --weight-decay -1",
@@ -131,7 +128,7 @@ fn flags_that_change_nothing_are_refused() {
         ),
         (
             "language text --planar",
-            ["--planar is for pictures", "leave it out"],
+            ["--planar applies to pictures", "leave it out"],
         ),
         (
             "image demo:images:60 --planar",
@@ -152,12 +149,15 @@ fn another_head_does_not_go_on() {
     place.refuses(
         &format!("{line} --epochs 2 --resume --head sampled:0.5"),
         2,
-        &["run.toml", "--head full and cannot go on with sampled:0.5"],
+        &[
+            "run.toml",
+            "--head full and cannot continue with sampled:0.5",
+        ],
     );
     place.refuses(
         &format!("{line} --epochs 2 --resume --logits cosine:32"),
         2,
-        &["--logits cosine:16 and cannot go on with cosine:32"],
+        &["--logits cosine:16 and cannot continue with cosine:32"],
     );
 }
 

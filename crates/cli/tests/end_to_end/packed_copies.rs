@@ -4,7 +4,7 @@ use crate::command::{Place, number};
 use crate::data::{rare_features, wide};
 
 const MODEL: &str = "model.safetensors";
-const PACKED: &str = "rows were packed into a scratch file";
+const PACKED: &str = "packed rows into a scratch file";
 
 /// The model is that of the file that `pelton pack` makes, byte for byte.
 #[test]

@@ -55,8 +55,8 @@ fn what_ranks_cannot_do_is_refused() {
             "--solver coordinate-descent",
             ["coordinate-descent runs on one rank", "leave --solver out"],
         ),
-        ("--order page", ["2 ranks take Newton's method", "one rank"]),
-        ("--skip", ["--skip", "leave them out or start one rank"]),
+        ("--order page", ["2 ranks need Newton's method", "one rank"]),
+        ("--skip", ["--skip", "leave these out or use one rank"]),
     ] {
         let line = format!("train linear higgs.prow --ranks 2 {flags} --out run");
         place.refuses(&line, 2, &parts);

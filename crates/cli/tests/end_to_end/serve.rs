@@ -320,8 +320,8 @@ fn status(child: &Child, name: &str) -> u64 {
     figure.parse().unwrap()
 }
 
-/// Answers had no limit: 64 of a thousand classes for each of 1024 vectors took 3 GB for as long as clients did not read
-/// them, and the end waited for all of them.
+/// Answers had no limit: 64 of a thousand classes for each of 1024 vectors took 3 GB for as long as clients did
+/// not read them, and the end waited for all of them.
 #[test]
 fn many_of_the_largest_requests_take_bounded_memory_and_time() {
     let place = trained();
@@ -531,7 +531,7 @@ fn pictures_are_prepared_as_the_run_measured_them() {
         answer["error"]
             .as_str()
             .unwrap()
-            .contains("the image is of no use"),
+            .contains("the image cannot be used"),
         "{answer}"
     );
 }

@@ -244,7 +244,7 @@ fn a_log_that_was_cut_or_removed_is_refused() {
         place.write(last, &whole[..whole.len() - 8]);
         let parts = [
             &format!("{last}: has "),
-            "bytes that s knows of",
+            "according to s, so it was cut",
             "begin again",
         ];
         for ranks in [1, ranks] {
@@ -374,7 +374,7 @@ fn an_interrupted_pipeline_goes_on() {
     let child = place.start(line);
     std::thread::sleep(Duration::from_millis(300));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let told = ["saved in s,", "go on with the same command"];
+    let told = ["saved in s,", "resume with the same command"];
     Ended::of(child).refused(line, 130, &told);
     let before = logged(&place, "l").len();
     assert!(before < 2000);
@@ -384,7 +384,7 @@ fn an_interrupted_pipeline_goes_on() {
     ids.sort_unstable();
     assert_eq!(ids, (0..2000).collect::<Vec<u64>>());
     let other = "bench text.txt --batch 11 --state s --log l";
-    place.refuses(other, 2, &["it is of another order"]);
+    place.refuses(other, 2, &["it was saved with another order"]);
 }
 
 /// Shells commonly start with a limit of 1024 open files, which a process may raise.

@@ -245,7 +245,7 @@ fn flags_that_do_not_fit_the_data() {
         ("--augment rrc:99999999999", ["rrc:99999999999", "rrc"]),
         (
             "--augment rrc:64,flip",
-            ["augmentation is for pictures", "--decode image"],
+            ["augmentation needs pictures", "--decode image"],
         ),
         ("--decode nonsense", ["nonsense", "member:EXTENSION"]),
         ("--decode member:x", ["tar samples", "--decode member"]),

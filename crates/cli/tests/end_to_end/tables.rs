@@ -304,7 +304,7 @@ fn a_missed_target_is_told_by_the_exit_code() {
     let place = Place::new();
     place.libsvm("train", 400);
     let line = "train linear train --epochs 1 --blocks 8 --target 1e-9 --out run";
-    let parts = ["target 1e-9 is missed", "after 1 epochs", "--epochs"];
+    let parts = ["target 1e-9 was not reached", "after 1 epochs", "--epochs"];
     place.refuses(line, 3, &parts);
     assert!(place.path("run/model.txt").exists());
     let ended = place.run(&format!("{line} --overwrite --json"));

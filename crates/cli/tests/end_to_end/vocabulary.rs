@@ -70,10 +70,10 @@ fn words_are_counted_and_limited() {
         "{plain}"
     );
     assert!(
-        plain.contains("11 words, 4 different ones: 90.91 % have a number of their own"),
+        plain.contains("11 words, 4 of them different: the vocabulary covers 90.91 %"),
         "{plain}"
     );
-    assert!(plain.contains("1 others are <unk>, number 1"), "{plain}");
+    assert!(plain.contains("1 others become <unk>, index 1"), "{plain}");
     assert_eq!(kept(&place).len(), 1, "counted once for all of these");
 }
 
@@ -116,7 +116,7 @@ fn many_files_and_tar_samples() {
         "vocabulary y.tar --out w",
         "bench y.tar --decode words --batch 1",
     ] {
-        place.refuses(line, 2, &["y.tar", "no sample has a member .txt"]);
+        place.refuses(line, 2, &["y.tar", "no sample has a .txt member"]);
     }
     // Pictures next to the texts do not burst the memory of the pass.
     place.write("3.txt", "a dot");
@@ -186,14 +186,14 @@ fn a_run_does_not_go_on_with_another_vocabulary() {
         2,
         &[
             "s: ",
-            "stages are not those it was saved with: the vocabulary",
+            "it was saved with other stages: the vocabulary",
             "begin again",
         ],
     );
     place.refuses(
         "bench text --format text --batch 8 --state s --epochs 3",
         2,
-        &["s: ", "saved with a stage that may not be left out"],
+        &["s: ", "a stage that it was saved with is missing"],
     );
 }
 
@@ -202,27 +202,27 @@ fn what_was_counted_is_kept() {
     let place = Place::new();
     place.write("text", TEXT);
     let line = "bench text --format text --decode words --batch 2";
-    assert!(logged(&place, line).contains("vocabulary counted and kept"));
+    assert!(logged(&place, line).contains("counted and saved the vocabulary"));
     let [file] = &kept(&place)[..] else {
         panic!("one vocabulary is kept: {:?}", kept(&place));
     };
     let sound = fs::read(file).unwrap();
     let again = logged(&place, line);
-    assert!(again.contains("vocabulary read that was kept"), "{again}");
+    assert!(again.contains("read the saved vocabulary"), "{again}");
     assert!(!again.contains("vocabulary counted"), "{again}");
     // It is a file like any other.
     place.ok(&format!("{line} --vocabulary {}", file.display()));
     let taken = logged(&place, "vocabulary text --format text --out v");
-    assert!(taken.contains("vocabulary read that was kept"), "{taken}");
+    assert!(taken.contains("read the saved vocabulary"), "{taken}");
 
     for damage in [&b""[..], b"hello", &sound[..sound.len() - 3]] {
         fs::write(file, damage).unwrap();
-        assert!(logged(&place, line).contains("vocabulary counted and kept"));
+        assert!(logged(&place, line).contains("counted and saved the vocabulary"));
         assert!(fs::read(file).unwrap() == sound);
     }
 
     place.write("text", TEXT.replace('d', "e"));
-    assert!(logged(&place, line).contains("vocabulary counted and kept"));
+    assert!(logged(&place, line).contains("counted and saved the vocabulary"));
     assert_eq!(
         kept(&place).len(),
         2,
@@ -237,7 +237,7 @@ fn a_cache_that_cannot_be_written_is_told_of() {
     place.write("cache", "in the way");
     let ended = place.ok("bench text --format text --decode words --batch 2");
     assert!(
-        ended.stderr.contains("the vocabulary is not kept"),
+        ended.stderr.contains("the vocabulary cannot be saved"),
         "{}",
         ended.stderr
     );
@@ -250,12 +250,12 @@ fn ranks_share_one_count() {
     let line = "bench text --format text --decode words --batch 4 --ranks 3";
     let said = logged(&place, line);
     assert_eq!(
-        said.matches("vocabulary counted and kept").count(),
+        said.matches("counted and saved the vocabulary").count(),
         1,
         "{said}"
     );
     assert_eq!(
-        said.matches("vocabulary read that was kept").count(),
+        said.matches("read the saved vocabulary").count(),
         2,
         "{said}"
     );
@@ -270,15 +270,15 @@ fn what_cannot_be_counted_or_written() {
     for (line, parts) in [
         (
             "text --format text --out text",
-            ["text: exists and is no vocabulary", "--out"],
+            ["text: exists and is not a vocabulary", "--out"],
         ),
         (
             "text --format text --out other",
-            ["other: exists and is no vocabulary", "--out"],
+            ["other: exists and is not a vocabulary", "--out"],
         ),
         (
             "text --format text --out .",
-            [".: exists and is no vocabulary", "--out"],
+            [".: exists and is not a vocabulary", "--out"],
         ),
         (
             "text --format text --out absent/v",

@@ -29,7 +29,7 @@ impl BareWindow {
         }
     }
 
-    /// A method, so that closures capture the window and not its handle alone.
+    /// A method, so that closures capture the window and not only its handle.
     fn handle(&self) -> ffi::MPI_Win {
         self.0
     }

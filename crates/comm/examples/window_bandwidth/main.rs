@@ -6,10 +6,10 @@
 //! mpirun -n 2 target/release/examples/window_bandwidth                         two processes
 //! ```
 //!
-//! All ranks read at once, at random places of the other ranks' windows, 64 ranges a batch. The
-//! reference reads the same ranges: among threads by copying from a vector as large as the windows it
-//! stands for, under MPI by `MPI_Get` and one `MPI_Win_flush_all` a batch on a window of its own. The
-//! two take turns (`turns.rs`), and the median of the turns counts.
+//! All ranks read at once, at random places of the other ranks' windows, 64 ranges a batch. The reference reads
+//! the same ranges: among threads by copying from a vector as large as the windows, under MPI by `MPI_Get` and one
+//! `MPI_Win_flush_all` a batch on a window of its own. The two take turns (`turns.rs`), and the median of the
+//! turns counts.
 
 #[cfg(feature = "mpi")]
 #[allow(unsafe_code)]
@@ -23,7 +23,7 @@ use turns::{Range, in_turns, memcpy};
 const READ_BYTES: [usize; 2] = [4096, 110 << 10];
 /// What each rank holds; together more than any cache.
 const WINDOW_BYTES: usize = 256 << 20;
-/// Reads under way at once.
+/// Reads in flight at once.
 const BATCH: usize = 64;
 /// What a turn reads, at least.
 const TURN_BYTES: usize = 512 << 20;

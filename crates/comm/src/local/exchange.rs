@@ -1,11 +1,11 @@
 //! The one place where ranks of a process meet: queues of messages, and who has failed or ended.
 //!
 //! One lock for all queues. Ranks are few and messages are handed over by reference, so it is held
-//! for the time of a table lookup. Each rank sleeps on a condition of its own, and only what concerns
-//! it wakes it. The interleavings are explored by the model in `exchange_model.rs`.
+//! for the time of a table lookup. Each rank sleeps on its own condition variable, and only its events wake
+//! it. The interleavings are explored by the model in `exchange_model.rs`.
 //!
-//! A rank that waits looks for a while before it sleeps, where there is a processor for each: on an idle machine
-//! waking a sleeper takes longer than most waits of ranks in step.
+//! A waiting rank polls for a while before it sleeps, if there is a processor for each: on an idle machine
+//! waking a thread takes longer than most waits of ranks in step.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -38,7 +38,7 @@ pub(crate) struct Exchange<M> {
     arrivals: Vec<AtomicU64>,
     /// How often a rank looks before it sleeps.
     looks: u32,
-    /// Whether a rank has failed: what every read of a window asks, without the lock.
+    /// Whether a rank has failed: checked by every read of a window, without the lock.
     failed: AtomicBool,
 }
 

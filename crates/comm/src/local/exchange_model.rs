@@ -100,7 +100,7 @@ fn fill_and_read_phases_do_not_overlap() {
     );
 }
 
-/// Of two failures one counts, and both ranks hear of the same.
+/// Of two failures one counts, and both ranks get the same one.
 #[test]
 fn one_failure_is_the_first() {
     model::<u8>(

@@ -24,13 +24,13 @@ pub(crate) struct Link {
     pub(crate) sent_bytes: Cell<u64>,
     /// What ranks show one another, by context.
     pub(crate) shelf: Arc<Shelf>,
-    /// What messages travel through; none where they are there at once.
+    /// The modelled network; none if messages arrive at once.
     pub(crate) network: Option<Arc<Network>>,
     /// Of each route the next message, while it is on its way.
     pub(crate) early: RefCell<HashMap<Route, Message>>,
 }
 
-/// What is sent, and when it arrives; at once where that is none.
+/// The message, and when it arrives; at once if none.
 pub(crate) struct Message {
     bytes: Bytes,
     arrives: Option<Instant>,

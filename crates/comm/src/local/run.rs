@@ -1,4 +1,4 @@
-//! Runs a job on threads and says which rank failed.
+//! Runs a job on threads and reports which rank failed.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -15,8 +15,8 @@ use crate::{Comm, CommError, RankError};
 /// Runs `job` on `ranks` threads, each with its own [`Comm`], and returns what each returned, by rank.
 ///
 /// A rank that returns an error or panics ends the waits of all others with
-/// [`CommError::RankFailed`]; the error returned here is that of the rank that failed first. Ranks
-/// that compute go on until they next wait, so the job ends as soon as the longest of them does.
+/// [`CommError::RankFailed`]; the error returned here is that of the rank that failed first. Ranks that
+/// compute continue until they next wait, so the job ends as soon as the slowest of them does.
 ///
 /// ```
 /// use pelton_comm::{CommError, Reduction, run_ranks};
@@ -39,8 +39,9 @@ where
     run_ranks_over(None, ranks, job)
 }
 
-/// [`run_ranks`] over a modelled network of so many bytes a second into and out of each rank. A message arrives when
-/// such a network would have carried it, and who needs it waits until then; without latency. Windows are not modelled.
+/// [`run_ranks`] over a modelled network with this many bytes a second into and out of each rank. A message
+/// arrives when such a network would have delivered it, without latency, and the receiver waits until then. Windows
+/// are not modelled.
 ///
 /// Errors: as [`run_ranks`]. Panics where the rate is not above 0.
 pub fn run_ranks_over<T, E, F>(
@@ -115,7 +116,7 @@ fn run_one<T, E: fmt::Display + From<CommError>>(
     exchange: &Exchange<Message>,
     job: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
-    // What a panicking rank leaves half done is its own; others only ever see whole messages.
+    // A panicking rank leaves only its own data incomplete; others see only whole messages.
     let result = catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|panic| {
         Err(CommError::Panicked {
             message: panic_message(&*panic),
@@ -129,7 +130,7 @@ fn run_one<T, E: fmt::Display + From<CommError>>(
     result
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

@@ -22,7 +22,7 @@ const PIECE_BYTES: usize = 64 << 20;
 const SPINS: u32 = 200;
 const YIELDS: u32 = 5000;
 const SLEEP: Duration = Duration::from_micros(50);
-/// Rounds of a wait between looks for notices.
+/// Rounds of a wait between checks for notices.
 const NOTICE_ROUNDS: u32 = 32;
 
 /// One rank's end of a communicator of processes.
@@ -33,10 +33,10 @@ pub(super) struct Link {
     /// Ranks of the whole job, by rank in the communicator.
     members: Vec<usize>,
     sending: RefCell<Vec<Request>>,
-    /// By sender and tag: messages of which parts are here.
+    /// By sender and tag: incomplete messages.
     receiving: RefCell<HashMap<(usize, u32), Arriving>>,
     sent_bytes: Cell<u64>,
-    /// Rounds of the wait under way.
+    /// Rounds of the current wait.
     rounds: Cell<u32>,
 }
 
@@ -69,7 +69,7 @@ impl Link {
         forget_done(&mut self.sending.borrow_mut())
     }
 
-    /// The next whole message, as far as it is here.
+    /// The next whole message, if it has arrived.
     fn assemble(&self, from: usize, tag: u32) -> Result<Option<Bytes>, CommError> {
         let mut receiving = self.receiving.borrow_mut();
         let mut arriving = receiving.remove(&(from, tag)).unwrap_or_default();

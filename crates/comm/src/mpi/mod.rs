@@ -7,8 +7,8 @@
 //!
 //! Only making and freeing communicators and windows blocks inside MPI, right after the ranks have met.
 //!
-//! A rank that fails tells all others and waits two seconds at most for them to end; then its caller
-//! prints the error and ends what is left of the job by [`abort`].
+//! A rank that fails notifies all others and waits at most two seconds for them to end; then its caller prints
+//! the error and ends the rest of the job by [`abort`].
 
 #[allow(unsafe_code)]
 mod raw;

@@ -1,7 +1,6 @@
-//! What ranks tell each other about themselves: that they live; that they are done, or failed and why; and that one of
-//! them was told to end early.
+//! Notices between ranks about their state: alive; done, or failed and why; and interrupted.
 //!
-//! Notices travel on a communicator of their own and are looked for wherever a rank waits.
+//! Notices use a separate communicator and are checked wherever a rank waits.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +12,7 @@ use super::raw::{RawComm, Request, forget_done, world_rank};
 use crate::CommError;
 use crate::heartbeat::Heartbeat;
 
-/// A message of a rank that has ended can still be under way this long.
+/// A message of a rank that has ended can still arrive this much later.
 const STRAGGLERS: Duration = Duration::from_secs(1);
 
 const TAG: u32 = 0;
@@ -23,9 +22,9 @@ const TAG_BEAT: u32 = 2;
 /// Notices of all ranks.
 pub(super) struct Notices {
     comm: RawComm,
-    /// Whether any notice has come: what is asked at every round of a wait needs no lock until then.
+    /// Whether any notice has arrived: until then the check in every round of a wait needs no lock.
     heard: AtomicBool,
-    /// Whether another rank was told to end early.
+    /// Whether another rank was interrupted.
     asked: AtomicBool,
     pub(super) heartbeat: Heartbeat,
     state: Mutex<State>,
@@ -96,7 +95,7 @@ impl Notices {
         forget_done(&mut state.leaving)
     }
 
-    /// Tells all others that this rank lives, unless it has said that it ends, and looks whether they do.
+    /// Sends heartbeats to all others, unless this rank has announced its end, and checks theirs.
     pub(super) fn beat(&self) -> Result<(), CommError> {
         let own = world_rank();
         let mut state = self.lock();
@@ -142,12 +141,12 @@ impl Notices {
         }
     }
 
-    /// Whether another rank was told to end early.
+    /// Whether another rank was interrupted.
     pub(super) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// Tells all other ranks that this one was told to end early.
+    /// Tells all other ranks that this one was interrupted.
     pub(super) fn ask(&self) -> Result<(), CommError> {
         let (own, ranks) = (world_rank(), self.lock().ended.len());
         for rank in (0..ranks).filter(|rank| *rank != own) {
@@ -157,7 +156,7 @@ impl Notices {
         Ok(())
     }
 
-    /// Keeps messages under way until they are delivered.
+    /// Keeps sent messages until they are delivered.
     pub(super) fn deliver(&self, requests: impl IntoIterator<Item = Request>) {
         self.lock().leaving.extend(requests);
     }

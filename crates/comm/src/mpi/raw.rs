@@ -102,7 +102,7 @@ fn prefer_sound_windows() {
         .all(|name| std::env::var_os(name).is_none())
     {
         // Below the priorities 100 of osc/sm and 60 of osc/ucx.
-        // SAFETY: `run` is to be called before the process has other threads.
+        // SAFETY: Call `run` before the process has other threads.
         unsafe { std::env::set_var(PRIORITY, "50") };
     }
 }
@@ -254,7 +254,7 @@ fn message_length(bytes: usize) -> c_int {
     c_int::try_from(bytes).expect("messages are sent in pieces")
 }
 
-/// A message under way, with its bytes.
+/// A message in flight, with its bytes.
 pub(super) struct Request {
     handle: ffi::MPI_Request,
     buffer: ManuallyDrop<Buffer>,
@@ -292,7 +292,7 @@ impl Request {
         Ok(self.done)
     }
 
-    /// What was received, once the request is done.
+    /// The received bytes, once the request is done.
     pub(super) fn take(&mut self) -> Vec<u8> {
         assert!(self.done, "a message was fetched before it was there");
         match &mut *self.buffer {

@@ -25,8 +25,8 @@ fn comm_of(world: &Arc<World>) -> Result<Comm, CommError> {
 ///
 /// Returns when all ranks are done. Where one has failed, every rank gets an error, its own or that of
 /// its waits, [`CommError::RankFailed`], at most two seconds after it noticed; [`RankError::rank`] is
-/// this process's rank. The caller then says so and calls [`abort`], because a rank that only computes
-/// does not notice.
+/// this process's rank. The caller then reports it and calls [`abort`], because a rank that only computes does
+/// not notice.
 ///
 /// Errors: also [`CommError::MpiUnusable`] where MPI cannot be started or lacks
 /// `MPI_THREAD_MULTIPLE`.
@@ -73,7 +73,7 @@ where
     }
 }
 
-/// Ends all processes of the job, wherever they are, with an exit code; Open MPI prints this rank's
+/// Ends all processes of the job, on all machines, with an exit code; Open MPI prints this rank's
 /// number. Returns only where MPI does not run.
 pub fn abort(code: i32) {
     raw::abort(code);

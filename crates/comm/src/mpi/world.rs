@@ -1,4 +1,4 @@
-//! What the ranks of a job under MPI share while it lasts.
+//! State of a job under MPI.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use crate::heartbeat;
 
 /// How long a failed rank waits for the others to hear of it.
 const GRACE: Duration = Duration::from_secs(2);
-/// Between two looks for the other ranks' end.
+/// Pause between two checks whether the other ranks have ended.
 const LOOK: Duration = Duration::from_micros(200);
-/// Between two looks for a rank that was told to end early.
+/// Pause between two checks whether a rank was interrupted.
 const LISTEN: Duration = Duration::from_millis(20);
-/// Reads of windows between looks for notices: a look costs as much as a read of 4 KiB.
+/// Reads of windows between checks for notices: a check costs as much as a read of 4 KiB.
 const READS: u32 = 64;
 
-/// What lives as long as the job, and a little longer where the job's result holds a part of it.
+/// State that lives as long as the job, or as the job's result if that refers to it.
 pub(super) struct World {
     pub(super) notices: Notices,
     reads: AtomicU32,
@@ -28,7 +28,7 @@ pub(super) struct World {
     session: Option<Session>,
 }
 
-/// What is given back at the end, because that takes all ranks together.
+/// Freed at the end, because that takes all ranks together.
 #[derive(Default)]
 struct Kept {
     comms: Vec<RawComm>,
@@ -94,8 +94,9 @@ impl World {
         self.notices.failure()
     }
 
-    /// Sends heartbeats, tells the others when `asked` is set here, and sets it when another does, until the job is
-    /// over. In a thread of its own, for a rank that computes or reads says and hears nothing.
+    /// Sends heartbeats, notifies the others when `asked` is set here, and sets it when another rank was
+    /// interrupted, until the job is over. Runs in a separate thread, since a rank that computes or reads does
+    /// not communicate.
     pub(super) fn spread(&self, asked: &AtomicBool, over: &AtomicBool) {
         let (mut told, mut beaten) = (false, Instant::now());
         while !over.load(Ordering::Relaxed) {
@@ -116,8 +117,8 @@ impl World {
         }
     }
 
-    /// Tells the others how this rank ended, and waits until all have: without end where none has
-    /// failed, for they may still compute.
+    /// Tells the others how this rank ended, and waits until all have ended: without limit if none has failed,
+    /// since they may still compute.
     pub(super) fn end(&self, reason: Option<&str>) -> Result<(), CommError> {
         self.notices.announce(reason)?;
         let mut failed_at = None;

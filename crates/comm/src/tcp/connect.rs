@@ -11,12 +11,12 @@ use super::world::{Job, World};
 use crate::heartbeat::{self, Heartbeat};
 use crate::{Comm, CommError};
 
-/// Between two looks for a rank that is not there yet.
+/// Pause between two attempts to reach a rank.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long who knocks may take to say who it is.
+/// Time limit for a new connection to identify itself.
 const MANNERS: Duration = Duration::from_secs(2);
 
-/// A rank's ear, open before the others are told where it is.
+/// A rank's listening socket, open before the others get its address.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
@@ -51,12 +51,12 @@ impl Listener {
         Ok(self.socket.local_addr()?.port())
     }
 
-    /// Connects the ranks that listen at `addresses`, of which this is `rank`; all call it with the same `addresses` and
-    /// `token`. Returns when all are connected. When the last communicator is gone, this rank has ended, and what others
-    /// still wait for from it is an error.
+    /// Connects the ranks that listen at `addresses`; this is `rank`. All call it with the same `addresses` and
+    /// `token`. Returns when all are connected. When the last communicator is gone, this rank has ended, and what
+    /// others still wait for from it is an error.
     ///
-    /// Errors: [`CommError::Unreachable`] for a rank that is not there `within` the time; [`CommError::Setting`] where the
-    /// environment gives a limit for silence that cannot be.
+    /// Errors: [`CommError::Unreachable`] for a rank that cannot be reached `within` the time;
+    /// [`CommError::Setting`] where the environment gives a limit for silence that cannot be.
     pub fn connect(
         self,
         rank: usize,

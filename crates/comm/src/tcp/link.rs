@@ -52,7 +52,7 @@ impl Link {
     }
 }
 
-/// A number that ranks come to without talking, and no two things share: parts of 64 bits meet by a chance of 2⁻⁶⁴.
+/// A number that ranks compute without communication and that is unique: 64-bit parts collide with probability 2⁻⁶⁴.
 fn number_of(parent: u64, sequence: u64, part: u64) -> u64 {
     [parent, sequence, part]
         .iter()

@@ -1,10 +1,10 @@
 //! Ranks that are processes, connected by TCP: nothing to install, and any launcher can start them.
 //!
-//! Each rank opens a [`Listener`], tells the others its address by whatever brought them together, and
+//! Each rank opens a [`Listener`], gives the others its address by other means, and
 //! [connects](Listener::connect). Between two ranks there is one connection, with a thread that writes and one that
 //! reads; so sends never wait, and reads of windows are answered while their owner computes. That makes 2 (n − 1)
-//! threads a rank, which is right for some dozens of ranks. What arrives goes through the same exchange as between
-//! threads of one process (`local/exchange.rs`).
+//! threads a rank, which is right for some dozens of ranks. Received messages go through the same exchange as
+//! between threads of one process (`local/exchange.rs`).
 //!
 //! One more thread sends a heartbeat every few seconds; a rank that is not heard of for a minute has failed.
 //!

@@ -1,13 +1,13 @@
-//! What travels through a connection: frames, of which the first says who sends them.
+//! The protocol of a connection: frames, the first of which identifies the sender.
 
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 
-/// What a frame is for.
+/// The purpose of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Who sends: its rank in place of the tag, the number of ranks in place of the context; holds the token.
+    /// The sender: its rank in place of the tag, the number of ranks in place of the context; contains the token.
     Greeting,
     /// A message of a communicator, with its tag.
     Message,
@@ -32,7 +32,7 @@ const KINDS: [Kind; 7] = [
     Kind::Failed,
     Kind::Beat,
 ];
-/// What a frame begins with, before its kind: another version of it would have another.
+/// The start of a frame, before its kind, which identifies the version.
 const MAGIC: u32 = 0x7065_6c10;
 
 /// What is sent as one.
@@ -46,7 +46,7 @@ pub(super) struct Frame {
 }
 
 const HEADER: usize = 24;
-/// Memory that is taken before the bytes for it are here.
+/// Memory that is allocated before its bytes have arrived.
 const AHEAD: u64 = 64 << 20;
 /// Shorter frames are written at once with their header.
 const SHORT: usize = 16 << 10;
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(refused(0, 0), io::ErrorKind::InvalidData);
         assert_eq!(refused(MAGIC + 7, 0), io::ErrorKind::InvalidData);
         assert_eq!(refused(MAGIC, u64::MAX), io::ErrorKind::UnexpectedEof);
-        // Bytes that look random, behind every kind.
+        // Bytes that look random, after every kind.
         let mut random = 1_u64;
         for round in 0..10_000_u32 {
             let mut bytes = (MAGIC + round % 9).to_le_bytes().to_vec();

@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The context of answers, which no communicator has.
 const ANSWERS: u64 = u64::MAX;
 
-/// What lives as long as anything of the job on this rank.
+/// State that lives as long as anything of the job on this rank.
 pub(super) struct World {
     pub(super) rank: usize,
     pub(super) inbox: Arc<Inbox>,
@@ -184,7 +184,7 @@ impl Inbox {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells all others that this rank lives, and looks whether they do, until this rank ends.
+    /// Sends heartbeats to all others and checks theirs, until this rank ends.
     fn beat(&self, rank: usize, to: &[Option<Sender<Frame>>], over: &Receiver<()>) {
         while over.recv_timeout(self.heartbeat.every()) == Err(RecvTimeoutError::Timeout) {
             for outbox in to.iter().flatten() {
@@ -243,7 +243,7 @@ impl Inbox {
         self.exchange.fail(culprit, reason);
     }
 
-    /// The range of a window that was asked for.
+    /// The requested range of a window.
     fn range(&self, window: u64, range: &[u8]) -> Option<Bytes> {
         if range.len() != 16 {
             return None;
@@ -266,7 +266,7 @@ fn answer(peer: usize, rank: usize, ticket: u32) -> Route {
     }
 }
 
-/// A frame to a peer that is no more is lost; who waits for that peer hears of its end.
+/// A frame to a peer that has ended is lost; waits for that peer fail with its end.
 fn give(outbox: &Sender<Frame>, (kind, tag, context): (Kind, u32, u64), bytes: Bytes) {
     let _ = outbox.send(Frame {
         kind,

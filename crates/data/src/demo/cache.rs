@@ -1,7 +1,8 @@
-//! Generated sets as files in a cache folder, rows of features packed, pictures as CIFAR-10 has them, sentences a line: made once, streamed out, never held in memory.
+//! Generated sets as files in a cache folder, rows of features packed, pictures as CIFAR-10 has them, sentences a
+//! line: made once, streamed out, never held in memory.
 //!
-//! Threads generate chunks of rows in turn and hand them over in order; the writer packs them while
-//! the next ones are made. Memory: a few chunks a thread, [`CHUNK_BYTES`] each, whatever the size of
+//! Threads generate chunks of rows and deliver them in order; the writer packs them while the next ones are
+//! generated. Memory: a few chunks a thread, [`CHUNK_BYTES`] each, whatever the size of
 //! the set. A file gets its name when it is complete, and the name states generator version, rows
 //! and seed, so a file that is present is the right one.
 
@@ -16,20 +17,20 @@ use pelton_storage::WholeFile;
 
 use super::{DemoSet, DemoSpec, Generator};
 
-/// Changes whenever a generator's rows change, so that older files are not taken for new ones.
+/// Changes whenever a generator's rows change, so older files are not reused.
 const VERSION: u32 = 1;
 /// Bytes of rows handed over at once.
 const CHUNK_BYTES: u64 = 1 << 20;
 /// Chunks a thread may be ahead of the writer.
 const CHUNKS_AHEAD: usize = 2;
 
-/// Why there is no generated data.
+/// Why data could not be generated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DemoError {
     /// No generator of that name.
     #[error(
-        "`{text}` is no built-in data: use demo:higgs, demo:epsilon, demo:webspam, demo:kdd, demo:images or demo:text, \
+        "`{text}` is not built-in data: use demo:higgs, demo:epsilon, demo:webspam, demo:kdd, demo:images or demo:text, \
          with a number of rows as in demo:higgs:500000 if wanted, or demo:classes:N"
     )]
     Unknown {
@@ -44,7 +45,7 @@ pub enum DemoError {
         /// Most rows.
         most: u64,
     },
-    /// There are no such classes.
+    /// Invalid classes.
     #[error(
         "`{text}`: {what}; write demo:classes:N, or demo:classes:N:VIEWS:LENGTH:NOISE, as in demo:classes:100000:8:64:1.1"
     )]
@@ -56,21 +57,21 @@ pub enum DemoError {
     },
     /// The cache folder cannot be made.
     #[error(
-        "{}: the cache folder for built-in data cannot be made; name another with PELTON_CACHE",
+        "{}: the cache folder for built-in data cannot be created; name another with PELTON_CACHE",
         path.display()
     )]
     CacheFolder {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file of pictures or text cannot be written.
-    #[error("{}: cannot write it; check the path, its permissions and the disk", path.display())]
+    #[error("{}: cannot be written; check the path, its permissions and the disk", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file cannot be written.
@@ -99,7 +100,7 @@ fn cache_folder_of(variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
 
 impl DemoSpec {
     /// The training and test files of `seed` in `cache_dir`, generated unless they are there;
-    /// `progress` is told how many rows of both are made of how many.
+    /// Calls `progress` with the rows generated so far and their total, for both sets.
     ///
     /// Cost: 1 to 3 µs of CPU time a kilobyte, over all cores.
     pub fn ensure(
@@ -113,7 +114,7 @@ impl DemoSpec {
             path: cache_dir.to_path_buf(),
             source,
         })?;
-        // Names by which the formats are told.
+        // Names that determine the formats.
         let (name, kind) = match self.set {
             DemoSet::Images => ("data_batch_demo", "bin"),
             DemoSet::Text => ("text", "txt"),

@@ -1,7 +1,8 @@
 //! Classes without number: `demo:classes:N[:VIEWS[:D[:NOISE]]]`.
 //!
-//! A set is a file of one line that describes a [`Mixture`], whose records are computed when they are read: opening a
-//! hundred million classes takes no time, no memory and no disk. The test set is [`TEST_VIEWS`] further views of every class.
+//! A set is a file of one line that describes a [`Mixture`], whose records are computed when they are read:
+//! opening a hundred million classes takes no time, no memory and no disk. The test set is [`TEST_VIEWS`] further
+//! views of every class.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -75,7 +76,7 @@ pub(crate) fn ensure(mixture: Mixture, cache_dir: &Path) -> Result<(PathBuf, Pat
         if std::fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
             return Ok(path);
         }
-        // A damaged one would be taken for that of another process.
+        // A damaged file would be mistaken for that of another process.
         let _ = std::fs::remove_file(&path);
         let written = WholeFile::create_shared(&path).and_then(|mut file| {
             file.write_all(text.as_bytes())?;
@@ -137,7 +138,7 @@ mod tests {
         assert!(bytes < 1000, "{bytes} bytes on disk");
     }
 
-    /// A second opening finds the files as they are, and the views of the test set are no training views.
+    /// Opening it again reuses the files, and the views of the test set are not training views.
     #[test]
     fn sets_are_told_apart() {
         let folder = tempfile::tempdir().unwrap();

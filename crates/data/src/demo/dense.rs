@@ -7,14 +7,14 @@ use super::draws::Draws;
 pub(super) const HIGGS_FEATURES: usize = 28;
 pub(super) const EPSILON_FEATURES: usize = 2000;
 
-/// Numbers that tell the generators' keys apart.
+/// Numbers that distinguish the generators' keys.
 const HIGGS: u32 = 0;
 const EPSILON: u32 = 1;
 /// The row number under which a set's separator is drawn: beyond any row.
 const SEPARATOR: u64 = u64::MAX;
 
-/// 28 features like those of collision events: 21 measured ones, of which 8 are skewed and positive
-/// before standardising, and 7 that are combinations of measured ones, so features are correlated.
+/// 28 features like those of collision events: 21 measured ones, 8 of them skewed and positive before
+/// standardising, and 7 that are combinations of measured ones, so features are correlated.
 /// The label is the sign of a linear score plus normal noise about twice as large.
 pub(super) struct Higgs {
     seed: u64,
@@ -92,8 +92,8 @@ const EPSILON_NOISE: f64 = 0.16;
 impl Epsilon {
     pub(super) fn new(seed: u64) -> Epsilon {
         let mut draws = Draws::new(seed, SEPARATOR, EPSILON);
-        // With sizes 1/√(1 + j/50) the variance lies in a few hundred directions, so that a tenth
-        // of the published rows is enough to learn the separator.
+        // With sizes 1/√(1 + j/50) the variance is in a few hundred directions, so a tenth of the published
+        // rows is enough to learn the separator.
         let scale: Vec<f64> = (0..EPSILON_FEATURES)
             .map(|j| 1.0 / (1.0 + j as f64 / 50.0).sqrt())
             .collect();

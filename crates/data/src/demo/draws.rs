@@ -1,6 +1,6 @@
 //! Random numbers of one row: uniform and normal, from a key of (seed, row, generator).
 //!
-//! The same bits must come out on every machine, because golden checksums hold the sets in place.
+//! The results must have the same bits on every machine, because golden checksums test the sets.
 //! So only IEEE basic operations and the `libm` crate's functions are used, never the platform's.
 
 use pelton_key::{KeyedRng, Stage, key};
@@ -8,7 +8,7 @@ use pelton_key::{KeyedRng, Stage, key};
 /// The draws of one row.
 pub(super) struct Draws {
     rng: KeyedRng,
-    /// The half of a 64-bit number that is still to be handed out.
+    /// The unused half of a 64-bit number.
     half: Option<u32>,
 }
 

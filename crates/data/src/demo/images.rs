@@ -1,10 +1,10 @@
 //! Pictures of ten shapes: `demo:images`.
 //!
-//! A shape stands anywhere, in any size from a third to two thirds of the picture, turned a little, in any colour on any
-//! other colour that fades across the picture, under noise. The class is the shape alone: disc, ring, square, frame,
-//! triangle, plus, cross, bars that lie, bars that stand, or a chessboard. Since a shape is as often darker as brighter than
-//! what lies behind it and stands anywhere, the mean picture of every class is grey: a linear model of the pixels finds
-//! little, and what looks at edges and their places to each other finds all.
+//! A shape is at any position, from a third to two thirds of the picture in size, rotated a little, in any
+//! colour on any other colour that fades across the picture, with noise. The class is the shape: disc, ring,
+//! square, frame, triangle, plus, cross, horizontal bars, vertical bars, or a chessboard. Since a shape is as
+//! often darker as brighter than the background and at any position, the mean picture of every class is grey: a
+//! linear model of the pixels finds little, and a model of edges and their relative positions finds all.
 
 use pelton_format::Rows;
 
@@ -16,7 +16,7 @@ const PLANE: usize = SIDE * SIDE;
 /// Values of a picture.
 pub(super) const VALUES: usize = 3 * PLANE;
 const CLASSES: u32 = 10;
-/// Numbers that tell the generators' keys apart.
+/// Numbers that distinguish the generators' keys.
 const IMAGES: u32 = 4;
 /// Least distance between the colours of shape and background, summed over channels.
 const CONTRAST: f64 = 120.0;
@@ -85,7 +85,7 @@ impl Images {
     }
 }
 
-/// Whether the shape of a class covers a point; it lies within 1 of the origin, squares within ±0.9.
+/// Whether the shape of a class covers a point; shapes are within 1 of the origin, squares within ±0.9.
 fn covers(class: u32, u: f64, v: f64) -> bool {
     let (across, up) = (u.abs(), v.abs());
     let distance = (u * u + v * v).sqrt();

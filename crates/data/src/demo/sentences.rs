@@ -1,22 +1,23 @@
 //! Sentences of a made-up language: `demo:text`.
 //!
-//! It has 4092 words in 22 classes: two classes of 2 words, two of 4, and so on up to six of 512, so that frequencies fall
-//! about as in Zipf's law. A sentence is a walk over classes, and a word of each:
+//! It has 4092 words in 22 classes: two classes of 2 words, two of 4, and so on up to six of 512, so that
+//! frequencies fall about as in Zipf's law. A sentence is a walk over classes, and a word of each:
 //!
-//! - the next class follows from the last two, one of four with chances 12, 2, 1 and 1 of 16 (syntax of order two);
+//! - the next class follows from the last two, one of four with chances 12, 2, 1 and 1 of 16 (syntax of order
+//!   two);
 //! - every other word follows from the word before (collocations);
-//! - the others are drawn by Zipf's law within the class, in an order that the sentence's topic, one of eight, has for itself
-//!   (what is said earlier tells what comes later).
+//! - the others are drawn by Zipf's law within the class, in an order that the sentence's topic, one of eight, has
+//!   for itself (what is said earlier tells what comes later).
 //!
-//! So the word before tells something, the two before more, and the whole sentence most. Lengths have mean 21 and deviation
-//! 10, as the Penn Treebank's sentences have.
+//! So the word before is informative, the two before are more so, and the whole sentence most. Lengths have mean
+//! 21 and deviation 10, as the Penn Treebank's sentences have.
 
 use pelton_format::Rows;
 use pelton_key::mix;
 
 use super::draws::Draws;
 
-/// Numbers that tell the generators' keys apart.
+/// Numbers that distinguish the generators' keys.
 const TEXT: u32 = 5;
 const CLASSES: u32 = 22;
 const TOPICS: u64 = 8;
@@ -70,12 +71,12 @@ impl Sentences {
     }
 }
 
-/// The language is the same whatever the seed; a hash of what a choice depends on.
+/// The language is the same for every seed; a hash of what a choice depends on.
 fn hash(kind: u64, a: u64, b: u64) -> u64 {
     mix(mix(mix(kind) ^ a) ^ b) >> 8
 }
 
-/// The class behind two others.
+/// The class after two others.
 fn next_class(before: u32, class: u32, draw: u32) -> u32 {
     let choice = match draw % 16 {
         0..12 => 0,

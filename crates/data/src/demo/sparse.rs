@@ -1,18 +1,18 @@
 //! Sparse generators: bags of words drawn from a power law over millions of features (`webspam`,
 //! `kdd`).
 //!
-//! A word of rank k is drawn with a chance near 1/(k ln F), Zipf's law, as k = ⌊F^u⌋ for a uniform
-//! u: no table, two multiplications and an exponential a draw. The label shifts words: ranks come in
-//! pairs of nearly equal popularity, and a word that speaks for the other class is exchanged for its
-//! partner with a chance that differs from row to row: some rows say little of their class. So the planted separator is +1 on one word of each pair and −1 on the other, there are
-//! rows at every distance from it, and words too rare to be learned add the noise. Ranks are spread
-//! over the feature numbers, so popular features do not lie together in memory.
+//! A word of rank k is drawn with a chance near 1/(k ln F), Zipf's law, as k = ⌊F^u⌋ for a uniform u: no table,
+//! two multiplications and an exponential a draw. The label shifts words: ranks come in pairs of nearly equal
+//! popularity, and a word that speaks for the other class is exchanged for its partner with a chance that differs
+//! from row to row: some rows say little of their class. So the planted separator is +1 on one word of each pair
+//! and −1 on the other, there are rows at every distance from it, and words too rare to be learned add the noise.
+//! Ranks are spread over the feature indices, so popular features are not together in memory.
 
 use pelton_format::Rows;
 
 use super::draws::Draws;
 
-/// What tells the sparse sets apart.
+/// Parameters of the sparse sets.
 pub(super) struct Shape {
     pub(super) features: u64,
     generator: u32,

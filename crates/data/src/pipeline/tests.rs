@@ -246,7 +246,7 @@ fn settings_that_do_nothing_are_refused() {
         planar: true,
         ..PipelineConfig::default()
     };
-    check(planar, "`planar` is for pictures");
+    check(planar, "`planar` applies to pictures");
     let vocabulary = PipelineConfig {
         vocabulary: Some("words.bin".into()),
         ..PipelineConfig::default()

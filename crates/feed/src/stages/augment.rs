@@ -14,10 +14,10 @@ use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 /// Crops, flips, resizes, colours and normalises the field "image", again at each appearance.
 ///
 /// Where no field is called so, the only one of bytes with two or three dimensions is the picture: height, width and,
-/// unless it is grey, channels. It comes out as "image".
+/// unless it is grey, channels. The output is the field "image".
 ///
-/// Masks, which are pictures with names that begin with "mask", are as large as their picture and are cropped, mirrored
-/// and turned as it is, their values being classes ([`Pipeline::apply_to_mask`]).
+/// Masks, which are pictures with names that begin with "mask", have the size of their picture and are
+/// cropped, flipped and rotated with it; their values are classes ([`Pipeline::apply_to_mask`]).
 pub struct AugmentImages {
     pipeline: Pipeline,
     name: Arc<str>,
@@ -63,7 +63,7 @@ impl AugmentImages {
         }
     }
 
-    /// What comes out of a mask of so many channels, where that is known.
+    /// The output for a mask with this many channels, if known.
     fn mask_spec(&self, field: &FieldSpec, size: Option<(u32, u32)>) -> FieldSpec {
         let sides = size.map(|(height, width)| [height as usize, width as usize].map(Some));
         let channels = match field.dims[..] {
@@ -100,7 +100,7 @@ impl AugmentImages {
             let own = (mask.height(), mask.width());
             if own != size {
                 return Err(format!(
-                    "its `{name}` has {} × {} pixels where the picture has {} × {}; store both in one size",
+                    "its `{name}` has {} × {} pixels, the picture {} × {}; store both in one size",
                     own.0, own.1, size.0, size.1
                 )
                 .into());
@@ -112,7 +112,7 @@ impl AugmentImages {
             if let Some(slot) = slots.take(&name) {
                 if slot.len() != elements {
                     return Err(format!(
-                        "its `{name}` has another number of channels than the others"
+                        "its `{name}` differs from the others in the number of channels"
                     )
                     .into());
                 }
@@ -151,7 +151,7 @@ impl Stage for AugmentImages {
     fn spec(&self, mut input: FieldSpecs) -> Result<FieldSpecs, String> {
         let Some(place) = picture_of(&input) else {
             return Err(format!(
-                "augmentation is for pictures, and here are {}; decode them with `decode` image, or leave `augment` out",
+                "augmentation needs pictures, and the data has {}; decode pictures with `decode` image, or leave `augment` out",
                 input.names()
             ));
         };
@@ -162,7 +162,7 @@ impl Stage for AugmentImages {
             }
             _ => {
                 return Err(format!(
-                    "augmentation is for pictures of bytes, height × width × channels with 1 or 3 channels, and `{}` has {} of {}; store them so, or leave `augment` out",
+                    "augmentation needs pictures as uint8 arrays of height × width × channels with 1 or 3 channels, and `{}` has {} of {}; store them so, or leave `augment` out",
                     image.name,
                     spelled(&image.dims),
                     image.dtype
@@ -258,7 +258,7 @@ impl Stage for AugmentImages {
 
 const NO_PICTURE: &str = "there is no picture to augment";
 
-/// What tells whether a field is a picture: its name, the type of its elements, how many dimensions it has.
+/// What decides whether a field is a picture: its name, element type and number of dimensions.
 type Kind<'a> = (&'a str, DType, usize);
 
 /// Which of some fields is the picture.
@@ -308,7 +308,7 @@ fn numbers_to_pixels(
         _ => {
             let dims: Vec<Option<usize>> = dims.iter().copied().map(Some).collect();
             let text = format!(
-                "its picture `{name}` has {}, and height × width × channels are wanted with 1 or 3 channels",
+                "its picture `{name}` has {}, not height × width × channels with 1 or 3 channels",
                 spelled(&dims)
             );
             return Err(text.into());

@@ -15,8 +15,8 @@ use crate::field_setting::{FieldKind, FieldSetting};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure};
 
-/// Takes several members of a tar sample, or fields of a record, each decoded to a field of a name of its own. What is
-/// not named falls away.
+/// Takes several members of a tar sample, or fields of a record, each decoded to a named field. Other fields
+/// are dropped.
 pub struct DecodeFields {
     fields: Vec<(Arc<str>, FieldSetting)>,
     most_pixels: u64,
@@ -73,7 +73,7 @@ impl DecodeFields {
         Ok(Value::Pixels(Cow::Owned(pixels)))
     }
 
-    /// What the bytes of a member or field are for one of the fields that come out.
+    /// The bytes of a member or field for one of the output fields.
     fn decoded<'a>(
         &self,
         field: &FieldSetting,
@@ -105,7 +105,7 @@ impl Stage for DecodeFields {
             let known = input.get(&field.source);
             if !of_members && known.is_none() {
                 return Err(format!(
-                    "`decode` {field} wants a field {}, and records of this data have {}; write NAME=FIELD, or NAME=FIELD:image for a picture",
+                    "`decode` {field} needs a field {}, and the records have {}; write NAME=FIELD, or NAME=FIELD:image for a picture",
                     field.source,
                     input.names()
                 ));
@@ -189,7 +189,7 @@ fn member<'a>(group: &'a [u8], field: &FieldSetting) -> Result<&'a [u8], String>
             .map(|member| format!(".{}", member.extension_text()))
             .collect();
         format!(
-            "the sample has no member .{}, which `decode` {field} takes; it has {}",
+            "the sample has no member .{}, which `decode` {field} needs; it has {}",
             field.source,
             there.join(", ")
         )
@@ -206,5 +206,5 @@ fn is_made(value: &Value<'_>, kind: &FieldKind) -> bool {
 
 fn unlike(field: &FieldSetting, found: Option<&Value<'_>>) -> String {
     let found = found.map_or("nothing", Value::kind);
-    format!("`decode` {field} takes bytes, and the record has {found} there")
+    format!("`decode` {field} needs bytes, and the record has {found} there")
 }

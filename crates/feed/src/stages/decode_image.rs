@@ -15,12 +15,12 @@ use super::{IMAGE, MEMBERS};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure};
 
-/// What TensorFlow's converters call the field of encoded pictures.
+/// The name of the field of encoded pictures in files of TensorFlow's converters.
 const ENCODED: &str = "image/encoded";
 
-/// Decodes JPEG, PNG or WebP, told apart by content, to the field "image". Of a sample of tar members the first with
-/// one of its extensions is taken; of a record of several fields the one that is named, or is called "image",
-/// "image/encoded" or as an extension, or else the only one of bytes. Other fields stay as they are.
+/// Decodes JPEG, PNG or WebP, detected by content, to the field "image". In a tar sample it takes the first
+/// member with one of its extensions; in a record of several fields the named one, or "image", "image/encoded"
+/// or one named like an extension, or else the only one of bytes. Other fields are unchanged.
 pub struct DecodeImages {
     extensions: Vec<String>,
     /// The field that is decoded, where it is named.
@@ -35,7 +35,7 @@ pub struct DecodeImages {
 impl DecodeImages {
     /// Largest picture where nothing is said: 100 million pixels.
     pub const MOST_PIXELS: u64 = 100_000_000;
-    /// What [`Stage::counted`] calls pictures that state an orientation other than upright.
+    /// The name in [`Stage::counted`] for pictures with an orientation other than upright.
     pub const EXIF_PICTURES: &'static str = "exif_pictures";
 
     /// Pictures of one or all of the known kinds: `jpg`, `png`, `webp` or `image`; where a colon and a name follow,
@@ -138,7 +138,7 @@ impl Stage for DecodeImages {
             return Ok(FieldSpecs(vec![image]));
         }
         Err(format!(
-            "it is not known which field holds the pictures: those of bytes are {}; name one of them, as in `decode` image:{}",
+            "several fields could hold the pictures: {}; name one of them, as in `decode` image:{}",
             names.join(", "),
             names.first().unwrap_or(&"FIELD"),
         ))
@@ -191,7 +191,7 @@ impl Stage for DecodeImages {
     }
 }
 
-/// What is wrong with a picture, and which setting lets a large one in.
+/// The error of a picture, with the setting that admits a large one.
 pub(super) fn refusal(error: ImageError) -> String {
     match error {
         ImageError::TooManyPixels { .. } => format!("{error}; raise `max_megapixels`"),
@@ -199,10 +199,10 @@ pub(super) fn refusal(error: ImageError) -> String {
     }
 }
 
-/// What is done with the orientation that the EXIF data of a picture state.
+/// How to treat the orientation in a picture's EXIF data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exif {
-    /// Nothing: pixels come as they are stored, as torchvision and TensorFlow have it.
+    /// Ignored: pixels are returned as stored, as in torchvision and TensorFlow.
     #[default]
     Ignore,
     /// The picture is turned and mirrored until it is upright.
@@ -226,7 +226,7 @@ impl FromStr for Exif {
             "ignore" => Ok(Exif::Ignore),
             "apply" => Ok(Exif::Apply),
             _ => Err(format!(
-                "`{text}` is nothing to do with EXIF orientations: use ignore or apply"
+                "`{text}` is not a setting for EXIF orientation: use ignore or apply"
             )),
         }
     }
@@ -243,7 +243,7 @@ mod tests {
         FieldSpec::new(name, DType::U8, &[None])
     }
 
-    /// What comes out of records with these fields of bytes and one number, by name.
+    /// The output for records with these fields of bytes and one number, by name.
     fn check(kind: &str, fields: &[&str], expected: Result<&[&str], &str>) {
         let decode = DecodeImages::of(kind).unwrap();
         let number = FieldSpec::new("number", DType::I64, &[]);

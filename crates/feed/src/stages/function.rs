@@ -1,4 +1,4 @@
-//! Functions of one's own.
+//! Custom functions.
 
 use std::any::Any;
 
@@ -18,12 +18,12 @@ impl<F> StageFn for F where
 {
 }
 
-/// A function of one's own as a stage. It may change fields, replace them by arrays of any type and shape, add some and
-/// take some out, and a field "label" that it sets takes the place of the class. What it adds is stacked, or ragged where
-/// it is bytes, unless it is said beforehand what comes out ([`Function::giving`]).
+/// A custom function as a stage. It may change fields, replace them by arrays of any type and shape, add some and
+/// take some out, and a field "label" that it sets takes the place of the class. Fields that it adds are
+/// stacked, or ragged if they are bytes, unless its output is declared ([`Function::giving`]).
 pub struct Function {
     when: When,
-    /// What comes out, where that was said.
+    /// The declared output, if any.
     gives: Option<FieldSpecs>,
     function: Box<dyn StageFn>,
 }
@@ -47,8 +47,8 @@ impl Function {
         }
     }
 
-    /// Where exactly these fields come out. What has known dimensions is written straight to its place in the batch; an
-    /// example that has another type or shape there is bad.
+    /// If exactly these fields are the output. Fields with known dimensions are written straight into the batch;
+    /// an example with another type or shape is bad.
     pub fn giving(self, fields: FieldSpecs) -> Function {
         Function {
             gives: Some(fields),
@@ -70,7 +70,7 @@ impl Stage for Function {
             return Ok(gives.clone());
         }
         for field in &mut input.0 {
-            // A number by itself may become anything too.
+            // A single number may become anything too.
             field.dims = vec![None; field.dims.len().max(1)];
         }
         Ok(input)

@@ -24,7 +24,7 @@ impl<'a> Record<'a> {
         Record { bytes, wanted }
     }
 
-    /// What is asked for.
+    /// What is requested.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.wanted.clone()]
     }
@@ -47,7 +47,7 @@ pub(crate) fn take_record<'a>(
     Ok(Some(Record { bytes, wanted }))
 }
 
-/// Where the member lies that is asked for.
+/// The position of the requested member.
 fn member_of(group: &[u8], extensions: &[String]) -> Result<Range<usize>, String> {
     let is_wanted =
         |member: &pelton_format::Member<'_>| extensions.iter().any(|wanted| member.is(wanted));
@@ -66,7 +66,7 @@ fn member_of(group: &[u8], extensions: &[String]) -> Result<Range<usize>, String
     ))
 }
 
-/// Refuses fields without a record of bytes, for the stage that wants one.
+/// Refuses fields without a record of bytes, for a stage that needs one.
 pub(crate) fn check_record(fields: &FieldSpecs, wants: &str) -> Result<(), String> {
     let there = [BYTES, TEXT, MEMBERS]
         .iter()
@@ -75,7 +75,7 @@ pub(crate) fn check_record(fields: &FieldSpecs, wants: &str) -> Result<(), Strin
         Ok(())
     } else {
         Err(format!(
-            "{wants} is for records of bytes, and this data has {}; leave `decode` out",
+            "{wants} needs records of bytes, and this data has {}; leave `decode` out",
             fields.names()
         ))
     }
@@ -105,7 +105,7 @@ impl Stage for TakeMember {
     fn spec(&self, input: FieldSpecs) -> Result<FieldSpecs, String> {
         if input.get(MEMBERS).is_none() {
             return Err(format!(
-                "members are those of tar samples, and this data has {}; give a tar file, or leave `decode` member out",
+                "`decode` member needs tar samples, and this data has {}; give a tar file, or leave it out",
                 input.names()
             ));
         }

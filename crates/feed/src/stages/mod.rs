@@ -41,12 +41,12 @@ pub const MEMBERS: &str = "members";
 /// Classes as 64-bit integers, or numbers of single precision.
 pub const LABEL: &str = "label";
 
-/// Whether pictures of this name are masks: their pixels go where those of the picture go, and are classes.
+/// Whether pictures with this name are masks: their pixels move with those of the picture, and are classes.
 pub(crate) fn is_mask(name: &str) -> bool {
     name.starts_with("mask")
 }
 
-/// How the samples of a batch are put together, field by field.
+/// How the samples of a batch are collated, field by field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Collate {
     /// `stack` for augmented pictures and where every sample has one shape by construction; `pad` for
@@ -84,30 +84,30 @@ impl FromStr for Collate {
             "ragged" => Collate::Ragged,
             _ => {
                 return Err(format!(
-                    "`{text}` is not a way to put batches together: use auto, stack, pad or ragged"
+                    "`{text}` is not a collation: use auto, stack, pad or ragged"
                 ));
             }
         })
     }
 }
 
-/// What the lengths are of that examples are put together by, and so what is padded to the length of a bucket.
+/// What the lengths for buckets refer to, and so what is padded to the length of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LengthsOf {
     /// Of the samples: every field is padded to it.
     #[default]
     Samples,
-    /// Of one field, which alone is padded to it.
+    /// One field, and only that is padded.
     Field(Arc<str>),
     /// Of something else: fields are padded to the longest of their batch.
     Other,
 }
 
-/// The stages that a record goes through, in order, and how batches are put together behind them.
+/// The stages that a record goes through, in order, and how batches are collated after them.
 #[derive(Clone, Default)]
 pub struct Stages {
     list: Vec<Arc<dyn Stage>>,
-    /// Whether pictures are put out as all of one channel before the next.
+    /// Whether pictures have channels first.
     pub(crate) planar: bool,
     /// Samples to a batch.
     pub(crate) collate: Collate,
@@ -115,12 +115,12 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// With one more behind the others. Panics where it runs once a read and one before it at each appearance.
+    /// Appends a stage. Panics where it runs once a read and one before it at each appearance.
     pub fn then(self, stage: impl Stage + 'static) -> Stages {
         self.then_shared(Arc::new(stage))
     }
 
-    /// The same, with a stage that its maker goes on looking at.
+    /// The same, with a stage that the caller keeps a reference to.
     pub fn then_shared(mut self, stage: Arc<dyn Stage>) -> Stages {
         let before = self.list.last().map_or(When::Read, |last| last.when());
         assert!(
@@ -131,7 +131,7 @@ impl Stages {
         self
     }
 
-    /// With one more behind those that run as often as it does.
+    /// Appends a stage to those that run equally often.
     pub fn inserted(mut self, stage: Arc<dyn Stage>) -> Stages {
         let at = self
             .list
@@ -140,12 +140,12 @@ impl Stages {
         self
     }
 
-    /// With samples put together so.
+    /// With samples collated like this.
     pub fn collated(self, collate: Collate) -> Stages {
         Stages { collate, ..self }
     }
 
-    /// Where what examples are put together by are lengths of something else than the samples.
+    /// For buckets by lengths of something other than the samples.
     pub fn with_lengths_of(self, lengths_of: LengthsOf) -> Stages {
         Stages { lengths_of, ..self }
     }
@@ -175,7 +175,7 @@ impl Stages {
         }
     }
 
-    /// What comes out of the last stage for the records of `dataset`, without their labels.
+    /// The output of the last stage for the records of `dataset`, without their labels.
     ///
     /// Errors: stages that do not go together, or not with this data.
     pub fn spec(&self, dataset: &Dataset) -> Result<FieldSpecs, String> {
@@ -192,7 +192,7 @@ impl Stages {
         Ok(fields)
     }
 
-    /// A digest of what must be as it was when a run goes on.
+    /// A digest of settings that must not change when a run resumes.
     pub(crate) fn fingerprint(&self) -> Option<u64> {
         let mut digests = self.list.iter().filter_map(|stage| stage.fingerprint());
         let first = digests.next()?;

@@ -14,8 +14,8 @@ use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure};
 
 /// Numbers the words or bytes of a text, to the field "tokens"; of a pair of sentences those of the second one to
-/// "target_tokens". Of a sample of tar members the one called `.txt` is taken, of a record of several fields the one that
-/// is named; the other fields stay.
+/// "target_tokens". In a tar sample it takes the `.txt` member, in a record of several fields the named one;
+/// the other fields stay.
 pub struct Tokenise {
     vocabulary: Arc<Vocabulary>,
     ends: Ends,
@@ -28,10 +28,10 @@ pub struct Tokenise {
 }
 
 impl Tokenise {
-    /// What [`Stage::counted`] calls the tokens that the vocabulary has no number for, or that are `<unk>` in the text.
+    /// The name in [`Stage::counted`] for tokens that are not in the vocabulary, or are `<unk>` in the text.
     pub const UNKNOWN_TOKENS: &'static str = "unknown_tokens";
 
-    /// By `vocabulary`, with what is put before and behind a sentence.
+    /// By `vocabulary`, with the tokens before and after a sentence.
     pub fn by(vocabulary: Arc<Vocabulary>, ends: Ends) -> Tokenise {
         Tokenise {
             vocabulary,
@@ -111,9 +111,8 @@ impl Stage for Tokenise {
         };
         let text = text.bytes();
         let sides = if self.of_pairs() {
-            pair_sides(text).ok_or(
-                "there is no tab, so that it is no pair of sentences; give `pair`, or `decode` words",
-            )?
+            pair_sides(text)
+                .ok_or("it has no tab between two sentences; give `pair`, or `decode` words")?
         } else {
             [text, &[]]
         };

@@ -254,7 +254,7 @@ fn what_lacks_or_does_not_fit_is_said_with_its_place() {
     };
     fails(
         &decoded("image=png,mask=seg.png"),
-        "no member .seg.png, which `decode` mask=seg.png takes; it has .png, .txt, .json, .cls, .npy",
+        "no member .seg.png, which `decode` mask=seg.png needs; it has .png, .txt, .json, .cls, .npy",
     );
     fails(
         &decoded("a=json:in"),
@@ -262,7 +262,7 @@ fn what_lacks_or_does_not_fit_is_said_with_its_place() {
     );
     fails(
         &decoded("a=json:in.box"),
-        "and no number by itself; spell its lengths, as in f32[4]",
+        "not a single number; state its lengths, as in f32[4]",
     );
     fails(
         &decoded("a=json:score:f32[1]"),
@@ -270,16 +270,16 @@ fn what_lacks_or_does_not_fit_is_said_with_its_place() {
     );
     fails(
         &decoded("a=json:score:i64"),
-        "is no int64; spell another type",
+        "does not fit int64; choose another type",
     );
-    fails(&decoded("a=json:big:i32"), "is no int32");
+    fails(&decoded("a=json:big:i32"), "does not fit int32");
     fails(
         &decoded("a=npy:f32[3,2]"),
-        "it is an array of [2, 3] and not of [3, 2]",
+        "it is an array of [2, 3], not of [3, 2]",
     );
-    fails(&decoded("a=npy:u8[2,3]"), "is no uint8");
-    fails(&decoded("a=txt:f32"), "its txt: \"word\" is no number");
-    fails(&decoded("a=png:f32"), "it is no text");
+    fails(&decoded("a=npy:u8[2,3]"), "does not fit uint8");
+    fails(&decoded("a=txt:f32"), "its txt: \"word\" is not a number");
+    fails(&decoded("a=png:f32"), "it is not text");
     // Pictures that differ in size from their masks.
     let stages = decoded("image=png,mask=other.png");
     let path = folder.path().join("two.tar");
@@ -299,7 +299,7 @@ fn what_lacks_or_does_not_fit_is_said_with_its_place() {
     let stages = stages.then(AugmentImages::by("flip".parse().unwrap()));
     let error = batches(&open(&[path]), &stages).unwrap_err().to_string();
     assert!(
-        error.contains("its `mask` has 6 × 5 pixels where the picture has 5 × 6"),
+        error.contains("its `mask` has 6 × 5 pixels, the picture 5 × 6"),
         "{error}"
     );
 }
@@ -326,7 +326,7 @@ fn fields_of_records_are_taken_by_name() {
     }
     let error = decoded("a=gone").spec(&dataset).unwrap_err();
     assert!(
-        error.contains("wants a field gone, and records of this data have photo, depth, number"),
+        error.contains("needs a field gone, and the records have photo, depth, number"),
         "{error}"
     );
     let masked = OpenOptions {

@@ -104,5 +104,5 @@ fn the_window_that_is_named_is_the_largest() {
     let stream = stream(&dataset, "2:9000", "1");
     let error = refusal(&dataset, &stream, &LoaderOptions::with_memory(50_000)).unwrap();
     let text = error.to_string();
-    assert!(text.contains("held for echo; raise the budget"), "{text}");
+    assert!(text.contains("held for echo; raise `memory`"), "{text}");
 }

@@ -94,19 +94,19 @@ fn a_state_of_another_vocabulary_is_refused() {
         of_words("word word id", true),
         of_words("id word", false),
     ] {
-        refused(&state, &other, "stages are not those it was saved with");
+        refused(&state, &other, "it was saved with other stages");
     }
     refused(
         &state,
         &marked(),
-        "saved with a stage that may not be left out",
+        "a stage that it was saved with is missing",
     );
     let plain = state_of(&marked());
     resume(&plain, &marked()).unwrap();
     refused(
         &plain,
         &words,
-        "saved without a stage that may not be added",
+        "saved without a stage that must not be added",
     );
 
     for version in 1..3 {

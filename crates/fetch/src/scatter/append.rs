@@ -13,7 +13,7 @@ use crate::error::FetchError;
 /// Smallest unit of the scratch file.
 pub(super) const UNIT_BYTES: usize = 4096;
 
-/// What a transfer is for.
+/// The purpose of a transfer.
 #[derive(Debug)]
 pub(super) enum Errand {
     Read {
@@ -251,7 +251,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Writes what is left in the tails of an epoch all of whose records were appended.
+    /// Writes the rest of the tails of an epoch after all its records were appended.
     fn seal(&mut self, epoch: &Arc<EpochBuckets>) -> Result<(), FetchError> {
         for number in 0..epoch.buckets.len() {
             let mut bucket = epoch.bucket(number);

@@ -15,7 +15,7 @@ const CELLS_PER_BUCKET: u64 = 2;
 /// How the positions of an epoch are cut into buckets.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Grid {
-    /// A bucket a pane of so many batches.
+    /// One bucket for each pane of this many batches.
     Panes(u64),
     /// So many positions a bucket: where panes begin is not known when their buckets are filled.
     Positions(u64),
@@ -107,7 +107,7 @@ impl BucketMap {
     }
 }
 
-/// Records of one bucket that lie together in the scratch file.
+/// Records of one bucket that are together in the scratch file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub offset: u64,
@@ -223,7 +223,7 @@ impl EpochBuckets {
     }
 }
 
-/// How records lie in a block: slot u32, length u32 where lengths differ, the record's bytes.
+/// The layout of records in a block: slot u32, length u32 if lengths differ, the record's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockLayout {
     /// Length of every record, where they are of one length.

@@ -1,32 +1,32 @@
 //! The scatter path: while one epoch is read, its records are appended to *buckets* by their place
 //! in the next epoch's order, which the plan already knows; a bucket holds one pane and is put in
-//! order in memory. One sequential read and one sequential write of the data an epoch, whatever the
-//! budget, for disk space of about the data's size. Worth it for records far smaller than a page.
+//! order in memory. One sequential read and one sequential write of the data an epoch, with any budget, for
+//! disk space of about the data's size. Worth it for records far smaller than a page.
 //!
 //! Before the first epoch one sequential pass over the data fills its buckets. Orders whose blocks
 //! never change ([`pelton_plan::Order::Block`]) are written once and read every epoch, which is how
 //! block minimization prepares its data (Yu et al., TKDD 2012, section 3.1).
 //!
-//! A consumer that declines records (`epoch_barrier`) says so when a batch is planned, after
-//! the buckets of its epoch were filled. So every record is in a bucket, wanted or not. Buckets then
+//! A consumer that declines records (`epoch_barrier`) does so when a batch is planned, after the buckets of
+//! its epoch were filled. So every record is in a bucket, wanted or not. Buckets then
 //! are even runs of positions, and a batch reads as many as it covers; what was declined is passed over
 //! when its block is unpacked and goes to the next epoch's buckets like the rest. The bucket in which a
 //! batch ends is read again for the next one. Keeping it in memory was rejected: that memory would be
-//! taken from the batches. So was a file of wanted rows only: rows are left out for one to eight epochs,
-//! each of which would need a file of its own.
+//! taken from the batches. So was a file of needed rows only: rows are skipped for one to eight epochs, and
+//! each of these would need a separate file.
 //!
-//! Over ranks each has a scratch file and buckets of its own, for the records that it owns; its first
-//! pass reads the runs of the files that hold them. That needs owners which stay the same from epoch to
+//! With several ranks, each has its own scratch file and buckets for the records that it owns; its first pass
+//! reads the runs of the files that contain them. That needs owners which stay the same from epoch to
 //! epoch ([`crate::Share::owned`]): a rank that takes an equal part of each batch would have to send
-//! records to others between epochs. Slots count all ranks' records, and a bit each says which are this
-//! rank's: a record's place among its own could not be computed without a pass over those before it.
+//! records to others between epochs. Slots count all ranks' records, and a bit each marks this rank's: a
+//! record's position among the rank's own could not be computed without a pass over those before it.
 //!
-//! A bucket is a list of blocks of one size in an unlinked scratch file (`buckets`); a block whose
-//! records were all taken on by panes makes room for another. Partial last blocks are written when the
+//! A bucket is a list of blocks of one size in an unlinked scratch file (`buckets`); a block is reused once
+//! panes have taken all its records. Partial last blocks are written when the
 //! last record of their epoch was appended, so that the tails of one epoch only are in memory.
 //!
-//! Every worker (`worker`) does all stages of a block: it keeps several reads and writes in flight
-//! on a queue of its own (`append`), and decodes and scatters whichever block has come. Blocks of
+//! Every worker (`worker`) does all stages of a block: it keeps several reads and writes in flight on its own
+//! queue (`append`), and decodes and scatters blocks as they arrive. Blocks of
 //! the pane after the last that there is memory for are read ahead, so the disk does not wait at the
 //! ends of panes. A thread for each stage was rejected: two cores are then as uneven as the stages.
 
@@ -73,8 +73,8 @@ const SMALLEST_BLOCK: u64 = 8 << 10;
 /// Most bytes of records in a segment to which several blocks add rows.
 const LARGEST_SHARED_SEGMENT: u64 = 64 << 10;
 
-/// How epochs are cut into buckets. With a barrier panes are single batches, of which there may be
-/// more than the budget has buckets for: a bucket that two of them share is read for both.
+/// How epochs are cut into buckets. With a barrier panes are single batches, possibly more than there are
+/// buckets in the budget: a bucket that two of them share is read for both.
 fn grid(dataset: &Dataset, plan: &Plan, options: &FetchOptions, pane_batches: u64) -> Grid {
     if !options.epoch_barrier || plan.spread() != Spread::Everywhere {
         return Grid::Panes(pane_batches);
@@ -95,7 +95,7 @@ pub(crate) fn case(
     let records = match &options.share {
         None => dataset.records(),
         Some(share) => share.most_owned(dataset.records()).ok_or(
-            "a rank that takes an equal part of each batch reads other records in the next epoch than in this; use direct or window",
+            "with batches divided equally, a rank reads different records in each epoch; use direct or window",
         )?,
     };
     let is_random = matches!(plan.spread(), Spread::Everywhere | Spread::Blocks);
@@ -103,7 +103,7 @@ pub(crate) fn case(
         return Err("the order reads runs of neighbours; use window".to_string());
     }
     if options.scratch_dir.is_none() {
-        return Err("no scratch folder is given; name one with `scratch`".to_string());
+        return Err("no scratch folder is given; give one with `scratch`".to_string());
     }
     let row = pane_row_bytes(dataset);
     let pane_rows = (options.memory_bytes / 3 / row.max(1)).max(1);
@@ -144,8 +144,8 @@ fn buffer_sizes(
     let block = block_bytes(options, buckets).max(longest);
     let rest = buffer_bytes(options).saturating_sub(buckets * block);
     let share = rest / 2 / options.threads as u64;
-    // What panes will take is free in the first pass, and its buffers are given back before the
-    // first block is read.
+    // The memory of panes is free in the first pass, and the buffers of that pass are freed before the first
+    // block is read.
     let free = options.memory_bytes / 4 / options.threads as u64;
     let first_pass = free
         .min(LARGEST_FIRST_READ)
@@ -183,7 +183,7 @@ pub(crate) struct Scatter {
     plan: Arc<Plan>,
     grid: Grid,
     share: Option<Share>,
-    /// Records that this rank takes of an epoch: those that stand in buckets.
+    /// Records of this rank in an epoch: those in buckets.
     own: u64,
     threads: usize,
     buffers: BufferSizes,
@@ -319,7 +319,7 @@ impl Scatter {
             let started = thread.spawn(move || {
                 let shared = Arc::clone(&stage.shared);
                 shared.guard(|| Worker::new(Arc::clone(&stage))?.run());
-                // Others have no use going on after a failure.
+                // Other workers stop after a failure.
                 stage.close();
             });
             match started {
@@ -333,7 +333,7 @@ impl Scatter {
         Ok(())
     }
 
-    /// Ids among which a rank finds about as many records of its own as a worker reads at a time.
+    /// The number of ids that contain about as many of a rank's own records as a worker reads at a time.
     fn task_ids(&self) -> u64 {
         let dataset = &self.shared.dataset;
         let mean = (dataset.bytes() / dataset.records().max(1)).max(1);
@@ -409,7 +409,7 @@ impl Scatter {
         let mut covered = of_step(first.step).start..of_step(last.place.step).end;
         let mut left = planned.own;
         let (held, next) = if self.fixed {
-            // Blocks stand elsewhere in the first epoch, by whose order they were written.
+            // In the first epoch blocks are elsewhere, since they were written in its order.
             let mut first = [covered.start];
             order.ids_of_each(&mut first);
             order_of(&self.plan, 0).positions_of_each(&mut first);

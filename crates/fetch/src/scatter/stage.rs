@@ -10,7 +10,7 @@ use pelton_storage::{AlignedBuffer, ScratchFile};
 
 use super::buckets::{Block, BlockLayout, EpochBuckets};
 use crate::error::FetchError;
-use crate::kept::Kept;
+use crate::kept_bitmap::KeptBitmap;
 use crate::pane::PaneBuild;
 use crate::reader::Shared;
 use crate::share::Share;
@@ -69,7 +69,7 @@ pub(super) struct PaneLoad {
     pub covered: Range<u64>,
     /// Which of them have a row; `None` where the first ones do, as many as there are rows. Of those
     /// that have none, other ranks' are in no bucket here.
-    pub kept: Option<Kept>,
+    pub kept: Option<KeptBitmap>,
     pub next: Option<Arc<EpochBuckets>>,
     /// Bucket and block that are the next to be taken on by a worker.
     pub claimed: Mutex<(usize, usize)>,
@@ -92,14 +92,14 @@ pub(super) struct Claim {
 pub(super) enum Use {
     /// It is this row of the pane.
     Row(u32),
-    /// No batch of the epoch takes it; it stands at this position and goes to the next epoch.
+    /// Not used in this epoch; it is at this position and is passed to the next epoch.
     PassOver(u64),
     /// It is another pane's.
     Leave,
 }
 
 impl PaneLoad {
-    /// What becomes of the record in a slot of a bucket.
+    /// The destination of the record in a slot of a bucket.
     #[inline]
     pub fn use_of(&self, bucket: usize, slot: u32) -> Result<Use, FetchError> {
         let Some(position) = self.held.map.position(bucket, slot) else {
@@ -234,7 +234,7 @@ impl Stage {
         self.change(|_| ());
     }
 
-    /// What [`Stage::wait`] needs to know of; `None` when there is no more to do.
+    /// What [`Stage::wait`] returns; `None` when there is no more to do.
     pub fn events(&self) -> Option<u64> {
         let queue = self.queue();
         (!queue.closed).then_some(queue.events)
@@ -253,9 +253,8 @@ impl Stage {
         queue.idle -= 1;
     }
 
-    /// The next block to read. Blocks that may not be unpacked yet are read ahead once there will be
-    /// no more of the panes before theirs: otherwise they could keep every buffer from blocks that
-    /// they themselves wait for.
+    /// The next block to read. Blocks that cannot be unpacked yet are prefetched only when earlier panes need
+    /// no more blocks: otherwise they could take every buffer from blocks that they wait for.
     pub fn claim(&self) -> Option<Claim> {
         let queue = self.queue();
         let mut exhausted = true;
@@ -291,13 +290,13 @@ impl Stage {
         }
     }
 
-    /// Whether rows of a pane may be decoded: there is memory for it, and for the tails of the
-    /// epoch after it.
+    /// Whether rows of a pane may be decoded: there is memory for the pane and for the tails of the next
+    /// epoch.
     pub fn may_unpack(&self, pane: &PaneLoad) -> bool {
         pane.held.is_sealed() && pane.build.number < self.queue().permitted
     }
 
-    /// Takes note of records that came out of a block of a pane, whose last share completes it.
+    /// Counts records unpacked from a block of a pane; the last ones complete it.
     pub fn unpacked(&self, pane: Arc<PaneLoad>, records: u64) {
         if pane.left.fetch_sub(records, Ordering::AcqRel) == records {
             let mut queue = self.queue();

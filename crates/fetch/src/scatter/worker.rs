@@ -77,8 +77,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Decodes the records of one block that a pane wants, and appends all that stand at the pane's
-    /// positions to the next epoch's buckets.
+    /// Decodes the records of one block that a pane needs, and appends all at the pane's positions to the next
+    /// epoch's buckets.
     fn unpack(&mut self, arrived: Arrived) -> Result<(), FetchError> {
         let began = Instant::now();
         let Arrived { claim, buffer } = arrived;
@@ -175,8 +175,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Appends the records `ids`, which lie at `self.ranges`, to the buckets of the first epoch, or
-    /// of the one after it where an earlier run has used them.
+    /// Appends the records `ids` at `self.ranges` to the buckets of the first epoch, or of the next if an
+    /// earlier run has used them.
     fn append_first(&mut self, ids: &[u64], bytes: &[u8]) -> Result<(), FetchError> {
         let stage = Arc::clone(&self.stage);
         let first = &stage.first;

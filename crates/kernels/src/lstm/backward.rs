@@ -33,8 +33,8 @@ pub struct LstmGradients<'a> {
 }
 
 impl Lstm {
-    /// Backward. `dy` \[T, B, H\] is the gradient of `y` (add h_n's to its last step). `gates` is used up: it becomes the
-    /// gradient of the sums before σ and tanh.
+    /// Backward. `dy` \[T, B, H\] is the gradient of `y` (add h_n's to its last step). `gates` is used up: it
+    /// becomes the gradient of the sums before σ and tanh.
     pub fn backward(
         &self,
         input: LstmInput<'_>,
@@ -137,7 +137,7 @@ struct Backward<'a> {
     panels: &'a [f32],
     cells: &'a [f32],
     dy: &'a [f32],
-    /// Activated gates, behind the step; the gradient of their sums, from it on.
+    /// Activated gates, before the step; the gradient of their sums, from it on.
     gates: Disjoint<'a>,
     /// The gradient of h that a held row passes on; at the end, of h_0.
     dh: Disjoint<'a>,

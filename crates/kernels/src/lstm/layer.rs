@@ -33,7 +33,7 @@ pub enum Position {
     Next,
     /// Begins from a state of zeros: the first word of a sentence in a row of several.
     Reset,
-    /// Padding: output and cell stay as they were.
+    /// Padding: output and cell do not change.
     Hold,
 }
 

@@ -147,7 +147,7 @@ fn counts_the_first_of_equal_logits() {
 }
 
 #[test]
-#[should_panic(expected = "target 3 of row 0 is no class of 3")]
+#[should_panic(expected = "target 3 of row 0 is not one of 3 classes")]
 fn a_target_beyond_the_classes() {
     let targets = Targets::U32(&[3]);
     let of = CrossEntropy {

@@ -3,7 +3,7 @@
 use pelton_format::Layout;
 
 use crate::step::Step;
-use crate::visit::{Place, Segment, Visit};
+use crate::visit::{RowAddress, Segment, Visit};
 
 /// The rows of a block and how they meet the weights.
 pub(crate) struct BlockRows<'a> {
@@ -22,7 +22,7 @@ impl BlockRows<'_> {
     }
 
     /// The features of a sparse row.
-    pub(crate) fn indices(&self, place: Place) -> &[u32] {
+    pub(crate) fn indices(&self, place: RowAddress) -> &[u32] {
         let start = place.start as usize;
         &self.segments[place.segment as usize].indices[start..start + place.length as usize]
     }
@@ -31,11 +31,11 @@ impl BlockRows<'_> {
 /// w and the rows: how to read them.
 pub(crate) trait Dots {
     /// w·x.
-    fn dot(&self, place: Place) -> f32;
+    fn dot(&self, place: RowAddress) -> f32;
     /// Asks for the values of a row that will be visited soon.
-    fn prefetch_row(&self, place: Place);
-    /// Asks for the weights of a row whose values have arrived.
-    fn prefetch_weights(&self, place: Place);
+    fn prefetch_row(&self, place: RowAddress);
+    /// Prefetches the weights of a row whose values have arrived.
+    fn prefetch_weights(&self, place: RowAddress);
 }
 
 /// w and the rows: how to change w.
@@ -43,17 +43,17 @@ pub(crate) trait Vectors: Dots {
     /// Whether adding 0·x costs less than a branch on 0, which cannot be predicted.
     const ADD_IS_CHEAP: bool = false;
     /// w += scale·x.
-    fn add(&mut self, place: Place, scale: f32);
+    fn add(&mut self, place: RowAddress, scale: f32);
 }
 
-/// How many visits ahead the entry, the row and the weights of a row are asked for: each must arrive
-/// before the next needs it. Measured on rows of 29 non-zeros with 30 M weights; shorter by a third
+/// How many visits ahead the entry, the row and the weights of a row are prefetched: each must arrive before
+/// the next needs it. Measured on rows of 29 non-zeros with 30 M weights; shorter by a third
 /// or longer by a half costs under 5 %.
 const ENTRY_AHEAD: usize = 24;
 pub(super) const ROW_AHEAD: usize = 16;
 const WEIGHTS_AHEAD: usize = 6;
 
-/// Visits the rows `order` in turn and notes in `settled` which of them need no visit soon.
+/// Visits the rows of `order` and records in `settled` which of them need no visit soon.
 #[inline(always)]
 pub(crate) fn pass_loop<V: Vectors, S: Step>(
     vectors: &mut V,

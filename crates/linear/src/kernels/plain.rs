@@ -4,9 +4,9 @@ use pelton_format::Layout;
 
 use super::pass_loop::{BlockRows, Dots, Vectors, pass_loop, prefetch, prefetch_slice};
 use crate::step::Step;
-use crate::visit::{Place, Segment, Visit};
+use crate::visit::{RowAddress, Segment, Visit};
 
-/// How many cache lines of a long row are asked for ahead; the processor's own prefetcher follows.
+/// How many cache lines of a long row are prefetched; the processor's own prefetcher follows.
 const LINES_AHEAD: usize = 8;
 
 /// Dense rows, any width.
@@ -21,13 +21,13 @@ pub(super) struct Dense<'a, W> {
 impl<W> Dense<'_, W> {
     /// The features of a row that the model knows.
     #[inline(always)]
-    pub(super) fn row(&self, place: Place) -> &[f32] {
+    pub(super) fn row(&self, place: RowAddress) -> &[f32] {
         let start = place.start as usize * self.width;
         &self.segments[place.segment as usize].values[start..start + self.used]
     }
 
     #[inline(always)]
-    pub(super) fn prefetch_start(&self, place: Place) {
+    pub(super) fn prefetch_start(&self, place: RowAddress) {
         let row = self.row(place);
         prefetch_slice(&row[..row.len().min(16 * LINES_AHEAD)]);
     }
@@ -35,7 +35,7 @@ impl<W> Dense<'_, W> {
 
 impl<W: AsRef<[f32]>> Dots for Dense<'_, W> {
     #[inline(always)]
-    fn dot(&self, place: Place) -> f32 {
+    fn dot(&self, place: RowAddress) -> f32 {
         let (x, w) = (self.row(place), self.w.as_ref());
         let mut sums = [0.0_f32; 8];
         for (x, w) in x.chunks(8).zip(w.chunks(8)) {
@@ -52,17 +52,17 @@ impl<W: AsRef<[f32]>> Dots for Dense<'_, W> {
     }
 
     #[inline(always)]
-    fn prefetch_row(&self, place: Place) {
+    fn prefetch_row(&self, place: RowAddress) {
         self.prefetch_start(place);
     }
 
     #[inline(always)]
-    fn prefetch_weights(&self, _: Place) {}
+    fn prefetch_weights(&self, _: RowAddress) {}
 }
 
 impl Vectors for Dense<'_, &mut [f32]> {
     #[inline(always)]
-    fn add(&mut self, place: Place, scale: f32) {
+    fn add(&mut self, place: RowAddress, scale: f32) {
         let start = place.start as usize * self.width;
         let x = &self.segments[place.segment as usize].values[start..start + self.used];
         for (w, x) in self.w.iter_mut().zip(x) {
@@ -85,7 +85,7 @@ pub(super) struct Sparse<'a, W> {
 
 impl<'a, W> Sparse<'a, W> {
     #[inline(always)]
-    pub(super) fn row(&self, place: Place) -> (&'a [u32], &'a [f32]) {
+    pub(super) fn row(&self, place: RowAddress) -> (&'a [u32], &'a [f32]) {
         let segment = &self.segments[place.segment as usize];
         let span = place.start as usize..place.start as usize + place.length as usize;
         (&segment.indices[span.clone()], &segment.values[span])
@@ -95,7 +95,7 @@ impl<'a, W> Sparse<'a, W> {
 /// Asks for the values and indices of a sparse row, as far as the processor's own prefetcher will
 /// not follow.
 #[inline(always)]
-pub(super) fn prefetch_sparse(segment: &Segment<'_>, place: Place) {
+pub(super) fn prefetch_sparse(segment: &Segment<'_>, place: RowAddress) {
     let bytes = 4 * (place.length as usize).min(16 * LINES_AHEAD);
     let values = segment.values.as_ptr().wrapping_add(place.start as usize);
     let indices = segment.indices.as_ptr().wrapping_add(place.start as usize);
@@ -108,12 +108,12 @@ pub(super) fn prefetch_sparse(segment: &Segment<'_>, place: Place) {
     }
 }
 
-/// How many weights of a row are asked for ahead: more would push one another out of the first cache.
+/// How many weights of a row are prefetched: more would evict one another from the first-level cache.
 pub(super) const WEIGHTS_PREFETCHED: usize = 128;
 
 impl<W: AsRef<[f32]>> Dots for Sparse<'_, W> {
     #[inline(always)]
-    fn dot(&self, place: Place) -> f32 {
+    fn dot(&self, place: RowAddress) -> f32 {
         let (indices, values) = self.row(place);
         let w = self.w.as_ref();
         let mut sums = [0.0_f32; 4];
@@ -131,12 +131,12 @@ impl<W: AsRef<[f32]>> Dots for Sparse<'_, W> {
     }
 
     #[inline(always)]
-    fn prefetch_row(&self, place: Place) {
+    fn prefetch_row(&self, place: RowAddress) {
         prefetch_sparse(&self.segments[place.segment as usize], place);
     }
 
     #[inline(always)]
-    fn prefetch_weights(&self, place: Place) {
+    fn prefetch_weights(&self, place: RowAddress) {
         let (indices, _) = self.row(place);
         let w = self.w.as_ref();
         for &index in indices.iter().take(WEIGHTS_PREFETCHED) {
@@ -147,7 +147,7 @@ impl<W: AsRef<[f32]>> Dots for Sparse<'_, W> {
 
 impl Vectors for Sparse<'_, &mut [f32]> {
     #[inline(always)]
-    fn add(&mut self, place: Place, scale: f32) {
+    fn add(&mut self, place: RowAddress, scale: f32) {
         let (indices, values) = self.row(place);
         for (&index, &value) in indices.iter().zip(values) {
             self.w[index as usize] += scale * value;

@@ -1,4 +1,4 @@
-//! What proofs are made of: w·x of each row, and sums of rows, in f64.
+//! Sums for certificates: w·x of each row, and sums of rows, in f64.
 //!
 //! Products of two f32 are exact in f64, so only additions round. The loops are plain; [`super::run`] compiles
 //! them for each level. Rows come from memory, which bounds them: they take as long as in f32.
@@ -8,9 +8,9 @@ use pelton_format::Layout;
 use super::pass_loop::{BlockRows, Kernel, ROW_AHEAD, prefetch};
 use super::plain::prefetch_sparse;
 use super::{Simd, run};
-use crate::visit::Place;
+use crate::visit::RowAddress;
 
-/// How many rows ahead the weights of a sparse row are asked for.
+/// How many rows ahead the weights of a sparse row are prefetched.
 const WEIGHTS_AHEAD: usize = 4;
 /// Sums that a dot product is made in.
 const LANES: usize = 16;
@@ -20,7 +20,7 @@ pub(crate) fn sweep(
     simd: Simd,
     rows: &BlockRows<'_>,
     w: &[f32],
-    places: &[Place],
+    places: &[RowAddress],
     out: &mut [f64],
 ) {
     let each = |s: usize, x: Values<'_>| out[s] = x.dot(w);
@@ -39,7 +39,7 @@ pub(crate) fn sweep(
 pub(crate) fn add_rows(
     simd: Simd,
     rows: &BlockRows<'_>,
-    places: &[Place],
+    places: &[RowAddress],
     scales: &[f64],
     sum: &mut [f64],
 ) -> f64 {
@@ -142,8 +142,8 @@ impl Values<'_> {
 /// Calls `each` with the number and the values of every row, asking ahead for rows and for their weights.
 struct Walk<'a, F> {
     rows: &'a BlockRows<'a>,
-    places: &'a [Place],
-    /// Where the number of the first feature lies that a row is about to touch, and bytes to the next feature's.
+    places: &'a [RowAddress],
+    /// The address of the index of the first feature that a row is about to touch, and bytes to the next feature's.
     touched: *const u8,
     stride: usize,
     each: F,
@@ -162,7 +162,7 @@ impl<F: FnMut(usize, Values<'_>)> Kernel for Walk<'_, F> {
                 for (s, place) in self.places.iter().enumerate() {
                     let start = place.start as usize * width;
                     let segment = &rows.segments[place.segment as usize];
-                    // Rows of a table may lie in any order.
+                    // Rows of a table may be in any order.
                     if let Some(ahead) = self.places.get(s + ROW_AHEAD) {
                         let values = rows.segments[ahead.segment as usize].values;
                         prefetch(values.as_ptr().wrapping_add(ahead.start as usize * width));

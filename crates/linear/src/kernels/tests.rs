@@ -4,7 +4,7 @@ use pelton_format::Layout;
 
 use super::*;
 use crate::step::Outcome;
-use crate::visit::{Place, Segment};
+use crate::visit::{RowAddress, Segment};
 
 /// Numbers in [−1, 1).
 fn numbers(seed: u64, count: usize) -> Vec<f32> {
@@ -35,7 +35,7 @@ impl Step for Walk {
 struct Case {
     values: Vec<f32>,
     indices: Vec<u32>,
-    places: Vec<Place>,
+    places: Vec<RowAddress>,
     entries: Vec<Vec<(usize, f32)>>,
     layout: Layout,
     features: usize,
@@ -47,7 +47,7 @@ fn dense(width: usize, features: usize, rows: usize) -> Case {
     let entries = values
         .chunks(width)
         .map(|row| row[..used].iter().copied().enumerate().collect());
-    let places = (0..rows as u32).map(|start| Place {
+    let places = (0..rows as u32).map(|start| RowAddress {
         segment: 0,
         start,
         length: used as u32,
@@ -74,7 +74,7 @@ fn sparse(features: usize, rows: usize) -> Case {
         row_indices.dedup();
         let row_values = numbers(row as u64 + 9, row_indices.len());
         let length = row_indices.len() as u32;
-        places.push(Place {
+        places.push(RowAddress {
             segment: 0,
             start: indices.len() as u32,
             length,
@@ -118,7 +118,7 @@ fn check(case: &Case, bias: f32) {
     let start = numbers(77, features + usize::from(bias != 0.0));
     let mut order: Vec<u32> = (0..case.places.len() as u32).collect();
     crate::random::Stream::new(5).shuffle(&mut order);
-    let visit = |(i, &place): (usize, &Place)| Visit {
+    let visit = |(i, &place): (usize, &RowAddress)| Visit {
         place,
         label: (i % 2) as u32,
         alpha: 0.0,

@@ -12,7 +12,7 @@ use pelton_format::Layout;
 use super::pass_loop::{BlockRows, Dots, Kernel, Vectors, pass_loop, prefetch_slice};
 use super::plain::{Dense, Sparse};
 use crate::step::Step;
-use crate::visit::{Place, Segment, Visit};
+use crate::visit::{RowAddress, Segment, Visit};
 
 /// Rows this short, bias counted, keep w in registers.
 const NARROW: usize = 32;
@@ -185,7 +185,7 @@ struct Narrow<'a, R> {
 
 impl<'a, R: Registers> Narrow<'a, R> {
     /// # Safety
-    /// The processor must have the features of `R`, and go on having them while the value is used.
+    /// The processor must have the features of `R` for as long as the value is used.
     #[inline(always)]
     unsafe fn new(rows: &'a BlockRows<'a>, width: usize, w: &[f32]) -> Self {
         let (width, used) = rows.dense_widths(width);
@@ -209,13 +209,13 @@ impl<'a, R: Registers> Narrow<'a, R> {
     }
 
     #[inline(always)]
-    fn row(&self, place: Place) -> &'a [f32] {
+    fn row(&self, place: RowAddress) -> &'a [f32] {
         let start = place.start as usize * self.width;
         &self.segments[place.segment as usize].values[start..start + self.used]
     }
 
     #[inline(always)]
-    fn load_row(&self, place: Place) -> R {
+    fn load_row(&self, place: RowAddress) -> R {
         // SAFETY: `new` was told that the features are there.
         unsafe { R::load_row(self.row(place), self.masks, self.rest) }
     }
@@ -236,32 +236,32 @@ impl<'a, R: Registers> Narrow<'a, R> {
 
 impl<R: Registers> Dots for Narrow<'_, R> {
     #[inline(always)]
-    fn dot(&self, place: Place) -> f32 {
+    fn dot(&self, place: RowAddress) -> f32 {
         // SAFETY: `new` was told that the features are there.
         unsafe { self.w.dot(self.load_row(place)) }
     }
 
     #[inline(always)]
-    fn prefetch_row(&self, place: Place) {
+    fn prefetch_row(&self, place: RowAddress) {
         prefetch_slice(self.row(place));
     }
 
     #[inline(always)]
-    fn prefetch_weights(&self, _: Place) {}
+    fn prefetch_weights(&self, _: RowAddress) {}
 }
 
 impl<R: Registers> Vectors for Narrow<'_, R> {
     const ADD_IS_CHEAP: bool = true;
 
     #[inline(always)]
-    fn add(&mut self, place: Place, scale: f32) {
+    fn add(&mut self, place: RowAddress, scale: f32) {
         // SAFETY: `new` was told that the features are there.
         self.w = unsafe { self.w.add_scaled(scale, self.load_row(place)) };
     }
 }
 
-/// Whether the rows are narrow enough for registers; the weights then hold no feature that the rows
-/// lack, or the store after a pass would be wrong.
+/// Whether the rows are narrow enough for registers; the weights must not have a feature that the rows lack,
+/// or the store after a pass would be wrong.
 fn is_narrow(rows: &BlockRows<'_>, width: usize) -> bool {
     width.min(rows.features) + usize::from(rows.bias != 0.0) <= NARROW
 }
@@ -369,12 +369,12 @@ struct Avx512Sparse<'a, W>(Sparse<'a, W>);
 macro_rules! prefetch_as_plain {
     () => {
         #[inline(always)]
-        fn prefetch_row(&self, place: Place) {
+        fn prefetch_row(&self, place: RowAddress) {
             self.0.prefetch_row(place);
         }
 
         #[inline(always)]
-        fn prefetch_weights(&self, place: Place) {
+        fn prefetch_weights(&self, place: RowAddress) {
             self.0.prefetch_weights(place);
         }
     };
@@ -382,7 +382,7 @@ macro_rules! prefetch_as_plain {
 
 impl<W: AsRef<[f32]>> Dots for Avx2Dense<'_, W> {
     #[inline(always)]
-    fn dot(&self, place: Place) -> f32 {
+    fn dot(&self, place: RowAddress) -> f32 {
         let w = self.0.w.as_ref();
         // SAFETY: only instantiated inside functions with AVX2 and FMA; the chunks hold 8 values.
         let dot = unsafe {
@@ -410,7 +410,7 @@ impl<W: AsRef<[f32]>> Dots for Avx2Dense<'_, W> {
 
 impl Vectors for Avx2Dense<'_, &mut [f32]> {
     #[inline(always)]
-    fn add(&mut self, place: Place, scale: f32) {
+    fn add(&mut self, place: RowAddress, scale: f32) {
         // The compiler vectorises the plain loop; it differs only in being compiled for AVX2.
         self.0.add(place, scale);
     }
@@ -418,7 +418,7 @@ impl Vectors for Avx2Dense<'_, &mut [f32]> {
 
 impl<W: AsRef<[f32]>> Dots for Avx512Dense<'_, W> {
     #[inline(always)]
-    fn dot(&self, place: Place) -> f32 {
+    fn dot(&self, place: RowAddress) -> f32 {
         let w = self.0.w.as_ref();
         // SAFETY: only instantiated inside functions with AVX-512; the chunks hold 16 values.
         let dot = unsafe {
@@ -446,7 +446,7 @@ impl<W: AsRef<[f32]>> Dots for Avx512Dense<'_, W> {
 
 impl Vectors for Avx512Dense<'_, &mut [f32]> {
     #[inline(always)]
-    fn add(&mut self, place: Place, scale: f32) {
+    fn add(&mut self, place: RowAddress, scale: f32) {
         let used = self.0.used;
         let start = place.start as usize * self.0.width;
         let x = &self.0.segments[place.segment as usize].values[start..start + used];
@@ -472,7 +472,7 @@ impl Vectors for Avx512Dense<'_, &mut [f32]> {
 
 impl<W: AsRef<[f32]>> Dots for Avx2Sparse<'_, W> {
     #[inline(always)]
-    fn dot(&self, place: Place) -> f32 {
+    fn dot(&self, place: RowAddress) -> f32 {
         self.0.dot(place)
     }
 
@@ -481,14 +481,14 @@ impl<W: AsRef<[f32]>> Dots for Avx2Sparse<'_, W> {
 
 impl Vectors for Avx2Sparse<'_, &mut [f32]> {
     #[inline(always)]
-    fn add(&mut self, place: Place, scale: f32) {
+    fn add(&mut self, place: RowAddress, scale: f32) {
         self.0.add(place, scale);
     }
 }
 
 impl<W: AsRef<[f32]>> Dots for Avx512Sparse<'_, W> {
     #[inline(always)]
-    fn dot(&self, place: Place) -> f32 {
+    fn dot(&self, place: RowAddress) -> f32 {
         let w = self.0.w.as_ref();
         // A gather counts in signed 32 bits: indices from 2^31 would turn negative.
         assert!(w.len() <= i32::MAX as usize);
@@ -520,7 +520,7 @@ impl<W: AsRef<[f32]>> Dots for Avx512Sparse<'_, W> {
 
 impl Vectors for Avx512Sparse<'_, &mut [f32]> {
     #[inline(always)]
-    fn add(&mut self, place: Place, scale: f32) {
+    fn add(&mut self, place: RowAddress, scale: f32) {
         self.0.add(place, scale);
     }
 }

@@ -1,7 +1,7 @@
-//! What solvers, certificates, models and commands ask of a loss.
+//! The interface of a loss for solvers, certificates, models and commands.
 //!
-//! A row has the value z = w·x and u = s z. A class has the sign s = ±1, by the subproblem, and the target t = 1; a real
-//! target t has s = 1. The loss of the row is C ξ(u; t). The dual is
+//! A row has the value z = w·x and u = s z. A class has the sign s = ±1, by the subproblem, and the target t = 1;
+//! a real target t has s = 1. The loss of the row is C ξ(u; t). The dual is
 //!
 //! max over α of Σ d(α_i) − ½‖w‖², w = Σ s_i α_i x_i, d(α) = −C ξ*(−α / C), α between two bounds.
 //!
@@ -11,13 +11,13 @@
 //! | `alpha` | α, the dual variable of a row; as it is stored, which may not be itself: see [`LossFunction::decode`] |
 //! | τ | width of the bend of a smoothed loss, for Newton's method |
 //!
-//! For any w and any α within its bounds, d(α) ≤ C ξ(u; t) + α u: so Σ d(α_i) − ½‖Σ s_i α_i x_i‖² is at most the optimum,
-//! whatever sign α has.
+//! For any w and any α within its bounds, d(α) ≤ C ξ(u; t) + α u: so Σ d(α_i) − ½‖Σ s_i α_i x_i‖² is at most the
+//! optimum, whatever sign α has.
 
 use crate::step::Outcome;
 use crate::visit::Visit;
 
-/// What a loss is told of a row in one subproblem.
+/// Target and cost of a row in one subproblem.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowTerms {
     /// s and t.
@@ -37,7 +37,7 @@ pub(crate) struct Dual {
     pub diagonal: f32,
 }
 
-/// What a pass of coordinate descent learns of the gradients it meets.
+/// What a pass of coordinate descent records about gradients.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Watch {
     /// A row at a bound whose gradient holds it there with more than this is settled.
@@ -52,7 +52,7 @@ pub(crate) trait LossFunction: Sync {
     /// As on a command line, in configurations and in models.
     fn name(&self) -> &'static str;
 
-    /// The same with the name it is known by, for a help text.
+    /// The same with its common name, for a help text.
     fn about(&self) -> &'static str;
 
     /// LIBLINEAR's solver types for it; the first is the one written.
@@ -77,7 +77,7 @@ pub(crate) trait LossFunction: Sync {
     /// to the term.
     fn term_error(&self, row: &RowTerms, stored: f32) -> f64;
 
-    /// Whether α lies off both bounds, so that a row may not be left unread.
+    /// Whether α is off both bounds, so that the row must not be skipped.
     fn is_free(&self, row: &RowTerms, stored: f32) -> bool;
 
     /// A step of coordinate descent: the α that is best for this row, given w·x.
@@ -95,7 +95,7 @@ pub(crate) trait LossFunction: Sync {
     /// How Newton's method smooths it; `None` for a loss that needs no smoothing.
     fn smoothing(&self) -> Option<Smoothing>;
 
-    /// What [`LossFunction::newton`] takes for many rows, where loops of their own take several rows at once.
+    /// [`LossFunction::newton`] for many rows, with loops that process several rows at once.
     #[inline(always)]
     fn prepare(&self, _us: &[f64], _prepared: &mut [Vec<f64>; 2]) {}
 
@@ -111,7 +111,7 @@ pub(crate) trait LossFunction: Sync {
     /// All that Newton's method asks of a row.
     fn newton(&self, u: f64, target: f64, cost: f64, tau: f64, prepared: [f64; 2]) -> NewtonTerms;
 
-    /// The logarithm of the probability of a class by its value; `None` where values are no log-odds.
+    /// The logarithm of the probability of a class by its value; `None` if values are not log-odds.
     fn log_probability(&self) -> Option<fn(f64) -> f64> {
         None
     }

@@ -1,9 +1,9 @@
 //! The logistic loss: ξ = log(1 + e^(−u)), d(α) = −[α ln α + (C − α) ln(C − α) − C ln C], 0 < α < C.
 //!
-//! α often lies within rounding of either end, and both ln α and ln(C − α) matter. So it is stored *centred*: α itself up to
-//! C/2, else α − C, a negative number; f32 is then as precise at one end as at the other. 0 stands for a row never visited:
-//! it adds nothing to w or to the dual value. (LIBLINEAR keeps α and C − α in two f64 and must add every row to w before the
-//! first pass, which out of core would be one more pass over the data.)
+//! α is often within rounding of either end, and both ln α and ln(C − α) matter. So it is stored *centred*: α
+//! itself up to C/2, else α − C, a negative number; f32 is then as precise at one end as at the other. 0 means a
+//! row never visited: it adds nothing to w or to the dual value. (LIBLINEAR keeps α and C − α in two f64 and must
+//! add every row to w before the first pass, which out of core would be one more pass over the data.)
 
 use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
 use crate::step::Outcome;
@@ -62,8 +62,8 @@ impl LossFunction for Logistic {
         -(small * share.ln() + (row.cost - small) * (-share).ln_1p())
     }
 
-    /// Decoding rounds α by ε C at most, and the slope of the entropy |ln(α / (C − α))| stays below 256 for numbers that
-    /// f32 can hold.
+    /// Decoding rounds α by ε C at most, and the slope of the entropy |ln(α / (C − α))| stays below 256 for
+    /// numbers that f32 can hold.
     fn term_error(&self, row: &RowTerms, _: f32) -> f64 {
         256.0 * f64::EPSILON * row.cost
     }
@@ -72,11 +72,11 @@ impl LossFunction for Logistic {
         true
     }
 
-    /// min over z in (0, C) of z ln z + (C − z) ln(C − z) + ½ Q_ii (z − α)² + u (z − α)  (Yu, Huang, Lin, Machine Learning
-    /// 2011, eq. 18).
+    /// min over z in (0, C) of z ln z + (C − z) ln(C − z) + ½ Q_ii (z − α)² + u (z − α)  (Yu, Huang, Lin, Machine
+    /// Learning 2011, eq. 18).
     // Differs from that paper's Alg. 5: Newton runs on t = ln(z / (C − z)) instead of z or C − z. The
-    // equation becomes t + Q C σ(t) + (u − Q α) = 0, whose slope is at least 1, so one form serves both
-    // ends and no step can leave (0, C).
+    // equation becomes t + Q C σ(t) + (u − Q α) = 0, whose slope is at least 1, so one form works at both ends
+    // and no step can leave (0, C).
     #[inline(always)]
     fn step(&self, row: &RowTerms, visit: &mut Visit, dot: f32, watch: &mut Watch) -> Outcome {
         let upper = row.cost;
@@ -253,8 +253,8 @@ fn exp_of_negative(a: f64) -> f64 {
     f64::from_bits(sum.to_bits().wrapping_add(shifted.to_bits() << 52))
 }
 
-/// ln(1 + s), 0 ≤ s ≤ 1, to 8 ε: twice the inverse hyperbolic tangent of z = s / (2 + s), or beyond √2 − 1 ln 2 and that of
-/// (s − 1) / (s + 3).
+/// ln(1 + s), 0 ≤ s ≤ 1, to 8 ε: twice the inverse hyperbolic tangent of z = s / (2 + s), or beyond √2 − 1 ln 2
+/// and that of (s − 1) / (s + 3).
 #[inline(always)]
 fn ln_1p_of_share(s: f64) -> f64 {
     let upper = s > std::f64::consts::SQRT_2 - 1.0;

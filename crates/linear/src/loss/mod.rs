@@ -1,6 +1,6 @@
 //! The losses, one file each, and their list.
 //!
-//! A loss is one implementation of [`LossFunction`]; solvers, certificates, models and commands know nothing else of it.
+//! A loss is one implementation of [`LossFunction`]; solvers, certificates, models and commands use only that.
 //! To add one: its file, with its `mod` line, and a line in the list below.
 
 mod function;
@@ -69,7 +69,7 @@ impl Loss {
         self.function().value(m, 1.0)
     }
 
-    /// Whether decision values are log-odds, so that there are probabilities of classes.
+    /// Whether decision values are log-odds, so that class probabilities exist.
     pub fn has_probabilities(self) -> bool {
         self.function().log_probability().is_some()
     }

@@ -32,8 +32,8 @@ pub(super) fn step(row: &RowTerms, visit: &mut Visit, dot: f32, watch: &mut Watc
     watch.largest = watch.largest.max(pg);
     watch.smallest = watch.smallest.min(pg);
     visit.alpha = alpha_new;
-    // At a bound the gradient after the step says how far the row is from leaving it; inside,
-    // where that is 0, the gradient before the step says how unsettled it still is.
+    // At a bound the gradient after the step is the row's distance from leaving it; inside, where that is 0,
+    // the gradient before the step measures how unsettled it is.
     let free = is_free(row, alpha_new);
     visit.gradient = if free { g } else { g + delta * visit.q };
     Outcome {
@@ -63,7 +63,7 @@ pub(super) fn dual_term(row: &RowTerms, half: f64, alpha: f32) -> f64 {
     f64::from(row.target) * alpha - half * alpha * alpha
 }
 
-/// What [`dual_term`] can be off by: its two parts may be much larger than their difference.
+/// The error bound of [`dual_term`]: its two parts may be much larger than their difference.
 pub(super) fn term_error(row: &RowTerms, half: f64, alpha: f32) -> f64 {
     let alpha = f64::from(alpha);
     2.0 * f64::EPSILON * ((f64::from(row.target) * alpha).abs() + half * alpha * alpha)

@@ -1,5 +1,5 @@
-//! What every loss of the list must do, and what adding one takes: `squared` is a loss like any, whose optimum is that of the
-//! normal equations.
+//! What every loss of the list must do, and what adding one takes: `squared` is a loss like any, whose optimum is
+//! that of the normal equations.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use pelton_format::{Layout, RowTable, Rows};
 
 use super::*;
-use crate::visit::{Place, Visit};
+use crate::visit::{RowAddress, Visit};
 use crate::*;
 
 fn number(stream: &mut crate::random::Stream) -> f64 {
@@ -60,8 +60,8 @@ fn names_are_read_and_written() {
     );
 }
 
-/// The curvature is minus the slope of α, the path minus that over τ, and the dual term is the loss and α u but for what
-/// smoothing leaves.
+/// The curvature is minus the slope of α, the path minus that over τ, and the dual term is the loss and α u but
+/// for what smoothing leaves.
 #[test]
 fn terms_of_newtons_method_are_derivatives_and_bounds() {
     for &loss in Loss::ALL {
@@ -105,7 +105,8 @@ fn terms_of_newtons_method_are_derivatives_and_bounds() {
     }
 }
 
-/// Fenchel's inequality, which certificates stand on, at any α within the bounds; with equality where Newton's α is stored.
+/// Fenchel's inequality, which certificates stand on, at any α within the bounds; with equality where Newton's α
+/// is stored.
 #[test]
 fn no_dual_term_lies_above_the_loss() {
     let mut stream = crate::random::Stream::new(3);
@@ -147,7 +148,7 @@ fn a_step_goes_to_the_best_dual_variable() {
                 let q = 0.1 + number(&mut stream).abs() + f64::from(row.dual.diagonal);
                 let u = 2.0 * number(&mut stream);
                 let mut visit = Visit {
-                    place: Place::default(),
+                    place: RowAddress::default(),
                     label: 0,
                     alpha: 0.0,
                     gradient: 0.0,

@@ -1,4 +1,4 @@
-//! What a model holds, and what its file forms check alike.
+//! The contents of a model, and the checks shared by its file formats.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -21,12 +21,12 @@ pub struct Model {
     pub class_weights: Vec<f64>,
     /// The classes; LIBLINEAR's format does not hold their names.
     pub classes: ClassMap,
-    /// What stands for a missing value of each feature, where means do; LIBLINEAR's format does not hold
+    /// The replacement for a missing value of each feature, if it is the mean; LIBLINEAR's format does not hold
     /// them.
     pub means: Option<Vec<f32>>,
     /// The weights: one vector for two classes, else one a class.
     pub weights: Weights,
-    /// The scale of the features that the weights are for; `None` where rows are taken as they are.
+    /// The scale of the features that the weights are for; `None` if rows are not scaled.
     pub scale: Option<Scale>,
     /// The columns that the features come from, where they had names; LIBLINEAR's format does not hold them.
     pub columns: Option<Arc<Schema>>,
@@ -50,7 +50,7 @@ pub(super) fn check_shape(
     Ok(vectors)
 }
 
-/// The first label that stands in a list a second time.
+/// The first label that occurs twice in a list.
 pub(super) fn first_repeated(labels: &[f64]) -> Option<f64> {
     let mut seen = HashSet::new();
     // -0 is 0.

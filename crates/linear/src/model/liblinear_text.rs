@@ -12,8 +12,9 @@
 //! ```
 //!
 //! After `w` a line a feature (the bias last) with a number a vector; a bias of -1 means none. Source:
-//! `save_model` and `load_model` in LIBLINEAR 2.50's linear.cpp. Weights are written with the digits that give back the
-//! same number as f64, those of a scaled model as the products they are: LIBLINEAR reads f64, and shall predict the same.
+//! `save_model` and `load_model` in LIBLINEAR 2.50's linear.cpp. Weights are written with the digits that give
+//! back the same number as f64, those of a scaled model as the products they are: LIBLINEAR reads f64, and shall
+//! predict the same.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -76,7 +77,7 @@ pub(crate) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std:
                 None if scale.has_shifts() => Some(1.0),
                 bias => bias,
             };
-            // Rows as they are get the value that scaled ones get from the model.
+            // Unscaled rows get the same value as scaled ones from the model.
             let unscaled = |number| {
                 let (mut vector, intercept) = model.coefficients(number);
                 vector.extend(bias.map(|bias| intercept / f64::from(bias)));
@@ -149,7 +150,7 @@ impl<R: BufRead> Lines<'_, R> {
     }
 }
 
-/// What stands before the weights.
+/// The header before the weights.
 #[derive(Default)]
 struct Header {
     loss: Option<Loss>,
@@ -233,7 +234,7 @@ pub(crate) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearErro
     let columns = read_weights(&mut lines, vectors, length)?;
     while let Some(line) = lines.next_if_any()? {
         if !line.is_empty() {
-            let found = format!("more than the {length} lines of weights that its header tells of");
+            let found = format!("more than the {length} lines of weights that its header states");
             return Err(malformed(path, Some(lines.number), found));
         }
     }

@@ -1,8 +1,8 @@
-//! Safetensors: the tensor `weights` of f32, [vectors, features + bias], a tensor `means` of f32 [features] where there
-//! are some; of a model of scaled features also `scale.factors` and, where features are shifted, `scale.shifts` of f64,
-//! [features]; and the metadata key `pelton`, whose text is JSON: version, loss, labels, and cost, bias, `scaled`, factors on
-//! the cost by class, names of the labels and names of the columns where there are some. One key, because safetensors writes its metadata in an order that differs from run
-//! to run.
+//! Safetensors: the tensor `weights` of f32, [vectors, features + bias], a tensor `means` of f32 [features] where
+//! there are some; of a model of scaled features also `scale.factors` and, where features are shifted,
+//! `scale.shifts` of f64, [features]; and the metadata key `pelton`, whose text is JSON: version, loss, labels,
+//! and cost, bias, `scaled`, factors on the cost by class, names of the labels and names of the columns where
+//! there are some. One key, because safetensors writes its metadata in an order that differs from run to run.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -35,7 +35,7 @@ struct About {
     loss: String,
     cost: Option<f64>,
     bias: Option<f32>,
-    /// Whether the weights are for scaled features; not written where they are not, as before there were scales.
+    /// Whether the weights are for scaled features; left out if not, as in files from before scales existed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     scaled: bool,
     /// Factors on the cost by class; not written where all are 1.
@@ -54,7 +54,7 @@ struct About {
 }
 
 impl About {
-    /// The checksum of what stands here besides it, and of the tensors in order.
+    /// The checksum of everything else here, and of the tensors in order.
     fn checksum<'a>(&self, tensors: impl Iterator<Item = &'a [u8]>) -> serde_json::Result<u32> {
         let mut value = serde_json::to_value(self)?;
         value[CHECKSUM] = serde_json::Value::Null;
@@ -163,7 +163,7 @@ pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> 
 
 pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, LinearError> {
     let wrong = |found: String| malformed(path, None, found);
-    // Checks that the tensors lie in the file, in order and without gaps.
+    // Checks that the tensors are in the file, in order and without gaps.
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| wrong(error.to_string()))?;
     let (_, metadata) =
         SafeTensors::read_metadata(bytes).map_err(|error| wrong(error.to_string()))?;
@@ -206,7 +206,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
         && columns.fields.elements() != Some(features)
     {
         return Err(wrong(format!(
-            "columns that are not of {features} features"
+            "columns that do not match {features} features"
         )));
     }
     if check_shape(path, None, about.labels.len(), features)? != vectors {
@@ -237,10 +237,10 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     }
     let mut all = vectors.iter().chain(&means).flatten();
     if all.any(|value| !value.is_finite()) {
-        return Err(wrong("a weight that is no finite number".to_string()));
+        return Err(wrong("a weight that is not finite".to_string()));
     }
     let scale = if about.scaled {
-        Some(scale(&tensors, features).ok_or_else(|| wrong("no sound scale".to_string()))?)
+        Some(scale(&tensors, features).ok_or_else(|| wrong("no valid scale".to_string()))?)
     } else {
         None
     };
@@ -251,7 +251,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
             .is_ok_and(|found| found == stated)
     };
     if checked && !about.crc32c.is_none_or(fits) {
-        return Err(wrong("weights that do not have its checksum".to_string()));
+        return Err(wrong("weights whose checksum is wrong".to_string()));
     }
     Ok(Model {
         loss,
@@ -273,7 +273,7 @@ fn check_names(about: &About) -> Result<(), String> {
     }
     let numbered = (0..names.len()).map(|label| label as f64);
     if !numbered.eq(about.labels.iter().copied()) {
-        return Err("names that are not those of the labels 0, 1, 2 …".to_string());
+        return Err("names that do not match the labels 0, 1, 2 …".to_string());
     }
     let mut seen = HashSet::new();
     match names.iter().find(|name| !seen.insert(*name)) {
@@ -295,7 +295,7 @@ fn check_weights(about: &About) -> Result<(), String> {
     }
 }
 
-/// The scale of `features` features; `None` where it is not there or unusable.
+/// The scale of `features` features; `None` if it is missing or unusable.
 fn scale(tensors: &SafeTensors<'_>, features: usize) -> Option<Scale> {
     let numbers = |name| {
         let tensor = tensors.tensor(name).ok()?;

@@ -1,7 +1,7 @@
 //! Newton's method for many rows of few features, in memory or streamed.
 //!
-//! Where features are few, a step of Newton's method needs Σ D x xᵀ and Σ α s x alone: one pass over the rows in any
-//! order, from any place, by any number of threads and ranks, whose sums add up. Coordinate descent moves one α at a
+//! With few features, a step of Newton's method needs only Σ D x xᵀ and Σ α s x: one pass over the rows in any
+//! order, by any number of threads and ranks, whose sums add up. Coordinate descent moves one α at a
 //! time, and on overlapping classes or features of different sizes needs hundreds of passes where this needs 5 to 20.
 //!
 //! | symbol | meaning |
@@ -12,23 +12,25 @@
 //! | u = Σ α s x | w − u is the gradient of P, and of nothing else |
 //! | τ | width of the bend of a smoothed loss |
 //!
-//! **Certificate.** α(m) is dual feasible at every w, so each pass gives P(w) and the bound Σ term(α) − ½‖u‖², both
-//! summed from the rows in f64, with their rounding subtracted (as `DualBound` does). Their difference is ½‖w − u‖² plus
-//! what smoothing leaves, and falls quadratically. Far from the optimum a multiple of α gives a better bound.
+//! **Certificate.** α(m) is dual feasible at every w, so each pass gives P(w) and the bound Σ term(α) − ½‖u‖²,
+//! both summed from the rows in f64, with their rounding subtracted (as `DualBound` does). Their difference is ½‖w
+//! − u‖² plus what smoothing leaves, and falls quadratically. Far from the optimum a multiple of α gives a better
+//! bound.
 //!
-//! **Smoothing.** A loss without curvature somewhere is smoothed, to a bend of width τ (see [`crate::loss`]): the hinge
-//! from the beginning, by a barrier, the squared hinge where line searches were needed. For the hinge this is the central path
-//! of an interior-point method on the dual, in w alone (Nesterov, Nemirovskii, Interior-point polynomial algorithms, 1994):
-//! each step goes to where the path will be at a smaller τ, along its tangent, or back to the path where the last step left
-//! it. τ ends where what it leaves is half of the gap that is wanted. Rows keep no state, so a pass needs nothing but w.
+//! **Smoothing.** A loss without curvature somewhere is smoothed, to a bend of width τ (see [`crate::loss`]): the
+//! hinge from the beginning, by a barrier, the squared hinge where line searches were needed. For the hinge this
+//! is the central path of an interior-point method on the dual, in w alone (Nesterov, Nemirovskii, Interior-point
+//! polynomial algorithms, 1994): each step goes to where the path will be at a smaller τ, along its tangent, or
+//! back to the path where the last step left it. τ ends where its part is half of the target gap. Rows keep no
+//! state, so a pass needs nothing but w.
 //!
-//! A proximal method on the dual (a centre of each α, kept between passes) was used before. It takes a sixth fewer passes
-//! where rows are many, and does not end where they are about as many as the features. A primal–dual interior-point
-//! method keeps three numbers a row and needs two passes a step.
+//! A proximal method on the dual (a centre of each α, kept between passes) was used before. It takes a sixth fewer
+//! passes where rows are many, and does not end where they are about as many as the features. A primal–dual
+//! interior-point method keeps three numbers a row and needs two passes a step.
 //!
-//! **Steps.** Full ones. Where the value rises, the next pass sums the slope at 24 fractions of the step, and the place
-//! between two of them where it is 0 is taken. Values at two τ cannot be compared: there, it does so where the slope at the
-//! end has more than half the size of that at the beginning.
+//! **Steps.** Full ones. Where the value rises, the next pass sums the slope at 24 fractions of the step, and the
+//! place between two of them where it is 0 is taken. Values at two τ cannot be compared: there, it does so where
+//! the slope at the end has more than half the size of that at the beginning.
 //!
 //! Cost of a pass, measured at d = 20 on one AVX2 core that other work shared: 110 to 120 ns a row for logistic, 100 to
 //! 120 for the squared hinge. At larger d the n·d²/2 products of the matrix are most of it; solving takes
@@ -60,17 +62,17 @@ pub const MOST_NEWTON_FEATURES: usize = 1024;
 
 /// τ at first.
 const FIRST_SMOOTHING: f64 = 0.3;
-/// What τ is multiplied by at least, and at most.
+/// Smallest and largest factor on τ.
 const SHRINK: [f64; 2] = [0.05, 0.6];
 /// Squared length of the Newton step in units of τ, over the rows in the bend, from which on τ shrinks more slowly, and
 /// not at all.
 const NEAR: f64 = 1.0;
 const FAR: f64 = 8.0;
-/// What rounding w moves a margin by, over τ, from which on w is not rounded.
+/// Change of a margin by rounding w, over τ, above which w is not rounded.
 const FINE_BEND: f64 = 0.01;
 /// Share of the unit matrix that rows of little curvature may be left out of the matrix for.
 const SLIGHT: f64 = 0.01;
-/// Decrease still to be had, over the value, from which on w is not rounded: rounding it moves the value by less.
+/// Remaining decrease, over the value, below which w is not rounded: rounding would change the value by more.
 const FINE: f64 = 1e-9;
 /// The same, over what rounding w moves the value by.
 const COARSE: f64 = 10.0;
@@ -78,14 +80,15 @@ const COARSE: f64 = 10.0;
 const HALF_A_UNIT: f64 = 0.5 * f32::EPSILON as f64;
 /// Looks in a row after which nothing is left to gain.
 const MOST_IDLE: u32 = 3;
-/// A run of rows that no interruption is looked for in.
+/// A run of rows without a check for interruption.
 const RUN: usize = 1 << 14;
 
-/// What each solver takes, by a model that looks at the shape alone: nanoseconds of a visit of coordinate descent, and of
-/// Newton's method to the end (infinite beyond [`MOST_NEWTON_FEATURES`]).
+/// The cost of each solver by a model of the shape: nanoseconds of a visit of coordinate descent, and of all
+/// of Newton's method (infinite beyond [`MOST_NEWTON_FEATURES`]).
 ///
-/// Newton: 8 passes (hinge: 24) of 30 ns a row and subproblem, 1 ns a value, and 0.05 ns a product of the d²/2 of the
-/// matrix; d³/6 products at 0.25 ns a pass. A visit: 30 ns and 1 ns a value. `values` is the mean number of values of a row.
+/// Newton: 8 passes (hinge: 24) of 30 ns a row and subproblem, 1 ns a value, and 0.05 ns a product of the d²/2 of
+/// the matrix; d³/6 products at 0.25 ns a pass. A visit: 30 ns and 1 ns a value. `values` is the mean number of
+/// values of a row.
 pub fn modelled_costs(problem: &Problem, records: u64, values: f64) -> (f64, f64) {
     let (n, d) = (records as f64, width_of(problem) as f64);
     let passes = problem.loss().function().newton_passes();
@@ -95,15 +98,15 @@ pub fn modelled_costs(problem: &Problem, records: u64, values: f64) -> (f64, f64
     (30.0 + values, if possible { newton } else { f64::INFINITY })
 }
 
-/// Whether Newton's method takes less time than coordinate descent, by [`modelled_costs`] and 100 visits of a row, which
-/// is what that needs to 1e-3 on classes that overlap, and too few by far at smaller targets or for features of different
-/// sizes.
+/// Whether Newton's method takes less time than coordinate descent, by [`modelled_costs`] and 100 visits of a
+/// row, which coordinate descent needs to reach 1e-3 on overlapping classes, and far too few for smaller
+/// targets or features of different sizes.
 pub fn newton_pays(problem: &Problem, records: u64, values: f64) -> bool {
     let (visit, newton) = modelled_costs(problem, records, values);
     newton < 100.0 * visit * records as f64 * problem.subproblems() as f64
 }
 
-/// Whether the loss is smoothed from the beginning.
+/// Whether the loss is smoothed from the start.
 fn smoothed_at_once(problem: &Problem) -> bool {
     let smoothing = problem.loss().function().smoothing();
     smoothing.is_some_and(|smoothing| smoothing.after == 0)
@@ -130,7 +133,7 @@ pub struct Newton {
 pub struct NewtonPass {
     /// The best primal and the best dual value so far: both are exact bounds.
     pub certificate: Certificate,
-    /// Whether the relative gap wanted is reached, or nothing is left to gain.
+    /// Whether the target gap is reached, or no progress is possible.
     pub done: bool,
 }
 
@@ -309,7 +312,7 @@ impl Newton {
 
     /// Goes on from a saved state.
     ///
-    /// Errors: a state whose shapes are not those of this run.
+    /// Errors: a state with other shapes than this run's.
     pub fn restore(&mut self, saved: &[Vec<f64>]) -> Result<(), LinearError> {
         let width = self.points[0].w.len();
         let points = saved.iter().map(|saved| Point::from_numbers(saved, width));
@@ -355,7 +358,7 @@ impl Point {
         self.go_to(w);
     }
 
-    /// Ends a look, whose sums are of at most so many additions, at rows of this largest cost: bounds, and a step.
+    /// Ends a pass with at most this many additions over rows of this largest cost: bounds, and a step.
     fn end_look(
         &mut self,
         sums: Sums,
@@ -414,7 +417,8 @@ impl Point {
                 }
             }
         }
-        // What rounding w to f32 moves the smoothed value by, about: much where the cost is large and the bend narrow.
+        // Approximate change of the smoothed value by rounding w to f32: large if the cost is large and the bend
+        // narrow.
         let squares: f64 = (self.w.iter().enumerate())
             .map(|(j, w)| sums.matrix[j * (width + 1)] * w * w)
             .sum();
@@ -432,7 +436,7 @@ impl Point {
         let newton = solve(&gradient);
         let mut slope = -dot(&gradient, &newton);
         let mut step: Vec<f64> = newton.iter().map(|v| -v).collect();
-        // What the smoothed value can still fall by, about.
+        // The approximate remaining decrease of the smoothed value.
         let gain = -0.5 * slope;
         let gap = self.best_primal - self.best_dual;
         let mut shrinks = false;

@@ -1,7 +1,7 @@
 //! One pass over the rows: the sums that a Newton step, a line search and a certificate are made of.
 //!
-//! Rows are taken some hundred at a time: copied side by side, dense, then multiplied with w, and those with
-//! curvature once more, times its root, for the products that make the matrix. The rows of a block are dealt to a
+//! Rows are processed some hundred at a time: copied to a dense block, multiplied with w, and those with
+//! curvature copied again, times its root, for the products that form the matrix. The rows of a block are dealt to a
 //! number of lanes that does not depend on the number of threads, so sums have the same bits on any machine width.
 
 use pelton_format::{Row, RowTable};
@@ -11,7 +11,7 @@ use crate::kernels::{Kernel, Simd, run};
 use crate::loss::{LossFunction, NewtonTerms, WithLoss};
 use crate::problem::Problem;
 
-/// Steps that a line search looks at: 1, 1/2, 1/4 …
+/// Steps that a line search tries: 1, 1/2, 1/4 …
 pub(super) const TRIALS: usize = 24;
 /// Columns of a tile of the matrix, and rows.
 const TILE: usize = 8;
@@ -185,7 +185,7 @@ impl Lane {
     }
 }
 
-/// A pass under way.
+/// A running pass.
 pub(super) struct Pass<'a> {
     pub problem: &'a Problem,
     pub points: &'a [Point],
@@ -332,7 +332,7 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
                     work.margins.push(sign * products::<FUSED>(x, &point.w));
                 }
             }
-            // Loops of their own, which several rows go through side by side.
+            // Specialised loops that process several rows at once.
             for prepared in &mut work.prepared {
                 prepared.clear();
                 prepared.resize(count, 0.0);

@@ -1,6 +1,6 @@
 //! A subproblem between two passes: where the next pass looks, and the best that was found.
 
-/// What τ is multiplied by at first.
+/// The first factor on τ.
 const FIRST_SHRINK: f64 = 0.1;
 
 /// One subproblem between two passes.
@@ -16,15 +16,15 @@ pub(super) struct Point {
     /// The place before, and the value and its slope along the step there.
     pub before: Option<(Vec<f64>, f64, f64)>,
     pub smoothing: f64,
-    /// What smoothing is multiplied by next.
+    /// The next factor on the smoothing.
     pub shrink: f64,
     /// Line searches that were made.
     pub searches: u32,
     pub best_w: Vec<f64>,
     pub best_primal: f64,
     pub best_dual: f64,
-    /// Whether steps have come so near that rounding w to f32 would show. Before, passes look at w rounded, which
-    /// saves them the losses of the rounded weights next to the others.
+    /// Whether steps are so close to the optimum that rounding w to f32 would matter. Before, passes look at w
+    /// rounded, which saves them the losses of the rounded weights next to the others.
     pub exact: bool,
     /// Looks that brought neither value on by what rounding leaves.
     pub idle: u32,

@@ -32,7 +32,7 @@ fn conv(name: String, out: usize, kernel: usize, stride: usize, padding: usize) 
     ]
 }
 
-/// Fully connected layers with ReLUs and dropout of a half, before or behind each; named `classifier.` and a number.
+/// Fully connected layers with ReLUs and dropout of a half, before or after each; named `classifier.` and a number.
 pub(super) fn classifier(
     hidden: &[usize],
     names: [usize; 3],

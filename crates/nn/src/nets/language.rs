@@ -16,11 +16,11 @@ pub struct LanguageModel {
     pub hidden: usize,
     /// Layers.
     pub layers: usize,
-    /// Heads of a Transformer.
+    /// Attention heads of a Transformer.
     pub heads: usize,
     /// Longest sequence of a Transformer.
     pub positions: usize,
-    /// Chance of dropout.
+    /// Dropout probability.
     pub dropout: f32,
     /// Whether the last layer uses the weights of the embedding.
     pub tied: bool,

@@ -34,7 +34,9 @@ impl Net {
         let mut summary = Summary::default();
         let end = follow(&layers, input, &mut summary)?;
         let Flow::Row(classes) = end else {
-            return Err(NnError::Net(format!("a net ends in logits, not {end:?}")));
+            return Err(NnError::Net(format!(
+                "a net must end in logits, not {end:?}"
+            )));
         };
         Ok(Net {
             layers,
@@ -44,7 +46,7 @@ impl Net {
         })
     }
 
-    /// Whether what the net makes of an example depends on the others of its batch: it has batch norm.
+    /// Whether the output for an example depends on the others of its batch: the net has batch norm.
     pub fn normalises_batches(&self) -> bool {
         let mut all = self.summary.parameters.iter();
         all.any(|p| p.role == crate::layer::Role::Statistic)
@@ -117,7 +119,7 @@ impl ImageModel {
         let net = Net::new(layers, input)?;
         if net.classes != classes {
             return Err(NnError::Net(format!(
-                "without layers the {} features of a vector stay as they are, {classes} are asked for; choose a net such as mlp",
+                "a net without layers outputs the {} features of a vector, but {classes} are needed; choose a net such as mlp",
                 net.classes
             )));
         }

@@ -36,7 +36,7 @@ fn block(name: &str, middle: usize, out: usize, stride: usize, changes: bool) ->
             norm(&part("bn2"), false),
         ]
     } else {
-        // The stride lies in the 3×3 convolution, as in torchvision.
+        // The stride is in the 3×3 convolution, as in torchvision.
         vec![
             conv(&part("conv1"), middle, 1, 1),
             norm(&part("bn1"), true),

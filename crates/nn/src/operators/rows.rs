@@ -51,7 +51,7 @@ fn each(x: &Tensor, of: impl FnOnce(&[f32], &mut [f32])) -> Tensor {
     Tensor::new(y, x.shape())
 }
 
-/// The gradient in front of a ReLU: zero where `y` is 0.
+/// The gradient before a ReLU: zero where `y` is 0.
 pub(super) fn masked(dy: &Tensor, y: &Tensor) -> Tensor {
     each(dy, |dy, dx| relu_backward(y, dy, dx))
 }

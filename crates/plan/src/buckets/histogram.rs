@@ -29,7 +29,7 @@ impl LengthHistogram {
         LengthHistogram::from_counts(short.chain(long).collect())
     }
 
-    /// The histogram of lengths that each count for so many sentences; one that occurs counts at least once.
+    /// The histogram of weighted lengths; one that occurs counts at least once.
     pub(crate) fn expected(lengths: impl IntoIterator<Item = (u32, f64)>) -> LengthHistogram {
         let mut dense = vec![0.0; DENSE];
         let mut long = BTreeMap::new();

@@ -1,15 +1,15 @@
 //! Which bucket a length belongs to, how many sentences a batch of it holds, and what that costs.
 //!
-//! A layout follows from the histogram of lengths alone, so its figures are exact and the same in
-//! every epoch. A batch is padded to the end of its bucket, not to its longest sentence: then a
-//! bucket is one shape, for which buffers and compiled programs are made once.
+//! A layout depends only on the histogram of lengths, so its figures are exact and the same in every epoch. A
+//! batch is padded to the end of its bucket, not to its longest sentence: then a bucket is one shape, for which
+//! buffers and compiled programs are made once.
 //!
-//! **Padding.** A sentence of length ℓ in a bucket that ends at b takes b cells, whatever batch it
-//! comes in: the padded fraction is 1 − Σ ℓ / Σ b.
+//! **Padding.** A sentence of length ℓ in a bucket that ends at b takes b cells, in any batch: the padded fraction
+//! is 1 − Σ ℓ / Σ b.
 //!
 //! **RL\*** = ln(orders an epoch can have) / ln(N!), as of the orders without buckets. Of the N! orders
 //! of the plan below many give the same batches. Bucket b has n_b sentences and emits m_b = ⌊n_b/c_b⌋
-//! full batches of c_b; u buckets have a remainder. What is emitted is told by three things:
+//! full batches of c_b; u buckets have a remainder. Three things determine what is emitted:
 //!
 //! * the order of the sentences within each bucket, which is that of the plan: ∏ n_b!;
 //! * which bucket each full batch is of: every word with m_b letters b occurs, for the plan may bring
@@ -17,7 +17,7 @@
 //!   remainders last: (Σ m_b)! / ∏ m_b!;
 //! * the order of the remainders, which has a key of its own: u!.
 //!
-//! No two of these combinations emit the same: a sentence tells its bucket, and the sizes then tell
+//! No two of these combinations emit the same: a sentence determines its bucket, and the sizes then determine
 //! where a batch ends. So
 //!
 //! ```text
@@ -48,8 +48,8 @@ pub struct Bucket {
     pub capacity: u64,
     /// Sentences of an epoch.
     pub sentences: u64,
-    /// Whether each sentence is a batch by itself and is not padded: it is longer than all the tokens
-    /// a batch may have.
+    /// Whether each sentence is a batch of its own and is not padded: it is longer than the maximum tokens of
+    /// a batch.
     pub alone: bool,
 }
 
@@ -213,7 +213,7 @@ impl BucketLayout {
         self.buckets.iter().map(Bucket::batches).sum()
     }
 
-    /// Sentences longer than the last boundary that was asked for, for which its bucket stretches.
+    /// Sentences longer than the last given boundary, for which its bucket is stretched.
     pub fn stretched(&self) -> u64 {
         self.stretched
     }
@@ -267,7 +267,7 @@ fn longer_than(histogram: &LengthHistogram, length: u32) -> u64 {
 }
 
 /// Ends a bucket at the first length at which it holds a full batch of sentences with `next to` more tokens each; what
-/// is left over joins the last bucket. Sentences that exceed a batch by themselves have a bucket of their own.
+/// is left over joins the last bucket. Sentences that exceed a whole batch have a separate bucket.
 pub(super) fn full_batches(counts: &[(u32, u64)], adjacent: u32, capacity: Capacity) -> Vec<u32> {
     let cells = |length: u32| u64::from(adjacent) + u64::from(length);
     let alone = counts.partition_point(|&(length, _)| !capacity.is_exceeded_by(cells(length)));

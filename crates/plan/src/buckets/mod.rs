@@ -1,4 +1,4 @@
-//! Batches of sentences of about one length: buckets and packed rows, by index arithmetic alone.
+//! Batches of sentences of similar lengths: buckets and packed rows, by index arithmetic.
 //!
 //! A batch of sentences is as long as its longest, and what the others lack is padding that is
 //! computed and thrown away. Sentences are therefore put into buckets by length, and a batch is

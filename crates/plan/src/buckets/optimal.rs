@@ -67,7 +67,7 @@ pub(super) fn boundaries(histogram: &LengthHistogram, buckets: u32) -> Result<Ve
 /// What a bucket of neighbouring lengths costs.
 struct Costs {
     lengths: Vec<u128>,
-    /// Sentences among the first so many lengths.
+    /// Number of sentences among the first lengths.
     before: Vec<u128>,
 }
 

@@ -1,10 +1,10 @@
 //! Which lengths share a row: best-fit decreasing, on how many pieces there are of each length.
 //!
-//! The pieces of a look-ahead go into rows of one length, the longest first, each into the fullest row
-//! that still has room for it; of equally full rows, that which became so last. Which sentence a piece belongs to plays no part, so the rows are found
-//! for groups at once: the rows with the same free room take as many pieces of a length as fit, and
-//! then the next fullest do. That gives the same rows as piece by piece would, in a few steps for each
-//! length that occurs, however many pieces have it.
+//! The pieces of a look-ahead go into rows of one length, the longest first, each into the fullest row that still
+//! has room for it; among equally full rows, the one filled last. It does not matter which sentence a piece
+//! belongs to, so rows are filled in groups: the rows with the same free room take as many pieces of a length as
+//! fit, and then the next fullest do. That gives the same rows as filling piece by piece, in a few steps for each
+//! length, however many pieces have it.
 //!
 //! Best-fit decreasing needs at most 11/9 of the fewest rows, plus four (Johnson, 1974); with sentences
 //! of many lengths it nearly always fills all rows but the last.
@@ -149,7 +149,7 @@ pub(crate) struct Pattern {
     pub(crate) pieces: Vec<(u32, u32)>,
 }
 
-/// Rows under way, by the room they have left.
+/// Open rows, by the room they have left.
 #[derive(Default)]
 struct Rows {
     by_room: BTreeMap<u32, Vec<Pattern>>,

@@ -1,16 +1,16 @@
-//! Buckets over two lengths: pairs of sentences, as translation needs them, of which both sides are padded.
+//! Buckets over two lengths: pairs of sentences, as in translation, with both sides padded.
 //!
 //! A bucket has a greatest length a side, and a pair belongs to the first bucket that holds both of its sides. It takes
 //! as many cells as its bucket's two lengths together.
 //!
-//! * `none` is one bucket; `static` has nested ones, of which the last stretches to the longest sides;
+//! * `none` is one bucket; `static` has nested ones, the last of which stretches to the longest sides;
 //! * `auto` puts pairs into strips by their first lengths, a strip ending at the first length at which it holds a full
-//!   batch, and cuts each strip likewise by the second ones;
+//!   batch, and cuts each strip in the same manner by the second ones;
 //! * `tokens` does that with batches of as many pairs as stay within a number of cells of both sides.
 //!
-//! Rejected: buckets over the longer side alone, which need no second rule and leave 6 % of padding on the 29 000 pairs
-//! of Multi30k in batches of 32, where strips leave 0.9 %; the boundaries with the least padding of all, since they are no
-//! longer a line of cuts, so that no quick search finds them (`optimal` is refused).
+//! Rejected: buckets over the longer side alone, which need no second rule and leave 6 % of padding on the 29 000
+//! pairs of Multi30k in batches of 32, where strips leave 0.9 %; the boundaries with the least padding of all,
+//! since they are no longer a line of cuts, so that no quick search finds them (`optimal` is refused).
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl PairHistogram {
         PairHistogram { counts }
     }
 
-    /// The histogram of pairs that each count for so many; lengths that occur count at least once.
+    /// The histogram of weighted pairs; lengths that occur count at least once.
     pub(crate) fn expected(pairs: impl IntoIterator<Item = ([u32; 2], f64)>) -> PairHistogram {
         let mut counts: BTreeMap<[u32; 2], f64> = BTreeMap::new();
         for (pair, count) in pairs {
@@ -263,7 +263,7 @@ mod tests {
             assert_eq!(bucket.alone, cells > 16);
             assert_eq!(bucket.capacity, (16 / cells).max(1));
         }
-        // A pair beyond a batch is one by itself and is not padded.
+        // A pair larger than a batch is a batch of its own and is not padded.
         assert_eq!(
             layout.bucket_of_pair([9, 9]),
             Some(layout.buckets().len() - 1)

@@ -12,7 +12,7 @@ pub(crate) struct Segment {
     pub(crate) piece: Piece,
 }
 
-/// Deals the pieces of each length in turn.
+/// Gives out the pieces of each length in turn.
 pub(crate) struct NextPieces<'a> {
     pieces: &'a [Segment],
     /// For each length, falling: the next piece.

@@ -1,4 +1,4 @@
-//! How sentences are put together, and how that is written on a command line.
+//! Bucket policies and their spelling on a command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 use super::packing::Packing;
 use crate::error::PlanError;
 
-/// How sentences are put together into batches.
+/// How sentences are batched.
 ///
-/// Written as text: `none`, `static:10,20,30`, `static:10x12,20x25` (of pairs), `auto`, `optimal:8`, `tokens:4096`, `pack:64`,
-/// `pack:64:8192`.
+/// Written as text: `none`, `static:10,20,30`, `static:10x12,20x25` (of pairs), `auto`, `optimal:8`,
+/// `tokens:4096`, `pack:64`, `pack:64:8192`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BucketPolicy {
@@ -17,13 +17,13 @@ pub enum BucketPolicy {
     None,
     /// Buckets that end at these lengths, rising; the last one stretches to the longest sentence.
     Static(Vec<u32>),
-    /// The same of pairs of sentences: both sides of a pair lie within those of its bucket.
+    /// The same for pairs of sentences: both sides of a pair are within those of its bucket.
     StaticPairs(Vec<[u32; 2]>),
     /// A bucket ends at the first length at which it holds a full batch; sentences left over at the
     /// long end join the last bucket. Pairs are put so by their first lengths, and those of each such bucket so by
     /// their second ones.
     Auto,
-    /// The boundaries of so many buckets that leave the least padding.
+    /// The boundaries with the least padding.
     Optimal {
         /// Buckets; fewer where there are fewer lengths.
         buckets: u32,
@@ -112,7 +112,7 @@ fn pair_boundaries(text: &str, list: &str) -> Result<Vec<[u32; 2]>, PlanError> {
     Ok(boundaries)
 }
 
-/// Refuses pairs of which a side falls, or neither rises.
+/// Refuses pairs where a side decreases, or neither increases.
 pub(super) fn check_rising_pairs(boundaries: &[[u32; 2]]) -> Result<(), PlanError> {
     if boundaries.is_empty() {
         return Err(PlanError::NoBoundaries);

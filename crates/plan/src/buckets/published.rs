@@ -1,7 +1,7 @@
 //! The published bucketing, to compare with: what does not fill a batch is dropped.
 //!
-//! Boundaries as in `auto`, but sentences left over at the long end get a bucket of their own; the last
-//! sentences of each bucket, in file order, that fill no batch are left out, in every epoch the same;
+//! Boundaries as in `auto`, but sentences left over at the long end get a separate bucket; the last sentences
+//! of each bucket, in file order, that do not fill a batch are left out, the same in every epoch;
 //! and one order of the batches is drawn for all epochs (MXNet's `bucket_io.py` of 2016), so that RL\*
 //! is 0. Nothing else in this crate drops a sentence.
 

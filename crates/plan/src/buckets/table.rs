@@ -34,7 +34,7 @@ impl Table {
         }
     }
 
-    /// A digest of the numbers, whatever bytes they take.
+    /// A digest of the numbers, independent of their width in bytes.
     pub(crate) fn digest(&self) -> u64 {
         fn of<T: Copy + Into<u32>>(table: &[T]) -> u64 {
             let words = table.iter().map(|&number| u64::from(number.into()));

@@ -1,8 +1,8 @@
 //! Fixed random blocks, for block minimization (Yu et al., TKDD 2012).
 //!
 //! The records are put in one random order with a key that does not know the epoch, and that order
-//! is cut in near-equal runs: the blocks. Which records are together, and how they stand inside a
-//! block, never changes; an epoch only chooses the order of the blocks, or not even that.
+//! is cut in near-equal runs: the blocks. The records of a block and their order never change; an epoch only
+//! chooses the order of the blocks, or not even that.
 //!
 //! Cost: one id is one permutation step; the order of the blocks of an epoch takes 24 bytes a block.
 

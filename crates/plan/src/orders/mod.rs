@@ -15,8 +15,8 @@ use crate::error::PlanError;
 use crate::ordering::Kind;
 use crate::randomness::Randomness;
 
-/// Makes [`Order`] of a list of orders: an example of the text, and for each parameter the word that stands for it in a
-/// help text, with what it is where it is left out. Each order has a struct of its name, which implements [`Kind`].
+/// Generates [`Order`] from a list of orders: an example of the text, and for each parameter its name in help
+/// texts and its default. Each order has a struct of its name, which implements [`Kind`].
 macro_rules! orders {
     ($(
         $(#[$doc:meta])*
@@ -117,10 +117,10 @@ orders! {
         permute: bool = "permute",
     };
 
-    /// Runs of whole records of at least `unit_bytes` in a new random order every epoch, taken in
-    /// `loads` groups; the records of a group are shuffled among themselves (DeepIO's entropy-aware
-    /// opportunistic ordering, with loads that no rank or timing decides). Left out, a unit is 1 MiB: reads of that size
-    /// give nearly the sequential bandwidth of every device and file system.
+    /// Runs of whole records of at least `unit_bytes` in a new random order every epoch, taken in `loads` groups;
+    /// the records of a group are shuffled among themselves (DeepIO's entropy-aware opportunistic ordering, with
+    /// loads that no rank or timing decides). Left out, a unit is 1 MiB: reads of that size give nearly the
+    /// sequential bandwidth of every device and file system.
     Opportunistic "opportunistic:8:1048576" {
         /// Groups an epoch is read in.
         loads: u64 = "LOADS",
@@ -202,7 +202,7 @@ impl Parameter for bool {
 }
 
 impl Order {
-    /// How orders are written, for a help text: what may be left out is in square brackets, followed by the default.
+    /// The spelling of orders, for a help text: optional parts are in square brackets, followed by the default.
     pub fn forms() -> String {
         let mut forms = Order::each_form();
         let last = forms.pop().unwrap_or_default();

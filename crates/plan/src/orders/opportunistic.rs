@@ -7,8 +7,8 @@
 //! positions without reading anything else, and the backend sees each unit once an epoch, whole.
 //!
 //! DeepIO's servers draw independently of each other from what each has loaded, so that its order is
-//! a fact about the machine. Here the loads are part of the plan and know nothing of ranks: any number
-//! of ranks agree on them without a message, and a run resumes on another number.
+//! a fact about the machine. Here the loads are part of the plan and independent of ranks: any number of ranks
+//! agree on them without a message, and a run resumes on another number.
 //!
 //! A position of the epoch is turned into an id in four steps: its load (search among the loads'
 //! first positions), its place among the load's records (the keyed permutation of their number),
@@ -97,7 +97,7 @@ struct EpochLoads {
 /// The order of the records of the load that was looked at last.
 type LastLoad = Option<(usize, Permutation)>;
 
-/// How many records lie before the unit at a place of the epoch's order.
+/// The number of records before the unit at a position of the epoch's order.
 #[derive(Debug)]
 enum UnitStarts {
     /// `records_a_unit` in every unit, but for `missing` at the place `short`.
@@ -183,7 +183,7 @@ impl EpochWalk for LoadsWalk {
 }
 
 impl EpochLoads {
-    /// The units of a load, by number, so that neighbours stand together.
+    /// The units of a load, in ascending order, so neighbours are together.
     fn units_of(&self, load: u64) -> Vec<u64> {
         let edge = |load| near_equal_start(self.loads.units.len(), self.loads.loads, load);
         let mut units = vec![0; (edge(load + 1) - edge(load)) as usize];

@@ -113,7 +113,7 @@ impl Ids for Pages {
     }
 }
 
-/// Steps of so many units each.
+/// Steps of this many units each.
 #[derive(Debug)]
 struct PageSteps {
     cuts: Cuts,

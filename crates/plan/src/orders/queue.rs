@@ -1,8 +1,8 @@
 //! The shuffle buffer of TensorFlow's input pipeline, simulated on ids.
 //!
 //! The buffer is filled with the first q records; each output is drawn uniformly from the buffer and
-//! its slot taken by the next record of the file, until the file ends and the buffer runs empty. An
-//! id can therefore come out early by at most q places: a file sorted by label stays nearly sorted.
+//! its slot taken by the next record of the file, until the file ends and the buffer runs empty. So an id can
+//! come early by at most q positions: a file sorted by label stays nearly sorted.
 //!
 //! Which id output number i is follows from the outputs before it, so that seeking replays the epoch
 //! from its start (a few ns an id).
@@ -119,7 +119,7 @@ impl Ids for Arc<ShuffleBuffer> {
 }
 
 impl EpochWalk for Buffer {
-    /// Makes outputs that nobody wants, up to a position.
+    /// Discards outputs up to a position.
     fn seek(&mut self, position: u64) {
         if self.position > position {
             *self = self.queue.of_epoch(self.epoch);

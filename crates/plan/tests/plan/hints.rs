@@ -5,7 +5,7 @@ use pelton_plan::{Hint, Place, Plan, StepBatch};
 use proptest::prelude::*;
 
 use crate::steps_of;
-use crate::streams::{Pipeline, pipelines};
+use crate::streams::{PlanCase, pipelines};
 
 /// Walks on from a step and compares what comes with the uninterrupted epoch.
 fn check_from(plan: &Plan, steps: &[StepBatch], epoch: u64, step: usize, hint: Option<&Hint>) {
@@ -33,7 +33,7 @@ fn hints_of(plan: &Plan, epoch: u64, steps: usize) -> Vec<Option<Hint>> {
     hints.collect()
 }
 
-fn check(pipeline: &Pipeline) {
+fn check(pipeline: &PlanCase) {
     let (plan, epoch) = (pipeline.make(), pipeline.epoch);
     let steps = steps_of(&plan, epoch);
     let hints = hints_of(&plan, epoch, steps.len());
@@ -94,7 +94,7 @@ fn buckets_and_rows_have_hints_and_nothing_else_has() {
         ("full", "", false),
         ("queue:9", "auto", false),
     ] {
-        let plan = Pipeline::plain(900, order, policy).make();
+        let plan = PlanCase::plain(900, order, policy).make();
         let hints = hints_of(&plan, 2, 40);
         assert_eq!(hints[0], None, "nothing comes before the first step");
         for hint in &hints[1..] {

@@ -26,7 +26,7 @@ fn check_refused(records: u64, order: &str, remedy: &str) {
 #[test]
 fn impossible_orders_are_refused_with_a_remedy() {
     check_refused(100, "block:0", "`order` block:40");
-    check_refused(10, "block:11", "from 1 to 10 blocks");
+    check_refused(10, "block:11", "1 to 10 blocks");
     check_refused(0, "block:1", "0 records");
     check_refused(100, "queue:0", "`order` queue:10000");
     check_refused(100, "page:0", "`order` page:4096");
@@ -38,7 +38,7 @@ fn impossible_orders_are_refused_with_a_remedy() {
         PlanError::EmptyBatch
     );
     let batches = refusal(9, "full", Batching::Batches(10)).to_string();
-    assert!(batches.contains("from 1 to 9 batches"), "{batches}");
+    assert!(batches.contains("1 to 9 batches"), "{batches}");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn units_are_counted_before_they_are_named() {
         &[10; 30],
         "page:100",
         Batching::Batches(31),
-        &["31 batches cannot be cut from 30 records"],
+        &["31 batches cannot be made from 30 records"],
     );
 }
 

@@ -6,7 +6,7 @@ use pelton_key::mix;
 use pelton_plan::{Catalog, Order, Part, Place, Plan, PlanError, PlanSpec, Sampler, Selection};
 use proptest::prelude::*;
 
-use crate::streams::{Pipeline, check, pipelines, records};
+use crate::streams::{PlanCase, check, pipelines, records};
 use crate::{ids_of, steps_of};
 
 fn weights(records: u64, seed: u64) -> Vec<f64> {
@@ -21,7 +21,7 @@ fn classes(records: u64, seed: u64) -> Vec<u32> {
 }
 
 /// Pipelines whose records are those of a list (0), drawn by weight (1), or of all classes alike (2).
-fn sampled(kind: usize) -> impl Strategy<Value = Pipeline> {
+fn sampled(kind: usize) -> impl Strategy<Value = PlanCase> {
     let numbers = (1_u64..400, prop::option::of(20_u64..500));
     let drawn = (pipelines(false), numbers).prop_map(move |(mut pipeline, (length, examples))| {
         let (records, seed, spec) = (pipeline.records, pipeline.spec.seed, &mut pipeline.spec);
@@ -215,7 +215,7 @@ fn impossible_samplers_are_refused_with_a_remedy() {
     );
     refusal(
         &|spec| spec.sampler = weights(&[f64::MAX; 2]),
-        "have no sum",
+        "positive, finite sum",
     );
     refusal(
         &|spec| spec.sampler = weights(&[]),
@@ -227,7 +227,7 @@ fn impossible_samplers_are_refused_with_a_remedy() {
     );
     refusal(
         &|spec| spec.sampler = Some(Sampler::Ids([5, 100].into())),
-        "give numbers below 100",
+        "give indices below 100",
     );
     refusal(
         &|spec| (spec.sampler, spec.order) = (classes(100), Order::Sequential),
@@ -255,7 +255,7 @@ fn impossible_samplers_are_refused_with_a_remedy() {
                 weight: 1.0,
             }]);
         },
-        "give one of the two",
+        "give only one of them",
     );
     refusal(
         &|spec| {

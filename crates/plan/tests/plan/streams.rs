@@ -13,7 +13,7 @@ use crate::steps_of;
 
 /// A pipeline and what it is made over.
 #[derive(Debug, Clone)]
-pub(crate) struct Pipeline {
+pub(crate) struct PlanCase {
     pub(crate) records: u64,
     pub(crate) spec: PlanSpec,
     /// One record in so many is dropped; 0 filters nothing.
@@ -33,7 +33,7 @@ fn length_of(id: u64) -> u32 {
     (1 + random % 12 + (random >> 8) % 9 * ((random >> 16) % 2)) as u32
 }
 
-impl Pipeline {
+impl PlanCase {
     pub(crate) fn keeps(&self, id: u64) -> bool {
         self.dropped_one_in == 0 || !mix(id).is_multiple_of(self.dropped_one_in)
     }
@@ -43,10 +43,10 @@ impl Pipeline {
     }
 
     /// Of an order and a bucket policy alone.
-    pub(crate) fn plain(records: u64, order: &str, policy: &str) -> Pipeline {
+    pub(crate) fn plain(records: u64, order: &str, policy: &str) -> PlanCase {
         let mut spec = PlanSpec::new(order.parse().unwrap(), 8, 3);
         spec.buckets = (!policy.is_empty()).then(|| policy.parse().unwrap());
-        Pipeline {
+        PlanCase {
             records,
             spec,
             dropped_one_in: 0,
@@ -155,7 +155,7 @@ fn policies() -> impl Strategy<Value = Option<BucketPolicy>> {
 }
 
 /// `mixed`: parts over all the records, of which every weighted one keeps some.
-pub(crate) fn pipelines(mixed: bool) -> impl Strategy<Value = Pipeline> {
+pub(crate) fn pipelines(mixed: bool) -> impl Strategy<Value = PlanCase> {
     let numbers = (
         20_u64..300,
         1_u64..20,
@@ -195,7 +195,7 @@ pub(crate) fn pipelines(mixed: bool) -> impl Strategy<Value = Pipeline> {
         } else {
             dropped_one_in
         };
-        Pipeline {
+        PlanCase {
             records,
             spec,
             dropped_one_in,
@@ -207,7 +207,7 @@ pub(crate) fn pipelines(mixed: bool) -> impl Strategy<Value = Pipeline> {
 }
 
 /// Entering a new plan anywhere gives what a walk through the epoch gave.
-fn check_entered_anywhere(pipeline: &Pipeline, steps: &[StepBatch]) {
+fn check_entered_anywhere(pipeline: &PlanCase, steps: &[StepBatch]) {
     let plan = pipeline.make();
     let mut order: Vec<usize> = (0..steps.len()).collect();
     order.sort_by_key(|&step| mix(step as u64 ^ pipeline.spec.seed));
@@ -272,7 +272,7 @@ fn check_shares(steps: &[StepBatch]) {
 }
 
 /// Batches, and repeats of batches, have the form that was asked for.
-fn check_forms(pipeline: &Pipeline, plan: &Plan, steps: &[StepBatch]) {
+fn check_forms(pipeline: &PlanCase, plan: &Plan, steps: &[StepBatch]) {
     let mut fresh: Vec<(&StepBatch, u32)> = Vec::new();
     for batch in steps {
         assert!(!batch.is_empty());
@@ -326,7 +326,7 @@ fn times_of(echo: Echo, position: u64) -> u32 {
 }
 
 /// Fresh batches hold every appearance of every example, but for the batch that is left out.
-fn check_nothing_lost(pipeline: &Pipeline, plan: &Plan, steps: &[StepBatch]) {
+fn check_nothing_lost(pipeline: &PlanCase, plan: &Plan, steps: &[StepBatch]) {
     let mut times: HashMap<u64, u32> = HashMap::new();
     let fresh = steps.iter().filter(|batch| batch.batch_copy == 0);
     let (mut draws, mut smaller) = (0, 0);
@@ -363,7 +363,7 @@ fn check_nothing_lost(pipeline: &Pipeline, plan: &Plan, steps: &[StepBatch]) {
     }
 }
 
-pub(crate) fn check(pipeline: &Pipeline) -> (Plan, Vec<StepBatch>) {
+pub(crate) fn check(pipeline: &PlanCase) -> (Plan, Vec<StepBatch>) {
     let plan = pipeline.make();
     let steps = steps_of(&plan, pipeline.epoch);
     assert_eq!(steps.len() as u64, plan.steps(pipeline.epoch));
@@ -501,12 +501,12 @@ fn impossible_streams_are_refused_with_a_remedy() {
     mixed(&[(0, 9, f64::MAX)], "weight 1.7976931348623157e308: give");
     mixed(
         &[(0, 9, 1.0), (9, 9, 1.0)],
-        "part 1 of the mixture has a weight and no record",
+        "part 1 of the mixture has a weight but no records",
     );
     mixed(&[(0, 101, 1.0)], "records 0..101 of 100");
     mixed(
         &[(0, 9, 1.0), (9, 19, 0.05)],
-        "part 1 of the mixture has less than one of the 19 examples",
+        "part 1 of the mixture gets less than one of the 19 examples",
     );
     #[allow(clippy::reversed_empty_ranges)]
     mixed(&[(9, 3, 1.0)], "records 9..3 of 100");
@@ -546,7 +546,7 @@ fn impossible_streams_are_refused_with_a_remedy() {
             spec.buckets = Some("static:9".parse().unwrap());
             spec.batching = Batching::DropLast(8);
         },
-        "batching 8:drop-last does not go with buckets",
+        "batching 8:drop-last cannot be used with buckets",
     );
     check_refused(
         |spec| spec.batching = Batching::Examples(0),
@@ -653,7 +653,7 @@ fn late_steps_of_long_epochs_are_those_of_a_walk() {
         spec.batch_echo = batch_echo.parse().unwrap();
         spec.buckets = (!policy.is_empty()).then(|| policy.parse().unwrap());
         spec.mixture = mixed.then(|| parts.clone());
-        let pipeline = Pipeline {
+        let pipeline = PlanCase {
             records: 90_000,
             spec,
             dropped_one_in: 10,

@@ -1,4 +1,4 @@
-//! Axes: which range of values is shown, where ticks stand, and how numbers are written.
+//! Axes: the range of values, the ticks, and the format of numbers.
 
 /// One axis of a plot.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,7 +88,7 @@ impl Axis {
         }
     }
 
-    /// Where a value lies between the ends of the axis, 0 to 1.
+    /// The position of a value between the ends of the axis, 0 to 1.
     pub(super) fn place(&self, value: f64) -> f64 {
         let value = if self.log { value.log10() } else { value };
         (value - self.low) / (self.high - self.low)

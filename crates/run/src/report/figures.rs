@@ -1,8 +1,8 @@
-//! What a page shows.
+//! The contents of a page.
 
 use serde::{Deserialize, Serialize};
 
-/// What the page shows, in order. Empty parts are left out.
+/// The contents of the page, in order. Empty parts are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Name of the run.
@@ -32,7 +32,7 @@ pub struct Plot {
     pub x_label: String,
     /// Unit or meaning of y.
     pub y_label: String,
-    /// Whether y is logarithmic; values that are not positive are then left out.
+    /// Whether y is logarithmic, which leaves out values that are not positive.
     pub log_y: bool,
     /// Lines as (name, points); points with values that are not finite are left out.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
@@ -54,7 +54,7 @@ pub struct StageUse {
 pub struct Bars {
     /// What is shown.
     pub title: String,
-    /// Unit behind each value, such as `%`; may be empty.
+    /// Unit after each value, such as `%`; may be empty.
     pub unit: String,
     /// Value of a full bar; the largest of the values where absent.
     pub full: Option<f64>,
@@ -80,7 +80,7 @@ pub struct Histogram {
 /// Places on the axis of a histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Marks {
-    /// What they are.
+    /// Their meaning.
     pub name: String,
     /// Where they are.
     pub at: Vec<f64>,

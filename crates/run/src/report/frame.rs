@@ -1,11 +1,11 @@
-//! The frame of a plot: where values lie in it, its axes and their labels.
+//! The frame of a plot: the positions of values, its axes and their labels.
 
 use std::fmt::Write as _;
 
 use super::axis::Axis;
 use super::escape::escaped;
 
-/// Where the axes lie, in pixels.
+/// The positions of the axes, in pixels.
 pub(super) struct Frame {
     pub left: f64,
     pub right: f64,

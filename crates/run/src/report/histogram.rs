@@ -1,4 +1,4 @@
-//! A histogram with strips of marks under it, as an SVG file of its own.
+//! A histogram with strips of marks under it, as a separate SVG file.
 
 use std::fmt::Write as _;
 

@@ -22,11 +22,11 @@ const FRAME: Frame = Frame {
     bottom: HEIGHT - BOTTOM,
     label: HEIGHT - 8.0,
 };
-/// Colours there are; further lines begin again, dashed.
+/// Number of colours; further lines reuse them, dashed.
 pub(super) const COLOURS: usize = 6;
-/// Up to so many points each point is marked.
+/// With up to this many points each point is marked.
 const MOST_MARKED: usize = 40;
-/// More points than the drawing is wide would lie on one another.
+/// More points than the width of the drawing would overlap.
 const MOST_POINTS: usize = 1000;
 
 /// Appends a figure with the plot, or with a sentence where there is nothing to plot.

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A head of each kind after three steps of two micro-batches, on so many ranks: sums, gradient of the features, and all
-/// saved blocks put together.
+/// A head of each kind after three steps of two micro-batches, on so many ranks: sums, gradient of the features,
+/// and all saved blocks put together.
 fn trained(
     kind: HeadKind,
     centre: bool,

@@ -1,4 +1,4 @@
-//! What to measure.
+//! Settings of a measurement.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use pelton_fetch::{Access, OnBadRecord};
 use pelton_plan::Order;
 use serde_json::{Value, json};
 
-/// What to measure.
+/// Settings of a measurement.
 #[derive(Clone, Debug)]
 pub struct BenchConfig {
     /// The data.
@@ -30,7 +30,7 @@ pub struct BenchConfig {
     pub seed: u64,
     /// Loading threads.
     pub threads: usize,
-    /// What happens to records that cannot be decoded.
+    /// What to do with records that cannot be decoded.
     pub on_bad_record: OnBadRecord,
     /// Folder for scratch files.
     pub scratch_dir: PathBuf,
@@ -38,12 +38,12 @@ pub struct BenchConfig {
     pub cold: bool,
     /// Where present, the data is read through the memory of all ranks.
     pub cache: Option<PeerConfig>,
-    /// Where present, records go through stages: decoded, augmented, echoed, put together.
+    /// If present, records go through stages: decoded, augmented, echoed, collated.
     pub stages: Option<StagesConfig>,
 }
 
 impl BenchConfig {
-    /// What all ranks must have alike.
+    /// Settings that must be the same on all ranks.
     pub(super) fn shown(&self) -> Value {
         let stages = self.stages.as_ref();
         json!({
@@ -71,7 +71,7 @@ pub struct StagesConfig {
     pub pipeline: PipelineConfig,
     /// Time that the consumer spends on each batch.
     pub compute: Duration,
-    /// File that says where the pipeline stands after every batch, and from which it goes on.
+    /// File for the state of the pipeline after every batch, from which it resumes.
     pub state: Option<PathBuf>,
     /// Address at which the counters are served while the pipeline runs.
     pub metrics: Option<String>,

@@ -1,8 +1,8 @@
-//! Where a pipeline stands, in a file, and what it has handed out.
+//! The state of a pipeline in a file, and the log of consumed examples.
 //!
 //! Over ranks the state is one, as all ranks take the same steps; each logs its own ids. They save together, at steps
-//! that are the same for all: what a rank has logged beyond is cut off when the run goes on, on however many
-//! ranks that is.
+//! that are the same for all: what a rank has logged beyond is cut off when the run resumes, on any number of
+//! ranks.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,14 +18,14 @@ use serde_json::Value;
 use pelton_data::DataError;
 use pelton_plan::Place;
 
-/// The file that says where a pipeline stands, and the file of ids.
+/// The file with the state of a pipeline, and the file of ids.
 pub(super) struct Progress<'a> {
     path: PathBuf,
     comm: &'a Comm,
     state: Option<LoaderState>,
     log: Option<fs::File>,
     logged: u64,
-    /// Bytes in the logs of ranks that there were once and are no more.
+    /// Bytes in the logs of ranks that no longer exist.
     logged_before: Vec<u64>,
     saved: Instant,
     /// Where ranks last asked one another whether to save.
@@ -37,7 +37,7 @@ const SAVE_EVERY: Duration = Duration::from_millis(100);
 /// Steps between two places where ranks may save.
 const STEPS_TO_AGREE: u64 = 16;
 
-/// The log of a rank: next to that of rank 0, with the rank's number behind its name.
+/// The log of a rank: next to that of rank 0, with the rank appended to its name.
 fn log_of(log: &Path, rank: usize) -> PathBuf {
     match rank {
         0 => log.to_owned(),
@@ -82,7 +82,7 @@ impl<'a> Progress<'a> {
         let (rank, ranks) = (self.comm.rank(), self.comm.size());
         self.log = Some(self.open_log(&log_of(log, rank), self.logged)?);
         if rank == 0 {
-            // Of ranks that there are no more.
+            // Of ranks that no longer exist.
             for (rank, &logged) in (ranks..).zip(&self.logged_before) {
                 self.open_log(&log_of(log, rank), logged)?;
             }
@@ -99,7 +99,7 @@ impl<'a> Progress<'a> {
         };
         if found < logged {
             return Err(DataError::Config(format!(
-                "{}: has {found} of the {logged} bytes that {} knows of, so that it was cut or removed since; restore it, or remove both to begin again",
+                "{}: has {found} bytes, but {logged} according to {}, so it was cut or removed; restore it, or remove both files to start again",
                 log.display(),
                 self.path.display()
             )));
@@ -109,13 +109,13 @@ impl<'a> Progress<'a> {
         cut.map_err(|error| cannot_use(log, &error))
     }
 
-    /// The state to go on from, where there was one.
+    /// The state to resume from, if there is one.
     pub fn state(&self) -> Option<&LoaderState> {
         self.state.as_ref()
     }
 
-    /// Appends the batch's ids, then, from time to time, says that what the log holds was consumed: what a process
-    /// that is killed has logged beyond that is cut off again.
+    /// Appends the batch's ids and, from time to time, saves that these were consumed: what a killed process
+    /// has logged after that is cut off again.
     pub fn note(
         &mut self,
         batch: &Batch,
@@ -137,7 +137,7 @@ impl<'a> Progress<'a> {
         Ok(())
     }
 
-    /// Whether ranks, all of which have come to `end`, save here: rank 0's clock decides.
+    /// Whether ranks, all of which have reached `end`, save here: rank 0's clock decides.
     fn agree(&mut self, end: Place, ends_epoch: bool) -> Result<bool, DataError> {
         let asks = end.step.is_multiple_of(STEPS_TO_AGREE) || ends_epoch;
         // Repeats by waiting do not move a rank on.
@@ -179,7 +179,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// The member of a state file that says how many bytes each rank's log has; a loader's own state has no logs.
+/// The member of a state file with the bytes of each rank's log; a loader's own state has no logs.
 const LOG_BYTES: &str = "log_bytes";
 
 /// The member with the checksum of the others, in 8 hexadecimal digits. A state without one is of an earlier version.
@@ -246,7 +246,7 @@ mod tests {
         let (state, logged) = saved(text.as_bytes()).unwrap();
         assert_eq!(logged, expected);
         assert_eq!((state.epoch, state.step), (1, 5));
-        // What is written is read, and is one JSON object.
+        // The written state can be read, and is one JSON object.
         let written = document(&state, &logged).to_string();
         assert!(serde_json::from_str::<Value>(&written).unwrap().is_object());
         let read = saved(written.as_bytes()).unwrap();

@@ -14,14 +14,10 @@ pub(super) fn prometheus_text(meters: &LoaderMeters) -> String {
             "# HELP pelton_{name} {help}\n# TYPE pelton_{name} counter\npelton_{name} {value}"
         );
     };
-    counter(
-        "batches_total",
-        "Batches handed out.",
-        meters.batches as f64,
-    );
+    counter("batches_total", "Batches delivered.", meters.batches as f64);
     counter(
         "fresh_examples_total",
-        "Examples handed out for the first time in their epoch.",
+        "Examples delivered for the first time in their epoch.",
         meters.fresh_examples as f64,
     );
     counter(

@@ -1,18 +1,18 @@
-//! What was measured.
+//! The measurements.
 
 use pelton_comm::{Comm, Reduction};
 use pelton_data::{DataError, PeerFigures};
 use pelton_feed::{Exif, StageMeters};
 use serde::Serialize;
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct BenchReport {
     /// Examples of all batches over the seconds in which they were taken, `wall_s` less `open_s`.
     pub examples_per_s: f64,
     /// Bytes of records used over the same seconds.
     pub bytes_per_s: f64,
-    /// Examples handed out.
+    /// Examples delivered.
     pub examples: u64,
     /// Bytes read from storage.
     pub read_bytes: u64,
@@ -61,7 +61,7 @@ pub struct BenchReport {
     /// What was done with that.
     #[serde(skip)]
     pub exif: Exif,
-    /// Bytes of the batches handed out.
+    /// Bytes of the delivered batches.
     pub batch_bytes: u64,
     /// Examples of each part of a mixture in the first epoch, or of each class where all come alike.
     pub mixture: Vec<u64>,

@@ -1,4 +1,4 @@
-//! Measuring a pipeline: decode, augment, echo, buckets and batches behind the feed.
+//! Measuring a pipeline: decode, augment, echo, buckets and batches after the feed.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::progress::{self, Progress};
 use super::prometheus::prometheus_text;
 use super::report::BenchReport;
 
-/// Time between two looks at the counters for no matter who asks for them.
+/// Time between two updates of the served counters.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
 
 /// Runs the pipeline to the end.
@@ -98,7 +98,7 @@ pub(super) fn measure(
         }
         if let Some(progress) = &mut progress {
             let noted = progress.note(&batch, loader.place(), &loader.state());
-            // Of a rank that waited for one that was interrupted.
+            // For a rank that waited for an interrupted one.
             noted.map_err(|error| {
                 if interrupt.load(Ordering::Relaxed) {
                     stopped(stages)
@@ -108,7 +108,7 @@ pub(super) fn measure(
             })?;
         }
         if interrupt.load(Ordering::Relaxed) {
-            // Ranks are at different steps now; they go on from where they last saved.
+            // Ranks are at different steps now; they resume from where they last saved.
             if let Some(progress) = progress.as_mut().filter(|_| comm.size() == 1) {
                 progress.save(&loader.state())?;
             }

@@ -16,7 +16,7 @@ use pelton_text::{LineLength, LineLengths};
 use super::column::{Column, unreadable, whole, wrong};
 use super::npy_lengths;
 
-/// What of a file is a length.
+/// The lengths in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LengthSource {
     /// A line is a sentence; its length is the number of its units, and one for its end.
@@ -25,7 +25,7 @@ pub enum LengthSource {
     Column(Column),
 }
 
-/// What a sentence is counted in.
+/// The unit of lengths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unit {
     /// Runs of bytes without white space.
@@ -42,20 +42,20 @@ impl FromStr for Unit {
         match text {
             "words" => Ok(Unit::Words),
             "bytes" => Ok(Unit::Bytes),
-            _ => Err(format!("'{text}' is no unit: use words or bytes")),
+            _ => Err(format!("'{text}' is not a unit: use words or bytes")),
         }
     }
 }
 
-/// Rows between looks at the interruption.
+/// Rows between checks for interruption.
 const INTERRUPT_EVERY: usize = 1 << 16;
 
-/// The longest line of a table; a longer one is no row of numbers.
+/// The longest line of a table; a longer one is not a row of numbers.
 const MOST_ROW_BYTES: usize = 1 << 20;
 
 /// The length of each sentence of a file, in order.
 ///
-/// Errors: a file that cannot be read, a length that is no whole number below 2^32, an interruption.
+/// Errors: a file that cannot be read, a length that is not a whole number below 2^32, an interruption.
 pub fn read_lengths(
     path: &Path,
     source: &LengthSource,
@@ -159,7 +159,7 @@ fn rows(
         }
         if row.len() == MOST_ROW_BYTES {
             let problem = format!(
-                "line {number} is longer than {MOST_ROW_BYTES} bytes, so this is no table; leave `column` out \
+                "line {number} is longer than {MOST_ROW_BYTES} bytes, so this is not a table; leave `column` out \
                  to count the words of lines"
             );
             return Err(wrong(path, &problem));
@@ -178,13 +178,13 @@ fn rows(
     Ok(())
 }
 
-/// Whether the first line names columns: its cell of the column asked for is no number.
+/// Whether the first line names columns: its cell in the requested column is not a number.
 fn names(cells: &[&str], place: Option<usize>) -> bool {
     let cell = place.and_then(|place| cells.get(place));
     cell.is_none_or(|cell| cell.parse::<f64>().is_err())
 }
 
-/// The cells of a line: by tabs, commas or semicolons, whichever comes first; quotes are taken off.
+/// The cells of a line: separated by tabs, commas or semicolons (the first that occurs), without quotes.
 fn cells(line: &str) -> Vec<&str> {
     let delimiter = line
         .chars()
@@ -199,13 +199,13 @@ fn cells(line: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Where the column stands by the first line.
+/// The position of the column by the first line.
 fn position(path: &Path, column: &Column, cells: &[&str]) -> Result<usize, DataError> {
     match column {
         Column::Position(position) if *position <= cells.len() => Ok(position - 1),
         Column::Position(position) => Err(wrong(
             path,
-            &format!("has {} columns and no number {position}", cells.len()),
+            &format!("has {} columns, so there is no column {position}", cells.len()),
         )),
         Column::Name(name) => cells.iter().position(|cell| cell == name).ok_or_else(|| {
             let first = cells.iter().take(8).copied().collect::<Vec<_>>().join(", ");
@@ -220,7 +220,7 @@ fn position(path: &Path, column: &Column, cells: &[&str]) -> Result<usize, DataE
 fn cell(path: &Path, line: u64, place: usize, cells: &[&str]) -> Result<u32, DataError> {
     let Some(cell) = cells.get(place) else {
         let problem = format!(
-            "line {line} has {} columns and no number {}; mend the line or name another column",
+            "line {line} has {} columns, so there is no column {}; repair the line or name another column",
             cells.len(),
             place + 1
         );
@@ -231,7 +231,7 @@ fn cell(path: &Path, line: u64, place: usize, cells: &[&str]) -> Result<u32, Dat
     number.ok_or_else(|| {
         let shown: String = cell.chars().take(40).collect();
         let problem = format!(
-            "line {line}: '{shown}' is no length; lengths are whole numbers from 0 to 4294967295"
+            "line {line}: '{shown}' is not a length; lengths are whole numbers from 0 to 4294967295"
         );
         wrong(path, &problem)
     })
@@ -240,6 +240,6 @@ fn cell(path: &Path, line: u64, place: usize, cells: &[&str]) -> Result<u32, Dat
 fn too_long(path: &Path, line: u64) -> DataError {
     wrong(
         path,
-        &format!("line {line} has 2^32 units or more; break it into sentences"),
+        &format!("line {line} has 2^32 units or more; split it into sentences"),
     )
 }

@@ -1,8 +1,8 @@
-//! The job `buckets`: what each way of putting sentences together costs, on the lengths of a file.
+//! The job `buckets`: the cost of each batching policy, on the lengths of a file.
 //!
 //! Padding, number of buckets and RL* follow from the histogram of lengths and are exact; of packed
 //! rows, which depend on the order a little, they are those of the first epoch of seed 0. Cost: one
-//! pass over the file, and of the policies only packing looks at sentences rather than at counts.
+//! pass over the file, and only the packing policy uses sentences rather than counts.
 
 mod column;
 mod lengths;
@@ -30,11 +30,11 @@ use pelton_run::RunContext;
 pub struct BucketsConfig {
     /// The file.
     pub path: PathBuf,
-    /// A second file, of which sentence N forms a pair with sentence N of the first.
+    /// Second file, whose sentence N is paired with sentence N of the first.
     pub pair: Option<PathBuf>,
-    /// What of it is a length.
+    /// The lengths in it.
     pub source: LengthSource,
-    /// Sentences of a global batch; of packed rows, rows.
+    /// Sentences in a global batch (rows, where sentences are packed).
     pub batch: u64,
     /// Policies to compare; all of them where empty.
     pub policies: Vec<BucketPolicy>,
@@ -53,7 +53,7 @@ pub struct BucketRow {
     pub padded_fraction: f64,
     /// Sentences left out of an epoch.
     pub dropped: u64,
-    /// Sentences longer than the last boundary asked for, whose bucket stretches.
+    /// Sentences longer than the last given boundary; its bucket is stretched.
     pub stretched: u64,
     /// ln of the number of orders an epoch can have over ln N!.
     pub rl_exact: f64,
@@ -139,7 +139,7 @@ fn of_pairs(
 ) -> Result<BucketsTable, DataError> {
     if first.len() != second.len() {
         return Err(DataError::Config(format!(
-            "{} has {} sentences and {} has {}; name two files of which sentence N of one belongs to sentence N of the other",
+            "{} has {} sentences and {} has {}; give two files in which sentence N of one belongs to sentence N of the other",
             config.path.display(),
             first.len(),
             pair.display(),

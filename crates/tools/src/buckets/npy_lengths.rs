@@ -35,7 +35,7 @@ pub(super) fn column(
                 Column::Name(name) => format!("'{name}'"),
             };
             let problem = format!(
-                "has {} columns and no column {asked}; use `column` 1 to {}",
+                "has no column {asked}, only {}; use `column` 1 to {}",
                 header.columns, header.columns
             );
             return Err(wrong(path, &problem));
@@ -49,7 +49,7 @@ pub(super) fn column(
             .map_err(|error| match error.kind() {
                 std::io::ErrorKind::UnexpectedEof => wrong(
                     path,
-                    &format!("ends in row {number} of {}; copy it again", header.rows),
+                    &format!("ends within row {number} of {}; copy it again", header.rows),
                 ),
                 _ => unreadable(path, &error),
             })?;
@@ -57,7 +57,7 @@ pub(super) fn column(
         let length = whole(value).ok_or_else(|| {
             wrong(
                 path,
-                &format!("row {number}: {value} is no length; lengths are whole numbers from 0 to 4294967295"),
+                &format!("row {number}: {value} is not a length; lengths are whole numbers from 0 to 4294967295"),
             )
         })?;
         push(length)?;
@@ -65,7 +65,7 @@ pub(super) fn column(
     Ok(())
 }
 
-/// A number of so many bytes.
+/// A number of this many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Number {
     Signed(usize),
@@ -119,7 +119,7 @@ impl Header {
         let wrong = |problem: &str| wrong(path, problem);
         let mut fill = |bytes: &mut [u8]| {
             let read = reader.read_exact(bytes);
-            read.map_err(|_| wrong("ends inside its header; copy it again"))
+            read.map_err(|_| wrong("ends within its header; copy it again"))
         };
         let mut start = [0; 10];
         fill(&mut start)?;
@@ -166,15 +166,13 @@ impl Header {
         let (rows, columns) = match sizes.as_deref() {
             Some(&[rows]) => (rows, 1),
             Some(&[rows, columns]) => (rows, columns),
-            _ => return Err("is no vector or matrix; save one length a sentence".to_string()),
+            _ => return Err("is not a vector or matrix; save one length a sentence".to_string()),
         };
         if columns > 1 && !field("fortran_order")?.starts_with("False") {
             return Err("is in Fortran order; save it with numpy.ascontiguousarray".to_string());
         }
         if columns == 0 || columns > MOST_ROW_BYTES / number.bytes() as u64 {
-            return Err(format!(
-                "has rows of {columns} columns; save one length a sentence"
-            ));
+            return Err(format!("has {columns} columns; save one length a sentence"));
         }
         Ok(Header {
             number,

@@ -72,8 +72,8 @@ pub fn histogram(table: &BucketsTable) -> Histogram {
     }
 }
 
-/// Policies with boundaries, which packed rows have not, by the first part of their names or, where that is not enough to tell
-/// them apart, by all of it.
+/// Policies with boundaries, so not packed rows, by the first part of their names or, if that is ambiguous, by
+/// all of it.
 fn marked(table: &BucketsTable) -> impl Iterator<Item = (&str, &BucketRow)> {
     fn kind(row: &BucketRow) -> &str {
         row.policy.split(':').next().unwrap_or("")

@@ -80,9 +80,13 @@ fn tables_that_hold_no_lengths_are_refused_with_a_remedy() {
         column("c"),
         "no column 'c' in its first line (a, b)",
     );
-    check_refused("1,2\n", column("3"), "2 columns and no number 3");
+    check_refused(
+        "1,2\n",
+        column("3"),
+        "has 2 columns, so there is no column 3",
+    );
     check_refused("1,2\n3\n", column("2"), "line 2 has 1 columns");
-    check_refused("1\n-2\n", column("1"), "line 2: '-2' is no length");
+    check_refused("1\n-2\n", column("1"), "line 2: '-2' is not a length");
     check_refused("1\n2.5\n", column("1"), "whole numbers");
     check_refused("1\n4294967296\n", column("1"), "4294967295");
     check_refused("1\nnan\n", column("1"), "'nan'");
@@ -114,11 +118,15 @@ fn npy_vectors_and_columns_are_read() {
     );
     let floats: Vec<u8> = [3_f32, 9.0].iter().flat_map(|n| n.to_le_bytes()).collect();
     check(npy("<f4", "(2, 1)", &floats), column("1"), &[3, 9]);
-    check_refused(npy("|i1", "(1,)", &[0xFF]), column("1"), "-1 is no length");
+    check_refused(
+        npy("|i1", "(1,)", &[0xFF]),
+        column("1"),
+        "-1 is not a length",
+    );
     check_refused(
         npy("<i8", "(3,)", &longs),
         column("1"),
-        "ends in row 2 of 3",
+        "ends within row 2 of 3",
     );
     check_refused(
         npy("<i8", "(2,)", &longs),
@@ -317,7 +325,7 @@ fn what_cannot_be_is_refused() {
         table("1\n", 0, &[])
             .unwrap_err()
             .to_string()
-            .contains("a batch of no examples")
+            .contains("a batch of 0 examples")
     );
     let interrupt = Arc::default();
     let config = BucketsConfig {

@@ -6,18 +6,18 @@ use pelton_key::Digest;
 
 use super::fonts::{Font, View};
 
-/// More characters of one file that look alike are its way to draw what it lacks.
+/// More equal characters in one file are its picture for missing characters.
 const MOST_ALIKE: usize = 16;
-/// Families that share one in so many pictures of the smaller one are derived from each other, and count as one.
+/// Families that share one in this many pictures of the smaller one are derived from each other, and count as one.
 const DERIVED: u32 = 10;
 
-/// What is asked for.
+/// The settings.
 pub(super) struct Wish {
     /// Least training pictures of a class.
     pub(super) min_fonts: u32,
     /// Most classes.
     pub(super) most_classes: Option<u32>,
-    /// Share of the pictures whose families are held out.
+    /// Share of the pictures in held-out families.
     pub(super) test_share: f64,
     /// Of the choice of these.
     pub(super) seed: u64,
@@ -25,7 +25,7 @@ pub(super) struct Wish {
 
 /// Where a picture goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Assignment {
     Nowhere,
     Training(u32),
     Test(u32),
@@ -34,7 +34,7 @@ pub(super) enum Place {
 /// What was chosen.
 pub(super) struct Choice {
     /// Where each candidate goes, by its number.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<Assignment>,
     /// Names of the classes, in order.
     pub(super) names: Vec<String>,
     /// Families, and those held out.
@@ -84,7 +84,7 @@ pub(super) fn choose(
     let family_of = families(&mut views, fonts);
     let characters = united_characters(&mut views, fonts);
     let class_of = |view: &View| characters[&view.character];
-    // What looks the same under two names is no example of either.
+    // A picture of two classes is not an example of either.
     views.sort_unstable_by_key(|view| (view.picture, class_of(view), view.number));
     let mut ambiguous = 0;
     let mut kept: Vec<View> = Vec::with_capacity(views.len());
@@ -135,13 +135,13 @@ pub(super) fn choose(
         .zip(&named)
         .map(|(number, (_, character))| (*character, number))
         .collect();
-    let mut places = vec![Place::Nowhere; candidates];
+    let mut places = vec![Assignment::Nowhere; candidates];
     for view in &distinct {
         if let Some(&class) = numbers.get(&class_of(view)) {
             places[view.number as usize] = if is_test(view) {
-                Place::Test(class)
+                Assignment::Test(class)
             } else {
-                Place::Training(class)
+                Assignment::Training(class)
             };
         }
     }
@@ -190,7 +190,7 @@ fn families(views: &mut [View], fonts: &[Font]) -> Vec<u32> {
     sets.all()
 }
 
-/// For each character the one whose class it is. Those that most files have come first, and another joins the one of
+/// For each character the one that names its class. Those that most files have come first, and another joins the one of
 /// them that it looks like in most files, if that is at least half of the files that have both. It must look like
 /// that one itself: joining those that look like members of a class was rejected, because п would bring π and и to n.
 fn united_characters(views: &mut [View], fonts: &[Font]) -> HashMap<u32, u32> {
@@ -264,7 +264,7 @@ fn held_out(
 mod tests {
     use super::*;
 
-    /// Pictures of characters by file; files are fonts of families of their own.
+    /// Pictures of characters by file; each file is a font of a separate family.
     fn classes(files: &[&[(char, u64)]]) -> Vec<(char, char)> {
         let font = |file| Font {
             file,
@@ -309,7 +309,7 @@ mod tests {
             &[('a', 4), ('b', 5)],
         ]);
         assert_eq!(found, [('a', 'a'), ('b', 'b')]);
-        // A box for whatever is missing says nothing.
+        // A box for missing characters does not count.
         let boxes: Vec<(char, u64)> = ('a'..='z').map(|c| (c, 7)).collect();
         assert!(classes(&[&boxes]).iter().all(|(one, class)| one == class));
     }

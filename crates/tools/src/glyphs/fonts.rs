@@ -19,7 +19,7 @@ use skrifa::{FontRef, GlyphId, MetadataProvider, Tag};
 
 use super::render::Renderer;
 
-/// Larger files are no fonts; the largest of Debian has 120 MB.
+/// Larger files are not fonts; the largest of Debian has 120 MB.
 const MOST_FILE_BYTES: u64 = 1 << 30;
 /// Folders within folders that are looked into.
 const MOST_DEPTH: usize = 32;
@@ -33,13 +33,13 @@ fn is_private(character: u32) -> bool {
 
 /// The files of fonts in and below folders, in the order of their paths, links followed and each once.
 ///
-/// Errors: a path that is not there or cannot be listed.
+/// Errors: a path that does not exist or cannot be listed.
 pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, DataError> {
     let mut found = Vec::new();
     for path in paths {
         look_into(path, MOST_DEPTH, &mut found).map_err(|(path, error)| {
             DataError::Config(format!(
-                "{}: cannot be looked into ({error}); name a folder of fonts with `fonts`",
+                "{}: cannot be listed ({error}); name a folder of fonts with `fonts`",
                 path.display()
             ))
         })?;
@@ -52,7 +52,7 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, DataError> {
             .map(|path| path.display().to_string())
             .collect();
         Err(DataError::Config(format!(
-            "{}: holds no font (.ttf, .otf, .ttc or .otc); install some, or name another folder with `fonts`",
+            "{}: contains no font (.ttf, .otf, .ttc or .otc); install fonts, or name another folder with `fonts`",
             names.join(", ")
         )))
     } else {
@@ -112,7 +112,7 @@ pub(super) struct Font {
     pub(super) family: String,
 }
 
-/// Fonts to draw, and what is met on the way.
+/// Fonts to draw, and problems found meanwhile.
 pub(super) struct Fonts<'a, 'b> {
     pub(super) files: Vec<PathBuf>,
     pub(super) side: u32,
@@ -132,8 +132,8 @@ struct Candidate {
 }
 
 impl Fonts<'_, '_> {
-    /// Draws every character of every font of which `wanted` says so, by its number, and hands out the pictures
-    /// in order, the same each time.
+    /// Draws every character of every font that `wanted` selects, by its index, and returns the pictures in
+    /// order, the same each time.
     ///
     /// Errors: an interruption, a file that went away, those of `take`.
     pub(super) fn draw(
@@ -238,7 +238,7 @@ fn read(path: &Path) -> Result<Vec<u8>, DataError> {
         .len();
     if bytes > MOST_FILE_BYTES {
         return Err(failed(format!(
-            "has {bytes} bytes, and fonts have at most {MOST_FILE_BYTES}"
+            "has {bytes} bytes, more than the limit of {MOST_FILE_BYTES} for a font"
         )));
     }
     fs::read(path).map_err(|error| failed(format!("cannot be read ({error})")))
@@ -270,7 +270,7 @@ impl<'a> Face<'a> {
             return Err("it is damaged");
         }
         if !font.charmap().has_map() || font.charmap().is_symbol() {
-            return Err("it names no characters of Unicode");
+            return Err("it has no table of Unicode characters");
         }
         let outlines = table.as_bytes().as_ptr() as usize;
         let metrics = font.glyph_metrics(Size::unscaled(), LocationRef::default());

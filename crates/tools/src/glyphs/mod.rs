@@ -1,8 +1,8 @@
 //! The job `generate glyphs`: every character of some fonts as a picture, a class a character.
 //!
 //! A class is a character, or several that look alike in most fonts; its examples are the pictures that the fonts make
-//! of it. Whole families of fonts are held out for the test. All glyphs are drawn twice: once to see which pictures
-//! there are, of which only digests are kept, and those that are wanted once more while they are written. Holding or
+//! of it. Whole families of fonts are held out for the test. All glyphs are drawn twice: once to collect
+//! digests of the pictures, and the selected ones once more while they are written. Holding or
 //! storing all pictures in between would take gigabytes to save half of a minute.
 
 mod classes;
@@ -22,18 +22,18 @@ use pelton_run::{Event, RunContext, write_atomically};
 use pelton_storage::path_text;
 use serde::Serialize;
 
-use classes::{Choice, Place, Wish, choose};
+use classes::{Assignment, Choice, Wish, choose};
 use fonts::{Fonts, find};
 
 /// Sides of pictures.
 const SIDES: std::ops::RangeInclusive<u32> = 8..=256;
 
-/// What to draw, and where to.
+/// Settings of drawing glyphs.
 #[derive(Clone, Debug)]
 pub struct GlyphsConfig {
     /// Folders of fonts, or fonts.
     pub fonts: Vec<PathBuf>,
-    /// What the names of the files begin with.
+    /// Prefix of the file names.
     pub out: PathBuf,
     /// Height and width of a picture.
     pub side: u32,
@@ -41,15 +41,15 @@ pub struct GlyphsConfig {
     pub min_fonts: u32,
     /// Classes wanted: those with the most training pictures. All where absent.
     pub classes: Option<u32>,
-    /// Share of the pictures whose families are held out.
+    /// Share of the pictures in held-out families.
     pub test_share: f64,
     /// Of the choice of these.
     pub seed: u64,
-    /// Whether files that exist are replaced.
+    /// Whether to replace existing files.
     pub overwrite: bool,
 }
 
-/// What was written.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GlyphsFigures {
     /// Training pictures.
@@ -84,7 +84,7 @@ pub struct GlyphsFigures {
     pub seconds: f64,
 }
 
-/// One of the two sets: where its files lie and how many records it has.
+/// One of the two sets: its files and number of records.
 struct Set {
     out: PathBuf,
     records: u32,
@@ -92,7 +92,11 @@ struct Set {
 
 impl Set {
     fn new(out: &Path, name: &str, records: usize) -> Result<Set, DataError> {
-        let records = u32::try_from(records).map_err(|_| bad(format!("{records} pictures are more than an IDX file holds; give fewer `fonts`, or `classes`")))?;
+        let records = u32::try_from(records).map_err(|_| {
+            bad(format!(
+                "{records} pictures are too many for an IDX file; give fewer `fonts` or `classes`"
+            ))
+        })?;
         let mut path = out.as_os_str().to_owned();
         path.push(format!("-{name}"));
         Ok(Set {
@@ -137,7 +141,7 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
     };
     let mut views = Vec::new();
     fonts.draw(
-        "looking at glyphs",
+        "drawing glyphs",
         |_| true,
         |view, _| {
             views.push(view);
@@ -156,17 +160,18 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
     let candidates = views.last().map_or(0, |view| view.number as usize + 1);
     let choice = choose(views, &fonts.fonts, candidates, &wish);
     check_classes(config, &choice, fonts.files.len())?;
-    let count = |is: fn(&Place) -> bool| choice.places.iter().filter(|place| is(place)).count();
+    let count =
+        |is: fn(&Assignment) -> bool| choice.places.iter().filter(|place| is(place)).count();
     let sets = [
         Set::new(
             &config.out,
             "train",
-            count(|place| matches!(place, Place::Training(_))),
+            count(|place| matches!(place, Assignment::Training(_))),
         )?,
         Set::new(
             &config.out,
             "test",
-            count(|place| matches!(place, Place::Test(_))),
+            count(|place| matches!(place, Assignment::Test(_))),
         )?,
     ];
     let mut writers = [sets[0].writers(side)?, sets[1].writers(side)?];
@@ -176,16 +181,16 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
             .places
             .get(number as usize)
             .copied()
-            .unwrap_or(Place::Nowhere)
+            .unwrap_or(Assignment::Nowhere)
     };
     fonts.draw(
         "writing glyphs",
-        |number| place(number) != Place::Nowhere,
+        |number| place(number) != Assignment::Nowhere,
         |view, picture| {
             let (set, class) = match place(view.number) {
-                Place::Training(class) => (0, class),
-                Place::Test(class) => (1, class),
-                Place::Nowhere => return Ok(()),
+                Assignment::Training(class) => (0, class),
+                Assignment::Test(class) => (1, class),
+                Assignment::Nowhere => return Ok(()),
             };
             tested[class as usize] |= set == 1;
             writers[set][0].write(picture)?;
@@ -254,7 +259,7 @@ fn check_classes(config: &GlyphsConfig, choice: &Choice, files: usize) -> Result
         return Ok(());
     }
     Err(bad(format!(
-        "{found} characters have {} different pictures for training in {files} files of fonts, and {wanted} are wanted; install more fonts, or lower `min_fonts`, `classes` or `test_share`",
+        "only {found} characters have {} different training pictures in {files} font files, and {wanted} are needed; install more fonts, or lower `min_fonts`, `classes` or `test_share`",
         config.min_fonts
     )))
 }

@@ -1,9 +1,9 @@
 //! A glyph's outline as a picture of bytes: 255 is ink, 0 is paper.
 //!
-//! The em square fills the picture but for a margin, and the glyph keeps its place in it: a full stop stays apart from
-//! a raised dot, a hyphen from an underscore, 一 from ー. Scaling each glyph to its bounding box was rejected, because
-//! all of these would look alike. Only what reaches beyond the square is moved into it, and what is larger than the
-//! square is made smaller.
+//! The em square fills the picture except for a margin, and the glyph keeps its position in it: a full stop stays
+//! apart from a raised dot, a hyphen from an underscore, 一 from ー. Scaling each glyph to its bounding box was
+//! rejected, because all of these would look alike. Only what reaches beyond the square is moved into it, and what
+//! is larger than the square is made smaller.
 
 use skrifa::instance::{LocationRef, Size};
 use skrifa::outline::{DrawSettings, OutlineGlyph, OutlinePen};
@@ -69,7 +69,8 @@ struct Path {
 }
 
 impl Path {
-    /// Left, bottom, right and top of all points, those that steer curves among them; `None` of an outline without area.
+    /// Left, bottom, right and top of all points, those that steer curves among them; `None` of an outline without
+    /// area.
     fn bounds(&self) -> Option<[f32; 4]> {
         let mut bounds = [f32::MAX, f32::MAX, f32::MIN, f32::MIN];
         let mut add = |p: &Point| {

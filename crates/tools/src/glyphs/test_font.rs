@@ -3,7 +3,7 @@
 /// A rectangle: left, bottom, right and top in thousandths of an em.
 pub type Ink = [i16; 4];
 
-/// A character and what is drawn for it.
+/// A character and its outline.
 pub type Drawn<'a> = (u32, &'a [Ink]);
 
 /// A TrueType font of 1000 units an em whose characters are rectangles, or nothing where there are none.

@@ -286,7 +286,7 @@ fn check_refusal(change: impl FnOnce(&mut GlyphsConfig), parts: &[&str]) {
 fn refusals() {
     check_refusal(
         |c| c.fonts[0].push("absent"),
-        &["absent", "cannot be looked into", "`fonts`"],
+        &["absent", "cannot be listed", "`fonts`"],
     );
     check_refusal(
         |c| {
@@ -294,7 +294,7 @@ fn refusals() {
             c.fonts[0].push("empty");
             std::fs::create_dir(&c.fonts[0]).expect("a folder");
         },
-        &["empty", "holds no font", "install some"],
+        &["empty", "contains no font", "install fonts"],
     );
     check_refusal(
         |c| c.min_fonts = 9,

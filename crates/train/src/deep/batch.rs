@@ -1,4 +1,4 @@
-//! What a net takes, from a batch of the feed.
+//! Converts a batch of the feed to a net's input.
 
 use pelton_batch::{Array, Batch, Buffer, DType, Layout};
 use pelton_format::element_value;
@@ -6,10 +6,10 @@ use pelton_nn::{Carry, Input, NO_TARGET, Words};
 
 use crate::error::TrainError;
 
-/// What labels or words a job reads from a batch.
+/// The labels or words that a job reads from a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Targets {
-    /// Classes of images, so many.
+    /// Classes of images, with their count.
     Classes(usize),
     /// The next word; `start` is what a sequence is taken to follow.
     Words {
@@ -44,7 +44,7 @@ impl Ready {
     /// Errors: data without what the job reads; a class that the net has not.
     pub fn new(mut batch: Batch, targets: Targets) -> Result<Ready, TrainError> {
         if batch.is_empty() {
-            // Of a step with fewer examples than ranks some have none; what has no rows is given to no net.
+            // In a step with fewer examples than ranks some have none; these pass nothing to the net.
             return Ok(Ready::Words(Words::default()));
         }
         match targets {
@@ -91,7 +91,7 @@ pub(crate) fn pixels(batch: &mut Batch) -> Result<Array, TrainError> {
     })?;
     if pixels.shape().layout != Layout::Stacked || pixels.shape().dims.len() != 4 {
         return Err(TrainError::config(
-            "the images are of several sizes; give `augment` a resize or a crop, such as rrc:224 or resize:32x32"
+            "the images have different sizes; give `augment` a resize or a crop, such as rrc:224 or resize:32x32"
                 .to_string(),
         ));
     }
@@ -110,7 +110,7 @@ pub(crate) fn vectors(batch: &mut Batch) -> Result<Option<Array>, TrainError> {
     let stacked = shape.layout == Layout::Stacked && shape.dims.len() == 2;
     if !stacked {
         return Err(TrainError::config(
-            "the features are no vectors of one length; give dense data, such as npy, csv or parquet"
+            "the features are not vectors of equal length; give dense data, such as npy, csv or parquet"
                 .to_string(),
         ));
     }
@@ -130,7 +130,7 @@ fn narrowed(values: Array) -> Result<Array, TrainError> {
         let is_lost = value.is_infinite() && wide.is_finite();
         if is_lost || is_whole && f64::from(value) != wide {
             return Err(TrainError::config(format!(
-                "the features are {dtype}, and 32-bit floats cannot hold {wide}; scale them, and save them as f32"
+                "the features are {dtype}, and 32-bit floats cannot represent {wide}; scale them, and save them as f32"
             )));
         }
         Ok(value)
@@ -151,7 +151,7 @@ fn labelled(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
     let labels = labels.ok_or_else(|| missing(batch, "classes", "give data with labels"))?;
     if let Some(at) = labels.iter().position(|&y| y < 0 || y as usize >= classes) {
         return Err(TrainError::config(format!(
-            "record {} has class {}, the net has {classes}",
+            "record {} has class {}, but the net has {classes} classes",
             batch.ids[at], labels[at]
         )));
     }
@@ -163,7 +163,7 @@ fn labelled(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
     })
 }
 
-/// The words of rows that are padded or packed: each is to be predicted from the one before it, the first from `start`.
+/// The words of padded or packed rows: each is predicted from those before it, the first from `start`.
 fn words(batch: &Batch, start: i64) -> Result<Words, TrainError> {
     let lacks = || missing(batch, "words", "give `decode` words or bytes");
     let tokens = batch.get("tokens").ok_or_else(lacks)?;
@@ -198,7 +198,8 @@ fn words(batch: &Batch, start: i64) -> Result<Words, TrainError> {
     };
     if matches!(shape.layout, Layout::Ragged { .. }) {
         return Err(TrainError::config(
-            "sequences of a batch must be padded or packed; leave `collate` at auto".to_string(),
+            "the sequences of a batch must be padded or packed; leave `collate` at auto"
+                .to_string(),
         ));
     }
     let ranges = shape.ranges();

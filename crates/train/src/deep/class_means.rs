@@ -26,7 +26,8 @@ pub(crate) struct ClassMeans {
     pub(crate) centre: bool,
 }
 
-/// Makes the mean features of a few examples of each class its vector in the head, by the net as it is. All ranks call it.
+/// Makes the mean features of a few examples of each class its vector in the head, by the net as it is. All ranks
+/// call it.
 ///
 /// Costs a forward pass of at most [`VIEWS`] examples of a class, and one of fewer for the common mean.
 ///

@@ -1,4 +1,4 @@
-//! How a net is trained, whatever the job.
+//! Training settings of nets, shared by all jobs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -61,7 +61,7 @@ pub struct CourseSetting(pub Course);
 
 impl CourseSetting {
     /// A line of help.
-    pub const HELP: &str = "Learning rate after the warm-up: constant, cosine (to 0), or step:EPOCH,EPOCH,…[:FACTOR] (times 0.1 at each; parts of the run where below 1)";
+    pub const HELP: &str = "Learning rate after the warm-up: constant, cosine (to 0), or step:EPOCH,EPOCH,…[:FACTOR] (times FACTOR at each, by default 0.1; an EPOCH below 1 is a share of the run)";
 }
 
 impl FromStr for CourseSetting {
@@ -116,7 +116,7 @@ const MOST_OF_COURSE: f64 = 1e6;
 /// Most that a factor on parameters is of use for.
 const MOST_DECAY: f32 = 1e6;
 
-/// What configurations written by earlier versions may name as `device`.
+/// Values of `device` in configurations written by earlier versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Device {
@@ -136,9 +136,9 @@ pub struct FitConfig {
     pub test: Vec<String>,
     /// Epochs.
     pub epochs: u64,
-    /// Examples of a batch of all ranks.
+    /// Examples in a batch, over all ranks.
     pub batch: u64,
-    /// Batches whose gradients make one step.
+    /// Batches whose gradients are accumulated for one step.
     pub accumulate: u64,
     /// Whether a step grows to more batches over the run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -169,13 +169,13 @@ pub struct FitConfig {
     pub warmup: f64,
     /// Part of the probability that a target shares with all classes.
     pub smoothing: f32,
-    /// Largest norm of the gradients.
+    /// Clip gradients to this norm.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
     /// Epochs without a better validation loss after which training ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<u64>,
-    /// Seed of everything random.
+    /// Random seed.
     pub seed: u64,
     /// Read from older configurations and not written: nets train on the CPU.
     #[doc(hidden)]
@@ -260,13 +260,13 @@ impl FitConfig {
         let epochs = self.epochs as f64;
         if !(0.0..=epochs).contains(&self.warmup) {
             return Err(TrainError::config(format!(
-                "`warmup` {} is a number of epochs; give 0 to the {epochs} of the run",
+                "`warmup` {} is out of range; give a number of epochs from 0 to the {epochs} of the run",
                 self.warmup
             )));
         }
         if !(0.0..1.0).contains(&self.smoothing) || !(0.0..1.0).contains(&self.momentum) {
             return Err(TrainError::config(format!(
-                "`smoothing` {} and `momentum` {} are parts: give numbers from 0 to below 1",
+                "`smoothing` {} or `momentum` {} is out of range: give numbers from 0 to below 1",
                 self.smoothing, self.momentum
             )));
         }
@@ -283,7 +283,7 @@ impl FitConfig {
         match echo.filter(|_| comm.size() > 1) {
             None => Ok(()),
             Some(echo) => Err(TrainError::config(format!(
-                "`echo` {echo} repeats batches by each rank's own clock, so that ranks would take different steps; give a fixed number of repeats, or train on one rank"
+                "`echo` {echo} depends on each rank's clock, so ranks would take different numbers of steps; give a fixed number of repeats, or train on one rank"
             ))),
         }
     }
@@ -347,7 +347,7 @@ impl FitConfig {
     }
 }
 
-/// Refuses a net with so many parameters on this rank that they do not fit into what memory is left.
+/// Refuses a net with too many parameters on this rank for the available memory.
 pub(crate) fn check_memory(parameters: usize) -> Result<(), TrainError> {
     // With their gradients.
     let needed = 2 * 4 * parameters as u64;
@@ -356,7 +356,7 @@ pub(crate) fn check_memory(parameters: usize) -> Result<(), TrainError> {
         Ok(())
     } else {
         Err(TrainError::config(format!(
-            "the net has {parameters} parameters, and training them takes at least {:.1} GB, and {:.1} GB are left here; make its layers fewer or narrower",
+            "the net has {parameters} parameters, and training them needs at least {:.1} GB, but {:.1} GB are available; use fewer or narrower layers",
             needed as f64 / 1e9,
             spare as f64 / 1e9
         )))
@@ -367,7 +367,7 @@ pub(crate) fn check_memory(parameters: usize) -> Result<(), TrainError> {
 pub fn growing_batch(text: &str) -> Result<GrowingBatch, String> {
     let bad = || {
         format!(
-            "`{text}` is not a growth: use cosine:MOST[:FROM[:epoch]] or inverse:MOST[:FROM[:epoch]], such as cosine:8:0.1"
+            "`{text}` is not a batch growth: use cosine:MOST[:FROM[:epoch]] or inverse:MOST[:FROM[:epoch]], such as cosine:8:0.1"
         )
     };
     let mut parts = text.split(':');

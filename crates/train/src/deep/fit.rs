@@ -17,11 +17,11 @@ use super::class_means::{ClassMeans, begin_at_means};
 use super::config::FitConfig;
 use super::progress::{NetEpoch, Progress};
 use super::saving;
-use super::source::{Prepared, Source};
+use super::source::{BatchSource, Prepared};
 use super::summary::NetSummary;
 use crate::error::TrainError;
 
-/// What a job hands to the loop.
+/// The input of the training loop.
 pub(crate) struct Fit<'a> {
     pub(crate) config: &'a FitConfig,
     pub(crate) trainer: Box<dyn Trainer>,
@@ -35,7 +35,7 @@ pub(crate) struct Fit<'a> {
     pub(crate) rebuild: Option<u64>,
     /// The kind of a head over many classes.
     pub(crate) head: Option<String>,
-    /// Whether loss is shown as perplexity and not with accuracy.
+    /// Whether to show loss as perplexity, without accuracy.
     pub(crate) language: bool,
     /// When the job began.
     pub(crate) began: Instant,
@@ -120,7 +120,7 @@ pub(crate) fn fit(
     };
     let meters = source.meters();
     drop(validation);
-    // The best parameters are those that are tested and left behind.
+    // The best parameters are tested and kept.
     let best = folder.path().join(BEST);
     if progress.best.is_some() {
         saving::load_parameters(&best, run.of.trainer.as_mut(), comm)?;
@@ -178,7 +178,7 @@ pub(crate) fn fit(
     Ok(summary)
 }
 
-/// Threads that compute: those of this rank, so many or, where 0, its share of the processors.
+/// Compute threads of this rank: this number or, if 0, its share of the processors.
 pub fn thread_pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match threads {
@@ -192,7 +192,7 @@ pub fn thread_pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError
 pub(crate) fn measure(
     trainer: &mut dyn Trainer,
     pool: &ThreadPool,
-    source: &mut Source,
+    source: &mut BatchSource,
     steps: u64,
     context: &mut RunContext<'_>,
 ) -> Result<Counts, TrainError> {
@@ -233,7 +233,7 @@ struct Run<'r, 'a> {
     saved: Instant,
 }
 
-/// What a run that is resumed had used before.
+/// The resources that a resumed run had used before.
 struct Before {
     wall_s: f64,
     load_s: f64,
@@ -245,10 +245,10 @@ impl Run<'_, '_> {
         self.before.wall_s + self.began.elapsed().as_secs_f64()
     }
 
-    /// Steps of an epoch, from where the loader stands.
+    /// Steps of an epoch, from the loader's position.
     fn epoch(
         &mut self,
-        source: &mut Source,
+        source: &mut BatchSource,
         progress: &mut Progress,
         folder: &mut RunFolder,
         context: &mut RunContext<'_>,
@@ -297,7 +297,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// What is renewed between epochs.
+    /// State that is renewed between epochs.
     fn begin_epoch(
         &mut self,
         number: u64,
@@ -317,7 +317,7 @@ impl Run<'_, '_> {
             }),
             Err(NnError::Head(HeadError::Weights { class })) => {
                 let what = format!(
-                    "the weights of class {class} in the head are not a number any more after step {}, before epoch {}",
+                    "the weights of class {class} in the head are no longer finite after step {}, before epoch {}",
                     progress.steps,
                     number + 1
                 );
@@ -327,7 +327,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// What any rank wants, all do: a checkpoint, an end.
+    /// If any rank wants a checkpoint or the end, all do it.
     fn agreed(&self, due: bool, interrupted: bool) -> Result<(bool, bool), TrainError> {
         if self.comm.size() == 1 {
             return Ok((due, interrupted));
@@ -341,7 +341,7 @@ impl Run<'_, '_> {
     /// One step of the optimiser over up to `parts` batches of this epoch; false where there was none left.
     fn step(
         &mut self,
-        source: &mut Source,
+        source: &mut BatchSource,
         parts: u64,
         rate: f64,
         number: u64,
@@ -440,13 +440,13 @@ impl Run<'_, '_> {
         Ok(true)
     }
 
-    /// Losses on data of this name, after this much progress, whose `feed` says that there is a checkpoint of before.
+    /// Losses on data of this name, after this much progress; its `feed` says whether an earlier checkpoint exists.
     ///
     /// Errors: also a loss that is not a number.
     fn evaluate(
         &mut self,
         name: &str,
-        source: &mut Source,
+        source: &mut BatchSource,
         steps: u64,
         progress: &Progress,
         context: &mut RunContext<'_>,
@@ -463,7 +463,7 @@ impl Run<'_, '_> {
             Err(error) if !is_lost(&error) => Err(error),
             _ => {
                 let what = format!(
-                    "the loss on {name} data is not a number any more after step {}",
+                    "the loss on {name} data is no longer finite after step {}",
                     progress.steps
                 );
                 Err(TrainError::not_a_number(what, progress.feed.is_some()))
@@ -499,7 +499,7 @@ impl Run<'_, '_> {
 
     fn save(
         &mut self,
-        source: &Source,
+        source: &BatchSource,
         progress: &mut Progress,
         best: bool,
         folder: &RunFolder,
@@ -523,7 +523,7 @@ impl Run<'_, '_> {
 fn not_a_number(what: &str, number: u64, ids: &[u64], progress: &Progress) -> TrainError {
     let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
     let what = format!(
-        "{what} is not a number any more in epoch {}, step {} (records {}, …)",
+        "{what} is no longer finite in epoch {}, step {} (records {}, …)",
         number + 1,
         progress.steps,
         ids.join(", ")

@@ -1,4 +1,4 @@
-//! What a run leaves behind next to the model: its figures, the report and TensorBoard's events.
+//! The results of a run in addition to the model: its figures, the report and TensorBoard's events.
 
 use pelton_feed::LoaderMeters;
 use pelton_run::{EventWriter, Plot, Report, RunError, RunFolder, StageUse};
@@ -140,7 +140,7 @@ fn figures(summary: &NetSummary) -> Vec<(String, String, String)> {
         rows.push(row(
             "validation loss",
             format!("{loss:.4}"),
-            "of the best epoch, whose parameters were kept",
+            "in the best epoch, whose parameters are kept",
         ));
     }
     let speed = summary
@@ -156,7 +156,7 @@ fn figures(summary: &NetSummary) -> Vec<(String, String, String)> {
         row(
             "epochs",
             summary.epochs.to_string(),
-            "times through the plan",
+            "passes through the plan",
         ),
         row(
             "time",
@@ -166,12 +166,12 @@ fn figures(summary: &NetSummary) -> Vec<(String, String, String)> {
         row(
             "speed",
             format!("{speed:.0} {unit}/s"),
-            "of training, waits included",
+            "of training, including waits",
         ),
         row(
             "step",
             format!("{:.1} ms", 1e3 * summary.step_s),
-            "its wait aside",
+            "without waits",
         ),
         row(
             "waiting",

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 /// How far a run is: what a checkpoint says next to the parameters.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// Where the feed stands, as it says it.
+    /// The state of the feed, in its format.
     pub(crate) feed: Option<String>,
     /// Steps of the optimiser.
     pub(crate) steps: u64,
-    /// Of the epoch under way.
+    /// Of the current epoch.
     pub(crate) epoch: NetEpoch,
     /// Epochs that ended.
     pub(crate) epochs: Vec<NetEpoch>,
@@ -45,7 +45,7 @@ pub struct NetEpoch {
     pub epoch: u64,
     /// Mean training loss, while the parameters changed.
     pub train_loss: f64,
-    /// Training examples, or words, whose class was the most likely.
+    /// Training examples, or words, with the right class on top.
     pub train_accuracy: f64,
     /// Examples, or words, of all ranks.
     pub rows: u64,

@@ -1,6 +1,6 @@
 //! Checkpoints of a net: parameters under PyTorch's names, and what else the next step depends on.
 //!
-//! Rows of a head over many classes lie next to the file of the net, a file a rank, `STEM-STEPS-RANK-of-RANKS.rows`.
+//! Rows of a head over many classes are next to the file of the net, one file a rank, `STEM-STEPS-RANK-of-RANKS.rows`.
 //! They are whole before the file of the net names their step, and older ones are removed only then; any number of
 //! ranks can read them.
 
@@ -20,12 +20,12 @@ use serde::{Deserialize, Serialize};
 use super::progress::Progress;
 use crate::error::TrainError;
 
-/// Begins the names of what is no parameter.
+/// Prefix of names that are not parameters.
 const STATE: &str = "state.";
 /// What the files of rows end in.
 const ROWS: &str = "rows";
 
-/// What the text of a checkpoint says.
+/// The text of a checkpoint.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     #[serde(flatten)]
@@ -56,10 +56,10 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("numbers and text")
 }
 
-/// Writes parameters and, with `state`, what else a run goes on from. All ranks call it; rank 0 writes the file of the
-/// net, each its own rows.
+/// Writes parameters and, with `state`, everything else needed to resume. All ranks call it; rank 0 writes the
+/// file of the net, each its own rows.
 ///
-/// Errors: on all ranks where numbers of one are not finite; the file stays as it was.
+/// Errors: on all ranks if numbers of one are not finite; the file is not changed.
 pub(super) fn save(
     path: &Path,
     progress: &Progress,
@@ -83,7 +83,7 @@ pub(super) fn save(
         .map_err(DataError::from)?;
     if broken[0] > 0 {
         let what = format!(
-            "the parameters are not finite any more after step {}",
+            "the parameters are no longer finite after step {}",
             progress.steps
         );
         return Err(TrainError::not_a_number(what, path.exists()));
@@ -122,7 +122,7 @@ pub(super) fn save(
     Ok(())
 }
 
-/// Whether numbers are finite, and their squares too, without which no layer can use them.
+/// Whether numbers and their squares are finite, as layers need.
 fn is_usable(values: &[f32]) -> bool {
     values.iter().all(|x| (x * x).is_finite())
 }
@@ -133,7 +133,7 @@ fn shard(path: &Path, steps: u64, rank: usize, ranks: usize) -> PathBuf {
     path.with_file_name(format!("{stem}-{steps}-{rank}-of-{ranks}.{ROWS}"))
 }
 
-/// Removes the rows of earlier checkpoints; what cannot be removed is in nobody's way.
+/// Removes the rows of earlier checkpoints; failures do no harm.
 fn remove_others(path: &Path, steps: u64, shards: usize) {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let kept: Vec<PathBuf> = (0..shards).map(|r| shard(path, steps, r, shards)).collect();
@@ -151,7 +151,7 @@ fn remove_others(path: &Path, steps: u64, shards: usize) {
     }
 }
 
-/// Files of rows, of which one is in memory at a time.
+/// Files of rows; one is in memory at a time.
 struct Shards<'a> {
     path: &'a Path,
     steps: u64,
@@ -202,7 +202,7 @@ impl Shards<'_> {
             return Err(RunError::Checkpoint {
                 path: self.path.to_path_buf(),
                 problem: format!(
-                    "has rows of {name:?} only up to {next} of {}: it belongs to a run with fewer classes",
+                    "has only {next} of {} rows of {name:?}: it belongs to a run with fewer classes",
                     rows.end
                 ),
             }
@@ -269,7 +269,8 @@ pub(super) fn digest(trainer: &dyn Trainer) -> Result<u64, TrainError> {
     Ok(Digest::new(23).words(words).value())
 }
 
-/// Refuses a folder of checkpoints that only some ranks can see, where each rank keeps its rows of a head in it. All ranks call it.
+/// Refuses a folder of checkpoints that only some ranks can see, where each rank keeps its rows of a head in it.
+/// All ranks call it.
 ///
 /// Rank 0 leaves a file there for a moment, which the others look for.
 pub(super) fn check_shared(checkpoint: &Path, comm: &Comm) -> Result<(), TrainError> {
@@ -293,7 +294,7 @@ pub(super) fn check_shared(checkpoint: &Path, comm: &Comm) -> Result<(), TrainEr
         Ok(())
     } else {
         Err(TrainError::config(format!(
-            "{}: rank {} does not see what rank 0 writes there, and each rank keeps its rows of the head in the run folder; give `out` a folder that all ranks share",
+            "{}: rank {} does not see files that rank 0 writes, but each rank saves its rows of the head there; give `out` a folder that all ranks share",
             checkpoint.parent().unwrap_or(checkpoint).display(),
             comm.rank()
         )))
@@ -360,7 +361,8 @@ fn load(
 }
 
 fn astray(checkpoint: &Checkpoint<'_>) -> TrainError {
-    let problem = "has parameters that are not finite: its training went astray; train again with a smaller `rate`";
+    let problem =
+        "has parameters that are not finite: training diverged; train again with a smaller `rate`";
     checkpoint.wrong(problem).into()
 }
 

@@ -1,4 +1,4 @@
-//! Where a net's batches come from: the feed, or a text in one piece whose sequences go on from batch to batch.
+//! The source of a net's batches: the feed, or a text in one piece with sequences that continue from batch to batch.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::batch::{Ready, Targets};
 use crate::error::TrainError;
 
-/// What batches can be taken from, again and again.
+/// A repeatable source of batches.
 pub(crate) enum Prepared {
     /// A pipeline of the feed.
     Pipeline(Box<PreparedPipeline>),
@@ -36,32 +36,32 @@ impl Prepared {
         }
     }
 
-    /// Batches from the beginning, or from what [`Source::state`] said. All ranks call it.
+    /// Batches from the beginning, or from what [`BatchSource::state`] said. All ranks call it.
     pub(crate) fn source(
         &self,
         from: Option<&str>,
         targets: Targets,
         comm: &Comm,
-    ) -> Result<Source, TrainError> {
+    ) -> Result<BatchSource, TrainError> {
         Ok(match self {
             Prepared::Pipeline(pipeline) => {
                 let state = from.map(LoaderState::from_json).transpose()?;
-                Source::Feed(Box::new(pipeline.loader(state.as_ref(), comm)?), targets)
+                BatchSource::Feed(Box::new(pipeline.loader(state.as_ref(), comm)?), targets)
             }
             Prepared::Text(text) => {
                 let wrong = |_| {
                     TrainError::config(
-                        "the saved place in the text cannot be read; start again".to_string(),
+                        "the saved position in the text cannot be read; start again".to_string(),
                     )
                 };
                 let at = from.map(serde_json::from_str).transpose().map_err(wrong)?;
-                Source::Text(Arc::clone(text), at.unwrap_or_default())
+                BatchSource::Text(Arc::clone(text), at.unwrap_or_default())
             }
         })
     }
 }
 
-/// A batch with what is told of it.
+/// A batch and its statistics.
 pub(crate) struct Next {
     pub(crate) ready: Ready,
     /// Its first records.
@@ -71,39 +71,39 @@ pub(crate) struct Next {
 }
 
 /// Batches one after another.
-pub(crate) enum Source {
+pub(crate) enum BatchSource {
     Feed(Box<PipelineLoader>, Targets),
-    Text(Arc<TextStream>, Place),
+    Text(Arc<TextStream>, BatchPosition),
 }
 
 /// Epoch and step of the next batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct BatchPosition {
     pub(crate) epoch: u64,
     pub(crate) step: u64,
 }
 
-impl Source {
-    pub(crate) fn place(&self) -> Place {
+impl BatchSource {
+    pub(crate) fn place(&self) -> BatchPosition {
         match self {
-            Source::Feed(loader, _) => Place {
+            BatchSource::Feed(loader, _) => BatchPosition {
                 epoch: loader.place().epoch,
                 step: loader.place().step,
             },
-            Source::Text(_, place) => *place,
+            BatchSource::Text(_, place) => *place,
         }
     }
 
     pub(crate) fn state(&self) -> String {
         match self {
-            Source::Feed(loader, _) => loader.state().to_json(),
-            Source::Text(_, place) => serde_json::to_string(place).expect("two numbers"),
+            BatchSource::Feed(loader, _) => loader.state().to_json(),
+            BatchSource::Text(_, place) => serde_json::to_string(place).expect("two numbers"),
         }
     }
 
     pub(crate) fn next(&mut self) -> Option<Result<Next, TrainError>> {
         match self {
-            Source::Feed(loader, targets) => {
+            BatchSource::Feed(loader, targets) => {
                 let batch = match loader.next()? {
                     Ok(batch) => batch,
                     Err(error) => return Some(Err(error.into())),
@@ -118,11 +118,11 @@ impl Source {
                     echoed,
                 }))
             }
-            Source::Text(text, place) => {
+            BatchSource::Text(text, place) => {
                 let words = text.window(place.step);
                 place.step += 1;
                 if place.step >= text.steps() {
-                    *place = Place {
+                    *place = BatchPosition {
                         epoch: place.epoch + 1,
                         step: 0,
                     };
@@ -141,14 +141,14 @@ impl Source {
     /// Counters of the feed.
     pub(crate) fn meters(&self) -> LoaderMeters {
         match self {
-            Source::Feed(loader, _) => loader.meters(),
-            Source::Text(..) => LoaderMeters::default(),
+            BatchSource::Feed(loader, _) => loader.meters(),
+            BatchSource::Text(..) => LoaderMeters::default(),
         }
     }
 
     /// Ends the source. All ranks call it.
     pub(crate) fn finish(self, comm: &Comm, went_on: bool) -> Result<(), TrainError> {
-        if let Source::Feed(loader, _) = self {
+        if let BatchSource::Feed(loader, _) = self {
             loader.check_bad(comm, went_on)?;
             loader.finish(comm)?;
         }
@@ -156,8 +156,8 @@ impl Source {
     }
 }
 
-/// All words of a text, cut into rows of equal length that are read side by side, `window` words at a time; a row goes
-/// on where it stood in the batch before.
+/// All words of a text, cut into rows of equal length that are read side by side, `window` words at a time; a
+/// row continues where it ended in the batch before.
 ///
 /// Memory: 4 bytes a word. The last words, fewer than there are rows, are left out.
 pub(crate) struct TextStream {

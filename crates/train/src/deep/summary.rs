@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::progress::Progress;
 
-/// The figures of a finished run. Of several ranks examples and times are those of rank 0, losses of all.
+/// The figures of a finished run. With several ranks, examples and times are those of rank 0, losses those of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NetSummary {
     /// Test examples predicted right.
@@ -75,7 +75,7 @@ pub struct NetSummary {
     pub load_s: f64,
     /// Seconds of steps.
     pub compute_s: f64,
-    /// Seconds in which both went on.
+    /// Seconds in which both happened.
     pub overlap_s: f64,
     /// Part of the training time spent waiting for batches.
     pub feed_wait_fraction: f64,

@@ -1,4 +1,4 @@
-//! The job over rows that lie in memory already, as an array does.
+//! The job over rows already in memory, such as an array.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use super::scaling;
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
-/// Trains a linear model on the rows of some segments, which `labels` has the classes of; they are scaled in place. What
-/// is in `centre` was subtracted from each feature before it became f32, for the standard scale to take in. Of the
-/// configuration nothing is looked at that is about files, orders or blocks. The same rows from files that fit in memory
-/// give the same model to the last bit.
+/// Trains a linear model on the rows of some segments, which `labels` has the classes of; they are scaled in
+/// place. `centre` was subtracted from each feature before conversion to f32; the standard scale includes it. Settings
+/// of files, orders or blocks are ignored. The same rows from files that fit
+/// in memory give the same model to the last bit.
 ///
 /// Errors: a bad configuration; rows of fewer than two classes or of no features; an interruption.
 pub fn fit_rows(

@@ -1,5 +1,5 @@
-//! The memory that a run may use: what is asked for, where the process may take only so much at most the limit of the
-//! machine or of its container, less the tables that grow with records and features, and the program itself.
+//! The memory that a run may use: what is asked for, but at most the limit of the machine or of its container,
+//! minus the tables that grow with records and features, and the program itself.
 
 use std::sync::Arc;
 
@@ -18,10 +18,11 @@ const PROGRAM: u64 = 40 << 20;
 /// A budget that every path can do something with.
 const LEAST: u64 = 4 << 20;
 
-/// Lowers the budget of each of `ranks` ranks to what `limit` leaves it, and takes coordinate descent where the tables of
-/// Newton's method leave nothing and `free` says that the solver was not asked for. Returns a note on a lowered budget.
+/// Lowers the budget of each of `ranks` ranks to what `limit` leaves, and chooses coordinate descent if the tables
+/// of Newton's method leave nothing and `free` says that the solver may be changed. Returns a note on a lowered
+/// budget.
 ///
-/// Errors: the tables alone take more than the limit.
+/// Errors: the tables alone need more than the limit.
 pub(super) fn fit(
     config: &mut LinearConfig,
     free: bool,
@@ -47,7 +48,7 @@ pub(super) fn fit(
     let (tables, left) = (tables(config.solver), left(config.solver).max(LEAST));
     if tables + LEAST > limit {
         return Err(TrainError::config(format!(
-            "training keeps {} MB for the {records} records and {features} features of the data, and this process may take {} MB; raise the limit of its container, use a machine with more memory, or train on a part of the data",
+            "training needs {} MB for the {records} records and {features} features of the data, and this process may use {} MB; raise the limit of its container, use a machine with more memory, or train on a part of the data",
             tables / 1_000_000,
             limit / 1_000_000
         )));
@@ -58,7 +59,7 @@ pub(super) fn fit(
     }
     (config.memory_bytes, config.memory_share) = (left, None);
     Ok(Some(format!(
-        "`memory` {} MB is lowered to {} MB: this process may take {} MB, and tables for {records} records and {features} features take {} MB of them",
+        "`memory` {} MB is lowered to {} MB: this process may use {} MB, and tables for {records} records and {features} features need {} MB of them",
         asked / 1_000_000,
         left / 1_000_000,
         limit / 1_000_000,
@@ -78,7 +79,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// What the configuration asks for, of a rank that takes a share of every block.
+    /// The configured memory, for a rank that takes a share of every block.
     pub fn new(
         config: &LinearConfig,
         data: &OpenedData,
@@ -100,7 +101,7 @@ impl Budget {
         };
         if asked < bytes {
             observer(Event::Note(&format!(
-                "`memory` asks for {asked} bytes, less than reading needs: {bytes} are used"
+                "`memory` {asked} bytes is less than reading needs; using {bytes} bytes"
             )));
         }
         let whole = whole_bytes(dataset, share.as_ref());

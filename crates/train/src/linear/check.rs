@@ -22,13 +22,13 @@ pub(super) fn check(config: &LinearConfig) -> Result<(), TrainError> {
         return wrong("`epochs` 0 trains nothing; give 1 or more".to_string());
     }
     if config.blocks == Some(0) {
-        return wrong("`blocks` 0 cuts an epoch into nothing; give 1 or more".to_string());
+        return wrong("`blocks` 0 leaves nothing to train on; give 1 or more".to_string());
     }
     if let (Order::Block { blocks, .. }, Some(other)) = (config.order, config.blocks)
         && blocks != other
     {
         return wrong(format!(
-            "`order` {} and `blocks` {other} ask for different numbers of blocks; give one of them",
+            "`order` {} and `blocks` {other} ask for different numbers of blocks; give only one of them",
             config.order
         ));
     }
@@ -43,14 +43,14 @@ pub(super) fn check(config: &LinearConfig) -> Result<(), TrainError> {
         .is_some_and(|target| !(target > 0.0 && target < 1.0))
     {
         return wrong(
-            "`target` is a relative difference between 0 and 1, such as 1e-3".to_string(),
+            "`target` must be a relative difference between 0 and 1, such as 1e-3".to_string(),
         );
     }
     let selective = config.skip || kept > 0.0;
     let full = config.order == Order::Full;
     if selective && !full {
         return wrong(format!(
-            "`skip` and `cache_fraction` leave records of an epoch unread, which `order` {} cannot; use `order` full",
+            "`skip` and `cache_fraction` skip records of an epoch, which `order` {} does not support; use `order` full",
             config.order
         ));
     }
@@ -61,9 +61,9 @@ pub(super) fn check(config: &LinearConfig) -> Result<(), TrainError> {
     Ok(data::check_threads("`threads`", config.threads)?)
 }
 
-/// Names what is wrong with data that shows no two classes, or no features: mostly it is something
-/// else than it was taken for, and then its first bad record says so better than the count of
-/// labels, which passes over labels that cannot be read. Cost: up to one pass, before an error only.
+/// Reports what is wrong with data without two classes or without features. Usually the format was
+/// misdetected; then the error of its first bad record says more than the count of labels, which skips
+/// unreadable labels. Cost: up to one pass, before an error only.
 pub(super) fn refuse_untrainable(
     config: &LinearConfig,
     data: &OpenedData,
@@ -80,7 +80,7 @@ pub(super) fn refuse_untrainable(
         [] => format!("{paths}: no record can be read; check the file and `format`"),
         _ if dataset.features() == 0 => {
             format!(
-                "{paths}: its records have a label and no features; check the file and `format`"
+                "{paths}: its records have a label but no features; check the file and `format`"
             )
         }
         [only, ..] => format!(
@@ -89,7 +89,7 @@ pub(super) fn refuse_untrainable(
     }))
 }
 
-/// Reads every record, for the error that says what is wrong with the first that is bad.
+/// Reads every record, to return the error of the first bad one.
 pub(super) fn read_all(
     config: &LinearConfig,
     dataset: &Arc<Dataset>,

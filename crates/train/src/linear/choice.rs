@@ -1,4 +1,4 @@
-//! What the configuration leaves open: the solver, and which rows stay in memory or are left unread.
+//! Decides what the configuration leaves open: the solver, and which rows are cached or skipped.
 
 use pelton_data::OpenedData;
 use pelton_fetch::Access;
@@ -37,8 +37,8 @@ pub(super) fn choose(
     Ok(note)
 }
 
-/// Chooses the solver where the configuration does not. What one alone does decides: orders, blocks, inner passes and
-/// access paths are coordinate descent's.
+/// Chooses the solver where the configuration does not. Settings that only one supports decide: orders,
+/// blocks, inner passes and access paths belong to coordinate descent.
 pub(super) fn choose_solver(
     config: &mut LinearConfig,
     problem: &Problem,
@@ -48,7 +48,7 @@ pub(super) fn choose_solver(
 ) -> Result<(), TrainError> {
     if ranks > 1 && config.solver == Solver::CoordinateDescent {
         return Err(TrainError::config(format!(
-            "`solver` coordinate-descent runs on one rank, and there are {ranks}; start one, or leave `solver` out for Newton's method"
+            "`solver` coordinate-descent runs on one rank, and there are {ranks}; use one rank, or leave `solver` out for Newton's method"
         )));
     }
     let defaults = LinearConfig::default();
@@ -62,24 +62,24 @@ pub(super) fn choose_solver(
     if ranks > 1 {
         if width > MOST_NEWTON_FEATURES {
             return Err(TrainError::config(format!(
-                "{ranks} ranks take Newton's method, which is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; start one rank"
+                "{ranks} ranks need Newton's method, which supports at most {MOST_NEWTON_FEATURES} features, and the data has {width} with the bias; use one rank"
             )));
         }
         if !free {
             return Err(TrainError::config(format!(
-                "{ranks} ranks take Newton's method, which reads every row in each pass, in the order of the files: it takes no `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave them out or start one rank"
+                "{ranks} ranks need Newton's method, which reads every row in each pass, in the order of the files, without `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave these out or use one rank"
             )));
         }
         config.solver = Solver::Newton;
     }
     if config.solver == Solver::Newton && width > MOST_NEWTON_FEATURES {
         return Err(TrainError::config(format!(
-            "`solver` newton is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; leave `solver` out"
+            "`solver` newton supports at most {MOST_NEWTON_FEATURES} features, and the data has {width} with the bias; leave `solver` out"
         )));
     }
     if config.solver == Solver::Newton && !free {
         return Err(TrainError::config(
-            "`solver` newton reads every row in each pass, in the order of the files: it takes no `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave them or `solver` out".to_string(),
+            "`solver` newton reads every row in each pass, in the order of the files, without `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave these or `solver` out".to_string(),
         ));
     }
     if config.solver == Solver::Auto {
@@ -93,10 +93,10 @@ pub(super) fn choose_solver(
     Ok(())
 }
 
-/// Decides which rows are left unread or kept in memory where the configuration does not say: what
-/// saves most reading in full order. That is rows kept as codes; and, to a target, skip for
-/// long sparse rows. Narrow dense rows are solved in two passes as it is, and short sparse ones share
-/// their pages with others, so that leaving them unread saves no reading and costs visits.
+/// Decides which rows are left unread or kept in memory where the configuration does not say: what saves most
+/// reading in full order. That is quantised rows; and, with a target, skip for long sparse rows. Narrow dense rows
+/// are solved in two passes anyway, and short sparse ones share their pages with others, so skipping them saves no
+/// reading and costs visits.
 fn choose_kept(config: &mut LinearConfig, dataset: &Dataset) -> Result<(), TrainError> {
     if config.solver == Solver::Newton {
         return Ok(());
@@ -105,7 +105,7 @@ fn choose_kept(config: &mut LinearConfig, dataset: &Dataset) -> Result<(), Train
     if let Some(kept) = config.cache_fraction {
         if kept > 0.0 && !long {
             return Err(TrainError::config(format!(
-                "`cache_fraction` {kept} keeps rows of {LEAST_CODED_FEATURES} dense features or more, and these are shorter or sparse; leave it out"
+                "`cache_fraction` {kept} needs dense rows of {LEAST_CODED_FEATURES} features or more, and these are shorter or sparse; leave it out"
             )));
         }
         return Ok(());

@@ -1,5 +1,5 @@
-//! Renumbers the features of sparse data that does not fit in memory by their frequency, in a pass of its own
-//! before training: w then holds only those that occur.
+//! Renumbers the features of sparse data that does not fit in memory by their frequency, in a pass before
+//! training: w then has only those that occur.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::error::TrainError;
 
 /// Features for which a pass over the data is worth it: w is far larger than the caches.
 const LEAST_FEATURES: u64 = 1 << 20;
-/// Epochs of which one more pass is a small part.
+/// Number of epochs from which one more pass pays off.
 const LEAST_EPOCHS: u64 = 4;
 
 /// Whether the pass pays, over data that does not fit in memory.
@@ -38,7 +38,7 @@ pub(super) fn renumber(rows: &mut Rows, pass: &mut FirstPass<'_>) -> Result<(), 
         return Ok(());
     };
     pass.note(&format!(
-        "{} of {features} features occur; they were counted in a pass before training",
+        "{} of {features} features occur, as a pass before training counted",
         numbering.len()
     ));
     let numbers: Arc<dyn Renumber> = Arc::new(numbers);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pelton_data::{OpenedData, plan_of};
 use pelton_fetch::{Access, FetchOptions, Share, choose_path, largest_batch, pane_row_bytes};
 use pelton_format::{Dataset, Layout};
-use pelton_linear::{CodedCache, OutOfCoreOptions, Problem, Scratch};
+use pelton_linear::{OutOfCoreOptions, Problem, QuantizedCache, Scratch};
 use pelton_plan::{Batching, Order, Plan};
 
 use super::budget::Budget;
@@ -43,9 +43,10 @@ pub(super) struct Division {
 }
 
 impl Division {
-    /// Divides the budget of a rank that takes a share of every block: blocks are as large as all ranks together can hold.
+    /// Divides the budget of a rank that takes a share of every block: blocks are as large as all ranks together
+    /// can hold.
     ///
-    /// Errors: a budget that holds no block, or not those that are asked for; an access path that cannot be taken.
+    /// Errors: a budget too small for a block, or for those asked for; an access path that cannot be used.
     pub fn new(
         config: &LinearConfig,
         data: &OpenedData,
@@ -79,7 +80,7 @@ impl Division {
             if options.snapshots {
                 options.coded_rows = coded_rows(dataset, problem, share_of(kept));
             }
-            let coded_bytes = (options.coded_rows * CodedCache::row_bytes(problem)) as u64;
+            let coded_bytes = (options.coded_rows * QuantizedCache::row_bytes(problem)) as u64;
             feed.memory_bytes = left - coded_bytes.min(left);
             // Rows kept as codes are read every epoch, so that w stays exact.
             let whole = options.coded_rows == 0;
@@ -131,7 +132,7 @@ fn coded_rows(dataset: &Dataset, problem: &Problem, room: u64) -> usize {
     if !takes {
         return 0;
     }
-    let rows = room / CodedCache::row_bytes(problem) as u64;
+    let rows = room / QuantizedCache::row_bytes(problem) as u64;
     rows.min(dataset.records()) as usize
 }
 
@@ -176,7 +177,7 @@ fn block_plan(
     let new_rows = largest_batch(dataset, feed);
     if new_rows == 0 {
         return Err(TrainError::config(format!(
-            "a memory budget of {budget} bytes holds no block of rows ({pane_row} bytes each) next to the read buffers; raise `memory`"
+            "a memory budget of {budget} bytes has no room for a block of rows ({pane_row} bytes each) in addition to the read buffers; raise `memory`"
         )));
     }
     let records = dataset.records();
@@ -191,7 +192,7 @@ fn block_plan(
     let mut plan = plan(config, data, batching)?;
     let fixed = config.blocks.is_some() || matches!(config.order, Order::Block { .. });
     let mut rows = new_rows;
-    // Units of a page order are not cut, so that a block may come out longer than asked for.
+    // Units of a page order are not cut, so a block may be longer than asked for.
     loop {
         let longest = rows_of(share, longest_step(&plan), records);
         if longest <= new_rows {
@@ -200,7 +201,7 @@ fn block_plan(
         rows -= (rows / 16).max(1);
         if fixed || rows == 0 {
             return Err(TrainError::config(format!(
-                "blocks of {longest} rows do not fit a memory budget of {budget} bytes, which holds two of {new_rows} rows ({pane_row} bytes each); raise `memory` or cut smaller blocks"
+                "blocks of {longest} rows do not fit a memory budget of {budget} bytes, which has room for two of {new_rows} rows ({pane_row} bytes each); raise `memory` or make smaller blocks"
             )));
         }
         let blocks = Batching::Batches(records.div_ceil(longest_of(rows)));
@@ -266,7 +267,7 @@ mod tests {
         }
     }
 
-    /// Tables grow with records, whatever the budget is; budgets beyond the limit of a container were killed.
+    /// Tables grow with records, regardless of the budget; runs beyond the limit of a container are killed.
     #[test]
     fn a_budget_has_room_beside_the_tables() {
         let folder = tempfile::tempdir().unwrap();
@@ -342,7 +343,7 @@ mod tests {
         };
         let blocks = blocks_of(0);
         assert_eq!((blocks_of(1), blocks_of(2)), (blocks, blocks));
-        // 3/8 of a block take no more memory than a whole one alone, deviations of a tenth aside.
+        // 3/8 of a block take no more memory than one whole block, except for deviations of a tenth.
         let least = alone.plan.steps(0) as f64 * 3.0 / 8.0;
         let steps = blocks as f64;
         assert!(

@@ -1,4 +1,4 @@
-//! One pass over the training data before training, which finds out what training goes by.
+//! One pass over the training data before training, which collects what training needs.
 
 use std::sync::Arc;
 

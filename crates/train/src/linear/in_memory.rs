@@ -1,4 +1,4 @@
-//! Training over rows that lie in memory, on one rank: an array, or the records of files that fit. The same rows in the
+//! Training over rows in memory, on one rank: an array, or the records of files that fit. The same rows in the
 //! same order give the same model to the last bit.
 //!
 //! ```text
@@ -41,9 +41,9 @@ pub(super) struct InMemory<'a> {
     pub problem: Arc<Problem>,
     pub shape: Shape,
     pub interrupt: &'a Interrupt,
-    /// This rank, which is alone.
+    /// The single rank.
     pub ranks: Ranks<'a>,
-    /// Whether the configuration leaves the solver open: it says the one that a model of cost prefers.
+    /// Whether the configuration leaves the solver open; it then has the one preferred by the cost model.
     pub is_open: bool,
     /// Bytes that the tables of Newton's method, and those of coordinate descent in f64, may take.
     pub newton_room: u64,
@@ -56,7 +56,7 @@ pub(super) enum Stage {
     Descent { solver: OutOfCore, in_epoch: bool },
     /// In f64, from these weights and α; from those of the solver where there are none yet.
     Fine(OutOfCore, Vec<Vec<f64>>),
-    /// Newton's method, after so many epochs of the others.
+    /// Newton's method, after this many epochs of the others.
     Newton(Newton, usize),
 }
 
@@ -72,7 +72,7 @@ impl InMemory<'_> {
         }
     }
 
-    /// Whether coordinate descent gives way to Newton's method where that is expected to be sooner at the target.
+    /// Whether to switch from coordinate descent to Newton's method if that is expected to reach the target sooner.
     pub fn is_raced(&self) -> bool {
         self.race().is_open
     }
@@ -156,7 +156,7 @@ impl InMemory<'_> {
     }
 
     fn race(&self) -> Race {
-        // What the processor's caches hold takes less time to visit than the model says, and more to make products of.
+        // For rows in the processor's caches, visits take less time than the model says, and products more.
         let a_value = match self.shape.layout {
             Layout::Dense { .. } => 0.2,
             _ => 2.0,
@@ -167,7 +167,7 @@ impl InMemory<'_> {
         Race {
             visit: 30.0 + a_value * self.values(),
             newton: 2.0 * costs.1,
-            // Of more rows the model knows enough, and a false start costs seconds.
+            // For more rows the model is good enough, and a false start costs seconds.
             is_open: self.is_open && self.config.target.is_some() && is_small && newton_can,
             newton_can,
         }
@@ -217,8 +217,8 @@ struct Race {
 }
 
 impl Race {
-    /// Whether Newton's method is expected to be at the target sooner than coordinate descent, which has these gaps after
-    /// these visits.
+    /// Whether Newton's method is expected to reach the target sooner than coordinate descent with these gaps
+    /// after these visits.
     fn is_lost(&self, gaps: &[(u64, f64)], target: f64) -> bool {
         let (visit, newton) = (self.visit, self.newton);
         let &[.., (before, was), (visits, gap)] = gaps else {
@@ -317,7 +317,7 @@ impl Course<'_> {
         match then {
             Then::Fine => {
                 journal.note(
-                    "coordinate descent continues in 64 bits: 32 bring it no nearer to the optimum",
+                    "coordinate descent continues in 64 bits, because 32 bits make no further progress",
                 );
                 Ok(ControlFlow::Continue(Stage::Fine(solver, Vec::new())))
             }
@@ -367,7 +367,7 @@ impl Course<'_> {
             let order = key(self.run.config.seed, epoch, KeyStage::Inner(1));
             let visits = fine.round(order, interrupt);
             if interrupt.load(Ordering::Relaxed) {
-                // The round is lost: the run goes on from the checkpoint before.
+                // The round is lost: the run resumes from the checkpoint before.
                 return Err(journal.interrupted());
             }
             journal.progress(&format!("epoch {}", epoch + 1), 1, 1);
@@ -418,7 +418,7 @@ impl Course<'_> {
         })
     }
 
-    /// What follows the epochs so far, the last of which may have been `fine`.
+    /// The next stage after the epochs so far, the last of which may have been `fine`.
     fn then(&self, journal: &Journal<'_>, fine: bool) -> Then {
         let config = self.run.config;
         let gaps = gaps(&journal.epochs);
@@ -430,7 +430,7 @@ impl Course<'_> {
         // Newton's method takes rows by the features' own indices.
         let newton_can = self.race.newton_can && self.numbering.is_none();
         let is_fine = !fine && self.run.problem.loss().needs_fine_steps() && self.run.fine_fits();
-        // Without a target nothing is asked for beyond what 32 bits give.
+        // Without a target, the precision of 32 bits is enough.
         let suffices = gap <= target || stuck && config.target.is_none();
         if suffices || self.is_over(visits, gaps.len() as u64) {
             Then::Ends
@@ -443,7 +443,7 @@ impl Course<'_> {
         }
     }
 
-    /// Whether so many visits in so many epochs are all that the configuration allows.
+    /// Whether these visits and epochs reach the limit of the configuration.
     fn is_over(&self, visits: u64, epochs: u64) -> bool {
         let most = self.run.config.epochs;
         if most == LinearConfig::default().epochs {
@@ -454,8 +454,8 @@ impl Course<'_> {
         }
     }
 
-    /// Writes a checkpoint of so many bytes after an epoch where it costs little, is due, or the run ends here; which an
-    /// interruption makes it.
+    /// Writes a checkpoint of this many bytes after an epoch if it costs little, is due, or the run ends here,
+    /// for instance by an interruption.
     fn keep(
         &self,
         bytes: u64,

@@ -1,4 +1,4 @@
-//! What is kept of a run while it trains: the figures of its epochs, told to the observer and written to the folder, and
+//! The records of a run: the figures of its epochs, reported to the observer and written to the folder, and
 //! its checkpoints.
 
 use std::time::Instant;
@@ -49,12 +49,12 @@ pub(super) struct Journal<'a> {
     observer: Observer<'a>,
     ranks: Ranks<'a>,
     records: u64,
-    /// What relative differences are to.
+    /// The optimum for relative differences.
     pub optimum: Option<f64>,
     began: Instant,
     earlier_wall_s: f64,
     checkpointed: Instant,
-    /// What every checkpoint says.
+    /// The common part of every checkpoint.
     pub heading: Progress,
     pub epochs: Vec<EpochRecord>,
     /// Work of sessions before this one and of passes, and the rows and visits of epochs.
@@ -66,7 +66,7 @@ pub(super) struct Journal<'a> {
 }
 
 impl<'a> Journal<'a> {
-    /// Of a run over so many records that began at the start.
+    /// For a run over this many records from the start.
     pub fn new(
         folder: &'a mut RunFolder,
         observer: Observer<'a>,
@@ -143,8 +143,8 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// Records an epoch: tells the observer, and writes a line of metrics. What cannot be written for TensorBoard is left
-    /// out: `metrics.jsonl` has it.
+    /// Records an epoch: notifies the observer, and writes a line of metrics. TensorBoard events that cannot
+    /// be written are left out: `metrics.jsonl` has it.
     pub fn record(&mut self, record: EpochRecord) -> Result<(), TrainError> {
         let record = EpochRecord {
             relative_difference: self.optimum.map(|best| (record.primal - best) / best),
@@ -180,7 +180,7 @@ impl<'a> Journal<'a> {
         self.folder.is_written()
     }
 
-    /// Whether a checkpoint of so many bytes costs little next to the time since the last.
+    /// Whether a checkpoint of this many bytes costs little compared with the time since the last.
     pub fn is_cheap(&self, bytes: u64) -> bool {
         const BYTES_A_SECOND: f64 = 5e8;
         const MOST_SHARE: f64 = 0.03;
@@ -192,7 +192,7 @@ impl<'a> Journal<'a> {
         self.checkpointed.elapsed().as_secs_f64()
     }
 
-    /// Writes a checkpoint: rank 0 does, of the state of all, how far the method is, and the figures so far.
+    /// Writes a checkpoint on rank 0: the state of all ranks, the progress of the method, and the figures so far.
     pub fn checkpoint(&mut self, method: Progress, state: &State<'_>) -> Result<(), TrainError> {
         let totals = self.totals()?;
         if self.folder.is_written() {
@@ -219,7 +219,7 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// The error of a run that was interrupted, whose state is saved.
+    /// The error of an interrupted run with a saved state.
     pub fn interrupted(&self) -> TrainError {
         TrainError::Interrupted {
             folder: self.folder.path().display().to_string(),
@@ -241,7 +241,7 @@ impl<'a> Journal<'a> {
         })
     }
 
-    /// All work so far, with what ranks sent one another.
+    /// All work so far, including communication between ranks.
     fn totals(&self) -> Result<Totals, TrainError> {
         let (communication_bytes, communication_s) = self.ranks.traffic()?;
         let sent = Totals {

@@ -1,4 +1,4 @@
-//! What all methods of training do with a task.
+//! The interface of training methods.
 
 use pelton_comm::Alike;
 use pelton_run::Observer;

@@ -1,11 +1,11 @@
 //! The job `train linear`: one linear model from data of any size within a memory budget.
 //!
-//! It goes down the list: the data is located ([`pelton_data::open`]); `choice` decides what the configuration leaves open;
-//! `prepare` makes the passes that come before training (`packing`, `scaling`, `counting`) and yields `Rows`; `division`
-//! divides the memory and makes the plan; a `Method` trains (`held`: rows that fit in memory; `newton`: passes over files, or
-//! on ranks; `session`: coordinate descent block by block) and writes a `Journal`; `outcome` is what is left behind. [`fit`]
-//! hands the model to the caller and leaves nothing behind. [`fit_rows`] begins with rows that lie in memory already, and
-//! trains them as `held` does those of files (`in_memory`).
+//! It goes down the list: the data is located ([`pelton_data::open`]); `choice` decides what the configuration
+//! leaves open; `prepare` makes the passes that come before training (`packing`, `scaling`, `counting`) and yields
+//! `Rows`; `division` divides the memory and makes the plan; a `Method` trains (`resident`: rows that fit in memory;
+//! `newton`: passes over files, or on ranks; `session`: coordinate descent block by block) and writes a `Journal`;
+//! `outcome` writes the results. [`fit`] returns the model to the caller and writes no files. [`fit_rows`] starts
+//! with rows already in memory, and trains them like rows of files that fit in memory (`in_memory`).
 
 mod arrays;
 mod budget;
@@ -15,7 +15,6 @@ mod counting;
 mod division;
 mod evaluation;
 mod first_pass;
-mod held;
 mod in_memory;
 mod journal;
 mod method;
@@ -28,6 +27,7 @@ mod problem;
 mod ranks;
 mod reading;
 mod report;
+mod resident;
 mod resume;
 mod rows;
 mod scaling;
@@ -57,7 +57,6 @@ use crate::summary::LinearSummary;
 use budget::Budget;
 use check::{check, read_all, refuse_untrainable};
 use division::Division;
-use held::{HeldSession, in_memory};
 use journal::Journal;
 use method::Method;
 use newton::{NewtonSession, WANTED};
@@ -65,15 +64,16 @@ use outcome::{Ended, many_classes};
 use prepare::prepare;
 use problem::{Shape, problem};
 use ranks::Ranks;
+use resident::{ResidentSession, in_memory};
 use resume::Before;
 use rows::Rows;
 use session::Session;
 use task::Task;
 
-/// Trains a linear model and leaves its files in the run folder. Of several ranks each has the memory budget for
-/// itself; rank 0 alone writes the folder, and its figures are of all of them.
+/// Trains a linear model and leaves its files in the run folder. Each rank has its own memory budget; only
+/// rank 0 writes the folder, and its figures cover all ranks.
 ///
-/// Errors: bad configuration or input; a failed run; an interruption, whose state is saved; another rank's failure.
+/// Errors: bad configuration or input; a failed run; an interruption, after saving the state; another rank's failure.
 pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSummary, TrainError> {
     train(config, context, true, |folder, task, ended| {
         if !folder.is_written() {
@@ -83,8 +83,8 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
     })
 }
 
-/// Trains a linear model as [`run`] does and hands it to the caller. Copies that training needs are nameless files in
-/// `scratch_dir`, by default the system's folder for temporary files; nothing is left behind.
+/// Trains a linear model as [`run`] does and hands it to the caller. Copies that training needs are unnamed
+/// files in `scratch_dir`, by default the system's folder for temporary files; nothing remains.
 ///
 /// Errors: as of [`run`]; an interrupted run is lost.
 pub fn fit(config: &LinearConfig, context: RunContext<'_>) -> Result<Fitted, TrainError> {
@@ -150,10 +150,10 @@ fn train<T>(
     // Opened before training so that a wrong test file is reported before the work.
     let test = open_test(&config, &task.rows, ranks, interrupt, observer)?;
 
-    // Everything that can be wrong with the arguments has been found by now, but for a checkpoint of
-    // another run: only then is the folder made, cleared, or its configuration replaced.
+    // All errors in the arguments have been found by now, except a checkpoint of another run: only then is the
+    // folder created, cleared, or its configuration replaced.
     let mut method: Box<dyn Method> = match (task.is_held(), config.solver) {
-        (true, _) => Box::new(HeldSession::new(task)),
+        (true, _) => Box::new(ResidentSession::new(task)),
         (_, Solver::Newton) => Box::new(NewtonSession::new(task, config.target.unwrap_or(WANTED))),
         _ => Box::new(Session::new(task)),
     };
@@ -184,13 +184,13 @@ fn train<T>(
     let began = began + solving.elapsed();
     describe(task, observer);
 
-    // One that was interrupted a moment before may be waited for in vain.
+    // A rank that was interrupted a moment before may never arrive.
     let waited = |error: &TrainError| {
         matches!(error, TrainError::Data(DataError::Comm(_))) && interrupt.load(Ordering::Relaxed)
     };
     let in_folder = |error: TrainError| {
         if error.is_interruption() || waited(&error) {
-            // What was read at that moment is no concern of the one that resumes later.
+            // The file being read at that moment does not matter to a later resume.
             TrainError::Interrupted {
                 folder: options.out.display().to_string(),
             }
@@ -214,7 +214,7 @@ fn train<T>(
     }
     if !trained.found.solved.certificate.primal.is_finite() {
         return Err(TrainError::config(
-            "the solution is not finite, and no model is written; make features smaller, such as by `scale` standard, or lower `cost`".to_string(),
+            "the solution is not finite, and no model is written; scale features down, for instance with `scale` standard, or lower `cost`".to_string(),
         ));
     }
     let model = outcome::model(task, std::mem::take(&mut trained.found.solved.weights));
@@ -224,7 +224,7 @@ fn train<T>(
     let accuracy = test.map(|test| evaluation::accuracy(task, &test, &model.weights));
     if accuracy.as_ref().is_some_and(Result::is_err) && folder.is_written() {
         observer(Event::Note(&format!(
-            "the model is written to {}, and its test failed",
+            "the model was written to {}, but testing it failed",
             folder.path().display()
         )));
     }
@@ -247,7 +247,7 @@ fn open(
     let paths = &config.data.paths;
     if paths.is_empty() {
         return Err(TrainError::config(
-            "no data is named; give files, or demo:higgs to try it on generated data".to_string(),
+            "no data is given; name files, or demo:higgs to try generated data".to_string(),
         ));
     }
     let skips = config.on_bad_record != OnBadRecord::Fail;
@@ -259,7 +259,7 @@ fn open(
     let records = data.dataset.records();
     if let Some(blocks) = config.blocks.filter(|&blocks| blocks > records) {
         return Err(TrainError::config(format!(
-            "`blocks` {blocks} cannot be cut from {records} records; give 1 to {records}"
+            "`blocks` {blocks} is more than the {records} records; give 1 to {records}"
         )));
     }
     Ok(data)
@@ -289,7 +289,7 @@ fn open_test(
     let data = data.leaving_damage(skips);
     let expected = rows.expected();
     let opened = ranks.open(&data, paths, Some(&expected), interrupt, observer)?;
-    // Records that are to be skipped are so one by one.
+    // Records to skip are skipped one by one.
     if !skips && opened.dataset.has_unknown_class() {
         read_all(config, &opened.dataset, interrupt)?;
     }
@@ -301,7 +301,7 @@ fn optimum(task: &Task<'_>, observer: Observer<'_>) -> Result<Option<f64>, Train
     let gap = match task.config.optimum {
         Optimum::Unknown => return Ok(None),
         Optimum::Value(value) => return Ok(Some(value)),
-        // A hundredth of the target is as exact as the run can tell.
+        // A hundredth of the target is as precise as the run can measure.
         Optimum::Auto => {
             let target = task.config.target;
             target.map_or(1e-6, |target| (0.01 * target).clamp(1e-6, 1e-4))

@@ -58,12 +58,12 @@ pub(super) struct Passes<'a> {
     pub ranks: Ranks<'a>,
     pub interrupt: &'a Interrupt,
     pub meters: &'a mut Meters,
-    /// What would make training easier, where rows of files are to be looked at for that.
+    /// Advice for easier training, if rows of files are to be examined for it.
     pub advice: Option<&'a mut Option<String>>,
 }
 
 impl Passes<'_> {
-    /// One pass, of which `seen` is told so many of so many rows; `None` where an interruption ended it, on all ranks,
+    /// One pass, with progress in rows reported to `seen`; `None` where an interruption ended it, on all ranks,
     /// and nothing has changed.
     pub fn make(
         &mut self,
@@ -150,7 +150,8 @@ fn added(all: &Meters, pass: &Meters) -> Meters {
     }
 }
 
-/// Makes passes to the end, after so many epochs of coordinate descent. An interruption saves the state and is an error.
+/// Makes passes to the end, after this many epochs of coordinate descent. An interruption saves the state and is
+/// an error.
 pub(super) fn train(
     mut newton: Newton,
     epochs_before: usize,
@@ -283,7 +284,7 @@ impl Method for NewtonSession<'_> {
         self.newton.restore(&saved)?;
         self.made = progress.epochs.len();
         let next = self.made + 1;
-        observer(Event::Note(&format!("going on from pass {next}")));
+        observer(Event::Note(&format!("resuming from pass {next}")));
         Ok(Some(progress))
     }
 

@@ -9,10 +9,10 @@ use pelton_plan::Place;
 use pelton_run::{Event, Observer, RunFolder};
 
 use super::evaluation::for_each_batch;
-use super::held::in_memory;
 use super::journal::Journal;
 use super::newton::NewtonSession;
 use super::reading::{Reading, hold};
+use super::resident::in_memory;
 use super::task::Task;
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
@@ -20,7 +20,7 @@ use crate::error::TrainError;
 /// Most epochs or passes.
 const MOST_EPOCHS: u64 = 400;
 
-/// Certifies the solver's weights with a pass of its own.
+/// Certifies the solver's weights with a separate pass.
 fn certificate(
     task: &Task<'_>,
     solver: &mut OutOfCore,
@@ -57,7 +57,7 @@ pub(super) fn optimum(
     let gap = found.relative_gap();
     if gap > wanted_gap {
         observer(Event::Note(&format!(
-            "the optimum is known to {gap:.1e} only"
+            "the optimum is known only to {gap:.1e}"
         )));
     }
     observer(Event::Note(&format!(

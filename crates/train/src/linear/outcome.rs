@@ -1,5 +1,5 @@
-//! What a finished run leaves in its folder: the model in two formats, which is written before it is tested, the figures,
-//! the report. Or the model alone, for a caller who wants no folder.
+//! The results of a finished run: the model in two formats, written before it is tested, the figures, and the
+//! report; or only the model, for a caller without a folder.
 
 use pelton_data::plan_of;
 use pelton_format::Dataset;
@@ -17,7 +17,7 @@ use crate::summary::LinearSummary;
 /// Name of the model in the run folder.
 pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
 
-/// More labels than this are pointed out: they may be numbers that are no classes.
+/// More labels than this give a note: they may be numbers rather than classes.
 const MANY_CLASSES: usize = 100;
 
 /// A trained model and the proof of how good it is.
@@ -31,11 +31,11 @@ pub struct Fitted {
     pub epochs: u64,
     /// What would make training easier, where something would.
     pub advice: Option<String>,
-    /// What the user may want to know of the data, such as columns that were left out.
+    /// Notes for the user about the data, such as columns that were left out.
     pub notes: Vec<String>,
 }
 
-/// A run that has come to its end.
+/// A finished run.
 pub(super) struct Ended {
     pub trained: Trained,
     pub model: Model,
@@ -56,12 +56,12 @@ pub(super) fn fitted(task: &Task<'_>, ended: Ended) -> Fitted {
     }
 }
 
-/// What to say of data with so many labels that they hardly are classes.
+/// The note on data with so many labels that they are hardly classes.
 pub(super) fn many_classes(dataset: &Dataset) -> Option<String> {
     let classes = dataset.labels().len();
     (classes > MANY_CLASSES).then(|| {
         format!(
-            "{classes} labels: a model each, {classes} times the work; pass `positive` LABEL for one of them, or another `label` column if these are no classes"
+            "{classes} labels: one model each, {classes} times the work; give `positive` LABEL for one of them, or another `label` column if these are not classes"
         )
     })
 }
@@ -83,7 +83,7 @@ pub(super) fn write(
     let solved = &found.solved;
     let dataset = &task.rows.data.dataset;
     let newton = solved.solver == Solver::Newton;
-    // A pass of Newton's method reads the files as they are: the order changes nothing.
+    // A pass of Newton's method reads the files in their order, whatever the `order`.
     let (order, randomness) = if newton {
         (
             Order::Sequential,

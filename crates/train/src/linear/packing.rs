@@ -1,10 +1,10 @@
-//! Copies the rows of text that does not fit in memory into a scratch file, packed, in a pass of its own before
+//! Copies the rows of text that does not fit in memory into a scratch file of packed rows, in a pass before
 //! training: every epoch decodes them again, and packed rows decode many times faster than text.
 //!
 //! The rule: text, on one rank, blocks that are read again in each of at least [`LEAST_EPOCHS`] epochs, an order that
 //! does not go by the bytes of the file, packed rows that are no longer than the text (others, of short numbers, were
-//! measured as fast from either), and [`LEAST_SPACE`] times as much space, for shuffled scratch files want as much
-//! again. Each of several ranks would have to copy what it reads, or find where others did.
+//! measured as fast from either), and [`LEAST_SPACE`] times as much space, since shuffled scratch files need
+//! as much again. Each of several ranks would have to copy what it reads, or find where others did.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use super::scaling::needs_files;
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 
-/// Epochs of which one more pass is a small part.
+/// Number of epochs from which one more pass pays off.
 const LEAST_EPOCHS: u64 = 4;
 const LEAST_SPACE: u64 = 4;
 
@@ -54,7 +54,7 @@ pub(super) fn try_to_pack(
         }
     }
     pass.note(&format!(
-        "{}: has too little space for packed rows ({} MB, and {LEAST_SPACE} times that to spare); reading the text in every epoch, which is slower; `scratch` names another folder",
+        "{}: has too little space for packed rows (needs {LEAST_SPACE} times their {} MB free), so every epoch reads the text, which is slower; `scratch` names another folder",
         folder.display(),
         needed.div_ceil(1_000_000)
     ));
@@ -77,7 +77,7 @@ pub(super) fn pack(
     let packed = copy.finish()?;
     spent.written_bytes += packed.bytes();
     pass.note(&format!(
-        "rows were packed into a scratch file of {:.1} MB, which is read in place of the text",
+        "packed rows into a scratch file of {:.1} MB, which is read instead of the text",
         packed.bytes() as f64 / 1e6
     ));
     rows.packed = true;

@@ -1,4 +1,4 @@
-//! The passes over the data before training, each where it is asked for or pays: rows are packed, scaled, renumbered.
+//! The passes over the data before training, each if requested or useful: rows are packed, scaled, renumbered.
 
 use pelton_data::OpenedData;
 use pelton_linear::Scaling;

@@ -7,7 +7,7 @@ use pelton_linear::Problem;
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 
-/// What a problem over some rows is as large as.
+/// The size of a problem over some rows.
 pub(super) struct Shape {
     /// What messages call the rows.
     pub name: String,
@@ -78,14 +78,14 @@ const FEW_FEATURES: u64 = 1 << 25;
 /// Features for each stored value above which nearly all features are holes in the numbering.
 const MOST_HOLES: u64 = 64;
 
-/// Refuses features of which hardly any occurs, since tables, checkpoint and model hold all of them; and a problem
-/// whose α and w alone, with the two copies of w that writing a model makes, are
-/// larger than the machine's memory: one against the rest over labels that are no classes would be.
+/// Refuses data where hardly any of the features occur, since tables, checkpoint and model contain all of
+/// them; and problems where α and w, with the two copies of w for writing a model, exceed the machine's memory,
+/// such as one against the rest over labels that are not classes.
 fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
     let (name, features, stored) = (&shape.name, shape.features, shape.stored);
     if features > FEW_FEATURES && features / MOST_HOLES > stored {
         return Err(TrainError::config(format!(
-            "{name}: has {features} features by its largest index and {stored} values in all, so that a model would be {} bytes of zeros; check the index, or renumber the features without holes",
+            "{name}: has {features} features by its largest index but only {stored} values, so a model would be {} bytes, almost all zeros; check the index, or renumber the features without gaps",
             4 * features
         )));
     }
@@ -99,14 +99,14 @@ fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
     let (what, remedy) = match problem.subproblems() {
         1 => (
             format!("{features} features"),
-            "renumber the features without holes, or use a larger machine",
+            "renumber the features without gaps, or use a machine with more memory",
         ),
         models => (
             format!("{models} distinct labels, a model for each"),
-            "check that the label column holds classes, or pass `positive` LABEL",
+            "check that the label column contains classes, or give `positive` LABEL",
         ),
     };
     Err(TrainError::config(format!(
-        "{name}: has {what}, which needs {bytes} bytes for dual variables and weights where this machine has {memory}; {remedy}"
+        "{name}: has {what}, which needs {bytes} bytes for dual variables and weights, and this machine has {memory}; {remedy}"
     )))
 }

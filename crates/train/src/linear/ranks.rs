@@ -1,7 +1,8 @@
-//! The ranks of a run, and what they tell one another outside the solver.
+//! The ranks of a run, and their communication outside the solver.
 //!
-//! After every pass all ranks hold the same w and sums, so each takes the same decisions from them. Rank 0 alone
-//! writes files. What could differ between ranks (an interruption, the clock, seconds and bytes) is agreed once a pass.
+//! After every pass all ranks hold the same w and sums, so each takes the same decisions from them. Only rank 0
+//! writes files. What could differ between ranks (an interruption, the clock, seconds and bytes) is agreed once a
+//! pass.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use pelton_run::{Interrupt, Observer};
 use crate::checkpoint::Totals;
 use crate::error::TrainError;
 
-/// The rank whose stripe a record lies in.
+/// The rank with the stripe that contains a record.
 fn stripe_of(id: u64, stripe: u64, ranks: u32) -> u32 {
     (id / stripe % u64::from(ranks)) as u32
 }
@@ -27,7 +28,7 @@ pub(super) struct Ranks<'a>(pub &'a Comm);
 /// What is agreed after a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Agreed {
-    /// Whether the run is to end early.
+    /// Whether the run must end early.
     pub interrupted: bool,
     /// Whether rank 0's clock asks for a checkpoint.
     pub due: bool,
@@ -49,8 +50,8 @@ impl<'a> Ranks<'a> {
         self.0.size()
     }
 
-    /// The part of every global batch that this rank takes; `None` for all of it: the records of its own
-    /// stripes of the files. So it reads the same 1/R of them in every epoch. Stripes are short next to a class or a
+    /// The part of every global batch that this rank takes; The records of its own stripes of the files;
+    /// `None` for all. So it reads the same 1/R of them in every epoch. Stripes are short next to a class or a
     /// day of the data.
     pub fn share(self, dataset: &Dataset) -> Option<Share> {
         let comm = self.comm()?;
@@ -59,7 +60,7 @@ impl<'a> Ranks<'a> {
         Some(Share::of(rank, ranks).owned(Arc::new(move |id| stripe_of(id, stripe, ranks))))
     }
 
-    /// Calls `with` with the means of exchange, which for one rank leave everything as it is.
+    /// Calls `with` with the functions for exchange, which do nothing for a single rank.
     pub fn together<T>(
         self,
         with: impl FnOnce(&mut Peers<'_, TrainError>) -> Result<T, TrainError>,
@@ -101,7 +102,7 @@ impl<'a> Ranks<'a> {
         Ok(self.0.barrier()?)
     }
 
-    /// Whether any rank says so.
+    /// Whether it is true on any rank.
     pub fn any(self, said: bool) -> Result<bool, TrainError> {
         let mut any = [u64::from(said)];
         self.0.all_reduce(&mut any, Reduction::Max)?;

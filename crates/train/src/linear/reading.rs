@@ -36,7 +36,7 @@ pub(super) struct Step {
     pub ends_epoch: bool,
 }
 
-/// A feed that can be closed between epochs, and begins again where it was.
+/// A feed that can be closed between epochs, and resumes where it was.
 pub(super) struct Reading {
     dataset: Arc<Dataset>,
     plan: Arc<Plan>,
@@ -46,7 +46,7 @@ pub(super) struct Reading {
     access: Access,
     /// Of the feeds that were closed.
     before: Meters,
-    /// Whether the first block is still to be looked at for advice, and what was found.
+    /// The advice from examining the first block, or that this is still to be done.
     looks: bool,
     advice: Option<String>,
 }

@@ -70,7 +70,7 @@ fn figures(summary: &LinearSummary) -> Vec<(String, String, String)> {
         row(
             "relative gap",
             format!("{gap:.2e}"),
-            "how far from the optimum the model can be at most",
+            "largest possible distance from the optimum",
         );
     }
     if let Some(difference) = summary.relative_difference {
@@ -83,12 +83,12 @@ fn figures(summary: &LinearSummary) -> Vec<(String, String, String)> {
     row(
         "epochs",
         summary.epochs.to_string(),
-        "times through the plan",
+        "passes through the plan",
     );
     row(
         "passes",
         format!("{:.2}", summary.passes),
-        "records used over records there are, certificate included",
+        "records used over all records, certificate included",
     );
     row(
         "time",
@@ -98,7 +98,7 @@ fn figures(summary: &LinearSummary) -> Vec<(String, String, String)> {
     row(
         "preparing",
         format!("{:.2} s", summary.prepare_s),
-        "locating records, filling buckets",
+        "indexing records, filling buckets",
     );
     row(
         "loading",
@@ -118,12 +118,12 @@ fn figures(summary: &LinearSummary) -> Vec<(String, String, String)> {
     row(
         "peak memory",
         megabytes(summary.peak_rss_bytes),
-        "resident, of the whole process",
+        "resident memory of the whole process",
     );
     row(
         "budget",
         megabytes(summary.memory_bytes),
-        "for look-ahead, blocks and rows kept",
+        "for look-ahead, blocks and cached rows",
     );
     row(
         "data",

@@ -1,4 +1,4 @@
-//! What a run that goes on must share with the one it goes on from.
+//! Checks that a resumed run fits its checkpoint.
 
 use std::path::{Path, PathBuf};
 
@@ -73,7 +73,7 @@ pub(super) fn take_over(before: &Before, config: &mut LinearConfig) -> Option<Pr
         config.skip = before.skip;
         config.cache_fraction = before.cache_fraction;
     }
-    // Rows that all lie in memory have no access path.
+    // Rows in memory have no access path.
     if config.access == Access::Auto
         && let Some(progress) = &progress
         && let Ok(access) = progress.access.parse()
@@ -92,27 +92,27 @@ pub(super) fn read(
     observer: Observer<'_>,
 ) -> Result<Option<(Progress, State<'static>)>, TrainError> {
     let Some((progress, state)) = before.decoded()? else {
-        observer(Event::Note("no checkpoint was written yet: starting again"));
+        observer(Event::Note("no checkpoint exists yet: starting again"));
         return Ok(None);
     };
     if progress.data != task.rows.data.dataset.fingerprint() {
         return Err(before.wrong(
-            "is of other data, of another `label`, `format`, `classes`, `positive` or `zero_based`, or the data changed",
+            "belongs to other data, to another `label`, `format`, `classes`, `positive` or `zero_based`, or the data changed",
         ));
     }
     // Kept in the checkpoint too, as its numbers mean nothing without it.
     if progress.scale != task.config.scale {
-        return Err(before.wrong("is of a run with another `scale`"));
+        return Err(before.wrong("belongs to a run with another `scale`"));
     }
     if let Some(flag) = other_problem(before, task) {
-        return Err(before.wrong(&format!("is of a run with another {flag}")));
+        return Err(before.wrong(&format!("belongs to a run with another {flag}")));
     }
     Ok(Some((progress, state)))
 }
 
 /// Says that a checkpoint is another solver's.
 pub(super) fn other_solver(before: &Before) -> TrainError {
-    before.wrong("is of a run with another `solver`")
+    before.wrong("belongs to a run with another `solver`")
 }
 
 /// A digest of vectors that all ranks have alike.
@@ -121,7 +121,7 @@ pub(super) fn digest_of<'a, T: NoUninit>(vectors: impl Iterator<Item = &'a [T]>)
     Digest::new(24).words(words).value()
 }
 
-/// Where the checkpoint of a run lies.
+/// The path of a run's checkpoint.
 pub(super) fn checkpoint_path(folder: &Path) -> PathBuf {
     folder.join("checkpoint").join("state.safetensors")
 }
@@ -161,7 +161,9 @@ pub(super) fn check_plan(
 ) -> Result<(), TrainError> {
     let plan = &task.division.plan;
     if progress.plan != plan.fingerprint() {
-        return Err(before.wrong("is of another order, seed, memory budget or number of blocks"));
+        return Err(
+            before.wrong("belongs to another order, seed, memory budget or number of blocks")
+        );
     }
     match beyond_plan(plan.steps(0), progress) {
         Some(part) => Err(before.wrong(&format!(
@@ -171,7 +173,7 @@ pub(super) fn check_plan(
     }
 }
 
-/// What a checkpoint that is whole says of its place in the run and no run whose epochs have `end` blocks writes.
+/// A position in an intact checkpoint that no run with `end` blocks an epoch writes, if it has one.
 /// A feed that began there would give out batches of other epochs or none.
 fn beyond_plan(end: u64, progress: &Progress) -> Option<String> {
     let next = progress.next;
@@ -180,7 +182,7 @@ fn beyond_plan(end: u64, progress: &Progress) -> Option<String> {
     if begun != Some(epochs) || progress.cursor_epoch != epochs {
         let at = progress.cursor_epoch;
         return Some(format!(
-            "epoch {epochs} (from 0) is trained and epoch {at} read after {recorded} epochs"
+            "epoch {epochs} (from 0) is being trained and epoch {at} read after {recorded} epochs"
         ));
     }
     let fits = if progress.in_epoch {

@@ -10,7 +10,7 @@ use crate::checkpoint::Totals;
 
 /// Records of files as training reads them.
 pub(super) struct Rows {
-    /// The records, as they were located or packed, scaled and renumbered.
+    /// The records, possibly packed, scaled and renumbered.
     pub data: OpenedData,
     /// Bytes of the records in their own files.
     pub data_bytes: u64,

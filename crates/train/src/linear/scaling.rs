@@ -1,8 +1,8 @@
-//! Fits the scale of the features in a pass of its own before training, and says where one is missing.
+//! Fits the scale of the features in a pass before training, and advises if one is missing.
 //!
-//! A feature whose mean is more than [`COARSE`] standard deviations from 0, such as the seconds of a clock, keeps too
-//! little in f32. A few records, read as f64, tell. The standard scale is then fitted to distances from about the mean,
-//! which are taken in f64; without it such a feature is refused.
+//! A feature with a mean more than [`COARSE`] standard deviations from 0, such as the seconds of a clock, loses
+//! too much precision in f32. A few records, read as f64, show that. The standard scale is then fitted to
+//! distances from about the mean, which are taken in f64; without it such a feature is refused.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(super) fn scale(
     Ok(())
 }
 
-/// The same scale of features from which a centre was not taken before it was fitted. Constant features stay as they are.
+/// The same scale of features from which a centre was not taken before it was fitted. Constant features are unchanged.
 pub(super) fn moved(scale: &Scale, centre: &[f64]) -> Option<Scale> {
     let shifts = scale.shifts().iter().zip(scale.factors()).zip(centre);
     let shifts = shifts.map(|((&shift, &factor), centre)| match (shift, factor) {
@@ -59,7 +59,7 @@ pub(super) fn moved(scale: &Scale, centre: &[f64]) -> Option<Scale> {
     Scale::new(scale.factors().to_vec(), shifts.collect())
 }
 
-/// Refuses features of which f32 keeps too little, where nothing centres them before they become that.
+/// Refuses features for which f32 is too coarse, unless they are centred before the conversion.
 pub(super) fn refuse_coarse(
     dataset: &Dataset,
     scaling: Scaling,
@@ -76,17 +76,17 @@ pub(super) fn refuse_coarse(
     };
     let column = dataset.files()[0].numbering().of(feature as u64);
     Err(TrainError::config(format!(
-        "{}: column {column} has values about {mean:.9e} that differ by about {deviation:.1e}, which 32-bit floating point, in which the solver computes, cannot tell apart; give `scale` standard, which centres features in 64 bits, or subtract a constant",
+        "{}: column {column} has values about {mean:.9e} that differ by about {deviation:.1e}, too little for the solver's 32-bit floating point; give `scale` standard, which centres features in 64 bits, or subtract a constant",
         paths.join(", ")
     )))
 }
 
-/// Whether the standard scale has to be fitted to the files themselves, not to rows of f32.
+/// Whether the standard scale must be fitted to the files, not to rows of f32.
 pub(super) fn needs_files(dataset: &Dataset, scaling: Scaling) -> bool {
     scaling == Scaling::Standard && coarse_centre(dataset).is_some()
 }
 
-/// About the mean of each feature of which f32 keeps too little, and 0 of others; `None` where there is no such feature.
+/// About the mean of each feature for which f32 is too coarse, and 0 for others; `None` if there is no such feature.
 fn coarse_centre(dataset: &Dataset) -> Option<Vec<f64>> {
     let centre = moments(dataset)?.into_iter().map(|(mean, deviation)| {
         if is_coarse(mean, deviation) {
@@ -113,7 +113,7 @@ fn is_coarse(mean: f64, deviation: f64) -> bool {
 /// Mean and standard deviation of each feature over a few records in some places of the data, read as f64; `None` where
 /// files hold no more than f32, or records cannot be read, which training says better.
 fn moments(dataset: &Dataset) -> Option<Vec<(f64, f64)>> {
-    /// Places, and records that lie together in each: a block of a table is decoded as a whole.
+    /// Number of positions, and of neighbouring records at each: a block of a table is decoded as a whole.
     const PLACES: u64 = 8;
     const TOGETHER: u64 = 16;
     let records = dataset.records();
@@ -155,11 +155,11 @@ fn moments(dataset: &Dataset) -> Option<Vec<(f64, f64)>> {
 
 /// Sizes that differ by more than this slow training down.
 const MOST_RATIO: f64 = 1e3;
-/// Values that are looked at to tell.
+/// Number of values examined.
 const LOOKED_AT: usize = 1 << 20;
 
-/// What would help, where the features of these rows, which are not scaled, differ much in size: the root mean
-/// square of a feature's values, of sparse rows of those that are stored.
+/// The better scale, if the unscaled features of these rows differ much in size, by the root mean square of a
+/// feature's values (stored values, for sparse rows).
 pub(super) fn advice(rows: &RowTable) -> Option<String> {
     let layout = rows.segments().first()?.layout();
     // Evenly spread, for rows in the order of a file may be sorted.

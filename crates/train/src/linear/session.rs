@@ -1,5 +1,5 @@
-//! Coordinate descent on one rank, block by block, over files that do not fit in memory; checkpoints between blocks; ends
-//! by epochs, by a certified target, or by an interruption.
+//! Coordinate descent on one rank, block by block, over files that do not fit in memory; checkpoints between
+//! blocks; ends by epochs, by a certified target, or by an interruption.
 
 use std::sync::atomic::Ordering;
 
@@ -85,8 +85,8 @@ impl<'a> Session<'a> {
             self.in_epoch = !step.ends_epoch;
             journal.progress(&what, self.cursor.step, total);
             let agreed = self.agree(reading, journal)?;
-            // An epoch whose last block is done is ended first: a checkpoint before that would be
-            // taken for one between epochs, and the epoch would be trained twice.
+            // An epoch with its last block done is ended first: otherwise the checkpoint would look like one
+            // between epochs, and the epoch would be trained twice.
             if self.in_epoch && agreed.interrupted {
                 self.checkpoint(reading, journal)?;
                 return Err(journal.interrupted());
@@ -99,7 +99,7 @@ impl<'a> Session<'a> {
     }
 
     /// Saves the state where a block, or what goes before an epoch, was given up for an interruption: on all
-    /// ranks alike. Where it could not be undone, the run goes on from the last checkpoint.
+    /// ranks alike. If it could not be undone, the run resumes from the last checkpoint.
     fn unless_interrupted<T>(
         &mut self,
         done: Result<T, TrainError>,
@@ -172,8 +172,8 @@ impl<'a> Session<'a> {
         Ok(ends)
     }
 
-    /// Whether the estimate of an epoch that has no certificate promises that a pass of its own
-    /// would find one.
+    /// Whether the estimate of an epoch without a certificate suggests that a separate pass would reach the
+    /// target.
     fn is_promising(&self, record: &EpochRecord) -> bool {
         self.task.config.target.is_some()
             && !self.task.division.options.snapshots
@@ -226,8 +226,8 @@ impl<'a> Session<'a> {
         Ok(None)
     }
 
-    /// Certifies the present w, or with `best` the best weights at hand, with a pass of its own. What such a pass is for
-    /// has been saved, so an interruption ends it at once.
+    /// Certifies the present w, or with `best` the best weights available, with a separate pass. The state has
+    /// been saved before, so an interruption ends the pass at once.
     fn evaluate(
         &mut self,
         feed: &FetchOptions,
@@ -275,7 +275,7 @@ impl Method for Session<'_> {
         };
         self.restore(before, &progress, *state)?;
         observer(Event::Note(&format!(
-            "going on from epoch {}, block {}",
+            "resuming from epoch {}, block {}",
             self.cursor.epoch + 1,
             self.cursor.step + 1
         )));

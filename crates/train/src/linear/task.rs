@@ -1,4 +1,4 @@
-//! What is trained and by what means, fixed before the first block.
+//! The task of a run, fixed before the first block.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::checkpoint::Progress;
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 
-/// What is trained, and by what means.
+/// The task of a run.
 pub(super) struct Task<'a> {
     /// With nothing left open.
     pub config: &'a LinearConfig,
-    /// Whether it was left open which solver is used.
+    /// Whether the choice of solver was left open.
     pub is_open: bool,
     pub ranks: Ranks<'a>,
     pub interrupt: &'a Interrupt,
@@ -28,7 +28,7 @@ pub(super) struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// What follows from the data, the settings and this machine's memory, and all ranks must have alike.
+    /// Derived from the data, the settings and this machine's memory; must be the same on all ranks.
     pub fn alike(&self) -> Alike {
         let Division { plan, options, .. } = &self.division;
         Alike::default()
@@ -41,7 +41,7 @@ impl Task<'_> {
             .with("renumbered features", self.rows.numbering.is_some())
     }
 
-    /// Whether rows lie in memory, where coordinate descent and Newton's method may take turns: on one rank.
+    /// Whether rows are in memory on one rank, where coordinate descent and Newton's method may alternate.
     pub fn is_held(&self) -> bool {
         self.division.budget.in_core && self.ranks.size() == 1
     }
@@ -66,7 +66,7 @@ impl Task<'_> {
         );
     }
 
-    /// What every checkpoint of this run says.
+    /// The common part of every checkpoint of this run.
     pub fn heading(&self) -> Progress {
         Progress {
             data: self.rows.data.dataset.fingerprint(),

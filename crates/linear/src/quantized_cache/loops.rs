@@ -2,14 +2,14 @@
 
 use pelton_format::{Row, RowTable};
 
-use super::codes::{CodedCache, MOST_ERROR, UNFIT};
+use super::codes::{MOST_ERROR, QuantizedCache, UNFIT};
 use super::quantizer::Quantizer;
 use crate::kernels::{self, Dots, Kernel, Simd, Vectors, pass_loop, prefetch_slice};
 use crate::solve::{A_VISIT, VisitRows};
 use crate::step::Step;
-use crate::visit::{Place, Visit};
+use crate::visit::{RowAddress, Visit};
 
-/// How many bytes of a long row are asked for ahead; the processor's own prefetcher follows.
+/// How many bytes of a long row are prefetched; the processor's own prefetcher follows.
 const BYTES_AHEAD: usize = 4096;
 
 /// Makes w exact in rows whose α changed while they were held.
@@ -83,7 +83,7 @@ impl Kernel for Encode<'_> {
 
 /// The rows held in one subproblem.
 pub(super) struct CodedRows<'a> {
-    pub cache: &'a CodedCache,
+    pub cache: &'a QuantizedCache,
     pub q: &'a Quantizer,
     pub bias: f32,
     pub subproblem: usize,
@@ -112,7 +112,7 @@ impl VisitRows for CodedRows<'_> {
         );
     }
 
-    fn visit_cost(&self, _: Place) -> f64 {
+    fn visit_cost(&self, _: RowAddress) -> f64 {
         const A_CODE: f64 = 0.2;
         A_VISIT + A_CODE * self.q.padded() as f64
     }
@@ -145,7 +145,7 @@ impl<S: Step> Kernel for CodedPass<'_, S> {
     }
 }
 
-/// w (padded, the bias weight behind) and the rows held.
+/// w (padded, then the bias weight) and the cached rows.
 struct Coded<'a> {
     rows: &'a CodedRows<'a>,
     w: &'a mut [f32],
@@ -153,7 +153,7 @@ struct Coded<'a> {
 
 impl Coded<'_> {
     #[inline(always)]
-    fn row(&self, place: Place) -> &[u8] {
+    fn row(&self, place: RowAddress) -> &[u8] {
         let length = self.rows.q.padded();
         let start = place.start as usize * length;
         &self.rows.cache.codes[start..start + length]
@@ -162,7 +162,7 @@ impl Coded<'_> {
 
 impl Dots for Coded<'_> {
     #[inline(always)]
-    fn dot(&self, place: Place) -> f32 {
+    fn dot(&self, place: RowAddress) -> f32 {
         let CodedRows {
             cache,
             q,
@@ -174,18 +174,18 @@ impl Dots for Coded<'_> {
     }
 
     #[inline(always)]
-    fn prefetch_row(&self, place: Place) {
+    fn prefetch_row(&self, place: RowAddress) {
         let row = self.row(place);
         prefetch_slice(&row[..row.len().min(BYTES_AHEAD)]);
     }
 
     #[inline(always)]
-    fn prefetch_weights(&self, _: Place) {}
+    fn prefetch_weights(&self, _: RowAddress) {}
 }
 
 impl Vectors for Coded<'_> {
     #[inline(always)]
-    fn add(&mut self, place: Place, scale: f32) {
+    fn add(&mut self, place: RowAddress, scale: f32) {
         let (q, bias) = (self.rows.q, self.rows.bias);
         let start = place.start as usize * q.padded();
         let codes = &self.rows.cache.codes[start..start + q.padded()];

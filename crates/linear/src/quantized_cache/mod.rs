@@ -3,20 +3,19 @@
 //!
 //! After each block the rows with the smallest slack are kept (selective block minimization, Chang and Roth,
 //! KDD 2011), and in the first epoch, and between epochs, the problem is solved
-//! over all of them. What a single block of a few thousand rows cannot tell, because w has as many
-//! unknowns, the rows held can: on 100 000 rows of 2000 features at an eighth of the memory the
-//! weights after one pass are 5e-4 from the optimum, where blocks alone leave them 5e-2, blocks with
-//! whole rows kept 2e-2.
+//! over all of them. A single block of a few thousand rows cannot determine w, which has as many unknowns, but
+//! the cached rows can: on 100 000 rows of 2000 features at an eighth of the memory the
+//! weights after one pass are 5e-4 from the optimum, compared with 5e-2 for blocks alone and 2e-2 for blocks
+//! with whole rows cached.
 //!
-//! **What is held and what is exact.** x̂ is a row as held, x as stored. A row that is read is trained
-//! on as x. Later changes of its α reach w through x̂, and its margin is taken as w·x̂ + r,
-//! r = v·(x − x̂), v being w when the row was read: the error (w − v)·(x − x̂) vanishes as w settles.
-//! When the row is next read, w ← w + Δα y (x − x̂) makes w exact in it. In an epoch that certifies,
-//! rows that have been read stay as they are, so at its end w = Σ α_i y_i x_i exactly; the weights at its
-//! beginning, to which the rows held had led, are its snapshot. The certificate thus rests on the rows
-//! as stored. A row that is held and misjudged costs time, never truth.
+//! **What is held and what is exact.** x̂ is a row as held, x as stored. A row that is read is trained on as x.
+//! Later changes of its α reach w through x̂, and its margin is taken as w·x̂ + r, r = v·(x − x̂), v being w when
+//! the row was read: the error (w − v)·(x − x̂) vanishes as w settles. When the row is next read, w ← w + Δα y (x
+//! − x̂) makes w exact in it. In an epoch that certifies, rows that have been read do not change, so at its end w
+//! = Σ α_i y_i x_i exactly; the weights at its start, found with the cached rows, are its snapshot. So the
+//! certificate is based on the rows as stored. A row that is held and misjudged costs time, never truth.
 //!
-//! Cost: [`CodedCache::row_bytes`] a row held; a visit decodes a row once or twice, 0.1 ns a value;
+//! Cost: [`QuantizedCache::row_bytes`] a row held; a visit decodes a row once or twice, 0.1 ns a value;
 //! and 4 bytes a record and 4 a subproblem of it.
 
 mod codes;
@@ -34,9 +33,9 @@ use crate::error::LinearError;
 use crate::kernels::{self, Simd};
 use crate::problem::Problem;
 use crate::solve::{BlockReport, InnerPasses, solve_rows};
-use crate::visit::{Place, Visit};
+use crate::visit::{RowAddress, Visit};
 use crate::weights::Weights;
-pub use codes::CodedCache;
+pub use codes::QuantizedCache;
 use codes::UNFIT;
 use loops::{CodedRows, Encode, Settle};
 use quantizer::Quantizer;
@@ -57,15 +56,15 @@ pub struct SavedCodes<'a> {
     pub residuals: Cow<'a, [f32]>,
     /// Slack of each slot.
     pub slack: Cow<'a, [f32]>,
-    /// α of each subproblem and record as it was when w last was exact in it.
+    /// α of each subproblem and record when w was last exact in it.
     pub before: Vec<Cow<'a, [f32]>>,
 }
 
-impl CodedCache {
+impl QuantizedCache {
     /// An empty cache for at most `capacity` of `records` rows.
-    pub fn new(problem: &Problem, records: usize, capacity: usize) -> CodedCache {
+    pub fn new(problem: &Problem, records: usize, capacity: usize) -> QuantizedCache {
         let subproblems = problem.subproblems();
-        CodedCache {
+        QuantizedCache {
             features: problem.features(),
             subproblems,
             capacity,
@@ -81,7 +80,7 @@ impl CodedCache {
         }
     }
 
-    /// Bytes of a row held, what the solver needs for it counted.
+    /// Bytes of a cached row, including the solver's data for it.
     pub fn row_bytes(problem: &Problem) -> usize {
         // Id, norm, label, slack; the solver's entry, slot and id; residuals; codes.
         let adjacent = 20 + Scratch::bytes_for(1) + 16 + 4 * problem.subproblems();
@@ -98,7 +97,7 @@ impl CodedCache {
         self.ids.len()
     }
 
-    /// Whether no row is held.
+    /// Whether no row is cached.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
@@ -198,14 +197,14 @@ impl CodedCache {
         &self.ids
     }
 
-    /// Encodes the rows of the slots from `first` on again, as a run does that goes on from a checkpoint.
+    /// Encodes the rows of the slots from `first` on again when a run resumes from a checkpoint.
     pub fn encode_again(&mut self, problem: &Problem, first: usize, rows: &RowTable, simd: Simd) {
         let coming: Vec<(usize, usize)> = (0..rows.len()).map(|i| (i, first + i)).collect();
         for &(i, slot) in &coming {
             assert_eq!(self.ids[slot], rows.id(i));
             self.labels[slot] = rows.label(i);
         }
-        // Residuals are as they were saved.
+        // Residuals are as saved.
         self.encode(problem, rows, &coming, &[], simd);
     }
 
@@ -298,8 +297,8 @@ impl CodedCache {
         solved
     }
 
-    /// Prepares the visits of the rows held; returns these, and the weights as their codes meet them: padded,
-    /// the bias weight behind.
+    /// Prepares the visits of the cached rows; returns these, and the weights in the layout of the codes:
+    /// padded, then the bias weight.
     fn begin(
         &mut self,
         problem: &Problem,
@@ -315,7 +314,7 @@ impl CodedCache {
         scratch.visits.extend(slots.iter().map(|&slot| {
             let label = self.labels[slot];
             let q = self.norms[slot] + terms.of(label).dual.diagonal;
-            let place = Place {
+            let place = RowAddress {
                 segment: 0,
                 start: slot as u32,
                 length: 0,
@@ -363,7 +362,7 @@ impl CodedCache {
         }
     }
 
-    /// Rows whose α is what it was need not be put right.
+    /// Rows with unchanged α need no correction.
     fn forget_unchanged(&mut self, held: &Held, duals: &Duals) {
         for subproblem in 0..self.subproblems {
             let stored = duals.stored(subproblem);
@@ -403,9 +402,9 @@ impl CodedCache {
             && saved.before.iter().all(|before| before.len() == records)
     }
 
-    /// Goes on from saved parts that fit, once [`CodedCache::encode_again`] has had the rows of every
-    /// slot. Of more than there is room for those with the least slack are taken: one that is not is put right
-    /// when it is read, as any.
+    /// Goes on from saved parts that fit, once [`QuantizedCache::encode_again`] has had the rows of every
+    /// slot. If there are more than fit, those with the least slack are taken; the others are corrected when
+    /// read, like any row.
     pub fn restore(&mut self, saved: SavedCodes<'_>) {
         let (offsets, steps) = saved.quantizer.split_at(saved.quantizer.len() / 2);
         self.quantizer = (!offsets.is_empty())

@@ -16,14 +16,14 @@ use super::experiment::SetConfig;
 use super::published::{Published, published};
 use crate::table::ReproduceConfig;
 
-/// Fewest rows of a block, whatever the scale.
+/// Fewest rows of a block, at any scale.
 const LEAST_BLOCK_ROWS: u64 = 5;
 
 /// Real sets cannot be scaled down; below this they are left out.
 const LEAST_REAL_SCALE: f64 = 0.3;
 
 /// A data set in memory, with the files it was read from.
-pub(super) struct Held {
+pub(super) struct DataInMemory {
     pub name: String,
     pub blocks: u64,
     /// What the paper says of it; `None` for sets that it does not use.
@@ -33,11 +33,11 @@ pub(super) struct Held {
     pub problem: Arc<Problem>,
     pub rows: RowTable,
     pub test: Option<RowTable>,
-    /// Which record stands where in the file; `None` where each stands at its number.
+    /// The order of records in the file; `None` for their natural order.
     pub arrangement: Option<Vec<u64>>,
 }
 
-impl Held {
+impl DataInMemory {
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.opened.dataset
     }
@@ -79,13 +79,13 @@ pub(super) fn generated(
     }
 }
 
-/// Holds a set of an experiment; `None` where its files are not there, or where the table is scaled
-/// down so far that whole real sets would take most of the time.
+/// Holds a set of an experiment; `None` if its files do not exist, or if the table is scaled down so far that
+/// whole real sets would take most of the time.
 pub(super) fn hold(
     config: &ReproduceConfig,
     set: &SetConfig,
     context: &mut RunContext<'_>,
-) -> Result<Option<Held>, TrainError> {
+) -> Result<Option<DataInMemory>, TrainError> {
     if let Some(rows) = set.rows {
         let data = generated(config, &set.name, rows, set.blocks);
         return hold_data(set, data, Vec::new(), context).map(Some);
@@ -122,7 +122,7 @@ fn hold_data(
     config: DataConfig,
     test: Vec<String>,
     context: &mut RunContext<'_>,
-) -> Result<Held, TrainError> {
+) -> Result<DataInMemory, TrainError> {
     let opened = data::open(&config, &config.paths, None, context)?;
     let dataset = Arc::clone(&opened.dataset);
     let test_paths = if test.is_empty() {
@@ -144,7 +144,7 @@ fn hold_data(
         Some(rows_of(&opened.dataset, context.interrupt)?)
     };
     let features = dataset.features() as usize;
-    Ok(Held {
+    Ok(DataInMemory {
         name: set.name.clone(),
         blocks: set.blocks,
         published: published(&set.name),

@@ -29,7 +29,7 @@ const MAGIC: &[u8; 8] = b"PLTLEN\x01\n";
 /// What is counted of each record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counted<'a> {
-    /// Tokens, the end counted as one, of each of so many sides: one, or two with a tab between them.
+    /// Tokens, including one for the end, of each side: one, or two separated by a tab.
     Tokens(Tokenizer, usize),
     /// A field of this name: its value where it is one whole number, otherwise its elements along the first dimension.
     Field(&'a str, OnBadRecord),
@@ -57,8 +57,8 @@ impl Counted<'_> {
     }
 }
 
-/// The lengths of each record, as they were kept, or counted and kept now. Of several ranks the first counts and keeps
-/// them before the others look for them.
+/// The lengths of each record, read from a file or counted and saved now. With several ranks the first counts
+/// and saves them before the others look for them.
 pub(crate) fn record_lengths(
     opened: &OpenedData,
     what: Counted<'_>,
@@ -69,7 +69,7 @@ pub(crate) fn record_lengths(
     })
 }
 
-/// What `keep` returns; the first rank calls it before all others, which find what it left in the cache folder. All
+/// The result of `keep`; the first rank calls it before all others, which then find its file in the cache folder. All
 /// ranks call it.
 pub(crate) fn in_turn<T>(
     comm: &Comm,
@@ -104,7 +104,7 @@ fn kept(
             of_field(dataset, (name, on_bad_record), interrupt, observer)?
         }
     };
-    // What was counted from a file that changed meanwhile is kept under no name.
+    // Counts from a file that changed meanwhile are not saved.
     dataset.check_unchanged()?;
     if let Some(folder) = path.parent() {
         // A failure shows when the file is written.
@@ -112,7 +112,7 @@ fn kept(
     }
     if let Err(error) = save(&path, &lengths) {
         observer(Event::Note(&format!(
-            "the lengths are not kept and are counted again next time: {}: {error}",
+            "the lengths cannot be saved and will be counted again next time: {}: {error}",
             path.display()
         )));
     }
@@ -129,7 +129,7 @@ fn counted(
     let mut texts = Texts::new(dataset, "counting tokens", interrupt)?;
     while texts.next_step(observer, |id, text| {
         let of_record = &mut lengths[sides * id as usize..][..sides];
-        // What is no pair is refused where it is decoded.
+        // Invalid pairs are refused when decoded.
         let text = match sides {
             1 => [text, &[]],
             _ => pair_sides(text).unwrap_or([text, &[]]),
@@ -147,7 +147,7 @@ fn of_field(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Vec<u32>, DataError> {
-    // What is bad is refused, or left out, where it is read again.
+    // Bad records are refused, or skipped, when they are read again.
     let mut lengths = vec![1_u32; dataset.records() as usize];
     let mut wrong = None;
     let mut pass = Pass::new(dataset, "counting lengths", on_bad_record, interrupt)?;
@@ -184,7 +184,7 @@ fn length_in(fields: &RecordFields, row: Row<'_>, name: &str) -> Result<u32, Str
     let value = field
         .dtype
         .map_or(f64::NAN, |dtype| element_value(dtype, field.bytes));
-    length_of_number(value).ok_or_else(|| format!("has {value} there, which is no length"))
+    length_of_number(value).ok_or_else(|| format!("has {value} there, which is not a length"))
 }
 
 /// A number as a length, where it is one.
@@ -211,7 +211,9 @@ fn load(path: &Path, records: u64) -> Result<Vec<u32>, String> {
     let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
     // Before anything is allocated for it.
     if size != size_of(records) {
-        return Err(format!("{size} bytes where {records} records need others"));
+        return Err(format!(
+            "has {size} bytes, which do not fit {records} records"
+        ));
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     parse(&bytes, records).map_err(str::to_owned)
@@ -225,11 +227,11 @@ fn size_of(records: u64) -> u64 {
 pub fn parse(bytes: &[u8], records: u64) -> Result<Vec<u32>, &'static str> {
     let rest = bytes
         .strip_prefix(MAGIC)
-        .ok_or("it does not begin as such a file does")?;
+        .ok_or("it is not a file of lengths")?;
     let (count, rest) = rest.split_first_chunk::<8>().ok_or("it is cut off")?;
     let (body, stored) = rest.split_last_chunk::<4>().ok_or("it is cut off")?;
     if u64::from_le_bytes(*count) != records || body.len() as u64 != 4 * records {
-        return Err("it is of another number of records");
+        return Err("it is for a different number of records");
     }
     if u32::from_le_bytes(*stored) != checksum(count, body) {
         return Err("its checksum is wrong");

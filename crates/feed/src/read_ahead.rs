@@ -1,4 +1,4 @@
-//! Steps of batches that are read in place, and what a device is asked for them ahead of time.
+//! Steps of batches that are read in place, and read-ahead requests for them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use crate::in_place_reads::InPlaceReads;
 use crate::shared::Shared;
 use crate::steps::{PlannedStep, StepPlanner};
 
-/// Bytes that may be under way. Enough to keep a device busy; what is asked for later comes later, and nothing that is
-/// under way can be called off.
+/// Bytes that may be in flight: enough to keep a device busy. Later requests wait longer, and requests in
+/// flight cannot be cancelled.
 const MOST_COMING_BYTES: u64 = 32 << 20;
 
-/// Steps from the plan, with the records of those to come asked for.
-pub(crate) struct AskedSteps {
+/// Steps from the plan, with the records of coming ones requested.
+pub(crate) struct ReadAheadSteps {
     planner: StepPlanner,
     /// Steps that are still to begin, and the bytes that come for each.
     steps: VecDeque<(PlannedStep, u64)>,
@@ -21,16 +21,16 @@ pub(crate) struct AskedSteps {
     waiting: VecDeque<(Arc<Building>, u64)>,
 }
 
-impl AskedSteps {
-    pub fn of(planner: StepPlanner) -> AskedSteps {
-        AskedSteps {
+impl ReadAheadSteps {
+    pub fn of(planner: StepPlanner) -> ReadAheadSteps {
+        ReadAheadSteps {
             planner,
             steps: VecDeque::new(),
             waiting: VecDeque::new(),
         }
     }
 
-    /// The next step, and the bytes that come for it; `None` when there is none or nobody wants it.
+    /// The next step, and its bytes in flight; `None` if there is none or it is no longer needed.
     pub fn next(&mut self, reads: &InPlaceReads, shared: &Shared) -> Option<(PlannedStep, u64)> {
         while self.steps.is_empty() && self.coming_bytes() >= MOST_COMING_BYTES {
             let (oldest, _) = self.waiting.front()?;
@@ -52,7 +52,7 @@ impl AskedSteps {
         self.steps.pop_front()
     }
 
-    /// Notes that a batch was begun, for which so many bytes come.
+    /// Records that a batch was started, with this many bytes in flight.
     pub fn began(&mut self, batch: Arc<Building>, bytes: u64) {
         if bytes > 0 {
             self.waiting.push_back((batch, bytes));

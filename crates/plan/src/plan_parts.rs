@@ -11,7 +11,7 @@ use crate::sequence::Sequence;
 
 /// All that a plan is made of.
 #[derive(Debug)]
-pub(crate) struct Pipeline {
+pub(crate) struct PlanParts {
     pub(crate) records: u64,
     pub(crate) order: Order,
     pub(crate) batching: Batching,
@@ -30,7 +30,7 @@ pub(crate) enum Groups {
     Packed(Box<Packed>),
 }
 
-impl Pipeline {
+impl PlanParts {
     pub(crate) fn fresh_steps(&self, epoch: u64) -> u64 {
         match &self.groups {
             Groups::Runs(runs) => runs.steps(),

@@ -4,8 +4,8 @@
 //! finds ([`Dataset::cache_path`]); what `min_count` and `max_size` leave follows from it without another pass.
 //! One thread puts the texts of a step side by side while all count: a million sentences of the Penn Treebank
 //! (121 MB) take 0.7 s on two busy cores, and reading the count again takes milliseconds.
-//! Counting records one by one as they lie in a batch was rejected: batches are lent one at a time, so
-//! that one thread would count.
+//! Counting records directly in their batch was rejected: batches are lent one at a time, so only one thread
+//! would count.
 
 use std::fs;
 use std::path::Path;
@@ -21,21 +21,21 @@ use pelton_text::{Tokenizer, Vocabulary, VocabularyOptions};
 use rayon::iter::{ParallelBridge, ParallelIterator};
 
 use crate::error::DataError;
-use crate::kept_lengths::in_turn;
+use crate::length_cache::in_turn;
 use crate::open::OpenedData;
 use crate::texts::Texts;
 
-/// What the names of kept vocabularies end with.
+/// Suffix of the names of saved vocabularies.
 const SUFFIX: &str = ".pelton-vocabulary";
 /// Steps whose texts wait to be counted.
 const STEPS_AHEAD: usize = 4;
-/// How often a pass that waits for them to be counted looks whether it is to end.
+/// How often a pass waiting for the counters checks whether to end.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The vocabulary of a pipeline: that of a file, or of the data. Of several ranks the first counts and keeps it
-/// before the others look for it.
+/// The vocabulary of a pipeline: that of a file, or of the data. With several ranks the first counts and saves
+/// it before the others look for it.
 ///
-/// Errors: a file that is no vocabulary or one of other tokens; data that holds no text; an interruption.
+/// Errors: a file that is not a vocabulary, or one of other tokens; data without text; an interruption.
 pub(crate) fn pipeline_vocabulary(
     opened: &OpenedData,
     tokenizer: Tokenizer,
@@ -49,7 +49,7 @@ pub(crate) fn pipeline_vocabulary(
         return Ok(Vocabulary::from_text(b"", &without_limits(tokenizer))?);
     }
     in_turn(context.comm, || {
-        kept_vocabulary(opened, context.interrupt, context.observer)
+        cached_vocabulary(opened, context.interrupt, context.observer)
     })
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn of_tokens<V: std::borrow::Borrow<Vocabulary>>(
     match vocabulary.borrow().tokenizer() {
         found if found == tokenizer => Ok(vocabulary),
         found => Err(DataError::Config(format!(
-            "{name}: numbers {}, and `decode` asks for {}; give `decode` {}, or another vocabulary",
+            "{name}: is a vocabulary of {}, and `decode` asks for {}; give `decode` {}, or another vocabulary",
             called(found),
             called(tokenizer),
             called(found)
@@ -80,10 +80,10 @@ pub(crate) fn of_tokens<V: std::borrow::Borrow<Vocabulary>>(
     }
 }
 
-/// All words of the data: as they were kept, or counted and kept now.
+/// All words of the data, read from a file or counted and saved now.
 ///
 /// Errors: data that holds no text; an interruption.
-pub fn kept_vocabulary(
+pub fn cached_vocabulary(
     opened: &OpenedData,
     interrupt: &Interrupt,
     observer: Observer<'_>,
@@ -92,14 +92,14 @@ pub fn kept_vocabulary(
     let path = dataset.cache_path(&opened.cache_dir, SUFFIX);
     match Vocabulary::load(&path) {
         Ok(vocabulary) if vocabulary.tokenizer() == Tokenizer::Whitespace => {
-            tracing::info!(path = %path.display(), "vocabulary read that was kept");
+            tracing::info!(path = %path.display(), "read the saved vocabulary");
             return Ok(vocabulary);
         }
         Ok(_) => {}
         Err(error) => tracing::debug!(%error, "no vocabulary was kept"),
     }
     let vocabulary = counted(dataset, interrupt, observer)?;
-    // What was counted from a file that changed meanwhile is kept under no name.
+    // Counts from a file that changed meanwhile are not saved.
     dataset.check_unchanged()?;
     if let Some(folder) = path.parent() {
         // A failure shows when the file is written.
@@ -107,10 +107,10 @@ pub fn kept_vocabulary(
     }
     match vocabulary.save(&path) {
         Ok(()) => {
-            tracing::info!(path = %path.display(), "vocabulary counted and kept");
+            tracing::info!(path = %path.display(), "counted and saved the vocabulary");
         }
         Err(error) => observer(Event::Note(&format!(
-            "the vocabulary is not kept and is counted again next time: {error}"
+            "the vocabulary cannot be saved and will be counted again next time: {error}"
         ))),
     }
     Ok(vocabulary)
@@ -133,7 +133,7 @@ fn counted(
     let mut texts = Texts::new(dataset, "counting words", interrupt)?;
     let mut found = 0_u64;
     let (sender, receiver) = sync_channel::<Vec<u8>>(STEPS_AHEAD);
-    // An interruption leaves this thread behind: what it adds up and sorts is for nobody then.
+    // An interruption abandons this thread and its result.
     let counter = pelton_storage::spawn("count", move || {
         pelton_storage::in_parallel(|| {
             let chunks = receiver.into_iter().par_bridge().map(|chunk| [chunk]);
@@ -141,7 +141,7 @@ fn counted(
         })
     })?;
     loop {
-        // Words are cut at line ends as at blanks, so that texts may stand side by side.
+        // Words end at line ends and blanks, so texts may be concatenated.
         let mut joined = Vec::new();
         let more = texts.next_step(observer, |_, text| {
             found += 1;
@@ -170,7 +170,7 @@ fn counted(
         let files = dataset.files().iter();
         let first = files.map(|file| file.path().display().to_string()).next();
         return Err(DataError::Config(format!(
-            "{}: no sample has a member .txt, so that there is no text; name other files",
+            "{}: contains no text, since no sample has a .txt member; name other files",
             first.unwrap_or_default()
         )));
     }

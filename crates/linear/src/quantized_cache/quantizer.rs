@@ -1,7 +1,7 @@
 //! Values of a feature as bytes, and the loops over rows of them.
 //!
-//! A feature is quantized uniformly, x̂ = offset + step · code, code < 256, over the range of the first
-//! rows and an eighth more on either side, or, where a few values lie far out, over 32 deviations. For a
+//! A feature is quantized uniformly, x̂ = offset + step · code, code < 256, over the range of the first rows
+//! plus an eighth on either side, or, if a few values are far out, over 32 deviations. For a
 //! normal distribution the squared error is 1e-4 of the variance.
 //!
 //! The loops are plain ones over sixteen lanes, compiled for each processor level, where they become

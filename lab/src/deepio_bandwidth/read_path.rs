@@ -11,38 +11,38 @@ const FIGURE: &str = "Figure 10";
 
 /// One way to serve an epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Way {
-    /// All data in memory, slots dealt out in runs.
+pub(super) enum ReadPath {
+    /// All data in memory, slots assigned in runs.
     Anywhere,
     /// All data in memory, slots to the ranks that hold their records.
     Near,
     /// Memory for this share of the data.
     Hybrid(PeerMode, f64),
-    /// The backend alone.
+    /// Only the backend.
     Backend,
 }
 
-impl Way {
+impl ReadPath {
     pub fn name(self) -> String {
         match self {
-            Way::Anywhere => "in memory, slots dealt out".to_string(),
-            Way::Near => "in memory, slots to their holders".to_string(),
-            Way::Hybrid(mode, memory) => {
+            ReadPath::Anywhere => "in memory, slots dealt out".to_string(),
+            ReadPath::Near => "in memory, slots to their holders".to_string(),
+            ReadPath::Hybrid(mode, memory) => {
                 let loads = match mode {
                     PeerMode::Opportunistic { loads: Some(loads) } => format!(" in {loads} loads"),
                     _ => String::new(),
                 };
                 format!("hybrid, {mode}{loads}, memory {memory} of the data")
             }
-            Way::Backend => "backend alone".to_string(),
+            ReadPath::Backend => "backend alone".to_string(),
         }
     }
 
     pub fn memory(self) -> f64 {
         match self {
-            Way::Anywhere | Way::Near => 1.0,
-            Way::Hybrid(_, memory) => memory,
-            Way::Backend => 0.0,
+            ReadPath::Anywhere | ReadPath::Near => 1.0,
+            ReadPath::Hybrid(_, memory) => memory,
+            ReadPath::Backend => 0.0,
         }
     }
 
@@ -50,15 +50,15 @@ impl Way {
     /// use in the second epoch; other ways take as long for every epoch.
     pub fn epochs(self) -> u64 {
         match self {
-            Way::Hybrid(PeerMode::Opportunistic { .. }, _) => 3,
+            ReadPath::Hybrid(PeerMode::Opportunistic { .. }, _) => 3,
             _ => 1,
         }
     }
 
     pub fn peers(self, unit_bytes: u64) -> Option<PeerConfig> {
         let mode = match self {
-            Way::Backend => return None,
-            Way::Hybrid(mode, _) => mode,
+            ReadPath::Backend => return None,
+            ReadPath::Hybrid(mode, _) => mode,
             _ => PeerMode::Ordered,
         };
         Some(PeerConfig {
@@ -66,7 +66,7 @@ impl Way {
             memory_share: Some(self.memory()),
             mode,
             unit_bytes,
-            near: Some(self != Way::Anywhere),
+            near: Some(self != ReadPath::Anywhere),
         })
     }
 }
@@ -83,7 +83,7 @@ pub(super) struct Shape {
 /// What several runs of one way on some ranks gave.
 pub(super) struct Measured {
     pub ranks: usize,
-    pub way: Way,
+    pub way: ReadPath,
     pub runs: Vec<BenchReport>,
 }
 

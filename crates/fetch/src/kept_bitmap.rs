@@ -1,8 +1,8 @@
-//! Which of consecutive positions of an epoch's order a filter kept: one bit a position, and counts
-//! from which the row of a kept position follows.
+//! The positions of an epoch's order that a filter kept: one bit a position, and counts that give the row of a
+//! kept position.
 //!
-//! The positions that a rank's batch covers may be many times its rows, so their ids are not kept:
-//! those of kept rows stand in the pane, the others are computed again where they are needed.
+//! The positions that a rank's batch covers may be many times its rows, so their ids are not stored: those of
+//! kept rows are in the pane, the others are recomputed when needed.
 
 /// Words between two counts.
 const GROUP: usize = 8;
@@ -12,7 +12,7 @@ pub(crate) const BYTES_PER_POSITION: f64 = 0.25;
 
 /// A growing list of decisions.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct KeptBitmap {
     words: Vec<u64>,
     /// Positions kept before each group of words.
     before: Vec<u32>,
@@ -20,7 +20,7 @@ pub(crate) struct Kept {
     rows: u32,
 }
 
-impl Kept {
+impl KeptBitmap {
     /// Adds the decision on the next position.
     #[inline]
     pub fn push(&mut self, keep: bool) {
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn kept_positions_are_numbered_in_order() {
         for modulus in [1u64, 2, 7, 700] {
-            let mut kept = Kept::default();
+            let mut kept = KeptBitmap::default();
             let wanted =
                 |position: u64| (position * position + 3).is_multiple_of(modulus) || position == 5;
             for position in 0..2_000 {

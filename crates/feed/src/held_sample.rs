@@ -1,17 +1,17 @@
-//! Samples that are held because they come out again.
+//! Samples held because they are repeated.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::sample::Sample;
 
-/// One example that comes out more than once.
+/// One example that is repeated.
 ///
 /// What is held is the record's bytes until they are first decoded, and from then on the sample, as long as
 /// all such samples fit their allowance; otherwise the bytes stay and are decoded again each time. Where echo repeats
 /// what was read, the bytes stay too.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldSample {
     pub label: u32,
     record: Mutex<Option<Arc<[u8]>>>,
     sample: OnceLock<Result<Arc<Sample<'static>>, String>>,
@@ -43,7 +43,7 @@ impl Allowance {
 }
 
 /// How a held example is had.
-pub(crate) enum Having {
+pub(crate) enum HeldState {
     /// The sample, made before.
     Sample(Arc<Sample<'static>>),
     /// The record, still to be decoded.
@@ -52,9 +52,9 @@ pub(crate) enum Having {
     Failed(String),
 }
 
-impl Held {
-    pub fn new(label: u32, record: &[u8], allowance: &Arc<Allowance>) -> Arc<Held> {
-        Arc::new(Held {
+impl HeldSample {
+    pub fn new(label: u32, record: &[u8], allowance: &Arc<Allowance>) -> Arc<HeldSample> {
+        Arc::new(HeldSample {
             label,
             record: Mutex::new(Some(record.into())),
             sample: OnceLock::new(),
@@ -63,25 +63,25 @@ impl Held {
         })
     }
 
-    pub fn get(&self) -> Having {
+    pub fn get(&self) -> HeldState {
         match self.sample.get() {
-            Some(Ok(sample)) => return Having::Sample(Arc::clone(sample)),
-            Some(Err(problem)) => return Having::Failed(problem.clone()),
+            Some(Ok(sample)) => return HeldState::Sample(Arc::clone(sample)),
+            Some(Err(problem)) => return HeldState::Failed(problem.clone()),
             None => {}
         }
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         match &*record {
-            Some(record) => Having::Record(Arc::clone(record)),
+            Some(record) => HeldState::Record(Arc::clone(record)),
             // Between the look above and this one another thread has put the sample there.
             None => match self.sample.get() {
-                Some(Ok(sample)) => Having::Sample(Arc::clone(sample)),
-                Some(Err(problem)) => Having::Failed(problem.clone()),
+                Some(Ok(sample)) => HeldState::Sample(Arc::clone(sample)),
+                Some(Err(problem)) => HeldState::Failed(problem.clone()),
                 None => unreachable!("the record goes only when the sample is there"),
             },
         }
     }
 
-    /// Keeps what the record was made into, for the repeats, where memory allows.
+    /// Keeps the record's samples for repeats, if memory allows.
     pub fn put(&self, sample: &Arc<Sample<'static>>) {
         let bytes = sample.data_bytes() as u64;
         if self.sample.get().is_some() {
@@ -106,7 +106,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldSample {
     fn drop(&mut self) {
         let taken = *self.taken.get_mut();
         self.allowance.left.fetch_add(taken, Relaxed);
@@ -121,19 +121,19 @@ mod tests {
     fn samples_are_held_within_the_allowance() {
         let allowance = Allowance::new(10);
         let sample = Arc::new(Sample::of(&"bytes".into(), vec![1u8; 8].into()));
-        let first = Held::new(0, b"record", &allowance);
-        let second = Held::new(0, b"other", &allowance);
-        assert!(matches!(first.get(), Having::Record(record) if &*record == b"record"));
+        let first = HeldSample::new(0, b"record", &allowance);
+        let second = HeldSample::new(0, b"other", &allowance);
+        assert!(matches!(first.get(), HeldState::Record(record) if &*record == b"record"));
         first.put(&sample);
         second.put(&sample);
-        assert!(matches!(first.get(), Having::Sample(held) if Arc::ptr_eq(&held, &sample)));
-        assert!(matches!(second.get(), Having::Record(_)), "no room");
+        assert!(matches!(first.get(), HeldState::Sample(held) if Arc::ptr_eq(&held, &sample)));
+        assert!(matches!(second.get(), HeldState::Record(_)), "no room");
         assert_eq!(allowance.again.load(Relaxed), 1);
         drop(first);
         second.put(&sample);
-        assert!(matches!(second.get(), Having::Sample(_)), "room again");
-        let third = Held::new(0, b"bad", &allowance);
+        assert!(matches!(second.get(), HeldState::Sample(_)), "room again");
+        let third = HeldSample::new(0, b"bad", &allowance);
         third.fail("it is bad");
-        assert!(matches!(third.get(), Having::Failed(problem) if problem == "it is bad"));
+        assert!(matches!(third.get(), HeldState::Failed(problem) if problem == "it is bad"));
     }
 }

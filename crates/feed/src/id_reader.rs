@@ -12,34 +12,34 @@ use crate::options::BadExamples;
 use crate::shared::Shared;
 
 /// Reads records, call after call in the same memory.
-pub(crate) struct Finder {
+pub(crate) struct IdReader {
     reader: RecordReader,
     rows: Rows,
 }
 
-/// The rows that were read, and of each id asked for, in rising order, its row or what is wrong with it.
-pub(crate) struct Found {
+/// The rows read, and for each requested id, in ascending order, its row or its error.
+pub(crate) struct RowsById {
     pub rows: RowTable,
     ids: Vec<u64>,
     of_ids: Vec<Result<u32, String>>,
 }
 
-impl Finder {
-    pub fn new(dataset: &Dataset, reader: RecordReader) -> Finder {
-        Finder {
+impl IdReader {
+    pub fn new(dataset: &Dataset, reader: RecordReader) -> IdReader {
+        IdReader {
             reader,
             rows: Rows::new(dataset.layout()),
         }
     }
 
-    /// Reads the records `ids`, each once. What is wrong with one is an error of the call, or, if it `goes_on`, told
-    /// of that record.
+    /// Reads the records `ids`, each once. A bad record is an error of the call, or, with `goes_on`, of that
+    /// record only.
     pub fn find(
         &mut self,
         dataset: &Dataset,
         mut ids: Vec<u64>,
         goes_on: bool,
-    ) -> Result<Found, FetchError> {
+    ) -> Result<RowsById, FetchError> {
         ids.sort_unstable();
         ids.dedup();
         let mut rows = std::mem::replace(&mut self.rows, Rows::new(dataset.layout()));
@@ -57,7 +57,7 @@ impl Finder {
             };
             Ok(())
         })?;
-        Ok(Found {
+        Ok(RowsById {
             rows: RowTable::from_rows(rows, of_rows),
             ids,
             of_ids,
@@ -71,7 +71,7 @@ impl Finder {
         reads: &InPlaceReads,
         building: &Building,
         examples: &Range<usize>,
-    ) -> Option<Found> {
+    ) -> Option<RowsById> {
         let _loading = reads.counters.loading();
         reads.records.fetch_add(examples.len() as u64, Relaxed);
         let goes_on = shared.options.bad_examples != BadExamples::Fail;
@@ -91,7 +91,7 @@ impl Finder {
         None
     }
 
-    /// Takes rows back, whose memory serves the next call.
+    /// Takes rows back to reuse their memory in the next call.
     pub fn give_back(&mut self, rows: RowTable) {
         if let Some(mut rows) = rows.into_segments().and_then(|mut rows| rows.pop()) {
             rows.clear();
@@ -100,8 +100,8 @@ impl Finder {
     }
 }
 
-impl Found {
-    /// The row of a record that was asked for, or what is wrong with it: file, place and reason in one sentence.
+impl RowsById {
+    /// The row of a requested record, or its error: file, position and reason in one sentence.
     pub fn row_of(&self, id: u64) -> &Result<u32, String> {
         let at = self.ids.binary_search(&id).expect("it was asked for");
         &self.of_ids[at]

@@ -87,7 +87,7 @@ fn every_level_gives_the_same_codes_weights_and_duals() {
     let run = |simd| {
         let mut weights = Weights::zeros(&problem);
         let mut duals = Duals::zeros(&problem, 400);
-        let mut cache = CodedCache::new(&problem, 400, 300);
+        let mut cache = QuantizedCache::new(&problem, 400, 300);
         let mut scratch = Scratch::new(simd);
         let slack: Vec<f32> = (0..400).map(|i| i as f32).collect();
         cache.take_in(&problem, &block, &slack, &weights, simd);
@@ -120,7 +120,7 @@ fn the_rows_of_least_slack_are_held() {
     let mut stream = Stream::new(9);
     let all: Vec<Vec<f32>> = (0..90).map(|_| numbers(&mut stream, 128)).collect();
     let slack_of = |id: u64| (id * 37 % 101) as f32 / 100.0 - 0.3;
-    let mut cache = CodedCache::new(&problem, 90, 20);
+    let mut cache = QuantizedCache::new(&problem, 90, 20);
     // What is never held makes the quantizer.
     let slack = [f32::INFINITY; 90];
     cache.take_in(&problem, &table(&all), &slack, &weights, Simd::best());
@@ -164,7 +164,7 @@ fn saved_parts_of_another_shape_are_refused() {
     let problem = Problem::new(Loss::Hinge, 1.0, 128, 2).unwrap();
     let mut stream = Stream::new(3);
     let rows: Vec<Vec<f32>> = (0..30).map(|_| numbers(&mut stream, 128)).collect();
-    let mut cache = CodedCache::new(&problem, 30, 10);
+    let mut cache = QuantizedCache::new(&problem, 30, 10);
     let weights = Weights::zeros(&problem);
     cache.take_in(&problem, &table(&rows), &[0.5; 30], &weights, Simd::best());
     let good = cache.save();
@@ -185,10 +185,10 @@ fn saved_parts_of_another_shape_are_refused() {
         assert!(!cache.fits(&saved), "damage {number}");
     }
     // A smaller one takes as many as it has room for.
-    let mut smaller = CodedCache::new(&problem, 30, 4);
+    let mut smaller = QuantizedCache::new(&problem, 30, 4);
     smaller.restore(good.clone());
     assert_eq!(smaller.ids, good.ids[..4]);
-    let mut other = CodedCache::new(&problem, 30, 10);
+    let mut other = QuantizedCache::new(&problem, 30, 10);
     other.restore(good.clone());
     assert_eq!(other.save().ids, good.ids);
     let held: Vec<Vec<f32>> = cache
@@ -213,7 +213,7 @@ fn rows_out_of_range_are_not_solved_for() {
     let mut rows: Vec<Vec<f32>> = (0..300).map(|_| numbers(&mut stream, 128)).collect();
     let mut weights = Weights::zeros(&problem);
     let mut duals = Duals::zeros(&problem, 300);
-    let mut cache = CodedCache::new(&problem, 300, 300);
+    let mut cache = QuantizedCache::new(&problem, 300, 300);
     let mut scratch = Scratch::new(Simd::best());
     cache.take_in(&problem, &table(&rows), &[0.0; 300], &weights, Simd::best());
     for row in &mut rows[7..10] {

@@ -34,16 +34,16 @@ pub(super) fn in_memory<'a>(task: &'a Task<'a>, config: &'a LinearConfig) -> InM
 }
 
 /// One session over such files on one rank, from a start or a checkpoint to its end.
-pub(super) struct HeldSession<'a> {
+pub(super) struct ResidentSession<'a> {
     task: &'a Task<'a>,
     run: InMemory<'a>,
     stage: Stage,
 }
 
-impl<'a> HeldSession<'a> {
-    pub fn new(task: &'a Task<'a>) -> HeldSession<'a> {
+impl<'a> ResidentSession<'a> {
+    pub fn new(task: &'a Task<'a>) -> ResidentSession<'a> {
         let run = in_memory(task, task.config);
-        HeldSession {
+        ResidentSession {
             stage: run.begin(),
             run,
             task,
@@ -51,7 +51,7 @@ impl<'a> HeldSession<'a> {
     }
 }
 
-impl Method for HeldSession<'_> {
+impl Method for ResidentSession<'_> {
     fn resume(
         &mut self,
         before: &Before,
@@ -66,8 +66,8 @@ impl Method for HeldSession<'_> {
         self.stage = self.run.resume(&progress, state)?;
         let epochs = progress.epochs.len();
         observer(Event::Note(&match &self.stage {
-            Stage::Newton(_, before) => format!("going on from pass {}", epochs - before + 1),
-            _ => format!("going on from epoch {}", epochs + 1),
+            Stage::Newton(_, before) => format!("resuming from pass {}", epochs - before + 1),
+            _ => format!("resuming from epoch {}", epochs + 1),
         }));
         Ok(Some(progress))
     }

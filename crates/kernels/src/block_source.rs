@@ -6,11 +6,11 @@ use crate::matrix::Matrix;
 use crate::simd::{Kernel, Simd, run};
 
 /// A matrix that blocks can be copied out of; it need not exist in memory as a whole.
-pub(crate) trait Source: Sync {
+pub(crate) trait BlockSource: Sync {
     fn rows(&self) -> usize;
     fn cols(&self) -> usize;
 
-    /// Copies a block; its rows lie `stride` apart in `to`. What lies between rows is left undefined.
+    /// Copies a block; its rows are `stride` apart in `to`. The gaps between rows are undefined.
     fn copy(
         &self,
         level: Simd,
@@ -20,23 +20,23 @@ pub(crate) trait Source: Sync {
         stride: usize,
     );
 
-    /// Whether every number of a block is known to be 0, so that it may be skipped.
+    /// Whether every number of a block is known to be 0, so it may be skipped.
     fn is_zero(&self, _rows: Range<usize>, _cols: Range<usize>) -> bool {
         false
     }
 
-    /// Blocks of rows that are a multiple of so many are more often zero.
+    /// Blocks with a multiple of this many rows are more often zero.
     fn unit(&self) -> usize {
         1
     }
 
-    /// The numbers themselves and the distance between rows, where rows lie in memory without gaps.
+    /// The numbers themselves and the distance between rows, if rows are contiguous in memory.
     fn direct(&self) -> Option<(&[f32], usize)> {
         None
     }
 }
 
-impl Source for Matrix<'_> {
+impl BlockSource for Matrix<'_> {
     fn rows(&self) -> usize {
         Matrix::rows(self)
     }
