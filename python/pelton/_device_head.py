@@ -383,6 +383,7 @@ class DeviceHead:
             weights[at : at + len(block)] = block.to(precision)
             at += len(block)
         self.rows = Rows(weights)
+        self.is_random = True
         self.running: Tensor | None = None
         self.observed: tuple[int, Tensor | None] = (0, None)
         self.graph: Graph | None = None
@@ -499,6 +500,7 @@ class DeviceHead:
                 self.rows.velocity[target] = velocity[:many]
             self.rows.seen[target] = self.rows.now + 1
         self.rows.next_step(momentum, rate)
+        self.is_random = False
         self.steps += 1
         self.forget()
         return True
@@ -511,9 +513,15 @@ class DeviceHead:
     def renew(self) -> None:
         """Finds the nearest classes of each class (in a ring between ranks: Song et al., section 3.2.2)."""
         self.settle()
-        self.epochs += 1
         if self.kind == "knn":
-            self.graph = Graph.divide(self._neighbours(int(self.setting["k"])), self.own, self.ranks)
+            if self.epochs == 0 and self.is_random:
+                # None is near another for a reason: classes are drawn.
+                own = torch.arange(self.own.start, self.own.stop, dtype=torch.int32, device=self.device)
+                ids = own[:, None].repeat(1, min(int(self.setting["k"]), self.classes))
+            else:
+                ids = self._neighbours(int(self.setting["k"]))
+            self.graph = Graph.divide(ids, self.own, self.ranks)
+        self.epochs += 1
 
     def settle(self) -> None:
         """Moves all rows as far as their momentum has brought them."""
@@ -549,7 +557,7 @@ class DeviceHead:
         means = sums[:-1, :-1] / sums[:-1, -1:].clamp(min=1)
         is_missing = (means == 0).all(1, keepdim=True)
         self.rows = Rows(torch.where(is_missing, self.rows.weights.float(), means).to(self.precision))
-        self.graph = None
+        self.graph, self.is_random = None, False
         return int(self.ranks.sum(is_missing.sum()))
 
     def mean(self) -> Tensor | None:
@@ -644,7 +652,7 @@ class DeviceHead:
             rows.moved[seen], rows.kept[seen] = waited[:, 1], waited[:, 2]
             rows.seen = seen.to(self.device)
             rows.waits = torch.from_numpy(np.stack([rows.moved, rows.kept])).to(self.device)
-        self.rows, self.graph = rows, None
+        self.rows, self.graph, self.is_random = rows, None, False
         if self.kind == "knn" and "neighbours" in saved:
             ids = saved["neighbours"].long().reshape(len(self.own), -1, 2)
             ids = (ids[:, :, 0] << 16 | ids[:, :, 1]).to(self.device, torch.int32)

@@ -163,6 +163,9 @@ def test_half_precision_is_near_and_rounds_without_bias() -> None:
 def test_the_graph_is_exact_in_half_precision() -> None:
     for precision in ("float32", "bfloat16"):
         head = KnnSoftmax(3000, 32, "knn", device="cpu", precision=precision, k=8)
+        # Rows that are still random have no graph.
+        head.rebuild_graph()
+        assert torch.equal(head._native.graph.ids, torch.arange(3000).int()[:, None].expand(3000, 8))
         head.rebuild_graph()
         unit = F.normalize(head.weight.double())
         expected = unit @ unit.T
