@@ -160,7 +160,7 @@ def speed(arguments: argparse.Namespace) -> None:
             k = head._native.setting["k"]
             ids = torch.randint(arguments.classes, (arguments.classes, k), device=device, generator=random).int()
             ids[:, 0] = torch.arange(arguments.classes, device=device)
-            from pelton._device_head import Graph
+            from pelton._device_rows import Graph
 
             head._native.graph = Graph.divide(ids, range(arguments.classes), head._native.ranks)
         features = torch.randn(arguments.batch, arguments.dim, device=device, generator=random).requires_grad_()

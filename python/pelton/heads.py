@@ -134,15 +134,22 @@ class KnnSoftmax(torch.nn.Module):
                 (classes, dim), (self.kind, self.logits), (correct, centre), seed, threads, connected
             )
         else:
-            from ._device_head import DeviceHead, Margin, Ranks, compiled
+            from ._device_head import DeviceHead
+            from ._device_rows import Ranks
+            from ._device_steps import Margin, compiled
 
             if compile:
                 compiled()
+            _pelton.Head.check((classes, dim), (self.kind, self.logits))
+            if dim < 1:
+                raise ConfigurationError(f"{dim} features: there must be at least one")
             if kind in ("selective", "mach"):
                 raise ConfigurationError(f"a head of kind {kind!r} is only on the CPU, without device=")
             if precision not in ("float32", "bfloat16"):
                 raise ConfigurationError(f"precision {precision!r} is neither 'float32' nor 'bfloat16'")
             self.rank, self.ranks = _own_rank(group)
+            if self.ranks > classes:
+                raise ConfigurationError(f"{classes} classes cannot be divided over {self.ranks} ranks on devices")
             setting = {"k": k, "budget": budget, "drawn": drawn if kind == "knn" else 1.0}
             of_kind = (kind, setting if kind != "full" else {})
             self._native = DeviceHead(

@@ -268,6 +268,14 @@ def test_half_features_and_what_is_wrong() -> None:
         head(features.to("meta"), labels)
     with pytest.raises(pelton.ConfigurationError, match="'mach' is only on the CPU"):
         device_head("mach")
+    for wrong, said in (
+        ({"k": 200}, "200"),
+        ({"budget": -1.0}, "such as knn:10:0.1"),
+        ({"drawn": 2.0}, "such as knn:10:0.1"),
+        ({"scale": 1e6}, "give at most 10000"),
+    ):
+        with pytest.raises(pelton.ConfigurationError, match=said):
+            device_head("knn", **wrong)
     with pytest.raises(pelton.ConfigurationError, match="precision 'int8' is neither"):
         device_head(precision="int8")
     for option in ({"precision": "bfloat16"}, {"compile": True}):

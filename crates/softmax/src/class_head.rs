@@ -181,6 +181,23 @@ pub struct HeadOptions {
 }
 
 impl HeadOptions {
+    /// Errors: no classes, or more than 2³² − 1; more neighbours than classes.
+    pub fn check(&self) -> Result<(), HeadError> {
+        let classes = self.classes;
+        if classes == 0 || classes > u64::from(u32::MAX) {
+            return Err(HeadError::Classes { classes });
+        }
+        match self.kind {
+            HeadKind::Knn { neighbours, .. } if neighbours as u64 > classes => {
+                Err(HeadError::Neighbours {
+                    neighbours,
+                    classes,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Bytes that keep the products of a batch of 256 with 65 536 classes.
     pub const SCRATCH_BYTES: usize = 64 << 20;
 }
