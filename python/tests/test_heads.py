@@ -421,6 +421,7 @@ def test_other_threads_of_python_go_on_and_ctrl_c_ends_a_graph(request: pytest.F
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     head = KnnSoftmax(120_000, DIM, threads=1)
+    head.weight = head.weight  # Random weights have no neighbours; given ones do.
     ticks, done = [], threading.Event()
 
     def tick() -> None:
