@@ -399,7 +399,7 @@ def test_what_is_wrong_is_said() -> None:
         drawn(features[:2], torch.tensor([1, 102]))
     with said(pelton.ConfigurationError, "give a number from 1 to 103"):
         head.predict(features, 104)
-    with said(pelton.ConfigurationError, "only of buckets"):
+    with said(pelton.ConfigurationError, "weights of buckets, not of classes"):
         KnnSoftmax(CLASSES, DIM, "mach").weight  # noqa: B018
     with said(pelton.ConfigurationError, "this rank has 103 classes, but there are 3 rows"):
         head.weight = torch.zeros(3, DIM)

@@ -186,7 +186,10 @@ impl Coupling {
             .zip(self.inner.chunks(half))
         {
             let sums = product(from, rows);
-            *group = sums.map(|x| x / (1.0 + x * x).sqrt());
+            // Not `map` of arrays, which is a function of its own without link-time optimisation.
+            for (value, x) in group.iter_mut().zip(sums) {
+                *value = x / (1.0 + x * x).sqrt();
+            }
         }
         for (group, rows) in to
             .as_chunks_mut::<GROUP>()
