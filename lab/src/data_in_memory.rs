@@ -131,7 +131,7 @@ fn hold_data(
         test
     };
     let expected = Expected {
-        labels: dataset.labels().clone(),
+        labels: Some(dataset.labels().clone()),
         any_label: false,
         features: dataset.features(),
         means: dataset.means().cloned(),

@@ -61,7 +61,7 @@ pub(super) fn find(
     .with_bytes();
     let opened = open(&data, &[train_path], None, context)?;
     let expected = Expected {
-        labels: opened.dataset.labels().clone(),
+        labels: Some(opened.dataset.labels().clone()),
         any_label: false,
         features: opened.dataset.features(),
         means: None,

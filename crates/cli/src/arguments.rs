@@ -253,6 +253,22 @@ pub struct EvalArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
+    /// For a run of `train classify`: how often one of the K nearest other records has a record's class, which may be
+    /// any; several K with commas between
+    #[arg(
+        long,
+        value_name = "K",
+        value_delimiter = ',',
+        conflicts_with = "pairs"
+    )]
+    pub recall: Vec<usize>,
+    /// File in which --recall looks for the nearest records instead; may be repeated
+    #[arg(long, value_name = "FILE", requires = "recall", value_parser = name())]
+    pub gallery: Vec<String>,
+    /// For a run of `train classify`: verification of the pairs in this text file, each line RECORD RECORD SAME:
+    /// numbers of records from 0, and 1 for pairs of one class or 0
+    #[arg(long, value_name = "FILE")]
+    pub pairs: Option<PathBuf>,
     /// Memory for the data (default: 256MiB, or a quarter of what the machine or container has, if that is less)
     #[arg(long)]
     pub memory: Option<Memory>,
@@ -281,6 +297,10 @@ pub struct PredictArguments {
     /// For a net: print the K likeliest classes with their probabilities
     #[arg(long, value_name = "K", conflicts_with = "probabilities")]
     pub top: Option<usize>,
+    /// For a run of `train classify`: write the features of every record to this .npy file instead, float32
+    /// [records, features], as the head compares them; labels may be of any class, or missing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["probabilities", "top", "out"])]
+    pub embeddings: Option<PathBuf>,
     /// File to write instead of standard output
     #[arg(short, long)]
     pub out: Option<PathBuf>,

@@ -44,11 +44,11 @@ pub struct OpenedData {
 impl Expected {
     /// Refuses a setting `classes` that contradicts the classes of a model.
     pub fn check(&self, config: &DataConfig) -> Result<(), DataError> {
-        match &config.classes {
-            Some(setting) if !setting.map()?.reads_as(&self.labels) => {
+        match (&config.classes, &self.labels) {
+            (Some(setting), Some(labels)) if !setting.map()?.reads_as(labels) => {
                 Err(DataError::Config(format!(
                     "`classes` differs from the classes of the model, {}; leave it out",
-                    self.labels.listed()
+                    labels.listed()
                 )))
             }
             _ => Ok(()),
@@ -125,8 +125,8 @@ pub fn row_layout(scale: Option<&Scale>) -> RowLayout {
 /// What a second data set takes from the first: labels and number of features.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// Labels in class order.
-    pub labels: ClassMap,
+    /// Labels in class order; those of the data where absent.
+    pub labels: Option<ClassMap>,
     /// Whether other labels are accepted, because labels are not used.
     pub any_label: bool,
     /// Features of the model.
@@ -185,14 +185,15 @@ fn open_files(
         files = vec![pairs::joined(first, second, &folder, interrupt)?];
         format = Some("text");
     }
-    let classes = match (&config.classes, expected) {
+    let known = expected.and_then(|expected| expected.labels.clone());
+    let classes = match (&config.classes, known) {
         (Some(_), None) if config.positive.is_some() => {
             return Err(DataError::Config(
                 "`positive` and `classes` both define the classes; leave one of them out"
                     .to_owned(),
             ));
         }
-        (_, Some(expected)) => Some(expected.labels.clone()),
+        (_, Some(known)) => Some(known),
         (Some(setting), None) => Some(setting.map()?),
         (None, None) => None,
     };

@@ -540,9 +540,10 @@ pub fn class_vectors(read: &mut ReadRows<'_>, classes: Range<u64>) -> Option<Vec
     Some(weights)
 }
 
-/// The mean that a head takes off its features, from the blocks that it saved; `None` where it takes none off.
+/// The mean that a head takes off its features, from the blocks that it saved; `None` where it takes none off. The heads
+/// of MACH have the same.
 pub fn feature_mean(read: &mut ReadRows<'_>) -> Option<Vec<f32>> {
-    read(MEAN, 0..1)
+    read(MEAN, 0..1).or_else(|| read(&format!("0.{MEAN}"), 0..1))
 }
 
 const WEIGHTS: &str = "weights";

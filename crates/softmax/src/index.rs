@@ -60,12 +60,22 @@ impl ClassIndex {
     ///
     /// Panics where they are not whole rows, or 2³² or more.
     pub fn exact(weights: &[f32], d: usize, logits: Logits) -> ClassIndex {
-        assert!(d > 0 && weights.len().is_multiple_of(d), "rows of weights");
-        let classes = u32::try_from(weights.len() / d).expect("fewer than 2^32 classes");
+        ClassIndex {
+            logits,
+            ..ClassIndex::of_rows(unit(weights, d, logits), d)
+        }
+    }
+
+    /// Of rows \[any, d\] that are compared by products, as they are; every search looks at all.
+    ///
+    /// Panics where they are not whole rows, or 2³² or more.
+    pub fn of_rows(rows: Vec<f32>, d: usize) -> ClassIndex {
+        assert!(d > 0 && rows.len().is_multiple_of(d), "whole rows");
+        let classes = u32::try_from(rows.len() / d).expect("fewer than 2^32 classes");
         ClassIndex {
             d,
-            logits,
-            rows: unit(weights, d, logits),
+            logits: Logits::Product,
+            rows,
             mean: Vec::new(),
             ids: (0..classes).collect(),
             starts: vec![0, classes as usize],
@@ -107,6 +117,11 @@ impl ClassIndex {
     pub fn less(mut self, mean: Vec<f32>) -> ClassIndex {
         self.mean = mean;
         self
+    }
+
+    /// The rows, list after list: as given where there is one list.
+    pub fn rows(&self) -> &[f32] {
+        &self.rows
     }
 
     /// Classes.
@@ -156,13 +171,7 @@ impl ClassIndex {
     }
 
     fn search_lists(&self, queries: &[f32], k: usize, probes: usize) -> Vec<Vec<(u64, f32)>> {
-        let mut queries = queries.to_vec();
-        if !self.mean.is_empty() {
-            for query in queries.chunks_exact_mut(self.d) {
-                query.iter_mut().zip(&self.mean).for_each(|(x, m)| *x -= m);
-            }
-        }
-        let queries = unit(&queries, self.d, self.logits);
+        let queries = compared(queries, self.d, &self.mean, self.logits);
         let k = k.min(self.len());
         let found = if probes < self.lists() {
             let lists = best(&self.centres, self.d, &queries, probes, &u64::from);
@@ -295,6 +304,18 @@ impl ClassIndex {
             1.0
         };
     }
+}
+
+/// Features \[any, d\] as a head compares them with its rows: without `mean`, which may be empty, and of length 1
+/// where logits are cosines.
+pub fn compared(features: &[f32], d: usize, mean: &[f32], logits: Logits) -> Vec<f32> {
+    let mut features = features.to_vec();
+    if !mean.is_empty() {
+        for row in features.chunks_exact_mut(d) {
+            row.iter_mut().zip(mean).for_each(|(x, m)| *x -= m);
+        }
+    }
+    unit(&features, d, logits)
 }
 
 /// Rows of length 1 where logits are cosines, otherwise as they are.

@@ -45,7 +45,7 @@ pub use draws::Draws;
 pub use error::HeadError;
 pub use graph::{Budget, Chosen, Graph, Selection};
 pub use head::{Active, Head, Scored, Sums};
-pub use index::ClassIndex;
+pub use index::{ClassIndex, compared};
 pub use logits::{Logits, Margin};
 pub use neighbours::Neighbours;
 pub use rows::{ClassRows, Rule, Update};

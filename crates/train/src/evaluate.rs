@@ -119,7 +119,7 @@ impl EvaluateConfig {
             None => of_run.filter(|how| *how == Missing::Zero),
         });
         let expected = Expected {
-            labels: model.classes.clone(),
+            labels: Some(model.classes.clone()),
             any_label,
             features: model.weights.features() as u64,
             means: model.means.as_deref().map(Arc::from),

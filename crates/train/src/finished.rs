@@ -21,7 +21,7 @@ use rayon::ThreadPool;
 use serde::Serialize;
 
 use crate::deep::{
-    FitConfig, Prepared, Targets, load_parameters, load_rows, measure, pixels, thread_pool, vectors,
+    FitConfig, Prepared, Ready, Targets, load_parameters, load_rows, measure, thread_pool,
 };
 use crate::error::TrainError;
 use crate::evaluate::{EvaluateConfig, heading, unreadable, unwritten};
@@ -66,7 +66,7 @@ pub struct SampleConfig {
 }
 
 /// The kind of a run folder.
-enum Job {
+pub(crate) enum Job {
     Images(Box<ImageConfig>, Classes),
     Text(Box<LanguageConfig>, Vocabulary),
 }
@@ -85,7 +85,7 @@ pub fn is_net(run: &Path) -> bool {
 }
 
 /// The contents of a finished net's run folder, and the file of its parameters.
-fn open_run(run: &Path) -> Result<(Job, PathBuf), TrainError> {
+pub(crate) fn open_run(run: &Path) -> Result<(Job, PathBuf), TrainError> {
     std::fs::metadata(run).map_err(|error| unreadable(run, &error))?;
     let of_run = |what: &str| TrainError::config(format!("{}: {what}", run.display()));
     if !is_net(run) {
@@ -168,7 +168,7 @@ impl Classifier {
     }
 }
 
-fn tells_no_classes(run: &Path) -> TrainError {
+pub(crate) fn tells_no_classes(run: &Path) -> TrainError {
     TrainError::config(format!(
         "{}: a language model does not predict classes; generate text with `pelton sample`, or evaluate it with `pelton eval`",
         run.display()
@@ -251,17 +251,28 @@ fn prepare(
     )?)
 }
 
-/// Images for a net, opened and prepared.
-fn images(
+/// The labels that data for a finished net may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Labels {
+    /// Those of the run.
+    OfRun,
+    /// Any, and none.
+    Unused,
+    /// Its own, which are its classes.
+    OfData,
+}
+
+/// Images or vectors for a net, opened and prepared.
+pub(crate) fn images(
     of: &EvaluateConfig,
     config: &ImageConfig,
     classes: &Classes,
-    any_label: bool,
+    labels: Labels,
     context: &mut RunContext<'_>,
 ) -> Result<(OpenedData, PreparedPipeline), TrainError> {
     let expected = Expected {
-        labels: classes.map.clone(),
-        any_label,
+        labels: (labels != Labels::OfData).then(|| classes.map.clone()),
+        any_label: labels == Labels::Unused,
         features: classes.features,
         means: None,
         columns: classes.columns.clone().map(Arc::new),
@@ -284,7 +295,7 @@ pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigur
     let mut net = load(&of.model)?;
     let (data, prepared, targets, language) = match &net.job {
         Job::Images(config, classes) => {
-            let (data, prepared) = images(of, config, classes, false, context)?;
+            let (data, prepared) = images(of, config, classes, Labels::OfRun, context)?;
             let targets = Targets::Classes(classes.map.len());
             (data, Prepared::Pipeline(Box::new(prepared)), targets, false)
         }
@@ -360,7 +371,7 @@ pub fn predict_lines(
         }
         Predicted::Probabilities => labels.len(),
     };
-    let (data, prepared) = images(of, config, classes, true, context)?;
+    let (data, prepared) = images(of, config, classes, Labels::Unused, context)?;
     if wanted == Predicted::Probabilities {
         writeln!(out, "{}", heading(labels)).map_err(unwritten)?;
     }
@@ -368,23 +379,9 @@ pub fn predict_lines(
     for _ in 0..prepared.plan().steps(0) {
         let Some(batch) = loader.next() else { break };
         let mut batch = batch?;
-        let none = vec![0; batch.len()];
         let ids = std::mem::take(&mut batch.ids);
-        let (vectors, images) = match vectors(&mut batch)? {
-            Some(values) => (Some(values), None),
-            None => (None, Some(pixels(&mut batch)?)),
-        };
-        let input = match (&vectors, &images) {
-            (Some(values), _) => Input::Vectors {
-                values,
-                labels: &none,
-            },
-            (None, Some(pixels)) => Input::Images {
-                pixels,
-                labels: &none,
-            },
-            (None, None) => unreachable!("one of them was found"),
-        };
+        let ready = Ready::unlabelled(&mut batch)?;
+        let input = ready.input();
         if net.trainer.head().is_some() {
             for row in net.pool.install(|| net.trainer.top(input, top))? {
                 let line: Vec<String> = row

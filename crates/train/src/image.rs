@@ -179,7 +179,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         check_whole(labels, &config.data.paths)?;
     }
     let expected = Expected {
-        labels: labels.clone(),
+        labels: Some(labels.clone()),
         any_label: false,
         features: data.dataset.features(),
         means: None,
@@ -282,7 +282,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
 }
 
 /// Refuses labels that are measurements by the look of them.
-fn check_whole(labels: &ClassMap, paths: &[String]) -> Result<(), TrainError> {
+pub(crate) fn check_whole(labels: &ClassMap, paths: &[String]) -> Result<(), TrainError> {
     if labels.is_count() {
         return Ok(());
     }

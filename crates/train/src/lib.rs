@@ -35,12 +35,18 @@ mod deep;
 #[cfg(feature = "nets")]
 pub mod classify;
 #[cfg(feature = "nets")]
+pub mod embeddings;
+#[cfg(feature = "nets")]
 pub mod finished;
 #[cfg(feature = "nets")]
 pub mod image;
 #[cfg(feature = "nets")]
 pub mod language;
 pub mod linear;
+#[cfg(feature = "nets")]
+pub mod retrieval;
+#[cfg(feature = "nets")]
+pub mod verification;
 
 pub mod evaluate;
 

@@ -117,7 +117,7 @@ impl Workload {
         .with_bytes();
         let opened = open(&files, &paths[..1], None, context)?;
         let expected = Expected {
-            labels: opened.dataset.labels().clone(),
+            labels: Some(opened.dataset.labels().clone()),
             any_label: false,
             features: opened.dataset.features(),
             means: None,

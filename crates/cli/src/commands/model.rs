@@ -2,11 +2,17 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+#[cfg(feature = "nets")]
+use std::path::Path;
 
+#[cfg(feature = "nets")]
+use pelton_train::embeddings::write_embeddings;
 use pelton_train::evaluate::{self, EvaluateConfig};
 #[cfg(feature = "nets")]
 use pelton_train::finished::{self, Predicted, SampleConfig};
 use pelton_train::memory_budget;
+#[cfg(feature = "nets")]
+use pelton_train::{retrieval, verification};
 
 #[cfg(feature = "nets")]
 use crate::arguments::SampleArguments;
@@ -33,7 +39,22 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
     };
     #[cfg(feature = "nets")]
     if finished::is_net(&config.model) {
-        return eval_net(&config, arguments.json);
+        return match &arguments.pairs {
+            Some(pairs) => verify(&config, pairs, arguments.json),
+            None if arguments.recall.is_empty() => eval_net(&config, arguments.json),
+            None => retrieve(
+                &config,
+                &arguments.recall,
+                &arguments.gallery,
+                arguments.json,
+            ),
+        };
+    }
+    if arguments.pairs.is_some() || !arguments.recall.is_empty() {
+        return Err(usage(anyhow::anyhow!(
+            "{}: --recall and --pairs compare features, which linear models have not; give a run of `pelton train classify`",
+            config.model.display()
+        )));
     }
     let summary = with_console(|context| evaluate::eval(&config, context))?;
     if arguments.json {
@@ -76,6 +97,61 @@ fn eval_net(config: &EvaluateConfig, json: bool) -> Result<(), Failure> {
     })
 }
 
+#[cfg(feature = "nets")]
+fn retrieve(
+    config: &EvaluateConfig,
+    ks: &[usize],
+    gallery: &[String],
+    json: bool,
+) -> Result<(), Failure> {
+    let figures = with_console(|context| retrieval::recall(config, ks, gallery, context))?;
+    if json {
+        return print_json(&figures);
+    }
+    print_with(|out| {
+        for (k, recall) in &figures.recall {
+            write!(out, "recall@{k} {:.4} %, ", 100.0 * recall)?;
+        }
+        let (queries, left_out) = (figures.queries, figures.left_out);
+        write!(out, "{queries} queries among {} records", figures.gallery)?;
+        match left_out {
+            0 => writeln!(out),
+            _ => writeln!(out, ", {left_out} left out without another of their class"),
+        }
+    })
+}
+
+#[cfg(feature = "nets")]
+fn verify(config: &EvaluateConfig, pairs: &Path, json: bool) -> Result<(), Failure> {
+    let figures = with_console(|context| verification::verify(config, pairs, context))?;
+    if json {
+        return print_json(&figures);
+    }
+    print_with(|out| {
+        for (far, rate) in &figures.tar {
+            match rate {
+                Some(rate) => writeln!(out, "TAR {:.4} % at FAR {far}", 100.0 * rate)?,
+                None => writeln!(
+                    out,
+                    "TAR at FAR {far}: needs more pairs of different classes than {}",
+                    figures.different
+                )?,
+            }
+        }
+        let how = match figures.folds {
+            1 => "at the best threshold of these pairs".to_string(),
+            folds => format!("over {folds} folds"),
+        };
+        writeln!(
+            out,
+            "accuracy {:.4} % of {} pairs {how}, threshold {:.6}",
+            100.0 * figures.accuracy,
+            figures.same + figures.different,
+            figures.threshold,
+        )
+    })
+}
+
 /// Prints a predicted label for every row.
 pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
     let config = EvaluateConfig {
@@ -90,6 +166,16 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
     if arguments.top.is_some() && !is_net {
         return Err(usage(anyhow::anyhow!(
             "--top applies to nets; for a linear model give --probabilities"
+        )));
+    }
+    if let Some(file) = &arguments.embeddings {
+        #[cfg(feature = "nets")]
+        if is_net {
+            return with_console(|context| write_embeddings(&config, file, context));
+        }
+        return Err(usage(anyhow::anyhow!(
+            "--embeddings {}: a linear model has no features of its own; give a run of `pelton train classify`",
+            file.display()
         )));
     }
     let mut out: Box<dyn Write> = match &arguments.out {

@@ -30,7 +30,7 @@ const ADDRESSES_KIB: u64 = 12 << 20;
 
 /// Every command with tiny data; `@` is the folder of that data.
 #[cfg(feature = "nets")]
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 24] = [
     "train linear @/train --epochs 2 --out run",
     "train linear @/train --epochs 2 --out run --solver coordinate-descent",
     "train linear demo:higgs:2000 --epochs 2 --out run",
@@ -42,6 +42,8 @@ const COMMANDS: [&str; 22] = [
     "eval @/linear @/train",
     "predict @/linear @/train",
     "predict @/classify @/few.csv",
+    "eval @/classify @/few.csv --recall 1",
+    "eval @/classify @/few.csv --pairs @/pairs",
     "serve @/classify --port 0",
     "sample @/language --words 5",
     "index @/train",
@@ -73,8 +75,11 @@ const VALUES: [&[u8]; 13] = [
 ];
 
 /// Flags that take a name, a text or an address, for which nearly any value is one.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 17] = [
     "--out",
+    "--embeddings",
+    "--gallery",
+    "--pairs",
     "--state",
     "--log",
     "--prompt",
@@ -91,7 +96,10 @@ const NAMES: [&str; 14] = [
 ];
 
 /// Flags for which 0 means something.
-const ZERO: [&str; 28] = [
+const ZERO: [&str; 31] = [
+    "--embeddings",
+    "--gallery",
+    "--pairs",
     "--seed",
     "--id",
     "--port",
@@ -439,6 +447,7 @@ fn data() -> Place {
     place.write("text", (0..60).map(line).collect::<String>());
     let row = |i: usize| format!("name{},{},{}\n", i % 3, i % 3, (i * 7) % 5);
     place.write("few.csv", (0..60).map(row).collect::<String>());
+    place.write("pairs", "0 1 1\n0 2 0\n");
     place.ok("train linear train --epochs 2 --out linear");
     place.ok("train classify few.csv --label 1 --model none --epochs 1 --batch 20 --out classify");
     place.ok("train language text --hidden 8 --epochs 1 --out language");

@@ -34,6 +34,8 @@ mod ranks;
 mod ranks_faults;
 mod real_data;
 mod repeated_runs;
+#[cfg(feature = "nets")]
+mod retrieval;
 mod samples;
 mod scaling;
 #[cfg(feature = "nets")]

@@ -53,6 +53,18 @@ impl Ready {
         }
     }
 
+    /// The images or vectors of a batch whose labels do not matter.
+    pub(crate) fn unlabelled(batch: &mut Batch) -> Result<Ready, TrainError> {
+        let labels = vec![0; batch.len()];
+        Ok(match vectors(batch)? {
+            Some(values) => Ready::Vectors { values, labels },
+            None => Ready::Images {
+                pixels: pixels(batch)?,
+                labels,
+            },
+        })
+    }
+
     /// As input.
     pub fn input(&self) -> Input<'_> {
         match self {
@@ -80,7 +92,7 @@ fn missing(batch: &Batch, what: &str, remedy: &str) -> TrainError {
 }
 
 /// The images of a batch.
-pub(crate) fn pixels(batch: &mut Batch) -> Result<Array, TrainError> {
+fn pixels(batch: &mut Batch) -> Result<Array, TrainError> {
     let pixels = batch.fields.remove("image");
     let pixels = pixels.ok_or_else(|| {
         missing(
@@ -99,7 +111,7 @@ pub(crate) fn pixels(batch: &mut Batch) -> Result<Array, TrainError> {
 }
 
 /// The vectors of a batch, where it has such and no images.
-pub(crate) fn vectors(batch: &mut Batch) -> Result<Option<Array>, TrainError> {
+fn vectors(batch: &mut Batch) -> Result<Option<Array>, TrainError> {
     if batch.get("image").is_some() {
         return Ok(None);
     }
@@ -142,11 +154,7 @@ fn narrowed(values: Array) -> Result<Array, TrainError> {
 
 /// Images or vectors with their classes.
 fn labelled(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
-    let vectors = vectors(batch)?;
-    let pixels = match vectors {
-        Some(_) => None,
-        None => Some(pixels(batch)?),
-    };
+    let mut ready = Ready::unlabelled(batch)?;
     let labels = batch.values::<i64>("label");
     let labels = labels.ok_or_else(|| missing(batch, "classes", "give data with labels"))?;
     if let Some(at) = labels.iter().position(|&y| y < 0 || y as usize >= classes) {
@@ -155,12 +163,10 @@ fn labelled(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
             batch.ids[at], labels[at]
         )));
     }
-    let labels = labels.to_vec();
-    Ok(match (pixels, vectors) {
-        (Some(pixels), _) => Ready::Images { pixels, labels },
-        (None, Some(values)) => Ready::Vectors { values, labels },
-        (None, None) => unreachable!("one of them was found"),
-    })
+    if let Ready::Images { labels: own, .. } | Ready::Vectors { labels: own, .. } = &mut ready {
+        own.copy_from_slice(labels);
+    }
+    Ok(ready)
 }
 
 /// The words of padded or packed rows: each is predicted from those before it, the first from `start`.

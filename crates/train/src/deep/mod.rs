@@ -21,7 +21,6 @@ pub use fit::thread_pool;
 pub use progress::NetEpoch;
 pub use summary::NetSummary;
 
-pub(crate) use batch::{pixels, vectors};
 pub(crate) use class_means::ClassMeans;
 pub(crate) use config::{MOST_WIDTH, check_memory};
 pub(crate) use fit::{Fit, LAST, fit, measure};

@@ -55,7 +55,7 @@ impl Rows {
     pub fn expected(&self) -> Expected {
         let dataset = &self.data.dataset;
         Expected {
-            labels: dataset.labels().clone(),
+            labels: Some(dataset.labels().clone()),
             any_label: false,
             features: self.features(),
             means: dataset.means().cloned(),
