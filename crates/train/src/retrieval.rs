@@ -23,9 +23,11 @@ use crate::image::check_whole;
 
 /// Multiplications between two looks at the interrupt, a fraction of a second.
 const MULTIPLICATIONS: usize = 8 << 30;
+/// Most neighbours of a query.
+const MOST_NEIGHBOURS: usize = 1000;
 /// Most queries of a search.
 const MOST_QUERIES: usize = 1024;
-/// A class that is none of the queries'.
+/// Stands for classes that no query has.
 const OTHER: u32 = u32::MAX;
 
 /// Statistics of a retrieval.
@@ -60,36 +62,36 @@ struct Search<'a> {
     interrupt: &'a Interrupt,
 }
 
-/// How many queries find their class at which rank.
+/// At which rank queries find their class.
 #[derive(Default)]
-struct Found {
+struct Hits {
     queries: u64,
     left_out: u64,
-    /// By rank, from 0.
+    /// How many find it first at this rank, from 0.
     at: Vec<u64>,
 }
 
 impl Search<'_> {
     /// Looks for the classes of the next queries.
-    fn run(&self, queries: &[f32], labels: &[u32], found: &mut Found) -> Result<(), TrainError> {
+    fn run(&self, queries: &[f32], labels: &[u32], hits: &mut Hits) -> Result<(), TrainError> {
         let d = self.index.d();
         let block = MULTIPLICATIONS / (self.index.len() * d).max(1);
         let block = block.clamp(4, MOST_QUERIES);
         let wanted = self.most + usize::from(self.is_own);
-        found.at.resize(self.most, 0);
+        hits.at.resize(self.most, 0);
         for (queries, labels) in queries.chunks(block * d).zip(labels.chunks(block)) {
             let nearest = self.pool.install(|| self.index.search(queries, wanted));
             for (nearest, &label) in nearest.iter().zip(labels) {
-                let query = found.queries + found.left_out;
+                let query = hits.queries + hits.left_out;
                 if self.counts[label as usize] == u64::from(self.is_own) {
-                    found.left_out += 1;
+                    hits.left_out += 1;
                     continue;
                 }
-                found.queries += 1;
+                hits.queries += 1;
                 let others = nearest.iter().map(|&(record, _)| record);
                 let mut others = others.filter(|&record| !self.is_own || record != query);
                 let rank = others.position(|record| self.labels[record as usize] == label);
-                if let Some(at) = rank.and_then(|rank| found.at.get_mut(rank)) {
+                if let Some(at) = rank.and_then(|rank| hits.at.get_mut(rank)) {
                     *at += 1;
                 }
             }
@@ -129,7 +131,7 @@ pub fn recall(
     let size = searched.data.dataset.records();
     let others = (size as usize).saturating_sub(usize::from(is_own));
     for &k in ks {
-        check_range("recall", k, 1..=others.max(1))?;
+        check_range("recall", k, 1..=others.clamp(1, MOST_NEIGHBOURS))?;
     }
     let classes = data.data.dataset.labels();
     let (features, own) = embedder.all(searched, context)?;
@@ -158,23 +160,23 @@ pub fn recall(
         pool: &pool,
         interrupt: context.interrupt,
     };
-    let mut found = Found::default();
+    let mut hits = Hits::default();
     if is_own {
         // In parts, so that progress is shown.
         let parts = search.index.rows().chunks(MOST_QUERIES * embedder.d);
         for (queries, labels) in parts.zip(search.labels.chunks(MOST_QUERIES)) {
-            search.run(queries, labels, &mut found)?;
-            let (what, done) = ("searching", found.queries + found.left_out);
+            search.run(queries, labels, &mut hits)?;
+            let (what, done) = ("searching", hits.queries + hits.left_out);
             let total = size;
             (context.observer)(Event::Progress { what, done, total });
         }
     } else {
         embedder.each(&data, Logits::default(), context, |labels, features| {
             let labels: Vec<u32> = labels.iter().map(|&label| label as u32).collect();
-            search.run(&features, &labels, &mut found)
+            search.run(&features, &labels, &mut hits)
         })?;
     }
-    if found.queries == 0 {
+    if hits.queries == 0 {
         let lacks = if is_own {
             "no two records have the same class; give data with several records of each class, or a `gallery`"
         } else {
@@ -185,11 +187,11 @@ pub fn recall(
             of.data.paths.join(", ")
         )));
     }
-    let share = |k: usize| found.at[..k].iter().sum::<u64>() as f64 / found.queries as f64;
+    let share = |k: usize| hits.at[..k].iter().sum::<u64>() as f64 / hits.queries as f64;
     Ok(RetrievalFigures {
         recall: ks.iter().map(|&k| (k, share(k))).collect(),
-        queries: found.queries,
-        left_out: found.left_out,
+        queries: hits.queries,
+        left_out: hits.left_out,
         gallery: size,
         wall_s: began.elapsed().as_secs_f64(),
         peak_rss_bytes: peak_rss_bytes(),

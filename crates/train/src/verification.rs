@@ -58,7 +58,7 @@ type Judged = (f64, bool);
 /// others.
 ///
 /// Errors: a run that is not finished, damaged, or of another job than `train classify`; data of other sizes; a line
-/// that is no pair of its records; no pair of one class or of different ones.
+/// that is not a pair of its records; pairs of one kind only.
 pub fn verify(
     of: &EvaluateConfig,
     file: &Path,
@@ -110,7 +110,7 @@ pub fn verify(
     })
 }
 
-/// The pairs of a text, or the line that is none and why.
+/// The pairs of a text, or the line that is not one and why.
 fn parse(text: &str, records: u64) -> Result<Vec<(usize, usize, bool)>, (usize, String)> {
     let pair = |(line, text): (usize, &str)| {
         let malformed = || {

@@ -52,7 +52,7 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
     }
     if arguments.pairs.is_some() || !arguments.recall.is_empty() {
         return Err(usage(anyhow::anyhow!(
-            "{}: --recall and --pairs compare features, which linear models have not; give a run of `pelton train classify`",
+            "{}: --recall and --pairs compare the features of a net, and this is a linear model; give a run of `pelton train classify`",
             config.model.display()
         )));
     }

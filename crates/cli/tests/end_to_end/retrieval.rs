@@ -1,5 +1,7 @@
 //! Features of a run of `train classify` on classes that it never saw: written to a file, retrieved, verified.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::{Ended, Place, number, wait_for_handler};
@@ -104,21 +106,39 @@ fn features_of_any_classes_and_of_none_are_written() {
     }
 }
 
+/// Interrupted with a part of the file written, or while it searches.
 #[test]
-fn ctrl_c_leaves_no_features() {
-    let place = trained();
-    place.write("many.csv", rows(&[("x", 3), ("y", 4)], 200_000));
-    let mut child = place.start("predict run many.csv --embeddings many.npy");
-    wait_for_handler(&mut child);
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let ended = Ended::of(child);
-    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
-    let names = std::fs::read_dir(place.path("")).unwrap();
-    let names: Vec<String> = names
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name == "many.npy" || name.starts_with(".pelton-"))
-        .collect();
-    assert!(names.is_empty(), "{names:?}");
+fn ctrl_c_ends_soon_and_leaves_nothing() {
+    let place = Place::new();
+    place.ok("train classify demo:classes:20:4:16 --model none --epochs 1 --out run");
+    let unfinished = || {
+        let names = std::fs::read_dir(place.path("")).unwrap();
+        let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.find(|name| name == "many.npy" || name.starts_with(".pelton-"))
+    };
+    for (line, is_written) in [
+        (
+            "predict run demo:classes:1000000:8:16 --embeddings many.npy",
+            true,
+        ),
+        ("eval run demo:classes:50000:8:16 --recall 1000", false),
+    ] {
+        let mut child = place.start(line);
+        wait_for_handler(&mut child);
+        let began = Instant::now();
+        while is_written && unfinished().is_none() || began.elapsed().as_secs_f64() < 0.5 {
+            assert!(child.try_wait().unwrap().is_none(), "{line}: still running");
+            assert!(began.elapsed() < Duration::from_secs(60), "{line}: begins");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let began = Instant::now();
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let ended = Ended::of(child);
+        // A second, on a machine that does other things as well.
+        assert!(began.elapsed() < Duration::from_secs(5), "{line}");
+        ended.refused(line, 130, &["interrupted while", "nothing is saved"]);
+        assert_eq!(unfinished(), None, "{line}");
+    }
 }
 
 #[test]
@@ -162,7 +182,10 @@ fn records_of_classes_never_trained_are_retrieved() {
         ("other.csv --recall 31", ["--recall 31", "from 1 to 30"]),
         ("other.csv --recall 0", ["--recall 0", "from 1 to 30"]),
         ("other.csv --gallery gallery.csv", ["--recall", "--help"]),
-        ("bare.csv --recall 1", ["bare.csv", "label"]),
+        (
+            "bare.csv --recall 1",
+            ["bare.csv: has 5 features", "the model has 6"],
+        ),
         (
             "other.csv --recall 1 --gallery none.csv",
             ["none.csv", "No such file"],
