@@ -188,7 +188,7 @@ fn records_of_classes_never_trained_are_retrieved() {
         ),
         (
             "other.csv --recall 1 --gallery none.csv",
-            ["none.csv", "No such file"],
+            ["none.csv: no such file", "check the path"],
         ),
     ] {
         place.refuses(&format!("eval run {line}"), 2, &parts);
