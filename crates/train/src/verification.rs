@@ -51,6 +51,9 @@ pub struct VerificationFigures {
     pub peak_rss_bytes: u64,
 }
 
+/// Two records, and whether they have one class.
+type Pair = (usize, usize, bool);
+
 /// Cosine, and whether the pair has one class.
 type Judged = (f64, bool);
 
@@ -111,7 +114,7 @@ pub fn verify(
 }
 
 /// The pairs of a text, or the line that is not one and why.
-fn parse(text: &str, records: u64) -> Result<Vec<(usize, usize, bool)>, (usize, String)> {
+fn parse(text: &str, records: u64) -> Result<Vec<Pair>, (usize, String)> {
     let pair = |(line, text): (usize, &str)| {
         let malformed = || {
             let found: String = text.chars().take(40).collect();
