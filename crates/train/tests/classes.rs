@@ -738,7 +738,10 @@ fn recall_equals_brute_force() {
         read_npy(&file)
     };
     // The classes go by turns.
-    let (own, others) = (features(&of.data.paths), features(&[gallery.clone()]));
+    let (own, others) = (
+        features(&of.data.paths),
+        features(std::slice::from_ref(&gallery)),
+    );
     assert_eq!((own.len(), others.len()), (200 * 5 * 12, 150 * 3 * 12));
     let ks = [1, 2, 7];
     let brute = |is_own: bool| -> Vec<f64> {
@@ -766,7 +769,9 @@ fn recall_equals_brute_force() {
         hits.map(|hits| hits / queries).to_vec()
     };
     let none: &[String] = &[];
-    for (gallery, left_out, searched) in [(none, 0, 1000), (&[gallery.clone()], 250, 450)] {
+    for (gallery, left_out, searched) in
+        [(none, 0, 1000), (std::slice::from_ref(&gallery), 250, 450)]
+    {
         let figures = on_console(|context| retrieval::recall(&of, &ks, gallery, context)).unwrap();
         let found: Vec<f64> = figures.recall.values().copied().collect();
         let expected = brute(gallery.is_empty());
