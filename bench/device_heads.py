@@ -66,6 +66,7 @@ def head_of(text: str, classes: int, dim: int, arguments: argparse.Namespace, se
         seed=seed,
         device=arguments.device,
         precision=arguments.precision,
+        compile=arguments.compile,
     )
 
 
@@ -85,8 +86,6 @@ def accuracy(arguments: argparse.Namespace) -> None:
                     embedded = [trained(part) for part in features.split(65_536)]
                 head.begin_at_means(list(zip(embedded, labels.split(65_536), strict=True)))
                 del embedded
-                if arguments.unit:
-                    head.weight = nn.functional.normalize(head.weight)
             optimizer = torch.optim.SGD(trained.parameters(), arguments.rate, momentum=0.9)
             steps = math.ceil(len(labels) / arguments.batch)
             began, graph_s = time.perf_counter(), 0.0
@@ -161,7 +160,7 @@ def speed(arguments: argparse.Namespace) -> None:
             k = head._native.setting["k"]
             ids = torch.randint(arguments.classes, (arguments.classes, k), device=device, generator=random).int()
             ids[:, 0] = torch.arange(arguments.classes, device=device)
-            from pelton._device_head import Graph
+            from pelton._device_rows import Graph
 
             head._native.graph = Graph.divide(ids, range(arguments.classes), head._native.ranks)
         features = torch.randn(arguments.batch, arguments.dim, device=device, generator=random).requires_grad_()
@@ -230,13 +229,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rate", type=float, default=0.1)
-    parser.add_argument("--head-rate", type=float, default=3.0)
+    parser.add_argument("--head-rate", type=float, default=0.3)
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--warm-up", type=float, default=0.1, help="epochs of linear warm-up")
     parser.add_argument("--scale", type=float, default=16.0)
     parser.add_argument("--head", nargs="+", default=["full", "knn:10:0.1:0.5", "sampled:0.1"])
     parser.add_argument("--begin", choices=["means", "random"], default="means")
-    parser.add_argument("--unit", action=argparse.BooleanOptionalAction, default=False, help="begin at means of length 1")
     parser.add_argument("--centre", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--correct", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--seeds", type=int, default=1)
@@ -245,10 +243,6 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--compile", action="store_true", help="fuse passes over logits with torch.compile")
     arguments = parser.parse_args()
-    if arguments.compile:
-        from pelton import _device_head
-
-        _device_head.compiled()
     {"accuracy": accuracy, "speed": speed, "plain": plain, "graph": graph}[arguments.what](arguments)
 
 

@@ -1,4 +1,5 @@
-# mypy: allow-untyped-calls, allow-untyped-decorators
+# mypy: allow-untyped-calls, disable-error-code="arg-type, assignment, call-arg, call-overload, index, list-item, return-value"
+# (PyTorch 1.13 has comparisons and sums of tensors return numbers.)
 """The head of :mod:`pelton.heads` in PyTorch operators: the steps of the one in Rust, on the device of the features.
 
 Both take the same steps from the same seed: the same first weights, the same classes, the same loss and gradients up to
@@ -9,196 +10,23 @@ section 3); a row that takes no part in a step moves with its momentum when it i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed
 from torch import Tensor
 
+from . import _device_steps as steps
+from ._device_rows import Graph, Ranks, Rows
+from ._device_steps import FAR, Margin
+from ._keyed import MASK, NAMES, first_weights, mix, mixed, shifted, signed
 from ._pelton import ConfigurationError, StateError
 
-#: Weights, velocity, what becomes of rows that wait, and the step that each row waits for.
-Table = tuple[Tensor, Tensor | None, Tensor, Tensor]
-
-_MASK = (1 << 64) - 1
-_NAMES = 1 << 53
-#: Beyond all rows.
-_FAR = 1 << 62
 #: Products are fast where they have this many rows or a multiple.
 _WHOLE = 64
-#: Momentum below which a row has come to rest.
-_REST = 1e-12
-#: Lengths below this count as this, as in ``torch.nn.functional.normalize``.
-_SHORTEST = 1e-12
 #: Logits that are computed at once.
 _LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}
-
-
-def _mix(word: int) -> int:
-    """SplitMix64's finaliser (``pelton_key::mix``)."""
-    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-    word = (word ^ word >> 27) * 0x94D049BB133111EB & _MASK
-    return word ^ word >> 31
-
-
-def _signed(word: int) -> int:
-    """The bits of an unsigned word as int64 has them."""
-    return word - (1 << 64) if word >> 63 else word
-
-
-def _shifted(words: Tensor, bits: int) -> Tensor:
-    return (words >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _mixed(words: Tensor) -> Tensor:
-    """:func:`_mix` of the bits of int64."""
-    words = (words ^ _shifted(words, 30)) * _signed(0xBF58476D1CE4E5B9)
-    words = (words ^ _shifted(words, 27)) * _signed(0x94D049BB133111EB)
-    return words ^ _shifted(words, 31)
-
-
-def _uniform(keys: Tensor, counters: Tensor) -> Tensor:
-    """Numbers of ``pelton_key::KeyedRng`` in [0, 1), ``[keys, counters]``."""
-    keys = keys[:, None]
-    inner = _mixed(counters * _signed(0x9E3779B97F4A7C15) ^ keys)
-    words = _mixed(inner + (keys << 32 | _shifted(keys, 32)))
-    return _shifted(words, 11).double() / _NAMES
-
-
-def first_weights(seed: int, classes: range, dim: int, device: torch.device) -> Iterator[Tensor]:
-    """The weights that classes begin with, block by block: normal, of mean length 1, each by its own number."""
-    key = _signed(_mix(seed & _MASK ^ 0x636C6173))
-    for first in range(classes.start, classes.stop, 8192):
-        numbers = torch.arange(first, min(first + 8192, classes.stop), device=device)
-        uniform = _uniform(_mixed(numbers ^ key), torch.arange(2 * dim, device=device))
-        u, v = 1 - uniform[:, 0::2], uniform[:, 1::2]
-        yield ((-2 * u.log()).sqrt() * (2 * math.pi * v).cos() / math.sqrt(dim)).float()
-
-
-class Ranks:
-    """The processes that share a head. Alone, each call is free."""
-
-    def __init__(self, group: Any, rank: int, size: int) -> None:
-        self.group, self.rank, self.size = group, rank, size
-
-    def __deepcopy__(self, memo: Any) -> Ranks:
-        return self
-
-    def share(self, count: int) -> range:
-        return range(count * self.rank // self.size, count * (self.rank + 1) // self.size)
-
-    def sum(self, tensor: Tensor) -> Tensor:
-        if self.size > 1:
-            torch.distributed.all_reduce(tensor, group=self.group)
-        return tensor
-
-    def max(self, tensor: Tensor) -> Tensor:
-        if self.size > 1:
-            torch.distributed.all_reduce(tensor, torch.distributed.ReduceOp.MAX, group=self.group)
-        return tensor
-
-    def gather(self, rows: Tensor) -> list[Tensor]:
-        """The rows of every rank, which may give different numbers of them."""
-        if self.size == 1:
-            return [rows]
-        lengths = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(self.size)]
-        torch.distributed.all_gather(lengths, torch.full_like(lengths[0], len(rows)), group=self.group)
-        counts = torch.cat(lengths).tolist()
-        padded = rows.new_zeros(max(counts), *rows.shape[1:])
-        padded[: len(rows)] = rows
-        every = [torch.empty_like(padded) for _ in counts]
-        torch.distributed.all_gather(every, padded, group=self.group)
-        return [rows[:count] for rows, count in zip(every, counts, strict=True)]
-
-    def passed_on(self, rows: Tensor, length: int) -> Tensor:
-        """What the rank before this one has, of this length; the rank after this one gets ``rows``."""
-        came = rows.new_empty(length, *rows.shape[1:])
-        distributed = torch.distributed
-        at = [rank if self.group is None else distributed.get_global_rank(self.group, rank) for rank in range(self.size)]
-        towards, whence = at[(self.rank + 1) % self.size], at[self.rank - 1]
-        sends = distributed.P2POp(distributed.isend, rows, towards, self.group)
-        receives = distributed.P2POp(distributed.irecv, came, whence, self.group)
-        for request in distributed.batch_isend_irecv([sends, receives]):
-            request.wait()
-        return came
-
-
-class Rows:
-    """The weights of one rank's classes and their momentum, ``[classes, dim]`` (``pelton_softmax::ClassRows``). A row that
-    takes no part in a step moves with its momentum when it is used again."""
-
-    def __init__(self, weights: Tensor) -> None:
-        self.weights = weights
-        self.velocity: Tensor | None = None
-        self.seen = torch.zeros(len(weights), dtype=torch.int32, device=weights.device)
-        # By the step that a row waits for, the last being the next: it moves by `moved` · v, and v is multiplied by `kept`.
-        self.moved, self.kept = np.zeros(1, np.float32), np.ones(1, np.float32)
-        self.waits = torch.tensor([[0.0], [1.0]], device=weights.device)
-        self.now = 0
-
-    @property
-    def table(self) -> Table:
-        return self.weights, self.velocity, self.waits, self.seen
-
-    def settle(self) -> None:
-        """Moves all rows as far as they have come in the steps that they waited."""
-        if self.velocity is not None:
-            for rows in torch.arange(len(self.weights), device=self.weights.device).split(1 << 18):
-                moved, velocity = _woken(self.table, rows)
-                part = slice(int(rows[0]), int(rows[-1]) + 1)
-                self.weights[part], self.velocity[part] = moved.to(self.weights.dtype), velocity
-        self.seen.fill_(self.now)
-
-    def next_step(self, momentum: float, along: float) -> None:
-        """Ends a step: rows that took no part have waited for one more."""
-        moving = self.kept[: self.now + 1] > np.float32(_REST)
-        rests = np.flatnonzero(~moving)
-        tail = slice(int(rests[-1]) + 1 if len(rests) else 0, self.now + 1)
-        self.kept[tail] *= np.float32(momentum)
-        self.moved[tail] += np.float32(along) * self.kept[tail]
-        self.now += 1
-        if self.now == len(self.kept):
-            self.moved = np.concatenate([self.moved, np.zeros(self.now, np.float32)])
-            self.kept = np.concatenate([self.kept, np.ones(self.now, np.float32)])
-            self.waits = torch.from_numpy(np.stack([self.moved, self.kept])).to(self.waits.device)
-        else:
-            tail = slice(tail.start, self.now + 1)
-            self.waits[:, tail] = torch.from_numpy(np.stack([self.moved[tail], self.kept[tail]]))
-
-
-@dataclass
-class Graph:
-    """Of every class of all ranks, those of its nearest classes that are this rank's (Song et al., section 3.2.3)."""
-
-    k: int
-    #: The nearest classes of this rank's classes, ``[classes, k]``, the nearest first, which is the class itself.
-    ids: Tensor
-    #: Where the neighbours of each class of all ranks begin, their rows, and their places among its nearest.
-    starts: Tensor
-    rows: Tensor
-    places: Tensor
-
-    @staticmethod
-    def divide(ids: Tensor, own: range, ranks: Ranks) -> Graph:
-        everything = torch.cat(ranks.gather(ids))
-        is_here = (everything >= own.start) & (everything < own.stop)
-        counts = is_here.sum(1)
-        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        places = torch.arange(ids.shape[1], device=ids.device, dtype=torch.int32).expand_as(everything)
-        return Graph(ids.shape[1], ids, starts, (everything[is_here] - own.start), places[is_here])
-
-    def near(self, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows and places of the neighbours of these classes, and which of them are here, ``[labels, k]``."""
-        if len(self.rows) == 0:
-            none = labels.new_zeros(len(labels), 1)
-            return none, none, none.bool()
-        at = self.starts[labels][:, None] + torch.arange(self.k, device=labels.device)
-        is_here = at < self.starts[labels + 1][:, None]
-        at = at.clamp(max=len(self.rows) - 1)
-        return self.rows[at].long(), self.places[at].long(), is_here
 
 
 @dataclass
@@ -223,142 +51,6 @@ class Scored:
         return Scored(*(torch.cat(column) for column in columns))
 
 
-@dataclass(frozen=True)
-class Margin:
-    """How a logit comes from a product of rows, and what is asked of the right class (``pelton_softmax::Logits``)."""
-
-    kind: str
-    scale: float
-    margin: float
-
-    @property
-    def is_cosine(self) -> bool:
-        """Whether features and rows count by their direction alone."""
-        return self.kind != "product"
-
-    def of_target(self, right: Tensor) -> tuple[Tensor, Tensor]:
-        """The right class's logit in place of ``right``, and its derivative by it."""
-        m, z = self.margin, right / self.scale
-        if self.kind == "cosface":
-            return right - m * self.scale, torch.ones_like(right)
-        if self.kind != "arcface":
-            return right, torch.ones_like(right)
-        sine = (1 - z * z).clamp(min=1e-6).sqrt()
-        is_inside = z > math.cos(math.pi - m)
-        moved = torch.where(is_inside, z * math.cos(m) - sine * math.sin(m), z - m * math.sin(m))
-        slope = torch.where(is_inside, math.cos(m) + z / sine * math.sin(m), torch.ones_like(z))
-        return moved * self.scale, slope
-
-
-# What :func:`compiled` fuses: functions of tensors alone, one call each for a chunk of classes.
-
-
-def _unit(rows: Tensor, is_cosine: bool) -> tuple[Tensor, Tensor]:
-    """Rows of length 1 in f32, and one over the lengths they had."""
-    if not is_cosine:
-        return rows, rows.new_ones(len(rows))
-    inverse = 1 / (rows * rows).sum(1).sqrt().clamp(min=_SHORTEST)
-    return rows * inverse[:, None], inverse
-
-
-def _keys(rows: Tensor, places: Tensor, is_here: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Candidate rows in ascending order with their least places, which of them are the first of their row, and how many
-    rows there are by place."""
-    found = torch.where(is_here, rows << 16 | places, _FAR).flatten().sort().values
-    row, place = found >> 16, (found & 0xFFFF).clamp(max=k - 1)
-    first = _is_first(row) & (found < _FAR)
-    counts = torch.zeros(k, dtype=torch.int64, device=rows.device).index_add_(0, place, first.long())
-    return row, place, first, counts
-
-
-def _woken(table: Table, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Weights in f32 and velocity of rows, moved as far as they have come."""
-    weights, velocity, waits, seen = table
-    if velocity is None:
-        return weights[rows].float(), None
-    moved, kept = waits[:, seen[rows].long()][:, :, None]
-    return weights[rows].float() - moved * velocity[rows], kept * velocity[rows]
-
-
-def _score(
-    scaled: Tensor, table: Table, rows: Tensor, counts: Tensor, place: Tensor, state: tuple[Tensor, ...], is_cosine: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Adds rows to the best other logit of each example, the own one, the sum of exp(logit - best) of the others and its
-    gradient by the features of length 1. ``counts`` is what each row counts for, 0 for one that fills a gap; ``place`` is
-    that of the own class among the rows."""
-    best, right, total, gradient = state
-    unit = _unit(_woken(table, rows)[0], is_cosine)[0].to(scaled.dtype)
-    logits = _product(scaled, unit.t())
-    own = torch.arange(logits.shape[1], device=logits.device) == place[:, None]
-    right = right + torch.where(own, logits, 0.0).sum(1)
-    logits = torch.where(own | (counts == 0), -math.inf, logits)
-    higher = torch.maximum(best, logits.amax(1)).clamp(min=torch.finfo(torch.float32).min)
-    exponentials = counts * (logits - higher[:, None]).exp()
-    shrink = (best - higher).exp()
-    total = total * shrink + exponentials.sum(1)
-    gradient = gradient * shrink[:, None] + _product(exponentials.to(scaled.dtype), unit)
-    return higher, right, total, gradient
-
-
-def _loss(others: Tensor, with_margin: Tensor, shift: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the other classes' sum of exp(logit - shift) and the right class's logit: the loss, the share of the others, and
-    one over the whole sum."""
-    own = (with_margin - shift).exp()
-    loss = torch.where(with_margin > shift, (others / own).log1p(), shift - with_margin + (others + own).log())
-    wrong = torch.where(own.isinf(), torch.zeros_like(own), others / (others + own))
-    return loss, wrong, 1 / (others + own)
-
-
-def _gradient(
-    gradient: Tensor, unit: Tensor, inverse: Tensor, own: Tensor, right: Tensor, factor: Tensor, scale: float,
-    is_cosine: bool, centre: bool
-) -> Tensor:
-    """The gradient by the features of the mean loss, from that of the other classes by those of length 1. ``own`` are the
-    weights of the own classes, and ``right`` what they get."""
-    gradient = gradient * factor[:, None] - right[:, None] * _unit(own, is_cosine)[0]
-    gradient = gradient * (scale / len(gradient))
-    if is_cosine:
-        gradient = (gradient - (gradient * unit).sum(1, keepdim=True) * unit) * inverse[:, None]
-    return gradient - gradient.mean(0) if centre else gradient
-
-
-def _step(
-    scaled: Tensor,
-    features: Tensor,
-    table: Table,
-    rows: Tensor,
-    counts: Tensor,
-    examples: tuple[Tensor, Tensor, Tensor, Tensor],
-    rates: tuple[Tensor, Tensor, Tensor],
-    rounding: tuple[Tensor, Tensor],
-    is_cosine: bool,
-) -> tuple[Tensor, Tensor]:
-    """One step of SGD of rows. Of each example: the own class's place among them, log Σ exp, what that class gets and what
-    the loss counts for. ``rounding`` is a key and the number of the first row's class."""
-    place, total, own_share, factor = examples
-    rate, momentum, weight_decay = rates
-    weights, velocity = _woken(table, rows)
-    unit, inverse = _unit(weights, is_cosine)
-    logits = _product(scaled, unit.to(scaled.dtype).t())
-    own = torch.arange(logits.shape[1], device=logits.device) == place[:, None]
-    shares = counts * (logits - total[:, None]).exp()
-    shares = (torch.where(own, own_share[:, None], shares) * factor[:, None]).to(scaled.dtype)
-    gradient = _product(shares.t(), features)
-    if is_cosine:
-        gradient = (gradient - (gradient * unit).sum(1, keepdim=True) * unit) * inverse[:, None]
-    gradient = gradient + weight_decay * weights
-    if velocity is not None:
-        gradient = gradient + momentum * velocity
-    moved = weights - rate * gradient
-    if table[0].dtype != torch.float32:
-        # Up or down by chance, such that the mean is the number (Gupta et al., ICML 2015).
-        columns = torch.arange(moved.shape[1], device=moved.device)
-        key, first = rounding
-        noise = _mixed(((rows + first)[:, None] * moved.shape[1] + columns) ^ key) & 0xFFFF
-        moved = ((moved.view(torch.int32) + noise.int()) & -(1 << 16)).view(torch.float32)
-    return moved.to(table[0].dtype), gradient
-
-
 class DeviceHead:
     """The calls of ``_pelton.Head``, on tensors of one device."""
 
@@ -375,7 +67,7 @@ class DeviceHead:
     ) -> None:
         (self.classes, self.dim), (self.kind, self.setting), self.logits = size, kind, logits
         self.centre, self.correct_sums = options
-        self.seed, self.ranks, self.device, self.precision = seed & _MASK, ranks, device, precision
+        self.seed, self.ranks, self.device, self.precision = seed & MASK, ranks, device, precision
         self.own = ranks.share(self.classes)
         weights = torch.empty(len(self.own), self.dim, dtype=precision, device=device)
         at = 0
@@ -383,6 +75,7 @@ class DeviceHead:
             weights[at : at + len(block)] = block.to(precision)
             at += len(block)
         self.rows = Rows(weights)
+        self.is_random = True
         self.running: Tensor | None = None
         self.observed: tuple[int, Tensor | None] = (0, None)
         self.graph: Graph | None = None
@@ -414,7 +107,7 @@ class DeviceHead:
         rounded = unit.to(self.precision)
         scaled = (rounded.float() * self.logits.scale).to(self.precision)
         for at, rows, weights, _ in self._chunks(len(everything)):
-            state = _score(scaled, self.rows.table, rows, weights, place - at, state, cosine)
+            state = steps.score(scaled, self.rows.table, rows, weights, place - at, state, cosine)
         best, right, total, gradient = state
         is_here = place >= 0
         with_margin, slope = self.logits.of_target(right)
@@ -423,14 +116,14 @@ class DeviceHead:
         shrink = (best - shift).exp()
         sums = torch.stack([total * shrink, *torch.where(is_here, torch.stack([with_margin, right]), 0.0 * right).double()])
         others, with_margin, plain = self.ranks.sum(sums)
-        loss, wrong, factor = _loss(others, with_margin, shift.double())
+        loss, wrong, factor = steps.losses(others, with_margin, shift.double())
         wrong, weight = wrong.float(), torch.full_like(best, 1 / len(everything))
         scored = Scored(rounded, place, (with_margin + loss).float(), wrong, slope, weight)
-        gradient = _gradient(
+        gradient = steps.feature_gradient(
             gradient,
             unit,
             inverse,
-            _woken(self.rows.table, self._active(place.clamp(min=0)))[0],
+            steps.woken(self.rows.table, self._active(place.clamp(min=0)))[0],
             slope * wrong,
             (shrink * factor).float(),
             self.logits.scale,
@@ -483,13 +176,13 @@ class DeviceHead:
             raise ValueError("features or their logits are not finite, and no step was taken; lower the learning rate")
         if momentum > 0 and self.rows.velocity is None:
             self.rows.velocity = torch.zeros(self.rows.weights.shape, device=self.device)
-        key = _signed(_mix(_mix(self.seed ^ 0x726F756E) ^ self.steps))
+        key = signed(mix(mix(self.seed ^ 0x726F756E) ^ self.steps))
         rounding = torch.tensor(key), torch.tensor(self.own.start)
         rates = torch.tensor(rate), torch.tensor(momentum), torch.tensor(weight_decay)
         scaled = (batch.unit.float() * self.logits.scale).to(self.precision)
         examples = batch.total, -batch.slope * batch.wrong, batch.weight * (self.logits.scale / scale)
         for at, rows, counts, target in self._chunks(len(batch.place)):
-            moved, velocity = _step(
+            moved, velocity = steps.step(
                 scaled, batch.unit, self.rows.table, rows, counts, (batch.place - at, *examples), rates, rounding,
                 self.logits.is_cosine,
             )
@@ -499,6 +192,7 @@ class DeviceHead:
                 self.rows.velocity[target] = velocity[:many]
             self.rows.seen[target] = self.rows.now + 1
         self.rows.next_step(momentum, rate)
+        self.is_random = False
         self.steps += 1
         self.forget()
         return True
@@ -511,9 +205,15 @@ class DeviceHead:
     def renew(self) -> None:
         """Finds the nearest classes of each class (in a ring between ranks: Song et al., section 3.2.2)."""
         self.settle()
-        self.epochs += 1
         if self.kind == "knn":
-            self.graph = Graph.divide(self._neighbours(int(self.setting["k"])), self.own, self.ranks)
+            if self.epochs == 0 and self.is_random:
+                # None is near another for a reason: classes are drawn.
+                own = torch.arange(self.own.start, self.own.stop, dtype=torch.int32, device=self.device)
+                ids = own[:, None].repeat(1, min(int(self.setting["k"]), self.classes))
+            else:
+                ids = self._neighbours(int(self.setting["k"]))
+            self.graph = Graph.divide(ids, self.own, self.ranks)
+        self.epochs += 1
 
     def settle(self) -> None:
         """Moves all rows as far as their momentum has brought them."""
@@ -534,7 +234,7 @@ class DeviceHead:
             return
         if sums is None:
             sums = torch.zeros(len(self.own) + 1, self.dim + 1, device=self.device)
-        unit, inverse = _unit(features if self.running is None else features - self.running, True)
+        unit, inverse = steps.unit_rows(features if self.running is None else features - self.running, True)
         rows = everything - self.own.start
         rows = torch.where((rows >= 0) & (rows < len(self.own)) & (unit != 0).any(1), rows, len(self.own))
         sums.index_add_(0, rows, torch.cat([unit, torch.ones_like(inverse)[:, None]], 1))
@@ -549,7 +249,7 @@ class DeviceHead:
         means = sums[:-1, :-1] / sums[:-1, -1:].clamp(min=1)
         is_missing = (means == 0).all(1, keepdim=True)
         self.rows = Rows(torch.where(is_missing, self.rows.weights.float(), means).to(self.precision))
-        self.graph = None
+        self.graph, self.is_random = None, False
         return int(self.ranks.sum(is_missing.sum()))
 
     def mean(self) -> Tensor | None:
@@ -573,12 +273,12 @@ class DeviceHead:
             best = torch.full((len(label),), -math.inf, device=self.device)
             state = (best, torch.zeros_like(best), best.new_zeros(len(label), dtype=torch.float64), best.new_zeros(len(label), self.dim))
             for at, rows, counts, _ in self._chunks(len(label), every=True):
-                state = _score(scaled, self.rows.table, rows, counts, place - at, state, self.logits.is_cosine)
+                state = steps.score(scaled, self.rows.table, rows, counts, place - at, state, self.logits.is_cosine)
             best, right, total, _ = state
             shift = self.ranks.max(best.clone())
             with_margin = torch.where(place >= 0, torch.stack([self.logits.of_target(right)[0], right]), 0.0 * right).double()
             others, with_margin, plain = self.ranks.sum(torch.stack([total * (best - shift).exp(), *with_margin]))
-            loss += _loss(others, with_margin, shift.double())[0].sum()
+            loss += steps.losses(others, with_margin, shift.double())[0].sum()
             correct += int((plain > shift).sum())
         return loss.item() / len(everything), correct
 
@@ -591,7 +291,7 @@ class DeviceHead:
             unit = self._unit_features(some)[0].to(self.precision)
             scores, numbers = unit.new_zeros(len(some), 0, dtype=torch.float32), self._numbers(len(some), 0)
             for at, _, _, rows in self._chunks(len(some), every=True):
-                products = _product(unit, self._unit_rows(rows)[0].to(self.precision).t())
+                products = steps.product(unit, self._unit_rows(rows)[0].to(self.precision).t())
                 best = products.topk(min(k, products.shape[1]))
                 scores, numbers = _best(
                     torch.cat([scores, best.values], 1), torch.cat([numbers, best.indices + at + self.own.start], 1), k
@@ -644,7 +344,7 @@ class DeviceHead:
             rows.moved[seen], rows.kept[seen] = waited[:, 1], waited[:, 2]
             rows.seen = seen.to(self.device)
             rows.waits = torch.from_numpy(np.stack([rows.moved, rows.kept])).to(self.device)
-        self.rows, self.graph = rows, None
+        self.rows, self.graph, self.is_random = rows, None, False
         if self.kind == "knn" and "neighbours" in saved:
             ids = saved["neighbours"].long().reshape(len(self.own), -1, 2)
             ids = (ids[:, :, 0] << 16 | ids[:, :, 1]).to(self.device, torch.int32)
@@ -718,16 +418,17 @@ class DeviceHead:
         if self.kind == "knn":
             if self.graph is None:
                 self.renew()
+            assert self.graph is not None
             rows, places, is_here = self.graph.near(labels)
         else:
             rows, places = labels[:, None] - self.own.start, torch.zeros_like(labels)[:, None]
             is_here = (rows >= 0) & (rows < len(self.own))
         near, taken = self._taken(rows, places, is_here, budget)
         rest, outside = max(budget - taken, 0), self.classes - taken
-        drawn = self._draw(int(max(rest - 2 * math.sqrt(rest), 0) / max(outside, 1) * _NAMES))
+        drawn = self._draw(int(max(rest - 2 * math.sqrt(rest), 0) / max(outside, 1) * NAMES))
         # Of a row that was taken and drawn the first counts; FAR is none.
         both = torch.cat([near, 2 * drawn + 1]).sort().values
-        both = both[_is_first(both >> 1) & (both < _FAR)]
+        both = both[steps.is_first(both >> 1) & (both < FAR)]
         self.active_rows, is_drawn = both >> 1, (both & 1).bool()
         count = torch.stack([is_drawn.sum(), torch.full((), len(both), device=self.device)])
         count = self.ranks.sum(count)
@@ -738,10 +439,10 @@ class DeviceHead:
             self.row_weights = torch.where(is_drawn, weight, self.row_weights)
 
     def _taken(self, rows: Tensor, places: Tensor, is_here: Tensor, budget: int) -> tuple[Tensor, int]:
-        """Twice the rows that are taken for themselves, place by place as long as there is room, among ``_FAR``, and how many
+        """Twice the rows that are taken for themselves, place by place as long as there is room, among ``FAR``, and how many
         they are on all ranks (``pelton_softmax::Selection``)."""
         k = int(self.setting.get("k", 1))
-        row, place, first, counts = _keys(rows, places, is_here, k)
+        row, place, first, counts = steps.keys(rows, places, is_here, k)
         counts = self.ranks.sum(counts).tolist()
         limit = int((1 - self.setting.get("drawn", 1.0)) * budget + 0.5)
         taken, last = counts[0], 0
@@ -753,20 +454,20 @@ class DeviceHead:
         if last + 1 < k and room > 0:
             # Of the next place those whose names come first; with the highest bit turned, signed numbers are in the order
             # of unsigned ones.
-            key = _mix(_mix(self.seed) ^ self.steps)
-            names = _mixed((row + self.own.start) ^ _signed(key)) ^ -(1 << 63)
+            key = mix(mix(self.seed) ^ self.steps)
+            names = mixed((row + self.own.start) ^ signed(key)) ^ -(1 << 63)
             candidates = first & (place == last + 1)
             names = torch.where(candidates, names, (1 << 63) - 1)
             is_taken |= candidates & (names < torch.cat(self.ranks.gather(names)).sort().values[room])
             taken = limit
-        return torch.where(is_taken, 2 * row, _FAR), taken
+        return torch.where(is_taken, 2 * row, FAR), taken
 
     def _draw(self, width: int) -> Tensor:
         """The rows of the classes whose turn comes next: each once in a round."""
         turn, at = self.cursor
         end = at + width
         found = []
-        for turn, first, last in ((turn, at, min(end, _NAMES)), (turn + 1, 0, end - _NAMES)):
+        for turn, first, last in ((turn, at, min(end, NAMES)), (turn + 1, 0, end - NAMES)):
             if first < last:
                 names, order = self._order(turn)
                 begin, stop = torch.searchsorted(names, names.new_tensor([first, last])).tolist()
@@ -777,9 +478,9 @@ class DeviceHead:
     def _order(self, turn: int) -> tuple[Tensor, Tensor]:
         """The names of this rank's classes in a round, ascending, and their rows."""
         if turn not in self.orders:
-            key = _signed(_mix(_mix(self.seed ^ 0x64726177) ^ turn))
+            key = signed(mix(mix(self.seed ^ 0x64726177) ^ turn))
             numbers = torch.arange(self.own.start, self.own.stop, device=self.device)
-            order = _shifted(_mixed(numbers ^ key), 11).sort()
+            order = shifted(mixed(numbers ^ key), 11).sort()
             self.orders = {at: kept for at, kept in self.orders.items() if at == turn - 1}
             self.orders[turn] = (order.values, order.indices)
         return self.orders[turn]
@@ -834,18 +535,18 @@ class DeviceHead:
 
     def _unit_rows(self, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Rows of length 1 in f32, and one over the lengths they had."""
-        return _unit(self.rows.weights[rows].float(), self.logits.is_cosine)
+        return steps.unit_rows(self.rows.weights[rows].float(), self.logits.is_cosine)
 
     def _unit_features(self, features: Tensor, learns: bool = False) -> tuple[Tensor, Tensor]:
         """Features of length 1, and one over the lengths they had; centred by their own mean where it learns."""
         if not self.centre:
-            return _unit(features, self.logits.is_cosine)
+            return steps.unit_rows(features, self.logits.is_cosine)
         if not learns:
-            return _unit(features if self.running is None else features - self.running, self.logits.is_cosine)
+            return steps.unit_rows(features if self.running is None else features - self.running, self.logits.is_cosine)
         mean = features.mean(0)
         self.running = mean if self.running is None else torch.lerp(self.running, mean, 0.01)
         centred = features - mean
-        unit, inverse = _unit(centred, self.logits.is_cosine)
+        unit, inverse = steps.unit_rows(centred, self.logits.is_cosine)
         # Features that were all equal have no gradient, since no direction is left of them.
         return unit, torch.where((centred == 0).all(1), torch.zeros_like(inverse), inverse)
 
@@ -884,29 +585,13 @@ class DeviceHead:
         wide = max(_LOGITS.get(self.device.type, _LOGITS["cuda"]) // max(len(queries), 1), 1024)
         for at in range(0, len(others), wide):
             part = slice(at, min(at + wide, len(others)))
-            products = _product(queries, others[part].t()) * factor[part]
+            products = steps.product(queries, others[part].t()) * factor[part]
             if first is not None and at < first + len(queries) and part.stop > first:
                 own = torch.arange(max(first, at), min(first + len(queries), part.stop), device=self.device)
                 products[own - first, own - at] = math.inf
             best = products.topk(min(k, products.shape[1]), dim=1)
             scores, ids = _best(torch.cat([scores, best.values], 1), torch.cat([ids, (best.indices + at).int()], 1), k)
         return scores, ids
-
-
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """a · b with f32 sums, in f32."""
-    if a.dtype == torch.float32:
-        return a @ b
-    if a.device.type == "cuda":
-        return torch.ops.aten.mm.dtype(a, b, torch.float32)
-    return a.float() @ b.float()
-
-
-def _is_first(ordered: Tensor) -> Tensor:
-    """Which of equal numbers side by side is the first."""
-    first = torch.ones_like(ordered, dtype=torch.bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return first
 
 
 def _best(scores: Tensor, numbers: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -920,10 +605,3 @@ def _best(scores: Tensor, numbers: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _blocks(count: int) -> Iterator[range]:
     for first in range(0, count, 4096):
         yield range(first, min(first + 4096, count))
-
-
-def compiled() -> None:
-    """Fuses the passes over a chunk of classes with ``torch.compile``, for the process."""
-    compile: Callable[..., Any] = torch.compile
-    for name in ("_keys", "_score", "_loss", "_gradient", "_step"):
-        globals()[name] = compile(globals()[name], dynamic=True)

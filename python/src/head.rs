@@ -73,16 +73,7 @@ impl Head {
                 spare as f64 / 1e9
             )));
         }
-        let options = HeadOptions {
-            kind: kind.parse().map_err(configuration)?,
-            logits: logits.parse().map_err(configuration)?,
-            classes,
-            d,
-            correct,
-            centre,
-            seed,
-            scratch_bytes: HeadOptions::SCRATCH_BYTES,
-        };
+        let options = options((classes, d), (&kind, &logits), (correct, centre), seed)?;
         let pool = pelton_storage::thread_pool(threads);
         let threads = pool.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         let (comm, job) = match ranks {
@@ -113,6 +104,13 @@ impl Head {
             job,
             process: std::process::id(),
         })
+    }
+
+    /// Errors: settings that no head has, of one that is made elsewhere.
+    #[staticmethod]
+    fn check(size: (u64, usize), spelled: (String, String)) -> PyResult<()> {
+        let options = options(size, (&spelled.0, &spelled.1), (true, true), 0)?;
+        options.check().map_err(configuration)
     }
 
     /// Scores a batch for the step; its ticket is for `backward`.
@@ -394,6 +392,25 @@ impl Head {
             )),
         }
     }
+}
+
+/// What a head is made from; kind and logits as the command spells them.
+fn options(
+    (classes, d): (u64, usize),
+    (kind, logits): (&str, &str),
+    (correct, centre): (bool, bool),
+    seed: u64,
+) -> PyResult<HeadOptions> {
+    Ok(HeadOptions {
+        kind: kind.parse().map_err(configuration)?,
+        logits: logits.parse().map_err(configuration)?,
+        classes,
+        d,
+        correct,
+        centre,
+        seed,
+        scratch_bytes: HeadOptions::SCRATCH_BYTES,
+    })
 }
 
 /// Numbers as an array with rows of this width, without a copy.

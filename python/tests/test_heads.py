@@ -109,7 +109,9 @@ def test_large_scales_are_cross_entropy_too(logits: str, scale: float) -> None:
 def test_knn_is_the_softmax_of_its_active_classes(correct: bool) -> None:
     k, budget = 5, 0.4
     head = KnnSoftmax(CLASSES, DIM, "knn", k=k, budget=budget, drawn=0, correct=correct, momentum=0.0)
+    # Random weights have no neighbours; given ones do.
     before = head.weight
+    head.weight = before
     features, labels = examples(8)
     features.requires_grad_()
     loss = head(features, labels)

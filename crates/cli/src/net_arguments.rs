@@ -229,6 +229,9 @@ pub struct HeadArguments {
     /// Weight random classes so that they represent all that do not take part: true or false (default: true)
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub correct: Option<bool>,
+    /// Make the graph of knn, or the trees of selective, again after so many steps too, not only in each epoch
+    #[arg(long, value_name = "STEPS")]
+    pub rebuild: Option<u64>,
     /// Number of features that the net computes for an example
     #[arg(long)]
     pub embedding: Option<usize>,
@@ -257,6 +260,7 @@ impl ClassifyArguments {
         set(&mut head.begin, self.head.begin);
         set(&mut head.centre, self.head.centre);
         set(&mut head.correct, self.head.correct);
+        set_option(&mut head.rebuild, self.head.rebuild);
         set(&mut head.embedding, self.head.embedding);
         set(&mut head.logits, self.head.logits);
         set(&mut head.rate, self.head.head_rate);
@@ -267,6 +271,8 @@ impl ClassifyArguments {
         let (micro_batches, density) = (head.micro_batches, self.head.density);
         let (kind, correct) = (head.kind, self.head.correct == Some(true));
         let draws_none = matches!(kind, HeadKind::Full | HeadKind::Mach { .. });
+        let renews_none = draws_none || matches!(kind, HeadKind::Sampled { .. });
+        let rebuild = self.head.rebuild;
         let run = self.image.apply(config)?;
         let without_net = config.model == ImageModel::None;
         let of_none = || "with --model none".to_string();
@@ -275,6 +281,11 @@ impl ClassifyArguments {
             (
                 correct && draws_none,
                 "--correct",
+                format!("with --head {kind}"),
+            ),
+            (
+                rebuild.is_some() && renews_none,
+                "--rebuild",
                 format!("with --head {kind}"),
             ),
             (density.is_some() && without_net, "--density", of_none()),

@@ -25,6 +25,8 @@ pub(crate) struct ChosenHead {
     head: Head,
     options: HeadOptions,
     choice: Choice,
+    /// Whether the weights are those they began with at random: none is near another for a reason.
+    is_random: bool,
     selection: Selection,
     draws: Draws,
     /// Where features are centred.
@@ -90,6 +92,7 @@ impl ChosenHead {
                     forest: None,
                 },
             },
+            is_random: true,
             selection: Selection::default(),
             draws: Draws::new(options.seed),
             centre: options.centre.then(|| Centre::new(options.d)),
@@ -121,6 +124,7 @@ impl ChosenHead {
             ..
         } = self.options;
         self.head = Head::new(rows, logits, classes, scratch_bytes);
+        self.is_random = false;
         self.active = None;
         self.scored.clear();
     }
@@ -229,7 +233,10 @@ impl ClassHead for ChosenHead {
         match &mut self.choice {
             Choice::All | Choice::Drawn => (),
             Choice::Near { k, graph } => {
-                let neighbours = Neighbours::find_until(rows, *k, &self.comm, stop)?;
+                let neighbours = match (epoch, self.is_random) {
+                    (0, true) => Neighbours::themselves(rows.classes(), *k),
+                    _ => Neighbours::find_until(rows, *k, &self.comm, stop)?,
+                };
                 let divided = Graph::divide(&neighbours, &self.comm)?;
                 *graph = Some((neighbours, divided));
             }
@@ -331,6 +338,7 @@ impl ClassHead for ChosenHead {
         self.gather();
         match self.scored.pop() {
             Some(mut scored) => {
+                self.is_random = false;
                 scored.weigh(update.scale);
                 self.head.update(&scored, update, &self.comm)
             }
@@ -414,7 +422,7 @@ impl ClassHead for ChosenHead {
             _ => (),
         }
         if !matches!(self.choice, Choice::All) {
-            all.push(self.of_rank(DRAWS, self.draws.to_numbers()));
+            all.push(self.of_rank(DRAWS, self.draws.numbers()));
         }
         if let Some(mean) = self.mean() {
             all.push(self.of_rank(MEAN, mean));
@@ -445,7 +453,7 @@ impl ClassHead for ChosenHead {
             rows = rows.waiting(of_width(velocity, d, VELOCITY)?, &waited);
         }
         if let Some(numbers) = self.read_of_rank(DRAWS, read) {
-            let draws = self.draws.from_numbers(&numbers);
+            let draws = self.draws.at_numbers(&numbers);
             self.draws = draws.ok_or_else(|| missing(DRAWS))?;
         }
         if self.centre.is_some()

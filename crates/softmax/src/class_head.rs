@@ -181,6 +181,23 @@ pub struct HeadOptions {
 }
 
 impl HeadOptions {
+    /// Errors: no classes, or more than 2³² − 1; more neighbours than classes.
+    pub fn check(&self) -> Result<(), HeadError> {
+        let classes = self.classes;
+        if classes == 0 || classes > u64::from(u32::MAX) {
+            return Err(HeadError::Classes { classes });
+        }
+        match self.kind {
+            HeadKind::Knn { neighbours, .. } if neighbours as u64 > classes => {
+                Err(HeadError::Neighbours {
+                    neighbours,
+                    classes,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Bytes that keep the products of a batch of 256 with 65 536 classes.
     pub const SCRATCH_BYTES: usize = 64 << 20;
 }
@@ -240,7 +257,8 @@ pub trait ClassHead: Send {
     /// What is taken off the features before they are compared with class vectors, if anything.
     fn mean(&self) -> Option<Vec<f32>>;
 
-    /// Renews what is made from the weights between epochs: graph or forest. `stop` is asked now and then.
+    /// Renews what is made from the weights between epochs: graph or forest. Random weights have no neighbours in epoch 0, in
+    /// which the classes next to the batch's own are all drawn. `stop` is asked now and then.
     ///
     /// Errors: [`HeadError::Interrupted`]; weights that are not finite; a lost rank.
     fn renew(&mut self, epoch: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), HeadError>;

@@ -50,14 +50,14 @@ impl Draws {
     }
 
     /// Round and name in parts that single precision holds exactly.
-    pub(crate) fn to_numbers(self) -> Vec<f32> {
+    pub(crate) fn numbers(self) -> Vec<f32> {
         let words = [self.round, self.at].into_iter();
         let parts = words.flat_map(|word| (0..4).map(move |part| word >> (16 * part) & 0xffff));
         parts.map(|part| part as f32).collect()
     }
 
     /// From those; `None` where they are not such numbers.
-    pub(crate) fn from_numbers(self, numbers: &[f32]) -> Option<Draws> {
+    pub(crate) fn at_numbers(self, numbers: &[f32]) -> Option<Draws> {
         let is_part = |x: &f32| x.fract() == 0.0 && (0.0..65_536.0).contains(x);
         if numbers.len() != 8 || !numbers.iter().all(is_part) {
             return None;
@@ -136,10 +136,10 @@ mod tests {
             draws.next(0.377);
         }
         assert!(draws.round > 300 && draws.at > 0);
-        let saved = draws.to_numbers();
-        assert_eq!(Draws::new(9).from_numbers(&saved), Some(draws));
+        let saved = draws.numbers();
+        assert_eq!(Draws::new(9).at_numbers(&saved), Some(draws));
         for wrong in [&saved[1..], &[0.5; 8], &[65_535.0; 8], &[f32::NAN; 8]] {
-            assert_eq!(draws.from_numbers(wrong), None);
+            assert_eq!(draws.at_numbers(wrong), None);
         }
     }
 }

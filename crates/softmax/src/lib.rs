@@ -32,21 +32,21 @@ mod means;
 
 mod chosen;
 mod class_head;
+mod create;
 mod mach;
-mod made;
 
 mod clusters;
 mod index;
 
 pub use chosen::{class_vectors, feature_mean};
 pub use class_head::{ClassHead, HeadKind, HeadOptions, Observed, ReadRows, RowBlock};
+pub use create::class_head;
 pub use draws::Draws;
 pub use error::HeadError;
 pub use graph::{Budget, Chosen, Graph, Selection};
 pub use head::{Active, Head, Scored, Sums};
 pub use index::ClassIndex;
 pub use logits::{Logits, Margin};
-pub use made::class_head;
 pub use neighbours::Neighbours;
 pub use rows::{ClassRows, Rule, Update};
 

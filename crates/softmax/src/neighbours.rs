@@ -95,6 +95,12 @@ impl Neighbours {
         })
     }
 
+    /// Lists of `k` that name nobody but the class itself, `k` times.
+    pub(crate) fn themselves(classes: Range<u64>, k: usize) -> Neighbours {
+        let ids = classes.clone().flat_map(|id| vec![id as u32; k]).collect();
+        Neighbours { k, classes, ids }
+    }
+
     /// Those that were found before: `ids` \[classes, k\].
     pub(crate) fn of_ids(classes: Range<u64>, ids: Vec<u32>) -> Neighbours {
         let k = ids.len() / ((classes.end - classes.start) as usize).max(1);

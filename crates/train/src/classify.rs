@@ -65,6 +65,9 @@ pub struct HeadConfig {
     /// Whether drawn classes stand for all that were not taken for themselves.
     #[serde(default)]
     pub correct: bool,
+    /// Steps after which graph or trees are made again within an epoch too; never where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebuild: Option<u64>,
     /// Features that the net makes.
     pub embedding: usize,
     /// How features and classes are compared.
@@ -87,6 +90,7 @@ impl Default for HeadConfig {
             begin: Begin::Means,
             centre: true,
             correct: true,
+            rebuild: None,
             embedding: 128,
             logits: Logits::default(),
             rate: 1.0,
@@ -153,6 +157,9 @@ impl HeadConfig {
     }
 
     pub(crate) fn check(&self, fit: &FitConfig) -> Result<(), TrainError> {
+        if let Some(steps) = self.rebuild {
+            check_range("rebuild", steps, 1..=u64::MAX)?;
+        }
         check_range("embedding", self.embedding, 1..=MOST_WIDTH)?;
         check_range("micro_batches", self.micro_batches, 1..=MOST_WIDTH)?;
         check_positive("head_rate", self.rate.into())?;

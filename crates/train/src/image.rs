@@ -258,6 +258,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         test,
         targets: Targets::Classes(classes),
         begin,
+        rebuild: config.head.as_ref().and_then(|head| head.rebuild),
         head: config.head.as_ref().map(|head| head.kind.to_string()),
         language: false,
         began,

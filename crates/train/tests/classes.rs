@@ -30,7 +30,7 @@ fn config(folder: &Path, kind: &str) -> ImageConfig {
     head.embedding = 12;
     config.fit.epochs = 2;
     config.fit.batch = 40;
-    config.fit.rate = Some(0.3);
+    config.fit.rate = Some(0.05);
     config.fit.checkpoint_seconds = 1000.0;
     config
 }
@@ -91,9 +91,13 @@ fn assert_close(what: &str, a: &[f64], b: &[f64]) {
 #[test]
 fn ranks_and_micro_batches_have_the_same_losses() {
     let folder = tempfile::tempdir().unwrap();
-    for kind in KINDS {
+    for (kind, centre) in KINDS
+        .into_iter()
+        .flat_map(|kind| [(kind, false), (kind, true)])
+    {
         let mut config = config(folder.path(), kind);
-        let alone = folder.path().join(format!("{kind}-1"));
+        config.head.as_mut().unwrap().centre = centre;
+        let alone = folder.path().join(format!("{kind}-{centre}"));
         let summary = run(&config, &alone, 1, false, None).unwrap();
         assert_eq!(
             (summary.classes, summary.iterations),
@@ -106,9 +110,11 @@ fn ranks_and_micro_batches_have_the_same_losses() {
             "{kind} learns: {expected:?}"
         );
         for (ranks, micro, overlap) in [(1, 3, true), (2, 1, true), (3, 2, false), (4, 2, true)] {
+            // The mean that is taken off features is that of a micro-batch.
+            let micro = if centre { 1 } else { micro };
             let head = config.head.as_mut().unwrap();
             (head.micro_batches, head.overlap) = (micro, overlap);
-            let out = folder.path().join(format!("{kind}-{ranks}-{micro}"));
+            let out = folder.path().join(format!("{kind}-{centre}-{ranks}"));
             run(&config, &out, ranks, false, None).unwrap();
             let what = format!("{kind} on {ranks} ranks, {micro} micro-batches");
             assert_close(&what, &expected, &losses(&out));
@@ -187,8 +193,11 @@ fn clipping_and_nesterov_reach_the_head() {
     let folder = tempfile::tempdir().unwrap();
     for kind in KINDS {
         let mut config = config(folder.path(), kind);
-        // Vectors are features, so that the head alone learns.
+        // Vectors are features, so that the head alone learns, from random rows.
         config.model = "none".parse().unwrap();
+        config.fit.rate = Some(0.3);
+        let head = config.head.as_mut().unwrap();
+        (head.begin, head.centre) = ("random".parse().unwrap(), false);
         let mut losses_of = |name: &str, ranks: usize, clip: Option<f64>, nesterov: bool| {
             config.fit.clip = clip;
             config.fit.nesterov = nesterov;
@@ -415,6 +424,174 @@ fn a_finished_head_measures_and_predicts_as_its_run_did() {
         assert!(
             (share - summary.test_accuracy.unwrap()).abs() < 0.01,
             "{kind}: {share}"
+        );
+    }
+}
+
+/// What is told of a run on one rank that ends at the first event of which `stops` says so.
+fn told(
+    config: &ImageConfig,
+    out: &Path,
+    resume: bool,
+    stops: impl Fn(&str) -> bool,
+) -> (Result<NetSummary, TrainError>, Vec<String>) {
+    let (comm, interrupt) = (Comm::alone(), Arc::new(AtomicBool::new(false)));
+    let mut told = Vec::new();
+    let observer = &mut |event: Event<'_>| {
+        let text = match event {
+            Event::Note(text) | Event::Progress { what: text, .. } => text,
+            Event::Epoch(_) => return,
+        };
+        interrupt.fetch_or(stops(text), Ordering::Relaxed);
+        told.push(text.to_string());
+    };
+    let options = RunOptions {
+        out: out.to_path_buf(),
+        resume,
+        overwrite: false,
+    };
+    let context = RunContext::new(&comm, &interrupt, observer).in_folder(&options);
+    (image::run(config, context), told)
+}
+
+/// Before the first step, and only then; it ends when it is asked to.
+#[test]
+fn rows_begin_at_means_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path(), "knn:5:0.4");
+    // Of a few classes no example is left to train with.
+    config.fit.validation = Some("0.5".parse().unwrap());
+    let out = folder.path().join("run");
+    let looks = |told: &[String]| told.iter().filter(|text| *text == "class means").count();
+    let (stopped, first) = told(&config, &out, false, |text| text == "class means");
+    assert!(matches!(stopped, Err(TrainError::Interrupted { .. })));
+    assert_eq!(looks(&first), 1);
+    let (stopped, second) = told(&config, &out, true, |text| text == "epoch 1");
+    assert!(matches!(stopped, Err(TrainError::Interrupted { .. })));
+    assert!(looks(&second) > 1);
+    let missing = second
+        .iter()
+        .find(|text| text.contains("rows of the head have no example"));
+    let missing: u32 = missing.unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!((1..20).contains(&missing), "{missing} of about 7");
+    let (ended, third) = told(&config, &out, true, |_| false);
+    ended.unwrap();
+    assert_eq!(looks(&third), 0);
+    let whole = folder.path().join("whole");
+    run(&config, &whole, 1, false, None).unwrap();
+    assert_eq!(losses(&whole), losses(&out));
+    // Of training vectors that are features, few steps are needed.
+    config.model = "none".parse().unwrap();
+    config.fit.validation = None;
+    config.fit.epochs = 1;
+    let mut first_loss = |begin: &str| {
+        config.head.as_mut().unwrap().begin = begin.parse().unwrap();
+        let out = folder.path().join(begin);
+        run(&config, &out, 2, false, None).unwrap();
+        losses(&out)[0]
+    };
+    let (means, random) = (first_loss("means"), first_loss("random"));
+    assert!(means < 0.7 * random, "{means} {random}");
+}
+
+/// Files that were written before heads began at means say what they were trained with, by saying nothing.
+#[test]
+fn files_of_before_train_as_they_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = "kind = \"knn:5:0.4\"\nembedding = 12\n";
+    let head: pelton_train::classify::HeadConfig = toml::from_str(before).unwrap();
+    assert_eq!(head.kind.to_string(), "knn:5:0.4:0");
+    assert_eq!(
+        (head.begin.to_string(), head.centre, head.correct),
+        ("random".into(), false, false)
+    );
+    let text = toml::to_string(&head).unwrap();
+    assert_eq!(
+        toml::from_str::<pelton_train::classify::HeadConfig>(&text).unwrap(),
+        head
+    );
+    // A run of theirs goes on, from a checkpoint that knows nothing of draws.
+    let mut config = config(folder.path(), "knn:5:0.4:0");
+    config.head = Some(head);
+    let out = folder.path().join("run");
+    run(&config, &out, 1, false, Some(5)).unwrap_err();
+    let toml = out.join("run.toml");
+    let mut text = std::fs::read_to_string(&toml).unwrap();
+    for new in [
+        "begin = \"random\"\n",
+        "centre = false\n",
+        "correct = false\n",
+    ] {
+        assert!(text.contains(new), "{text}");
+        text = text.replace(new, "");
+    }
+    std::fs::write(&toml, text.replace("knn:5:0.4:0", "knn:5:0.4")).unwrap();
+    let read = ImageConfig::read(&toml).unwrap();
+    assert_eq!(read.head, config.head);
+    run(&read, &out, 1, true, None).unwrap();
+    let mut centred = read.clone();
+    centred.head.as_mut().unwrap().centre = true;
+    let error = run(&centred, &out, 1, true, None).unwrap_err().to_string();
+    assert!(error.contains("began with `centre` false"), "{error}");
+}
+
+/// Before the first step a run says what its budget holds.
+#[test]
+fn a_run_says_what_its_budget_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |kind: &str, expected: Option<&str>| {
+        let mut config = config(folder.path(), kind);
+        (config.fit.batch, config.fit.epochs) = (10, 1);
+        let out = folder.path().join(kind);
+        let (ended, notes) = told(&config, &out, false, |_| false);
+        ended.unwrap();
+        let found = notes.iter().find(|note| note.starts_with("a step takes"));
+        assert_eq!(found.map(String::as_str), expected);
+    };
+    check("full", None);
+    check("sampled:0.5", None);
+    check(
+        "knn:4:0.5:0.5",
+        Some(
+            "a step takes 60 of 120 classes: 3.0 of the 4 nearest of each class of the batch fit into 30, and 30 are kept for draws",
+        ),
+    );
+    check(
+        "knn:10:0.5:0.5",
+        Some(
+            "a step takes 60 of 120 classes: 3.0 of the 10 nearest of each class of the batch fit into 30, and 30 are kept for draws; most neighbours are left out: give `head` a larger part or fewer neighbours, or a smaller `batch`",
+        ),
+    );
+    check(
+        "sampled:0.05",
+        Some(
+            "a step takes 6 of 120 classes, and its batch may have 10, which take part all the same: nothing is left for others; give `head` a larger part, or a smaller `batch`",
+        ),
+    );
+}
+
+/// Within an epoch, and after an interruption where it was due.
+#[test]
+fn a_graph_is_made_again_after_so_many_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path(), "knn:5:0.4");
+    let losses_of = |config: &ImageConfig, name: &str, stops: Option<usize>| {
+        let out = folder.path().join(name);
+        if stops.is_some() {
+            run(config, &out, 2, false, stops).unwrap_err();
+        }
+        run(config, &out, 2, stops.is_some(), None).unwrap();
+        losses(&out)
+    };
+    let once = losses_of(&config, "once", None);
+    config.head.as_mut().unwrap().rebuild = Some(5);
+    let often = losses_of(&config, "often", None);
+    assert_ne!(once, often);
+    for steps in [4, 5, 7] {
+        assert_eq!(
+            often,
+            losses_of(&config, &steps.to_string(), Some(steps)),
+            "{steps}"
         );
     }
 }

@@ -91,6 +91,22 @@ fn flags_that_change_nothing_are_refused() {
             ["--overlap does nothing", "--micro-batches"],
         ),
         (
+            "classify demo:classes:20:4:16 --head mach --correct",
+            ["--correct does nothing", "--head mach:1000:8"],
+        ),
+        (
+            "classify demo:classes:20:4:16 --head sampled:0.5 --rebuild 10",
+            ["--rebuild does nothing", "--head sampled:0.5"],
+        ),
+        (
+            "classify demo:classes:20:4:16 --begin zeros",
+            ["do not begin at `zeros`", "means or random"],
+        ),
+        (
+            "classify demo:classes:20:4:16 --head knn:10:0.1:1",
+            ["`knn:10:0.1:1` is no head", "DRAWN"],
+        ),
+        (
             "classify demo:classes:20:4:16 --logits cosine:1e6",
             ["cosine:1e6", "at most 10000"],
         ),

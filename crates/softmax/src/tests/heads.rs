@@ -25,7 +25,7 @@ fn trained(
     let results = run_ranks(ranks, |comm| {
         let mut head = class_head(&options, comm.duplicate()?)?;
         let mut figures = Vec::new();
-        head.renew(0, &|| false)?;
+        head.renew(1, &|| false)?;
         for step in 0..3u64 {
             let features = numbers(12 * D, step);
             let labels: Vec<u64> = (0..12).map(|i| (i * 7 + step * 3) % classes).collect();
@@ -163,7 +163,7 @@ fn every_head_takes_any_scale() {
                     let what = format!("{kind}, {logits}, {ranks} ranks");
                     let found = run_ranks(ranks, |comm| {
                         let mut head = class_head(&options, comm.duplicate()?)?;
-                        head.renew(0, &|| false)?;
+                        head.renew(1, &|| false)?;
                         assert_eq!(head.select(&case.labels, 1)?, 61);
                         let measured = head.evaluate(&case.features, &case.labels)?;
                         let (sums, mut gradient) = head.score(&case.features, &case.labels, 0.5)?;
@@ -220,7 +220,7 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
                 scratch_bytes: 1 << 20,
             };
             let mut head = class_head(&options, Comm::alone()).unwrap();
-            head.renew(0, &|| false).unwrap();
+            head.renew(1, &|| false).unwrap();
             let (one, other) = (numbers(3 * D, 1), numbers(2 * D, 2));
             head.select(&[4, 9, 60, 11, 4], 7).unwrap();
             head.score(&one, &[4, 9, 60], 0.2).unwrap();
@@ -261,7 +261,7 @@ fn gradients_have_a_norm_and_a_scale() {
             };
             let results = run_ranks(ranks, |comm| {
                 let mut head = class_head(&options, comm.duplicate()?)?;
-                head.renew(0, &|| false)?;
+                head.renew(1, &|| false)?;
                 let (features, labels) =
                     (numbers(12 * D, 4), [3, 9, 60, 11, 9, 7, 8, 1, 2, 0, 5, 6]);
                 head.select(&labels, 7)?;
@@ -427,7 +427,7 @@ fn lars_goes_by_the_length_of_the_whole_head() {
                 let own = share(classes as usize, comm.rank(), comm.size());
                 let own = own.start as u64..own.end as u64;
                 let mut head = class_head(&options, comm.duplicate()?)?;
-                head.renew(0, &|| false)?;
+                head.renew(1, &|| false)?;
                 let mut steps = Vec::new();
                 for step in 0..6 {
                     let labels = [3, 9, step * 11];
@@ -533,10 +533,10 @@ fn heads_refuse_what_cannot_be() {
     );
     assert!(matches!(head.select(&[2], 0), Err(HeadError::NotRenewed)));
     assert!(matches!(
-        head.renew(0, &|| true),
+        head.renew(1, &|| true),
         Err(HeadError::Interrupted)
     ));
-    head.renew(0, &|| false).unwrap();
+    head.renew(1, &|| false).unwrap();
     // The budget of half the classes is smaller than the batch's own, which take part all the same.
     assert_eq!(head.select(&[0, 1, 2, 3, 4], 0).unwrap(), 5);
     let nan = head.score(&[f32::NAN, 0.0], &[1], 1.0);
@@ -601,7 +601,7 @@ fn corrected_sums_have_no_bias() {
         let mean = |correct: bool| {
             let options = options(kind, classes, correct);
             let mut head = class_head(&options, Comm::alone()).unwrap();
-            head.renew(0, &|| false).unwrap();
+            head.renew(1, &|| false).unwrap();
             let exact = head.evaluate(&features, &labels).unwrap().loss.exp();
             let sums: Vec<f64> = (0..400)
                 .map(|key| {
@@ -636,7 +636,7 @@ fn draws_go_on_where_they_stood() {
                 let rank = comm.rank();
                 let mut head = class_head(&options, comm)?;
                 if saved.is_empty() {
-                    head.renew(0, &|| false)?;
+                    head.renew(1, &|| false)?;
                 } else {
                     head.load(&mut |name, rows| {
                         let mut values = Vec::new();
@@ -846,10 +846,10 @@ fn rows_begin_at_the_means_of_their_classes() {
                     mean.iter_mut().zip(x).for_each(|(m, x)| *m += x / length);
                 }
             }
-            for j in 0..D {
+            for (j, sum) in mean.into_iter().enumerate() {
                 let at = class * D + j;
                 let exact = if count > 0.0 {
-                    mean[j] / count
+                    sum / count
                 } else {
                     before[at].into()
                 };
@@ -875,4 +875,42 @@ fn rows_begin_at_the_means_of_their_classes() {
     assert!((3 * 13 - 12..3 * 13).contains(&missing), "{missing}");
     let wrong = mach.observe(Observed::Classes, &numbers(D, 3), &[61]);
     assert!(matches!(wrong, Err(HeadError::Label { label: 61, .. })));
+}
+
+/// Random weights have no neighbours: the first epoch draws, with as many rows in a step; what was learnt or loaded has.
+#[test]
+fn random_rows_have_no_neighbours() {
+    let options = options("knn:8:0.5:0.2", 211, true);
+    let chosen = |head: &mut dyn ClassHead| {
+        head.renew(0, &|| false).unwrap();
+        let saved = head.save();
+        let ids = saved
+            .iter()
+            .find(|block| block.name == "neighbours")
+            .unwrap();
+        let first = ids.values[1];
+        let own = ids.values[..ids.width]
+            .iter()
+            .skip(1)
+            .step_by(2)
+            .all(|&x| x == first);
+        (own, head.select(&[3, 4], 1).unwrap())
+    };
+    let mut head = class_head(&options, Comm::alone()).unwrap();
+    let (alone, drawn) = chosen(head.as_mut());
+    assert!(alone && (80..=110).contains(&drawn), "{drawn} of 105");
+    head.score(&numbers(2 * D, 1), &[3, 4], 1.0).unwrap();
+    let update = Update {
+        rule: SGD,
+        rate: 0.1,
+        weight_decay: 0.0,
+        scale: 1.0,
+    };
+    head.update(&update).unwrap();
+    assert!(!chosen(head.as_mut()).0);
+    let mut head = class_head(&options, Comm::alone()).unwrap();
+    head.observe(Observed::Classes, &numbers(2 * D, 1), &[3, 4])
+        .unwrap();
+    head.begin_at_means().unwrap();
+    assert!(!chosen(head.as_mut()).0);
 }

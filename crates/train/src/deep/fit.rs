@@ -31,6 +31,8 @@ pub(crate) struct Fit<'a> {
     pub(crate) targets: Targets,
     /// Where class vectors of a head begin at means.
     pub(crate) begin: Option<ClassMeans>,
+    /// Steps after which a head renews what it renews between epochs.
+    pub(crate) rebuild: Option<u64>,
     /// The kind of a head over many classes.
     pub(crate) head: Option<String>,
     /// Whether to show loss as perplexity, without accuracy.
@@ -256,10 +258,11 @@ impl Run<'_, '_> {
         let what = format!("epoch {}", number + 1);
         progress.epoch.epoch = number + 1;
         let schedule = self.of.config.schedule();
-        if source.place().epoch == number && source.place().step == 0 {
-            self.begin_epoch(number, folder, progress, context)?;
-        }
         while source.place().epoch == number {
+            let every = self.of.rebuild.unwrap_or(u64::MAX);
+            if source.place().step == 0 || progress.steps.is_multiple_of(every) {
+                self.begin_epoch(number, folder, progress, context)?;
+            }
             let at = source.place().step as f64 / batches.max(1) as f64 + number as f64;
             let epochs = self.of.config.epochs as f64;
             let parts = self.of.config.accumulate * schedule.batches(at, epochs);

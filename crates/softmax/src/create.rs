@@ -11,18 +11,7 @@ use crate::mach::Mach;
 ///
 /// Errors: no classes, or more than 2³² − 1; more neighbours than classes.
 pub fn class_head(options: &HeadOptions, comm: Comm) -> Result<Box<dyn ClassHead>, HeadError> {
-    let classes = options.classes;
-    if classes == 0 || classes > u64::from(u32::MAX) {
-        return Err(HeadError::Classes { classes });
-    }
-    if let HeadKind::Knn { neighbours, .. } = options.kind
-        && neighbours as u64 > classes
-    {
-        return Err(HeadError::Neighbours {
-            neighbours,
-            classes,
-        });
-    }
+    options.check()?;
     Ok(match options.kind {
         HeadKind::Mach {
             buckets,
