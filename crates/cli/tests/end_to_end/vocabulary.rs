@@ -156,7 +156,11 @@ fn a_pipeline_takes_the_vocabulary_it_is_given() {
     place.refuses(
         &format!("{other} --vocabulary all"),
         2,
-        &["all: is a vocabulary of words", "asks for bytes", "--decode words"],
+        &[
+            "all: is a vocabulary of words",
+            "asks for bytes",
+            "--decode words",
+        ],
     );
     let other = line.replace("words", "none");
     place.refuses(
@@ -303,7 +307,10 @@ fn what_cannot_be_counted_or_written() {
         ("absent --out v", ["absent", "no such file"]),
         (
             "rows --out v",
-            ["rows: has no text: its records are features", "--format text"],
+            [
+                "rows: has no text: its records are features",
+                "--format text",
+            ],
         ),
         ("text --format text", ["--out", "required"]),
     ] {
