@@ -39,7 +39,7 @@ pub enum FetchError {
     },
     /// A file ended before a record that was there when the data set was opened.
     #[error(
-        "{path}: ends within the record at byte {offset} (has {found} of {expected} bytes): the file shrank during reading; restore it and run again"
+        "{path}: ends within the record at byte {offset} (has {found} of {expected} bytes): the file shrank while it was read; restore it and run again"
     )]
     Shrunk {
         /// The file.

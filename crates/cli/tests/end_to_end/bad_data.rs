@@ -466,7 +466,7 @@ fn rows_too_long_for_f32_are_refused() {
         place.refuses(
             &line,
             2,
-            &["record", "more than f32 holds", "--scale standard"],
+            &["record", "exceed the range of f32", "--scale standard"],
         );
         assert!(!place.path(loss).join("model.safetensors").exists());
         place.ok(&format!("{line} --overwrite --scale standard"));

@@ -82,5 +82,5 @@ fn a_full_device_for_predictions() {
         .shell(line)
         .refused(line, 1, &["predictions", "space"]);
     let line = "$PELTON index train --json > /dev/full";
-    place.shell(line).refused(line, 1, &["figures", "space"]);
+    place.shell(line).refused(line, 1, &["results", "space"]);
 }

@@ -245,7 +245,7 @@ fn a_log_that_was_cut_or_removed_is_refused() {
         let parts = [
             &format!("{last}: has "),
             "according to s, so it was cut",
-            "begin again",
+            "start again",
         ];
         for ranks in [1, ranks] {
             place.refuses(&line(2, ranks), 2, &parts);

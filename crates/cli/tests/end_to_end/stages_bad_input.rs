@@ -220,7 +220,7 @@ fn flags_that_do_not_fit_the_data() {
     for (flags, parts) in [
         (
             "--keep-lengths 100..200",
-            ["--keep-lengths", "name other lengths"],
+            ["--keep-lengths", "give other lengths"],
         ),
         ("--keep-lengths 9..5", ["9..5", "FROM..TO"]),
         ("--keep-lengths nonsense", ["nonsense", "FROM..TO"]),
@@ -323,10 +323,10 @@ fn states_that_are_of_something_else() {
     }
     for text in ["", "nonsense", "{}", "{}\n5\n", "[1]\nx\n", "\u{fffd}\n"] {
         place.write("state", text);
-        place.refuses(&format!("bench a {line}"), 2, &["state", "begin again"]);
+        place.refuses(&format!("bench a {line}"), 2, &["state", "start again"]);
     }
     place.write("state", [0xff, 0xfe, 0xfd]);
-    place.refuses(&format!("bench a {line}"), 2, &["state", "begin again"]);
+    place.refuses(&format!("bench a {line}"), 2, &["state", "start again"]);
     fs::remove_file(place.path("state")).unwrap();
     fs::create_dir(place.path("state")).unwrap();
     place.refuses(&format!("bench a {line}"), 2, &["state"]);

@@ -877,7 +877,8 @@ fn rows_begin_at_the_means_of_their_classes() {
     assert!(matches!(wrong, Err(HeadError::Label { label: 61, .. })));
 }
 
-/// Random weights have no neighbours: the first epoch draws, with as many rows in a step; what was learnt or loaded has.
+/// Random weights have no neighbours: the first epoch draws, with as many rows in a step; what was learnt or
+/// loaded has.
 #[test]
 fn random_rows_have_no_neighbours() {
     let options = options("knn:8:0.5:0.2", 211, true);
