@@ -19,7 +19,7 @@ pub enum CacheError {
     Storage(#[from] StorageError),
     /// The files are no longer as they were opened.
     #[error(transparent)]
-    Format(#[from] Box<FormatError>),
+    Format(#[from] FormatError),
     /// A file ended before its last record.
     #[error(
         "{file}: ends at byte {found} while {expected} were needed; it was cut short meanwhile: \
@@ -95,22 +95,12 @@ pub enum CacheError {
     Finished,
 }
 
-impl From<FormatError> for CacheError {
-    fn from(error: FormatError) -> CacheError {
-        CacheError::Format(Box::new(error))
-    }
-}
-
 /// A failed read as its reader expects it; `name` is the file's.
 pub(crate) fn read_error(name: String, offset: u64, source: Arc<CacheError>) -> StorageError {
     let kind = match *source {
         CacheError::Interrupted => io::ErrorKind::Interrupted,
         _ => io::ErrorKind::Other,
     };
-    StorageError::Io {
-        path: name,
-        operation: "read of peers' memory",
-        offset,
-        source: io::Error::new(kind, source),
-    }
+    let source = io::Error::new(kind, source);
+    StorageError::failed_at(name, "read of peers' memory", offset, source)
 }

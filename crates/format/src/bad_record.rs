@@ -23,32 +23,19 @@ pub(crate) fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatEr
     if file.is_folder() {
         offset = 0;
     }
-    FormatError::Record {
-        path,
-        record,
-        offset,
-        fault,
-    }
+    FormatError::of_record(fault)
+        .in_record(record, offset)
+        .in_file(&path)
 }
 
 #[cold]
 fn line_error(file: &DataFile, record: u64, offset: u64, fault: Fault) -> FormatError {
-    let path = file.path.clone();
+    let error = FormatError::of_record(fault).in_file(&file.path);
     // Of a file that lies elsewhere all before the record would have to be fetched.
     let newlines = (!file.is_remote()).then(|| newlines_before(&file.source, offset));
     match newlines {
-        Some(Ok(newlines)) => FormatError::Line {
-            path,
-            line: newlines + 1,
-            offset,
-            fault,
-        },
-        _ => FormatError::Record {
-            path,
-            record,
-            offset,
-            fault,
-        },
+        Some(Ok(newlines)) => error.at_line(newlines + 1),
+        _ => error.in_record(record, offset),
     }
 }
 

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs, Schema};
-use pelton_storage::{Storage, allow_open_files};
+use pelton_storage::{Storage, allow_open_files, regular_file};
 
 use crate::bad_record::bad_record;
 use crate::contents::Contents;
 use crate::data_file::DataFile;
 use crate::error::FormatError;
-use crate::format::{Opened, changed, regular_file};
+use crate::format::{Opened, changed};
 use crate::formats::shard::folder::shards;
 use crate::labels::common::{common_names, known_classes, labelled, labels_of, positive_value};
 use crate::labels::stored::{LabelForm, StoredLabels};
@@ -141,7 +141,9 @@ impl Dataset {
         }
         allow_open_files(OPEN_FILES_BESIDE + OPEN_FILES_EACH * files.len() as u64);
         let (mut opened, mut notes) = open_files(&files, options)?;
-        let first = opened.first().ok_or(FormatError::NoFiles)?;
+        let first = opened
+            .first()
+            .ok_or_else(|| FormatError::new("no data file is given; name at least one"))?;
         let (layout, contents) = (first.shard.layout, first.shard.contents);
         widen_fields(&mut opened);
         put_in_order(&mut opened)?;

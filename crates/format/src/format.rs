@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_batch::Schema;
-use pelton_storage::{FileSet, LocalFile, Storage};
+use pelton_storage::{FileSet, LocalFile, Storage, StorageError, StorageErrorKind, regular_file};
 
 use crate::contents::Contents;
 use crate::data_file::Reach;
@@ -239,23 +239,6 @@ impl Shard {
     }
 }
 
-/// Status of a regular file: opening a pipe would hang.
-pub(crate) fn regular_file(path: &Path) -> Result<fs::Metadata, FormatError> {
-    let status = fs::metadata(path).map_err(|e| FormatError::io(path, "examine it", e))?;
-    if status.is_file() {
-        return Ok(status);
-    }
-    let found = if status.is_dir() {
-        "a folder"
-    } else {
-        "a device, pipe or socket"
-    };
-    Err(FormatError::NotAFile {
-        path: path.to_path_buf(),
-        found,
-    })
-}
-
 /// How many threads scan.
 pub(crate) fn scan_threads(options: &OpenOptions) -> usize {
     match options.scan_threads {
@@ -322,8 +305,8 @@ impl Source<'_> {
     ) -> Result<(Located, IndexSource), FormatError> {
         self.located(RecordShape::Lines(shape), from, notes, || {
             let (threads, interrupt) = (scan_threads(self.options), &self.options.interrupt);
-            let (file, path, size) = (self.input()?, self.path, self.stamp.size);
-            scan_file(&file, path, shape, from, size, threads, interrupt)
+            let (file, size) = (self.input()?, self.stamp.size);
+            scan_file(&file, shape, from, size, threads, interrupt)
         })
     }
 
@@ -412,19 +395,14 @@ impl Source<'_> {
 }
 
 pub(crate) fn changed(path: &Path, expected: &Stamp, found: &Stamp) -> FormatError {
-    let path = path.to_path_buf();
-    if expected.size != found.size {
-        return FormatError::Changed {
-            path,
-            what: "its size",
-            expected: format!("{} bytes", expected.size),
-            found: format!("{} bytes", found.size),
-        };
-    }
-    FormatError::Changed {
-        path,
-        what: "its time of last change, in ns",
-        expected: expected.modified_ns().to_string(),
-        found: found.modified_ns().to_string(),
-    }
+    let difference = if expected.size != found.size {
+        format!("its size: {} bytes became {}", expected.size, found.size)
+    } else {
+        let (then, now) = (expected.modified_ns(), found.modified_ns());
+        format!("its time of last change, in ns: {then} became {now}")
+    };
+    let what = format!(
+        "changed while it was read ({difference}); leave data alone during a run and start again"
+    );
+    StorageError::new(StorageErrorKind::Changed, path.display(), what).into()
 }

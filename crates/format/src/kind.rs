@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::error::FormatError;
 use crate::formats::delimited::heading::is_number_with_comma;
 use crate::formats::delimited::{bare, is_missing};
 use crate::remote::without_query;
@@ -263,6 +264,13 @@ fn text_look(name: &str, head: &[u8]) -> Look {
     } else {
         Look::Text
     }
+}
+
+/// A file is compressed with a codec that is not read.
+pub(crate) fn unread(codec: &str) -> FormatError {
+    FormatError::new(format!(
+        "is compressed with {codec}, which is not read; decompress it, or compress it with gzip or zstd"
+    ))
 }
 
 #[cfg(test)]

@@ -9,15 +9,13 @@ use std::time::Instant;
 use pelton_storage::on_threads;
 
 use crate::contents::Contents;
-use crate::error::FormatError;
-use crate::error::recognition::RecognitionError;
-use crate::error::table::TableError;
+use crate::error::{FormatError, FormatErrorKind};
 use crate::format::{Format, Match, Opened, Source, scan_threads};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::known_columns::KnownColumns;
 use crate::formats::folder;
 use crate::formats::{detect, named, with_features};
-use crate::kind::{FormatKind, Head, codec_by_name, unread_codec};
+use crate::kind::{FormatKind, Head, codec_by_name, unread, unread_codec};
 use crate::labels::stored::LabelForm;
 use crate::options::OpenOptions;
 use crate::origin::Origin;
@@ -116,8 +114,8 @@ fn open_together(
             let Some(path) = paths.get(number) else { break };
             let mut notes = Vec::new();
             let opened = open_file(path, &of_one, &mut notes);
-            let is_empty =
-                matches!(&opened, Err(FormatError::Empty { path: empty }) if empty == path);
+            let opened = opened.map_err(|error| error.in_file(path));
+            let is_empty = matches!(&opened, Err(error) if error.says_empty(path));
             if is_empty {
                 notes = vec![format!(
                     "{}: holds no records and is left out",
@@ -137,7 +135,7 @@ fn open_together(
     let mut found = (Vec::with_capacity(paths.len()), Vec::new());
     for (_, opened, notes) in all {
         found.0.push(match opened {
-            Err(error) if !matches!(error, FormatError::Empty { .. }) => return Err(error),
+            Err(error) if !matches!(error.kind(), FormatErrorKind::Empty) => return Err(error),
             opened => opened,
         });
         found.1.extend(notes);
@@ -158,7 +156,7 @@ fn open_file(
             .is_none_or(|kind| kind.name() == folder::NAME)
         && !options.features_only
     {
-        check_label(path, &folder::Folder, options)?;
+        check_label(&folder::Folder, options)?;
         return folder::open(path, options, notes);
     }
     let origin = Origin::find(path, options, notes)?;
@@ -175,20 +173,17 @@ fn open_file(
         unread_codec(&head),
         options.format.as_ref().is_some_and(takes_any),
     ) {
-        let path = path.to_path_buf();
-        return Err(RecognitionError::UnreadCodec { path, codec }.into());
+        return Err(unread(codec));
     }
     let (guessed, format) = match &options.format {
         Some(kind) => (false, named(kind.name())),
         None => {
             let head = Head::new(path, &head, stamp.size, options.features_only);
-            let owned = || path.to_path_buf();
             let (by, format) = detect(&head).ok_or_else(|| match codec_by_name(path) {
-                Some(codec) => RecognitionError::UnreadCodec {
-                    path: owned(),
-                    codec,
-                },
-                None => RecognitionError::UnknownFormat { path: owned() },
+                Some(codec) => unread(codec),
+                None => FormatError::new(
+                    "is in no known format; name one with `format`, or check that it is the right file",
+                ),
             })?;
             // The lines of a text are what they are; numbers may turn out to be none.
             let guessed = by == Match::Lines && format.has_features();
@@ -205,26 +200,24 @@ fn open_file(
     let kind = options.format.clone();
     let kind = kind.unwrap_or_else(|| FormatKind::new(format.name(), None));
     if source != path && format.in_place_only() {
-        return Err(RecognitionError::CompressedBinary {
-            path: path.to_path_buf(),
-            kind: kind.name(),
-        }
-        .into());
+        return Err(FormatError::new(format!(
+            "holds compressed {}, which is read in place only; decompress it first",
+            kind.name()
+        )));
     }
     if options.features_only && !format.has_features() {
-        return Err(FormatError::NoFeatures {
-            path: path.to_path_buf(),
-            kind: kind.name(),
-            others: with_features(),
-        });
+        return Err(FormatError::new(format!(
+            "format {} contains bytes, and numeric features are needed; give one of {}",
+            kind.name(),
+            with_features()
+        )));
     }
-    check_label(path, format, options)?;
+    check_label(format, options)?;
     if options.label_file.is_some() {
-        return Err(FormatError::SettingElsewhere {
-            path: path.to_path_buf(),
-            kind: format.name(),
-            setting: "`label_file` holds the classes of a folder's images; leave it out, and name the label in the data with `label`",
-        });
+        return Err(FormatError::new(format!(
+            "`label_file` does not apply to {} files, only to folders of images; leave it out, and name the label in the data with `label`",
+            format.name()
+        )));
     }
     let began = Instant::now();
     let text = Source {
@@ -238,30 +231,22 @@ fn open_file(
         options,
     };
     let shard = format.open(&text, notes);
-    let mut shard = shard.map_err(|error| match error {
-        FormatError::TooManyLabels { .. }
-        | FormatError::Table(TableError::Header { .. } | TableError::Delimiter { .. })
-            if guessed =>
-        {
-            error.after_guess(format.name())
-        }
-        error => error,
+    let mut shard = shard.map_err(|error| match error.kind() {
+        FormatErrorKind::Malformed if guessed => error.after_guess(format.name()),
+        _ => error,
     })?;
     if options.features_only {
         shard = shard.with_pixels_as_features();
     }
     if options.feature_type() == FeatureType::F64 && !shard.decoder.is_wide() {
-        return Err(FormatError::SettingElsewhere {
-            path: path.to_path_buf(),
-            kind: format.name(),
-            setting: "`dtype` f64 is for the features of csv, tsv and npy; leave it out",
-        });
+        return Err(FormatError::new(format!(
+            "`dtype` f64 does not apply to {} files, only to features of csv, tsv and npy; leave it out",
+            format.name()
+        )));
     }
     let scan_seconds = began.elapsed().as_secs_f64();
     if shard.records == 0 {
-        return Err(FormatError::Empty {
-            path: path.to_path_buf(),
-        });
+        return Err(FormatError::empty());
     }
     let storage = match shard.storage.take() {
         Some(storage) => storage,
@@ -283,17 +268,16 @@ fn open_file(
 }
 
 /// Refuses a label that records of this format do not state in such a way.
-fn check_label(path: &Path, format: &dyn Format, options: &OpenOptions) -> Result<(), FormatError> {
+fn check_label(format: &dyn Format, options: &OpenOptions) -> Result<(), FormatError> {
     let Some(remedy) = format.refuses_label(&options.label) else {
         return Ok(());
     };
-    Err(FormatError::LabelElsewhere {
-        path: path.to_path_buf(),
-        kind: format.name(),
-        wanted: match &options.label {
-            LabelColumn::Name(name) => name.clone(),
-            label => label.describe(),
-        },
-        remedy,
-    })
+    let wanted = match &options.label {
+        LabelColumn::Name(name) => name.clone(),
+        label => label.describe(),
+    };
+    Err(FormatError::new(format!(
+        "`label` {wanted} does not apply to {} files; {remedy}",
+        format.name()
+    )))
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use pelton_storage::LocalOptions;
 use serde::{Deserialize, Serialize};
 
+use crate::error::{FormatError, check_interrupt};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::heading::Header;
 use crate::formats::delimited::known_columns::KnownColumns;
@@ -146,7 +147,7 @@ pub struct OpenOptions {
     pub remote: Option<OpenRemote>,
     /// Threads that scan; as many as the machine has processors where 0.
     pub scan_threads: usize,
-    /// Set by the one that wants opening to end early, with [`FormatError::Interrupted`](crate::FormatError::Interrupted).
+    /// Set by the one that wants opening to end early, with [`FormatError::interrupted`](crate::FormatError::interrupted).
     pub interrupt: Arc<AtomicBool>,
 }
 
@@ -158,6 +159,11 @@ impl OpenOptions {
         } else {
             self.dtype
         }
+    }
+
+    /// Errors: reading was to stop.
+    pub(crate) fn check_interrupt(&self) -> Result<(), FormatError> {
+        check_interrupt(&self.interrupt)
     }
 
     /// Whether rows of so many columns are the features of a model alone, labels being of no use.

@@ -5,10 +5,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelton_storage::Storage;
+use pelton_storage::{Storage, regular_file};
 
 use crate::error::FormatError;
-use crate::format::regular_file;
 use crate::kind::Compression;
 use crate::options::OpenOptions;
 use crate::places::compressed::{cache_dir, decompressed};
@@ -43,9 +42,7 @@ impl Origin {
             Some(remote) if is_remote(path) => Origin::elsewhere(path, remote.open(path)?),
             _ => Origin::here(path)?,
         };
-        let empty = || FormatError::Empty {
-            path: path.to_path_buf(),
-        };
+        let empty = || FormatError::empty().in_file(path);
         if origin.stamp.size == 0 {
             return Err(empty());
         }

@@ -42,8 +42,7 @@ use crate::rows::{Layout, Rows};
 /// Opens a packed file that lies in memory and decodes every record; the rows and the classes'
 /// labels where all is sound.
 pub fn decode_packed_file(bytes: &[u8]) -> Option<(Rows, Vec<f64>)> {
-    let path = Path::new("memory");
-    let tables = tables_from(&mut Cursor::new(bytes), bytes.len() as u64, path).ok()?;
+    let tables = tables_from(&mut Cursor::new(bytes), bytes.len() as u64).ok()?;
     let header = tables.header;
     let mut rows = Rows::new(header.shape.layout);
     let starts: Vec<u64> = match (&tables.offsets, header.record_bytes()) {
@@ -103,7 +102,7 @@ pub fn mend_packed_file(bytes: &mut [u8]) {
         seal(&mut bytes[header.records_end as usize..labels_from]);
     }
     seal(&mut bytes[labels_from..trailer]);
-    let Ok(tables) = tables_from(&mut Cursor::new(&*bytes), size, Path::new("memory")) else {
+    let Ok(tables) = tables_from(&mut Cursor::new(&*bytes), size) else {
         return;
     };
     let starts: Vec<u64> = match (&tables.offsets, header.record_bytes()) {
@@ -210,7 +209,7 @@ pub fn load_folder_index(bytes: &[u8], root: &Path) -> Option<Vec<(PathBuf, Stri
 
 /// Walks over a tar file that lies in memory; the ranges of its samples, and the class of each.
 pub fn load_tar(bytes: &[u8]) -> Option<Vec<(std::ops::Range<usize>, f64)>> {
-    let located = scan_samples(&mut &*bytes, None, false, || false).ok()?;
+    let located = scan_samples(&mut &*bytes, None, false, || Ok(())).ok()?;
     let ends = located.starts.walk(0).skip(1).chain([located.end]);
     let ranges = located.starts.walk(0).zip(ends);
     let samples = (0..).zip(ranges).map(|(i, (start, end))| {
@@ -253,7 +252,7 @@ type LabelledRow = Option<(Vec<u8>, f64)>;
 /// first is, and for all where that is none.
 pub fn decode_examples(examples: &[&[u8]]) -> Option<(RecordFields, Vec<LabelledRow>)> {
     let fields = ExampleFields::of_first(examples.first()?, "tfrecord")?;
-    let fields = fields.with_label(Path::new(""), &LabelColumn::Last).ok()?;
+    let fields = fields.with_label(&LabelColumn::Last).ok()?;
     let mut scan = ExampleScan::new(fields.clone());
     for mut example in examples.iter().copied() {
         let range = 0..example.len() as u64;
@@ -292,9 +291,8 @@ pub fn read_riegeli_chunk(bytes: &[u8]) -> Option<(Vec<u64>, Vec<u8>)> {
 
 /// Names of images and classes of a table that lies in memory, whose first two columns are these.
 pub fn read_label_table(bytes: &[u8]) -> Option<Vec<String>> {
-    let path = Path::new("memory");
     let position = LabelColumn::Position;
-    LabelTable::parse(path, bytes, &position(1), &position(2))
+    LabelTable::parse(bytes, &position(1), &position(2))
         .ok()
         .map(|table| table.names)
 }

@@ -234,17 +234,21 @@ impl FromStr for Augment {
             "grey" => ("grey", Err("it has no parameter")),
             "normalise" => ("normalise", parse_normalise(&parameters)),
             _ => {
-                let text = text.to_string();
-                return Err(ImageError::UnknownStage { text });
+                return Err(ImageError::new(format!(
+                    "augmentation '{text}' is not known: use resize:S, resize:HxW, crop:S, randomcrop:S[:PAD], \
+                     rrc:S[:MIN-MAX], flip[:P], jitter:B[:C[:S[:H]]], cutout:S, grey or \
+                     normalise[:MEANS:DEVIATIONS], with commas between stages, for instance rrc:224,flip,normalise"
+                )));
             }
         };
         let checked = parsed.and_then(|augment| augment.check().map(|()| augment));
-        checked.map_err(|rule| ImageError::BadStage {
-            text: text.to_string(),
-            stage,
-            rule,
-        })
+        checked.map_err(|rule| bad_stage(text, stage, rule))
     }
+}
+
+/// A number of the stage `text` is missing, superfluous or outside what it may be.
+pub(crate) fn bad_stage(text: &str, stage: &str, rule: &str) -> ImageError {
+    ImageError::new(format!("'{text}' asks for what {stage} cannot do: {rule}"))
 }
 
 type Parsed = Result<Augment, &'static str>;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use pelton_key::KeyedRng;
 
 use crate::affine;
-use crate::augment::{Augment, MOST_SIDE};
+use crate::augment::{Augment, MOST_SIDE, bad_stage};
 use crate::crop::{self, Rectangle};
 use crate::frame::{Frame, Workspace};
 use crate::write::{self, Tables};
@@ -75,16 +75,14 @@ impl Pipeline {
         let mut after_normalise = false;
         let mut normalised = ([0.0; 3], [1.0; 3]);
         for stage in &stages {
-            stage.check().map_err(|rule| ImageError::BadStage {
-                text: stage.to_string(),
-                stage: stage.name(),
-                rule,
-            })?;
+            let checked = stage.check();
+            checked.map_err(|rule| bad_stage(&stage.to_string(), stage.name(), rule))?;
             match *stage {
                 Augment::CutOut { .. } => (),
                 _ if after_normalise => {
-                    let stage = stage.to_string();
-                    return Err(ImageError::AfterNormalise { stage });
+                    return Err(ImageError::new(format!(
+                        "'{stage}' cannot follow normalise, which makes floats of bytes: only cutout may come after it"
+                    )));
                 }
                 Augment::Normalise { mean, deviation } => {
                     after_normalise = true;
@@ -117,7 +115,10 @@ impl Pipeline {
                 && channels == 1
                 && !(same(mean) && same(deviation))
             {
-                return Err(ImageError::NormaliseChannels);
+                return Err(ImageError::new(
+                    "normalise has a mean for each of three channels and the output has one: give one mean and \
+                     deviation, for instance normalise:0.449:0.226",
+                ));
             }
         }
         self.channels = channels;
@@ -256,7 +257,9 @@ impl Pipeline {
     ) -> Result<(), ImageError> {
         assert!(!source.data().is_empty(), "the image has pixels");
         if self.normalises() && matches!(out, Output::Bytes(_)) {
-            return Err(ImageError::NormaliseBytes);
+            return Err(ImageError::new(
+                "normalise makes floats, which bytes cannot hold: ask for floats or leave it out",
+            ));
         }
         let mut frame = Frame::new(source, work);
         for (number, stage) in self.byte_stages() {
@@ -340,13 +343,10 @@ fn size_after(stage: &Augment, (height, width): (u32, u32)) -> Result<(u32, u32)
             let (to_height, to_width) = crop::shorter_to(side, height, width);
             // The shorter side is bounded, so the product does not overflow.
             if to_height * to_width > MOST {
-                return Err(ImageError::ResizedTooLarge {
-                    width: to_width,
-                    height: to_height,
-                    from_width: width,
-                    from_height: height,
-                    most: MOST,
-                });
+                return Err(ImageError::new(format!(
+                    "resize would make {to_width} x {to_height} pixels of a {width} x {height} image, more than {MOST}: \
+                     give both sides, for instance resize:256x256"
+                )));
             }
             (to_height as u32, to_width as u32)
         }
@@ -354,11 +354,10 @@ fn size_after(stage: &Augment, (height, width): (u32, u32)) -> Result<(u32, u32)
         Augment::RandomCrop { side, padding } => {
             let (height, width) = (height + 2 * padding, width + 2 * padding);
             if side > height || side > width {
-                return Err(ImageError::SmallerThanCrop {
-                    side,
-                    width,
-                    height,
-                });
+                return Err(ImageError::new(format!(
+                    "randomcrop takes {side} x {side} pixels and the image has {width} x {height} with its padding: \
+                     resize it first"
+                )));
             }
             (side, side)
         }

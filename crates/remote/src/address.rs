@@ -1,9 +1,10 @@
 //! Addresses, and what is wrong with them.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
-use pelton_storage::StorageError;
+use pelton_storage::{StorageError, StorageErrorKind};
 
 /// An address in parts.
 #[derive(Debug)]
@@ -25,13 +26,7 @@ pub(crate) fn shown(url: &str) -> &str {
 }
 
 /// The error for an address that cannot be asked for.
-pub(crate) fn wrong(url: &str, what: impl Into<String>, remedy: &'static str) -> StorageError {
-    StorageError::Remote {
-        url: shown(url).to_owned(),
-        bytes: None,
-        status: None,
-        lasts: true,
-        what: what.into(),
-        remedy,
-    }
+pub(crate) fn wrong(url: &str, what: impl Display, remedy: &str) -> StorageError {
+    let kind = StorageErrorKind::Remote { lasts: true };
+    StorageError::new(kind, shown(url), format!("{what}; {remedy}"))
 }

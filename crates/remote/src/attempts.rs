@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::{Either, select};
 use pelton_key::splitmix64;
-use pelton_storage::StorageError;
+use pelton_storage::{StorageError, StorageErrorKind};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
@@ -89,27 +89,22 @@ fn error(
 ) -> StorageError {
     let Failure {
         kind,
-        status,
         mut what,
         remedy,
+        ..
     } = failure;
     if kind == Kind::Changed {
-        return StorageError::Changed {
-            path: url.into(),
-            what,
-        };
+        return StorageError::changed(url, what);
     }
     if attempts > 1 {
         what += &format!(", after {attempts} attempts in {:.0} s", took.as_secs_f64());
     }
-    StorageError::Remote {
-        url: url.to_owned(),
-        bytes,
-        status,
-        lasts: kind == Kind::Lasting,
-        what,
-        remedy,
-    }
+    let of_bytes = bytes.map_or_else(String::new, |bytes| {
+        format!("bytes {} to {}: ", bytes.start, bytes.end)
+    });
+    let lasts = kind == Kind::Lasting;
+    let what = format!("{of_bytes}{what}; {remedy}");
+    StorageError::new(StorageErrorKind::Remote { lasts }, url, what)
 }
 
 /// How long to wait before the next attempt: twice as long each time, and never the same for all who wait.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
-use pelton_storage::StorageError;
+use pelton_storage::{StorageError, StorageErrorKind};
 use tokio::runtime::{Builder, Runtime};
 
 /// Threads that carry requests: one carries a gigabyte a second, a good deal less where it decrypts.
@@ -55,14 +55,10 @@ pub(crate) fn wait_for<T>(
     work: impl Future<Output = Result<T, StorageError>>,
 ) -> Result<T, StorageError> {
     let Some(runtime) = runtime() else {
-        return Err(StorageError::Remote {
-            url: name.to_owned(),
-            bytes: None,
-            status: None,
-            lasts: false,
-            what: "no thread can be started for its requests".into(),
-            remedy: "raise the limit of processes (ulimit -u)",
-        });
+        let what =
+            "no thread can be started for its requests; raise the limit of processes (ulimit -u)";
+        let kind = StorageErrorKind::Remote { lasts: false };
+        return Err(StorageError::new(kind, name, what));
     };
     let interrupted = async {
         let mut asked_at = None;
@@ -78,9 +74,7 @@ pub(crate) fn wait_for<T>(
     runtime.block_on(async {
         match select(pin!(work), pin!(interrupted)).await {
             Either::Left((outcome, _)) => outcome,
-            Either::Right(_) => Err(StorageError::Interrupted {
-                path: name.to_owned(),
-            }),
+            Either::Right(_) => Err(StorageError::interrupted(name)),
         }
     })
 }

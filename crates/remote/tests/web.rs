@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pelton_remote::{RemoteObject, RemoteOptions, Stores};
 use pelton_storage::conformance::{check_ranges, check_storage, read_ranges};
-use pelton_storage::{Storage, StorageError};
+use pelton_storage::{Storage, StorageError, StorageErrorKind};
 
 use server::{Behaviour, Fault, Server};
 
@@ -110,7 +110,7 @@ fn servers_with_odd_headers() {
         assert_eq!(object.tag() == again.tag(), says_state, "{behaviour:?}");
         server.put("data", vec![1; 49_999]);
         let error = read_ranges(&object, &[(0, 10)]).expect_err("changed");
-        assert!(matches!(&error, StorageError::Changed { .. }), "{error}");
+        assert!(error.kind == StorageErrorKind::Changed, "{error}");
     }
 }
 
@@ -203,16 +203,14 @@ fn what_lasts_is_said_at_once() {
         let before = server.requests();
         let error = read_ranges(&object, &[(1000, 500)]).expect_err("refused");
         server.faults([]);
-        let StorageError::Remote {
-            status: found,
-            bytes,
-            ..
-        } = &error
-        else {
-            panic!("{error:?}");
-        };
-        assert_eq!((*found, bytes), (status, &Some(1000..1500)));
+        assert!(
+            matches!(error.kind, StorageErrorKind::Remote { .. }),
+            "{error:?}"
+        );
         let error = error.to_string();
+        if let Some(status) = status {
+            assert!(error.contains(&format!(" {status} ")), "{error}");
+        }
         assert!(
             error.starts_with(&server.url("data: bytes 1000 to 1500: ")),
             "{error}"
@@ -348,7 +346,7 @@ fn a_file_that_changes_is_an_error() {
         let (server, object) = opened(behaviour, &old);
         server.put("data", vec![1; 50_000]);
         let error = read_ranges(&object, &[(0, 10)]).expect_err("changed");
-        assert!(matches!(&error, StorageError::Changed { .. }), "{error}");
+        assert!(error.kind == StorageErrorKind::Changed, "{error}");
         assert!(error.to_string().contains("start again"), "{error}");
     }
     let (server, object) = opened(Behaviour::default(), &old);
@@ -361,7 +359,7 @@ fn a_file_that_changes_is_an_error() {
     // In the middle of an answer, between two attempts.
     server.faults([Fault::Reset(20_000), Fault::Rewritten]);
     let error = read_ranges(&object, &[(0, 50_000)]).expect_err("changed");
-    assert!(matches!(&error, StorageError::Changed { .. }), "{error}");
+    assert!(error.kind == StorageErrorKind::Changed, "{error}");
     let nothing = Behaviour {
         etag: false,
         last_modified: false,
@@ -418,10 +416,7 @@ fn an_interruption_ends_waiting_within_a_second() {
             flag.store(true, Ordering::Relaxed);
         });
         let error = read_ranges(&object, &[(0, 10)]).expect_err("interrupted");
-        assert!(
-            matches!(&error, StorageError::Interrupted { .. }),
-            "{error}"
-        );
+        assert!(error.kind == StorageErrorKind::Interrupted, "{error}");
         let took = began.elapsed();
         assert!(took < Duration::from_millis(1200), "{took:?}");
         asker.join().expect("it ends");

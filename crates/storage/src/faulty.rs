@@ -84,12 +84,12 @@ impl Faulty {
     fn input_output_error(&self, offset: u64) -> StorageError {
         /// EIO has this number on every Unix.
         const EIO: i32 = 5;
-        StorageError::Io {
-            path: self.name(),
-            operation: "read",
+        StorageError::failed_at(
+            self.name(),
+            "read",
             offset,
-            source: io::Error::from_raw_os_error(EIO),
-        }
+            io::Error::from_raw_os_error(EIO),
+        )
     }
 }
 

@@ -159,7 +159,7 @@ impl FileSet {
     /// Opens file `i` and makes sure that it is still the one listed.
     fn open_file(&self, i: usize) -> Result<File, StorageError> {
         let path = self.path(i);
-        let failed = |error| StorageError::at_path(&path, "open", error);
+        let failed = |error| StorageError::failed(path.display(), "open it", error);
         // Without waiting: the file may have become a pipe.
         let file = File::options()
             .read(true)
@@ -169,7 +169,7 @@ impl FileSet {
         let status = file.metadata().map_err(failed)?;
         let (_, size) = self.range(i);
         let what = if !status.is_file() {
-            "it is no regular file any more".to_string()
+            "it is not a regular file any more".to_string()
         } else if status.len() != size {
             format!("its size: {size} bytes became {}", status.len())
         } else if changed_ns(&status) != self.changed_ns[i] {
@@ -186,10 +186,7 @@ impl FileSet {
             // Gone already, or in a folder that became read-only: the error is the file's all the same.
             let _ = std::fs::remove_file(kept_at);
         }
-        StorageError::Changed {
-            path: self.path(i),
-            what,
-        }
+        StorageError::changed(self.path(i).display(), what)
     }
 
     /// File `i`, kept open for further parts of it.
@@ -227,11 +224,8 @@ impl FileSet {
         } else {
             pread::read_range(&*self.kept_file(part.file)?, &mut read)
         };
-        outcome.map_err(|(offset, source)| StorageError::Io {
-            path: self.path(part.file).display().to_string(),
-            operation: "read",
-            offset,
-            source,
+        outcome.map_err(|(offset, source)| {
+            StorageError::failed_at(self.path(part.file).display(), "read", offset, source)
         })?;
         if read.filled == length {
             return Ok(());

@@ -11,6 +11,7 @@
 //! the kernel writes into memory that Rust lends it, [`Resident`], whose memory several threads fill in parts, and
 //! the one call that asks for huge pages.
 
+mod error;
 mod huge_pages;
 mod read;
 
@@ -45,20 +46,21 @@ pub mod conformance;
 mod probe;
 
 pub use device_model::{DeviceModel, DeviceUse, PAGE_BYTES};
+pub use error::{StorageError, StorageErrorKind};
 pub use faulty::{Faults, Faulty};
 pub use file_set::{FileSet, SetFile, changed_ns};
 pub use huge_pages::{huge_buffer, huge_vec, huge_zeros};
 pub use local::{LocalFile, LocalMode, LocalOptions};
 pub use memory::MemoryStorage;
 pub use metered::{Metered, ReadMeter};
-pub use open_files::allow_open_files;
+pub use open_files::{allow_open_files, regular_file};
 pub use page_cache::cached_fraction;
 pub use path_text::{path_of_text, path_text};
 pub use probe::{
     DeviceProbe, PROBE_BLOCKS, PROBE_DEPTHS, ProbeOptions, ProbePattern, ProbePoint, QuickProbe,
     probe_dir, quick_probe,
 };
-pub use read::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
+pub use read::{AlignedBuffer, Granularity, RangeRead, Storage};
 pub use read_ahead::ReadAhead;
 pub use resident::Resident;
 pub use scratch::ScratchFile;

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::open_files::check_regular;
+use crate::StorageErrorKind::Unusable;
+use crate::open_files::regular_file;
 use crate::page_cache::ReadAround;
 use crate::{Granularity, RangeRead, Storage, StorageError, direct, page_cache, pread};
 
@@ -72,8 +73,9 @@ impl LocalFile {
     /// be had.
     pub fn open(path: impl AsRef<Path>, options: LocalOptions) -> Result<LocalFile, StorageError> {
         let path = path.as_ref();
-        check_regular(path)?;
-        let file = File::open(path).map_err(|e| StorageError::at_path(path, "open", e))?;
+        regular_file(path)?;
+        let file =
+            File::open(path).map_err(|e| StorageError::failed(path.display(), "open it", e))?;
         let queue_depth = options.queue_depth.clamp(1, 4096);
         let opened = |file, mode, granularity| LocalFile {
             path: path.to_path_buf(),
@@ -92,12 +94,15 @@ impl LocalFile {
                 Granularity::BYTE,
             ))),
             LocalMode::Direct => {
-                ring_available().map_err(|source| StorageError::RingUnavailable {
-                    path: path.to_path_buf(),
-                    source,
+                let refused = |what| StorageError::new(Unusable, path.display(), what);
+                ring_available().map_err(|source| {
+                    refused(format!(
+                        "the kernel refuses io_uring ({source}); use the pread mode"
+                    ))
+                    .caused_by(source)
                 })?;
-                let (file, units) = open_direct(path)?.ok_or(StorageError::DirectUnsupported {
-                    path: path.to_path_buf(),
+                let (file, units) = open_direct(path)?.ok_or_else(|| {
+                    refused("its filesystem refuses direct reads; use buffered reads".into())
                 })?;
                 Ok(opened(file, LocalMode::Direct, units))
             }
@@ -141,7 +146,7 @@ impl LocalFile {
         let file = self.file.try_clone();
         Ok(LocalFile {
             path: self.path.clone(),
-            file: file.map_err(|e| StorageError::at_path(&self.path, "open", e))?,
+            file: file.map_err(|e| StorageError::failed(self.name(), "open it", e))?,
             queue_depth,
             around: self.around.clone(),
             ..*self
@@ -153,11 +158,12 @@ impl LocalFile {
             let length = read.buffer.len();
             self.granularity
                 .check(read.offset, length, read.buffer.as_ptr())
-                .map_err(|expected| StorageError::Misaligned {
-                    path: self.name(),
-                    offset: read.offset,
-                    length,
-                    expected,
+                .map_err(|unit| {
+                    let what = format!(
+                        "read of {length} bytes at {} is not aligned to {unit}",
+                        read.offset
+                    );
+                    StorageError::new(Unusable, self.name(), what)
                 })?;
             // The kernel's offsets are signed.
             if read.offset > i64::MAX as u64 - length as u64 {
@@ -169,12 +175,7 @@ impl LocalFile {
     }
 
     fn read_error(&self, offset: u64, source: io::Error) -> StorageError {
-        StorageError::Io {
-            path: self.name(),
-            operation: "read",
-            offset,
-            source,
-        }
+        StorageError::failed_at(self.name(), "read", offset, source)
     }
 
     fn read_through_ring(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
@@ -202,7 +203,7 @@ impl Storage for LocalFile {
     fn size(&self) -> Result<u64, StorageError> {
         let status = self.file.metadata();
         Ok(status
-            .map_err(|e| StorageError::at_path(&self.path, "examine", e))?
+            .map_err(|e| StorageError::failed(self.name(), "examine it", e))?
             .len())
     }
 
@@ -254,7 +255,7 @@ impl Storage for LocalFile {
 }
 
 fn open_direct(path: &Path) -> Result<Option<(File, Granularity)>, StorageError> {
-    direct::open(path, false).map_err(|e| StorageError::at_path(path, "open", e))
+    direct::open(path, false).map_err(|e| StorageError::failed(path.display(), "open it", e))
 }
 
 /// Batches name their ranges exactly, so the kernel's read-ahead would only add to them.

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::open_files::check_regular;
+use crate::open_files::regular_file;
 use crate::{RangeRead, StorageError};
 use pelton_key::splitmix64;
 
@@ -180,8 +180,8 @@ const SAMPLED_PAGES: u64 = 256;
 /// file. The price of sampling is that each page looked at and missing is then read ahead, at most
 /// 1 MiB in all; the places looked at differ from call to call so that they do not count twice.
 pub fn cached_fraction(path: &Path) -> Result<f64, StorageError> {
-    check_regular(path)?;
-    let open_error = |source| StorageError::at_path(path, "open", source);
+    regular_file(path)?;
+    let open_error = |source| StorageError::failed(path.display(), "open it", source);
     let file = File::open(path).map_err(open_error)?;
     let size = file.metadata().map_err(open_error)?.len();
     Ok(sampled_fraction(&file, size))

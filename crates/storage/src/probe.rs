@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::threads::no_thread;
 use crate::{AlignedBuffer, DeviceModel, LocalFile, LocalMode, LocalOptions, PAGE_BYTES};
 use crate::{RangeRead, ScratchFile, Storage, StorageError, huge_buffer};
 use pelton_key::splitmix64;
@@ -146,7 +147,7 @@ pub struct QuickProbe {
 
 /// Measures the disk under `folder` with a temporary file, which is gone afterwards.
 ///
-/// Errors: among others, [`StorageError::Interrupted`] soon after `interrupt` is set.
+/// Errors: among others, [`StorageErrorKind::Interrupted`] soon after `interrupt` is set.
 pub fn probe_dir(
     folder: &Path,
     options: ProbeOptions,
@@ -154,9 +155,7 @@ pub fn probe_dir(
 ) -> Result<DeviceProbe, StorageError> {
     let uninterrupted = || {
         if interrupt.load(Ordering::Relaxed) {
-            Err(StorageError::Interrupted {
-                path: folder.display().to_string(),
-            })
+            Err(StorageError::interrupted(folder.display()))
         } else {
             Ok(())
         }
@@ -340,10 +339,7 @@ fn each_thread<T: Send>(
     });
     match refused {
         None => done,
-        Some(source) => Err(StorageError::Threads {
-            name: "probe".to_string(),
-            source,
-        }),
+        Some(source) => Err(no_thread("probe", source)),
     }
 }
 

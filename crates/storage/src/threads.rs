@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle, available_parallelism, scope};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::StorageError;
+use crate::{StorageError, StorageErrorKind};
 
 /// Starts a thread.
 ///
@@ -18,10 +18,15 @@ pub fn spawn<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, StorageError> {
     let started = Builder::new().name(name.to_string()).spawn(work);
-    started.map_err(|source| StorageError::Threads {
-        name: name.to_string(),
-        source,
-    })
+    started.map_err(|source| no_thread(name, source))
+}
+
+/// The operating system starts no more threads.
+pub(crate) fn no_thread(name: &str, source: io::Error) -> StorageError {
+    let what = format!(
+        "the thread `{name}` cannot be started ({source}); raise the limit on processes (pids of a container, or ulimit -u), or use fewer threads"
+    );
+    StorageError::new(StorageErrorKind::System, "", what).caused_by(source)
 }
 
 /// Runs `work` on `threads` threads at once, this one among them, and returns what each made. There are fewer where the
@@ -57,10 +62,7 @@ pub fn thread_pool(threads: usize) -> Result<ThreadPool, StorageError> {
                 wanted = if wanted == 0 { most } else { wanted / 2 };
             }
             Err(error) => {
-                return Err(StorageError::Threads {
-                    name: "compute".to_string(),
-                    source: io::Error::other(error),
-                });
+                return Err(no_thread("compute", io::Error::other(error)));
             }
         }
     }

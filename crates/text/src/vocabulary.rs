@@ -166,10 +166,9 @@ impl Vocabulary {
         let from = if begins { specials } else { 0 };
         for (place, word) in listed.iter().enumerate().skip(from) {
             let word = word.as_ref();
-            let refuse = |problem| TextError::BadWord {
-                place,
-                word: String::from_utf8_lossy(word).into_owned(),
-                problem,
+            let refuse = |problem: &str| {
+                let word = String::from_utf8_lossy(word);
+                TextError::new(format!("word {place} of the list, {word:?}, {problem}"))
             };
             if words(word).ne([word]) {
                 return Err(refuse(
@@ -177,9 +176,7 @@ impl Vocabulary {
                 ));
             }
             if table.number(word).is_some() {
-                return Err(refuse(
-                    "stands there twice or is a special token; list it once",
-                ));
+                return Err(refuse("appears twice or is a special token; list it once"));
             }
             table.insert(word)?;
         }
@@ -351,7 +348,9 @@ impl Vocabulary {
             let Some(token) = self.token(id) else {
                 out.truncate(before);
                 let size = self.size();
-                return Err(TextError::UnknownId { position, id, size });
+                return Err(TextError::new(format!(
+                    "token {position} has the id {id} where the vocabulary has {size} tokens; decode with the vocabulary that encoded"
+                )));
             };
             if silent.contains(&id) {
                 continue;
@@ -373,10 +372,12 @@ fn id_of_byte(byte: u8) -> u32 {
 
 fn check(options: &VocabularyOptions) -> Result<(), TextError> {
     match options.max_size {
-        Some(found) if found < Special::COUNT => Err(TextError::MaxSize {
-            found,
-            least: Special::COUNT,
-        }),
+        Some(found) if found < Special::COUNT => {
+            let least = Special::COUNT;
+            Err(TextError::new(format!(
+                "a vocabulary of at most {found} tokens has no room for the {least} special ones; raise `max_size` to {least} or more"
+            )))
+        }
         _ => Ok(()),
     }
 }

@@ -23,7 +23,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use pelton_storage::WholeFile;
+use pelton_storage::{StorageError, WholeFile};
 
 use crate::error::TextError;
 use crate::tokenizer::Tokenizer;
@@ -104,11 +104,11 @@ impl Vocabulary {
     pub(crate) fn from_file(file: &[u8], path: &Path) -> Result<Vocabulary, TextError> {
         let version = version(file).ok_or_else(|| not_a_vocabulary(path))?;
         if version != VERSION.to_string() {
-            return Err(TextError::Version {
-                path: path.to_path_buf(),
-                found: version.chars().take(20).collect(),
-                newest: VERSION,
-            });
+            let found: String = version.chars().take(20).collect();
+            return Err(TextError::new(format!(
+                "{}: is a vocabulary of version {found}, and this program reads up to {VERSION}; update it, or build the vocabulary again",
+                path.display()
+            )));
         }
         let body = checked_body(file, path)?;
         Lines::of(body)
@@ -141,17 +141,16 @@ fn checked_body<'a>(file: &'a [u8], path: &Path) -> Result<&'a [u8], TextError> 
         let within = u64::from(file.last() != Some(&b'\n'));
         let wrong = Wrong {
             line: lines + within,
-            what: "the last line is no checksum; the file was cut or changed",
+            what: "the last line is not a checksum; the file was cut or changed",
         };
         return Err(wrong.into_error(path));
     };
     match crc32c::crc32c(body) {
         found if found == stated => Ok(body),
-        found => Err(TextError::Checksum {
-            path: path.to_path_buf(),
-            found,
-            stated,
-        }),
+        found => Err(TextError::new(format!(
+            "{}: its checksum is {found:08x} where its last line says {stated:08x}; it was changed or cut: fetch it again or build it again",
+            path.display()
+        ))),
     }
 }
 
@@ -163,11 +162,11 @@ struct Wrong {
 
 impl Wrong {
     fn into_error(self, path: &Path) -> TextError {
-        TextError::Damaged {
-            path: path.to_path_buf(),
-            line: self.line,
-            what: self.what,
-        }
+        let Wrong { line, what } = self;
+        TextError::new(format!(
+            "{}: line {line}: {what}; build the vocabulary again",
+            path.display()
+        ))
     }
 }
 
@@ -296,24 +295,20 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.publish()
 }
 
-fn io_error(path: &Path, operation: &'static str, source: io::Error) -> TextError {
-    TextError::Io {
-        path: path.to_path_buf(),
-        operation,
-        source,
-    }
+fn io_error(path: &Path, operation: &str, source: io::Error) -> TextError {
+    StorageError::failed(path.display(), operation, source).into()
 }
 
 fn not_a_vocabulary(path: &Path) -> TextError {
-    TextError::NotAVocabulary {
-        path: path.to_path_buf(),
-    }
+    TextError::new(format!(
+        "{}: is not a vocabulary; name a file that was saved as one, or make one with pelton vocabulary",
+        path.display()
+    ))
 }
 
 fn too_large(path: &Path, size: u64) -> TextError {
-    TextError::TooLarge {
-        path: path.to_path_buf(),
-        size,
-        limit: MOST_BYTES,
-    }
+    TextError::new(format!(
+        "{}: its {size} bytes are more than the {MOST_BYTES} of the largest vocabulary; name another file",
+        path.display()
+    ))
 }

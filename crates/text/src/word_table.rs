@@ -122,10 +122,9 @@ fn check_room(words: u64, bytes: u64) -> Result<(), TextError> {
     if words < MOST_WORDS && bytes <= MOST_BYTES {
         Ok(())
     } else {
-        Err(TextError::TooManyWords {
-            words: MOST_WORDS,
-            bytes: MOST_BYTES,
-        })
+        Err(TextError::new(format!(
+            "the text has more than {MOST_WORDS} distinct words or {MOST_BYTES} bytes of them; count a part of it, or use the tokenizer bytes"
+        )))
     }
 }
 
@@ -263,7 +262,6 @@ mod tests {
         assert!(check_room(MOST_WORDS - 1, MOST_BYTES).is_ok());
         for (words, bytes) in [(MOST_WORDS, 0), (0, MOST_BYTES + 1)] {
             let error = check_room(words, bytes).unwrap_err();
-            assert!(matches!(error, TextError::TooManyWords { .. }));
             assert!(error.to_string().contains("count a part of it"), "{error}");
         }
     }

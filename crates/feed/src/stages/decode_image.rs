@@ -194,7 +194,7 @@ impl Stage for DecodeImages {
 /// What is wrong with a picture, and which setting lets a large one in.
 pub(super) fn refusal(error: ImageError) -> String {
     match error {
-        ImageError::TooManyPixels { .. } => format!("{error}; raise `max_megapixels`"),
+        ImageError::TooManyPixels(_) => format!("{error}; raise `max_megapixels`"),
         error => error.to_string(),
     }
 }

@@ -13,8 +13,8 @@ use pelton_batch::{DType, FieldSpec};
 use crate::decoder::{Cut, Decoded, Decoder};
 use crate::error::{Fault, FormatError};
 use crate::format::{Format, Shard, Source};
-use crate::labels::checked_label;
 use crate::labels::stored::Label;
+use crate::labels::{checked_label, no_label_column};
 use crate::places::Places;
 use crate::rows::NewRow;
 use crate::rows::fields::{self, Column, MOST_DIMENSIONS, RecordFields, check_name};
@@ -48,25 +48,19 @@ impl Format for RawRecords {
         let size = source.stamp.size;
         let records = size.saturating_sub(header) / bytes;
         if header + records * bytes != size || records == 0 {
-            let what = format!("its {size} bytes are no whole number of records of {bytes}");
-            return Err(FormatError::Malformed {
-                path: source.path.to_path_buf(),
-                offset: header + records * bytes,
-                what,
-                remedy: "check the types and lengths of `format`, and `header[N]`",
-            });
+            let what = format!(
+                "size {size} is not {header} and a multiple of the record size {bytes}; check the types and lengths of `format`, and `header[N]`"
+            );
+            return Err(FormatError::malformed(header + records * bytes, what));
         }
         let names: Vec<&str> = fields.iter().map(|field| &*field.spec.name).collect();
-        let label = fields::label_field(source.path, &names, &source.options.label)?;
+        let label = fields::label_field(&names, &source.options.label)?;
         let mut labels = Vec::new();
         if let Some(at) = label {
             let field = &fields[at];
             if !field.spec.dims.is_empty() {
-                return Err(FormatError::NoLabelColumn {
-                    path: source.path.to_path_buf(),
-                    wanted: names[at].to_owned(),
-                    columns: "of one number each where they are labels".into(),
-                });
+                let columns = "of one number each where they are labels";
+                return Err(no_label_column(names[at], columns));
             }
             let column = Column {
                 from: header + field.at as u64,
@@ -75,7 +69,7 @@ impl Format for RawRecords {
                 dtype: field.spec.dtype,
             };
             let (file, interrupt) = (source.input()?, &source.options.interrupt);
-            labels = fields::scan_labels(&file, source.path, column, interrupt)?;
+            labels = fields::scan_labels(&file, column, interrupt)?;
             // In the order that they have in the data set, so that no table stands between.
             labels.sort_by(f64::total_cmp);
         }

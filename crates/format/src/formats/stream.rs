@@ -41,8 +41,8 @@ impl Format for Tokens {
         let shape = RecordShape::Tokens(length);
         let (located, index) = source.located(shape, from, notes, || {
             let (threads, interrupt) = (scan_threads(source.options), &source.options.interrupt);
-            let (file, path) = (source.input()?, source.path);
-            scan_tokens(&file, path, length, from, size, threads, interrupt)
+            let file = source.input()?;
+            scan_tokens(&file, length, from, size, threads, interrupt)
         })?;
         let length = length.get();
         let (contents, shape) = (Contents::Tokens { length }, SampleShape::Tokens { length });

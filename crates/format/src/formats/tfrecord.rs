@@ -13,17 +13,15 @@
 //! rejected: the walk is a chain, and one thread keeps up with a drive.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use crate::error::{Fault, FormatError};
+use crate::error::{Fault, FormatError, FormatErrorKind};
 use crate::format::{Format, Match, Shard, Source};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::framed::scan::{ExampleScan, Scanned};
 use crate::formats::framed::{self, AS_BYTES, FramedDecoder, Framing, Payload};
 use crate::kind::Head;
-use crate::labels::MOST_LABELS;
+use crate::labels::{MOST_LABELS, too_many_labels};
 use crate::places::byte_source::{ByteSource, FileWindow, STRETCH};
 use crate::places::elias_fano::EliasFanoBuilder;
 use crate::places::located::Located;
@@ -81,7 +79,7 @@ impl Format for TfRecord {
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let mut window = source.window()?;
-        let first = first_sound(source.path, &mut window)?;
+        let first = first_sound(&mut window)?;
         let payload = Payload::of(&first, NAME, source, notes)?;
         let shape = RecordShape::Classed {
             format: SHAPE,
@@ -113,19 +111,13 @@ fn length_of(header: &[u8; 12]) -> Option<u64> {
 }
 
 /// Why the walk cannot go on at record `record`, whose header lies at `at`.
-fn malformed(path: &Path, record: u64, at: u64, what: &str, remedy: &'static str) -> FormatError {
-    FormatError::Malformed {
-        path: path.to_path_buf(),
-        offset: at,
-        what: format!("record {record} {what}"),
-        remedy,
-    }
+fn malformed(record: u64, at: u64, what: &str, remedy: &str) -> FormatError {
+    FormatError::malformed(at, format!("record {record} {what}; {remedy}"))
 }
 
 /// Where the bytes of the record lie whose header is at `at`, all of them within the file.
 #[inline]
 fn next_record(
-    path: &Path,
     source: &mut impl ByteSource,
     record: u64,
     at: u64,
@@ -136,22 +128,20 @@ fn next_record(
             format!("to byte {needed}")
         });
         let what = format!("is cut off: it would reach {needed}, and the file ends at byte {size}");
-        malformed(path, record, at, &what, "fetch the file again")
+        malformed(record, at, &what, "fetch the file again")
     };
     let start = at + HEADER;
     if start > size {
         return Err(cut(Some(start)));
     }
-    let header = source
-        .bytes(at, HEADER as usize)
-        .map_err(|e| FormatError::io(path, "read it", e))?;
+    let header = source.bytes(at, HEADER as usize)?;
     let header = header.first_chunk().expect("as many bytes were asked for");
     let length = length_of(header).ok_or_else(|| {
         let remedy = match record {
             0 => "it is damaged or no TFRecord: fetch it again, and use no compression or GZIP, which is undone, where it was written with ZLIB",
             _ => "the file is damaged: fetch it again",
         };
-        malformed(path, record, at, "has a length that its checksum does not fit", remedy)
+        malformed(record, at, "has a length that its checksum does not fit", remedy)
     })?;
     let end = start.checked_add(length);
     match end.and_then(|end| end.checked_add(FOOTER)) {
@@ -172,27 +162,22 @@ fn is_sound(source: &mut impl ByteSource, bytes: &Range<u64>) -> std::io::Result
 }
 
 /// The bytes of the first record whose checksum fits.
-fn first_sound(path: &Path, window: &mut FileWindow) -> Result<Vec<u8>, FormatError> {
-    let failed = |e| FormatError::io(path, "read it", e);
+fn first_sound(window: &mut FileWindow) -> Result<Vec<u8>, FormatError> {
     let mut at = 0;
     for record in 0..FIRST_RECORDS as u64 {
         if at == window.size() {
             break;
         }
-        let bytes = next_record(path, window, record, at)?;
-        if is_sound(window, &bytes).map_err(failed)? {
+        let bytes = next_record(window, record, at)?;
+        if is_sound(window, &bytes)? {
             let length = (bytes.end - bytes.start) as usize;
             let bytes = window.bytes(bytes.start, length);
-            return Ok(bytes.map_err(failed)?.to_vec());
+            return Ok(bytes?.to_vec());
         }
         at = bytes.end + FOOTER;
     }
-    Err(FormatError::Malformed {
-        path: path.to_path_buf(),
-        offset: 0,
-        what: "no checksum of its first records fits them".into(),
-        remedy: "the file is damaged: fetch it again",
-    })
+    let what = "no checksum of its first records fits them; the file is damaged: fetch it again";
+    Err(FormatError::malformed(0, what))
 }
 
 fn scan(
@@ -200,8 +185,6 @@ fn scan(
     window: &mut FileWindow,
     payload: &Payload,
 ) -> Result<Located, FormatError> {
-    let path = source.path;
-    let failed = |e| FormatError::io(path, "read it", e);
     let mut examples = match payload {
         Payload::Example(fields) => Some(ExampleScan::new(fields.clone())),
         Payload::Bytes(_) => None,
@@ -210,12 +193,12 @@ fn scan(
     let (mut at, mut longest, mut first_bad) = (0, 0, None);
     let mut end = window.size();
     while at < end {
-        if source.options.interrupt.load(Ordering::Relaxed) {
-            let path = path.to_path_buf();
-            return Err(FormatError::Interrupted { path });
-        }
-        let bytes = match next_record(path, window, starts.len(), at) {
-            Err(FormatError::Malformed { .. }) if source.options.tolerant => {
+        source.options.check_interrupt()?;
+        let bytes = match next_record(window, starts.len(), at) {
+            Err(error)
+                if source.options.tolerant
+                    && matches!(error.kind(), FormatErrorKind::Malformed) =>
+            {
                 // A record that cannot be decoded, however much lies behind it.
                 first_bad = Some(starts.len());
                 starts.push(at);
@@ -231,10 +214,9 @@ fn scan(
         starts.push(at);
         if let Some(examples) = &mut examples {
             let sound = |window: &mut FileWindow| is_sound(window, &bytes);
-            examples.add(window, bytes.clone(), sound).map_err(failed)?;
+            examples.add(window, bytes.clone(), sound)?;
             if examples.classes() > MOST_LABELS {
-                let (path, limit) = (path.to_path_buf(), MOST_LABELS);
-                return Err(FormatError::TooManyLabels { path, limit });
+                return Err(too_many_labels(MOST_LABELS));
             }
         }
         longest = longest.max(bytes.end + FOOTER - at);
@@ -284,7 +266,7 @@ pub fn find_tfrecords(file: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut ranges = Vec::new();
     let mut at = 0;
     while at < file.len() as u64 {
-        let bytes = next_record(Path::new(""), &mut &*file, ranges.len() as u64, at).ok()?;
+        let bytes = next_record(&mut &*file, ranges.len() as u64, at).ok()?;
         at = bytes.end + FOOTER;
         ranges.push(bytes.start as usize..bytes.end as usize);
     }

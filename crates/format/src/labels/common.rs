@@ -1,12 +1,13 @@
 //! The labels that the files of a data set have together.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Display;
 
 use crate::error::FormatError;
 use crate::format::Opened;
 use crate::labels::class_name::ClassName;
 use crate::labels::stored::LabelForm;
-use crate::labels::{ClassMap, FileLabels, LabelCollector};
+use crate::labels::{ClassMap, FileLabels, LabelCollector, too_many_labels};
 use crate::options::OpenOptions;
 use crate::rows::Layout;
 
@@ -50,12 +51,8 @@ pub(crate) fn common_names(
         return Ok(None);
     };
     if let Some(numbered) = opened.iter().find(|file| file.shard.names.is_empty()) {
-        return Err(FormatError::MixedLayouts {
-            path: numbered.path.clone(),
-            found: "classes by number".into(),
-            first: named.path.clone(),
-            expected: "classes by name".into(),
-        });
+        let (found, expected) = ("classes by number", "classes by name");
+        return Err(not_alike(numbered, found, named, expected));
     }
     if known.is_some_and(|known| !known.has_names()) {
         // Names of classes that are known by number are numbers, or decorate those of the file.
@@ -85,6 +82,20 @@ pub(crate) fn common_names(
         file.shard.labels = numbers.into();
     }
     Ok(Some(names))
+}
+
+/// Two files of a data set do not go together.
+pub(crate) fn not_alike(
+    file: &Opened,
+    found: impl Display,
+    first: &Opened,
+    expected: impl Display,
+) -> FormatError {
+    let first = first.path.display();
+    let what = format!(
+        "holds {found} where {first} holds {expected}; train on them separately or convert one"
+    );
+    FormatError::new(what).in_file(&file.path)
 }
 
 /// Whether records state labels; notes the files in which they do not where those of other files do.
@@ -132,11 +143,7 @@ pub(crate) fn labels_of(
     for file in opened {
         for label in file.shard.labels.iter() {
             if !collector.add(label) {
-                let path = file.path.clone();
-                return Err(FormatError::TooManyLabels {
-                    path,
-                    limit: collector.limit(),
-                });
+                return Err(too_many_labels(collector.limit()).in_file(&file.path));
             }
         }
     }
@@ -163,13 +170,16 @@ pub(crate) fn positive_value(
     let has_other = labels.any(|label| Some(label) != value);
     match value {
         Some(value) if options.labels.is_some() || has_it && has_other => Ok(value),
-        _ => Err(FormatError::OneSided {
-            path: opened
-                .first()
-                .map(|file| file.path.clone())
-                .unwrap_or_default(),
-            positive: class.to_string(),
-            found: if has_it { "every" } else { "no" },
-        }),
+        _ => {
+            let found = if has_it { "every" } else { "no" };
+            let what = format!(
+                "{found} record has the label {class}, which is to stand for +1; name another with `positive`"
+            );
+            let error = FormatError::new(what);
+            Err(opened
+                .iter()
+                .take(1)
+                .fold(error, |e, file| e.in_file(&file.path)))
+        }
     }
 }

@@ -11,11 +11,12 @@ pub(crate) mod stored;
 pub(crate) mod table;
 
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Fault;
+use crate::error::{Fault, FormatError, FormatErrorKind};
 use crate::labels::class_name::ClassName;
 use crate::places::fingerprint::mix;
 
@@ -386,6 +387,24 @@ pub(crate) fn checked_label(value: f64, found: impl FnOnce() -> String) -> Resul
 
 /// The most distinct labels a classification may have.
 pub(crate) const MOST_LABELS: usize = 1 << 28;
+
+/// A file has more than `limit` distinct labels.
+#[cold]
+pub(crate) fn too_many_labels(limit: usize) -> FormatError {
+    let what = format!(
+        "has more than {limit} distinct labels, so they look like regression targets; Pelton trains classifiers"
+    );
+    FormatError::new(what).of_kind(FormatErrorKind::Malformed)
+}
+
+/// No column is the label `wanted`; there are `columns`.
+#[cold]
+pub(crate) fn no_label_column(wanted: impl Display, columns: impl Display) -> FormatError {
+    let what = format!(
+        "has no label column {wanted}; its columns are {columns}; name one of them with `label`"
+    );
+    FormatError::new(what).of_kind(FormatErrorKind::LabelColumn)
+}
 
 /// The most of them that are no whole numbers from 0 on: more are targets of a regression.
 const MOST_OTHERS: usize = 1 << 24;

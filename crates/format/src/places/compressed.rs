@@ -7,12 +7,12 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use flate2::bufread::GzDecoder;
 use pelton_storage::{StorageError, WholeFile};
 
-use crate::error::FormatError;
+use crate::error::{FormatError, check_interrupt};
 use crate::kind::Compression;
 use crate::options::OpenOptions;
 use crate::places::fingerprint::mix;
@@ -94,6 +94,13 @@ pub(crate) fn hashed_name(path: &Path, hash: u64, suffix: &str) -> String {
     format!("{name}-{hash:016x}{suffix}")
 }
 
+/// Compressed bytes are cut off or damaged.
+pub(crate) fn not_decompressed(error: &io::Error) -> FormatError {
+    FormatError::new(format!(
+        "cannot be decompressed ({error}); it is truncated or damaged: fetch or compress it again"
+    ))
+}
+
 /// The decompressed copy of `path`, whose bytes `open` gives, made now unless it is there, and whether it was made now.
 pub(crate) fn decompressed(
     open: impl FnOnce() -> Result<Input, FormatError>,
@@ -111,10 +118,7 @@ pub(crate) fn decompressed(
         .map_err(|e| FormatError::io(cache_dir, "create the folder", e))?;
     let broken = |source: io::Error| match source.downcast::<StorageError>() {
         Ok(error) => error.into(),
-        Err(source) => FormatError::Compressed {
-            path: path.to_path_buf(),
-            source,
-        },
+        Err(error) => not_decompressed(&error).in_file(path),
     };
     let file = BufReader::with_capacity(256 << 10, open()?.into_reader());
     let mut text: Box<dyn Read> = match compression {
@@ -127,10 +131,7 @@ pub(crate) fn decompressed(
     let mut out = WholeFile::create_shared(&copy).map_err(write_error)?;
     let mut buffer = vec![0; 256 << 10];
     loop {
-        if interrupt.load(Ordering::Relaxed) {
-            let path = path.to_path_buf();
-            return Err(FormatError::Interrupted { path });
-        }
+        check_interrupt(interrupt).map_err(|error| error.in_file(path))?;
         let length = match text.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => length,

@@ -14,14 +14,13 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::FormatError;
 use crate::formats::delimited::{LabelCell, label_cell};
 use crate::formats::libsvm::label_token;
 use crate::labels::codes::Codes;
-use crate::labels::{LabelCollector, MOST_NAMES};
+use crate::labels::{LabelCollector, MOST_NAMES, too_many_labels};
 use crate::places::chunks_in_order::{CHUNK, scan_in_order};
 use crate::places::elias_fano::EliasFanoBuilder;
 use crate::places::input::{Input, InputReader};
@@ -34,18 +33,16 @@ use crate::rows::sample::without_line_end;
 /// Lines longer than this are no records, so a file without newlines does not fill the memory.
 const LONGEST_LINE: u64 = 1 << 30;
 
-/// Scans the bytes of a file from `from` on, which is the start of a line, up to `size`; messages call it `path`.
+/// Scans the bytes of a file from `from` on, which is the start of a line, up to `size`.
 pub(crate) fn scan_file(
     file: &Input,
-    path: &Path,
     shape: LineShape,
     from: u64,
     size: u64,
     threads: usize,
     interrupt: &AtomicBool,
 ) -> Result<Located, FormatError> {
-    let read_error = |e| FormatError::io(path, "read it", e);
-    let (from, comments) = first_record(file, shape, from, size).map_err(read_error)?;
+    let (from, comments) = first_record(file, shape, from, size)?;
     let scan = Scan {
         file,
         shape,
@@ -53,12 +50,12 @@ pub(crate) fn scan_file(
         size,
         interrupt,
     };
-    let mut found = match scan.in_parallel(threads).map_err(read_error)? {
+    let mut found = match scan.in_parallel(threads)? {
         Some(merged) => merged,
-        None => scan_lines(&scan).map_err(read_error)?,
+        None => scan_lines(&scan)?,
     };
     found.comments += comments;
-    found.finish(path, shape, size)
+    found.finish(shape, size)
 }
 
 /// Offset of the first line that is a record, `size` where there is none; and the comments before it.
@@ -222,10 +219,9 @@ impl Merged {
         found.labels.clear();
     }
 
-    fn finish(mut self, path: &Path, shape: LineShape, size: u64) -> Result<Located, FormatError> {
+    fn finish(mut self, shape: LineShape, size: u64) -> Result<Located, FormatError> {
         if let Some(limit) = self.too_many_labels {
-            let path = path.to_path_buf();
-            return Err(FormatError::TooManyLabels { path, limit });
+            return Err(too_many_labels(limit));
         }
         let mut labels = self.labels.into_values();
         let mut names = Vec::new();
@@ -371,7 +367,7 @@ mod tests {
     /// Scans `text` both ways.
     fn scanned(text: &[u8], shape: LineShape) -> Located {
         let input = Input::of_bytes(text);
-        let (size, path) = (text.len() as u64, Path::new("text"));
+        let size = text.len() as u64;
         let (from, comments) = first_record(&input, shape, 0, size).unwrap();
         let plain = scan_lines(&Scan {
             file: &input,
@@ -382,18 +378,10 @@ mod tests {
         });
         let mut plain = plain.unwrap();
         plain.comments += comments;
-        let plain = plain.finish(path, shape, size).unwrap();
+        let plain = plain.finish(shape, size).unwrap();
         for threads in [1, 3] {
-            let fast = scan_file(
-                &input,
-                path,
-                shape,
-                0,
-                size,
-                threads,
-                &AtomicBool::new(false),
-            )
-            .unwrap();
+            let stop = AtomicBool::new(false);
+            let fast = scan_file(&input, shape, 0, size, threads, &stop).unwrap();
             assert_eq!(summary(&fast), summary(&plain));
         }
         plain
@@ -448,9 +436,15 @@ mod tests {
         assert_eq!(without.nonzeros, 9);
         let many: String = (0..=MOST_NAMES).map(|i| format!("1,2,x{i}\n")).collect();
         let input = Input::of_bytes(many.as_bytes());
-        let (path, size) = (Path::new("text"), many.len() as u64);
-        let found = scan_file(&input, path, LAST, 0, size, 2, &AtomicBool::new(false));
-        assert!(matches!(found, Err(FormatError::TooManyLabels { .. })));
+        let found = scan_file(
+            &input,
+            LAST,
+            0,
+            many.len() as u64,
+            2,
+            &AtomicBool::new(false),
+        );
+        assert!(found.unwrap_err().to_string().contains("distinct labels"));
     }
 
     #[test]

@@ -11,15 +11,15 @@
 //! Numbers are little-endian, elements as they are in memory. Nothing here trusts what it reads.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io::{BufReader, Read};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 
-use crate::error::{Fault, FormatError};
+use crate::error::{Fault, FormatError, check_interrupt};
 use crate::formats::delimited::LabelColumn;
-use crate::labels::{LABEL_LIMIT, LabelCollector};
+use crate::labels::{LABEL_LIMIT, LabelCollector, no_label_column, too_many_labels};
 use crate::places::fingerprint::mix;
 use crate::places::input::Input;
 use crate::rows::feature_type::FeatureType;
@@ -257,7 +257,6 @@ pub(crate) fn selection<'a>(argument: &'a str, what: &str) -> Result<Vec<&'a str
 
 /// Which of the fields of these names is the label.
 pub(crate) fn label_field(
-    path: &Path,
     names: &[&str],
     wanted: &LabelColumn,
 ) -> Result<Option<usize>, FormatError> {
@@ -272,11 +271,22 @@ pub(crate) fn label_field(
         LabelColumn::Name(name) => named(name),
     };
     let found = found.filter(|at| *at < names.len() && names.len() > 1);
-    found.map(Some).ok_or_else(|| FormatError::NoLabelColumn {
-        path: path.to_path_buf(),
-        wanted: wanted.describe(),
-        columns: names.join(", "),
-    })
+    let none = || no_label_column(wanted.describe(), names.join(", "));
+    found.map(Some).ok_or_else(none)
+}
+
+/// A column holds what no record can.
+pub(crate) fn column_type(column: &str, found: impl Display) -> FormatError {
+    FormatError::new(format!(
+        "column {column} holds {found}; name columns of numbers, strings or lists of numbers with `format`"
+    ))
+}
+
+/// No column is called `wanted`; there are `columns`.
+pub(crate) fn no_column(wanted: &str, columns: String) -> FormatError {
+    FormatError::new(format!(
+        "has no column {wanted}; its columns are {columns}; name some of them with `format`"
+    ))
 }
 
 /// A little-endian number of this type, of which there are as many bytes; whole ones beyond 2^53 are rounded.
@@ -329,33 +339,22 @@ pub(crate) struct Column {
 /// Distinct labels of a column in order of first appearance, without those that are no labels: one pass over the file.
 pub(crate) fn scan_labels(
     file: &Input,
-    path: &Path,
     column: Column,
     interrupt: &AtomicBool,
 ) -> Result<Vec<f64>, FormatError> {
-    let read_error = |e| FormatError::io(path, "read it", e);
     let mut reader = BufReader::with_capacity(1 << 20, file.from(column.from));
     let size = column.dtype.bytes();
     let mut labels = LabelCollector::default();
     let mut cell = [0; 8];
     for row in 0..column.count {
-        if interrupt.load(Ordering::Relaxed) {
-            let path = path.to_path_buf();
-            return Err(FormatError::Interrupted { path });
-        }
-        reader.read_exact(&mut cell[..size]).map_err(read_error)?;
+        check_interrupt(interrupt)?;
+        reader.read_exact(&mut cell[..size])?;
         let value = element_value(column.dtype, &cell);
         if value.abs() < LABEL_LIMIT && !labels.add(value) {
-            let path = path.to_path_buf();
-            return Err(FormatError::TooManyLabels {
-                path,
-                limit: labels.limit(),
-            });
+            return Err(too_many_labels(labels.limit()));
         }
         if row + 1 < column.count {
-            reader
-                .seek_relative((column.stride - size as u64) as i64)
-                .map_err(read_error)?;
+            reader.seek_relative((column.stride - size as u64) as i64)?;
         }
     }
     Ok(labels.into_values())

@@ -9,9 +9,9 @@ use pelton_batch::{FieldSpecs, Schema};
 
 use crate::contents::Contents;
 use crate::decoder::{Decoded, Decoder};
-use crate::error::table::TableError;
 use crate::error::{Fault, FormatError};
 use crate::format::Opened;
+use crate::formats::delimited::known_columns::other_columns;
 use crate::labels::stored::Label;
 use crate::rows::fields::RecordFields;
 use crate::rows::{Layout, NewRow, Row, Rows};
@@ -84,11 +84,7 @@ pub(crate) fn put_in_order(opened: &mut [Opened]) -> Result<(), FormatError> {
             continue;
         }
         let places = known.places_in(specs).map_err(|difference| {
-            FormatError::Table(TableError::Columns {
-                path: file.path.clone(),
-                difference: Box::new(difference),
-                of: first.path.display().to_string(),
-            })
+            other_columns(&difference, first.path.display()).in_file(&file.path)
         })?;
         file.shard.decoder = Arc::new(InOrder {
             fields: file.shard.decoder.fields().selected(&places),

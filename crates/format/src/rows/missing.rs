@@ -5,7 +5,6 @@
 //! means that it was trained with, so that other data is read with those.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use pelton_storage::RangeRead;
 
@@ -95,11 +94,9 @@ fn rows_of(
     let (mut row, mut buffer) = (Vec::new(), Vec::new());
     let mut first = 0;
     while first < file.shard.records {
-        if options.interrupt.load(Ordering::Relaxed) {
-            return Err(FormatError::Interrupted {
-                path: file.path.clone(),
-            });
-        }
+        options
+            .check_interrupt()
+            .map_err(|error| error.in_file(&file.path))?;
         let from = places.get(first).0;
         let records = (first..file.shard.records).map(|record| places.get(record));
         let records = records.take_while(|(at, length)| *at == from || at + length - from <= BYTES);

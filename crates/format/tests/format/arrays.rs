@@ -5,9 +5,7 @@ use std::io::Write;
 use crate::support::fields::{open, records, refuses, shown, with};
 use crate::support::{file, rows};
 use pelton_batch::DType;
-use pelton_format::{
-    Dataset, FormatError, IndexSource, LabelColumn, OpenOptions, RecognitionError,
-};
+use pelton_format::{Dataset, IndexSource, LabelColumn, OpenOptions};
 use tempfile::tempdir;
 
 #[test]
@@ -57,7 +55,7 @@ fn raw_records_of_several_files() {
     refuses(
         &first,
         &with(&folder, Some("raw:u8[7]"), None),
-        "no whole number of records of 7",
+        "a multiple of the record size 7",
     );
     refuses(
         &first,
@@ -72,17 +70,15 @@ fn raw_records_of_several_files() {
         features_only: true,
         ..with(&folder, Some(spelling), None)
     };
-    refuses(&first, &features, "no features");
+    refuses(&first, &features, "contains bytes");
     let two = [
         first.clone(),
         file(folder.path(), "c.jsonl", "{\"a\": 1}\n"),
     ];
     let mixed = Dataset::open(&two, &with(&folder, None, None)).unwrap_err();
+    let mixed = mixed.to_string();
     assert!(
-        matches!(
-            mixed,
-            FormatError::Recognition(RecognitionError::UnknownFormat { .. })
-        ),
+        mixed.contains("first.bin: is in no known format"),
         "{mixed}"
     );
     let bad = [&[0u8; 4][..], &f32::NAN.to_le_bytes()].concat();

@@ -140,6 +140,6 @@ fn decode_frame(bytes: &[u8], frame: &Frame, pixels: &mut Pixels) -> Result<(), 
 fn refusal(error: DecodeErrors) -> ImageError {
     match error {
         DecodeErrors::Unsupported(kind) => unsupported(format!("{kind:?}")),
-        other => damaged(&other.to_string()),
+        other => damaged(other),
     }
 }

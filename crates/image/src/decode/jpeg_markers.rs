@@ -125,7 +125,7 @@ impl Frame {
         if (least..=most).contains(&found) {
             return Ok(());
         }
-        Err(damaged(&format!(
+        Err(damaged(format!(
             "it has {found} restart markers instead of {least}"
         )))
     }
@@ -368,7 +368,7 @@ fn frame_of(marker: u8, segment: &[u8]) -> Result<Frame, ImageError> {
         _ => Some("it is arithmetically coded"),
     };
     if let Some(kind) = kind {
-        return Err(unsupported(kind.to_string()));
+        return Err(unsupported(kind));
     }
     let &[_, _, bits, h0, h1, w0, w1, count, ..] = segment else {
         return Err(damaged("its frame header is too short"));

@@ -22,19 +22,15 @@ impl Default for Limits {
 impl Limits {
     pub(super) fn check(&self, format: Format, width: u32, height: u32) -> Result<(), ImageError> {
         if width == 0 || height == 0 {
-            return Err(ImageError::NoPixels {
-                format,
-                width,
-                height,
-            });
+            return Err(ImageError::new(format!(
+                "the {format} image has no pixels: it is {width} pixels wide and {height} high"
+            )));
         }
         if u64::from(width) * u64::from(height) > self.most_pixels {
-            return Err(ImageError::TooManyPixels {
-                format,
-                width,
-                height,
-                most: self.most_pixels,
-            });
+            return Err(ImageError::TooManyPixels(format!(
+                "the {format} image declares {width} x {height} pixels, more than the {} that are allowed",
+                self.most_pixels
+            )));
         }
         Ok(())
     }

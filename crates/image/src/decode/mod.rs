@@ -35,15 +35,15 @@ use crate::{Format, ImageError, Pipeline, Pixels};
 
 /// Decodes an image into `pixels`, whose memory is used again.
 ///
-/// Errors: every way in which the bytes are no whole image of a known format within the limits; `pixels`
-/// is then empty. Bytes after the image's end are ignored.
+/// Errors: the bytes are not a whole image of a known format within the limits; `pixels` is then
+/// empty. Bytes after the image's end are ignored.
 ///
 /// ```
-/// use pelton_image::{ImageError, Limits, Pixels, decode};
+/// use pelton_image::{Limits, Pixels, decode};
 ///
 /// let mut pixels = Pixels::new();
 /// let refused = decode(b"GIF89a", &Limits::default(), &mut pixels).unwrap_err();
-/// assert!(matches!(refused, ImageError::NotAnImage { .. }));
+/// assert!(refused.to_string().contains("not a JPEG, PNG or WebP image"));
 /// ```
 pub fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Result<Format, ImageError> {
     decode_part(bytes, limits, &Rectangle::all, pixels)
@@ -74,8 +74,7 @@ fn decode_part(
 ) -> Result<Format, ImageError> {
     let Some(format) = Format::of(bytes) else {
         pixels.clear();
-        let begins = bytes[..bytes.len().min(8)].to_vec();
-        return Err(ImageError::NotAnImage { begins });
+        return Err(not_an_image(bytes));
     };
     let decoded = match format {
         Format::Jpeg => jpeg::decode(bytes, limits, look, pixels),
@@ -89,6 +88,21 @@ fn decode_part(
             Err(error)
         }
     }
+}
+
+/// The first bytes belong to none of the formats.
+fn not_an_image(bytes: &[u8]) -> ImageError {
+    let first: Vec<String> = { bytes.iter().take(8) }
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let first = if first.is_empty() {
+        "nothing".into()
+    } else {
+        first.join(" ")
+    };
+    ImageError::new(format!(
+        "the bytes are not a JPEG, PNG or WebP image, whatever their name says: they begin with {first}"
+    ))
 }
 
 /// Decodes a mask, whose values are classes: as [`decode`], but a picture by palette as the numbers of its colours, one

@@ -100,18 +100,11 @@ fn clip(data: &mut Vec<u8>) {
 fn refusal(error: DecodingError, bytes: &[u8]) -> ImageError {
     match error {
         DecodingError::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            ImageError::CutShort {
-                format: FORMAT,
-                found: bytes.len(),
-            }
+            ImageError::cut_short(FORMAT, bytes)
         }
-        DecodingError::LimitsExceeded => ImageError::Unsupported {
-            format: FORMAT,
-            reason: "its rows or tables take more than 64 MiB".to_string(),
-        },
-        other => ImageError::Damaged {
-            format: FORMAT,
-            reason: other.to_string(),
-        },
+        DecodingError::LimitsExceeded => {
+            ImageError::unsupported(FORMAT, "its rows or tables take more than 64 MiB")
+        }
+        other => ImageError::damaged(FORMAT, other),
     }
 }

@@ -35,7 +35,7 @@ fn riff(bytes: &[u8]) -> Result<&[u8], ImageError> {
     let stated = u32_at(bytes, 4).map_or(usize::MAX, |length| length as usize);
     bytes
         .get(..stated.saturating_add(8))
-        .ok_or_else(|| cut_short(bytes))
+        .ok_or_else(|| ImageError::cut_short(FORMAT, bytes))
 }
 
 /// Checks what the frames themselves declare: memory is taken for a lossy frame before its size is
@@ -75,25 +75,12 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(word.try_into().ok()?))
 }
 
-fn cut_short(bytes: &[u8]) -> ImageError {
-    ImageError::CutShort {
-        format: FORMAT,
-        found: bytes.len(),
-    }
-}
-
 fn refusal(error: DecodingError, bytes: &[u8]) -> ImageError {
     match error {
         DecodingError::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            cut_short(bytes)
+            ImageError::cut_short(FORMAT, bytes)
         }
-        DecodingError::UnsupportedFeature(reason) => ImageError::Unsupported {
-            format: FORMAT,
-            reason,
-        },
-        other => ImageError::Damaged {
-            format: FORMAT,
-            reason: other.to_string(),
-        },
+        DecodingError::UnsupportedFeature(reason) => ImageError::unsupported(FORMAT, reason),
+        other => ImageError::damaged(FORMAT, other),
     }
 }

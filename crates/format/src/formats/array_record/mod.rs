@@ -17,9 +17,8 @@
 pub(crate) mod riegeli;
 
 use std::cell::RefCell;
-use std::path::Path;
+use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::error::{Fault, FormatError};
 use crate::format::{Format, Match, Shard, Source};
@@ -29,7 +28,7 @@ use crate::formats::framed::example::{delimited, varint};
 use crate::formats::framed::scan::{ExampleScan, Scanned};
 use crate::formats::framed::{self, AS_BYTES, FramedDecoder, Framing, Payload};
 use crate::kind::Head;
-use crate::labels::MOST_LABELS;
+use crate::labels::{MOST_LABELS, too_many_labels};
 use crate::places::byte_source::{ByteSource, FileWindow};
 use crate::places::elias_fano::{EliasFano, EliasFanoBuilder};
 use crate::places::located::Located;
@@ -90,11 +89,9 @@ impl Format for ArrayRecord {
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let mut window = source.window()?;
-        let table = read_table(source.path, &mut window)?;
+        let table = read_table(&mut window)?;
         if table.starts.is_empty() {
-            return Err(FormatError::Empty {
-                path: source.path.to_path_buf(),
-            });
+            return Err(FormatError::empty());
         }
         let first = first_sound(source, &mut window, &table)?;
         let payload = Payload::of(&first, NAME, source, notes)?;
@@ -158,40 +155,31 @@ impl Table {
     }
 }
 
-fn malformed(path: &Path, at: u64, what: impl Into<String>, remedy: &'static str) -> FormatError {
-    FormatError::Malformed {
-        path: path.to_path_buf(),
-        offset: at,
-        what: what.into(),
-        remedy,
-    }
+fn malformed(at: u64, what: impl Display, remedy: &str) -> FormatError {
+    FormatError::malformed(at, format!("{what}; {remedy}"))
 }
 
 /// The chunk in the `length` bytes at `at`.
 fn read_chunk<'w>(
-    path: &Path,
     window: &'w mut impl ByteSource,
     at: u64,
     length: u64,
 ) -> Result<Result<Chunk<'w>, Wrong>, FormatError> {
-    let bytes = window
-        .bytes(at, length as usize)
-        .map_err(|e| FormatError::io(path, "read it", e))?;
+    let bytes = window.bytes(at, length as usize)?;
     Ok(chunk(at, bytes))
 }
 
-fn read_table(path: &Path, window: &mut impl ByteSource) -> Result<Table, FormatError> {
+fn read_table(window: &mut impl ByteSource) -> Result<Table, FormatError> {
     let size = window.size();
     let Some(postscript_at) = size.checked_sub(BLOCK) else {
         return Err(malformed(
-            path,
             0,
             "it has not the 64 KiB of any ArrayRecord",
             FETCH,
         ));
     };
     let mut scratch = Vec::new();
-    let postscript = read_chunk(path, window, postscript_at, BLOCK)?;
+    let postscript = read_chunk(window, postscript_at, BLOCK)?;
     let footer_at = postscript.ok().and_then(|chunk| {
         let records = chunk.records().ok()?;
         let first = *records.sizes().ok()?.first()?;
@@ -201,7 +189,6 @@ fn read_table(path: &Path, window: &mut impl ByteSource) -> Result<Table, Format
     });
     let Some(footer_at) = footer_at else {
         return Err(malformed(
-            path,
             postscript_at,
             "it does not end in a postscript",
             FETCH,
@@ -209,9 +196,9 @@ fn read_table(path: &Path, window: &mut impl ByteSource) -> Result<Table, Format
     };
     let wrong = |what: Wrong| {
         let (what, remedy) = split_remedy(what);
-        malformed(path, footer_at, format!("its footer: {what}"), remedy)
+        malformed(footer_at, format!("its footer: {what}"), remedy)
     };
-    let footer = read_chunk(path, window, footer_at, postscript_at - footer_at)?;
+    let footer = read_chunk(window, footer_at, postscript_at - footer_at)?;
     let footer = footer.map_err(wrong)?;
     // A chunk takes 40 bytes at least, and an entry fewer.
     if footer.records > size / CHUNK_HEADER as u64 || footer.record_bytes > size {
@@ -237,7 +224,6 @@ fn read_table(path: &Path, window: &mut impl ByteSource) -> Result<Table, Format
         }
         if records != 1 {
             return Err(malformed(
-                path,
                 at,
                 format!("{records} records are one group there"),
                 "write the file with group_size:1, so that each is read by itself",
@@ -314,11 +300,8 @@ fn for_each(
     let mut scratch = Vec::new();
     let ends = table.starts.walk(0).skip(1).chain([table.end]);
     for (at, end) in table.starts.walk(0).zip(ends) {
-        if source.options.interrupt.load(Ordering::Relaxed) {
-            let path = source.path.to_path_buf();
-            return Err(FormatError::Interrupted { path });
-        }
-        let chunk = read_chunk(source.path, window, at, end - at)?;
+        source.options.check_interrupt()?;
+        let chunk = read_chunk(window, at, end - at)?;
         let record = match &chunk {
             Ok(chunk) => one_record(chunk, &mut scratch),
             Err(what) => Err(*what),
@@ -348,7 +331,7 @@ fn first_sound(
     sound.ok_or_else(|| {
         let (at, what) = unsound.expect("a file without chunks is refused before");
         let (what, remedy) = split_remedy(what);
-        malformed(source.path, at, what, remedy)
+        malformed(at, what, remedy)
     })
 }
 
@@ -374,8 +357,7 @@ fn scan_table(
         !too_many
     })?;
     if too_many {
-        let (path, limit) = (source.path.to_path_buf(), MOST_LABELS);
-        return Err(FormatError::TooManyLabels { path, limit });
+        return Err(too_many_labels(MOST_LABELS));
     }
     Ok(table.located(examples.finish()))
 }

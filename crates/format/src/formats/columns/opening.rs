@@ -27,7 +27,7 @@ use crate::formats::delimited::LabelColumn;
 use crate::kind::Head;
 use crate::labels::classes_so_far::ClassesSoFar;
 use crate::labels::codes::{Codes, NO_CLASS};
-use crate::labels::{LABEL_LIMIT, LabelCollector, MOST_LABELS};
+use crate::labels::{LABEL_LIMIT, LabelCollector, MOST_LABELS, no_label_column, too_many_labels};
 use crate::options::{MEAN_OF_FIELDS, Missing};
 use crate::places::chunks_in_order::scan_in_order;
 use crate::places::elias_fano::EliasFanoBuilder;
@@ -36,7 +36,9 @@ use crate::places::located::Located;
 use crate::places::sidecar::RecordShape;
 use crate::places::{IndexSource, Places};
 use crate::rows::Layout;
-use crate::rows::fields::{check_name, element_value, label_field, selection};
+use crate::rows::fields::{
+    check_name, column_type, element_value, label_field, no_column, selection,
+};
 
 /// How the places of records were found whose values are of different lengths.
 const LENGTHS: &str = "from the lengths of their values";
@@ -100,12 +102,12 @@ impl Format for Columns {
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
-        let wrong = |wrong| refused(source, wrong);
+        let wrong = |wrong| refused(wrong);
         match self.kind {
             Kind::Parquet => {
                 let table = ParquetTable::open(file(source)?).map_err(wrong)?;
                 if table.groups() == [0] {
-                    return Err(empty(source));
+                    return Err(FormatError::empty());
                 }
                 let choice = choose(source, table.leaves(), notes)?;
                 let table = table.choose(choice.columns.clone());
@@ -120,7 +122,7 @@ impl Format for Columns {
                     Err(error) => {
                         let rows = schema.read(Vec::new(), &interrupted).map_err(wrong)?;
                         return Err(if rows.groups() == [0] {
-                            empty(source)
+                            FormatError::empty()
                         } else {
                             error
                         });
@@ -129,7 +131,7 @@ impl Format for Columns {
                 };
                 let table = schema.read(choice.columns.clone(), &interrupted);
                 let table = table.map_err(wrong)?;
-                check_interrupted(source)?;
+                source.options.check_interrupt()?;
                 found(source, Arc::new(table), choice, notes)
             }
         }
@@ -141,29 +143,10 @@ fn file(source: &Source<'_>) -> Result<TableFile, FormatError> {
     Ok(TableFile::new(source.storage()?)?)
 }
 
-fn refused(source: &Source<'_>, wrong: Wrong) -> FormatError {
+fn refused(wrong: Wrong) -> FormatError {
     match wrong {
         Wrong::Storage(error) => error.into(),
-        Wrong::Damaged(what) => FormatError::DamagedTable {
-            path: source.path.to_path_buf(),
-            what,
-        },
-    }
-}
-
-fn empty(source: &Source<'_>) -> FormatError {
-    FormatError::Empty {
-        path: source.path.to_path_buf(),
-    }
-}
-
-fn check_interrupted(source: &Source<'_>) -> Result<(), FormatError> {
-    if source.options.interrupt.load(Ordering::Relaxed) {
-        Err(FormatError::Interrupted {
-            path: source.path.to_path_buf(),
-        })
-    } else {
-        Ok(())
+        Wrong::Damaged(what) => FormatError::new(format!("{what}; fetch or write it again")),
     }
 }
 
@@ -182,16 +165,8 @@ fn choose(
     let named = |name: &str| match names.iter().position(|known| known == name) {
         Some(place) => leaves[place]
             .clone()
-            .map_err(|(column, found)| FormatError::ColumnType {
-                path: path.to_path_buf(),
-                column,
-                found,
-            }),
-        None => Err(FormatError::NoColumn {
-            path: path.to_path_buf(),
-            wanted: name.to_owned(),
-            columns: listed(&names),
-        }),
+            .map_err(|(column, found)| column_type(&column, found)),
+        None => Err(no_column(name, listed(&names))),
     };
     let selects = !source.argument().is_empty();
     let mut left_out = Vec::new();
@@ -215,7 +190,7 @@ fn choose(
             let column = if names.contains(name) {
                 named(name)?
             } else {
-                return Err(no_label(source, name, &names));
+                return Err(no_label_column(name, listed(&names)));
             };
             let place = columns.iter().position(|known| *known == column);
             Some(place.unwrap_or_else(|| {
@@ -223,13 +198,13 @@ fn choose(
                 columns.len() - 1
             }))
         }
-        wanted => label_field(path, &shown, wanted)?,
+        wanted => label_field(&shown, wanted)?,
     };
     if let Some(at) = label
         && !can_be_label(&columns[at].kind)
     {
-        let known = "of one number or string a record where they are labels".to_owned();
-        return Err(no_label(source, &columns[at].name, &[known]));
+        let known = "of one number or string a record where they are labels";
+        return Err(no_label_column(&columns[at].name, known));
     }
     if options.features_only {
         let is_kept = |i: usize, column: &Column| {
@@ -241,11 +216,10 @@ fn choose(
             .filter(|(i, column)| !is_kept(*i, column));
         let others: Vec<String> = others.map(|(_, column)| column.name.clone()).collect();
         if let (true, Some(name)) = (selects, others.first()) {
-            return Err(FormatError::ColumnType {
-                path: path.to_path_buf(),
-                column: name.clone(),
-                found: "no numbers of one count, and so no features".into(),
-            });
+            return Err(column_type(
+                name,
+                "no numbers of one count, and so no features",
+            ));
         }
         let label_name = label.map(|at| columns[at].name.clone());
         columns.retain(|column| !others.contains(&column.name));
@@ -260,7 +234,7 @@ fn choose(
         } else if label.is_none() {
             let known = options.columns.as_ref();
             let known = known.and_then(|known| known.schema.label.as_deref());
-            return Err(no_label(source, known.unwrap_or("label"), &names));
+            return Err(no_label_column(known.unwrap_or("label"), listed(&names)));
         }
     }
     if !left_out.is_empty() {
@@ -279,7 +253,7 @@ fn choose(
     let mut specs: Vec<pelton_batch::FieldSpec> = Vec::new();
     for column in &columns {
         let checked = check_name(&column.name, &specs);
-        checked.map_err(|what| refused(source, Wrong::Damaged(what)))?;
+        checked.map_err(|what| refused(Wrong::Damaged(what)))?;
         specs.push(pelton_batch::FieldSpec::new(
             &column.name,
             pelton_batch::DType::U8,
@@ -287,23 +261,12 @@ fn choose(
         ));
     }
     if columns.len() == usize::from(label.is_some()) || columns.len() > MOST_COLUMNS {
-        return Err(FormatError::NoColumn {
-            path: path.to_path_buf(),
-            wanted: format!(
-                "for records, of which there may be 1 to {MOST_COLUMNS} besides the label"
-            ),
-            columns: listed(&names),
-        });
+        return Err(FormatError::new(format!(
+            "records need 1 to {MOST_COLUMNS} columns besides the label; its columns are {}; name some of them with `format`",
+            listed(&names)
+        )));
     }
-    in_known_order(path, columns, label, options.columns.as_ref())
-}
-
-fn no_label(source: &Source<'_>, wanted: &str, columns: &[String]) -> FormatError {
-    FormatError::NoLabelColumn {
-        path: source.path.to_path_buf(),
-        wanted: wanted.to_owned(),
-        columns: listed(columns),
-    }
+    in_known_order(columns, label, options.columns.as_ref())
 }
 
 /// Names, for a message.
@@ -345,12 +308,7 @@ fn found(
     let all = table.columns();
     let groups = table.groups();
     let records = groups.last().copied().unwrap_or(0);
-    let too_long = || {
-        refused(
-            source,
-            Wrong::Damaged("its records are longer than 4 GB".into()),
-        )
-    };
+    let too_long = || refused(Wrong::Damaged("its records are longer than 4 GB".into()));
     // A label that is a name is a code next to the record; one that is a number lies in it.
     let by_name = label.filter(|at| all[*at].kind == ColumnKind::Bytes);
     let columns: Vec<usize> = (0..all.len()).filter(|i| Some(*i) != by_name).collect();
@@ -358,7 +316,7 @@ fn found(
     let layout = Arc::new(RecordLayout::new(in_record).ok_or_else(too_long)?);
     let label_number = label.filter(|_| by_name.is_none());
     if records == 0 {
-        return Err(empty(source));
+        return Err(FormatError::empty());
     }
 
     let wanted = Wanted {
@@ -412,10 +370,9 @@ fn found(
             (None, Some((located, index))) => {
                 let end = located.end;
                 if located.starts.len() != records {
-                    return Err(refused(
-                        source,
-                        Wrong::Damaged("its index is of other records".into()),
-                    ));
+                    return Err(refused(Wrong::Damaged(
+                        "its index is of other records".into(),
+                    )));
                 }
                 let places = Places::listed(located.starts, end, LENGTHS);
                 let (labels, names, codes) = (located.labels, located.names, located.codes);
@@ -454,11 +411,7 @@ fn found(
         (Arc::new(decoded), reach)
     };
     if !source.options.features_only && source.options.missing == Some(Missing::Mean) {
-        return Err(FormatError::SettingElsewhere {
-            path: source.path.to_path_buf(),
-            kind: source.kind.name(),
-            setting: MEAN_OF_FIELDS,
-        });
+        return Err(FormatError::new(MEAN_OF_FIELDS));
     }
     let shard = if source.options.features_only {
         let decoder = ColumnFeatures::new(Arc::clone(&layout), label_number);
@@ -536,12 +489,8 @@ fn scan(
         }
         if let (Some(record), false) = (scanned.unnamed, source.options.tolerant) {
             let column = &table.columns()[wanted.label.unwrap_or(0)].name;
-            failed.get_or_insert(FormatError::Record {
-                path: source.path.to_path_buf(),
-                record,
-                offset: 0,
-                fault: Fault::column(column, NO_LABEL),
-            });
+            let fault = Fault::column(column, NO_LABEL);
+            failed.get_or_insert(FormatError::of_record(fault).in_record(record, 0));
         }
         let mut goes_on = failed.is_none() && at <= i64::MAX as u64;
         for label in &scanned.labels {
@@ -559,23 +508,16 @@ fn scan(
         goes_on
     };
     let threads = scan_threads(source.options);
-    scan_in_order(parts.count(), threads, worker, look, merge)
-        .map_err(|wrong| refused(source, wrong))?;
-    check_interrupted(source)?;
+    scan_in_order(parts.count(), threads, worker, look, merge).map_err(|wrong| refused(wrong))?;
+    source.options.check_interrupt()?;
     if let Some(failed) = failed {
         return Err(failed);
     }
     if at > i64::MAX as u64 {
-        return Err(refused(
-            source,
-            Wrong::Damaged("its records have no end".into()),
-        ));
+        return Err(refused(Wrong::Damaged("its records have no end".into())));
     }
     if stop.load(Ordering::Relaxed) {
-        return Err(FormatError::TooManyLabels {
-            path: source.path.to_path_buf(),
-            limit: numbers.limit(),
-        });
+        return Err(too_many_labels(numbers.limit()));
     }
     let (mut labels, names, codes) = classes.finish();
     if names.is_empty() {

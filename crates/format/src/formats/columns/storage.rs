@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
+use pelton_storage::{Granularity, RangeRead, Storage, StorageError, StorageErrorKind};
 
 use super::record::RecordLayout;
 use super::table::{Table, Wrong, group_of};
@@ -87,10 +87,10 @@ impl Records {
     fn error(&self, wrong: Wrong) -> StorageError {
         match wrong {
             Wrong::Storage(error) => error,
-            Wrong::Damaged(what) => StorageError::Damaged {
-                path: self.name.clone(),
-                what,
-            },
+            Wrong::Damaged(what) => {
+                let what = format!("{what}; fetch or write it again");
+                StorageError::new(StorageErrorKind::System, &self.name, what)
+            }
         }
     }
 }

@@ -5,15 +5,14 @@
 //! either way is refused: a header taken for a record, or the reverse, would train a model on nonsense.
 
 use std::fmt;
-use std::path::Path;
 use std::str::FromStr;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use serde::{Deserialize, Serialize};
 
-use crate::error::table::TableError;
-use crate::error::{FormatError, excerpt};
+use crate::error::{FormatError, FormatErrorKind, excerpt};
 use crate::formats::delimited::{LabelColumn, bare, is_missing, truth};
+use crate::labels::no_label_column;
 use crate::rows::number::{NotANumber, parse_f64};
 
 /// Most lines that the first is compared with.
@@ -186,7 +185,6 @@ impl Heading {
     /// Errors: a line that may be names or a record.
     pub(crate) fn names_columns(
         &self,
-        path: &Path,
         header: Header,
         label: Option<usize>,
         others: &[Vec<&[u8]>],
@@ -201,11 +199,11 @@ impl Heading {
             return Ok(false);
         };
         let line = self.cells.join(&b","[..]);
-        Err(FormatError::Table(TableError::Header {
-            path: path.to_path_buf(),
-            line: excerpt(&line),
-            why,
-        }))
+        let what = format!(
+            "line 1 ({}) may name the columns or be a record: {why}; set `header` to yes or no",
+            excerpt(&line)
+        );
+        Err(FormatError::new(what).of_kind(FormatErrorKind::Malformed))
     }
 
     /// The cells of the columns of features.
@@ -296,12 +294,7 @@ impl Heading {
     }
 
     /// The label's column, from 0; `named` says whether the line names the columns.
-    pub(crate) fn label(
-        &self,
-        path: &Path,
-        wanted: &LabelColumn,
-        named: bool,
-    ) -> Result<usize, FormatError> {
+    pub(crate) fn label(&self, wanted: &LabelColumn, named: bool) -> Result<usize, FormatError> {
         let found = match wanted {
             LabelColumn::First => Some(0),
             LabelColumn::Last => Some(self.columns - 1),
@@ -311,25 +304,24 @@ impl Heading {
                 let mut places = (0..self.columns).filter(is_it);
                 let found = places.next();
                 if let (Some(first), Some(second)) = (found, places.next()) {
-                    return Err(FormatError::AmbiguousLabelColumn {
-                        path: path.to_path_buf(),
-                        name: name.clone(),
-                        first: first + 1,
-                        second: second + 1,
-                    });
+                    let (first, second) = (first + 1, second + 1);
+                    let what = format!(
+                        "columns {first} and {second} are both named {name:?}; give the label's position, as in `label` {second}"
+                    );
+                    let error = FormatError::new(what).of_kind(FormatErrorKind::LabelColumn);
+                    return Err(error.at_line(1));
                 }
                 found
             }
             LabelColumn::Json(_) => None,
         };
-        found.ok_or_else(|| FormatError::NoLabelColumn {
-            path: path.to_path_buf(),
-            wanted: wanted.describe(),
-            columns: if named {
+        found.ok_or_else(|| {
+            let columns = if named {
                 excerpt_of_names(&self.names())
             } else {
                 format!("1 to {}, without names", self.columns)
-            },
+            };
+            no_label_column(wanted.describe(), columns)
         })
     }
 }
@@ -358,43 +350,24 @@ mod tests {
     fn headings() {
         let heading = Heading::read(b"a,\"b c\",label", b',');
         assert_eq!(heading.columns, 3);
-        let path = Path::new("x.csv");
         let named = |name: &str| LabelColumn::Name(name.into());
-        assert_eq!(heading.label(path, &named("b c"), true).unwrap(), 1);
-        assert_eq!(heading.label(path, &LabelColumn::Last, true).unwrap(), 2);
-        assert_eq!(
-            heading
-                .label(path, &LabelColumn::Position(1), true)
-                .unwrap(),
-            0
-        );
-        let error = heading
-            .label(path, &named("d"), true)
-            .unwrap_err()
-            .to_string();
+        assert_eq!(heading.label(&named("b c"), true).unwrap(), 1);
+        assert_eq!(heading.label(&LabelColumn::Last, true).unwrap(), 2);
+        assert_eq!(heading.label(&LabelColumn::Position(1), true).unwrap(), 0);
+        let error = heading.label(&named("d"), true).unwrap_err().to_string();
         assert!(
             error.contains("no label column \"d\"; its columns are a, b c, label"),
             "{error}"
         );
-        assert!(
-            heading
-                .label(path, &LabelColumn::Position(0), true)
-                .is_err()
-        );
+        assert!(heading.label(&LabelColumn::Position(0), true).is_err());
         let twice = Heading::read(b"y,x,y", b',');
-        assert!(matches!(
-            twice.label(path, &named("y"), true),
-            Err(FormatError::AmbiguousLabelColumn {
-                first: 1,
-                second: 3,
-                ..
-            })
-        ));
-        assert_eq!(twice.label(path, &named("x"), true).unwrap(), 1);
-        assert_eq!(
-            twice.label(path, &LabelColumn::Position(3), true).unwrap(),
-            2
+        let error = twice.label(&named("y"), true).unwrap_err().to_string();
+        assert!(
+            error.contains("line 1: columns 1 and 3 are both named \"y\""),
+            "{error}"
         );
+        assert_eq!(twice.label(&named("x"), true).unwrap(), 1);
+        assert_eq!(twice.label(&LabelColumn::Position(3), true).unwrap(), 2);
     }
 
     /// What a text's first line is taken for: "names", "record", or "asked about".
@@ -403,7 +376,7 @@ mod tests {
         let heading = Heading::read(lines[0], b',');
         let others = cells_of(&lines[1..], b',');
         let last = Some(heading.columns - 1);
-        match heading.names_columns(Path::new("x.csv"), Header::Auto, last, &others) {
+        match heading.names_columns(Header::Auto, last, &others) {
             Ok(true) => "names",
             Ok(false) => "record",
             Err(_) => "asked about",

@@ -47,12 +47,9 @@ impl Format for Delimited {
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let delimiter = self.delimiter;
         let file = source.input()?;
-        let first = first_line_from(&file, source.start(), source.stamp.size)
-            .map_err(|e| FormatError::io(source.path, "read it", e))?;
+        let first = first_line_from(&file, source.start(), source.stamp.size)?;
         let Some((start, line)) = first else {
-            return Err(FormatError::Empty {
-                path: source.path.to_path_buf(),
-            });
+            return Err(FormatError::empty());
         };
         let table = TableColumns::of(source, &line, delimiter, notes)?;
         let (label, columns) = (table.label, table.count);

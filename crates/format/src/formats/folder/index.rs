@@ -21,10 +21,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use pelton_storage::{FileSet, WholeFile, changed_ns};
+use pelton_storage::{FileSet, WholeFile, changed_ns, regular_file};
 
 use crate::error::FormatError;
-use crate::format::regular_file;
 use crate::formats::folder::listing::{Listing, Remarks};
 use crate::formats::packed::reader::without_checksum;
 use crate::labels::MOST_LABELS;

@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
 
-use pelton_storage::{FileSet, SetFile, Storage, changed_ns, on_threads, path_text};
+use pelton_storage::{FileSet, SetFile, Storage, changed_ns, on_threads, path_text, regular_file};
 
 use crate::contents::Contents;
 use crate::error::FormatError;
-use crate::format::{Format, Opened, Shard, Source, regular_file};
+use crate::format::{Format, Opened, Shard, Source};
 use crate::formats::folder::index::FolderKey;
 use crate::formats::folder::listing::{Listing, Remarks};
 use crate::kind::FormatKind;
@@ -75,10 +75,9 @@ impl Format for Folder {
     }
 
     /// Folders are opened before formats are asked: what comes here is a file.
-    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
-        Err(FormatError::NotAFolder {
-            path: source.path.to_path_buf(),
-        })
+    fn open(&self, _: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
+        let what = "is a file; name a folder of images, or leave out `format` folder";
+        Err(FormatError::new(what))
     }
 }
 
@@ -182,9 +181,10 @@ fn walk(root: &Path, options: &OpenOptions) -> Result<Listing, FormatError> {
         None => walk.by_folder()?,
     };
     if files.is_empty() {
-        return Err(FormatError::NoImages {
-            path: root.to_path_buf(),
-        });
+        return Err(FormatError::new(format!(
+            "is a folder that holds no images (.jpg, .jpeg, .png or .webp); name a folder of images, or files by a pattern such as {}/*.tar",
+            root.display()
+        )));
     }
     let codes = Codes::new(files.iter().map(|file| file.class).collect());
     Ok(Listing {
@@ -336,9 +336,7 @@ impl Walk<'_> {
         }
         loose.sort_unstable();
         if let (Some(image), false) = (loose.first(), names.is_empty()) {
-            return Err(FormatError::NoClass {
-                path: self.root.join(image),
-            });
+            return Err(self.without_class(image));
         }
         files.extend(loose.into_iter().map(|name| Listed { name, class: 0 }));
         Ok(Walked {
@@ -359,8 +357,7 @@ impl Walk<'_> {
             return Ok(parts);
         }
         if let Some(direct) = all().filter(is_direct).min() {
-            let path = self.root.join(direct);
-            return Err(FormatError::NoClass { path });
+            return Err(self.without_class(direct));
         }
         let mut classes: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
         for image in parts.into_iter().flat_map(|(_, images)| images) {
@@ -368,6 +365,12 @@ impl Walk<'_> {
             classes.entry(class).or_default().push(image);
         }
         Ok(classes.into_iter().collect())
+    }
+
+    /// An image outside the folders that are classes.
+    fn without_class(&self, image: &Path) -> FormatError {
+        let what = "lies next to the folders that are classes and has none; move it into one, or give a table with `label_file`";
+        FormatError::new(what).in_file(&self.root.join(image))
     }
 
     /// A table says which images are records and of what class.
@@ -386,10 +389,11 @@ impl Walk<'_> {
         }
         let first_without = without.first().cloned().unwrap_or_default();
         if files.is_empty() && !without.is_empty() {
-            return Err(FormatError::Unlabelled {
-                path: self.root.join(first_without),
-                table: path.to_path_buf(),
-            });
+            let what = format!(
+                "has no row in {}, nor has any other image of the folder; check the table and its `file_column`",
+                path.display()
+            );
+            return Err(FormatError::new(what).in_file(&self.root.join(first_without)));
         }
         let remarks = Remarks {
             without: without.len() as u64,
@@ -406,10 +410,10 @@ impl Walk<'_> {
         let mut folders = Vec::new();
         while let Some((folder, depth)) = waiting.pop() {
             if depth > MOST_DEPTH {
-                return Err(FormatError::TooDeep {
-                    path: self.root.join(folder),
-                    limit: MOST_DEPTH,
-                });
+                let what = format!(
+                    "lies more than {MOST_DEPTH} folders deep; look for a link that leads back"
+                );
+                return Err(FormatError::new(what).in_file(&self.root.join(folder)));
             }
             self.list(&folder, images, &mut folders)?;
             waiting.extend(folders.drain(..).map(|folder| (folder, depth + 1)));
@@ -426,9 +430,7 @@ impl Walk<'_> {
     ) -> Result<(), FormatError> {
         let whole = self.root.join(folder);
         let failed = |e| FormatError::io(&whole, "list the folder", e);
-        if self.options.interrupt.load(Ordering::Relaxed) {
-            return Err(FormatError::Interrupted { path: whole });
-        }
+        self.options.check_interrupt()?;
         // Before its entries: what comes later shows in the time.
         let time = changed_ns(&fs::metadata(&whole).map_err(failed)?);
         self.folders.push((folder.to_path_buf(), time));
@@ -516,10 +518,7 @@ fn look_at(
             let Some(chunk) = chunks.get(number) else {
                 return Ok(done);
             };
-            if options.interrupt.load(Ordering::Relaxed) {
-                let path = root.to_path_buf();
-                return Err(FormatError::Interrupted { path });
-            }
+            options.check_interrupt()?;
             let looked = chunk.iter().map(|file| look_at_one(root, &file.name));
             done.push((number, looked.collect::<Result<_, _>>()?));
         }

@@ -8,7 +8,6 @@
 //! Cost: one walk over a record, and one copy of its values.
 
 use std::ops::Range;
-use std::path::Path;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 
@@ -17,6 +16,7 @@ use crate::formats::delimited::LabelColumn;
 use crate::formats::framed::example::{
     Broken, Features, Kind, class_of, measure, push_numbers, strings,
 };
+use crate::labels::no_label_column;
 use crate::rows::fields::{FieldWriter, RecordFields, check_name};
 
 /// Most features of a record.
@@ -167,11 +167,7 @@ impl ExampleFields {
     }
 
     /// With the feature that is the label: the one that is named, or has one of the usual names.
-    pub(crate) fn with_label(
-        self,
-        path: &Path,
-        wanted: &LabelColumn,
-    ) -> Result<ExampleFields, FormatError> {
+    pub(crate) fn with_label(self, wanted: &LabelColumn) -> Result<ExampleFields, FormatError> {
         // A record of a label alone would hold nothing.
         let is_one = |known: &Known| {
             known.kind.is_some() && known.count == Count::Always(1) && self.known.len() > 1
@@ -184,11 +180,8 @@ impl ExampleFields {
             LabelColumn::Name(name) => Some(named(name).ok_or_else(|| {
                 let one = self.known.iter().filter(|known| is_one(known));
                 let one: Vec<&str> = one.map(|known| known.name.as_str()).collect();
-                FormatError::NoLabelColumn {
-                    path: path.to_path_buf(),
-                    wanted: wanted.describe(),
-                    columns: format!("{}, of one value each", one.join(", ")),
-                }
+                let columns = format!("{}, of one value each", one.join(", "));
+                no_label_column(wanted.describe(), columns)
             })?),
             _ => LABELS.iter().find_map(|label| named(label)),
         };

@@ -15,6 +15,7 @@ use crate::format::Source;
 use crate::formats::delimited::LabelColumn;
 use crate::formats::framed::example::stops_at;
 use crate::formats::framed::example_fields::ExampleFields;
+use crate::labels::no_label_column;
 use crate::labels::stored::Label;
 use crate::places::fingerprint::mix;
 use crate::places::located::text_of;
@@ -79,7 +80,7 @@ impl Payload {
         let label = &source.options.label;
         if source.argument() != AS_BYTES {
             if let Some(fields) = ExampleFields::of_first(first, format) {
-                return Ok(Payload::Example(fields.with_label(source.path, label)?));
+                return Ok(Payload::Example(fields.with_label(label)?));
             }
             if let Some((at, field)) = stops_at(first) {
                 notes.push(format!(
@@ -89,11 +90,10 @@ impl Payload {
             }
         }
         match label {
-            LabelColumn::Name(_) => Err(FormatError::NoLabelColumn {
-                path: source.path.to_path_buf(),
-                wanted: label.describe(),
-                columns: "none, since its records are bytes and no tf.train.Example".into(),
-            }),
+            LabelColumn::Name(_) => Err(no_label_column(
+                label.describe(),
+                "none, since its records are bytes, not tf.train.Example",
+            )),
             _ => Ok(Payload::bytes()),
         }
     }

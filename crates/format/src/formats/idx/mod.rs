@@ -78,16 +78,16 @@ impl IdxHeader {
 }
 
 /// Reads the header at the start of `bytes`; on failure the offset and what does not hold.
-pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, (u64, String)> {
+pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, FormatError> {
+    let short = || FormatError::malformed(bytes.len() as u64, "the file ends inside its header");
     let Some(&[zero, also_zero, kind, dimensions]) = bytes.first_chunk::<4>() else {
-        let end = bytes.len() as u64;
-        return Err((end, "the file ends inside its header".into()));
+        return Err(short());
     };
     if (zero, also_zero) != (0, 0) {
         let found = format!(
             "its magic number is {zero:02x}{also_zero:02x}{kind:02x}{dimensions:02x}, and an IDX file starts with two zero bytes"
         );
-        return Err((0, found));
+        return Err(FormatError::malformed(0, found));
     }
     let name = match kind {
         8 | INTEGERS => "",
@@ -95,34 +95,30 @@ pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, (u64, String)> {
         0x0b => "16-bit integers",
         0x0d => "32-bit floating point numbers",
         0x0e => "64-bit floating point numbers",
-        _ => "numbers of no known type",
+        _ => "numbers of an unknown type",
     };
     if !name.is_empty() {
-        return Err((2, format!("it holds {name} (type {kind:#04x})")));
+        let what = format!("it holds {name} (type {kind:#04x})");
+        return Err(FormatError::malformed(2, what));
     }
     let dimensions = usize::from(dimensions);
     if !(1..=MOST_DIMENSIONS).contains(&dimensions) {
-        return Err((
-            3,
-            format!("it has {dimensions} dimensions, and 1 to 4 are read"),
-        ));
+        let what = format!("it has {dimensions} dimensions, and 1 to 4 are read");
+        return Err(FormatError::malformed(3, what));
     }
     let Some(sizes) = bytes.get(4..4 + 4 * dimensions) else {
-        let end = bytes.len() as u64;
-        return Err((end, "the file ends inside its header".into()));
+        return Err(short());
     };
     let sizes = sizes.as_chunks::<4>().0.iter();
     let sizes: Vec<u32> = sizes.map(|size| u32::from_be_bytes(*size)).collect();
     for (i, &size) in sizes.iter().enumerate().skip(1) {
         if size == 0 || size > MOST_SIDE {
             let at = 4 + 4 * i as u64;
-            return Err((
-                at,
-                format!(
-                    "dimension {} has {size} places, and 1 to {MOST_SIDE} are read",
-                    i + 1
-                ),
-            ));
+            let what = format!(
+                "dimension {} has size {size}, and 1 to {MOST_SIDE} are read",
+                i + 1
+            );
+            return Err(FormatError::malformed(at, what));
         }
     }
     let number_bytes = if kind == INTEGERS { 4 } else { 1 };
@@ -133,14 +129,10 @@ pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, (u64, String)> {
 }
 
 /// The header of a file of `size` bytes whose data fill the rest of it.
-fn whole_header(path: &Path, head: &[u8], size: u64) -> Result<IdxHeader, FormatError> {
-    let refuse = |(offset, what)| FormatError::Malformed {
-        path: path.to_path_buf(),
-        offset,
-        what,
-        remedy: "expected an IDX file of unsigned bytes, or of labels as 32-bit integers, whole",
-    };
-    let header = parse_idx_header(head).map_err(refuse)?;
+fn whole_header(head: &[u8], size: u64) -> Result<IdxHeader, FormatError> {
+    const REMEDY: &str =
+        "expected a whole IDX file of unsigned bytes, or of labels as 32-bit integers";
+    let header = parse_idx_header(head).map_err(|error| error.with_remedy(REMEDY))?;
     let expected = header
         .record_bytes()
         .and_then(|bytes| bytes.checked_mul(header.records()))
@@ -153,13 +145,11 @@ fn whole_header(path: &Path, head: &[u8], size: u64) -> Result<IdxHeader, Format
         Some(bytes) => format!("{bytes} bytes"),
         None => "more bytes than a file can have".into(),
     };
-    Err(refuse((
-        4,
-        format!(
-            "its header states {} values, which take {needed}, and it has {size}",
-            stated.join(" × ")
-        ),
-    )))
+    let stated = stated.join(" × ");
+    let what = format!(
+        "its header states {stated} values, which take {needed}, and it has {size}; {REMEDY}"
+    );
+    Err(FormatError::malformed(4, what))
 }
 
 /// IDX images with a file of labels next to them, as MNIST has.
@@ -181,21 +171,15 @@ impl Format for Idx {
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
-        let header = whole_header(source.path, source.head, source.stamp.size)?;
+        let header = whole_header(source.head, source.stamp.size)?;
         if header.sizes.len() == 1 {
-            return Err(FormatError::IdxLabels {
-                path: source.path.to_path_buf(),
-                what: "it holds labels and no pictures; name the file of the images, and its labels are found"
-                    .into(),
-            });
+            return Err(FormatError::new(
+                "it holds labels and no pictures; name the file of the images, and its labels are found",
+            ));
         }
         if header.number_bytes != 1 {
-            return Err(FormatError::Malformed {
-                path: source.path.to_path_buf(),
-                offset: 2,
-                what: "it holds 32-bit integers (type 0x0c)".into(),
-                remedy: "expected pictures of unsigned bytes",
-            });
+            let what = "it holds 32-bit integers (type 0x0c); expected pictures of unsigned bytes";
+            return Err(FormatError::malformed(2, what));
         }
         let records = header.records();
         let bytes = header.record_bytes().unwrap_or(0);
@@ -250,17 +234,13 @@ fn labels_of(
     notes: &mut Vec<String>,
 ) -> Result<(Vec<f64>, Codes, Vec<String>), FormatError> {
     let places = label_places(source.path);
-    let refuse = |what| FormatError::IdxLabels {
-        path: source.path.to_path_buf(),
-        what,
-    };
     let is_there = |place: &&PathBuf| Origin::is_there(place, source.options);
     let Some(path) = places.iter().find(is_there) else {
         if source.options.any_label {
             // Predictions make no use of them.
             return Ok((Vec::new(), Codes::One, Vec::new()));
         }
-        return Err(refuse(match places.first() {
+        return Err(FormatError::new(match places.first() {
             Some(place) => format!(
                 "its labels are looked for in {}, which is not there; put them next to the images",
                 place.display()
@@ -269,9 +249,9 @@ fn labels_of(
         }));
     };
     let bytes = read_labels(source, path, notes)?;
-    let header = whole_header(path, &bytes, bytes.len() as u64)?;
+    let header = whole_header(&bytes, bytes.len() as u64).map_err(|error| error.in_file(path))?;
     if header.sizes.len() != 1 || header.records() != records {
-        return Err(refuse(format!(
+        return Err(FormatError::new(format!(
             "it holds {records} records, and {} holds {} labels; fetch both again",
             path.display(),
             header.records()
@@ -334,8 +314,12 @@ mod tests {
     use super::*;
 
     fn refuses(bytes: &[u8], at: u64, message: &str) {
-        let (offset, what) = parse_idx_header(bytes).unwrap_err();
-        assert!(offset == at && what.contains(message), "{offset}: {what}");
+        let error = parse_idx_header(bytes).unwrap_err().to_string();
+        let place = format!("byte {at}: ");
+        assert!(
+            error.starts_with(&place) && error.contains(message),
+            "{error}"
+        );
     }
 
     #[test]
@@ -349,12 +333,12 @@ mod tests {
         refuses(b"\0\0\x0d\x01\0\0\0\x02", 2, "32-bit floating point");
         let header = parse_idx_header(b"\0\0\x0c\x01\0\0\0\x02").unwrap();
         assert_eq!((header.records(), header.record_bytes()), (2, Some(4)));
-        refuses(b"\0\0\x07\x01\0\0\0\x02", 2, "no known type");
+        refuses(b"\0\0\x07\x01\0\0\0\x02", 2, "an unknown type");
         refuses(b"\0\0\x08\x05\0\0\0\x02", 3, "5 dimensions");
         refuses(
             b"\0\0\x08\x02\0\0\0\x02\0\0\0\0",
             8,
-            "dimension 2 has 0 places",
+            "dimension 2 has size 0",
         );
         refuses(b"\0\0\x08\x02\0\0\0\x02\xff\0\0\0", 8, "dimension 2 has");
     }

@@ -13,7 +13,6 @@
 pub(crate) mod kinds;
 
 use std::io::{BufRead, BufReader, Read};
-use std::sync::atomic::Ordering;
 
 use pelton_batch::{DType, FieldSpec};
 use serde_json::{Map, Value};
@@ -26,14 +25,14 @@ use crate::formats::json_lines::kinds::{Keys, Kind, Known, Schema, array, descri
 use crate::kind::Head;
 use crate::labels::classes_so_far::ClassesSoFar;
 use crate::labels::stored::Label;
-use crate::labels::{MOST_LABELS, checked_label};
+use crate::labels::{MOST_LABELS, checked_label, too_many_labels};
 use crate::options::{MEAN_OF_FIELDS, Missing};
 use crate::places::LINE_ENDS;
 use crate::places::elias_fano::EliasFanoBuilder;
 use crate::places::fingerprint::mix;
 use crate::places::located::Located;
 use crate::places::sidecar::RecordShape;
-use crate::rows::fields::{RecordFields, selection};
+use crate::rows::fields::{RecordFields, column_type, no_column, selection};
 use crate::rows::{Layout, NewRow, Rows};
 
 /// The key of the label unless another is named.
@@ -81,13 +80,9 @@ impl Format for JsonLines {
         let (located, index) =
             source.located(shape, source.start(), notes, || scan(source, label, must))?;
         let first = located.starts.walk(0).next().unwrap_or(0);
-        let schema =
-            Schema::from_words(&located.tallies).ok_or_else(|| FormatError::Malformed {
-                path: source.path.to_path_buf(),
-                offset: first,
-                what: "its index says nothing of its keys".into(),
-                remedy: "remove the index (.pelton-index) next to the file",
-            })?;
+        let schema = Schema::from_words(&located.tallies).ok_or_else(|| {
+            FormatError::new("its index does not list its keys; remove the index (.pelton-index) next to the file")
+        })?;
         let records = located.starts.len();
         let known = chosen(source, &schema, notes)?;
         let row_bytes: u64 = known.iter().map(|known| known.bytes).sum();
@@ -109,12 +104,9 @@ impl Format for JsonLines {
             ));
         }
         if decoder.kinds.is_empty() && records > 0 {
-            return Err(FormatError::Malformed {
-                path: source.path.to_path_buf(),
-                offset: first,
-                what: "no key has values of one kind in every record".into(),
-                remedy: "write the same keys in every line",
-            });
+            let what =
+                "no key has values of one kind in every record; write the same keys in every line";
+            return Err(FormatError::malformed(first, what));
         }
         let nonzeros = records * decoder.fields.head_bytes() + row_bytes;
         Ok(Shard {
@@ -130,13 +122,8 @@ fn chosen<'a>(
     schema: &'a Schema,
     notes: &mut Vec<String>,
 ) -> Result<Vec<&'a Known>, FormatError> {
-    let path = || source.path.to_path_buf();
     if source.options.missing == Some(Missing::Mean) {
-        return Err(FormatError::SettingElsewhere {
-            path: path(),
-            kind: "jsonl",
-            setting: MEAN_OF_FIELDS,
-        });
+        return Err(FormatError::new(MEAN_OF_FIELDS));
     }
     let fills = source.options.missing.is_some();
     let alike = "write values of one kind under it in every line";
@@ -170,20 +157,13 @@ fn chosen<'a>(
             continue;
         }
         return Err(match left_out.iter().find(|(key, ..)| key == name) {
-            Some((_, why, _)) => FormatError::ColumnType {
-                path: path(),
-                column: (*name).to_owned(),
-                found: format!("nothing that a record can hold: {why}"),
-            },
-            None => FormatError::NoColumn {
-                path: path(),
-                wanted: (*name).to_owned(),
-                columns: kinds
-                    .iter()
-                    .map(|known| known.key.as_str())
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            },
+            Some((_, why, _)) => {
+                column_type(name, format!("nothing that a record can hold: {why}"))
+            }
+            None => {
+                let keys: Vec<&str> = kinds.iter().map(|known| known.key.as_str()).collect();
+                no_column(name, keys.join(", "))
+            }
         });
     }
     kinds.retain(|known| wanted.contains(&known.key.as_str()));
@@ -280,8 +260,6 @@ impl LabelKey {
 
 /// Reads every line.
 fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatError> {
-    let path = || source.path.to_path_buf();
-    let failed = |e| FormatError::io(source.path, "read it", e);
     let file = source.input()?;
     let (from, end) = (source.start(), source.stamp.size);
     let mut reader = BufReader::with_capacity(1 << 20, file.from(from));
@@ -300,14 +278,11 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
     let (mut unlabelled, mut first_unlabelled) = (0, 0);
     let mut line = Vec::new();
     loop {
-        if source.options.interrupt.load(Ordering::Relaxed) {
-            return Err(FormatError::Interrupted { path: path() });
-        }
+        source.options.check_interrupt()?;
         line.clear();
         let bytes = (&mut reader)
             .take(MOST_LINE_BYTES)
-            .read_until(b'\n', &mut line)
-            .map_err(failed)?;
+            .read_until(b'\n', &mut line)?;
         if bytes == 0 {
             break;
         }
@@ -317,12 +292,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let wrong = |fault| FormatError::Line {
-            path: path(),
-            line: number,
-            offset: start,
-            fault,
-        };
+        let wrong = |fault| FormatError::of_record(fault).at_line(number);
         let object = object(&line);
         let class = object.as_ref().map_err(Fault::clone);
         let (object, class) = match class.and_then(|object| Ok((object, labels.class_of(object)?)))
@@ -350,11 +320,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
         }
         (labels.are_names, labels.are_numbers) = (classes.are_names(), classes.are_numbers());
         if classes.len() > MOST_LABELS {
-            let limit = MOST_LABELS;
-            return Err(FormatError::TooManyLabels {
-                path: path(),
-                limit,
-            });
+            return Err(too_many_labels(MOST_LABELS));
         }
         keys.add(object, label, number).map_err(wrong)?;
         starts.push(start);

@@ -152,11 +152,10 @@ impl Format for Mixtures {
     }
 
     fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
-        let mixture = Mixture::parse(source.head).map_err(|what| FormatError::Malformed {
-            path: source.path.to_path_buf(),
-            offset: 0,
-            what: format!("it describes no mixture: {what}"),
-            remedy: "name demo:classes:N instead, which writes the file again",
+        let mixture = Mixture::parse(source.head).map_err(|what| {
+            FormatError::new(format!(
+                "does not describe a mixture: {what}; name demo:classes:N instead, which writes the file again"
+            ))
         })?;
         let storage = MixtureStorage::new(source.path.display().to_string(), mixture);
         let (records, bytes) = (mixture.records(), storage.record_bytes);

@@ -9,13 +9,12 @@ pub(crate) mod matrix;
 pub(crate) mod numbers;
 
 use std::io::Read;
-use std::path::Path;
 
 use pelton_batch::DType;
 
 use crate::error::{Fault, FormatError};
 use crate::formats::delimited::{LabelColumn, rounded};
-use crate::labels::checked_label;
+use crate::labels::{checked_label, no_label_column};
 use crate::places::input::Input;
 use crate::rows::feature_type::FeatureType;
 use crate::rows::fields::{MOST_DIMENSIONS, element_value};
@@ -122,8 +121,8 @@ impl NpyRules {
 }
 
 /// The header at the start of `bytes`, or the offset and the description of what is wrong.
-pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
-    let wrong = |offset: usize, what: &str| (offset as u64, what.to_string());
+pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, FormatError> {
+    let wrong = |offset: usize, what: &str| FormatError::malformed(offset as u64, what.to_owned());
     if !bytes.starts_with(b"\x93NUMPY") {
         return Err(wrong(0, "its first bytes are not those of an .npy file"));
     }
@@ -149,7 +148,7 @@ pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
         return Err(wrong(8, "its header is too long"));
     }
     let text = bytes.get(text_from..text_from + length).ok_or_else(short)?;
-    let text = std::str::from_utf8(text).map_err(|_| wrong(text_from, "its header is no text"))?;
+    let text = std::str::from_utf8(text).map_err(|_| wrong(text_from, "its header is not text"))?;
     let field = |key: &str| {
         let after = text.split_once(&format!("'{key}':"));
         let after = after.or_else(|| text.split_once(&format!("\"{key}\":")));
@@ -203,11 +202,14 @@ pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
     }
 }
 
-/// The header of a whole file, and the elements behind it; or the offset and the description of what is wrong.
-pub fn npy_array(bytes: &[u8]) -> Result<(NpyHeader, &[u8]), (u64, String)> {
+/// The header of a whole file, and the elements behind it; errors name no path.
+pub fn npy_array(bytes: &[u8]) -> Result<(NpyHeader, &[u8]), FormatError> {
     let header = parse_npy_header(bytes)?;
     if header.fortran {
-        return Err((0, format!("it is in Fortran order; {REORDER}")));
+        return Err(FormatError::malformed(
+            0,
+            format!("it is in Fortran order; {REORDER}"),
+        ));
     }
     let size = header.number.bytes() as u64;
     let mut lengths = header.shape.iter();
@@ -222,7 +224,7 @@ pub fn npy_array(bytes: &[u8]) -> Result<(NpyHeader, &[u8]), (u64, String)> {
             header.shape,
             data.len()
         );
-        Err((header.data_offset, what))
+        Err(FormatError::malformed(header.data_offset, what))
     }
 }
 
@@ -305,19 +307,12 @@ fn written(number: DType, cell: &[u8]) -> String {
 }
 
 /// Header of an `.npy` file, checked against its size.
-pub(crate) fn read_header(file: &Input, path: &Path, size: u64) -> Result<NpyHeader, FormatError> {
+pub(crate) fn read_header(file: &Input, size: u64) -> Result<NpyHeader, FormatError> {
     let mut head = Vec::new();
     file.from(0)
         .take(MOST_HEADER_BYTES as u64 + 12)
-        .read_to_end(&mut head)
-        .map_err(|e| FormatError::io(path, "read it", e))?;
-    let wrong = |(offset, what)| FormatError::Malformed {
-        path: path.to_path_buf(),
-        offset,
-        what,
-        remedy: REMEDY,
-    };
-    let header = parse_npy_header(&head).map_err(wrong)?;
+        .read_to_end(&mut head)?;
+    let header = parse_npy_header(&head).map_err(|error| error.with_remedy(REMEDY))?;
     let data = header.row_bytes().zip(header.shape.first());
     let end = data
         .and_then(|(row, rows)| row.checked_mul(*rows))
@@ -330,18 +325,14 @@ pub(crate) fn read_header(file: &Input, path: &Path, size: u64) -> Result<NpyHea
             2 => format!("a matrix of {sizes} numbers"),
             _ => format!("an array of {sizes} numbers"),
         };
-        let what = format!("{what} does not fill the file of {size} bytes");
-        return Err(wrong((header.data_offset, what)));
+        let what = format!("{what} does not fill the file of {size} bytes; {REMEDY}");
+        return Err(FormatError::malformed(header.data_offset, what));
     }
     Ok(header)
 }
 
 /// The label's column, from 0.
-pub(crate) fn label_column(
-    path: &Path,
-    columns: usize,
-    wanted: &LabelColumn,
-) -> Result<usize, FormatError> {
+pub(crate) fn label_column(columns: usize, wanted: &LabelColumn) -> Result<usize, FormatError> {
     let found = match wanted {
         LabelColumn::First => Some(0),
         LabelColumn::Last => columns.checked_sub(1),
@@ -350,11 +341,7 @@ pub(crate) fn label_column(
     };
     found
         .filter(|at| *at < columns)
-        .ok_or_else(|| FormatError::NoLabelColumn {
-            path: path.to_path_buf(),
-            wanted: wanted.describe(),
-            columns: format!("1 to {columns}, without names"),
-        })
+        .ok_or_else(|| no_label_column(wanted.describe(), format!("1 to {columns}, without names")))
 }
 
 #[cfg(test)]
@@ -373,7 +360,7 @@ mod tests {
     }
 
     fn refuses(bytes: &[u8], message: &str) {
-        let (_, what) = parse_npy_header(bytes).unwrap_err();
+        let what = parse_npy_header(bytes).unwrap_err().to_string();
         assert!(what.contains(message), "{what}");
     }
 

@@ -40,12 +40,8 @@ impl Format for LitData {
 }
 
 fn refused(index: &Path, what: String) -> FormatError {
-    FormatError::Malformed {
-        path: index.to_path_buf(),
-        offset: 0,
-        what,
-        remedy: "write the chunks with litdata.optimize, without compression and encryption",
-    }
+    let remedy = "write the chunks with litdata.optimize, without compression and encryption";
+    FormatError::malformed(0, format!("{what}; {remedy}")).in_file(index)
 }
 
 /// The columns that an index says, or why they cannot be read.

@@ -4,11 +4,10 @@
 use serde::Deserialize;
 
 use crate::error::FormatError;
-use crate::error::recognition::RecognitionError;
 use crate::format::{Format, Match, Shard, Source};
 use crate::formats::shard::cells::{Cell, Element, Shape};
 use crate::formats::shard::{self, Column, malformed, read_starts};
-use crate::kind::{Head, codec_by_name};
+use crate::kind::{Head, codec_by_name, unread};
 use crate::places::byte_source::ByteSource;
 
 /// Longest description.
@@ -37,23 +36,17 @@ impl Format for Mds {
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         if let Some(codec) = codec_by_name(source.path) {
-            let path = source.path.to_path_buf();
-            return Err(RecognitionError::UnreadCodec { path, codec }.into());
+            return Err(unread(codec));
         }
         let mut window = source.window()?;
-        let starts = read_starts(source, &mut window)?;
+        let starts = read_starts(&mut window)?;
         let from = 4 * (starts.len() as u64 + 1);
         let bytes = starts[0] - from;
         if bytes > MOST_CONFIG_BYTES {
-            return Err(malformed(
-                source,
-                from,
-                "its description is longer than 16 MiB".into(),
-            ));
+            return Err(malformed(from, "its description is longer than 16 MiB"));
         }
-        let config = window.bytes(from, bytes as usize);
-        let config = config.map_err(|e| FormatError::io(source.path, "read it", e))?;
-        let columns = columns_of(config).map_err(|what| malformed(source, from, what))?;
+        let config = window.bytes(from, bytes as usize)?;
+        let columns = columns_of(config).map_err(|what| malformed(from, what))?;
         shard::open(source, columns, notes)
     }
 }

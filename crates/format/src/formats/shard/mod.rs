@@ -15,8 +15,8 @@ pub(crate) mod litdata;
 pub(crate) mod litdata_json;
 pub(crate) mod mds;
 
+use std::fmt::Display;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use pelton_batch::{DType, FieldSpec};
 
@@ -29,7 +29,7 @@ use crate::formats::shard::cells::{Cell, Shape};
 use crate::formats::shard::litdata_json::json_text;
 use crate::labels::classes_so_far::ClassesSoFar;
 use crate::labels::stored::Label;
-use crate::labels::{LABEL_LIMIT, MOST_LABELS};
+use crate::labels::{LABEL_LIMIT, MOST_LABELS, no_label_column, too_many_labels};
 use crate::places::byte_source::{ByteSource, FileWindow};
 use crate::places::elias_fano::EliasFanoBuilder;
 use crate::places::fingerprint::mix;
@@ -58,17 +58,12 @@ pub(crate) struct Column {
 }
 
 /// Where the samples of a shard lie: their starts, and the end of the last.
-pub(crate) fn read_starts(
-    source: &Source<'_>,
-    window: &mut FileWindow,
-) -> Result<Vec<u64>, FormatError> {
-    let failed = |e| FormatError::io(source.path, "read it", e);
-    let malformed = |at, what: &str| malformed(source, at, what.to_owned());
+pub(crate) fn read_starts(window: &mut FileWindow) -> Result<Vec<u64>, FormatError> {
     let size = window.size();
     let count = match size {
         0..4 => 0,
         _ => {
-            let count = window.bytes(0, 4).map_err(failed)?;
+            let count = window.bytes(0, 4)?;
             u64::from(u32::from_le_bytes(
                 *count.first_chunk().expect("four bytes"),
             ))
@@ -78,7 +73,7 @@ pub(crate) fn read_starts(
     if count == 0 || 4 + table > size {
         return Err(malformed(0, "it has no table of samples, or not all of it"));
     }
-    let starts = window.bytes(4, table as usize).map_err(failed)?;
+    let starts = window.bytes(4, table as usize)?;
     let starts = starts.as_chunks::<4>().0.iter();
     let starts: Vec<u64> = starts
         .map(|start| u64::from(u32::from_le_bytes(*start)))
@@ -93,13 +88,8 @@ pub(crate) fn read_starts(
     Ok(starts)
 }
 
-pub(crate) fn malformed(source: &Source<'_>, offset: u64, what: String) -> FormatError {
-    FormatError::Malformed {
-        path: source.path.to_path_buf(),
-        offset,
-        what,
-        remedy: FETCH,
-    }
+pub(crate) fn malformed(offset: u64, what: impl Display) -> FormatError {
+    FormatError::malformed(offset, format!("{what}; {FETCH}"))
 }
 
 /// Opens a shard of these columns.
@@ -109,10 +99,9 @@ pub(crate) fn open(
     notes: &mut Vec<String>,
 ) -> Result<Shard, FormatError> {
     let mut window = source.window()?;
-    let starts = read_starts(source, &mut window)?;
-    let failed = |e| FormatError::io(source.path, "read it", e);
+    let starts = read_starts(&mut window)?;
     let first = window.bytes(starts[0], (starts[1] - starts[0]) as usize);
-    let decoder = ShardDecoder::new(source, columns, first.map_err(failed)?)?;
+    let decoder = ShardDecoder::new(source, columns, first?)?;
     let left_out = decoder.left_out();
     if !left_out.is_empty() {
         notes.push(format!(
@@ -162,31 +151,26 @@ fn scan_labels(
     label: usize,
     starts: &[u64],
 ) -> Result<Scanned, FormatError> {
-    let failed = |e| FormatError::io(source.path, "read it", e);
     let mut classes = ClassesSoFar::default();
     let sizes_bytes = decoder.sizes_bytes as u64;
     for two in starts.windows(2) {
-        if source.options.interrupt.load(Ordering::Relaxed) {
-            let path = source.path.to_path_buf();
-            return Err(FormatError::Interrupted { path });
-        }
+        source.options.check_interrupt()?;
         let length = two[1] - two[0];
         let sizes = window.bytes(two[0], length.min(sizes_bytes) as usize);
-        let at = decoder.cell(sizes.map_err(failed)?, length, label);
+        let at = decoder.cell(sizes?, length, label);
         let at = at.filter(|at| at.end - at.start <= MOST_CLASS_BYTES);
         let Some(at) = at else {
             classes.push_none();
             continue;
         };
         let cell = window.bytes(two[0] + at.start, (at.end - at.start) as usize);
-        match decoder.class(label, cell.map_err(failed)?) {
+        match decoder.class(label, cell?) {
             Some(Class::Number(value)) => classes.push_number(value),
             Some(Class::Name(name)) => classes.push_name(name),
             None => classes.push_none(),
         }
         if classes.len() > MOST_LABELS {
-            let (path, limit) = (source.path.to_path_buf(), MOST_LABELS);
-            return Err(FormatError::TooManyLabels { path, limit });
+            return Err(too_many_labels(MOST_LABELS));
         }
     }
     let (labels, names, codes) = classes.finish();
@@ -233,19 +217,15 @@ impl ShardDecoder {
         first: &[u8],
     ) -> Result<ShardDecoder, FormatError> {
         if columns.is_empty() || columns.len() > MOST_COLUMNS {
-            let what = format!("it has {} columns", columns.len());
-            return Err(malformed(source, 0, what));
+            return Err(malformed(0, format!("it has {} columns", columns.len())));
         }
         let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-        let label = fields::label_field(source.path, &names, &source.options.label)?;
+        let label = fields::label_field(&names, &source.options.label)?;
         let is_label = |at: &usize| matches!(columns[*at].cell, Cell::Number(_) | Cell::Text);
         let suited = label.filter(is_label);
         if let (Some(at), None, LabelColumn::Name(_)) = (label, suited, &source.options.label) {
-            return Err(FormatError::NoLabelColumn {
-                path: source.path.to_path_buf(),
-                wanted: names[at].to_owned(),
-                columns: "numbers or strings where they are labels".into(),
-            });
+            let columns = "numbers or strings where they are labels";
+            return Err(no_label_column(names[at], columns));
         }
         let mut decoder = ShardDecoder {
             forms: vec![Form::Out; columns.len()],
@@ -256,11 +236,8 @@ impl ShardDecoder {
         };
         decoder.describe(first);
         if decoder.fields.specs().0.is_empty() {
-            Err(malformed(
-                source,
-                0,
-                "it has no columns of numbers, arrays or strings".into(),
-            ))
+            let what = "it has no columns of numbers, arrays or strings";
+            Err(malformed(0, what))
         } else {
             Ok(decoder)
         }

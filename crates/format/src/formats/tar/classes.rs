@@ -3,18 +3,23 @@
 
 use std::collections::HashMap;
 
-use crate::error::excerpt;
-use crate::formats::tar::refused::Refused;
+use crate::error::{Fault, FormatError, FormatErrorKind, excerpt};
 use crate::formats::tar::walk::Entry;
 use crate::labels::codes::{Codes, NO_CLASS};
-use crate::labels::json::{JsonClass, JsonFault, JsonKey, json_class};
-use crate::labels::{MOST_LABELS, bits};
+use crate::labels::json::{JsonClass, JsonKey, json_class};
+use crate::labels::{MOST_LABELS, bits, too_many_labels};
 use crate::rows::number::parse_f64;
 
 /// Longest member `cls`.
 const MOST_CLASS_BYTES: u64 = 64;
 /// Longest member `json` in which a class is looked for.
 const MOST_JSON_BYTES: u64 = 16 << 20;
+
+/// A sample whose member `json` states no class.
+fn no_label(sample: &[u8], fault: Fault) -> FormatError {
+    FormatError::new(format!("sample {}: {fault}", excerpt(sample)))
+        .of_kind(FormatErrorKind::Record)
+}
 
 /// Classes so far.
 pub(crate) struct TarClasses<'a> {
@@ -82,28 +87,26 @@ impl<'a> TarClasses<'a> {
         entry: &Entry,
         member: &[u8],
         sample: &[u8],
-    ) -> Result<(), Refused> {
+    ) -> Result<(), FormatError> {
         let size = entry.size;
         let code = match self.key {
-            Some(key) => self
-                .of_json(bytes, size, key)
-                .map_err(|fault| Refused::NoLabel {
-                    sample: excerpt(sample),
-                    fault,
-                })?,
+            Some(key) => {
+                { self.of_json(bytes, size, key) }.map_err(|fault| no_label(sample, fault))?
+            }
             None => match parse_f64(bytes.trim_ascii()) {
                 Ok(value) if size <= MOST_CLASS_BYTES => self.number(value),
                 _ => {
-                    return Err(Refused::BadClass {
-                        found: excerpt(bytes),
-                        member: excerpt(member),
-                        offset: entry.data,
-                    });
+                    let (found, member) = (excerpt(bytes), excerpt(member));
+                    let what = format!(
+                        "member {member} holds {found:?}, which is not a number; write classes as numbers"
+                    );
+                    let error = FormatError::malformed(entry.data, what);
+                    return Err(error.of_kind(FormatErrorKind::Record));
                 }
             },
         };
         if self.labels.len().max(self.names.len()) > MOST_LABELS {
-            return Err(Refused::TooManyLabels);
+            return Err(too_many_labels(MOST_LABELS));
         }
         if let Some(last) = self.codes.last_mut() {
             *last = code;
@@ -121,22 +124,19 @@ impl<'a> TarClasses<'a> {
         code
     }
 
-    fn of_json(&mut self, json: &[u8], size: u64, key: &JsonKey) -> Result<u32, JsonFault> {
+    fn of_json(&mut self, json: &[u8], size: u64, key: &JsonKey) -> Result<u32, Fault> {
         if size > MOST_JSON_BYTES {
-            return Err(JsonFault::TooLong {
-                found: size,
-                limit: MOST_JSON_BYTES,
-            });
+            return Err(Fault::new(format!(
+                "its member .json has {size} bytes, and up to {MOST_JSON_BYTES} are read for a class; keep the class in a member .cls"
+            )));
         }
         let class = json_class(json, key)?;
         let found = class.kind();
         let expected = *self.kind.get_or_insert(found);
         if found != expected {
-            return Err(JsonFault::Mixed {
-                key: key.to_string(),
-                found,
-                expected,
-            });
+            return Err(Fault::new(format!(
+                "{key} of its member .json is {found} where samples before it have {expected}; write all classes alike"
+            )));
         }
         Ok(match class {
             JsonClass::Number(number) => self.number(number as f64),
@@ -148,14 +148,14 @@ impl<'a> TarClasses<'a> {
     }
 
     /// The last sample ends; whether it states a class.
-    pub(crate) fn end_sample(&self, sample: &[u8]) -> Result<bool, Refused> {
+    pub(crate) fn end_sample(&self, sample: &[u8]) -> Result<bool, FormatError> {
         match self.key {
-            Some(key) if !self.has_class => Err(Refused::NoLabel {
-                sample: excerpt(sample),
-                fault: JsonFault::NoMember {
-                    key: key.to_string(),
-                },
-            }),
+            Some(key) if !self.has_class => {
+                let what = format!(
+                    "has no member .json, where `label` json:{key} looks for its class; add one, or leave `label` out"
+                );
+                Err(no_label(sample, Fault::new(what)))
+            }
             _ => Ok(self.has_class),
         }
     }

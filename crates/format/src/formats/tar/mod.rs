@@ -18,21 +18,18 @@
 pub(crate) mod classes;
 pub(crate) mod header;
 pub(crate) mod members;
-pub(crate) mod refused;
 pub(crate) mod walk;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::Ordering;
 
 use crate::contents::Contents;
-use crate::error::{FormatError, excerpt};
+use crate::error::{FormatError, FormatErrorKind, excerpt};
 use crate::format::{Format, Match, Shard, Source};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::tar::classes::TarClasses;
 use crate::formats::tar::header::BLOCK;
 use crate::formats::tar::members::NameParts;
-use crate::formats::tar::refused::Refused;
 use crate::formats::tar::walk::{Broken, Entry, Step, step};
 use crate::kind::Head;
 use crate::labels::json::JsonKey;
@@ -164,9 +161,7 @@ impl Format for Tar {
         let (located, index) = source.located(shape, 0, notes, || scan(source, key))?;
         let records = located.starts.len();
         if records == 0 {
-            return Err(FormatError::Empty {
-                path: source.path.to_path_buf(),
-            });
+            return Err(FormatError::empty());
         }
         let path = source.path.display().to_string();
         notes.extend(Tallies::from_words(&located.tallies).notes(&path, records));
@@ -191,9 +186,8 @@ fn key_hash(key: &JsonKey) -> u64 {
 
 fn scan(source: &Source<'_>, key: Option<&JsonKey>) -> Result<Located, FormatError> {
     let mut window = source.window()?;
-    let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
-    let tolerant = source.options.tolerant;
-    scan_samples(&mut window, key, tolerant, interrupted).map_err(|why| why.at(source.path))
+    let check_interrupt = || source.options.check_interrupt();
+    scan_samples(&mut window, key, source.options.tolerant, check_interrupt)
 }
 
 /// Walks over all headers and puts members together; with a key, classes are what members `json` say under it. Where the
@@ -202,8 +196,8 @@ pub(crate) fn scan_samples(
     source: &mut impl ByteSource,
     key: Option<&JsonKey>,
     tolerant: bool,
-    interrupted: impl Fn() -> bool,
-) -> Result<Located, Refused> {
+    check_interrupt: impl Fn() -> Result<(), FormatError>,
+) -> Result<Located, FormatError> {
     let mut samples = Samples::new(key, tolerant);
     let mut at = 0;
     loop {
@@ -221,20 +215,32 @@ pub(crate) fn scan_samples(
             }
             Err(why) => {
                 let member = member_at(source, &why).unwrap_or_else(|| samples.last_name());
-                return Err(Refused::Broken { member, why });
+                return Err(broken(&member, why));
             }
         };
         at = entry.end;
         samples.add(source, &entry)?;
-        if interrupted() {
-            return Err(Refused::Interrupted);
-        }
+        check_interrupt()?;
     }
-    samples.tallies.behind = behind_end(source, at).map_err(|error| Refused::Broken {
-        member: String::new(),
-        why: Broken::Failed(error),
-    })?;
+    samples.tallies.behind = behind_end(source, at)?;
     samples.finish()
+}
+
+/// The walk cannot continue at `member`.
+fn broken(member: &str, why: Broken) -> FormatError {
+    match why {
+        Broken::Truncated { start, needed } => {
+            let what = format!(
+                "it is cut off: member {member} needs the file to reach byte {needed}; fetch it again"
+            );
+            FormatError::malformed(start, what)
+        }
+        Broken::Damaged { at, what } => FormatError::malformed(
+            at,
+            format!("the file is damaged: {what}; fetch or make it again"),
+        ),
+        Broken::Failed(error) => error.into(),
+    }
 }
 
 /// The name in the header that a truncated member has, where that much of it is there.
@@ -315,13 +321,14 @@ impl<'a> Samples<'a> {
         }
     }
 
-    fn add(&mut self, source: &mut impl ByteSource, entry: &Entry) -> Result<(), Refused> {
+    fn add(&mut self, source: &mut impl ByteSource, entry: &Entry) -> Result<(), FormatError> {
         self.read_name(source, entry)?;
         if entry.sparse {
-            return Err(Refused::Sparse {
-                member: excerpt(&self.name),
-                offset: entry.start,
-            });
+            let what = format!(
+                "member {} is sparse, so its bytes are not contiguous; make the archive again without --sparse",
+                excerpt(&self.name)
+            );
+            return Err(FormatError::malformed(entry.start, what));
         }
         match entry.kind {
             _ if entry.is_file() => {}
@@ -348,10 +355,11 @@ impl<'a> Samples<'a> {
         let extension = self.hasher.hash_one(parts.extension.to_ascii_lowercase());
         if self.starts.is_empty() || key != self.key {
             if !self.seen.insert(key) {
-                return Err(Refused::Repeated {
-                    key: excerpt(&[parts.folder, parts.stem].concat()),
-                    offset: entry.start,
-                });
+                let what = format!(
+                    "members of sample {} appear again after other samples; make the archive again with its members in order of their names",
+                    excerpt(&[parts.folder, parts.stem].concat())
+                );
+                return Err(FormatError::malformed(entry.start, what));
             }
             let length = parts.folder.len() + parts.stem.len();
             self.key = key;
@@ -364,17 +372,18 @@ impl<'a> Samples<'a> {
             self.extensions = HashSet::new();
         }
         if !self.extensions.insert(extension) {
-            return Err(Refused::Twice {
-                member: excerpt(&self.name),
-                offset: entry.start,
-            });
+            let what = format!(
+                "member {} has the same extension as an earlier member of its sample (case does not matter); leave one of the two out and make the archive again",
+                excerpt(&self.name)
+            );
+            return Err(FormatError::malformed(entry.start, what));
         }
         self.end = entry.end;
         let Some(length) = class_bytes else {
             return Ok(());
         };
         match self.read_class(source, entry, length) {
-            Err(Refused::BadClass { .. } | Refused::NoLabel { .. }) if self.tolerant => {
+            Err(error) if self.tolerant && matches!(error.kind(), FormatErrorKind::Record) => {
                 self.give_up_last();
                 Ok(())
             }
@@ -390,13 +399,9 @@ impl<'a> Samples<'a> {
 
     /// Ends with a sample that reaches into the header at `at`, from which on the archive is cut off or damaged. It is the
     /// last one with what was to be its next member, unless that header names another sample.
-    fn add_broken(&mut self, source: &mut impl ByteSource, at: u64) -> Result<(), Refused> {
+    fn add_broken(&mut self, source: &mut impl ByteSource, at: u64) -> Result<(), FormatError> {
         let end = source.size().min(at + BLOCK as u64);
-        let failed = |error| Refused::Broken {
-            member: String::new(),
-            why: Broken::Failed(error),
-        };
-        let block = source.bytes(at, (end - at) as usize).map_err(failed)?;
+        let block = source.bytes(at, (end - at) as usize)?;
         let header = block
             .first_chunk()
             .and_then(|block| crate::formats::tar::header::parse(block).ok()?)
@@ -417,16 +422,15 @@ impl<'a> Samples<'a> {
         Ok(())
     }
 
-    fn read_name(&mut self, source: &mut impl ByteSource, entry: &Entry) -> Result<(), Refused> {
+    fn read_name(
+        &mut self,
+        source: &mut impl ByteSource,
+        entry: &Entry,
+    ) -> Result<(), FormatError> {
         self.name.clear();
         for range in [&entry.prefix, &entry.name] {
             let length = (range.end - range.start) as usize;
-            let part = source
-                .bytes(range.start, length)
-                .map_err(|error| Refused::Broken {
-                    member: String::new(),
-                    why: Broken::Failed(error),
-                })?;
+            let part = source.bytes(range.start, length)?;
             self.name.extend_from_slice(part);
             if range == &entry.prefix && length > 0 {
                 self.name.push(b'/');
@@ -436,11 +440,11 @@ impl<'a> Samples<'a> {
     }
 
     /// The last sample ends where the next one starts.
-    fn close_sample(&mut self, end: u64) -> Result<(), Refused> {
+    fn close_sample(&mut self, end: u64) -> Result<(), FormatError> {
         if let Some(last) = self.starts.last() {
             self.longest = self.longest.max(end - last);
             let has_class = match self.classes.end_sample(&self.sample) {
-                Err(Refused::NoLabel { .. }) if self.tolerant => {
+                Err(_) if self.tolerant => {
                     self.give_up_last();
                     true
                 }
@@ -456,17 +460,12 @@ impl<'a> Samples<'a> {
         source: &mut impl ByteSource,
         entry: &Entry,
         length: u64,
-    ) -> Result<(), Refused> {
-        let bytes = source
-            .bytes(entry.data, length as usize)
-            .map_err(|error| Refused::Broken {
-                member: excerpt(&self.name),
-                why: Broken::Failed(error),
-            })?;
+    ) -> Result<(), FormatError> {
+        let bytes = source.bytes(entry.data, length as usize)?;
         self.classes.read(bytes, entry, &self.name, &self.sample)
     }
 
-    fn finish(mut self) -> Result<Located, Refused> {
+    fn finish(mut self) -> Result<Located, FormatError> {
         self.close_sample(self.end)?;
         let first = self.starts.len();
         let classes = self.classes.finish();
