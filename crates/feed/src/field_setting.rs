@@ -146,7 +146,7 @@ fn numbers(text: &str) -> Result<NumbersKind, String> {
                 .split(',')
                 .map(|length| Some(length.trim().parse::<u32>().ok()? as usize))
                 .collect();
-            let lengths = lengths.ok_or("a length is no whole number")?;
+            let lengths = lengths.ok_or("a length is not a whole number")?;
             let elements = lengths
                 .iter()
                 .try_fold(8_usize, |all, &n| all.checked_mul(n));

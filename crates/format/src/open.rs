@@ -1,4 +1,4 @@
-//! Opening one file: its format, where its records lie, and what they hold together.
+//! Opens one file: its format, the offsets of its records, and their contents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ use crate::origin::Origin;
 use crate::remote::is_remote;
 use crate::rows::feature_type::FeatureType;
 
-/// Opens files, the first alone, whose columns the others must have. What the user may want to know comes in the order
-/// of the files, and so does what is wrong with them.
+/// Opens files; the first alone, because the others must have its columns. Remarks and errors come in the order of
+/// the files.
 pub(crate) fn open_files(
     paths: &[PathBuf],
     options: &OpenOptions,
@@ -65,7 +65,7 @@ pub(crate) fn open_files(
     if opened.is_empty() {
         empty?;
     }
-    // Tables of text tell it themselves.
+    // Tables of text report it themselves.
     let is_unnamed = |file: &&Opened| {
         let is_text = file.shard.decoder.label_form() == LabelForm::Cells;
         file.shard.contents == Contents::Features && file.shard.columns.is_none() && !is_text
@@ -84,15 +84,14 @@ pub(crate) fn open_files(
 /// A file, or the error that it holds no records.
 type NotEmpty = Result<Opened, FormatError>;
 
-/// Opens files, several at a time, since a scan of small files or over headers waits for the drive more than it
-/// computes.
+/// Opens files, several at a time, since scans of small files or of headers mostly wait for the drive.
 fn open_together(
     paths: &[PathBuf],
     options: &OpenOptions,
 ) -> Result<(Vec<NotEmpty>, Vec<String>), FormatError> {
     /// Most files at a time: deeper queues make drives no faster where each wait is for one header.
     const MOST_AT_A_TIME: usize = 16;
-    /// Files that lie elsewhere: each waits for its server a few times.
+    /// Remote files at a time: each waits for its server a few times.
     const ELSEWHERE: usize = 8;
     let elsewhere = options.remote.is_some() && paths.iter().any(|path| is_remote(path));
     let wanted = if elsewhere {
@@ -143,7 +142,7 @@ fn open_together(
     Ok(found)
 }
 
-/// Opens one file; what the user may want to know is added to `notes`.
+/// Opens one file; remarks for the user are added to `notes`. Errors may lack the path.
 fn open_file(
     path: &Path,
     options: &OpenOptions,
@@ -167,7 +166,7 @@ fn open_file(
         stamp,
         head,
     } = origin;
-    // Formats with an argument take any bytes.
+    // Formats with an argument accept any bytes.
     let takes_any = |kind: &FormatKind| kind.argument().is_some();
     if let (Some(codec), false) = (
         unread_codec(&head),
@@ -185,7 +184,7 @@ fn open_file(
                     "is in no known format; name one with `format`, or check that it is the right file",
                 ),
             })?;
-            // The lines of a text are what they are; numbers may turn out to be none.
+            // Lines of text cannot be wrong; lines of numbers can.
             let guessed = by == Match::Lines && format.has_features();
             if guessed && head.is_forced {
                 notes.push(format!(
@@ -207,7 +206,7 @@ fn open_file(
     }
     if options.features_only && !format.has_features() {
         return Err(FormatError::new(format!(
-            "format {} contains bytes, and numeric features are needed; give one of {}",
+            "format {} contains bytes and no features; give one of {}",
             kind.name(),
             with_features()
         )));
@@ -267,7 +266,7 @@ fn open_file(
     })
 }
 
-/// Refuses a label that records of this format do not state in such a way.
+/// Refuses a label that records of this format cannot state.
 fn check_label(format: &dyn Format, options: &OpenOptions) -> Result<(), FormatError> {
     let Some(remedy) = format.refuses_label(&options.label) else {
         return Ok(());

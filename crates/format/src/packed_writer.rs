@@ -1,4 +1,4 @@
-//! Writing packed files: rows are streamed out as they come, offsets and labels follow at the end.
+//! Writes packed files: rows are streamed out in order, offsets and labels follow at the end.
 //!
 //! The file is written under a temporary name in the same folder and renamed when it is complete, so
 //! a packed file is whole or not there. Memory: the Elias–Fano offsets, 2.5 bytes a record, and a
@@ -18,7 +18,7 @@ use crate::labels::{ClassMap, MOST_LABELS, bits, too_many_labels};
 use crate::places::elias_fano::EliasFanoBuilder;
 use crate::rows::{Layout, Row};
 
-/// Offsets kept whole before their mean distance fixes how the rest is packed.
+/// Offsets that are buffered until their mean distance determines the packing of the rest.
 const SAMPLED_OFFSETS: usize = 4096;
 
 /// What was written.
@@ -54,12 +54,12 @@ pub struct PackedWriter {
 }
 
 impl PackedWriter {
-    /// Starts a file that will lie at `path`, replacing what is there once it is complete.
+    /// Starts a file at `path`, which replaces an existing file once it is complete.
     pub fn create(path: impl AsRef<Path>, shape: PackedShape) -> Result<PackedWriter, FormatError> {
         PackedWriter::new(path.as_ref(), shape, |path| WholeFile::create(path))
     }
 
-    /// The same, for a file that other processes may be making too, of which the first stays.
+    /// The same, for a file that other processes may be making too; the first one stays.
     pub fn create_shared(
         path: impl AsRef<Path>,
         shape: PackedShape,

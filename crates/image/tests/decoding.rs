@@ -437,22 +437,22 @@ fn check_refusal(bytes: &[u8], message: &str) {
 fn refusals_say_what_is_wrong() {
     check_refusal(
         b"GIF89a\x01\x00\x01\x00",
-        "the bytes are no JPEG, PNG or WebP image, whatever their name says: they begin with \
+        "the bytes are not a JPEG, PNG or WebP image, whatever their name says: they begin with \
          47 49 46 38 39 61 01 00",
     );
     check_refusal(
         b"",
-        "the bytes are no JPEG, PNG or WebP image, whatever their name says: they begin with nothing",
+        "the bytes are not a JPEG, PNG or WebP image, whatever their name says: they begin with nothing",
     );
     let jpeg = file("full.jpg");
     let height = jpeg_height_at(&jpeg);
     check_refusal(
         &patched(jpeg.clone(), height - 4, &[0xC9]),
-        "the JPEG image is of a kind that cannot be decoded: it is arithmetically coded",
+        "this kind of JPEG image cannot be decoded: it is arithmetically coded",
     );
     check_refusal(
         &patched(jpeg.clone(), height - 1, &[12]),
-        "the JPEG image is of a kind that cannot be decoded: it has 12 bits a channel",
+        "this kind of JPEG image cannot be decoded: it has 12 bits a channel",
     );
     check_refusal(
         &[0xFF, 0xD8, 0xFF, 0xD9],

@@ -1,4 +1,4 @@
-//! One thing asked of a server as often as it may help, with pauses between.
+//! Repeats a request as often as that may help, with pauses between.
 
 use std::ops::Range;
 use std::pin::pin;
@@ -15,19 +15,19 @@ use tokio::time::timeout;
 use crate::failure::{Failure, Kind, LAST};
 use crate::options::RemoteOptions;
 
-/// What all files share.
+/// State that all files share.
 #[derive(Debug)]
 pub(crate) struct Limits {
     pub(crate) options: RemoteOptions,
     pub(crate) permits: Semaphore,
-    /// Why something was asked for in vain until its deadline. A run ends with that, so what is under way ends too, and
-    /// does not wait for deadlines of its own.
+    /// Why some request failed until its deadline. That ends the run, so requests in flight end too, instead of
+    /// waiting for their own deadlines.
     pub(crate) gave_up: watch::Sender<Option<Failure>>,
     pub(crate) interrupt: Arc<AtomicBool>,
 }
 
-/// Makes attempts until one succeeds, one fails for good, or the next would begin after `deadline`; messages call what
-/// is asked for `url`. Between attempts the place among those under way is free.
+/// Makes attempts until one succeeds, one fails for good, or the next would begin after `deadline`; messages use
+/// `url`. Between attempts the permit is released.
 pub(crate) async fn again<T>(
     limits: &Limits,
     url: &str,
@@ -107,7 +107,7 @@ fn error(
     StorageError::new(StorageErrorKind::Remote { lasts }, url, what)
 }
 
-/// How long to wait before the next attempt: twice as long each time, and never the same for all who wait.
+/// The pause before the next attempt: twice as long each time, and different for each waiting request.
 fn pause_after(attempts: u32) -> Duration {
     const FIRST: f64 = 0.1;
     const LONGEST: f64 = 10.0;

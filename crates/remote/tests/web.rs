@@ -310,7 +310,7 @@ fn names_that_cannot_be_opened() {
     check("http://127.0.0.1:1/x", "check the network");
     check("ftp://host/x", "ftp:// is not known; give s3://");
     check("s3://bucket", "names no file of a bucket");
-    check("http://", "is no address");
+    check("http://", "is not an address");
     let error = refusal(stores.matching(&server.url("*.tar")));
     assert!(
         error.contains("does not list its files; write out the names"),

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `Direct` | O_DIRECT through io_uring | data larger than memory, read in random order |
 //! | `Buffered` | page cache first (RWF_NOWAIT), misses through io_uring, or by threads where there is none | warm data, or as much as memory holds |
-//! | `Pread` | threads calling `pread` | no matter who asks for it |
+//! | `Pread` | threads calling `pread` | systems without the others, and comparisons |
 //!
 //! A file that shrinks while it is read gives short ranges.
 
@@ -24,12 +24,12 @@ use crate::{Granularity, RangeRead, Storage, StorageError, direct, page_cache, p
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LocalMode {
-    /// `Direct` where the filesystem and io_uring permit, else `Buffered`.
+    /// `Direct` where the filesystem and io_uring permit it, else `Buffered`.
     #[default]
     Auto,
-    /// Past the page cache, through io_uring.
+    /// Bypassing the page cache, through io_uring.
     Direct,
-    /// From the page cache where it has the data; what it has not through io_uring, or by threads where that is refused.
+    /// From the page cache where it has the data; misses through io_uring, or by threads where that is refused.
     Buffered,
     /// By a pool of threads calling `pread`.
     Pread,
@@ -60,17 +60,16 @@ pub struct LocalFile {
     path: PathBuf,
     file: File,
     mode: LocalMode,
-    /// Whether the mode was left to the file.
+    /// Whether the mode was `Auto`.
     is_auto: bool,
     granularity: Granularity,
     queue_depth: u32,
-    /// What was asked for, where the page cache is to hold the whole file in the end.
+    /// The parts of the file that were requested, where the page cache shall finally hold all of it.
     around: Option<Arc<ReadAround>>,
 }
 
 impl LocalFile {
-    /// Opens a regular file for reading. A mode other than `Auto` is an error where it is not to
-    /// be had.
+    /// Opens a regular file for reading. A mode other than `Auto` is an error where it is unavailable.
     pub fn open(path: impl AsRef<Path>, options: LocalOptions) -> Result<LocalFile, StorageError> {
         let path = path.as_ref();
         regular_file(path)?;
@@ -131,7 +130,7 @@ impl LocalFile {
         self.mode
     }
 
-    /// The path as it was given.
+    /// The path as given.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -219,7 +218,7 @@ impl Storage for LocalFile {
         // Otherwise the caller has chosen, or the page cache is the data.
         let may_be_cold = self.is_auto && !lives_in_memory(&self.file);
         let opened = may_be_cold.then(|| LocalFile::open(&self.path, options))?;
-        // Where it cannot be opened any more, the reads of this one say why.
+        // Where it can no longer be opened, reads of this one say why.
         let mut opened = opened.ok()?;
         opened.around = Some(Arc::new(ReadAround::new(opened.size().ok()?)));
         Some(Arc::new(opened))

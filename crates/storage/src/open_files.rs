@@ -1,4 +1,4 @@
-//! What may be opened, and how many files a process may have open.
+//! Which files may be opened, and how many a process may have open.
 
 use std::fs;
 use std::path::Path;

@@ -13,9 +13,8 @@ use crate::error::StorageError;
 /// A buffer whose address and capacity suit direct I/O (4096-byte alignment).
 pub type AlignedBuffer = aligned_vec::AVec<u8, aligned_vec::ConstAlign<4096>>;
 
-/// The units in which a storage reads. Offsets and lengths of a [`RangeRead`] must be multiples of
-/// `offset_bytes`, buffer addresses multiples of `memory_bytes`; both are powers of two, 1 where
-/// anything goes.
+/// The units in which a storage reads. Offsets and lengths of a [`RangeRead`] must be multiples of `offset_bytes`,
+/// buffer addresses multiples of `memory_bytes`; both are powers of two, 1 where there is no constraint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granularity {
     /// Offsets and lengths are multiples of this many bytes.
@@ -31,8 +30,8 @@ impl Granularity {
         memory_bytes: 1,
     };
 
-    /// The smallest readable range that holds `length` bytes at `offset`: `(start, length)`, both
-    /// multiples of `offset_bytes`; `None` where it would pass the largest offset.
+    /// The smallest readable range that contains `length` bytes at `offset`: `(start, length)`, both multiples of
+    /// `offset_bytes`; `None` where it would exceed the largest offset.
     pub fn align_out(self, offset: u64, length: u64) -> Option<(u64, u64)> {
         let unit = u64::from(self.offset_bytes);
         let start = offset - offset % unit;
@@ -40,8 +39,8 @@ impl Granularity {
         Some((start, end - start))
     }
 
-    /// Whether a range of `length` bytes at `offset` into memory at `address` may be read as it
-    /// is; otherwise the unit it breaks.
+    /// Whether a range of `length` bytes at `offset` into memory at `address` is aligned; otherwise the unit that it
+    /// violates.
     pub(crate) fn check(self, offset: u64, length: usize, address: *const u8) -> Result<(), u32> {
         let unit = u64::from(self.offset_bytes);
         if !offset.is_multiple_of(unit) || !(length as u64).is_multiple_of(unit) {
@@ -62,7 +61,7 @@ impl Granularity {
 pub struct RangeRead<'a> {
     /// First byte of the range.
     pub offset: u64,
-    /// Where the bytes go; its length is the length of the range.
+    /// The destination; its length is the length of the range.
     pub buffer: &'a mut [u8],
     /// Bytes read, set by the storage.
     pub filled: usize,
@@ -71,14 +70,14 @@ pub struct RangeRead<'a> {
 /// Byte ranges by offset, many at a time. Implementations pass `conformance::check_storage`.
 ///
 /// A decorator passes hints ([`will_need`](Storage::will_need)) on to the storage behind it
-/// (`conformance::check_decorator`). Offers of another path to the same bytes
-/// ([`reads_page_cache`](Storage::reads_page_cache), [`buffered`](Storage::buffered)) it passes on unless that path would
-/// bypass what it does.
+/// (`conformance::check_decorator`). It also passes on alternative paths to the same bytes
+/// ([`reads_page_cache`](Storage::reads_page_cache), [`buffered`](Storage::buffered)), unless that path would bypass
+/// the decorator.
 pub trait Storage: Send + Sync + fmt::Debug {
-    /// What messages call this storage: a path, or a description such as `memory`.
+    /// The name of this storage in messages: a path, or a description such as `memory`.
     fn name(&self) -> String;
 
-    /// Size in bytes now, asked of the backend again at each call.
+    /// Current size in bytes, asked of the backend at each call.
     fn size(&self) -> Result<u64, StorageError>;
 
     /// The units in which this storage reads.
@@ -89,20 +88,20 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// the contents of the buffers are then unspecified.
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError>;
 
-    /// Whether ranges come from the system's page cache by a call each, which a caller with memory for all of them
-    /// saves with a copy of its own ([`crate::Resident`]).
+    /// Whether ranges come from the system's page cache by one call each; a caller with memory for all of them can
+    /// avoid that with a copy of its own ([`crate::Resident`]).
     fn reads_page_cache(&self) -> bool {
         false
     }
 
-    /// Tells the storage of a range that will be read soon, so that it can begin. It does not wait for the data, and does
-    /// nothing where that would not help. Gives the bytes that it began to read.
+    /// Announces a range that will be read soon, so that the storage can prefetch it. It does not wait for the data,
+    /// and does nothing where that would not help. Returns the bytes that it began to read.
     fn will_need(&self, _offset: u64, _length: u64) -> u64 {
         0
     }
 
-    /// The same bytes through the page cache, which may not have them yet, where nobody asked for another way: for a
-    /// caller that knows there to be memory for all of them. What [`Storage::will_need`] names comes with what lies around it.
+    /// The same bytes through the page cache, which may not have them yet, unless the user chose another mode: for a
+    /// caller that knows that memory suffices for all of them. [`Storage::will_need`] then prefetches larger parts.
     fn buffered(&self) -> Option<Arc<dyn Storage>> {
         None
     }

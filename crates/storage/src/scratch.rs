@@ -1,8 +1,8 @@
 //! A temporary file for data that does not fit in memory, such as buckets being shuffled.
 //!
-//! The file loses its name as soon as it is open, so it vanishes with the process however that
-//! ends. Its space is reserved up front: a full disk is then reported before the work, and
-//! concurrent direct writes do not queue for the lock that growing a file takes.
+//! The file loses its name as soon as it is open, so it vanishes with the process even after a crash. Its space is
+//! reserved up front: a full disk is then reported before the work, and concurrent direct writes do not queue for the
+//! lock that growing a file takes.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,8 +14,7 @@ use crate::whole_file::without_path;
 use crate::{Granularity, LocalFile, LocalMode, LocalOptions, RangeRead, Storage};
 use crate::{StorageError, StorageErrorKind, direct};
 
-/// A nameless temporary file: written at offsets by any number of threads, read back as a
-/// [`Storage`].
+/// An unnamed temporary file: written at offsets by any number of threads, read back as a [`Storage`].
 #[derive(Debug)]
 pub struct ScratchFile {
     folder: PathBuf,
@@ -73,8 +72,8 @@ impl ScratchFile {
         })
     }
 
-    /// Writes all of `bytes` at `offset`. Past the page cache as far as offset, address and length
-    /// are multiples of [`ScratchFile::write_granularity`]; through it otherwise.
+    /// Writes all of `bytes` at `offset`, bypassing the page cache where offset, address and length are multiples of
+    /// [`ScratchFile::write_granularity`].
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
         let past_cache = match &self.direct {
             Some((file, units)) => {
@@ -97,7 +96,7 @@ impl ScratchFile {
         Ok(())
     }
 
-    /// Takes note of bytes that are in the file now.
+    /// Counts bytes that were written to the file.
     pub(crate) fn count_written(&self, offset: u64, length: u64) {
         self.bytes_written.fetch_add(length, Ordering::Relaxed);
         if length > 0 {
@@ -105,8 +104,7 @@ impl ScratchFile {
         }
     }
 
-    /// The file for a ring of its own, where it can be read and written past the page cache in
-    /// units of 4096 bytes.
+    /// The file for another ring, where it can be read and written without the page cache in units of 4096 bytes.
     #[cfg(target_os = "linux")]
     pub(crate) fn ring_file(&self) -> Result<Option<File>, StorageError> {
         match &self.direct {
@@ -134,12 +132,12 @@ impl ScratchFile {
         self.direct.as_ref().map(|(_, units)| *units)
     }
 
-    /// The file as its reads see it, to be read at other depths.
+    /// The file as a storage, for reads at other depths.
     pub(crate) fn reader(&self) -> &LocalFile {
         &self.reader
     }
 
-    /// Waits until what was written is on the device.
+    /// Waits until all writes are on the device.
     pub(crate) fn sync(&self) -> Result<(), StorageError> {
         self.buffered
             .sync_data()
@@ -207,7 +205,7 @@ fn free_bytes(folder: &Path) -> Result<u64, StorageError> {
     Ok(status.f_bavail.saturating_mul(status.f_frsize))
 }
 
-/// Reserves the space where the filesystem knows how; others find out when they write.
+/// Reserves the space where the filesystem supports it; elsewhere writes find out.
 fn reserve(file: &File, folder: &Path, bytes: u64) -> Result<(), StorageError> {
     #[cfg(target_os = "linux")]
     if bytes > 0 {
@@ -233,7 +231,7 @@ fn is_full(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// /dev/full does for one write what a full disk does.
+    /// /dev/full acts like a full disk for one write.
     #[test]
     fn a_write_to_a_full_disk_is_no_space() {
         let folder = tempfile::tempdir().expect("temporary folder");

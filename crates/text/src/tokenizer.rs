@@ -54,7 +54,7 @@ impl FromStr for Tokenizer {
     }
 }
 
-/// The two sides of a pair of sentences, between which its first tab stands; `None` where there is none.
+/// The two sides of a pair of sentences, split at the first tab; `None` where there is none.
 pub fn pair_sides(text: &[u8]) -> Option<[&[u8]; 2]> {
     let tab = text.iter().position(|&byte| byte == b'\t')?;
     Some([&text[..tab], &text[tab + 1..]])

@@ -1,8 +1,8 @@
 //! Why data could not be opened, read or written.
 //!
-//! [`FormatError`] is a file, a position in it, and a sentence that ends with the remedy. The sentence is written where
-//! the error arises; formats leave the path to `open`, which adds it. What is wrong with one record is a [`Fault`], which
-//! knows nothing of files.
+//! [`FormatError`] is a file, a position in it, and a sentence that ends with the remedy. The sentence is written
+//! where the error arises; formats leave the path to `open`, which adds it. A [`Fault`] says what is wrong with one
+//! record, without naming the file.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -250,7 +250,7 @@ impl Fault {
         Fault(what.into())
     }
 
-    /// A label that is no number.
+    /// A label that is not a number.
     #[cold]
     pub(crate) fn bad_label(found: &str) -> Fault {
         Fault::new(format!(

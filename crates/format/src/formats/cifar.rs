@@ -19,7 +19,7 @@ use crate::labels::names_file::names_beside;
 use crate::places::Places;
 use crate::rows::sample::{CIFAR_PIXELS, SampleShape};
 
-/// Names files longer than this are none.
+/// Longer names files are ignored.
 const MOST_NAME_BYTES: u64 = 64 << 10;
 
 /// CIFAR-10 or CIFAR-100 in binary form.

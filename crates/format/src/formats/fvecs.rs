@@ -1,10 +1,10 @@
-//! `.fvecs`: vectors as collections for nearest-neighbour search come (SIFT, GIST, Deep1B).
+//! `.fvecs`: the vectors of collections for nearest-neighbour search (SIFT, GIST, Deep1B).
 //!
 //! ```text
 //! vector  dimension i32 | as many f32
 //! ```
 //!
-//! Numbers are little-endian. All vectors have the dimension of the first, so places are arithmetic and nothing is
+//! Numbers are little-endian. All vectors have the dimension of the first, so offsets are arithmetic and nothing is
 //! scanned; a vector that states another is a bad record. Vectors have no labels. Format: Jégou, Douze and Schmid,
 //! corpus-texmex.irisa.fr.
 
@@ -18,7 +18,7 @@ use crate::places::Places;
 use crate::places::byte_source::ByteSource;
 use crate::rows::{Layout, NewRow, Rows};
 
-/// The largest dimension: more is hardly a vector, but another format.
+/// The largest dimension: beyond it the file is hardly one of vectors.
 const MOST_NUMBERS: i32 = 1 << 20;
 const REMEDY: &str = "fetch the file again, or name its format with `format`";
 
@@ -64,7 +64,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// As the first vector and the size say; otherwise what is wrong and where.
+    /// As the first vector and the size say.
     fn of(file: &mut impl ByteSource) -> Result<Shape, FormatError> {
         let size = file.size();
         let first = file.bytes(0, size.min(4) as usize)?;
@@ -94,7 +94,7 @@ impl Shape {
         if size.is_multiple_of(shape.record_bytes()) {
             return Ok(shape);
         }
-        // A vector of another dimension, or the end within one.
+        // A vector of another dimension, or a file that ends within one.
         for record in 0..=shape.records {
             let at = record * shape.record_bytes();
             let head = file.bytes(at, (size - at).min(4) as usize)?;
@@ -152,7 +152,7 @@ impl Decoder for FvecsDecoder {
     }
 }
 
-/// The vectors of a file that lies in memory, where all are sound.
+/// The vectors of a file in memory, where all are sound.
 pub fn load_fvecs(mut bytes: &[u8]) -> Option<Rows> {
     let shape = Shape::of(&mut bytes).ok()?;
     let mut rows = Rows::new(Layout::Dense { width: shape.width });

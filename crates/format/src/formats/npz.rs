@@ -1,8 +1,9 @@
-//! NumPy's `.npz`: a zip file of `.npy` entries, each of which is a field, a record being one row of each.
+//! NumPy's `.npz`: a zip file of `.npy` entries. Each entry is a field; a record is one row of each.
 //!
-//! The rows of a record lie in different places of the file: [`Gathered`] reads them as if they were side by side.
-//! Arrays of which some are compressed (`np.savez_compressed`) are read from a copy in the cache folder, one `.npy` after
-//! another. Every array is held to its checksum: while it is copied, or else by one pass that a sidecar remembers.
+//! The rows of a record are at different offsets of the file: [`Gathered`] reads them as if they were contiguous.
+//! Where some arrays are compressed (`np.savez_compressed`) the arrays are read from a copy in the cache folder, one
+//! `.npy` after another. The checksum of every array is verified: while it is copied, or else by one pass that a
+//! sidecar remembers.
 
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ const SIDECAR: u64 = 13;
 const SAVE: &str = "save arrays of numbers of equal first length with np.savez, or choose such with `format` npz:NAME,NAME";
 const FETCH: &str = "fetch or save the file again";
 
-/// NumPy arrays in a zip file; with `selects` some of them.
+/// NumPy arrays in a zip file; with `selects`, some of them.
 pub(crate) struct Npz {
     pub(crate) selects: bool,
 }
@@ -108,7 +109,7 @@ impl Format for Npz {
             };
             let interrupt = &source.options.interrupt;
             labels = fields::scan_labels(&input, column, interrupt)?;
-            // In the order that they have in the data set, so that no table stands between.
+            // In ascending order, as in the data set, so that no table translates between the two.
             labels.sort_by(f64::total_cmp);
         }
         let specs: Vec<(String, DType, Vec<usize>)> = arrays
@@ -178,7 +179,7 @@ fn chosen(source: &Source<'_>, entries: Vec<ZipEntry>) -> Result<Vec<ZipEntry>, 
     Ok(entries)
 }
 
-/// The arrays where they lie in the zip file.
+/// The arrays in place in the zip file.
 fn arrays_in_place(
     source: &Source<'_>,
     input: &Input,
@@ -190,7 +191,7 @@ fn arrays_in_place(
     arrays.map_err(|error: FormatError| error.with_remedy(SAVE))
 }
 
-/// Reads all arrays and compares their checksums, unless a sidecar says that this was done.
+/// Reads all arrays and verifies their checksums, unless a sidecar says that this was done.
 fn checked_once(
     source: &Source<'_>,
     input: &Input,
@@ -220,7 +221,7 @@ fn names_hash(hash: u64, entries: &[ZipEntry]) -> u64 {
     bytes.fold(hash, |hash, byte| mix(hash, u64::from(byte)))
 }
 
-/// Hands the bytes of an entry to `take` and compares their length and checksum with those that the table states.
+/// Hands the bytes of an entry to `take` and compares their length and checksum with the table's.
 fn checked(
     source: &Source<'_>,
     entry: &ZipEntry,
@@ -234,7 +235,7 @@ fn checked(
         let filled = match bytes.read(&mut buffer) {
             Ok(filled) => filled,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // What lies elsewhere fails in its own words.
+            // The storage's own error, which names its file.
             Err(error) if entry.method == Method::Stored => return Err(error.into()),
             Err(error) => return Err(not_decompressed(&error)),
         };
@@ -255,7 +256,7 @@ fn checked(
     Err(FormatError::malformed(entry.at, what))
 }
 
-/// A copy of the arrays in the cache folder, one after another, made now unless it is there.
+/// A copy of the arrays in the cache folder, one after another, written unless it exists.
 fn unpacked(
     source: &Source<'_>,
     input: &Input,
@@ -320,7 +321,7 @@ enum Method {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZipEntry {
     name: String,
-    /// Where its own header lies.
+    /// Offset of its own header.
     at: u64,
     method: Method,
     /// Bytes in the file.
@@ -331,7 +332,7 @@ pub struct ZipEntry {
 }
 
 impl ZipEntry {
-    /// What NumPy calls the array; `None` where it is none.
+    /// What NumPy calls the array; `None` where the entry is not an array.
     fn array(&self) -> Option<&str> {
         self.name.strip_suffix(".npy")
     }
@@ -341,7 +342,7 @@ impl ZipEntry {
 struct Array {
     name: String,
     header: NpyHeader,
-    /// Where its first row lies.
+    /// Offset of its first row.
     from: u64,
     row_bytes: u64,
 }
@@ -412,7 +413,7 @@ fn zip64_directory(record: &[u8], at: u64) -> Result<(u64, u64), FormatError> {
         .ok_or_else(|| FormatError::malformed(at, "its 64-bit end is damaged"))
 }
 
-/// The entries of a zip file's table, which lies at `from`.
+/// The entries of a zip file's table, which starts at `from`.
 pub fn parse_directory(table: &[u8], from: u64) -> Result<Vec<ZipEntry>, FormatError> {
     let mut entries: Vec<ZipEntry> = Vec::new();
     let mut at = 0;
@@ -444,7 +445,7 @@ pub fn parse_directory(table: &[u8], from: u64) -> Result<Vec<ZipEntry>, FormatE
             8 => Method::Deflated,
             _ => Method::Other,
         };
-        // Sizes from 4 GiB on stand in an extra field, in this order.
+        // Sizes of 4 GiB and more are in an extra field, in this order.
         let mut wider = zip64_numbers(extra).into_iter();
         let mut of = |narrow: u64| match narrow {
             0xffff_ffff => wider.next().ok_or_else(cut),
@@ -483,7 +484,7 @@ fn zip64_numbers(mut extra: &[u8]) -> Vec<u64> {
     Vec::new()
 }
 
-/// Where the bytes of an entry begin, behind its own header.
+/// Offset of the bytes of an entry, after its own header.
 fn entry_from(file: &mut (impl Read + Seek), entry: &ZipEntry) -> Result<u64, FormatError> {
     let local = read_at(file, entry.at, 30)?;
     let lengths = number::<2>(&local, 26).zip(number::<2>(&local, 28));
@@ -510,7 +511,7 @@ fn array_in_place(
     array_at(file, from, entry)
 }
 
-/// The array whose `.npy` begins at `from`.
+/// The array whose `.npy` starts at `from`.
 fn array_at(
     file: &mut (impl Read + Seek),
     from: u64,
@@ -541,7 +542,7 @@ fn array_at(
     })
 }
 
-/// The entries of a zip file that lies in memory, all of whose arrays are sound.
+/// The entries of a zip file in memory whose arrays are all sound.
 pub fn read_entries(bytes: &[u8]) -> Option<Vec<ZipEntry>> {
     let mut file = io::Cursor::new(bytes);
     let size = bytes.len() as u64;

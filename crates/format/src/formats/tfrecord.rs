@@ -5,12 +5,12 @@
 //! masked  (crc rotated right by 15 bits) + 0xa282ead8
 //! ```
 //!
-//! Numbers are little-endian. A scan hops from header to header and holds each length to its checksum; the bytes are
-//! held to theirs when they are decoded. Examples are looked at on the way, and only where they say something new is
-//! their checksum looked at too (`example_scan.rs`).
+//! Numbers are little-endian. A scan hops from header to header and verifies the checksum of each length; those of
+//! the bytes are verified when they are decoded. The scan parses Examples, and verifies their checksum only where
+//! they say something new (`example_scan.rs`).
 //!
-//! Cost: one walk over the headers, all of the file where records are short; kept in a sidecar. A thread a chunk was
-//! rejected: the walk is a chain, and one thread keeps up with a drive.
+//! Cost: one walk over the headers, all of the file where records are short; kept in a sidecar. Scanning chunks in
+//! several threads was rejected: each header depends on the one before, and one thread keeps up with a drive.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,15 +32,15 @@ const NAME: &str = "tfrecord";
 const SHAPE: u64 = 8;
 /// How records are found, in words.
 const HEADERS: &str = "from a walk over the headers of records";
-/// Bytes before those of a record, and behind them.
+/// Bytes before and after those of a record.
 const HEADER: u64 = 12;
 const FOOTER: u64 = 4;
-/// Records that are looked at for one that is sound, to see what they are.
+/// Records that are tried to find a sound one, which shows what they are.
 const FIRST_RECORDS: usize = 64;
-/// Mean bytes of a record that the list of places is made for at first.
+/// Mean bytes of a record that the list of offsets is first built for.
 const EXPECTED_RECORD_BYTES: u64 = 1 << 10;
 
-/// Records that are found to be Examples or not, or records as they are.
+/// Records that turn out to be Examples or not, or records as bytes.
 pub(crate) enum TfRecord {
     Found,
     AsBytes,
@@ -110,12 +110,12 @@ fn length_of(header: &[u8; 12]) -> Option<u64> {
     (masked(crc32c::crc32c(length)) == stated).then(|| u64::from_le_bytes(*length))
 }
 
-/// Why the walk cannot go on at record `record`, whose header lies at `at`.
+/// The walk cannot continue at record `record`, whose header is at `at`.
 fn malformed(record: u64, at: u64, what: &str, remedy: &str) -> FormatError {
     FormatError::malformed(at, format!("record {record} {what}; {remedy}"))
 }
 
-/// Where the bytes of the record lie whose header is at `at`, all of them within the file.
+/// The byte range of the record whose header is at `at`, all of it within the file.
 #[inline]
 fn next_record(
     source: &mut impl ByteSource,
@@ -150,7 +150,7 @@ fn next_record(
     }
 }
 
-/// Whether the checksum behind the bytes of a record fits.
+/// Whether the checksum after the bytes of a record fits.
 fn is_sound(source: &mut impl ByteSource, bytes: &Range<u64>) -> std::io::Result<bool> {
     let (mut at, mut crc) = (bytes.start, 0);
     while at < bytes.end {
@@ -199,7 +199,7 @@ fn scan(
                 if source.options.tolerant
                     && matches!(error.kind(), FormatErrorKind::Malformed) =>
             {
-                // A record that cannot be decoded, however much lies behind it.
+                // A record that cannot be decoded, however much follows it.
                 first_bad = Some(starts.len());
                 starts.push(at);
                 if let Some(examples) = &mut examples {
@@ -261,7 +261,7 @@ impl Framing for Checked {
     }
 }
 
-/// Where the bytes of the records of a file lie that is in memory; `None` where a header does not hold.
+/// The byte ranges of the records of a file in memory; `None` where a header is wrong.
 pub fn find_tfrecords(file: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut ranges = Vec::new();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! The labels that the files of a data set have together.
+//! The labels of the files of a data set together.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use crate::labels::{ClassMap, FileLabels, LabelCollector, too_many_labels};
 use crate::options::OpenOptions;
 use crate::rows::Layout;
 
-/// The classes that are known from before, for these files; what there is to say of it is added to `notes`.
+/// The known classes, for these files; remarks are added to `notes`.
 pub(crate) fn known_classes(
     opened: &[Opened],
     options: &OpenOptions,
@@ -25,7 +25,7 @@ pub(crate) fn known_classes(
     Some(known)
 }
 
-/// What there is to say where files number classes that are known by name.
+/// The remark on files that number classes that are known by name.
 fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
     let numbered = |file: &&Opened| {
         file.shard.names.is_empty()
@@ -41,8 +41,8 @@ fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
     ))
 }
 
-/// The names of the classes of all files in order, where they have names; each file's label values
-/// become numbers in that list, or in that of the `known` classes, and a name that is not known no number.
+/// The names of the classes of all files in order, where they have names; each file's label values become indices
+/// into that list, or into the `known` classes; an unknown name gets no index.
 pub(crate) fn common_names(
     opened: &mut [Opened],
     known: Option<&ClassMap>,
@@ -55,7 +55,7 @@ pub(crate) fn common_names(
         return Err(not_alike(numbered, found, named, expected));
     }
     if known.is_some_and(|known| !known.has_names()) {
-        // Names of classes that are known by number are numbers, or decorate those of the file.
+        // Names of classes that are known by number are numbers themselves, or decorate the file's numbers.
         for file in opened {
             if !file.shard.names_decorate_numbers {
                 let number = |name: &String| name.parse::<f64>().unwrap_or(f64::NAN);
@@ -98,7 +98,7 @@ pub(crate) fn not_alike(
     FormatError::new(what).in_file(&file.path)
 }
 
-/// Whether records state labels; notes the files in which they do not where those of other files do.
+/// Whether records state labels; notes the files whose records do not while those of others do.
 pub(crate) fn labelled(opened: &[Opened], notes: &mut Vec<String>) -> bool {
     let has = |file: &&Opened| !matches!(file.shard.labels, FileLabels::None);
     let Some(with) = opened.iter().find(has) else {
@@ -149,15 +149,14 @@ pub(crate) fn labels_of(
     }
     let mut values = collector.into_values();
     if by_number || opened.iter().any(|file| file.shard.layout == Layout::Bytes) {
-        // Classes of images and samples are told by number, so they keep the order of their numbers.
+        // Classes of images and samples are numbered, so they keep the order of their numbers.
         values.sort_by(f64::total_cmp);
         return Ok(ClassMap::new(values));
     }
     Ok(ClassMap::from_first_appearance(values))
 }
 
-/// The label value that stands for +1. Unless labels are known from before, some records must have it, and some
-/// another.
+/// The label value that means +1. Unless labels are known beforehand, some records must have it, and some another.
 pub(crate) fn positive_value(
     opened: &[Opened],
     class: &ClassName,

@@ -1,8 +1,7 @@
-//! What a sample's member `json` states under a key: its class, an integer or a string, or numbers.
+//! The value of a key in a sample's member `json`: a class (an integer or a string), or numbers.
 //!
-//! A key is a path: parts with dots between them, each a key of the object that the part before leads to. Where a
-//! key comes twice in an object, the last one counts, as most readers of JSON have it. Of values next to
-//! the path no more is kept than where they are.
+//! A key is a path: parts with dots between them, each a key of the object under the part before. Where a key occurs
+//! twice in an object, the last one counts, as in most readers of JSON. Values off the path are not parsed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +12,7 @@ use serde_json::{Number, Value};
 
 use crate::error::{Fault, excerpt};
 
-/// Where in a JSON object a class stands: keys from the outermost object inwards.
+/// The path of a class in a JSON object: keys from the outermost object inwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonKey {
     parts: Vec<String>,
@@ -41,7 +40,7 @@ impl fmt::Display for JsonKey {
     }
 }
 
-/// A class as a member states it.
+/// A class in a member.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JsonClass {
     /// By number.
@@ -51,7 +50,7 @@ pub enum JsonClass {
 }
 
 impl JsonClass {
-    /// What it is, for messages.
+    /// Its kind, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             JsonClass::Number(_) => "an integer",
@@ -60,7 +59,7 @@ impl JsonClass {
     }
 }
 
-/// Integers up to here, and down to minus this, are labels exactly.
+/// Integers up to here, positive or negative, are exact labels.
 const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
 /// Keys that a message lists.
 const LISTED: usize = 8;
@@ -132,7 +131,7 @@ fn value_under<'a>(json: &'a [u8], key: &JsonKey) -> Result<&'a RawValue, Fault>
     Ok(value)
 }
 
-/// The class that a value is, or what it is instead.
+/// The class of a value, or what the value is instead.
 fn class_of(value: Value) -> Result<JsonClass, &'static str> {
     match value {
         Value::Number(number) => {
@@ -157,7 +156,7 @@ fn class_of(value: Value) -> Result<JsonClass, &'static str> {
     }
 }
 
-/// An object whose values are not looked at.
+/// An object whose values are not parsed.
 type Object<'a> = BTreeMap<String, &'a RawValue>;
 
 fn is_object(value: &RawValue) -> bool {
@@ -175,7 +174,7 @@ fn kind(value: &RawValue) -> &'static str {
     }
 }
 
-/// Keys that are there in place of one that is not.
+/// The existing keys, for the message that one is missing.
 fn listed(object: &Object<'_>) -> String {
     if object.is_empty() {
         return "an empty object".to_owned();

@@ -1,7 +1,7 @@
-//! A table that says which class each image of a folder is of: CSV or TSV with one row an image.
+//! A table with the class of each image of a folder: CSV or TSV with one row an image.
 //!
-//! The first line names the columns. A row's name fits a file if it is its path below the folder or its file name, with or without the
-//! extension. Cells may stand in quotes, with `""` for a quote among them.
+//! The first line names the columns. A row belongs to a file if its name is the file's path below the folder or its
+//! file name, with or without the extension. Cells may be quoted, with `""` for a quote.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::error::{FormatError, excerpt};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::heading::Heading;
 
-/// Larger tables are none.
+/// Larger files are refused.
 const MOST_BYTES: u64 = 4 << 30;
 
 /// Classes by name of image.
@@ -23,7 +23,7 @@ pub(crate) struct LabelTable {
 }
 
 impl LabelTable {
-    /// Reads a table whose column `file` names images and whose column `label` their classes.
+    /// Reads a table whose column `file` names images and whose column `label` has their classes.
     pub(crate) fn read(
         path: &Path,
         file: &LabelColumn,
@@ -38,7 +38,7 @@ impl LabelTable {
         LabelTable::parse(&bytes, file, label).map_err(|error| error.in_file(path))
     }
 
-    /// The table that these bytes hold.
+    /// Parses the table in these bytes.
     pub(crate) fn parse(
         bytes: &[u8],
         file: &LabelColumn,
@@ -124,7 +124,7 @@ impl LabelTable {
         None
     }
 
-    /// Rows that named no image so far.
+    /// Rows that matched no image so far.
     pub(crate) fn unused(&self) -> usize {
         self.used.iter().filter(|used| !**used).count()
     }

@@ -1,10 +1,10 @@
 //! One parallel pass over a text that cuts it every so many tokens.
 //!
-//! A token is a word or a newline, which stands for the end of a sentence; so `a cat\n` has three, and a
-//! last line without its newline has no end. Threads take chunks in the order of the file and turn each
-//! into one bit a byte, set where a token begins; that needs the byte before the chunk and no more. How many
-//! tokens come before a chunk is known when all before it are counted, so the cuts are found as chunks
-//! are merged: by counting bits, 64 bytes of text at a time.
+//! A token is a word or a newline, which stands for the end of a sentence; so `a cat\n` has three, and a last line
+//! without its newline has no end. Threads take chunks in the order of the file and turn each into one bit a byte,
+//! set where a token begins; that needs only the byte before the chunk. The number of tokens before a chunk is known
+//! when all earlier chunks are counted, so the cuts are determined as chunks are merged: by counting bits, 64 bytes
+//! of text at a time.
 //!
 //! Rejected: a first pass that counts and a second one that cuts, which reads the file twice.
 //!
@@ -47,7 +47,7 @@ pub(crate) fn scan_tokens(
         },
         |chunk, tokens: &mut Vec<u64>| {
             let cuts = cuts.get_or_insert_with(|| {
-                // The first chunk's mean length fixes the split of the offsets.
+                // The first chunk's mean length determines the split of the offsets.
                 let found: u64 = tokens.iter().map(|bits| u64::from(bits.count_ones())).sum();
                 let bytes = CHUNK.min(size - from) * u64::from(length.get());
                 Cuts::new(length, bytes / found.max(1))
@@ -99,7 +99,7 @@ impl Cuts {
         }
     }
 
-    /// Goes on with the tokens of a chunk that begins at `base`.
+    /// Continues with the tokens of a chunk that begins at `base`.
     fn add(&mut self, base: u64, tokens: &[u64]) {
         for (block, &bits) in (0..).zip(tokens) {
             let mut bits = bits;
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Where tokens begin, byte by byte.
+    /// The starts of tokens, byte by byte.
     fn plain(text: &[u8]) -> Vec<u64> {
         let is_space = |byte: u8| byte == b' ' || (9..=13).contains(&byte);
         let mut starts = Vec::new();

@@ -10,7 +10,7 @@ use crate::options::OpenOptions;
 use crate::rows::Layout;
 use crate::rows::fields::RecordFields;
 
-/// Where the fields of files differ, makes them alike as far as their formats can.
+/// Where the fields of files differ, widens them as far as their formats can.
 pub(crate) fn widen_fields(opened: &mut [Opened]) {
     let mut different: Vec<FieldSpecs> = Vec::new();
     for file in opened.iter() {
@@ -29,7 +29,7 @@ pub(crate) fn widen_fields(opened: &mut [Opened]) {
     }
 }
 
-/// Refuses files whose records do not go together.
+/// Refuses files whose records do not fit together.
 pub(crate) fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatError> {
     let first = &opened[0];
     for file in opened {

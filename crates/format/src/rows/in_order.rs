@@ -1,6 +1,6 @@
-//! Fields of a file that has them in another order than the first file of the data set.
+//! Reorders the fields of a file that has them in another order than the first file of the data set.
 //!
-//! Each record is decoded and its fields are then put in their places: one copy more, in such files alone.
+//! Each record is decoded and its fields are then reordered: one additional copy, only for such files.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::labels::stored::Label;
 use crate::rows::fields::RecordFields;
 use crate::rows::{Layout, NewRow, Row, Rows};
 
-/// What a decoder makes, in another order.
+/// The rows of a decoder, with fields in another order.
 #[derive(Debug)]
 struct InOrder {
     decoder: Arc<dyn Decoder>,
-    /// Where in its rows each field stands.
+    /// The index of each field in its rows.
     places: Vec<usize>,
     fields: RecordFields,
 }
@@ -62,7 +62,7 @@ impl Decoder for InOrder {
 
 /// Gives the records of all files the fields of the first in its order.
 ///
-/// Errors: a file that lacks some of them, or has others.
+/// Errors: a file lacks some of them, or has others.
 pub(crate) fn put_in_order(opened: &mut [Opened]) -> Result<(), FormatError> {
     let Some((first, others)) = opened.split_first_mut() else {
         return Ok(());

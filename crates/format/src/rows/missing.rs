@@ -1,8 +1,8 @@
-//! What stands for missing cells of tables.
+//! Replacements for missing cells of tables.
 //!
-//! Zeros need nothing. Means need a pass over the files before the first record is decoded, each time they
-//! are opened: a decoder sees one record, and the same record must always give the same row. A model keeps the
-//! means that it was trained with, so that other data is read with those.
+//! Zeros need nothing. Means need a pass over the files before the first record is decoded, each time they are
+//! opened: a decoder sees one record, and the same record must always give the same row. A model keeps the means of
+//! its training data, so that other data is read with them.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::format::Opened;
 use crate::options::{Missing, OpenOptions};
 use crate::places::fingerprint::mix;
 
-/// The value that stands for a missing one of each feature.
+/// The replacement for a missing value of each feature.
 pub(crate) struct MissingValues {
     values: Arc<[f32]>,
     kind: Missing,
 }
 
 impl MissingValues {
-    /// As the options say, for the tables among `opened`, which are all of one width; `None` where there are none,
-    /// or where nothing shall stand for missing cells.
+    /// As the options say, for the tables among `opened`, which all have one width; `None` where there are no tables,
+    /// or nothing replaces missing cells.
     pub(crate) fn of(
         opened: &[Opened],
         options: &OpenOptions,

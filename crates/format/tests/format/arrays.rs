@@ -55,12 +55,12 @@ fn raw_records_of_several_files() {
     refuses(
         &first,
         &with(&folder, Some("raw:u8[7]"), None),
-        "a multiple of the record size 7",
+        "are not records of 7 bytes",
     );
     refuses(
         &first,
         &with(&folder, Some("raw:header[99],u8"), None),
-        "no whole number",
+        "its 0 bytes after the header are not records",
     );
     let no_label = with(&folder, Some("raw:header[4],u8[10],class:u8"), Some("x"));
     refuses(&first, &no_label, "its columns are data, class");
@@ -243,7 +243,7 @@ fn arrays_of_a_zip_file() {
         zip(&entries, 12),
         "its entry image.npy is compressed by another method than DEFLATE",
     );
-    bad(zip(&[("a.txt", vec![1])], 0), "is no array");
+    bad(zip(&[("a.txt", vec![1])], 0), "is not an array");
     bad(zip(&[], 0), "no entries");
     bad(
         zip(&[entries[0].clone(), entries[0].clone()], 0),
@@ -357,7 +357,11 @@ fn some_arrays_of_a_zip_file() {
             &with(&folder, Some("npz:x,mean"), None),
             "different first lengths: x 3, mean 2",
         );
-        refuses(&path, &with(&folder, None, None), "notes.txt is no array");
+        refuses(
+            &path,
+            &with(&folder, None, None),
+            "notes.txt is not an array",
+        );
     }
 }
 

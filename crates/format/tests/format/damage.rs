@@ -95,7 +95,7 @@ fn lines_that_are_no_json_are_bad_records() {
         [first, r#"{"x": 2, "lab"#, last],
         "line 2: column 13: the line ends before its JSON does",
     );
-    check([first, "[2]", last], "line 2: [2] is no JSON object");
+    check([first, "[2]", last], "line 2: [2] is not a JSON object");
     check(
         [first, r#"{"x": NaN, "label": "a"}"#, last],
         "line 2: column 7: JSON has no NaN or infinity; write null in its place, which `missing` zero fills in",

@@ -74,7 +74,7 @@ fn text_faults_name_file_and_line() {
     check(
         "a.tsv",
         b"1\t2\t3\n1\t2\tbad\n",
-        "line 2: label \"bad\" in column 3 is no number",
+        "line 2: label \"bad\" in column 3 is not a number",
     );
 }
 

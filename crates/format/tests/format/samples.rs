@@ -476,7 +476,7 @@ fn bad_folders() {
         dataset
             .notes()
             .iter()
-            .any(|note| note.contains("empty: holds no images and is no class"))
+            .any(|note| note.contains("empty: holds no images and is not a class"))
     );
     let deep: PathBuf = std::iter::repeat_n("d", 70).collect();
     fs::create_dir_all(root.join("a").join(deep)).unwrap();

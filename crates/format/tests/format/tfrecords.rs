@@ -531,7 +531,7 @@ fn records_that_are_no_examples() {
     check(&[&good[..], &[0x0a]].concat(), "a length is none at byte");
     check(
         &[8, 1],
-        "a field is no message and no string at byte 0 of it",
+        "a field is neither a message nor a string at byte 0 of it",
     );
     check(
         &field(1, &field(2, b"")),

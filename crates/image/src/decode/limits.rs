@@ -1,12 +1,12 @@
-//! What an image may ask for.
+//! Limits on images.
 
 use crate::{Format, ImageError};
 
-/// What an image may ask for. A decoder's own tables aside, decoding takes at most 4 bytes a pixel, a
-/// progressive JPEG up to 8 more.
+/// Limits on images. Apart from a decoder's own tables, decoding takes at most 4 bytes a pixel, a progressive JPEG up
+/// to 8 more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most pixels of one image. One that declares more is refused before memory is taken for it.
+    /// Most pixels of one image. An image that declares more is refused before memory is allocated for it.
     pub most_pixels: u64,
 }
 

@@ -30,7 +30,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
     Ok(())
 }
 
-/// The bytes of the container, whose stated length the decoder does not compare with what is there.
+/// The bytes of the container; the decoder does not check its stated length.
 fn riff(bytes: &[u8]) -> Result<&[u8], ImageError> {
     let stated = u32_at(bytes, 4).map_or(usize::MAX, |length| length as usize);
     bytes
@@ -38,8 +38,8 @@ fn riff(bytes: &[u8]) -> Result<&[u8], ImageError> {
         .ok_or_else(|| ImageError::cut_short(FORMAT, bytes))
 }
 
-/// Checks what the frames themselves declare: memory is taken for a lossy frame before its size is
-/// compared with the image's.
+/// Checks the sizes that the frames declare: the decoder allocates a lossy frame before comparing its size with the
+/// image's.
 fn check_frames(bytes: &[u8], mut at: usize, limits: &Limits) -> Result<(), ImageError> {
     while let Some(length) = u32_at(bytes, at.saturating_add(4)) {
         let content = at + 8;
@@ -55,8 +55,7 @@ fn check_frames(bytes: &[u8], mut at: usize, limits: &Limits) -> Result<(), Imag
                 }
             }
             b"ANMF" => {
-                // A frame of an animation: 16 bytes, then chunks. What follows the last of
-                // them is the next chunk.
+                // A frame of an animation: 16 bytes, then chunks. After the last of them comes the next chunk.
                 at = content + 16;
                 continue;
             }

@@ -7,10 +7,10 @@
 //! postscript records: footer_offset = 1, magic = 2
 //! ```
 //!
-//! The footer says where the chunks lie, so that files of bytes are not scanned at all. Files of `tf.train.Example` are
-//! read once, for their labels and the lengths of their features, and decompressed on the way. A chunk is a record:
-//! files that are written with more than one record in a group are refused, because each of these would cost reading
-//! and decompressing all of its group.
+//! The footer lists the offsets of the chunks, so files of bytes are not scanned at all. Files of `tf.train.Example`
+//! are read and decompressed once, for their labels and the lengths of their features. A chunk is a record: files
+//! with more than one record in a group are refused, because each record would cost reading and decompressing its
+//! whole group.
 //!
 //! Cost: one read of the footer, some ten bytes a record, whenever a file is opened.
 
@@ -38,14 +38,14 @@ use crate::places::{IN_FILE, IndexSource, Places};
 const NAME: &str = "array_record";
 /// Tells these sidecars from others.
 const SHAPE: u64 = 9;
-/// What a postscript says to be one.
+/// The magic number of a postscript.
 const MAGIC: u64 = 0x7193_0e70_4fda_e05e;
 const VERSION: u64 = 1;
-/// Records that are looked at for one that is sound, to see what they are.
+/// Records that are tried to find a sound one, which shows what they are.
 const FIRST_RECORDS: usize = 64;
 const FETCH: &str = "the file is damaged or not written to its end: fetch it again";
 
-/// Records that are found to be Examples or not, or records as they are.
+/// Records that turn out to be Examples or not, or records as bytes.
 pub(crate) enum ArrayRecord {
     Found,
     AsBytes,
@@ -67,7 +67,7 @@ impl Format for ArrayRecord {
         framed::check_argument(NAME, argument)
     }
 
-    /// By the hash in the header of the first chunk, the file's signature, which has no other.
+    /// By the hash in the header of the first chunk, the file's signature, which no other format has.
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
         const SIGNATURE: &[u8] = &[0x91, 0xba, 0xc2, 0x3c, 0x92, 0x87, 0xe1, 0xa9];
         let is_name =
@@ -243,7 +243,7 @@ fn read_table(window: &mut impl ByteSource) -> Result<Table, FormatError> {
     })
 }
 
-/// What is wrong and what to do about it, where that is said.
+/// What is wrong, and the remedy where the text has one.
 fn split_remedy(what: Wrong) -> (&'static str, &'static str) {
     what.split_once("; ").unwrap_or((what, FETCH))
 }
@@ -260,7 +260,7 @@ fn check_metadata(message: &[u8], chunks: u64) -> Result<(), Wrong> {
     }
 }
 
-/// The numbers of the fields 1, 2 … of a message, 0 where one is not there; other fields are passed over.
+/// The numbers of the fields 1, 2 … of a message, 0 where one is missing; other fields are skipped.
 fn numbers<const N: usize>(message: &[u8]) -> Option<[u64; N]> {
     let mut numbers = [0; N];
     let mut rest = message;
@@ -335,7 +335,7 @@ fn first_sound(
     })
 }
 
-/// Looks at the Examples of a file.
+/// Scans the Examples of a file.
 fn scan_table(
     source: &Source<'_>,
     window: &mut FileWindow,
@@ -366,7 +366,7 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::default();
 }
 
-/// Records that are a chunk each.
+/// Records, one a chunk.
 #[derive(Debug)]
 struct Chunks(Arc<EliasFano>);
 

@@ -20,7 +20,7 @@ pub(crate) struct ColumnFields {
     layout: Arc<RecordLayout>,
     /// The column whose numbers are labels.
     label: Option<usize>,
-    /// Whether 0, or nothing in a list or string, stands for what is missing.
+    /// Whether missing values become 0, or empty lists and strings.
     fills: bool,
     fields: RecordFields,
 }
@@ -60,7 +60,7 @@ fn label_of(kind: &ColumnKind, bytes: &[u8]) -> Result<f64, Fault> {
     checked_label(value, || value.to_string())
 }
 
-/// What is wrong with a column where a record has no label.
+/// The fault of a column where a record has no label.
 pub(crate) const NO_LABEL: &str = "holds no label (null); leave such records out with `on_bad_record` skip, or name another column with `label`";
 
 #[cold]
@@ -127,12 +127,12 @@ pub(crate) struct ColumnFeatures {
     layout: Arc<RecordLayout>,
     label: Option<usize>,
     width: usize,
-    /// What stands for features that a record lacks.
+    /// Values for features that a record lacks.
     missing: Option<Arc<[f32]>>,
 }
 
 impl ColumnFeatures {
-    /// Every column but the label's is of numbers, as many in each record.
+    /// Every column but the label's is numeric, with the same count in each record.
     pub(crate) fn new(layout: Arc<RecordLayout>, label: Option<usize>) -> ColumnFeatures {
         let features = layout.columns().iter().enumerate().map(|(i, column)| {
             let elements = column.kind.fixed_bytes().unwrap_or(0) / column.kind.element_bytes();
@@ -243,7 +243,7 @@ fn null_feature(column: &str) -> Fault {
     Fault::column(column, what)
 }
 
-/// A column of features holds a number that is not a finite one of 32 bits.
+/// A column of features holds a number that is not finite in 32 bits.
 #[cold]
 fn bad_feature(column: &str, value: f64) -> Fault {
     let what = if value.is_nan() {

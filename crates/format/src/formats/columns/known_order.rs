@@ -1,4 +1,4 @@
-//! Columns in the order that a data set or a model knows them in.
+//! Columns in the order of a data set or a model.
 
 use pelton_batch::{FieldSpecs, Schema};
 
@@ -16,7 +16,7 @@ pub(super) struct Choice {
 
 /// Puts the columns in the known order, the label last, unless they are in it.
 ///
-/// Errors: other columns than are known.
+/// Errors: the columns differ from the known ones.
 pub(super) fn in_known_order(
     mut columns: Vec<Column>,
     mut label: Option<usize>,

@@ -1,7 +1,7 @@
-//! Opening Parquet and Arrow files: which columns, which of them is the label, and where records lie.
+//! Opening Parquet and Arrow files: which columns, which of them is the label, and the offsets of records.
 //!
-//! Cost: the footer of Parquet and the heads of Arrow's batches, and one pass over the label's column. Where some
-//! column holds strings or lists, the lengths of all its values are looked through once and kept in a sidecar.
+//! Cost: the footer of Parquet and the heads of Arrow's batches, and one pass over the label's column. Where a column
+//! holds strings or lists, the lengths of all its values are read once and kept in a sidecar.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,18 +40,18 @@ use crate::rows::fields::{
     check_name, column_type, element_value, label_field, no_column, selection,
 };
 
-/// How the places of records were found whose values are of different lengths.
+/// How records of different lengths were found, in words.
 const LENGTHS: &str = "from the lengths of their values";
 /// Most columns of a record.
 const MOST_COLUMNS: usize = 1 << 15;
 
-/// Tables of columns; with `selects` some columns of them.
+/// Tables of columns; with `selects`, some columns of them.
 pub(crate) struct Columns {
     pub(crate) kind: Kind,
     pub(crate) selects: bool,
 }
 
-/// What wrote a table.
+/// The writer of a table.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Parquet,
@@ -118,7 +118,7 @@ impl Format for Columns {
                 let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
                 let choice = choose(source, schema.leaves(), notes);
                 let choice = match choice {
-                    // Without records types say little: nothing but nulls, perhaps.
+                    // Without records types say little: a column may hold nothing but nulls.
                     Err(error) => {
                         let rows = schema.read(Vec::new(), &interrupted).map_err(wrong)?;
                         return Err(if rows.groups() == [0] {
@@ -138,7 +138,7 @@ impl Format for Columns {
     }
 }
 
-/// The file, which all that is read of it comes through.
+/// The file; everything is read through it.
 fn file(source: &Source<'_>) -> Result<TableFile, FormatError> {
     Ok(TableFile::new(source.storage()?)?)
 }
@@ -161,7 +161,7 @@ fn choose(
         Err((name, _)) => name.clone(),
     };
     let names: Vec<String> = leaves.iter().map(name_of).collect();
-    // The column of this name, which somebody asked for.
+    // The column of this name, which the user asked for.
     let named = |name: &str| match names.iter().position(|known| known == name) {
         Some(place) => leaves[place]
             .clone()
@@ -280,9 +280,9 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// What a scan looks at.
+/// What a scan reads.
 struct Wanted {
-    /// The columns whose values are of different lengths.
+    /// The columns whose values have different lengths.
     variable: Vec<usize>,
     label: Option<usize>,
 }
@@ -295,7 +295,7 @@ struct Scanned {
     labels: Vec<f64>,
     names: Vec<Vec<u8>>,
     codes: Vec<u32>,
-    /// A record without a name for a label.
+    /// A record whose label has no name.
     unnamed: Option<u64>,
 }
 
@@ -309,7 +309,7 @@ fn found(
     let groups = table.groups();
     let records = groups.last().copied().unwrap_or(0);
     let too_long = || refused(Wrong::Damaged("its records are longer than 4 GB".into()));
-    // A label that is a name is a code next to the record; one that is a number lies in it.
+    // A label that is a name is stored as a code outside the record; a number is in the record.
     let by_name = label.filter(|at| all[*at].kind == ColumnKind::Bytes);
     let columns: Vec<usize> = (0..all.len()).filter(|i| Some(*i) != by_name).collect();
     let in_record = columns.iter().map(|i| all[*i].clone()).collect();
@@ -334,7 +334,7 @@ fn found(
             IndexSource::Arithmetic,
         )),
         (None, _) => {
-            // The version of what is kept, which the types of numbers in records are part of.
+            // The version of the sidecar; the types of numbers in records depend on it.
             let seed = format!("2 {all:?} {label:?}");
             let hash = seed
                 .bytes()
@@ -380,7 +380,7 @@ fn found(
             }
             (None, None) => unreachable!("records of different lengths were located"),
         };
-    // In the order that they have in the data set, so that no table stands between.
+    // In ascending order, as in the data set, so that no table translates between the two.
     if names.is_empty() {
         labels.sort_by(f64::total_cmp);
     }
@@ -430,7 +430,7 @@ fn found(
             records,
             ColumnFields::new(Arc::clone(&layout), label_number, fills),
         );
-        // What rows take: their values, and the lengths of those that vary.
+        // Bytes of rows: their values, and the lengths of those that vary.
         let heads = records.saturating_mul(layout.head_bytes() as u64);
         Shard {
             nonzeros: shard.nonzeros.saturating_add(bytes.saturating_sub(heads)),
@@ -453,7 +453,7 @@ fn found(
     })
 }
 
-/// Looks through the variable columns and the label's.
+/// Reads the variable columns and the label's.
 fn scan(
     source: &Source<'_>,
     table: &dyn Table,
@@ -468,7 +468,7 @@ fn scan(
     let (mut numbers, mut classes) = (LabelCollector::default(), ClassesSoFar::default());
     let (mut failed, mut first_bad) = (None, None);
     let stop = AtomicBool::new(false);
-    // A group is looked through in parts, so that its lengths and labels take little memory.
+    // A group is read in parts, so that its lengths and labels take little memory.
     let parts = Parts::of(groups);
     let worker = || ();
     let look = |_: &mut (), part: u64, _: Scanned| {
@@ -570,7 +570,7 @@ fn scan_group(table: &dyn Table, rows: Range<u64>, wanted: &Wanted) -> Result<Sc
     let kind = table.columns()[label].kind.clone();
     let mut known = std::collections::HashMap::new();
     let mut record = rows.start;
-    // Which numbers there are matters, not how often each comes.
+    // Only the distinct numbers matter, not how often each occurs.
     let mut numbers = LabelCollector::default();
     table.read(&[label], rows, &mut |values: &[Values], count| {
         for i in 0..count {

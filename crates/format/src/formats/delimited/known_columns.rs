@@ -9,12 +9,12 @@ use pelton_batch::{Difference, FieldSpecs, Schema};
 use crate::error::FormatError;
 use crate::formats::delimited::LabelColumn;
 
-/// The columns that a file must have, in whatever order.
+/// The columns that a file must have, in any order.
 #[derive(Clone, Debug)]
 pub struct KnownColumns {
     /// Their names.
     pub schema: Arc<Schema>,
-    /// What has them, for messages.
+    /// What has these columns, for messages.
     pub of: String,
 }
 
@@ -26,7 +26,7 @@ impl KnownColumns {
         features.all(|feature| names.contains(&*feature.name))
     }
 
-    /// The label that is meant: the known one, where none is asked for by its name and `names` has it.
+    /// The label that is meant: the known one, where none is asked for by name and `names` has it.
     pub(crate) fn label(&self, wanted: &LabelColumn, names: &[String]) -> LabelColumn {
         match (&self.schema.label, wanted) {
             (_, LabelColumn::Name(_) | LabelColumn::Json(_)) => wanted.clone(),
@@ -35,7 +35,7 @@ impl KnownColumns {
         }
     }
 
-    /// Where each known field is among `found`.
+    /// The index of each known field in `found`.
     pub(crate) fn places(&self, found: &FieldSpecs) -> Result<Vec<usize>, FormatError> {
         let places = self.schema.places_in(found);
         places.map_err(|difference| other_columns(&difference, &self.of))

@@ -20,7 +20,7 @@ use crate::rows::fields::RecordFields;
 use crate::rows::number::Feature;
 use crate::rows::{Layout, NewRow};
 
-/// Numbers with a delimiter between them.
+/// Numbers separated by a delimiter.
 pub(crate) struct Delimited {
     pub(crate) name: &'static str,
     pub(crate) delimiter: u8,
@@ -164,7 +164,7 @@ impl Decoder for DelimitedDecoder {
     }
 }
 
-/// Tells of labels that nobody named and that are another text in each record: they are hardly classes.
+/// Notes a label column that nobody named and that has another text in each record: such texts are hardly classes.
 fn note_a_class_each(source: &Source<'_>, contents: &Located, notes: &mut Vec<String>) {
     const FEW: u64 = 4;
     let (records, options) = (contents.starts.len(), source.options);

@@ -1,4 +1,4 @@
-//! The columns of a CSV or TSV file: what its first line says, held against what is known of them.
+//! The columns of a CSV or TSV file: what its first line says, compared with the known columns.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::formats::delimited::heading::{
 use crate::formats::delimited::known_columns::KnownColumns;
 use crate::labels::no_label_column;
 
-/// The feature that each column is, where these have another order; the label's is of no use.
+/// The feature of each column, where these have another order; the label's entry is unused.
 type Order = Option<Arc<[u32]>>;
 
 /// The columns of a CSV or TSV file.
@@ -27,7 +27,7 @@ pub(crate) struct TableColumns {
 }
 
 impl TableColumns {
-    /// Of a file whose first line that is not blank is `line`.
+    /// Reads the columns of a file whose first non-blank line is `line`.
     pub(crate) fn of(
         source: &Source<'_>,
         line: &[u8],
@@ -118,7 +118,7 @@ fn take(
     let label = match &meant {
         LabelColumn::Name(name) if any_label && !heading.has(name) => None,
         LabelColumn::Name(_) => Some(heading.label(&meant, true)?),
-        // A column of features that happens to be where labels were is none.
+        // A column of features in the label's usual position is not the label.
         _ => {
             let label = heading.label(&meant, true)?;
             Some(label).filter(|at| features.get(&names[*at]).is_none())

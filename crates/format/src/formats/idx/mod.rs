@@ -4,12 +4,12 @@
 //! 0 u8 | 0 u8 | type u8 (8: unsigned byte, 12: i32 big-endian) | dimensions u8 | a size u32 big-endian each | data
 //! ```
 //!
-//! The first size is the number of records; the others are the shape of a picture: rows, columns and
-//! channels, side by side for each pixel, as far as they are there. Pictures are bytes. Labels, bytes or i32, lie in
-//! a file of one dimension that is found by name: `images-idx3` becomes `labels-idx1`, with or without `.gz`. They
-//! are read whole when the data is opened, so a record needs one read. Where `x-names.txt` lies next to `x-images.idx`,
-//! its lines are the names of the labels 0, 1, 2 …. Format: LeCun, "The MNIST database of handwritten digits"; the
-//! names are Pelton's.
+//! The first size is the number of records; the others are the shape of a picture: rows, columns and channels
+//! (interleaved), as far as the header has them. Pictures are bytes. Labels, bytes or i32, are in a file of one
+//! dimension that is found by name: `images-idx3` becomes `labels-idx1`, with or without `.gz`. They are read whole
+//! when the data is opened, so a record needs one read. Where `x-names.txt` is next to `x-images.idx`, its lines are
+//! the names of the labels 0, 1, 2 …. Format: LeCun, "The MNIST database of handwritten digits"; the names are
+//! Pelton's.
 
 pub(crate) mod writer;
 
@@ -33,15 +33,15 @@ pub(crate) const INTEGERS: u8 = 0x0c;
 const MOST_DIMENSIONS: usize = 4;
 /// Largest side of a picture, and most channels.
 const MOST_SIDE: u32 = 1 << 24;
-/// Names files longer than this are none.
+/// Longer names files are ignored.
 const MOST_NAME_BYTES: u64 = 1 << 30;
 
 /// What the header of an IDX file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdxHeader {
-    /// Sizes, of which the first counts records.
+    /// Sizes; the first is the number of records.
     pub sizes: Vec<u32>,
-    /// Bytes of a number: 1, or 4 of an i32.
+    /// Bytes of a number: 1, or 4 for an i32.
     pub number_bytes: u64,
 }
 
@@ -56,7 +56,7 @@ impl IdxHeader {
         u64::from(self.sizes.first().copied().unwrap_or(0))
     }
 
-    /// Bytes of one record; `None` where they pass 64 bits.
+    /// Bytes of one record; `None` where they exceed 64 bits.
     pub fn record_bytes(&self) -> Option<u64> {
         let mut sides = self.sizes.iter().skip(1).map(|side| u64::from(*side));
         sides.try_fold(self.number_bytes, u64::checked_mul)
@@ -77,7 +77,7 @@ impl IdxHeader {
     }
 }
 
-/// Reads the header at the start of `bytes`; on failure the offset and what does not hold.
+/// Reads the header at the start of `bytes`; errors name no path.
 pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, FormatError> {
     let short = || FormatError::malformed(bytes.len() as u64, "the file ends inside its header");
     let Some(&[zero, also_zero, kind, dimensions]) = bytes.first_chunk::<4>() else {
@@ -204,7 +204,7 @@ impl Format for Idx {
     }
 }
 
-/// Where the labels of a file of pictures may lie, best first.
+/// Where the labels of a file of pictures may be, best first.
 fn label_places(path: &Path) -> Vec<PathBuf> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         return Vec::new();
@@ -226,8 +226,8 @@ fn label_places(path: &Path) -> Vec<PathBuf> {
     in_order.map(|name| path.with_file_name(name)).into()
 }
 
-/// The label values that occur, ascending, and which of them each record has; where labels have names, all that have
-/// one, with them.
+/// The distinct label values, ascending, and the one of each record; where labels have names, all named ones, with
+/// their names.
 fn labels_of(
     source: &Source<'_>,
     records: u64,
@@ -237,7 +237,7 @@ fn labels_of(
     let is_there = |place: &&PathBuf| Origin::is_there(place, source.options);
     let Some(path) = places.iter().find(is_there) else {
         if source.options.any_label {
-            // Predictions make no use of them.
+            // Predictions do not use them.
             return Ok((Vec::new(), Codes::One, Vec::new()));
         }
         return Err(FormatError::new(match places.first() {
@@ -281,7 +281,7 @@ fn labels_of(
     Ok((values, Codes::new(codes), Vec::new()))
 }
 
-/// The names of the labels of a file of pictures, where a sound file of them lies next to it.
+/// The names of the labels of a file of pictures, where a valid file of them is next to it.
 fn names_of(path: &Path, options: &OpenOptions) -> Vec<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let plain = name.map(|name| name.strip_suffix(".gz").unwrap_or(name));

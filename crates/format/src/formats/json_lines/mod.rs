@@ -1,14 +1,14 @@
-//! JSON Lines: an object a line, whose values are the fields of a record.
+//! JSON Lines: each line is an object whose values are the fields of a record.
 //!
-//! Whole numbers become i64, other numbers f64, true and false 1 and 0, lists of them (also nested, of equal lengths) arrays,
-//! strings bytes, and objects and other lists the bytes of their JSON text. The keys of all records count, or with
-//! `jsonl:KEY,…` those that are named. A null is a missing value: its record is a bad one unless something stands for
-//! missing values. A key that some record lacks is left out with a note that names the line, unless something stands for
-//! it; so is one of different kinds of values, of null alone, or of whole numbers that no such type holds exactly. The label
-//! is a number, a truth value or a string under the key `label`, or the one that is named.
+//! Whole numbers become i64, other numbers f64, true and false 1 and 0, lists of them (also nested, of equal lengths)
+//! arrays, strings bytes, and objects and other lists the bytes of their JSON text. The keys of all records count, or
+//! with `jsonl:KEY,…` those that are named. A null is a missing value: its record is bad unless missing values are
+//! filled. A key that some record lacks is left out with a note that names the line, unless missing values are
+//! filled; so is a key with different kinds of values, with nothing but null, or with whole numbers that neither type
+//! holds exactly. The label is a number, a truth value or a string under the key `label`, or under the named key.
 //!
-//! Cost: one pass that reads every line, kept in a sidecar; four bytes a record for its class next to the list of
-//! places.
+//! Cost: one pass that reads every line, kept in a sidecar; four bytes a record for its class in addition to the list
+//! of offsets.
 
 pub(crate) mod kinds;
 
@@ -42,7 +42,7 @@ const MOST_LINE_BYTES: u64 = 1 << 30;
 /// Tells these sidecars from others; 11 stood for keys without null, truth values and objects.
 const SHAPE: u64 = 13;
 
-/// JSON Lines; with `selects` some keys of them.
+/// JSON Lines; with `selects`, some keys of them.
 pub(crate) struct JsonLines {
     pub(crate) selects: bool,
 }
@@ -116,7 +116,7 @@ impl Format for JsonLines {
     }
 }
 
-/// The keys that become fields: those that are named, or all that can. Which of all cannot is added to `notes`.
+/// The keys that become fields: the named ones, or all that can. Notes list those that cannot.
 fn chosen<'a>(
     source: &Source<'_>,
     schema: &'a Schema,
@@ -176,7 +176,7 @@ fn object(line: &[u8]) -> Result<Map<String, Value>, Fault> {
     match serde_json::from_slice(line) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => Err(Fault::new(format!(
-            "{} is no JSON object; write one object a line, with the fields of a record",
+            "{} is not a JSON object; write one object a line, with the fields of a record",
             excerpt(other.to_string().as_bytes())
         ))),
         Err(error) => Err(no_json(line, &error)),
@@ -186,7 +186,7 @@ fn object(line: &[u8]) -> Result<Map<String, Value>, Fault> {
 /// What is wrong, and at which byte of the line.
 fn no_json(line: &[u8], error: &serde_json::Error) -> Fault {
     let column = error.column().clamp(1, line.len().max(1));
-    // Its text ends in a line and a column, where every line is the first of its text.
+    // Its text ends in a line and a column; the line is always 1.
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);
     let what = if error.is_eof() {
@@ -215,7 +215,7 @@ fn no_json(line: &[u8], error: &serde_json::Error) -> Fault {
     ))
 }
 
-/// Under which key labels are, and what they are.
+/// The key of labels, and their kind.
 #[derive(Debug)]
 struct LabelKey {
     key: String,
@@ -225,7 +225,7 @@ struct LabelKey {
     are_numbers: bool,
 }
 
-/// What a record says of its label.
+/// The label of a record.
 enum Class<'a> {
     Name(&'a str),
     Number(f64),
@@ -274,7 +274,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
     };
     let (mut first_bad, mut bad) = (None, 0);
     let (mut at, mut number) = (from, 0);
-    // How many records have no label, and the line of the first.
+    // The number of records without a label, and the line of the first.
     let (mut unlabelled, mut first_unlabelled) = (0, 0);
     let mut line = Vec::new();
     loop {
@@ -360,7 +360,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
 struct JsonDecoder {
     kinds: Vec<(String, Kind)>,
     label: LabelKey,
-    /// Whether 0, or nothing in a list or string, stands for what is missing.
+    /// Whether missing values become 0, or empty lists and strings.
     fills: bool,
     fields: RecordFields,
 }
@@ -437,7 +437,7 @@ impl Decoder for JsonDecoder {
                         None if depth == 0 => elements.extend([0; 8]),
                         None => {}
                     }
-                    // Lists within an empty one have no length of their own.
+                    // Lists within an empty list have no length.
                     dims.resize(depth.max(dims.len()), 0);
                     if dims.len() != depth {
                         return Err(unlike());
@@ -465,7 +465,7 @@ impl Decoder for JsonDecoder {
     }
 }
 
-/// Decodes a line as the first line of a file: the schema and the row; `None` where it is no such line.
+/// Decodes a line as the first line of a file: the schema and the row; `None` where it is not such a line.
 pub fn decode_json_line(line: &[u8]) -> Option<(RecordFields, Rows)> {
     let object = object(line).ok()?;
     let mut keys = Keys::default();

@@ -163,9 +163,9 @@ impl Decoder for NpyDecoder {
     }
 }
 
-/// Where the rows of a NumPy array lie.
+/// The layout of the rows of a NumPy array.
 struct Lies {
-    /// Where the parts of the first row lie, and how far it is from each to that of the next row.
+    /// The offsets of the parts of the first row, and the distance from each to that of the next row.
     parts: Vec<(u64, u64)>,
     places: Places,
     storage: Option<Arc<dyn Storage>>,
@@ -173,7 +173,7 @@ struct Lies {
 }
 
 impl Lies {
-    /// The shard with its rows where they lie.
+    /// The shard with its rows in place.
     fn of_rows(self, row_bytes: u64, shard: Shard) -> Shard {
         Shard {
             bytes: shard.records * row_bytes,

@@ -1,8 +1,8 @@
 //! NumPy's `.npy`: an array of numbers, one record a row along its first dimension.
 //!
-//! Matrices of f4, f8, i4 or i8 are features, one column of which is the label; of any other array each row is one field.
-//! Numbers are little-endian, format versions 1 to 3. In Fortran order the numbers of a row are read from as many places
-//! of the file. The header is a Python dictionary in text; only its three known keys are read and nothing is
+//! Matrices of f4, f8, i4 or i8 are features, and one column is the label; in any other array each row is one field.
+//! Numbers are little-endian, format versions 1 to 3. In Fortran order the numbers of a row are read from as many
+//! offsets of the file. The header is a Python dictionary in text; only its three known keys are read and nothing is
 //! evaluated. Features become f32.
 
 pub(crate) mod matrix;
@@ -20,7 +20,7 @@ use crate::rows::feature_type::FeatureType;
 use crate::rows::fields::{MOST_DIMENSIONS, element_value};
 use crate::rows::number::Feature;
 
-/// What to do about a file that holds something else than is wanted.
+/// The remedy for a file of another kind.
 pub(crate) const REMEDY: &str = "save an array of little-endian numbers: i1, i2, i4, i8, u1, u2, u4, f2, f4 or f8, and for features a matrix";
 
 /// The longest header read; NumPy's own are under 200 bytes.
@@ -35,19 +35,19 @@ pub struct NpyHeader {
     pub shape: Vec<u64>,
     /// Where the first row starts.
     pub data_offset: u64,
-    /// The first index runs fastest, so that a row does not lie in one place.
+    /// Fortran order: the first index runs fastest, so a row is not contiguous.
     pub fortran: bool,
 }
 
-/// What to do about an array that cannot be read in its order.
+/// The remedy for an array that cannot be read in its order.
 pub(crate) const REORDER: &str = "save it as np.ascontiguousarray makes it";
 
-/// Most numbers of a row in Fortran order, each of which lies in a place of its own.
+/// Most numbers of a row in Fortran order, each of which is at an offset of its own.
 const MOST_PLACES: u64 = 4096;
 
 impl NpyHeader {
-    /// Where the parts of the first row lie, the first number of all being at `from`, and how far it is from each to that
-    /// of the next row; or why rows cannot be read.
+    /// The offsets of the parts of the first row, where the array starts at `from`, and the distance from each to
+    /// that of the next row; or why rows cannot be read.
     pub(crate) fn parts(&self, from: u64) -> Result<Vec<(u64, u64)>, &'static str> {
         let size = self.number.bytes() as u64;
         let row_bytes = self.row_bytes().unwrap_or(0);
@@ -57,7 +57,7 @@ impl NpyHeader {
         if row_bytes / size > MOST_PLACES {
             return Err("it is in Fortran order, with more than 4096 numbers a row");
         }
-        // In the order of C, the last index runs fastest.
+        // In C order, the last index runs fastest.
         let mut places = vec![0];
         let (mut step, mut of_dimensions) = (self.shape[0], Vec::new());
         for length in &self.shape[1..] {
@@ -90,7 +90,7 @@ impl NpyHeader {
         bytes.filter(|bytes| *bytes <= u64::from(u32::MAX) * size)
     }
 
-    /// Rows and columns, where it is a matrix of numbers that features are made of.
+    /// Rows and columns, where it is a matrix whose numbers can be features.
     pub(crate) fn matrix(&self) -> Option<(u64, u64)> {
         let of_features = [DType::F32, DType::F64, DType::I32, DType::I64].contains(&self.number);
         match self.shape[..] {
@@ -103,13 +103,13 @@ impl NpyHeader {
 /// How rows are read.
 #[derive(Clone, Copy, Debug)]
 pub struct NpyRules {
-    /// What the numbers are.
+    /// The type of the numbers.
     pub number: DType,
     /// Numbers a row.
     pub columns: usize,
     /// Column of the label, from 0; `None` where rows have none.
     pub label: Option<usize>,
-    /// What numbers features become.
+    /// The type of features.
     pub dtype: FeatureType,
 }
 
@@ -120,7 +120,7 @@ impl NpyRules {
     }
 }
 
-/// The header at the start of `bytes`, or the offset and the description of what is wrong.
+/// The header at the start of `bytes`; errors name no path.
 pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, FormatError> {
     let wrong = |offset: usize, what: &str| FormatError::malformed(offset as u64, what.to_owned());
     if !bytes.starts_with(b"\x93NUMPY") {
@@ -202,7 +202,7 @@ pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, FormatError> {
     }
 }
 
-/// The header of a whole file, and the elements behind it; errors name no path.
+/// The header of a whole file, and the elements after it; errors name no path.
 pub fn npy_array(bytes: &[u8]) -> Result<(NpyHeader, &[u8]), FormatError> {
     let header = parse_npy_header(bytes)?;
     if header.fortran {
@@ -250,7 +250,7 @@ pub(crate) fn decode_numbers<T: Feature>(
             "the row is not as long as its columns; the file is damaged: pack it again",
         ));
     }
-    // What is larger may be a whole number that is rounded.
+    // A larger whole number may be rounded.
     let most = match rules.dtype {
         FeatureType::F32 => f64::INFINITY,
         FeatureType::Checked | FeatureType::F64 => T::MOST_EXACT,
@@ -286,7 +286,8 @@ pub(crate) fn decode_numbers<T: Feature>(
     Ok(label)
 }
 
-/// Whether a feature is another whole number than that of its cell. Beyond 2^53 those of floating point are magnitudes.
+/// Whether a feature is another whole number than its cell. Beyond 2^53 floating-point numbers are magnitudes, not
+/// counts.
 #[cold]
 fn rounds<T: Feature>(number: DType, cell: &[u8], value: T) -> bool {
     match (number, cell.try_into()) {

@@ -8,12 +8,12 @@ use crate::formats::npy::npy_array;
 use crate::rows::fields::element_value;
 use pelton_storage::regular_file;
 
-/// What to do about another array.
+/// The remedy for another array.
 const REMEDY: &str = "save a little-endian array of one dimension, of whole numbers or floats";
 
 /// The numbers of a file of one dimension, for instance one a record.
 ///
-/// Errors: another file, or numbers that are not finite.
+/// Errors: another kind of file, or numbers that are not finite.
 pub fn npy_numbers(path: &Path) -> Result<Vec<f64>, FormatError> {
     regular_file(path)?;
     let bytes = fs::read(path).map_err(|e| FormatError::io(path, "read it", e))?;

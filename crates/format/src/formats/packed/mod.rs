@@ -261,8 +261,7 @@ fn all_finite(values: &[f32]) -> bool {
 
 const NOT_FINITE: Fault = Fault::of("a value is not finite; the file is damaged: pack it again");
 
-/// Writes the values of a dense record to `row`, which has as many places as the file has features,
-/// and returns the class.
+/// Writes the values of a dense record to `row`, whose length is the number of features, and returns the class.
 #[inline]
 pub fn decode_packed_dense(record: &[u8], row: &mut [f32]) -> Result<u32, Fault> {
     let body = checked(record, DENSE_HEAD_BYTES)?;
@@ -281,8 +280,8 @@ pub fn decode_packed_dense(record: &[u8], row: &mut [f32]) -> Result<u32, Fault>
     Ok(u32_at(body, 0))
 }
 
-/// Appends the entries of a sparse record of a file of `features` features and returns the class. On
-/// a fault entries may have been appended.
+/// Appends the entries of a sparse record of a file of `features` features and returns the class. After a fault,
+/// entries may have been appended.
 pub fn decode_packed_sparse(
     record: &[u8],
     coding: IndexCoding,

@@ -1,4 +1,4 @@
-//! Opening packed files: header, offsets and labels are read and checked whole before any record.
+//! Opens packed files: header, offsets and labels are read and verified before any record.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -24,7 +24,7 @@ pub(crate) fn read_tables(file: Input, size: u64) -> Result<PackedTables, Format
     tables_from(&mut file.into_reader(), size)
 }
 
-/// The same from anything that can be read at offsets.
+/// The same from any reader that can seek.
 pub(crate) fn tables_from(
     source: &mut (impl Read + Seek),
     size: u64,

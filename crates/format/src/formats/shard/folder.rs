@@ -72,7 +72,7 @@ fn malformed(index: &Path, what: impl Display) -> FormatError {
     FormatError::malformed(0, what).in_file(index)
 }
 
-/// The shards that a path stands for; `None` where it stands for itself.
+/// The shards that a path stands for; `None` where it is a data file itself.
 pub(crate) fn shards(
     path: &Path,
     options: &OpenOptions,

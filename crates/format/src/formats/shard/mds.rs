@@ -1,5 +1,5 @@
-//! MDS: the shards of MosaicML Streaming. Each says itself, in JSON between its table and its samples, which columns it
-//! has; a folder of them is opened by its `index.json` (`shard_folder.rs`).
+//! MDS: the shards of MosaicML Streaming. Each describes its columns in JSON between its table and its samples; a
+//! folder of them is opened by its `index.json` (`shard_folder.rs`).
 
 use serde::Deserialize;
 
@@ -16,7 +16,7 @@ const MOST_CONFIG_BYTES: u64 = 16 << 20;
 /// A shard of MosaicML Streaming.
 pub(crate) struct Mds;
 
-/// What a shard says of itself.
+/// A shard's description of itself.
 #[derive(Deserialize)]
 struct Config {
     column_names: Vec<String>,
@@ -51,7 +51,7 @@ impl Format for Mds {
     }
 }
 
-/// The columns that a description says, or what is wrong with it.
+/// The columns in a description, or what is wrong with it.
 pub(crate) fn columns_of(config: &[u8]) -> Result<Vec<Column>, String> {
     let config: Config = serde_json::from_slice(config)
         .map_err(|error| format!("it does not describe its columns ({error})"))?;
@@ -70,7 +70,7 @@ pub(crate) fn columns_of(config: &[u8]) -> Result<Vec<Column>, String> {
     Ok(columns.collect())
 }
 
-/// What an encoding is, such as `int` or `ndarray:float32:2,3`.
+/// The type of an encoding such as `int` or `ndarray:float32:2,3`.
 fn cell_of(encoding: &str) -> Cell {
     match encoding {
         "str" | "json" | "bytes" | "jpeg" | "png" | "str_int" | "str_float" | "str_decimal" => {

@@ -5,9 +5,9 @@
 //! sample  bytes of each cell whose column has no fixed length, u32 each | cells
 //! ```
 //!
-//! Numbers are little-endian. The table says where samples lie, so that nothing is scanned but for labels: then the label
-//! of every sample is looked at once, and kept in a sidecar. Where the type or the number of dimensions of an array
-//! stands in its cell, the first sample says it for all.
+//! Numbers are little-endian. The table lists the offsets of samples, so only labels need a scan: the label of every
+//! sample is read once, and kept in a sidecar. Where the type or the number of dimensions of an array is in its cell,
+//! the first sample's counts for all.
 
 pub(crate) mod cells;
 pub(crate) mod folder;
@@ -51,13 +51,13 @@ const FETCH: &str = "the file is damaged or of another kind: fetch it again";
 pub(crate) struct Column {
     pub(crate) name: String,
     pub(crate) cell: Cell,
-    /// What the file calls its encoding.
+    /// The name of its encoding in the file.
     pub(crate) encoding: String,
-    /// Bytes of every cell, where samples do not say so.
+    /// Bytes of every cell, where samples do not state them.
     pub(crate) fixed: Option<u32>,
 }
 
-/// Where the samples of a shard lie: their starts, and the end of the last.
+/// The offsets of the samples of a shard: their starts, and the end of the last.
 pub(crate) fn read_starts(window: &mut FileWindow) -> Result<Vec<u64>, FormatError> {
     let size = window.size();
     let count = match size {
@@ -143,7 +143,7 @@ pub(crate) fn open(
     Ok(Shard::fields(records, decoder).at(located, index, IN_FILE))
 }
 
-/// Looks at the label of every sample. One that is none makes a bad record once it is read.
+/// Reads the label of every sample. A cell that is not a label makes a bad record when it is read.
 fn scan_labels(
     source: &Source<'_>,
     window: &mut FileWindow,
@@ -194,7 +194,7 @@ struct ShardDecoder {
     columns: Vec<Column>,
     /// What each column becomes.
     forms: Vec<Form>,
-    /// Bytes of a sample that say how long its cells are.
+    /// Bytes of a sample that state the lengths of its cells.
     sizes_bytes: usize,
     label: Option<usize>,
     fields: RecordFields,
@@ -205,12 +205,12 @@ enum Form {
     Out,
     Label,
     Text,
-    /// Numbers of this type in so many dimensions.
+    /// Numbers of this type in this many dimensions.
     Array(DType, usize),
 }
 
 impl ShardDecoder {
-    /// As the first sample says, where columns do not.
+    /// Takes from the first sample what columns do not state.
     fn new(
         source: &Source<'_>,
         columns: Vec<Column>,
@@ -287,14 +287,14 @@ impl ShardDecoder {
             .collect()
     }
 
-    /// Bytes of all rows, or some more where cells have heads that rows have not.
+    /// Bytes of all rows, or slightly more where cells have headers that rows lack.
     fn row_bytes(&self, records: u64, sample_bytes: u64) -> u64 {
         let others = self.columns.iter().zip(&self.forms);
         let others = others.filter(|(_, form)| matches!(form, Form::Out | Form::Label));
         let others = others.filter_map(|(column, _)| column.fixed.map(u64::from));
         let others = others.sum::<u64>() + self.sizes_bytes as u64;
         let rows = sample_bytes.saturating_sub(records.saturating_mul(others));
-        // As text a number takes up to so many times its bytes.
+        // As text, a number takes at most this many times its bytes.
         const TEXT: u64 = 3;
         let nested = self
             .columns
@@ -304,7 +304,7 @@ impl ShardDecoder {
         rows + records * self.fields.head_bytes()
     }
 
-    /// Where the cell of a column lies in a sample of `length` bytes that begins with `sizes`.
+    /// The range of a column's cell in a sample of `length` bytes that begins with `sizes`.
     fn cell(&self, sizes: &[u8], length: u64, column: usize) -> Option<Range<u64>> {
         let mut at = self.sizes_bytes as u64;
         let mut sizes = sizes.as_chunks::<4>().0.iter();
@@ -322,7 +322,7 @@ impl ShardDecoder {
         None
     }
 
-    /// The label that a cell is.
+    /// The label in a cell.
     fn class<'c>(&self, label: usize, cell: &'c [u8]) -> Option<Class<'c>> {
         if let Cell::Text = self.columns[label].cell {
             let name = str::from_utf8(cell).ok();
@@ -331,11 +331,11 @@ impl ShardDecoder {
         let found = self.columns[label].cell.array(cell)?;
         let number = found.element.checked(found.numbers)?;
         let number = fields::element_value(found.element.dtype(), number);
-        // Not so of what is no number.
+        // Not for a value that is not a number.
         (number.abs() < LABEL_LIMIT).then_some(Class::Number(number))
     }
 
-    /// Writes the field of a column; what is wrong where it is none.
+    /// Writes the field of a column; an error where its cell is not of the column's type.
     fn put(
         &self,
         column: usize,
@@ -347,11 +347,10 @@ impl ShardDecoder {
             Form::Out => Ok(()),
             Form::Label => match self.class(column, cell) {
                 Some(_) => Ok(()),
-                None => Err("is no label: one number below 2^53, or one name"),
+                None => Err("is not a label: one number below 2^53, or one name"),
             },
             Form::Text if *kind == Cell::Nested => {
-                let text =
-                    json_text(cell).ok_or("is no list or dictionary as LitData writes it")?;
+                let text = json_text(cell).ok_or("is not a list or dictionary of LitData")?;
                 row.put(&[text.len()], &text);
                 Ok(())
             }
@@ -360,7 +359,7 @@ impl ShardDecoder {
                 Ok(())
             }
             Form::Array(dtype, rank) => {
-                let found = kind.array(cell).ok_or("is no such array or number")?;
+                let found = kind.array(cell).ok_or("is not such an array or number")?;
                 if (found.element.dtype(), found.dims.len()) != (dtype, rank) {
                     return Err(
                         "is of another type or another number of dimensions than in the first sample",

@@ -1,5 +1,5 @@
-//! The classes of samples while a tar file is walked over: numbers in members `cls`, or what a key of members
-//! `json` says.
+//! Collects the classes of samples during the walk over a tar file: numbers in members `cls`, or the value of a key
+//! of members `json`.
 
 use std::collections::HashMap;
 
@@ -26,10 +26,10 @@ pub(crate) struct TarClasses<'a> {
     key: Option<&'a JsonKey>,
     /// One a sample.
     codes: Vec<u32>,
-    /// Numbers in the order in which they are met; 0 is first, for samples without a class.
+    /// Numbers in order of first appearance; 0 is first, for samples without a class.
     labels: Vec<f64>,
     known: HashMap<u64, u32>,
-    /// Names with their numbers, in the order in which they are met.
+    /// Names with their ids, in order of first appearance.
     names: HashMap<String, u32>,
     /// Whether the last sample states its class.
     has_class: bool,
@@ -39,7 +39,7 @@ pub(crate) struct TarClasses<'a> {
     kind: Option<&'static str>,
 }
 
-/// What was met.
+/// The classes of a file.
 pub(crate) struct ClassesFound {
     /// None where no sample states a class.
     pub(crate) labels: Vec<f64>,
@@ -68,7 +68,7 @@ impl<'a> TarClasses<'a> {
         self.codes.push(0);
     }
 
-    /// How many bytes of a member of `size` bytes say the class; `None` where another member does.
+    /// How many bytes of a member of `size` bytes contain the class; `None` where another member has it.
     pub(crate) fn bytes_of(&self, extension: &[u8], size: u64) -> Option<u64> {
         let (member, most) = match self.key {
             Some(_) => (&b"json"[..], MOST_JSON_BYTES),
@@ -79,8 +79,7 @@ impl<'a> TarClasses<'a> {
             .then_some(size.min(most))
     }
 
-    /// Notes the class that the first bytes of a member say, which has `entry.size` of them and is of the last
-    /// sample.
+    /// Takes the class from the first bytes of a member of the last sample; the member has `entry.size` bytes.
     pub(crate) fn read(
         &mut self,
         bytes: &[u8],
@@ -165,7 +164,7 @@ impl<'a> TarClasses<'a> {
         if let Some(last) = self.codes.last_mut() {
             *last = NO_CLASS;
         }
-        // It counts as one without a class only where all are.
+        // It counts as unlabelled only where all are.
         self.has_class = self.any;
     }
 
@@ -173,7 +172,7 @@ impl<'a> TarClasses<'a> {
         if !self.names.is_empty() {
             return self.named();
         }
-        // Class 0 is listed first for samples without a class; where none is of it, it is no class.
+        // Class 0 is listed first for samples without a class; where no sample has it, it is dropped.
         if !self.any {
             self.labels.clear();
         } else if !self.codes.contains(&0) && self.labels.len() > 1 {
@@ -189,7 +188,7 @@ impl<'a> TarClasses<'a> {
         }
     }
 
-    /// Names go by their own order, as those of folders do, whatever the order of the samples.
+    /// Names are sorted, as those of folders are, whatever the order of the samples.
     fn named(mut self) -> ClassesFound {
         let mut names: Vec<(String, u32)> = self.names.into_iter().collect();
         names.sort_unstable();
