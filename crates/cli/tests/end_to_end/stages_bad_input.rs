@@ -132,7 +132,7 @@ fn archives() {
         let cut: (i32, &[&str]) = match policy {
             "fail" => (
                 2,
-                &["cut.tar: is cut off", "0.jpg", "byte 0", "fetch it again"],
+                &["it is cut off", "0.jpg", "byte 0", "fetch it again"],
             ),
             // Nothing lies before the cut.
             _ => (

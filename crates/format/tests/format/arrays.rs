@@ -262,7 +262,7 @@ fn arrays_of_a_zip_file() {
     );
     bad(
         zip(&[("no.npy", vec![1, 2, 3])], 0),
-        "no.npy: its first bytes",
+        "no.npy: byte 0: its first bytes",
     );
     bad(whole[..whole.len() - 8].to_vec(), "its end is not");
     let wide = with(&folder, None, Some("image"));

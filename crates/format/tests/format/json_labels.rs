@@ -193,7 +193,7 @@ fn the_key_is_for_tar_files() {
     let error = Dataset::open(&[path], &options_with(folder.path(), "a")).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("x.csv: is csv") && text.contains("json:a"),
+        text.contains("x.csv: `label` json:a does not apply to csv files"),
         "{text}"
     );
     let path = file(

@@ -226,7 +226,7 @@ fn bad_idx_files() {
     file(folder.path(), "x-labels-idx1-ubyte", idx(&[2], &[0, 1]));
     open(file(folder.path(), images, &good), &options).unwrap();
     for cut in 1..good.len() {
-        refuse(&good[..cut], "expected an IDX file of unsigned bytes");
+        refuse(&good[..cut], "expected a whole IDX file of unsigned bytes");
     }
     refuse(
         &[&good[..], b"x"].concat(),

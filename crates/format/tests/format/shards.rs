@@ -312,8 +312,8 @@ fn indexes() {
     check("{\"shards\": []}", "holds no records");
     check("{\"shards\": [{}]}", "missing field `raw_data`");
     let of = |name: &str| format!("{{\"chunks\": [{{\"filename\": \"{name}\"}}]}}");
-    check(&of("../x"), "\"../x\" is no name of a file in it");
-    check(&of("/etc/passwd"), "no name of a file in it");
+    check(&of("../x"), "\"../x\" does not name a file in it");
+    check(&of("/etc/passwd"), "does not name a file in it");
     check(&of("x.mds"), "x.mds: no such file");
     // A folder of pictures with a file of that name is a folder of pictures.
     for index in ["{", "{}", "[]"] {

@@ -163,7 +163,7 @@ fn records_of_any_bytes() {
     refuses(
         &path,
         &with(&folder, None, Some("x")),
-        "no tf.train.Example",
+        "not tf.train.Example",
     );
     let features = OpenOptions {
         features_only: true,
