@@ -213,7 +213,11 @@ fn a_run_of_bad_records_alone_fails() {
     for ranks in [1, 3] {
         for policy in ["skip", "skip:100", "replace"] {
             let flags = format!("--on-bad-record {policy} --ranks {ranks}");
-            let parts = ["all 60 records", "the first: text.txt: record", "not a JPEG"];
+            let parts = [
+                "all 60 records",
+                "the first: text.txt: record",
+                "not a JPEG",
+            ];
             place.refuses(&format!("bench text.txt --decode png {flags}"), 1, &parts);
         }
         let line = format!("bench rows --format libsvm --on-bad-record skip --ranks {ranks}");

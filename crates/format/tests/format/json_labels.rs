@@ -207,7 +207,8 @@ fn the_key_is_for_tar_files() {
     };
     let text = Dataset::open(&[path], &options).unwrap_err().to_string();
     assert!(
-        text.contains("x.tar: is tar") && text.contains("`label` json:KEY"),
+        text.contains("x.tar: `label` class does not apply to tar files")
+            && text.contains("`label` json:KEY"),
         "{text}"
     );
 }

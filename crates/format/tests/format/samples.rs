@@ -414,7 +414,7 @@ fn folders_are_classes() {
     assert!(
         notes
             .iter()
-            .any(|note| note.contains("1 files are no images")),
+            .any(|note| note.contains("1 files are not images")),
         "{notes:?}"
     );
 

@@ -399,7 +399,7 @@ fn damage() {
         found
             .unwrap_err()
             .to_string()
-            .contains("its cell \"label\" is no label")
+            .contains("its cell \"label\" is not a label")
     );
 
     let bad = |bytes: &[u8], message: &str| {

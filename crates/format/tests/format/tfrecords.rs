@@ -263,11 +263,11 @@ fn features_that_differ() {
             b.clone(),
             ("label", Values::Integers(vec![1, 2])),
         ],
-        "its feature \"label\" is no label",
+        "its feature \"label\" is not a label",
     );
     check(
         &[a.clone(), b.clone(), ("label", integer(1 << 53))],
-        "its feature \"label\" is no label",
+        "its feature \"label\" is not a label",
     );
     // More features are left out, in any order, packed or not.
     let path = written(

@@ -102,10 +102,9 @@ impl Format for Columns {
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
-        let wrong = |wrong| refused(wrong);
         match self.kind {
             Kind::Parquet => {
-                let table = ParquetTable::open(file(source)?).map_err(wrong)?;
+                let table = ParquetTable::open(file(source)?).map_err(refused)?;
                 if table.groups() == [0] {
                     return Err(FormatError::empty());
                 }
@@ -114,13 +113,13 @@ impl Format for Columns {
                 found(source, Arc::new(table), choice, notes)
             }
             Kind::Arrow => {
-                let schema = ArrowSchema::open(file(source)?).map_err(wrong)?;
+                let schema = ArrowSchema::open(file(source)?).map_err(refused)?;
                 let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
                 let choice = choose(source, schema.leaves(), notes);
                 let choice = match choice {
                     // Without records types say little: a column may hold nothing but nulls.
                     Err(error) => {
-                        let rows = schema.read(Vec::new(), &interrupted).map_err(wrong)?;
+                        let rows = schema.read(Vec::new(), &interrupted).map_err(refused)?;
                         return Err(if rows.groups() == [0] {
                             FormatError::empty()
                         } else {
@@ -130,7 +129,7 @@ impl Format for Columns {
                     Ok(choice) => choice,
                 };
                 let table = schema.read(choice.columns.clone(), &interrupted);
-                let table = table.map_err(wrong)?;
+                let table = table.map_err(refused)?;
                 source.options.check_interrupt()?;
                 found(source, Arc::new(table), choice, notes)
             }
@@ -508,7 +507,7 @@ fn scan(
         goes_on
     };
     let threads = scan_threads(source.options);
-    scan_in_order(parts.count(), threads, worker, look, merge).map_err(|wrong| refused(wrong))?;
+    scan_in_order(parts.count(), threads, worker, look, merge).map_err(refused)?;
     source.options.check_interrupt()?;
     if let Some(failed) = failed {
         return Err(failed);
