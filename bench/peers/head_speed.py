@@ -52,6 +52,8 @@ def main():
     class Head:
         def __init__(self, kind, **options):
             self.head = KnnSoftmax(classes, dim, kind, **options)
+            # Random weights have no neighbours; given ones do.
+            self.head.weight = self.head.weight
             self.graph_s = timed(self.head.rebuild_graph)
 
         def step(self, features, labels):

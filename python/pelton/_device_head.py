@@ -145,11 +145,11 @@ class DeviceHead:
         forgotten, place = ticket
         if forgotten != self.forgotten:
             raise RuntimeError(
-                "this loss is of a batch that the head has forgotten: go backward before the next batch is scored, or choose "
-                "the classes of all batches of a step together with select()"
+                "this loss belongs to a batch that the head no longer has: call backward() before scoring the next batch, or "
+                "choose the classes of all batches of a step together with select()"
             )
         if self.went[place]:
-            raise RuntimeError("this loss went backward before, and counts once in a step")
+            raise RuntimeError("backward() was already called on this loss, and it counts once in a step")
         self.went[place] = True
         self.scored[place].weight *= factor
 
@@ -167,7 +167,7 @@ class DeviceHead:
             )
         scored = [scored for scored, went in zip(self.scored, self.went, strict=True) if went]
         if not scored:
-            raise RuntimeError("no loss of this head went backward since its last step; call backward() on it first")
+            raise RuntimeError("backward() was not called on a loss of this head since its last step; call it first")
         batch = Scored.joined(scored)
         if not math.isfinite(torch.stack(self.losses).sum().item()):
             self.forget()
@@ -407,8 +407,8 @@ class DeviceHead:
     def _choose(self, labels: Tensor) -> None:
         if any(self.went):
             raise RuntimeError(
-                "a loss of this head went backward and waits for step(): take the step first, or choose the classes of all "
-                "batches of a step together with select()"
+                "backward() was called on a loss of this head: call step() first, or choose the classes of all batches of a step "
+                "together with select()"
             )
         self.forget()
         budget = int(self.setting.get("budget", 1.0) * self.classes + 0.5)

@@ -260,7 +260,7 @@ def test_half_features_and_what_is_wrong() -> None:
     head.step(0.1)
     with pytest.raises(IndexError, match=r"labels\[2\] is -100; there are 103 classes, 0 to 102"):
         head(features, torch.tensor([0, 1, -100, 3, 4, 5, 6, 7]))
-    with pytest.raises(RuntimeError, match="no loss of this head went backward"):
+    with pytest.raises(RuntimeError, match="was not called on a loss of this head"):
         head.step(0.1)
     with pytest.raises(ValueError, match="no examples"):
         head(features[:0], labels[:0])

@@ -156,7 +156,7 @@ def test_centred_features_are_those_without_the_mean_of_their_batch() -> None:
     other = KnnSoftmax(CLASSES, DIM, "full", centre=True, seed=1)
     other.load_state_dict(head.state_dict())
     close(other.mean, head.mean)
-    with pytest.warns(UserWarning, match="of a head with centre, and this one has centre=False"):
+    with pytest.warns(UserWarning, match="belongs to a head with centre, and this one has centre=False"):
         KnnSoftmax(CLASSES, DIM, "full").load_state_dict(head.state_dict())
     assert KnnSoftmax(CLASSES, DIM, "full").mean is None
 
@@ -269,7 +269,7 @@ def test_a_state_goes_on_exactly(kind: str, trust: float | None) -> None:
 
 def test_a_state_of_another_head_is_refused() -> None:
     state = KnnSoftmax(CLASSES, DIM).state_dict()
-    with pytest.raises(pelton.StateError, match="of 103 classes and 24 features, but this head has 100 and 24"):
+    with pytest.raises(pelton.StateError, match="has 103 classes and 24 features, but this head has 100 and 24"):
         KnnSoftmax(100, DIM).load_state_dict(state)
     with pytest.raises(pelton.StateError, match="weights of the head are missing"):
         KnnSoftmax(CLASSES, DIM, "mach").load_state_dict(state)
@@ -387,7 +387,7 @@ def test_what_is_wrong_is_said() -> None:
     second.backward(retain_graph=True)
     with said(RuntimeError, "was already called on this loss"):
         second.backward()
-    with said(RuntimeError, r"waits for step\(\)"):
+    with said(RuntimeError, r"call step\(\) first"):
         head(features, labels)
     for wrong in (-1.0, float("nan")):
         with said(pelton.ConfigurationError, "learning rate"):
@@ -399,7 +399,7 @@ def test_what_is_wrong_is_said() -> None:
         drawn(features[:2], torch.tensor([1, 102]))
     with said(pelton.ConfigurationError, "give a number from 1 to 103"):
         head.predict(features, 104)
-    with said(pelton.ConfigurationError, "only of buckets"):
+    with said(pelton.ConfigurationError, "weights of buckets, not of classes"):
         KnnSoftmax(CLASSES, DIM, "mach").weight  # noqa: B018
     with said(pelton.ConfigurationError, "this rank has 103 classes, but there are 3 rows"):
         head.weight = torch.zeros(3, DIM)
@@ -421,6 +421,7 @@ def test_other_threads_of_python_go_on_and_ctrl_c_ends_a_graph(request: pytest.F
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     head = KnnSoftmax(120_000, DIM, threads=1)
+    head.weight = head.weight  # Random weights have no neighbours; given ones do.
     ticks, done = [], threading.Event()
 
     def tick() -> None:

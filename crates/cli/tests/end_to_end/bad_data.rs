@@ -171,7 +171,7 @@ fn data_that_is_something_else_is_named_by_its_first_bad_record() {
         (
             "table",
             "1 2 3\n4 5 6\n",
-            &["separated by blanks", "taken for csv", "--format"],
+            &["separated by blanks", "guessed as csv", "--format"],
         ),
         (
             "prose",

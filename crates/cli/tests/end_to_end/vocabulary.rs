@@ -146,9 +146,9 @@ fn a_pipeline_takes_the_vocabulary_it_is_given() {
     place.write("other", "hello\n");
     for (file, parts) in [
         ("broken", ["broken: line ", "the file was cut or changed"]),
-        ("other", ["other: is no vocabulary", "pelton vocabulary"]),
-        ("absent", ["absent: cannot open it", "check the path"]),
-        (".", [".: is no vocabulary", "pelton vocabulary"]),
+        ("other", ["other: is not a vocabulary", "pelton vocabulary"]),
+        ("absent", ["absent: no such file", "check the path"]),
+        (".", [".: is not a vocabulary", "pelton vocabulary"]),
     ] {
         place.refuses(&format!("{line} --vocabulary {file}"), 2, &parts);
     }
