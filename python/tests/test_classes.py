@@ -139,7 +139,7 @@ def test_words_have_one_number(tmp_path: Path) -> None:
     ]:
         with pytest.raises(pelton.ConfigurationError, match=said):
             validation.decode("words", vocabulary=vocabulary).vocabulary
-    with pytest.raises(pelton.ConfigurationError, match="does nothing with `decode` bytes|numbers words"):
+    with pytest.raises(pelton.ConfigurationError, match="does nothing with `decode` bytes|is a vocabulary of words"):
         validation.decode("bytes", vocabulary=words).vocabulary
 
 
