@@ -2,21 +2,21 @@
 //!
 //! ```
 //! use pelton_format::{Dataset, OpenOptions, Row, Rows};
-//! use pelton_storage::RangeRead;
+//! use pelton_storage::{LocalMode, LocalOptions, conformance::read_ranges};
 //!
 //! # let folder = tempfile::tempdir()?;
 //! let path = folder.path().join("flowers.csv");
 //! std::fs::write(&path, "height,width,kind\n5.5,3.5,iris\n4.5,3.0,rose\n")?;
-//! let data = Dataset::open(&[path], &OpenOptions::default())?;
+//! let storage = LocalOptions { mode: LocalMode::Buffered, ..LocalOptions::default() };
+//! let data = Dataset::open(&[path], &OpenOptions { storage, ..OpenOptions::default() })?;
 //! assert_eq!((data.records(), data.features()), (2, 2));
 //!
 //! // Any record is one range of a file.
 //! let place = data.locate(1);
-//! let mut bytes = vec![0; place.length as usize];
-//! let read = RangeRead { offset: place.offset, buffer: &mut bytes, filled: 0 };
-//! data.files()[place.file as usize].storage().read_batch(&mut [read])?;
+//! let storage = data.files()[place.file as usize].storage();
+//! let bytes = read_ranges(storage, &[(place.offset, place.length as usize)])?;
 //! let mut rows = Rows::new(data.layout());
-//! data.decode(1, &bytes, &mut rows)?;
+//! data.decode(1, &bytes[0], &mut rows)?;
 //! assert_eq!(rows.row(0), Row::Dense(&[4.5, 3.0]));
 //! assert_eq!(data.labels().describe(rows.label(0)), "rose");
 //! # Ok::<(), Box<dyn std::error::Error>>(())

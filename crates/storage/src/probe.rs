@@ -147,7 +147,7 @@ pub struct QuickProbe {
 
 /// Measures the disk under `folder` with a temporary file, which is deleted afterwards.
 ///
-/// Errors: among others, [`StorageErrorKind::Interrupted`] soon after `interrupt` is set.
+/// Errors: among others, [`StorageErrorKind::Interrupted`](crate::StorageErrorKind::Interrupted) soon after `interrupt` is set.
 pub fn probe_dir(
     folder: &Path,
     options: ProbeOptions,

@@ -247,7 +247,7 @@ fn labels_that_do_not_serve() {
     check(
         "mixed.csv",
         mixed,
-        &["line 1", "column 3", "\"cat\"", "no number"],
+        &["line 1", "column 3", "\"cat\"", "not a number"],
     );
     let none = "1,2,?\n3,4,1\n3,5,2\n";
     check("none.csv", none, &["line 1", "column 3, the label"]);
