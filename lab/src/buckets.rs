@@ -1,10 +1,10 @@
 //! Bucketing of the Penn Treebank: padding, dropped sentences, randomness, and speed by counting cells.
 //!
-//! The report trains an LSTM on the Penn Treebank without buckets, with static ones and with automatic
-//! ones, and prints minutes; here the cells that each policy computes are counted on the same text. A
-//! recurrent net spends its time in cells, so their ratio is the possible gain by buckets: it is shown next to
-//! the ratio of the printed minutes and labelled modelled. The report does not print padding; the expected
-//! values come from a calculation with an unrecorded limit on sentences, and are labelled expected. Cost: one pass over 5 MB.
+//! The report trains an LSTM on the Penn Treebank without buckets, with static ones and with automatic ones, and
+//! prints minutes; here the cells that each policy computes are counted on the same text. A recurrent net spends
+//! its time in cells, so their ratio is the possible gain by buckets: it is shown next to the ratio of the printed
+//! minutes and labelled modelled. The report does not print padding; the expected values come from a calculation
+//! with an unrecorded limit on sentences, and are labelled expected. Cost: one pass over 5 MB.
 
 use pelton_comm::Comm;
 use pelton_run::{Interrupt, RunContext, write_atomically};

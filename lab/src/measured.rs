@@ -1,5 +1,6 @@
-//! Total time on this machine's disk: the command itself trains, bypassing the page cache, inside a control
-//! group limited to the memory of the run, so the page cache could not help either (LIRS section 5.1 limits memory with cgroups).
+//! Total time on this machine's disk: the command itself trains, bypassing the page cache, inside a control group
+//! limited to the memory of the run, so the page cache could not help either (LIRS section 5.1 limits memory with
+//! cgroups).
 //!
 //! If such a group is not permitted, the page cache is emptied and reads bypass it, and the row says so.
 

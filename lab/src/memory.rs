@@ -1,6 +1,7 @@
 //! LIRS Table 5: the tables that random shuffling keeps in memory.
 //!
-//! LIRS keeps 8 bytes a row for its block and, if rows differ in length, 8 bytes for its offset. Here the order is computed, not stored, and places are Elias–Fano coded.
+//! LIRS keeps 8 bytes a row for its block and, if rows differ in length, 8 bytes for its offset. Here the order is
+//! computed, not stored, and places are Elias–Fano coded.
 
 use pelton_data as data;
 use pelton_run::RunContext;

@@ -1,7 +1,8 @@
 //! LIRS Figure 11: shuffling rows, pages and larger units of rows smaller than a page.
 //!
-//! The paper reads two pages for every page unit, because the last row of a page may extend to the next one. Here a unit is cut at row boundaries and read as one range: a unit of u pages
-//! touches at most u + 1, and only the first is a random read.
+//! The paper reads two pages for every page unit, because the last row of a page may extend to the next one. Here
+//! a unit is cut at row boundaries and read as one range: a unit of u pages touches at most u + 1, and only the
+//! first is a random read.
 
 use std::sync::atomic::Ordering;
 

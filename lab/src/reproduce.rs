@@ -12,9 +12,9 @@
 //!
 //! Other tables are lists of runs of `train` ([`runs`]).
 //!
-//! [`Experiment`](crate::experiment::Experiment) says what is compared, `published` holds the paper's figures, `held` the data,
-//! `convergence` trains, `modelled` and `measured` price the reading. A figure of a modelled device
-//! says so; everything else is measured or counted in this run.
+//! [`Experiment`](crate::experiment::Experiment) says what is compared, `published` holds the paper's figures,
+//! `held` the data, `convergence` trains, `modelled` and `measured` price the reading. A figure of a modelled
+//! device says so; everything else is measured or counted in this run.
 
 use pelton_run::{RunContext, write_atomically};
 use pelton_train::TrainError;

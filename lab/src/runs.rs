@@ -1,10 +1,10 @@
 //! Tables that are runs of `pelton train` with other settings: a list of runs in a TOML file, and the figures of their
 //! summaries that are shown.
 //!
-//! A run's configuration is the base's with what the run changes, both as in `run.toml`. Runs take turns, seed by seed,
-//! so that a slow moment of the machine meets all alike, and accuracies are compared within a seed. Each finished run is a
-//! line of a CSV file. A table that was interrupted continues: finished runs are read from that file, and the
-//! current one resumes from its checkpoint.
+//! A run's configuration is the base's with what the run changes, both as in `run.toml`. Runs take turns, seed by
+//! seed, so that a slow moment of the machine meets all alike, and accuracies are compared within a seed. Each
+//! finished run is a line of a CSV file. A table that was interrupted continues: finished runs are read from that
+//! file, and the current one resumes from its checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -194,7 +194,7 @@ class Pipeline:
         epoch. States, ranks and threads stay exact: what is drawn depends only on seed, epoch and position.
         """
         if sum((ids is not None, weights is not None, balanced)) != 1:
-            raise ConfigurationError("give exactly one of `ids`, `weights` and `balanced`")
+            raise ConfigurationError("give one of `ids`, `weights` and `balanced`")
         config: dict[str, Any] = {"sample": "balanced"} if balanced else {}
         if examples is not None:
             config["epoch_examples"] = int(examples)

@@ -5,8 +5,7 @@ use std::sync::PoisonError;
 
 use pelton_data::DataError as JobError;
 use pelton_feed::FeedError;
-use pelton_format::FormatError;
-use pelton_storage::StorageError;
+use pelton_storage::StorageErrorKind;
 use pyo3::create_exception;
 use pyo3::exceptions::{
     PyException, PyFileNotFoundError, PyIndexError, PyKeyboardInterrupt, PyValueError,
@@ -101,12 +100,10 @@ pub(crate) fn caused(py: Python<'_>, error: &FeedError, raised: &Raised) -> PyEr
 
 /// Whether a file does not exist.
 fn is_missing(error: &JobError) -> bool {
-    match error {
-        JobError::Format(error) => matches!(
-            error,
-            FormatError::NotFound { .. } | FormatError::Storage(StorageError::NotFound { .. })
-        ),
-        JobError::Storage(error) => matches!(error, StorageError::NotFound { .. }),
-        _ => false,
-    }
+    let error = match error {
+        JobError::Format(error) => error.storage(),
+        JobError::Storage(error) => Some(error),
+        _ => None,
+    };
+    error.is_some_and(|error| error.kind == StorageErrorKind::NotFound)
 }

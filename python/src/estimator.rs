@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use bytemuck::Pod;
 use pelton_comm::Comm;
 use pelton_data::{DataError as JobError, check_threads};
-use pelton_format::{ClassMap, FormatError, Layout, RowLayout, Rows};
+use pelton_format::{ClassMap, FormatErrorKind, Layout, RowLayout, Rows};
 use pelton_run::{Event, Interrupt, RunContext};
 use pelton_train::linear::{Fitted, fit, fit_rows};
 use pelton_train::{LinearConfig, TrainError};
@@ -238,9 +238,11 @@ fn train(
 fn of_train(py: Python<'_>, error: &TrainError) -> PyErr {
     match error {
         error if error.is_interruption() => PyKeyboardInterrupt::new_err(()),
-        TrainError::Data(JobError::Format(
-            FormatError::NoLabelColumn { .. } | FormatError::AmbiguousLabelColumn { .. },
-        )) => configuration(error),
+        TrainError::Data(JobError::Format(cause))
+            if matches!(cause.kind(), FormatErrorKind::LabelColumn) =>
+        {
+            configuration(error)
+        }
         TrainError::Data(error) => of_job(py, error),
         TrainError::Linear(error) => configuration(error),
         error => DataError::new_err(error.to_string()),

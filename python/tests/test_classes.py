@@ -134,12 +134,12 @@ def test_words_have_one_number(tmp_path: Path) -> None:
         assert tokens(validation.decode("words"))[0] == [4, 4, 4, 3]
     for vocabulary, said in [
         (["a", "a"], "word 1 of the list"),
-        (validation, "decodes no words"),
-        (pelton.load(tmp_path / "train.txt").decode("bytes"), "numbers bytes"),
+        (validation, "does not decode words"),
+        (pelton.load(tmp_path / "train.txt").decode("bytes"), "is a vocabulary of bytes"),
     ]:
         with pytest.raises(pelton.ConfigurationError, match=said):
             validation.decode("words", vocabulary=vocabulary).vocabulary
-    with pytest.raises(pelton.ConfigurationError, match="does nothing with `decode` bytes|numbers words"):
+    with pytest.raises(pelton.ConfigurationError, match="does nothing with `decode` bytes|is a vocabulary of words"):
         validation.decode("bytes", vocabulary=words).vocabulary
 
 

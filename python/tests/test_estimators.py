@@ -517,5 +517,5 @@ def test_a_table_of_classes_goes_with_folders(tmp_path):
     X, y = problem()
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", y)
-    with pytest.raises(pelton.DataError, match="X.npy: is npy, and `label_file` holds the classes of a folder's images"):
+    with pytest.raises(pelton.DataError, match="X.npy: `label_file` does not apply to npy files, only to folders of images"):
         LinearClassifier().fit(tmp_path / "X.npy", label_file=tmp_path / "y.npy")

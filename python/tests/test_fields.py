@@ -123,5 +123,5 @@ def test_functions_return_no_numbers_that_are_rounded(tmp_path):
 
 def test_tables_of_classes_are_for_folders(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.arange(2))
-    with pytest.raises(pelton.DataError, match="x.npz: is npz, and `label_file` holds the classes of a folder's images"):
+    with pytest.raises(pelton.DataError, match="x.npz: `label_file` does not apply to npz files, only to folders of images"):
         first_batch(tmp_path / "x.npz", label_file=tmp_path / "y.npy")

@@ -130,12 +130,12 @@ fn fail(comm: &Comm, kind: u32) -> Result<(), CacheError> {
         ((0, 0), u64::MAX),
         |epoch, step| {
             if last && epoch == 1 && step == 20 {
-                return Err(CacheError::Storage(StorageError::Io {
-                    path: "here".to_string(),
-                    operation: "weigh",
-                    offset: 0,
-                    source: std::io::Error::other("the scales of this rank are broken"),
-                }));
+                return Err(CacheError::Storage(StorageError::failed_at(
+                    "here",
+                    "weigh",
+                    0,
+                    std::io::Error::other("the scales of this rank are broken"),
+                )));
             }
             Ok(())
         },

@@ -1,10 +1,10 @@
-//! One outcome on all ranks.
+//! Agrees on one outcome on all ranks.
 
 use pelton_comm::Comm;
 
 use crate::CacheError;
 
-/// Passes a result on where all ranks have one; otherwise every rank gets an error.
+/// Returns the result where all ranks have one; otherwise every rank gets an error.
 pub(crate) fn agree<T>(comm: &Comm, result: Result<T, CacheError>) -> Result<T, CacheError> {
     let mut reason = match &result {
         Ok(_) => String::new(),

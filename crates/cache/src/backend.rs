@@ -1,9 +1,8 @@
-//! Reads of the backend: pieces of any alignment, aligned out to what the backend demands.
+//! Reads from the backend: pieces of any alignment, extended to the backend's alignment.
 //!
-//! Pieces are cut at multiples of 1 MiB of their file, so that a long one keeps the device's queue
-//! deep. A part whose place, length and buffer suit the backend is read straight into its buffer. Of
-//! any other the aligned surroundings are read into bounce memory, where parts that follow each other
-//! within a unit share it.
+//! Pieces are cut at multiples of 1 MiB of their file, so that a long one keeps the device's queue deep. A part whose
+//! offset, length and buffer are aligned is read straight into its buffer. For any other, the aligned surroundings
+//! are read into bounce memory; parts that follow each other within a unit share it.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -15,19 +14,19 @@ use crate::CacheError;
 /// Longer reads are cut: a device serves several of this length faster than one long one. A multiple
 /// of every backend's unit.
 pub(crate) const READ_BYTES: u64 = 1 << 20;
-/// Bounce memory of one caller: eight reads under way.
+/// Bounce memory of one caller: eight reads in flight.
 pub(crate) const BOUNCE_BYTES: usize = 8 << 20;
 
-/// A piece of a file and where it goes.
+/// A piece of a file and its destination.
 #[derive(Debug)]
 pub(crate) struct BackendRead<'b> {
     /// First byte in the file.
     pub(crate) offset: u64,
-    /// Where the bytes go.
+    /// The destination.
     pub(crate) buffer: &'b mut [u8],
 }
 
-/// Bounce memory, made when it is first needed.
+/// Bounce memory, allocated when it is first needed.
 #[derive(Debug, Default)]
 pub(crate) struct Bounce(Option<AlignedBuffer>);
 
@@ -37,7 +36,7 @@ impl Bounce {
     }
 }
 
-/// Fills all buffers, and returns the bytes asked of the backend, alignment included.
+/// Fills all buffers, and returns the bytes read from the backend, alignment included.
 pub(crate) fn read_pieces<'b>(
     backend: &dyn Storage,
     reads: impl IntoIterator<Item = BackendRead<'b>>,
@@ -59,8 +58,8 @@ pub(crate) fn read_pieces<'b>(
     Ok(asked + round.read(backend, bounce)?)
 }
 
-/// [`read_pieces`] for much at once: where bounce memory is needed, two threads take turns at the device, so
-/// that it is busy while one copies.
+/// [`read_pieces`] for large amounts: where bounce memory is needed, two threads take turns at the device, so that it
+/// is busy while one copies.
 pub(crate) fn read_much<'b>(
     backend: &dyn Storage,
     reads: impl IntoIterator<Item = BackendRead<'b>>,
@@ -87,7 +86,7 @@ pub(crate) fn read_much<'b>(
         let asked = read_pieces(backend, reads, first);
         match other {
             Ok(other) => (asked, other.join()),
-            // The system starts no more threads: one after the other.
+            // The system refuses more threads: one after the other.
             Err(_) => (asked, Ok(read_pieces(backend, rest(), first))),
         }
     });
@@ -116,11 +115,11 @@ fn suits(units: Granularity, read: &BackendRead<'_>) -> bool {
         && (read.buffer.as_ptr() as usize).is_multiple_of(units.memory_bytes as usize)
 }
 
-/// What is read as one batch.
+/// The reads of one batch.
 #[derive(Default)]
 struct Round<'b> {
     straight: Vec<BackendRead<'b>>,
-    /// Aligned ranges of the file, which lie in the bounce memory one after the other.
+    /// Aligned ranges of the file, one after another in the bounce memory.
     aligned: Vec<Aligned>,
     copies: Vec<Copy<'b>>,
     /// Bounce memory in use.
@@ -130,11 +129,11 @@ struct Round<'b> {
 struct Aligned {
     start: u64,
     end: u64,
-    /// End of what is needed of it.
+    /// The needed end of it.
     needed: u64,
 }
 
-/// Bytes that go from a place of the bounce memory to a buffer.
+/// Bytes to copy from an offset of the bounce memory to a buffer.
 struct Copy<'b> {
     from: usize,
     to: &'b mut [u8],
@@ -157,7 +156,7 @@ impl<'b> Round<'b> {
         let (start, end) = around(units, &part);
         let needed = part.offset + part.buffer.len() as u64;
         match self.aligned.last_mut() {
-            // Goes on within or right behind the last.
+            // Extends the last one, or starts right after it.
             Some(last) if last.start <= start && start <= last.end => {
                 self.used += end.saturating_sub(last.end);
                 last.end = last.end.max(end);
@@ -176,7 +175,7 @@ impl<'b> Round<'b> {
         });
     }
 
-    /// Reads and forgets what was added.
+    /// Reads and clears what was added.
     fn read(&mut self, backend: &dyn Storage, bounce: &mut Bounce) -> Result<u64, CacheError> {
         let mut ranges: Vec<RangeRead<'_>> = Vec::with_capacity(self.straight.len());
         let mut needed: Vec<u64> = Vec::with_capacity(self.straight.len());
@@ -290,8 +289,8 @@ mod tests {
             .collect()
     }
 
-    /// Reads `pieces` (offset, length) into memory that begins `begin` bytes behind a unit; returns the bytes
-    /// asked and those that took no detour.
+    /// Reads `pieces` (offset, length) into memory that begins `begin` bytes after a unit; returns the bytes read and
+    /// those that were not bounced.
     fn check(size: usize, pieces: &[(usize, usize)], begin: usize) -> (u64, u64) {
         let contents = bytes(size);
         let total: usize = pieces.iter().map(|(_, length)| length).sum();

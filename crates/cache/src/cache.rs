@@ -1,4 +1,4 @@
-//! [`PeerCache`]: loads a data set into the ranks' memory and hands it out.
+//! [`PeerCache`]: loads a data set into the ranks' memory and provides it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -24,24 +24,22 @@ use crate::runs::Runs;
 use crate::space::Space;
 use crate::turns::Turns;
 
-/// How a cache is made.
+/// Options of a cache.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
-    /// Memory of this rank for data. Where all data fits exactly, a rank may take less than one unit of the
-    /// backend (a page) more, so that no byte is read by two. Next to it
-    /// stand 16 MiB while data is loaded from a backend that demands aligned reads, and 8 MiB for each
-    /// thread that reads from it what is not in memory.
+    /// Memory of this rank for data. Where all data fits exactly, a rank may take less than one unit of the backend
+    /// (a page) more, so that no byte is read by two. In addition there are 16 MiB while data is loaded from a
+    /// backend with alignment, and 8 MiB for each thread that reads missing data from it.
     pub memory_bytes: u64,
-    /// Epoch, and position of its order, at which reading begins.
+    /// Epoch and position at which reading begins.
     pub start: (u64, u64),
-    /// Whether records are read after the consumer has said that it wants nothing before them, as those are that wait
-    /// in a bucket or come out once more. They come from the backend at once.
+    /// Whether records are read after the consumer has passed them, for instance from a bucket or for an echo. They
+    /// come from the backend at once.
     pub stragglers: bool,
-    /// The epoch before which reading ends; `None` where that is not known. Loads of later epochs are not
-    /// begun.
+    /// The epoch before which reading ends; `None` where that is unknown. Loads of later epochs are not started.
     pub end_epoch: Option<u64>,
-    /// How long a reader waits for a load that in turn waits for this rank's consumer, before it reads from
-    /// the backend; see [`PeerCache::received`].
+    /// How long a reader waits for a load that in turn waits for this rank's consumer, before it reads from the
+    /// backend; see [`PeerCache::received`].
     pub patience: Duration,
     /// Ends loading and waiting with [`CacheError::Interrupted`].
     pub interrupt: Arc<AtomicBool>,
@@ -60,19 +58,19 @@ impl Default for CacheOptions {
     }
 }
 
-/// How the ranks' memory is used; chosen by what fits.
+/// How the ranks' memory is used, depending on what fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pipeline {
-    /// All data lies in memory: each byte leaves the backend once a run.
+    /// All data is in memory: each byte is read from the backend once a run.
     InMemory,
-    /// A load of the plan is read while the next one is brought into memory: each byte leaves the backend
-    /// at most once an epoch.
+    /// A load of the plan is read while the next one is brought into memory: each byte is read from the backend at
+    /// most once an epoch.
     Opportunistic {
         /// Loads of an epoch.
         loads: u64,
     },
-    /// A fixed part of the data lies in memory; the rest is read from the backend as it is asked for.
+    /// A fixed part of the data is in memory; the rest is read from the backend on demand.
     Ordered {
         /// Bytes in the memory of all ranks.
         resident_bytes: u64,
@@ -133,10 +131,10 @@ pub struct PeerCache {
     loading: Option<Loading>,
 }
 
-/// What goes on next to the readers where loads come and go.
+/// The loader that runs next to the readers where loads come and go.
 struct Loading {
     turns: Arc<Turns>,
-    /// Taken by the end.
+    /// Taken at the end.
     thread: Option<LoaderThread>,
 }
 
@@ -154,10 +152,10 @@ impl fmt::Debug for PeerCache {
 }
 
 impl PeerCache {
-    /// Brings into memory what is to be there at the start. All ranks call it with the same data and plan;
-    /// their memory may differ. Where one fails, all get an error.
+    /// Loads the initial content into memory. All ranks call it with the same data and plan; their memory may differ.
+    /// Where one fails, all get an error.
     ///
-    /// Cost: the bytes loaded, once, in reads of 1 MiB, many under way.
+    /// Cost: the bytes loaded, once, in reads of 1 MiB, many in flight.
     pub fn new(
         comm: &Comm,
         dataset: &Dataset,
@@ -191,20 +189,20 @@ impl PeerCache {
         self.placement.holder(epoch, id)
     }
 
-    /// What [`PeerCache::holder`] asks, to be kept by others.
+    /// The function behind [`PeerCache::holder`], for keeping elsewhere.
     pub fn placement(&self) -> Arc<Placement> {
         Arc::clone(&self.placement)
     }
 
-    /// This rank's consumer has its part of all records before `position` of an epoch's order, or has none of them.
-    /// Once every rank has said so of the end of a load, the load gives way to what comes next. Call it after each
-    /// step, in order, also where this rank has no part of the step.
+    /// Reports that this rank's consumer has received its part of all records before `position` of an epoch's order.
+    /// Once every rank has reported the end of a load, the load's memory is reused. Call it after each step, in
+    /// order, even where this rank has no part of the step.
     ///
-    /// Readers may look ahead by one load, no more: a batch is not received before it is read whole, and
-    /// the load after next is not read before this one is received. One that looks further waits for
-    /// [`CacheOptions::patience`] and then reads from the backend ([`CacheMeters::early_bytes`]). What is read of a
-    /// load that has passed comes from the backend at once where [`CacheOptions::stragglers`] says that there is such
-    /// ([`CacheMeters::passed_bytes`]); else it is taken to be of the next epoch.
+    /// Readers may look ahead by one load, no more: a batch is not received before it is read whole, and the load
+    /// after next is not read before this one is received. A reader that looks further waits for
+    /// [`CacheOptions::patience`] and then reads from the backend ([`CacheMeters::early_bytes`]). Records of a load
+    /// that has passed come from the backend at once with [`CacheOptions::stragglers`]
+    /// ([`CacheMeters::passed_bytes`]); otherwise they are assumed to belong to the next epoch.
     pub fn received(&self, epoch: u64, position: u64) {
         if let Some(loading) = &self.loading {
             loading.turns.want((epoch, position));
@@ -216,8 +214,7 @@ impl PeerCache {
         self.peers.counters.read()
     }
 
-    /// Gives the memory back when all ranks have come here; all call it. Data sets handed out can then not
-    /// be read any more.
+    /// Frees the memory when all ranks have called it. Data sets obtained from the cache can then no longer be read.
     pub fn finish(mut self, comm: &Comm) -> Result<CacheMeters, CacheError> {
         let spare = match self.loading.take() {
             Some(loading) => end_loads(loading, comm)?,
@@ -252,7 +249,7 @@ fn prepare(dataset: &Dataset, plan: &Plan) -> Result<Space, CacheError> {
     Ok(Space::new(dataset)?)
 }
 
-/// Every rank's memory, once it is known that all mean the same data.
+/// Every rank's memory, after checking that all use the same data.
 fn exchange(
     comm: &Comm,
     dataset: &Dataset,
@@ -277,7 +274,7 @@ fn exchange(
     Ok(memory)
 }
 
-/// Loads every rank's run, as far as its memory goes.
+/// Loads every rank's run, as far as its memory suffices.
 fn load_runs(
     comm: &Comm,
     dataset: &Dataset,
@@ -368,7 +365,7 @@ fn start_loads(
     Ok(hand_out(dataset, pipeline, placement, peers, Some(loading)))
 }
 
-/// Ends the loaders of all ranks and returns the windows that hold no load.
+/// Stops the loaders of all ranks and returns the windows without a load.
 fn end_loads(mut loading: Loading, comm: &Comm) -> Result<[Option<FillWindow>; 2], CacheError> {
     let thread = loading.thread.take().expect("taken here only");
     if let Some(failure) = loading.turns.failure() {
@@ -378,7 +375,7 @@ fn end_loads(mut loading: Loading, comm: &Comm) -> Result<[Option<FillWindow>; 2
     loading.turns.want((u64::MAX, u64::MAX));
     comm.barrier()?;
     loading.turns.stop();
-    // All loaders see it, so that none waits for another.
+    // All loaders see it, so none waits for another.
     let windows = thread.join().map_err(|_| CacheError::LoaderPanicked)?;
     match (windows, loading.turns.failure()) {
         (Some(windows), None) => Ok(windows),

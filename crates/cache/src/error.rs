@@ -11,15 +11,15 @@ use pelton_storage::StorageError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// Ranks could not work together, as where one failed.
+    /// Ranks could not work together, for instance because one failed.
     #[error(transparent)]
     Comm(#[from] CommError),
     /// The backend failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The files are no longer as they were opened.
+    /// The files have changed since they were opened.
     #[error(transparent)]
-    Format(#[from] Box<FormatError>),
+    Format(#[from] FormatError),
     /// A file ended before its last record.
     #[error(
         "{file}: ends at byte {found} while {expected} were needed; it was cut short meanwhile: \
@@ -33,7 +33,7 @@ pub enum CacheError {
         /// The end that was found.
         found: u64,
     },
-    /// The plan is not one over the data set's records.
+    /// The plan does not cover the data set's records.
     #[error("the plan is over {planned} records and the data has {records}; make it again")]
     OtherPlan {
         /// Records of the plan.
@@ -41,7 +41,7 @@ pub enum CacheError {
         /// Records of the data.
         records: u64,
     },
-    /// The plan leaves some records out, and its loads are of the others alone.
+    /// The plan omits some records, so its loads cover only the others.
     #[error(
         "data larger than the ranks' memory is taken whole; leave filters and mixtures out, or raise `peer_memory` until it holds the data"
     )]
@@ -51,10 +51,10 @@ pub enum CacheError {
     PeerFailed {
         /// The rank.
         rank: usize,
-        /// What it said.
+        /// Its error.
         reason: String,
     },
-    /// Half of the memory does not hold a load.
+    /// Half of the memory is too small for a load.
     #[error(
         "load {load} of epoch {epoch} takes {needed} bytes on rank {rank}, with the load after it, and its \
          memory is {memory} bytes: {remedy} (now {loads} an epoch)"
@@ -62,13 +62,13 @@ pub enum CacheError {
     LoadTooLarge {
         /// The epoch.
         epoch: u64,
-        /// Number of the load in it.
+        /// Index of the load in it.
         load: u64,
         /// The rank whose memory is too small.
         rank: usize,
-        /// Memory that two such loads take there.
+        /// Memory of two such loads there.
         needed: u64,
-        /// Memory it has.
+        /// Its memory.
         memory: u64,
         /// Loads of an epoch.
         loads: u64,
@@ -87,7 +87,7 @@ pub enum CacheError {
     /// The loading thread panicked.
     #[error("the thread that loads data panicked; the message is on standard error")]
     LoaderPanicked,
-    /// Someone asked for the end.
+    /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
     /// Memory was read after [`PeerCache::finish`](crate::PeerCache::finish).
@@ -95,22 +95,12 @@ pub enum CacheError {
     Finished,
 }
 
-impl From<FormatError> for CacheError {
-    fn from(error: FormatError) -> CacheError {
-        CacheError::Format(Box::new(error))
-    }
-}
-
-/// A failed read as its reader expects it; `name` is the file's.
+/// A failed read as a storage error; `name` is the file's.
 pub(crate) fn read_error(name: String, offset: u64, source: Arc<CacheError>) -> StorageError {
     let kind = match *source {
         CacheError::Interrupted => io::ErrorKind::Interrupted,
         _ => io::ErrorKind::Other,
     };
-    StorageError::Io {
-        path: name,
-        operation: "read of peers' memory",
-        offset,
-        source: io::Error::new(kind, source),
-    }
+    let source = io::Error::new(kind, source);
+    StorageError::failed_at(name, "read of peers' memory", offset, source)
 }

@@ -1,31 +1,52 @@
 //! Peers' memory as a storage (DeepIO: Zhu et al., MASCOTS 2018).
 //!
-//! [`PeerCache::new`] spreads a data set over the memory of all ranks and hands out the same data set
-//! with storages that read that memory. Readers cannot tell the difference and need not: any rank reads
-//! any record with a one-sided get, or a plain copy where it holds it itself, straight into the buffer
-//! that the reader lent. No rank answers requests, and none tells another what it reads; the plan, which
-//! all know, decides what lies where.
+//! ```
+//! use std::sync::Arc;
 //!
-//! | [`Pipeline`] | when | what leaves the backend |
+//! use pelton_cache::{CacheError, CacheOptions, PeerCache, Pipeline};
+//! use pelton_format::{Dataset, OpenOptions};
+//! use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("numbers.svm");
+//! std::fs::write(&path, "1 1:1\n".repeat(100))?;
+//! let data = Dataset::open(&[path], &OpenOptions::default())?;
+//! let spec = PlanSpec::new(Order::Full, Batching::Examples(10), 7);
+//! let plan = Arc::new(Plan::new(&spec, Catalog::of(data.records()))?);
+//! let options = CacheOptions { memory_bytes: data.bytes(), ..CacheOptions::default() };
+//! let meters = pelton_comm::run_ranks(2, |comm| {
+//!     let cache = PeerCache::new(&comm, &data, &plan, &options)?;
+//!     assert_eq!(cache.pipeline(), Pipeline::InMemory);
+//!     // Read the records of `cache.dataset()` in the order of the plan.
+//!     cache.finish(&comm)
+//! });
+//! assert_eq!(meters.map_err(|error| error.to_string())?.len(), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`PeerCache::new`] spreads a data set over the memory of all ranks and returns the same data set with storages that read
+//! that memory. Readers cannot tell the difference: any rank reads any record with a one-sided get, or a plain copy where it
+//! holds the record itself, straight into the reader's buffer. No rank answers requests, and none tells another what it
+//! reads; the plan, which all know, decides what is where.
+//!
+//! | [`Pipeline`] | when | read from the backend |
 //! |---|---|---|
 //! | in memory | all data fits | each byte once a run |
 //! | opportunistic | less fits, and the order is one of loads | an epoch: each byte that is not in memory, at most once |
 //! | ordered | less fits, any other order | an epoch: what is not in memory, record by record |
 //!
-//! *In memory* the data is cut into one run a rank (`runs.rs`). *Opportunistic* order draws its records
-//! from one load after the other (`pelton_plan::Order::Opportunistic`): memory has two halves, and a
-//! thread of each rank (`loader.rs`) brings the next load into one while the other is read; its units
-//! lie where `load_table.rs` says. Reads wait for a load that is not there yet. *Ordered* keeps a
-//! fixed part of every run, which is the best that any policy can do for an order that uses each record once
-//! an epoch; `runs.rs` has the argument. [`loads_for`] says how many loads an epoch takes, and
-//! [`PeerCache::placement`] which rank holds a record, for those who deal out work by it.
+//! *In memory* the data is cut into one run a rank (`runs.rs`). *Opportunistic* order draws its records from one load after
+//! the other (`pelton_plan::Order::Opportunistic`): memory has two halves, and a thread of each rank (`loader.rs`) brings the
+//! next load into one while the other is read; `load_table.rs` says where its units are. Reads wait for a load that is not
+//! there yet. *Ordered* keeps a fixed part of every run, which is the best any policy can do for an order that uses each
+//! record once an epoch; `runs.rs` has the argument. [`loads_for`] says how many loads an epoch takes, and
+//! [`PeerCache::placement`] which rank holds a record, for callers that distribute work by it.
 //!
-//! The way of a read: `peer_file.rs` → `peers.rs` finds where each range lies and makes one batch of
-//! gets → `pelton_comm::Window`.
+//! A read goes from `peer_file.rs` to `peers.rs`, which finds each range and makes one batch of gets, to
+//! `pelton_comm::Window`.
 //!
-//! What goes wrong anywhere ends every rank: a failed rank ends the others' gets and waits with an error
-//! that names it, a failed loader tells the others before they wait for it. Readers get it as a
-//! `StorageError`.
+//! An error on one rank ends every rank: a failed rank ends the others' gets and waits with an error that names it, and a
+//! failed loader tells the others before they wait for it. Readers get it as a `StorageError`.
 
 #[cfg(test)]
 mod fixture;

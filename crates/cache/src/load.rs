@@ -1,4 +1,4 @@
-//! Bringing parts of the space into memory.
+//! Brings parts of the space into memory.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,21 +7,20 @@ use crate::CacheError;
 use crate::backend::{BackendRead, Bounce, read_much};
 use crate::space::Space;
 
-/// Read between two looks at the interrupt: some tens of milliseconds.
+/// Bytes read between two checks of the interrupt: some tens of milliseconds.
 const STRETCH_BYTES: u64 = 64 << 20;
 
-/// A part of the space and where it goes.
+/// A part of the space and its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) range: Range<u64>,
     pub(crate) to: usize,
 }
 
-/// Reads `parts`, ascending and apart in the space and in `memory`, from their files, and returns the
-/// bytes asked of the backend.
+/// Reads `parts`, ascending and disjoint in the space and in `memory`, from their files, and returns the bytes read
+/// from the backend.
 ///
-/// Parts that follow each other are one read; each read goes straight into `memory` where that is as
-/// the backend wants it.
+/// Adjacent parts are one read; each read goes straight into `memory` where that is aligned.
 pub(crate) fn load(
     space: &Space,
     parts: &[Part],
@@ -61,7 +60,7 @@ pub(crate) fn load(
     Ok(asked)
 }
 
-/// Parts with neighbours joined, cut at what is read between two looks at the interrupt.
+/// Parts with neighbours joined, cut at the distance between two checks of the interrupt.
 fn stretches(parts: &[Part]) -> impl Iterator<Item = (Range<u64>, usize)> + '_ {
     let mut parts = parts.iter().peekable();
     let mut current: Option<Part> = None;

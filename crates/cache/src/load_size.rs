@@ -1,12 +1,12 @@
-//! How large loads are, and how many of them memory takes.
+//! The size of loads, and how many fit in memory.
 
 use pelton_format::Dataset;
 use pelton_plan::Units;
 
-/// Standard deviations that a load may be larger than the mean: beyond what will ever be drawn.
+/// A load may exceed the mean by this many standard deviations: more is never drawn.
 const DEVIATIONS: f64 = 8.0;
 
-/// What the units of a data set take in memory.
+/// The sizes of a data set's units in memory.
 #[derive(Clone, Copy, Debug)]
 struct UnitCosts {
     count: u64,
@@ -73,7 +73,7 @@ pub fn loads_for(dataset: &Dataset, units: &Units, memory_bytes: u64, ranks: usi
     Some(low)
 }
 
-/// Bytes of a unit, which may go on from one file to the next.
+/// Bytes of a unit, which may continue from one file to the next.
 fn unit_cost(dataset: &Dataset, units: &Units, unit: u64) -> u64 {
     let ids = units.unit_records(unit);
     let (first, last) = (dataset.locate(ids.start), dataset.locate(ids.end - 1));

@@ -1,8 +1,8 @@
-//! Where the units of one load lie: the moving placement of opportunistic order.
+//! The positions of the units of one load: the changing placement of opportunistic order.
 //!
-//! The units of a load, sorted by place, are cut into one run a rank in proportion to their memory, to the byte,
-//! so that each rank reads ascending places in long reads and no rank waits for another's longer part: a unit may
-//! lie on two ranks. Every rank computes the same table from the plan. It takes 40 bytes a piece, and units, of
+//! The units of a load, sorted by offset, are cut into one run a rank in proportion to the ranks' memory, to the
+//! byte, so that each rank reads ascending offsets in long reads and no rank waits for another's longer part: a unit
+//! may be on two ranks. Every rank computes the same table from the plan. It takes 40 bytes a piece, and units, of
 //! one or two pieces, are some thousand times larger.
 
 use std::ops::Range;
@@ -12,7 +12,7 @@ use pelton_plan::Units;
 use crate::runs::{Place, cuts_by_weight};
 use crate::space::Space;
 
-/// Number of a load in the run: epochs one after the other.
+/// Index of the load in the run: epochs one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LoadNumber {
     pub(crate) epoch: u64,
@@ -37,28 +37,28 @@ impl LoadNumber {
     }
 }
 
-/// Bytes of a unit that lie together in the memory of one rank.
+/// Contiguous bytes of a unit in the memory of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// Its part of the space.
     pub(crate) range: Range<u64>,
-    /// Who holds it.
+    /// The rank that holds it.
     pub(crate) rank: u32,
-    /// Where in that window.
+    /// Its offset in that window.
     pub(crate) offset: u64,
 }
 
 impl Piece {
-    /// Where in its window byte `at` of the space is.
+    /// The position in its window of byte `at` of the space.
     pub(crate) fn offset_of(&self, at: u64) -> u64 {
         self.offset + (at - self.range.start)
     }
 }
 
-/// Where each unit of a load lies.
+/// The position of each unit of a load.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LoadTable {
-    /// By place in the space.
+    /// Sorted by offset in the space.
     pieces: Vec<Piece>,
     /// Bytes of the load's window that each rank needs.
     needed: Vec<u64>,
@@ -97,7 +97,7 @@ impl LoadTable {
         (at < piece.range.end).then_some(piece)
     }
 
-    /// Where byte `at` of the space is, if it is in this load.
+    /// The position of byte `at` of the space, if it is in this load.
     #[inline]
     pub(crate) fn place(&self, at: u64) -> Option<Place> {
         let piece = self.piece_at(at)?;
@@ -108,7 +108,7 @@ impl LoadTable {
     }
 }
 
-/// Gives the units drawn to the ranks, one run after the other; returns all pieces and the bytes of each rank.
+/// Assigns the drawn units to the ranks, one run after the other; returns all pieces and the bytes of each rank.
 fn deal(drawn: Vec<Range<u64>>, weights: &[u64]) -> (Vec<Piece>, Vec<u64>) {
     let total = drawn.iter().map(|range| range.end - range.start).sum();
     let cuts = cuts_by_weight(total, weights);

@@ -1,14 +1,12 @@
 //! The loader: a thread of each rank that refills one half of its memory for loads while the other is read.
 //!
-//! Loads alternate between two windows. Load n + 2 takes the window of load n as soon as every rank's
-//! consumer has what it wants of load n. All loaders then close that window together,
-//! each reads its part of the new load's units, and they open it together: three collective operations a
-//! load, on a communicator of their own.
+//! Loads alternate between two windows. Load n + 2 takes the window of load n as soon as every rank's consumer has
+//! received load n. All loaders then close that window together, each reads its part of the new load's units, and
+//! they open it together: three collective operations a load, on a communicator of their own.
 //!
-//! What of the new load already lies in memory is not read again: what this rank
-//! held of the old load and holds of the new one moves to its new place, and units of the load in the other
-//! window are fetched from there. Within an epoch loads have no unit in common; across its border two of L loads
-//! share 1/L of their units on average.
+//! Parts of the new load that are already in memory are not read again: those that this rank holds of both loads move
+//! to their new offset, and units of the load in the other window are fetched from there. Within an epoch loads have
+//! no unit in common; across its border two of L loads share 1/L of their units on average.
 //!
 //! A loader that fails tells the others before the window is opened, so that all fail together. Where a
 //! rank fails elsewhere, waits end with its error.
@@ -40,21 +38,21 @@ pub(crate) struct Loader {
     pub(crate) interrupt: Arc<AtomicBool>,
     /// The epoch before which loading ends.
     pub(crate) end_epoch: u64,
-    /// Windows that hold no load yet, by half.
+    /// Windows without a load yet, by half.
     pub(crate) spare: [Option<FillWindow>; 2],
-    /// The load that comes next.
+    /// The next load.
     pub(crate) next: LoadNumber,
     /// Loads made so far.
     pub(crate) made: usize,
-    /// The load that is in each half, or was last.
+    /// The current or last load of each half.
     pub(crate) held: [Option<(LoadNumber, Arc<LoadTable>)>; 2],
 }
 
-/// The thread of a loader; what it returns are the windows that hold no load.
+/// The thread of a loader; it returns the windows without a load.
 pub(crate) type LoaderThread = JoinHandle<Option<[Option<FillWindow>; 2]>>;
 
 impl Loader {
-    /// Makes loads in a thread of its own until it is stopped.
+    /// Makes loads in its own thread until it is stopped.
     pub(crate) fn start(mut self) -> Result<LoaderThread, CacheError> {
         let turns = Arc::clone(&self.turns);
         let name = format!("loader {}", self.comm.rank());
@@ -97,7 +95,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Makes the next load and opens it for reading. All ranks do.
+    /// Makes the next load and opens it for reading. All ranks take part.
     pub(crate) fn make(&mut self) -> Result<(), CacheError> {
         let begun = Instant::now();
         let half = self.made % 2;
@@ -134,7 +132,7 @@ impl Loader {
         resident.window.refill(&self.comm)
     }
 
-    /// Brings this rank's part of a load into `window`, and returns the bytes asked of the backend.
+    /// Brings this rank's part of a load into `window`, and returns the bytes read from the backend.
     fn fill(
         &self,
         number: LoadNumber,
@@ -157,8 +155,8 @@ impl Loader {
         Ok(asked)
     }
 
-    /// Copies those of `wanted` that the other half holds, on any rank, and returns their bytes and the
-    /// parts that remain to be read.
+    /// Copies those of `wanted` that the other half holds, on any rank, and returns their bytes and the parts that
+    /// remain to be read.
     fn fetch(
         &self,
         wanted: Vec<Part>,
@@ -194,7 +192,7 @@ impl Loader {
     }
 }
 
-/// What stays in a window and moves to another place there.
+/// Parts that stay in a window and move to another offset there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kept {
     from: usize,
@@ -202,7 +200,7 @@ struct Kept {
     length: usize,
 }
 
-/// What a rank holds of a new load: what the old load held on the same rank, and the rest.
+/// A rank's part of a new load: what the old load had on the same rank, and the rest.
 fn divide(rank: usize, table: &LoadTable, old: Option<&LoadTable>) -> (Vec<Kept>, Vec<Part>) {
     let (mut kept, mut rest) = (Vec::new(), Vec::new());
     for piece in table.pieces_of(rank) {
@@ -228,8 +226,8 @@ fn divide(rank: usize, table: &LoadTable, old: Option<&LoadTable>) -> (Vec<Kept>
     (kept, rest)
 }
 
-/// A part cut at the ends of the pieces of another load that it lies in. A load holds a unit to its end or
-/// nothing of it.
+/// A part, cut at the ends of the pieces of another load that contain it. A load contains a unit to its end or not at
+/// all.
 fn cut(part: Part, other: &LoadTable) -> impl Iterator<Item = (Part, Option<&Piece>)> {
     let Part { mut range, mut to } = part;
     std::iter::from_fn(move || {
@@ -248,7 +246,7 @@ fn cut(part: Part, other: &LoadTable) -> impl Iterator<Item = (Part, Option<&Pie
     })
 }
 
-/// Moves pieces within `memory`; they stand in the same order before and after, without overlap.
+/// Moves pieces within `memory`; they have the same order before and after, without overlap.
 ///
 /// First those that move down, lowest first, then those that move up, highest first: whatever a move
 /// overwrites has then moved already or is in no piece.

@@ -1,4 +1,4 @@
-//! The loads of a run: which fit, and where their units lie.
+//! The loads of a run: which fit, and the positions of their units.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use crate::load_size::loads_for;
 use crate::load_table::{LoadNumber, LoadTable};
 use crate::space::Space;
 
-/// Tables kept: two loads in memory, and two that those who deal out work look ahead to.
+/// Tables kept: two loads in memory, and two that a placement looks ahead to.
 const TABLES: usize = 4;
 
 /// The loads of a plan over two halves of the ranks' memory.
@@ -19,10 +19,10 @@ pub(crate) struct Loads {
     pub(crate) space: Arc<Space>,
     pub(crate) plan: Arc<Plan>,
     memory: Vec<u64>,
-    /// What each rank has for one load.
+    /// The memory of each rank for one load.
     pub(crate) halves: Vec<u64>,
     tables: Mutex<VecDeque<(LoadNumber, Arc<LoadTable>)>>,
-    /// The orders of the epochs asked for last, even ones at 0 and odd ones at 1.
+    /// The orders of the last requested epochs, even ones at 0 and odd ones at 1.
     orders: Mutex<[Option<Arc<EpochOrder>>; 2]>,
 }
 
@@ -57,14 +57,14 @@ impl Loads {
         }
     }
 
-    /// The table of a load, from those computed last where it is among them.
+    /// The table of a load; the last computed ones are kept.
     pub(crate) fn table(&self, number: LoadNumber) -> Arc<LoadTable> {
         let tables = || self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let known = tables().iter().find(|(kept, _)| *kept == number).cloned();
         if let Some((_, table)) = known {
             return table;
         }
-        // Outside the lock: a table takes a while, and two that compute the same one do no harm.
+        // Outside the lock: a table takes a while, and computing the same one twice is harmless.
         let table = Arc::new(self.compute(number));
         let mut tables = tables();
         tables.truncate(TABLES - 1);
@@ -72,8 +72,7 @@ impl Loads {
         table
     }
 
-    /// An error where one of the loads of an epoch does not fit, so that it is known before anything is
-    /// read.
+    /// An error where one of the loads of an epoch does not fit, before anything is read.
     pub(crate) fn check_epoch(&self, epoch: u64) -> Result<(), CacheError> {
         (0..self.count()).try_for_each(|load| {
             let number = LoadNumber { epoch, load };
@@ -115,7 +114,7 @@ impl Loads {
         })
     }
 
-    /// The load that serves a position of an epoch's order; that of the next epoch beyond its end.
+    /// The load that serves a position of an epoch's order; after its end, that of the next epoch.
     pub(crate) fn load_of_position(&self, (epoch, position): (u64, u64)) -> LoadNumber {
         let order = self.order(epoch);
         // Few loads: no need to search.
@@ -132,13 +131,13 @@ impl Loads {
         }
     }
 
-    /// The first position that needs nothing of a load or of those before it.
+    /// The first position that needs neither a load nor those before it.
     pub(crate) fn position_after(&self, number: LoadNumber) -> (u64, u64) {
         let served = self.order(number.epoch).load_positions(number.load);
         (number.epoch, served.map_or(0, |served| served.end))
     }
 
-    /// Whether the load that serves a record in an epoch lies before a position of its order.
+    /// Whether the load that serves a record in an epoch ends before a position of its order.
     pub(crate) fn has_passed(&self, (epoch, position): (u64, u64), id: u64) -> bool {
         let order = self.order(epoch);
         let served = order

@@ -3,29 +3,29 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What one rank has read so far, and from where.
+/// What one rank has read so far, by source.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CacheMeters {
     /// Bytes of reads served from this rank's own memory.
     pub local_bytes: u64,
     /// Bytes of reads served from other ranks' memory.
     pub remote_bytes: u64,
-    /// Bytes that this rank asked of the backend, to load and to serve reads, alignment included.
+    /// Bytes that this rank read from the backend, to load and to serve reads, alignment included.
     pub backend_bytes: u64,
-    /// The part of `backend_bytes` that served reads of what was not yet in memory and for which memory
-    /// would not have become free, because the reader looked too far ahead.
+    /// The part of `backend_bytes` that served reads of data that was not yet in memory and for which memory would
+    /// not have become free, because the reader looked too far ahead.
     pub early_bytes: u64,
     /// The part of `backend_bytes` that served reads of loads that had passed.
     pub passed_bytes: u64,
-    /// Bytes that a new load found in this rank's memory and did not read again.
+    /// Bytes of a new load that were already in this rank's memory.
     pub kept_bytes: u64,
-    /// Seconds spent loading, the wait for other ranks' loading included.
+    /// Seconds spent loading, including waits for other ranks' loading.
     pub load_s: f64,
     /// Seconds that reads waited for a load, summed over readers.
     pub wait_s: f64,
 }
 
-/// The counts behind [`CacheMeters`], added to by many threads.
+/// The counters behind [`CacheMeters`], updated by many threads.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) local_bytes: AtomicU64,

@@ -8,7 +8,7 @@ use crate::CacheError;
 use crate::error::read_error;
 use crate::peers::Peers;
 
-/// A file whose bytes lie in the ranks' memory.
+/// A file whose bytes are in the ranks' memory.
 #[derive(Debug)]
 pub(crate) struct PeerFile {
     pub(crate) peers: Arc<Peers>,
@@ -37,7 +37,7 @@ impl Storage for PeerFile {
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
         self.peers.read(self.file, reads).map_err(|error| {
             match Arc::try_unwrap(error) {
-                // The backend's own errors pass as they are.
+                // The backend's own errors are returned unchanged.
                 Ok(CacheError::Storage(error)) => error,
                 Ok(error) => self.failure(reads, error.into()),
                 Err(error) => self.failure(reads, error),

@@ -1,9 +1,9 @@
 //! Reads through the ranks' memory.
 //!
-//! A batch of ranges becomes one call of [`Window::get_while`](pelton_comm::Window::get_while): each
-//! range is looked up among what is resident, cut where it passes from one rank's memory to another's,
-//! and copied straight into the buffer that its reader lent. What only the backend holds is read
-//! meanwhile. Nothing is allocated for a range; a batch takes one list.
+//! A batch of ranges becomes one call of [`Window::get_while`](pelton_comm::Window::get_while): each range is looked
+//! up in the resident data, cut where it passes from one rank's memory to another's, and copied straight into the
+//! reader's buffer. Data that is only in the backend is read at the same time. Nothing is allocated for a range; a
+//! batch takes one list.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -28,20 +28,20 @@ pub(crate) struct Peers {
     pub(crate) rank: usize,
     pub(crate) space: Arc<Space>,
     pub(crate) counters: Counters,
-    /// For readers of what is not resident; `None` where what is resident never changes.
+    /// For readers of non-resident data; `None` where the resident data never changes.
     of_loads: Option<OfLoads>,
     interrupt: Arc<AtomicBool>,
-    /// What can be read now. Held for reading during a batch of gets, so that no window is closed under
+    /// The data that can be read now. Locked for reading during a batch of gets, so that no window is closed under
     /// one.
     slots: RwLock<Slots>,
     bounces: Mutex<Vec<Bounce>>,
 }
 
-/// What readers know of loads that come and go.
+/// The readers' view of loads that come and go.
 #[derive(Debug)]
 pub(crate) struct OfLoads {
     pub(crate) turns: Arc<Turns>,
-    /// Where records are read of loads that have passed.
+    /// Where records of passed loads are read.
     pub(crate) stragglers: Option<Arc<Loads>>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Slots {
     pub(crate) finished: bool,
 }
 
-/// What one pass over a batch of ranges found.
+/// The result of one pass over a batch of ranges.
 #[derive(Debug, Default)]
 struct Found<'b> {
     /// By window.
@@ -62,7 +62,7 @@ struct Found<'b> {
     remote_bytes: u64,
     early_bytes: u64,
     passed_bytes: u64,
-    /// Some range waits for what is not resident.
+    /// Some range waits for non-resident data.
     incomplete: bool,
 }
 
@@ -121,8 +121,8 @@ impl Peers {
         Ok(())
     }
 
-    /// Reads on from where `filled` says, and returns whether all is read. What is not resident is read from
-    /// the backend where `from_backend`, else left.
+    /// Continues from `filled`, and returns whether everything is read. Non-resident data is read from the backend
+    /// where `from_backend`, otherwise skipped.
     fn read_resident(
         &self,
         span: &FileSpan,
@@ -159,8 +159,7 @@ impl Peers {
         Ok(!found.incomplete)
     }
 
-    /// Adds what `read` still wants to `found`; without the backend up to the first byte that is not
-    /// resident.
+    /// Adds the missing part of `read` to `found`; without the backend up to the first non-resident byte.
     fn find<'b>(
         &self,
         span: &FileSpan,
@@ -210,7 +209,7 @@ impl Peers {
         }
     }
 
-    /// Where the record at `at` of a file ends, if its load has passed and it is wanted nevertheless.
+    /// The end of the record at `at` of a file, if its load has passed and it is still needed.
     fn passed_until(&self, span: &FileSpan, at: u64) -> Option<u64> {
         let of_loads = self.of_loads.as_ref()?;
         let loads = of_loads.stragglers.as_ref()?;
@@ -232,17 +231,17 @@ impl Peers {
         Ok(())
     }
 
-    /// Adds loading done since `begun`.
+    /// Adds loading since `begun`.
     pub(crate) fn loaded(&self, begun: Instant, asked: u64) {
         self.counters.loading(begun);
         add(&self.counters.backend_bytes, asked);
     }
 }
 
-/// Where a byte of a file comes from.
+/// The source of a byte of a file.
 struct Source {
     kind: Kind,
-    /// How far that goes in the file.
+    /// The end of that source in the file.
     until: u64,
 }
 
@@ -254,11 +253,11 @@ enum Kind {
         rank: usize,
         offset: u64,
     },
-    /// The backend alone, now and later.
+    /// The backend only, now and later.
     Backend,
     /// A load that is not in memory now.
     Absent,
-    /// A load that was in memory, and comes no more in this epoch.
+    /// A load that was in memory, and does not return in this epoch.
     Passed,
 }
 

@@ -1,4 +1,4 @@
-//! Which rank holds which record, for those who deal out work.
+//! Which rank holds which record, for callers that distribute work.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! One window and what lies where in it.
+//! One window and its content.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) struct Resident {
     pub(crate) table: Table,
 }
 
-/// Which bytes of the space lie where.
+/// The positions of bytes of the space.
 #[derive(Clone, Debug)]
 pub(crate) enum Table {
     /// A fixed placement.
@@ -24,7 +24,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    /// Where byte `at` is; `None` where it is not in this window.
+    /// The position of byte `at`; `None` where it is not in this window.
     #[inline]
     pub(crate) fn place(&self, at: u64) -> Option<Place> {
         match self {

@@ -1,4 +1,4 @@
-//! A fixed placement: the space cut into one run a rank, of which the rank holds the first bytes.
+//! A fixed placement: the space is cut into one run a rank, and each rank holds the first bytes of its run.
 //!
 //! Where memory suffices each rank holds its whole run. Otherwise the rest of every run stays with the
 //! backend: the same part all the time, because nothing does better. Every record is used once an
@@ -20,18 +20,18 @@ use crate::space::Space;
 pub(crate) struct Runs {
     /// Start of each rank's run, by rank; the last entry is the end of the space.
     cuts: Vec<u64>,
-    /// End of what a rank holds of its run, by rank.
+    /// End of the resident part of each rank's run, by rank.
     held: Vec<u64>,
-    /// Where in its memory a rank's run begins, by rank.
+    /// Start of a rank's run in its memory, by rank.
     begins: Vec<u64>,
 }
 
-/// Where a byte and those behind it are found.
+/// The source of a byte and those after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The rank that holds them and where in its memory; `None` for the backend.
+    /// The rank that holds them and the offset in its memory; `None` for the backend.
     pub(crate) held: Option<(u32, u64)>,
-    /// How far this goes.
+    /// The end of that source.
     pub(crate) until: u64,
 }
 
@@ -54,20 +54,20 @@ pub(crate) fn cuts_by_weight(total: u64, weights: &[u64]) -> Vec<u64> {
 }
 
 impl Runs {
-    /// Runs in proportion to the memory of each rank, of which as much is held as there is memory for.
+    /// Runs in proportion to the memory of each rank; as much of each is resident as memory permits.
     pub(crate) fn new(space: &Space, memory: &[u64]) -> Runs {
         let total = space.bytes();
         let cuts = cuts_by_weight(total, memory).into_iter();
         let cuts: Vec<u64> = cuts.map(|cut| space.cut_before(cut)).collect();
         let fits = memory.iter().map(|&bytes| u128::from(bytes)).sum::<u128>() >= u128::from(total);
         let held = memory.iter().zip(cuts.windows(2)).map(|(&bytes, run)| {
-            // Cuts moved to the backend's units: with memory for all, a run may pass its share by less
-            // than a unit, and is held all the same.
+            // Cuts moved to the backend's units: with memory for everything, a run may exceed its share by less than
+            // a unit, and is still resident.
             if fits {
                 return run[1];
             }
             let end = run[1].min(run[0].saturating_add(bytes));
-            // No record is held in part where the rest of it is with the backend.
+            // No record is resident in part while the rest of it is in the backend.
             let over = space.record_over(end);
             let end = if end < run[1] && over < space.records() {
                 end.min(space.record(over).start)
@@ -81,29 +81,29 @@ impl Runs {
         Runs { cuts, held, begins }
     }
 
-    /// The same runs, which begin elsewhere in the ranks' memory.
+    /// The same runs at other offsets of the ranks' memory.
     pub(crate) fn begin_at(self, begins: Vec<u64>) -> Runs {
         Runs { begins, ..self }
     }
 
-    /// Whether all is held.
+    /// Whether everything is resident.
     pub(crate) fn hold_all(&self) -> bool {
         self.held == self.cuts[1..]
     }
 
-    /// Bytes that are held.
+    /// Resident bytes.
     pub(crate) fn held_bytes(&self) -> u64 {
         (0..self.held.len())
             .map(|rank| self.held[rank] - self.cuts[rank])
             .sum()
     }
 
-    /// The part of the space that a rank holds.
+    /// A rank's resident part of the space.
     pub(crate) fn held_by(&self, rank: usize) -> Range<u64> {
         self.cuts[rank]..self.held[rank]
     }
 
-    /// Where byte `at` is, which lies in the space.
+    /// The source of byte `at` of the space.
     #[inline]
     pub(crate) fn place(&self, at: u64) -> Place {
         let rank = self.cuts.partition_point(|&cut| cut <= at) - 1;

@@ -1,8 +1,7 @@
 //! The data as one byte space: the records of all files, one after the other.
 //!
-//! What stands before the first record of a file and behind its last is in no space and is read from
-//! the backend by the few who ask for it. The space so has exactly the bytes of the records, which is
-//! what a person compares memory with.
+//! Bytes before the first record of a file and after its last are not in the space, and rare reads of them go to the
+//! backend. So the space has exactly the bytes of the records, which users compare memory with.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,23 +19,23 @@ pub(crate) struct Space {
     record_bytes: Option<u64>,
 }
 
-/// A file's place in the space.
+/// A file's part of the space.
 #[derive(Debug)]
 pub(crate) struct FileSpan {
-    /// Place of the first record in the space.
+    /// Offset of the first record in the space.
     pub(crate) base: u64,
-    /// Where the first record begins in the file.
+    /// Offset of the first record in the file.
     pub(crate) start: u64,
-    /// Where the last record ends in the file.
+    /// End of the last record in the file.
     pub(crate) end: u64,
     /// Bytes of the file.
     pub(crate) size: u64,
-    /// What the file is read through when not from memory.
+    /// The file's storage, for bytes that are not in memory.
     pub(crate) backend: Arc<dyn Storage>,
 }
 
 impl FileSpan {
-    /// The part of the space that is this file's.
+    /// The file's part of the space.
     pub(crate) fn range(&self) -> Range<u64> {
         self.base..self.base + (self.end - self.start)
     }
@@ -107,7 +106,7 @@ impl Space {
         &self.files
     }
 
-    /// Where a record lies in the space.
+    /// The range of a record in the space.
     #[inline]
     pub(crate) fn record(&self, id: u64) -> Range<u64> {
         let place = self.dataset.locate(id);
@@ -116,12 +115,12 @@ impl Space {
         start..start + place.length
     }
 
-    /// The record that the byte at `at` belongs to.
+    /// The record that contains the byte at `at`.
     pub(crate) fn record_at(&self, at: u64) -> u64 {
         self.first_record_from(at + 1).saturating_sub(1)
     }
 
-    /// The first record that begins at `at` or behind it; their number where there is none.
+    /// The first record that starts at `at` or later; the number of records where there is none.
     pub(crate) fn first_record_from(&self, at: u64) -> u64 {
         let records = self.dataset.records();
         if let Some(bytes) = self.record_bytes {
@@ -139,19 +138,19 @@ impl Space {
         low
     }
 
-    /// The first record that ends behind `at`; their number where there is none.
+    /// The first record that ends after `at`; the number of records where there is none.
     pub(crate) fn record_over(&self, at: u64) -> u64 {
         let next = self.first_record_from(at);
-        // The one before may reach over `at`; those of no bytes reach nowhere.
+        // The record before may extend past `at`; empty records extend nowhere.
         match next.checked_sub(1) {
             Some(before) if self.record(before).end > at => before,
             _ => next,
         }
     }
 
-    /// The file that holds a byte of the space.
+    /// The file that contains a byte of the space.
     pub(crate) fn file_at(&self, at: u64) -> usize {
-        // Of files without records, which share their place with the next, the last is taken.
+        // Files without records have the same offset as the next; the last one counts.
         self.files.partition_point(|file| file.base <= at) - 1
     }
 
@@ -175,8 +174,8 @@ impl Space {
         })
     }
 
-    /// The largest place up to `at` where two direct reads of the backend can meet without reading a
-    /// byte twice: a multiple of the backend's unit in the file, or where a file begins.
+    /// The largest offset up to `at` where two direct reads of the backend can meet without reading a byte twice: a
+    /// multiple of the backend's unit in the file, or the start of a file.
     pub(crate) fn cut_before(&self, at: u64) -> u64 {
         if at >= self.bytes {
             return self.bytes;
@@ -196,8 +195,7 @@ impl Space {
         u64::from(file.backend.granularity().memory_bytes) - 1
     }
 
-    /// Where in `memory` a range is to begin so that whole units of its first file have addresses that the
-    /// backend reads to without a detour.
+    /// The offset in `memory` for a range at which whole units of its first file are aligned for direct reads.
     pub(crate) fn begin(&self, range: &Range<u64>, memory: &[u8]) -> u64 {
         let Some(first) = self.pieces(range.clone()).next() else {
             return 0;

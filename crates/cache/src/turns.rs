@@ -1,4 +1,4 @@
-//! Who waits for whom on one rank: readers for loads, the loader for the consumer.
+//! Waiting within one rank: of readers for loads, and of the loader for the consumer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,16 +8,16 @@ use pelton_comm::Comm;
 
 use crate::CacheError;
 
-/// Between two looks, by the one that waits, at what no one wakes it for: an interrupt, a failed rank.
+/// Interval between two checks, by a waiting thread, for events without a wake-up: an interrupt, a failed rank.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How far loading and consuming are.
+/// The progress of loading and consuming.
 #[derive(Debug)]
 pub(crate) struct Turns {
     state: Mutex<State>,
     changed: Condvar,
-    /// A reader that waits for a load which waits for this rank's consumer reads for itself after this time:
-    /// its consumer may be waiting for it. That happens only to those who read further ahead than a load.
+    /// After this time, a reader that waits for a load which waits for this rank's consumer reads for itself: its
+    /// consumer may be waiting for it. That happens only to readers that look further ahead than a load.
     patience: Duration,
 }
 
@@ -25,9 +25,9 @@ pub(crate) struct Turns {
 struct State {
     /// Loads that were opened for reading so far.
     opened: u64,
-    /// Epoch and position of its order before which the consumer wants nothing any more.
+    /// Epoch and position of its order before which the consumer needs nothing any more.
     wanted: (u64, u64),
-    /// Since when the loader has waited for the consumer.
+    /// The time since which the loader has waited for the consumer.
     idle_since: Option<Instant>,
     /// No more loads come.
     ended: bool,
@@ -35,7 +35,7 @@ struct State {
     failure: Option<Arc<CacheError>>,
 }
 
-/// What a reader is to do about a range that is not resident.
+/// What a reader does about a non-resident range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Look again.
@@ -76,12 +76,12 @@ impl Turns {
         self.change(|state| state.opened += 1);
     }
 
-    /// The consumer wants nothing before `position` any more.
+    /// The consumer needs nothing before `position` any more.
     pub(crate) fn want(&self, position: (u64, u64)) {
         self.change(|state| state.wanted = state.wanted.max(position));
     }
 
-    /// What the consumer wants nothing before.
+    /// The position before which the consumer needs nothing.
     pub(crate) fn wanted(&self) -> (u64, u64) {
         self.lock().wanted
     }
@@ -133,7 +133,7 @@ impl Turns {
         }
     }
 
-    /// Waits until the consumer wants nothing before `position`; `false` where it is to stop instead.
+    /// Waits until the consumer needs nothing before `position`; `false` where it must stop instead.
     pub(crate) fn wait_for_consumer(
         &self,
         position: (u64, u64),

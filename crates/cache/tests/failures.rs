@@ -95,12 +95,7 @@ fn story(error: &dyn Error) -> String {
 
 fn boom() -> CacheError {
     let source = std::io::Error::other("the scales of this rank are broken");
-    CacheError::Storage(StorageError::Io {
-        path: "here".to_string(),
-        operation: "weigh",
-        offset: 0,
-        source,
-    })
+    CacheError::Storage(StorageError::failed_at("here", "weigh", 0, source))
 }
 
 #[test]

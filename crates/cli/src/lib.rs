@@ -4,7 +4,7 @@
 //! use pelton_cli::bytes::{human, size};
 //!
 //! assert_eq!(size("64MiB"), Ok(64 << 20));
-//! assert_eq!(human(1_500_000), "1.43 MiB");
+//! assert_eq!(human(1_500_000), "1.4 MiB");
 //! ```
 //!
 //! `arguments` declares every flag and writes those given over a configuration, `commands` runs the job, `console`

@@ -9,7 +9,7 @@ use pelton_fetch::FetchError;
 use pelton_format::FormatError;
 use pelton_plan::PlanError;
 use pelton_run::RunError;
-use pelton_storage::StorageError;
+use pelton_storage::{StorageError, StorageErrorKind};
 use pelton_text::TextError;
 
 use crate::demo::DemoError;
@@ -113,11 +113,10 @@ impl DataError {
             | DataError::PipelineState { .. }
             | DataError::AllBad { .. }
             | DataError::Comm(_) => 1,
-            DataError::Storage(error) | DataError::Cache(CacheError::Storage(error)) => {
-                of_storage(error)
-            }
+            DataError::Storage(error)
+            | DataError::Text(TextError::Storage(error))
+            | DataError::Cache(CacheError::Storage(error)) => of_storage(error),
             DataError::Cache(CacheError::Format(error)) => of_format(error),
-            DataError::Text(TextError::Io { source, .. }) => of_system(source),
             DataError::Format(error) | DataError::Demo(DemoError::Write(error)) => of_format(error),
             DataError::Fetch(error) | DataError::Feed(FeedError::Fetch(error)) => of_fetch(error),
             DataError::Cache(_) => 1,
@@ -137,17 +136,14 @@ fn of_fetch(error: &FetchError) -> u8 {
     }
 }
 
+/// A wrong path or setting is bad input; a full disk, a failing device and a file that changes
+/// during the run are failed runs.
 fn of_storage(error: &StorageError) -> u8 {
-    match error {
-        StorageError::NotAFile { .. }
-        | StorageError::NotAFolder { .. }
-        | StorageError::NotFound { .. }
-        | StorageError::PermissionDenied { .. }
-        | StorageError::DirectUnsupported { .. }
-        | StorageError::RingUnavailable { .. } => 2,
-        StorageError::Io { source, .. } => of_system(source),
-        StorageError::Interrupted { .. } => 130,
-        StorageError::Remote { lasts: true, .. } => 2,
+    use StorageErrorKind as Kind;
+    match error.kind {
+        Kind::NotFound | Kind::Unusable | Kind::Remote { lasts: true } => 2,
+        Kind::Interrupted => 130,
+        Kind::System => error.system().map_or(1, of_system),
         _ => 1,
     }
 }
@@ -155,13 +151,7 @@ fn of_storage(error: &StorageError) -> u8 {
 /// A wrong path or wrong content is bad input; a full disk, a failing device and a file that changes meanwhile
 /// are failed runs.
 fn of_format(error: &FormatError) -> u8 {
-    match error {
-        FormatError::Storage(error) => of_storage(error),
-        FormatError::Io { source, .. } => of_system(source),
-        FormatError::Interrupted { .. } => 130,
-        FormatError::NoSpace { .. } | FormatError::Changed { .. } => 1,
-        _ => 2,
-    }
+    error.storage().map_or(2, of_storage)
 }
 
 fn of_system(error: &io::Error) -> u8 {

@@ -97,12 +97,7 @@ fn state_of(path: &Path) -> Result<Vec<u64>, DataError> {
 }
 
 fn io_error(path: &Path, operation: &'static str, source: std::io::Error) -> DataError {
-    let path = path.to_owned();
-    DataError::Format(FormatError::Io {
-        path,
-        operation,
-        source,
-    })
+    FormatError::io(path, operation, source).into()
 }
 
 /// The lines of a text, without their ends.

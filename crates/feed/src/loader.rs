@@ -6,8 +6,8 @@
 //! * [`Stages`] say what happens to a record, [`LoaderOptions`] how the loader runs;
 //! * `steps` walks the plan and says what each step reads and what is held for repeats;
 //! * `dispatch`, one thread, takes rows from the feed and divides each batch among the `worker` threads, which
-//! write samples straight into the batch's buffer; the one that finishes last collates the batch (`collate`),
-//! so no thread waits for another;
+//!   write samples straight into the batch's buffer; the one that finishes last collates the batch (`collate`),
+//!   so no thread waits for another;
 //! * `in_place_reads`: of data in memory those threads read the records themselves, without a feed: samples that are
 //!   records' own bytes straight to their places (`in_place`), others to make them of (`found`);
 //! * [`Loader`] returns finished batches in order, and repeats while waiting (`auto_echo`).

@@ -46,8 +46,7 @@ impl NumbersKind {
     }
 
     pub(crate) fn of_npy(&self, file: &[u8]) -> Decoded {
-        let (header, data) =
-            npy_array(file).map_err(|(offset, what)| format!("byte {offset}: {what}"))?;
+        let (header, data) = npy_array(file).map_err(|error| error.to_string())?;
         let dims: Vec<usize> = header.shape.iter().map(|&length| length as usize).collect();
         self.check(&dims)?;
         if header.number == self.dtype {

@@ -1,7 +1,7 @@
 //! Why records could not be read ahead.
 
 use pelton_format::FormatError;
-use pelton_storage::StorageError;
+use pelton_storage::{StorageError, StorageErrorKind};
 
 /// Why records could not be read ahead.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum FetchError {
     },
     /// A file ended before a record that was there when the data set was opened.
     #[error(
-        "{path}: ends within the record at byte {offset} (has {found} of {expected} bytes): the file shrank during reading; restore it and run again"
+        "{path}: ends within the record at byte {offset} (has {found} of {expected} bytes): the file shrank while it was read; restore it and run again"
     )]
     Shrunk {
         /// The file.
@@ -70,11 +70,23 @@ pub enum FetchError {
     Panicked(String),
 }
 
+impl FetchError {
+    /// Whether reading again is useless: the read was interrupted, or a server already had all its attempts.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            FetchError::Interrupted => true,
+            FetchError::Storage(error) => matches!(error.kind, StorageErrorKind::Remote { .. }),
+            _ => false,
+        }
+    }
+}
+
 impl From<StorageError> for FetchError {
     fn from(error: StorageError) -> FetchError {
-        match error {
-            StorageError::Interrupted { .. } => FetchError::Interrupted,
-            error => FetchError::Storage(error),
+        if error.kind == StorageErrorKind::Interrupted {
+            FetchError::Interrupted
+        } else {
+            FetchError::Storage(error)
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use pelton_format::{DataFile, Dataset, Location};
-use pelton_storage::{AlignedBuffer, RangeRead, StorageError, huge_buffer, on_threads};
+use pelton_storage::{AlignedBuffer, RangeRead, huge_buffer, on_threads};
 
 use crate::error::FetchError;
 use crate::meters::MeterCounters;
@@ -78,11 +78,7 @@ impl RangeBuffer {
                 }
                 meters.count_decode(used_bytes, began.elapsed());
             }
-            // It was asked often enough.
-            Err(
-                error
-                @ (FetchError::Interrupted | FetchError::Storage(StorageError::Remote { .. })),
-            ) => return Err(error),
+            Err(error) if error.is_final() => return Err(error),
             Err(error) if alone => {
                 tracing::debug!(%error, "reads are repeated one by one");
                 again.extend(0..self.range_of.len());

@@ -1,4 +1,4 @@
-//! Where a record lies that cannot be decoded, for the one that reads the error.
+//! The position of a record that cannot be decoded, for error messages.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::data_file::DataFile;
 use crate::error::{Fault, FormatError};
 
-/// Puts the place before a fault; only now are lines counted.
+/// Adds the position to a fault; only now are lines counted.
 #[cold]
 pub(crate) fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatError {
     let path = file.record_path(record);
@@ -23,32 +23,19 @@ pub(crate) fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatEr
     if file.is_folder() {
         offset = 0;
     }
-    FormatError::Record {
-        path,
-        record,
-        offset,
-        fault,
-    }
+    FormatError::of_record(fault)
+        .in_record(record, offset)
+        .in_file(&path)
 }
 
 #[cold]
 fn line_error(file: &DataFile, record: u64, offset: u64, fault: Fault) -> FormatError {
-    let path = file.path.clone();
-    // Of a file that lies elsewhere all before the record would have to be fetched.
+    let error = FormatError::of_record(fault).in_file(&file.path);
+    // For a remote file, everything before the record would have to be fetched.
     let newlines = (!file.is_remote()).then(|| newlines_before(&file.source, offset));
     match newlines {
-        Some(Ok(newlines)) => FormatError::Line {
-            path,
-            line: newlines + 1,
-            offset,
-            fault,
-        },
-        _ => FormatError::Record {
-            path,
-            record,
-            offset,
-            fault,
-        },
+        Some(Ok(newlines)) => error.at_line(newlines + 1),
+        _ => error.in_record(record, offset),
     }
 }
 

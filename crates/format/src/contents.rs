@@ -17,20 +17,19 @@ pub enum Contents {
         width: u32,
         /// Values a pixel.
         channels: u32,
-        /// All of one channel before the next; otherwise the channels of a pixel lie side by side.
+        /// Planar: all values of one channel before the next; otherwise channels are interleaved.
         planar: bool,
     },
     /// An encoded image as its file holds it: JPEG, PNG or WebP.
     Image,
     /// One line of text without its line end, in whatever encoding the file has.
     Text,
-    /// A run of a text with so many words and newlines, as they lie there; the last one of a file may
-    /// have fewer.
+    /// A run of this many words and newlines of a text, unconverted; the last one of a file may have fewer.
     Tokens {
         /// Tokens of a run.
         length: u32,
     },
-    /// A run of so many bytes, whatever they are; the last one of a file may be shorter.
+    /// A run of this many bytes of any kind; the last one of a file may be shorter.
     Bytes {
         /// Bytes of a run.
         length: u32,

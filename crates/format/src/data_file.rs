@@ -1,4 +1,4 @@
-//! One file of a data set: where its records lie and how to decode them.
+//! One file of a data set: the offsets of its records and how to decode them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::rows::Rows;
 #[derive(Clone, Debug)]
 pub struct DataFile {
     pub(crate) path: PathBuf,
-    /// Where the bytes lie: the path, or the decompressed copy.
+    /// Where the bytes are: the path, or the decompressed copy.
     pub(crate) source: PathBuf,
     pub(crate) kind: FormatKind,
     pub(crate) kind_is_guessed: bool,
@@ -30,9 +30,9 @@ pub struct DataFile {
     /// What the labels of its records mean.
     pub(crate) labels: StoredLabels,
     pub(crate) stamp: Stamp,
-    /// What reads the bytes, where they do not lie on this machine.
+    /// The reader of the bytes, for remote files.
     pub(crate) remote: Option<Arc<dyn Storage>>,
-    /// The files of a folder, each of which is a record.
+    /// The files of a folder; each is a record.
     pub(crate) parts: Option<Arc<FileSet>>,
     pub(crate) reach: Reach,
 }
@@ -43,8 +43,8 @@ impl DataFile {
         &self.path
     }
 
-    /// The file that holds record `record` of this one: a file of the folder, or the path itself. Panics
-    /// unless `record` is below [`DataFile::records`].
+    /// The file that holds this file's record `record`: a file of the folder, or the path itself. Panics unless
+    /// `record` is below [`DataFile::records`].
     pub fn record_path(&self, record: u64) -> PathBuf {
         assert!(record < self.records);
         let of_folder = self.parts.as_ref().map(|parts| parts.path(record as usize));
@@ -56,12 +56,12 @@ impl DataFile {
         &self.kind
     }
 
-    /// Whether it is a folder, each of whose files is a record.
+    /// Whether it is a folder whose files are the records.
     pub fn is_folder(&self) -> bool {
         self.parts.is_some()
     }
 
-    /// Whether its bytes lie elsewhere than on this machine.
+    /// Whether it is a remote file.
     pub fn is_remote(&self) -> bool {
         self.remote.is_some()
     }
@@ -71,7 +71,7 @@ impl DataFile {
         self.decoder.parses_text()
     }
 
-    /// Appends the row that `bytes` hold, which are record `record` of the file; on a fault `rows` is as before.
+    /// Appends the row in `bytes`, the file's record `record`; on a fault `rows` is unchanged.
     #[inline]
     pub(crate) fn decode(&self, record: u64, bytes: &[u8], rows: &mut Rows) -> Result<(), Fault> {
         rows.push_with(|row| {
@@ -80,7 +80,7 @@ impl DataFile {
         })
     }
 
-    /// The features of record `record` as f64, without a scale, and its class; `None` where files hold no more than f32.
+    /// The features of record `record` as f64, unscaled, and its class; `None` where files hold no more than f32.
     pub(crate) fn decode_wide(
         &self,
         record: u64,
@@ -91,7 +91,7 @@ impl DataFile {
         Some(label.and_then(|label| self.labels.class(record, label)))
     }
 
-    /// Whether people find a record by the number of its line.
+    /// Whether people find a record by its line number.
     pub(crate) fn has_lines(&self) -> bool {
         matches!(
             self.places,
@@ -115,7 +115,7 @@ impl DataFile {
         }
     }
 
-    /// What record reads go through.
+    /// The storage of the records.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
@@ -125,7 +125,7 @@ impl DataFile {
         self.first_id
     }
 
-    /// How its records are found, in words.
+    /// How its records were found, in words.
     pub fn located_by(&self) -> String {
         let found = self.places_in_words();
         match self.reach {
@@ -160,7 +160,7 @@ impl DataFile {
         }
     }
 
-    /// Bytes that the places and classes of its records take in memory.
+    /// Memory of the offsets and classes of its records, in bytes.
     pub(crate) fn index_bytes(&self) -> u64 {
         let codes = self.labels.codes.heap_bytes();
         let names = self.parts.as_ref().map_or(0, |parts| parts.heap_bytes());
@@ -177,7 +177,7 @@ impl DataFile {
         self.decoder.numbering()
     }
 
-    /// Where the bytes of the records lie, when not at the path: the decompressed copy.
+    /// Where the bytes of the records are, when not at the path: the decompressed copy.
     pub fn decompressed(&self) -> Option<&Path> {
         (self.source != self.path).then_some(&self.source)
     }
@@ -190,18 +190,18 @@ pub enum Reach {
     /// One read of its bytes.
     #[default]
     AsItLies,
-    /// As many reads as there are columns.
+    /// One read for each column.
     Gathered {
-        /// Places of the file that a record's values lie in.
+        /// Offsets of the file that a record's values are at.
         places: u32,
     },
-    /// Computing it, which takes no longer alone than among others.
+    /// Computing it, which takes no longer for a single record.
     Computed,
-    /// Reading and decoding all of its block.
+    /// Reading and decoding its whole block.
     Blocks(Blocks),
 }
 
-/// Blocks of records that are decoded whole.
+/// Blocks of records that are decoded as a whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Blocks {
     /// How many there are.
@@ -210,6 +210,6 @@ pub struct Blocks {
     pub bytes: f64,
     /// Mean bytes of one in the file.
     pub stored_bytes: f64,
-    /// Bytes of decoded blocks that stay in memory for all files together.
+    /// Memory of the cached blocks of all files together, in bytes.
     pub kept_bytes: u64,
 }

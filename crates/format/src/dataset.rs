@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs, Schema};
-use pelton_storage::{Storage, allow_open_files};
+use pelton_storage::{Storage, allow_open_files, regular_file};
 
 use crate::bad_record::bad_record;
 use crate::contents::Contents;
 use crate::data_file::DataFile;
 use crate::error::FormatError;
-use crate::format::{Opened, changed, regular_file};
+use crate::format::{Opened, changed};
 use crate::formats::shard::folder::shards;
 use crate::labels::common::{common_names, known_classes, labelled, labels_of, positive_value};
 use crate::labels::stored::{LabelForm, StoredLabels};
@@ -36,7 +36,7 @@ pub struct Dataset {
     files: Vec<DataFile>,
     labels: Arc<ClassMap>,
     labelled: bool,
-    /// Whether a file has a class that is not among them.
+    /// Whether a file has a class that is not one of them.
     pub(crate) unknown_class: bool,
     layout: Layout,
     contents: Contents,
@@ -56,29 +56,29 @@ pub struct Dataset {
     first_bad: Option<u64>,
 }
 
-/// Gives the features of decoded sparse rows other numbers.
+/// Renumbers the features of decoded sparse rows.
 pub trait Renumber: fmt::Debug + Send + Sync {
-    /// Replaces the indices of one row, which ascend and shall ascend again, and puts the values next to them.
+    /// Replaces the indices of one row, which must stay ascending, and reorders the values with them.
     fn renumber(&self, indices: &mut [u32], values: &mut [f32]);
 }
 
-/// Where a record lies.
+/// The location of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// Number of the file in [`Dataset::files`].
+    /// Index of the file in [`Dataset::files`].
     pub file: u32,
     /// First byte of the record.
     pub offset: u64,
-    /// Bytes of the record, with what separates it from the next.
+    /// Bytes of the record, including its separator from the next.
     pub length: u64,
 }
 
 /// How long records are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RecordBytes {
-    /// All of one length.
+    /// All have one length.
     Fixed(u64),
-    /// Of different lengths.
+    /// Lengths differ.
     Variable {
         /// Mean length.
         mean: f64,
@@ -105,7 +105,7 @@ impl RecordBytes {
     }
 }
 
-/// What the location index holds and cost.
+/// The size and cost of the location index.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IndexReport {
     /// Number of records.
@@ -116,7 +116,7 @@ pub struct IndexReport {
     pub index_bytes: u64,
     /// The same for one record.
     pub bytes_per_record: f64,
-    /// Where it came from; with several files the costliest.
+    /// How it was made; with several files the most expensive way.
     pub source: IndexSource,
     /// Seconds spent on scanning or loading.
     pub scan_seconds: f64,
@@ -124,8 +124,8 @@ pub struct IndexReport {
     pub scan_bytes_per_s: f64,
 }
 
-/// Files that a process has open next to those of its data, and of each file of the data: one past the page cache, one
-/// through it, and one while it is opened.
+/// Open files of a process in addition to its data, and of each data file: one past the page cache, one through it,
+/// and one while it is opened.
 const OPEN_FILES_BESIDE: u64 = 256;
 const OPEN_FILES_EACH: u64 = 3;
 
@@ -141,18 +141,20 @@ impl Dataset {
         }
         allow_open_files(OPEN_FILES_BESIDE + OPEN_FILES_EACH * files.len() as u64);
         let (mut opened, mut notes) = open_files(&files, options)?;
-        let first = opened.first().ok_or(FormatError::NoFiles)?;
+        let first = opened
+            .first()
+            .ok_or_else(|| FormatError::new("no data file is given; name at least one"))?;
         let (layout, contents) = (first.shard.layout, first.shard.contents);
         widen_fields(&mut opened);
         put_in_order(&mut opened)?;
         check_layouts(&opened, options)?;
         let known = known_classes(&opened, options, &mut notes);
-        // With a positive label, two classes are known, and the files' own are another matter.
+        // With a positive label, two classes are known, whatever the files' own are.
         let own = known.as_ref().filter(|_| options.positive.is_none());
         let names = common_names(&mut opened, own)?;
         let missing = MissingValues::of(&opened, options)?;
         let positive = match &options.positive {
-            // Without a look at labels it does not matter which of them is taken for +1.
+            // Without a scan for labels, +1 may be either of them.
             Some(_) if options.any_label => None,
             Some(class) => Some(positive_value(&opened, class, names.as_deref(), options)?),
             None => None,
@@ -257,7 +259,7 @@ impl Dataset {
         self.index = self.index.max(file.index);
         self.scan_seconds += opened.scan_seconds;
         let form = file.decoder.label_form();
-        // Names mean nothing to a model of numbers, nor numbers to one of names.
+        // A model of numbers does not know names, nor one of names numbers.
         let named = match &options.labels {
             Some(_) if classes.positive.is_none() => classes.labels.has_names(),
             _ => !file.names.is_empty(),
@@ -287,8 +289,7 @@ impl Dataset {
         self.records
     }
 
-    /// Number of features: one more than the largest index, or the model's number where that was
-    /// given; 0 where rows are bytes.
+    /// Number of features: the largest index plus one, or the given number of the model; 0 where rows are bytes.
     pub fn features(&self) -> u64 {
         self.features
     }
@@ -303,7 +304,7 @@ impl Dataset {
         self.contents
     }
 
-    /// What fields every record has, without its label; pictures of known size as height, width and channels.
+    /// The fields of every record, without its label; pictures of known size as height, width and channels.
     pub fn fields(&self) -> FieldSpecs {
         let of_bytes = |name| FieldSpec::new(name, DType::U8, &[None]);
         let one = match (self.contents, self.layout, self.files.first()) {
@@ -331,18 +332,18 @@ impl Dataset {
         FieldSpecs(vec![one])
     }
 
-    /// The schema of rows of named arrays; no fields where rows are no such.
+    /// The schema of rows of named arrays; no fields for other rows.
     pub fn record_fields(&self) -> &RecordFields {
         let first = self.files.first();
         first.map_or(RecordFields::NONE, |file| file.decoder.fields())
     }
 
-    /// The columns that features come from, where the files name them.
+    /// The columns of the features, where the files name them.
     pub fn columns(&self) -> Option<&Arc<Schema>> {
         self.columns.as_ref()
     }
 
-    /// The first record that opening found to be damaged, where [`OpenOptions::tolerant`] let it pass.
+    /// The first record that opening found to be damaged, where [`OpenOptions::tolerant`] accepted it.
     pub fn first_bad(&self) -> Option<u64> {
         self.first_bad
     }
@@ -352,12 +353,12 @@ impl Dataset {
         &self.labels
     }
 
-    /// Whether records state labels. Others all count as of the one class there is.
+    /// Whether records state labels. Unlabelled records all have the only class.
     pub fn has_labels(&self) -> bool {
         self.labelled
     }
 
-    /// Whether records state their labels by name, so that the labels' numbers are of our making.
+    /// Whether records state their labels by name, so that the numbers of labels were assigned here.
     pub fn labels_are_names(&self) -> bool {
         let is_table = |file: &DataFile| file.decoder.label_form() == LabelForm::Cells;
         self.labels.has_names() && self.files.iter().any(is_table)
@@ -394,19 +395,19 @@ impl Dataset {
         &self.files
     }
 
-    /// What a user may want to know about opening: copies made, indexes that could not be kept.
+    /// Remarks about opening, for the user: copies made, indexes that could not be saved.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Identifies the data by sizes, samples of content, shape and how records are read (format, label
-    /// column, first index, positive label), whatever the files are called.
+    /// Identifies the data by sizes, samples of content, shape and how records are read (format, label column, first
+    /// index, positive label), regardless of file names.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// Path in `cache_dir` for something that is made from all of this data. The name holds a hash of the
-    /// fingerprint and of the paths, sizes and times of the files, so that data in another state never finds it.
+    /// Path in `cache_dir` for something derived from all of this data. The name contains a hash of the fingerprint
+    /// and of the paths, sizes and times of the files, so that data in another state never matches it.
     pub fn cache_path(&self, cache_dir: &Path, suffix: &str) -> PathBuf {
         let mut hash = self.fingerprint;
         for file in &self.files {
@@ -416,7 +417,7 @@ impl Dataset {
         cache_dir.join(hashed_name(first, hash, suffix))
     }
 
-    /// Where record `id` lies; panics unless `id` is below [`Dataset::records`].
+    /// The location of record `id`; panics unless `id` is below [`Dataset::records`].
     #[inline]
     pub fn locate(&self, id: u64) -> Location {
         let (number, file) = self.file_of(id);
@@ -428,7 +429,7 @@ impl Dataset {
         }
     }
 
-    /// Appends where each of `ids` lies; fastest when they ascend. Panics like [`Dataset::locate`].
+    /// Appends the locations of `ids`; fastest when they ascend. Panics like [`Dataset::locate`].
     pub fn locate_into(&self, ids: &[u64], out: &mut Vec<Location>) {
         out.reserve(ids.len());
         let mut cursor = Cursor {
@@ -438,8 +439,7 @@ impl Dataset {
         out.extend(ids.iter().map(|id| cursor.locate(self, *id)));
     }
 
-    /// Appends the row that record `id` holds; `bytes` are exactly its located range. On an error
-    /// `rows` is as before.
+    /// Appends the row of record `id`; `bytes` are exactly its located range. On an error `rows` is unchanged.
     #[inline]
     pub fn decode(&self, id: u64, bytes: &[u8], rows: &mut Rows) -> Result<(), FormatError> {
         let (_, file) = self.file_of(id);
@@ -450,7 +450,7 @@ impl Dataset {
         }
         let decoded = file.decode(id - file.first_id, bytes, rows);
         decoded.map_err(|fault| bad_record(file, id - file.first_id, fault))?;
-        // Scales go by the features' own numbers.
+        // Scales are indexed by the features' original numbers.
         if let Some(scale) = &self.scale {
             rows.edit_last_values(|indices, values| scale.apply(indices, values));
         }
@@ -479,7 +479,7 @@ impl Dataset {
         }))
     }
 
-    /// The features of record `id` as f64, without a scale, and its class; `None` where files hold no more than f32.
+    /// The features of record `id` as f64, unscaled, and its class; `None` where files hold no more than f32.
     pub fn decode_wide(
         &self,
         id: u64,
@@ -491,12 +491,12 @@ impl Dataset {
         Some(decoded.map_err(|fault| bad_record(file, id - file.first_id, fault)))
     }
 
-    /// What stands for a missing value of each feature, where means do.
+    /// The replacement for a missing value of each feature, where means replace them.
     pub fn means(&self) -> Option<&Arc<[f32]>> {
         self.means.as_ref()
     }
 
-    /// The same data, whose rows are decoded with other numbers of features, all below `features`.
+    /// The same data with renumbered features, all below `features`.
     pub fn renumbered(&self, numbers: Arc<dyn Renumber>, features: u64) -> Dataset {
         Dataset {
             numbers: Some(numbers),
@@ -505,7 +505,7 @@ impl Dataset {
         }
     }
 
-    /// The same data, whose rows are decoded scaled. Panics where rows are sparse and the scale shifts.
+    /// The same data with scaled features. Panics where rows are sparse and the scale shifts.
     pub fn scaled(&self, scale: Arc<Scale>) -> Dataset {
         assert!(
             self.layout != Layout::Sparse || !scale.has_shifts(),
@@ -517,7 +517,7 @@ impl Dataset {
         }
     }
 
-    /// The same data, decoded as its files hold it.
+    /// The same data, decoded unscaled and not renumbered.
     pub(crate) fn as_stored(&self) -> Dataset {
         Dataset {
             scale: None,
@@ -526,7 +526,7 @@ impl Dataset {
         }
     }
 
-    /// The same data in copies of the files, of `bytes` bytes together and records of at most `longest`.
+    /// The same data in copies of the files, with `bytes` bytes together and records of at most `longest`.
     pub(crate) fn copied(&self, files: Vec<DataFile>, bytes: u64, longest: u64) -> Dataset {
         Dataset {
             files,
@@ -536,18 +536,18 @@ impl Dataset {
         }
     }
 
-    /// What renumbers decoded features, if anything does.
+    /// The renumbering of decoded features, if any.
     pub(crate) fn renumbers(&self) -> Option<&Arc<dyn Renumber>> {
         self.numbers.as_ref()
     }
 
-    /// An error when a file is no longer as it was opened. The files of a folder, and those that do not lie on this
-    /// machine, are checked one by one when they are read.
+    /// An error when a file is no longer as it was opened. Files of a folder, and remote files, are checked one by
+    /// one when they are read.
     pub fn check_unchanged(&self) -> Result<(), FormatError> {
         (0..self.files.len()).try_for_each(|number| self.check_file_unchanged(number as u32))
     }
 
-    /// The same for the file of one number in [`Dataset::files`].
+    /// The same for the file of this index in [`Dataset::files`].
     pub fn check_file_unchanged(&self, number: u32) -> Result<(), FormatError> {
         let file = &self.files[number as usize];
         if file.parts.is_some() || file.is_remote() {
@@ -560,7 +560,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// The same data read through decorated storages.
+    /// The same data, read through decorated storages.
     pub fn with_storage(mut self, wrap: impl Fn(Arc<dyn Storage>) -> Arc<dyn Storage>) -> Dataset {
         for file in &mut self.files {
             file.storage = wrap(Arc::clone(&file.storage));
@@ -568,7 +568,7 @@ impl Dataset {
         self
     }
 
-    /// What the location index holds and cost.
+    /// The size and cost of the location index.
     pub fn index_report(&self) -> IndexReport {
         let index_bytes = self.files.iter().map(DataFile::index_bytes).sum();
         IndexReport {
@@ -593,10 +593,10 @@ impl Dataset {
     }
 }
 
-/// Steps further than this by selecting again.
+/// Larger distances are located by a new search.
 const NEAR: u64 = 16;
 
-/// Locates ids one after another, going on from the last where the next is near.
+/// Locates ids one after another, stepping from the last one where the next is near.
 struct Cursor<'a> {
     file: usize,
     walk: Option<Walk<'a>>,

@@ -1,5 +1,6 @@
-//! How the records of a file become rows. A format's [`Shard`](crate::format::Shard) has one decoder, made when the file
-//! is opened; what the labels mean in the data set is looked up afterwards ([`StoredLabels`](crate::labels::stored)).
+//! Turns the records of a file into rows. A format's [`Shard`](crate::format::Shard) has one decoder, made when the
+//! file is opened; what the labels mean in the data set is looked up afterwards
+//! ([`StoredLabels`](crate::labels::stored)).
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use crate::rows::fields::RecordFields;
 /// The label that a decoded record states.
 pub(crate) type Decoded<'b> = Result<Label<'b>, Fault>;
 
-/// Decodes the records of one file. It touches no file: it sees the bytes of one record.
+/// Decodes the records of one file. It accesses no file: it sees the bytes of one record.
 pub(crate) trait Decoder: fmt::Debug + Send + Sync {
-    /// Writes the row that `bytes` hold, which are record `record` of the file; the label that the record states. After a
-    /// fault the one that asked drops what was written.
+    /// Writes the row in `bytes`, the file's record `record`, and returns the label that the record states. After a
+    /// fault the caller drops what was written.
     fn decode<'b>(&self, record: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b>;
 
-    /// Tells ways to read the same bytes apart: which decoder it is, which label it reads, and whether indices count
-    /// from 0. Saved runs hold these numbers.
+    /// Distinguishes how the same bytes are read: by which decoder, with which label, and whether indices count from
+    /// 0. Saved runs contain these numbers.
     fn fingerprint(&self) -> [u64; 3];
 
     /// The schema of rows of named arrays.
@@ -30,12 +31,12 @@ pub(crate) trait Decoder: fmt::Debug + Send + Sync {
         RecordFields::NONE
     }
 
-    /// How features are numbered.
+    /// How the file numbers features.
     fn numbering(&self) -> Numbering {
         Numbering::FromZero
     }
 
-    /// Replaces `row` by the features as f64, without a scale; `None` where files hold no more than f32.
+    /// Replaces `row` by the features as f64, unscaled; `None` where files hold no more than f32.
     fn decode_wide<'b>(&self, _bytes: &'b [u8], _row: &mut Vec<f64>) -> Option<Decoded<'b>> {
         None
     }
@@ -65,7 +66,7 @@ pub(crate) trait Decoder: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The same with a value for each feature that a record lacks. Without, such a record is a bad one.
+    /// The same with a replacement for each feature that a record lacks. Without it, such a record is bad.
     fn filled(&self, _missing: Arc<[f32]>) -> Option<Arc<dyn Decoder>> {
         None
     }
@@ -75,23 +76,23 @@ pub(crate) trait Decoder: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The same with fields like those of other files, as far as only lengths differ that may vary.
+    /// The same with fields like those of other files, as far as only the lengths of variable fields differ.
     fn widened(&self, _others: &[FieldSpecs]) -> Option<Arc<dyn Decoder>> {
         None
     }
 
-    /// Where rows lie within the bytes of their records, where nothing has to be decoded.
+    /// The range of the row within its record, where nothing has to be decoded.
     fn cut(&self) -> Option<Cut> {
         None
     }
 }
 
-/// How a row of bytes lies in its record.
+/// The range of a row of bytes within its record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     /// Bytes before the row.
     pub(crate) skip: u64,
-    /// Bytes of the row, where it does not reach to the end of the record.
+    /// Bytes of the row, where it does not extend to the end of the record.
     pub(crate) length: Option<u64>,
     pub(crate) class: Option<ClassByte>,
 }
@@ -99,14 +100,14 @@ pub(crate) struct Cut {
 /// The byte of a record that is its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClassByte {
-    /// It lies so many bytes before the row.
+    /// Its distance before the row, in bytes.
     pub(crate) before: u8,
     /// Classes that it may stand for.
     pub(crate) classes: u32,
 }
 
 impl ClassByte {
-    /// The label that a byte is.
+    /// The label of a byte.
     #[inline]
     pub(crate) fn label(self, byte: u8) -> Result<Label<'static>, Fault> {
         if u32::from(byte) >= self.classes {

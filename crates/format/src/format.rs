@@ -1,13 +1,13 @@
-//! What a format is: how its files are told from others, and how one is opened.
+//! What a format is: how its files are recognised, and how one is opened.
 //!
-//! A format is a file of its own that implements [`Format`], and a line of the list in `formats.rs`.
+//! A format is a file that implements [`Format`], and a line of the list in `formats/mod.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_batch::Schema;
-use pelton_storage::{FileSet, LocalFile, Storage};
+use pelton_storage::{FileSet, LocalFile, Storage, StorageError, StorageErrorKind, regular_file};
 
 use crate::contents::Contents;
 use crate::data_file::Reach;
@@ -32,10 +32,10 @@ use crate::rows::sample::{SampleDecoder, SampleShape};
 
 /// How files of one format are recognised and opened.
 pub(crate) trait Format: Sync {
-    /// What messages call it; `--format` takes it, with `:` and an argument where it has one.
+    /// Its name in messages; `--format` takes it, with `:` and an argument where it has one.
     fn name(&self) -> &'static str;
 
-    /// What is shown for its argument in the list of names; `None` where it takes none.
+    /// The placeholder for its argument in the list of names; `None` where it takes none.
     fn argument(&self) -> Option<&'static str> {
         None
     }
@@ -45,32 +45,33 @@ pub(crate) trait Format: Sync {
         Ok(())
     }
 
-    /// Whether a file seems to be in this format, and by what.
+    /// Whether a file seems to be in this format, and what shows it.
     fn recognise(&self, _head: &Head<'_>) -> Option<Match> {
         None
     }
 
-    /// Whether its records are rows of features, or pictures of one size, whose pixels can be.
+    /// Whether its records are rows of features, or pictures of one size, whose pixels can be features.
     fn has_features(&self) -> bool {
         false
     }
 
-    /// Whether it is read in place only, so that compressed files are refused.
+    /// Whether it is read only in place, so that compressed files are refused.
     fn in_place_only(&self) -> bool {
         false
     }
 
-    /// What to do about a label that records of this format do not state in such a way.
+    /// The remedy for a label that records of this format cannot state; `None` where they can.
     fn refuses_label(&self, label: &LabelColumn) -> Option<&'static str> {
         matches!(label, LabelColumn::Json(_))
             .then_some("name a column, or leave it out; json:KEY is for samples of tar files")
     }
 
-    /// Finds where records lie and how they are read; what the user may want to know is added to `notes`.
+    /// Finds the offsets of records and how they are decoded; remarks for the user are added to `notes`. Errors need
+    /// no path.
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError>;
 }
 
-/// By what a file seems to be in a format; the strongest counts, of equal ones the first in the list.
+/// What a file was recognised by; the strongest wins, and among equals the first format in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Match {
     /// What its first lines look like.
@@ -92,14 +93,14 @@ pub(crate) struct Opened {
     pub(crate) stamp: Stamp,
     pub(crate) sample: u64,
     pub(crate) shard: Shard,
-    /// Whether its format was found by what its first lines look like.
+    /// Whether its format was guessed from its first lines.
     pub(crate) guessed: bool,
     pub(crate) scan_seconds: f64,
     pub(crate) remote: Option<Arc<dyn Storage>>,
     pub(crate) parts: Option<Arc<FileSet>>,
 }
 
-/// A file that a format has opened: where its records lie, what they are, and how they are decoded.
+/// An opened file: the offsets of its records, what they contain, and how they are decoded.
 pub(crate) struct Shard {
     pub(crate) places: Places,
     pub(crate) records: u64,
@@ -112,7 +113,7 @@ pub(crate) struct Shard {
     pub(crate) labels: FileLabels,
     /// Names of the labels, where they have names.
     pub(crate) names: Vec<String>,
-    /// Whether records number their classes all the same.
+    /// Whether records still number their classes.
     pub(crate) names_decorate_numbers: bool,
     /// The labels of records that do not state theirs.
     pub(crate) codes: Codes,
@@ -120,7 +121,7 @@ pub(crate) struct Shard {
     pub(crate) index: IndexSource,
     /// The first record that is known to be damaged.
     pub(crate) first_bad: Option<u64>,
-    /// What places are places of; the file itself where `None`.
+    /// What offsets are offsets of; the file itself where `None`.
     pub(crate) storage: Option<Arc<dyn Storage>>,
     /// What reading one record costs.
     pub(crate) reach: Reach,
@@ -129,7 +130,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Records of this kind, without labels; how many they are and where they lie is filled in by the format.
+    /// Records of this kind, without labels; the format fills in their number and offsets.
     pub(crate) fn new(
         contents: Contents,
         layout: Layout,
@@ -190,7 +191,7 @@ impl Shard {
         }
     }
 
-    /// Records of named arrays, whose rows are of one length where that of their fields is known.
+    /// Records of named arrays; rows have one length where that of their fields is known.
     pub(crate) fn fields(records: u64, decoder: impl Decoder + 'static) -> Shard {
         let row = decoder.fields().row_bytes();
         Shard {
@@ -200,7 +201,7 @@ impl Shard {
         }
     }
 
-    /// With the records that a scan or a sidecar found; `how` says in words how they are found.
+    /// Adds the records that a scan or a sidecar found; `how` says in words how.
     pub(crate) fn at(self, located: Located, index: IndexSource, how: &'static str) -> Shard {
         let (records, end) = (located.starts.len(), located.end);
         let first = located.starts.walk(0).next().unwrap_or(end);
@@ -219,7 +220,7 @@ impl Shard {
         }
     }
 
-    /// Where records are pictures of one size, rows of their pixels as features; else the same.
+    /// For pictures of one size, rows of their pixels as features; otherwise unchanged.
     pub(crate) fn with_pixels_as_features(self) -> Shard {
         let decoder = match self.contents {
             Contents::Pixels { .. } => self.decoder.pixels_as_features(),
@@ -239,23 +240,6 @@ impl Shard {
     }
 }
 
-/// Status of a regular file: opening a pipe would hang.
-pub(crate) fn regular_file(path: &Path) -> Result<fs::Metadata, FormatError> {
-    let status = fs::metadata(path).map_err(|e| FormatError::io(path, "examine it", e))?;
-    if status.is_file() {
-        return Ok(status);
-    }
-    let found = if status.is_dir() {
-        "a folder"
-    } else {
-        "a device, pipe or socket"
-    };
-    Err(FormatError::NotAFile {
-        path: path.to_path_buf(),
-        found,
-    })
-}
-
 /// How many threads scan.
 pub(crate) fn scan_threads(options: &OpenOptions) -> usize {
     match options.scan_threads {
@@ -264,15 +248,15 @@ pub(crate) fn scan_threads(options: &OpenOptions) -> usize {
     }
 }
 
-/// A file about to be looked through.
+/// A file that is being opened.
 pub(crate) struct Source<'a> {
-    /// As it was given.
+    /// The path as given.
     pub(crate) path: &'a Path,
-    /// Which format it is opened in.
+    /// The format it is opened in.
     pub(crate) kind: &'a FormatKind,
-    /// Where its bytes lie, decompressed.
+    /// Where its bytes are, decompressed.
     pub(crate) source: &'a Path,
-    /// What reads them, where they do not lie on this machine.
+    /// The reader of the bytes, for remote files.
     pub(crate) remote: Option<&'a Arc<dyn Storage>>,
     pub(crate) stamp: Stamp,
     pub(crate) sample: u64,
@@ -281,7 +265,7 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// What follows the format's name.
+    /// The format's argument.
     pub(crate) fn argument(&self) -> &str {
         self.kind.argument().unwrap_or_default()
     }
@@ -291,7 +275,7 @@ impl Source<'_> {
         input_of(self.source, self.remote, self.stamp.size, self.path)
     }
 
-    /// What its records are read through, where the format has nothing of its own for it.
+    /// The storage of its records, unless the format brings its own.
     pub(crate) fn storage(&self) -> Result<Arc<dyn Storage>, FormatError> {
         Ok(match self.remote {
             Some(storage) => Arc::clone(storage),
@@ -304,7 +288,7 @@ impl Source<'_> {
         Ok(FileWindow::new(self.input()?, self.stamp.size))
     }
 
-    /// Past a byte order mark.
+    /// The start of the content, after a byte order mark.
     pub(crate) fn start(&self) -> u64 {
         if self.head.starts_with(b"\xef\xbb\xbf") {
             3
@@ -313,7 +297,7 @@ impl Source<'_> {
         }
     }
 
-    /// Where the lines from `from` on lie.
+    /// The offsets of the lines from `from` on.
     pub(crate) fn lines(
         &self,
         shape: LineShape,
@@ -322,12 +306,12 @@ impl Source<'_> {
     ) -> Result<(Located, IndexSource), FormatError> {
         self.located(RecordShape::Lines(shape), from, notes, || {
             let (threads, interrupt) = (scan_threads(self.options), &self.options.interrupt);
-            let (file, path, size) = (self.input()?, self.path, self.stamp.size);
-            scan_file(&file, path, shape, from, size, threads, interrupt)
+            let (file, size) = (self.input()?, self.stamp.size);
+            scan_file(&file, shape, from, size, threads, interrupt)
         })
     }
 
-    /// From the sidecar where there is a good one, otherwise by a scan that leaves one.
+    /// The records from a valid sidecar, otherwise from a scan that writes one.
     pub(crate) fn located(
         &self,
         shape: RecordShape,
@@ -356,7 +340,7 @@ impl Source<'_> {
             }
         }
         let contents = scan()?;
-        // One that lies elsewhere is held to its state by each read.
+        // For a remote file, each read verifies its state.
         if self.remote.is_none() {
             let now = Stamp::of(&regular_file(self.source)?);
             if !now.has_bytes_of(&self.stamp) {
@@ -387,8 +371,8 @@ impl Source<'_> {
         Ok((contents, IndexSource::Built))
     }
 
-    /// Next to the data first, then in the cache folder, and there alone for data that lies elsewhere. A folder marked
-    /// read-only is left alone even where the user's rights would let a file be put there.
+    /// Next to the data first, then in the cache folder; only the latter for remote data. A read-only folder is left
+    /// alone even where the user's rights would allow writing there.
     fn sidecar_places(&self) -> Vec<PathBuf> {
         if !self.options.sidecar {
             return Vec::new();
@@ -412,19 +396,14 @@ impl Source<'_> {
 }
 
 pub(crate) fn changed(path: &Path, expected: &Stamp, found: &Stamp) -> FormatError {
-    let path = path.to_path_buf();
-    if expected.size != found.size {
-        return FormatError::Changed {
-            path,
-            what: "its size",
-            expected: format!("{} bytes", expected.size),
-            found: format!("{} bytes", found.size),
-        };
-    }
-    FormatError::Changed {
-        path,
-        what: "its time of last change, in ns",
-        expected: expected.modified_ns().to_string(),
-        found: found.modified_ns().to_string(),
-    }
+    let difference = if expected.size != found.size {
+        format!("its size: {} bytes became {}", expected.size, found.size)
+    } else {
+        let (then, now) = (expected.modified_ns(), found.modified_ns());
+        format!("its time of last change, in ns: {then} became {now}")
+    };
+    let what = format!(
+        "changed while it was read ({difference}); leave data alone during a run and start again"
+    );
+    StorageError::new(StorageErrorKind::Changed, path.display(), what).into()
 }

@@ -1,16 +1,16 @@
-//! Records that need no decoding: where the row lies in the file as it is handed out.
+//! Records that need no decoding: the range of the row in the file.
 //!
-//! Such rows can be read straight to where they are used, without a buffer between.
+//! Such rows can be read straight to their destination, without an intermediate buffer.
 
 use crate::bad_record::bad_record;
 use crate::data_file::DataFile;
 use crate::dataset::Dataset;
 use crate::error::FormatError;
 
-/// Where the row of a record lies.
+/// The range of a record's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InPlace {
-    /// Number of the file in [`Dataset::files`].
+    /// Index of the file in [`Dataset::files`].
     pub file: u32,
     /// First byte of the row.
     pub offset: u64,
@@ -20,26 +20,26 @@ pub struct InPlace {
     pub class: InPlaceClass,
 }
 
-/// Where the class of a record is found.
+/// How the class of a record is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InPlaceClass {
     /// It is known: the index in the data set's label list.
     Known(u32),
-    /// In the byte that lies so many bytes before the row; [`Dataset::class_of_byte`] says what it means.
+    /// In the byte at this distance before the row; [`Dataset::class_of_byte`] gives its meaning.
     Before(u8),
 }
 
 impl Dataset {
-    /// Whether every row is a run of its record's own bytes that is known before they are read.
+    /// Whether every row is a range of its record that is known before the record is read.
     pub fn reads_in_place(&self) -> bool {
         let has_cut = |file: &DataFile| file.decoder.cut().is_some();
         self.renumbers().is_none() && self.files().iter().all(has_cut)
     }
 
-    /// Where the row of record `id` lies; `None` where [`Dataset::reads_in_place`] is false. Panics unless
-    /// `id` is below [`Dataset::records`].
+    /// The range of the row of record `id`; `None` where [`Dataset::reads_in_place`] is false. Panics unless `id` is
+    /// below [`Dataset::records`].
     ///
-    /// Errors: a class that the data set does not know.
+    /// Errors: the data set does not know the class.
     #[inline]
     pub fn in_place(&self, id: u64) -> Result<Option<InPlace>, FormatError> {
         let (number, file) = self.file_of(id);
@@ -65,7 +65,7 @@ impl Dataset {
 
     /// The class of record `id` whose class byte is `byte`.
     ///
-    /// Errors: a byte that stands for no class. Panics like [`Dataset::in_place`].
+    /// Errors: the byte is not a class. Panics like [`Dataset::in_place`].
     #[inline]
     pub fn class_of_byte(&self, id: u64, byte: u8) -> Result<u32, FormatError> {
         let (_, file) = self.file_of(id);

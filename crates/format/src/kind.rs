@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::error::FormatError;
 use crate::formats::delimited::heading::is_number_with_comma;
 use crate::formats::delimited::{bare, is_missing};
 use crate::remote::without_query;
@@ -24,12 +25,12 @@ impl FormatKind {
         }
     }
 
-    /// What messages call the format; without its argument, where it has one.
+    /// The format's name in messages, without its argument.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What follows the name.
+    /// The format's argument.
     pub(crate) fn argument(&self) -> Option<&str> {
         self.argument.as_deref()
     }
@@ -52,7 +53,7 @@ pub(crate) enum Compression {
 }
 
 impl Compression {
-    /// By the first bytes: names lie more often.
+    /// By the first bytes: names may be wrong.
     pub(crate) fn of(head: &[u8]) -> Option<Compression> {
         match head {
             [0x1f, 0x8b, ..] => Some(Compression::Gzip),
@@ -62,7 +63,7 @@ impl Compression {
     }
 }
 
-/// How a file is compressed that is not decompressed here, by its first bytes.
+/// The compression of a file that is not decompressed here, by its first bytes.
 pub(crate) fn unread_codec(head: &[u8]) -> Option<&'static str> {
     const BLOCK_OF_BZIP2: &[u8] = b"1AY&SY";
     match head {
@@ -76,7 +77,7 @@ pub(crate) fn unread_codec(head: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The same by the end of its name: two have no first bytes of their own.
+/// The same by the end of its name: two codecs have no magic number.
 pub(crate) fn codec_by_name(path: &Path) -> Option<&'static str> {
     match path.extension()?.to_str()? {
         "br" => Some("Brotli"),
@@ -97,24 +98,24 @@ pub(crate) enum Look {
     Text,
 }
 
-/// The start of a file whose format is to be found.
+/// The start of a file whose format is to be recognised.
 pub(crate) struct Head<'a> {
-    /// The name in small letters, without what says that it is compressed.
+    /// The name in lower case, without the ending of its compression.
     pub(crate) name: String,
     /// The first bytes, decompressed.
     pub(crate) bytes: &'a [u8],
     /// Bytes of the file, decompressed.
     pub(crate) size: u64,
-    /// What its lines look like; `None` where it is no text.
+    /// What its lines look like; `None` where it is not text.
     pub(crate) look: Option<Look>,
-    /// Whether they look like prose, and numbers are wanted.
+    /// Whether they look like prose although numbers are needed.
     pub(crate) is_forced: bool,
 }
 
 impl Head<'_> {
-    /// `path` may end in `.gz` or `.zst` when `bytes` and `size` are of the decompressed file. Where only features
-    /// will do, text that does not look like numbers is taken for a table of numbers all the same: its first
-    /// line then says what is wrong with it.
+    /// `path` may end in `.gz` or `.zst` when `bytes` and `size` are of the decompressed file. Where features are
+    /// required, text that does not look like numbers is still read as a table of numbers: its first line then says
+    /// what is wrong with it.
     pub(crate) fn new<'a>(
         path: &Path,
         bytes: &'a [u8],
@@ -159,7 +160,7 @@ fn lines_of(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The format of numbers that a first line is nearest to.
+/// The format of numbers that a first line resembles most.
 fn numbers_look(head: &[u8]) -> Look {
     let line = lines_of(head).next().unwrap_or_default();
     if line.contains(&b':') {
@@ -169,22 +170,22 @@ fn numbers_look(head: &[u8]) -> Look {
     } else if line.contains(&b'\t') {
         Look::Tsv
     } else if line.trim_ascii().contains(&b' ') {
-        // The format of tables knows what to say of blanks.
+        // The table format explains blanks as delimiters.
         Look::Csv
     } else {
         Look::Libsvm
     }
 }
 
-/// Lines that are looked at after the first.
+/// Lines that are examined after the first.
 const TABLE_LINES: usize = 10;
 
 /// What the lines of a text look like: numbers in some form, or words.
 fn text_look(name: &str, head: &[u8]) -> Look {
     let mut lines = lines_of(head);
     let Some(line) = lines.next() else {
-        // Nothing but blank lines and comments so far: as LIBSVM text it is read on, and found to hold
-        // no records where none follow.
+        // Nothing but blank lines and comments so far: it is read as LIBSVM text, which finds no records if none
+        // follow.
         return Look::Libsvm;
     };
     let is_number = |cell: &[u8]| parse_f64(cell.trim_ascii()).is_ok();
@@ -200,7 +201,7 @@ fn text_look(name: &str, head: &[u8]) -> Look {
     let tokens = line
         .split(u8::is_ascii_whitespace)
         .filter(|token| !token.is_empty());
-    // A time of day is no feature: half of the tokens must be, or a label come first.
+    // A time of day is not a feature: half of the tokens must be features, or a label must come first.
     let features = tokens.clone().filter(|token| is_feature(token)).count();
     let labelled = tokens
         .clone()
@@ -211,8 +212,8 @@ fn text_look(name: &str, head: &[u8]) -> Look {
     }
     let begins_with_number = tokens.clone().next().is_some_and(is_number);
     let are_entries = tokens.clone().skip(1).all(|token| token.contains(&b':'));
-    // The first line may be a heading; a file of one line is taken for what its delimiter says, unless
-    // its name says text. Prose has numbers and commas too, but not as tables do.
+    // The first line may be a heading; a file of one line is read by its delimiter, unless its name says text. Prose
+    // has numbers and commas too, but not as tables do.
     let more: Vec<&[u8]> = lines.take(TABLE_LINES).collect();
     let second = more.first().copied();
     let says_text = [".txt", ".text"].iter().any(|end| name.ends_with(end));
@@ -244,7 +245,7 @@ fn text_look(name: &str, head: &[u8]) -> Look {
         }
         None => !says_text,
     };
-    // Of other delimiters the format of tables knows what to say.
+    // The table format explains other delimiters.
     let is_of = |delimiter: u8| {
         let second = second.unwrap_or_default();
         let mut cells = second.split(|byte| *byte == delimiter);
@@ -263,6 +264,13 @@ fn text_look(name: &str, head: &[u8]) -> Look {
     } else {
         Look::Text
     }
+}
+
+/// A file is compressed with a codec that is not read.
+pub(crate) fn unread(codec: &str) -> FormatError {
+    FormatError::new(format!(
+        "is compressed with {codec}, which is not read; decompress it, or compress it with gzip or zstd"
+    ))
 }
 
 #[cfg(test)]

@@ -1,15 +1,37 @@
-//! Where each record lies and what it says.
+//! Finds the records of data files and decodes them.
 //!
-//! [`Dataset::open`] looks at one or many files, finds their format ([`FormatKind`]) and where every
-//! record lies: by arithmetic where records are of one size, otherwise by one parallel scan whose
-//! result is an Elias–Fano list, kept next to the data in a sidecar file. The one that reads then asks
-//! [`Dataset::locate`] for a range, fetches its bytes through the file's storage in whatever way
-//! suits, and hands them to [`Dataset::decode`], which appends a row to [`Rows`]. Decoding touches no
-//! file: it sees the bytes of one record.
+//! ```
+//! use pelton_format::{Dataset, OpenOptions, Row, Rows};
+//! use pelton_storage::{LocalMode, LocalOptions, conformance::read_ranges};
 //!
-//! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders),
-//! lines or runs of tokens of text, samples of a tar file, named arrays (raw records, JSON Lines, `.npy`, `.npz`). [`Dataset::contents`] says which; [`members`] splits a sample,
-//! [`RecordFields`] a row of arrays. A format is a file of `formats/` and a line in its list.
+//! # let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("flowers.csv");
+//! std::fs::write(&path, "height,width,kind\n5.5,3.5,iris\n4.5,3.0,rose\n")?;
+//! let storage = LocalOptions { mode: LocalMode::Buffered, ..LocalOptions::default() };
+//! let data = Dataset::open(&[path], &OpenOptions { storage, ..OpenOptions::default() })?;
+//! assert_eq!((data.records(), data.features()), (2, 2));
+//!
+//! // Any record is one range of a file.
+//! let place = data.locate(1);
+//! let storage = data.files()[place.file as usize].storage();
+//! let bytes = read_ranges(storage, &[(place.offset, place.length as usize)])?;
+//! let mut rows = Rows::new(data.layout());
+//! data.decode(1, &bytes[0], &mut rows)?;
+//! assert_eq!(rows.row(0), Row::Dense(&[4.5, 3.0]));
+//! assert_eq!(data.labels().describe(rows.label(0)), "rose");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Dataset::open`] opens one or many files, recognises their format ([`FormatKind`]) and finds every record: by
+//! arithmetic where records have one size, otherwise by one parallel scan. The scan's result is an Elias–Fano list, kept
+//! next to the data in a sidecar file. A reader asks [`Dataset::locate`] for the range of a record, reads its bytes through
+//! the file's storage, and hands them to [`Dataset::decode`], which appends a row to [`Rows`]. Decoding accesses no file: it
+//! sees the bytes of one record.
+//!
+//! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders), lines or runs of
+//! tokens of text, samples of a tar file, named arrays (raw records, JSON Lines, `.npy`, `.npz`). [`Dataset::contents`] says
+//! which; [`members`] splits a sample, [`RecordFields`] a row of arrays. A format is a file of `formats/` and a line in its
+//! list.
 
 mod dataset;
 mod open;
@@ -40,9 +62,7 @@ mod error;
 pub use contents::Contents;
 pub use data_file::{Blocks, DataFile, Reach};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
-pub use error::recognition::RecognitionError;
-pub use error::table::TableError;
-pub use error::{Fault, FormatError};
+pub use error::{Fault, FormatError, FormatErrorKind};
 pub use formats::delimited::LabelColumn;
 pub use formats::delimited::heading::Header;
 pub use formats::delimited::known_columns::KnownColumns;
@@ -56,7 +76,7 @@ pub use in_place::{InPlace, InPlaceClass};
 pub use kind::FormatKind;
 pub use labels::ClassMap;
 pub use labels::class_name::ClassName;
-pub use labels::json::{JsonFault, JsonKey, json_numbers};
+pub use labels::json::{JsonKey, json_numbers};
 pub use numbering::Numbering;
 pub use options::{Missing, OpenOptions, RowLayout, StorageChoice};
 pub use packed_copy::PackedCopy;

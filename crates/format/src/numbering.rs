@@ -18,14 +18,14 @@ pub enum Numbering {
 }
 
 impl Numbering {
-    /// By columns, of which `label` (from 0) is the label.
+    /// By columns; column `label` (from 0) is the label.
     pub(crate) fn of_columns(label: Option<usize>) -> Numbering {
         Numbering::Columns {
             label: label.map(|label| label as u64 + 1),
         }
     }
 
-    /// What the file calls the feature that rows call `index`.
+    /// The number that the file gives to the rows' feature `index`.
     pub fn of(self, index: u64) -> u64 {
         match self {
             Numbering::FromZero => index,

@@ -1,4 +1,4 @@
-//! Opening one file: its format, where its records lie, and what they hold together.
+//! Opens one file: its format, the offsets of its records, and their contents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,23 +9,21 @@ use std::time::Instant;
 use pelton_storage::on_threads;
 
 use crate::contents::Contents;
-use crate::error::FormatError;
-use crate::error::recognition::RecognitionError;
-use crate::error::table::TableError;
+use crate::error::{FormatError, FormatErrorKind};
 use crate::format::{Format, Match, Opened, Source, scan_threads};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::known_columns::KnownColumns;
 use crate::formats::folder;
 use crate::formats::{detect, named, with_features};
-use crate::kind::{FormatKind, Head, codec_by_name, unread_codec};
+use crate::kind::{FormatKind, Head, codec_by_name, unread, unread_codec};
 use crate::labels::stored::LabelForm;
 use crate::options::OpenOptions;
 use crate::origin::Origin;
 use crate::remote::is_remote;
 use crate::rows::feature_type::FeatureType;
 
-/// Opens files, the first alone, whose columns the others must have. What the user may want to know comes in the order
-/// of the files, and so does what is wrong with them.
+/// Opens files; the first alone, because the others must have its columns. Remarks and errors come in the order of
+/// the files.
 pub(crate) fn open_files(
     paths: &[PathBuf],
     options: &OpenOptions,
@@ -67,7 +65,7 @@ pub(crate) fn open_files(
     if opened.is_empty() {
         empty?;
     }
-    // Tables of text tell it themselves.
+    // Tables of text report it themselves.
     let is_unnamed = |file: &&Opened| {
         let is_text = file.shard.decoder.label_form() == LabelForm::Cells;
         file.shard.contents == Contents::Features && file.shard.columns.is_none() && !is_text
@@ -86,15 +84,14 @@ pub(crate) fn open_files(
 /// A file, or the error that it holds no records.
 type NotEmpty = Result<Opened, FormatError>;
 
-/// Opens files, several at a time, since a scan of small files or over headers waits for the drive more than it
-/// computes.
+/// Opens files, several at a time, since scans of small files or of headers mostly wait for the drive.
 fn open_together(
     paths: &[PathBuf],
     options: &OpenOptions,
 ) -> Result<(Vec<NotEmpty>, Vec<String>), FormatError> {
     /// Most files at a time: deeper queues make drives no faster where each wait is for one header.
     const MOST_AT_A_TIME: usize = 16;
-    /// Files that lie elsewhere: each waits for its server a few times.
+    /// Remote files at a time: each waits for its server a few times.
     const ELSEWHERE: usize = 8;
     let elsewhere = options.remote.is_some() && paths.iter().any(|path| is_remote(path));
     let wanted = if elsewhere {
@@ -116,8 +113,8 @@ fn open_together(
             let Some(path) = paths.get(number) else { break };
             let mut notes = Vec::new();
             let opened = open_file(path, &of_one, &mut notes);
-            let is_empty =
-                matches!(&opened, Err(FormatError::Empty { path: empty }) if empty == path);
+            let opened = opened.map_err(|error| error.in_file(path));
+            let is_empty = matches!(&opened, Err(error) if error.says_empty(path));
             if is_empty {
                 notes = vec![format!(
                     "{}: holds no records and is left out",
@@ -137,7 +134,7 @@ fn open_together(
     let mut found = (Vec::with_capacity(paths.len()), Vec::new());
     for (_, opened, notes) in all {
         found.0.push(match opened {
-            Err(error) if !matches!(error, FormatError::Empty { .. }) => return Err(error),
+            Err(error) if !matches!(error.kind(), FormatErrorKind::Empty) => return Err(error),
             opened => opened,
         });
         found.1.extend(notes);
@@ -145,7 +142,7 @@ fn open_together(
     Ok(found)
 }
 
-/// Opens one file; what the user may want to know is added to `notes`.
+/// Opens one file; remarks for the user are added to `notes`. Errors may lack the path.
 fn open_file(
     path: &Path,
     options: &OpenOptions,
@@ -158,7 +155,7 @@ fn open_file(
             .is_none_or(|kind| kind.name() == folder::NAME)
         && !options.features_only
     {
-        check_label(path, &folder::Folder, options)?;
+        check_label(&folder::Folder, options)?;
         return folder::open(path, options, notes);
     }
     let origin = Origin::find(path, options, notes)?;
@@ -169,28 +166,25 @@ fn open_file(
         stamp,
         head,
     } = origin;
-    // Formats with an argument take any bytes.
+    // Formats with an argument accept any bytes.
     let takes_any = |kind: &FormatKind| kind.argument().is_some();
     if let (Some(codec), false) = (
         unread_codec(&head),
         options.format.as_ref().is_some_and(takes_any),
     ) {
-        let path = path.to_path_buf();
-        return Err(RecognitionError::UnreadCodec { path, codec }.into());
+        return Err(unread(codec));
     }
     let (guessed, format) = match &options.format {
         Some(kind) => (false, named(kind.name())),
         None => {
             let head = Head::new(path, &head, stamp.size, options.features_only);
-            let owned = || path.to_path_buf();
             let (by, format) = detect(&head).ok_or_else(|| match codec_by_name(path) {
-                Some(codec) => RecognitionError::UnreadCodec {
-                    path: owned(),
-                    codec,
-                },
-                None => RecognitionError::UnknownFormat { path: owned() },
+                Some(codec) => unread(codec),
+                None => FormatError::new(
+                    "is in no known format; name one with `format`, or check that it is the right file",
+                ),
             })?;
-            // The lines of a text are what they are; numbers may turn out to be none.
+            // Lines of text cannot be wrong; lines of numbers can.
             let guessed = by == Match::Lines && format.has_features();
             if guessed && head.is_forced {
                 notes.push(format!(
@@ -205,26 +199,24 @@ fn open_file(
     let kind = options.format.clone();
     let kind = kind.unwrap_or_else(|| FormatKind::new(format.name(), None));
     if source != path && format.in_place_only() {
-        return Err(RecognitionError::CompressedBinary {
-            path: path.to_path_buf(),
-            kind: kind.name(),
-        }
-        .into());
+        return Err(FormatError::new(format!(
+            "holds compressed {}, which is read in place only; decompress it first",
+            kind.name()
+        )));
     }
     if options.features_only && !format.has_features() {
-        return Err(FormatError::NoFeatures {
-            path: path.to_path_buf(),
-            kind: kind.name(),
-            others: with_features(),
-        });
+        return Err(FormatError::new(format!(
+            "format {} contains bytes and no features; give one of {}",
+            kind.name(),
+            with_features()
+        )));
     }
-    check_label(path, format, options)?;
+    check_label(format, options)?;
     if options.label_file.is_some() {
-        return Err(FormatError::SettingElsewhere {
-            path: path.to_path_buf(),
-            kind: format.name(),
-            setting: "`label_file` holds the classes of a folder's images; leave it out, and name the label in the data with `label`",
-        });
+        return Err(FormatError::new(format!(
+            "`label_file` does not apply to {} files, only to folders of images; leave it out, and name the label in the data with `label`",
+            format.name()
+        )));
     }
     let began = Instant::now();
     let text = Source {
@@ -238,30 +230,22 @@ fn open_file(
         options,
     };
     let shard = format.open(&text, notes);
-    let mut shard = shard.map_err(|error| match error {
-        FormatError::TooManyLabels { .. }
-        | FormatError::Table(TableError::Header { .. } | TableError::Delimiter { .. })
-            if guessed =>
-        {
-            error.after_guess(format.name())
-        }
-        error => error,
+    let mut shard = shard.map_err(|error| match error.kind() {
+        FormatErrorKind::Malformed if guessed => error.after_guess(format.name()),
+        _ => error,
     })?;
     if options.features_only {
         shard = shard.with_pixels_as_features();
     }
     if options.feature_type() == FeatureType::F64 && !shard.decoder.is_wide() {
-        return Err(FormatError::SettingElsewhere {
-            path: path.to_path_buf(),
-            kind: format.name(),
-            setting: "`dtype` f64 is for the features of csv, tsv and npy; leave it out",
-        });
+        return Err(FormatError::new(format!(
+            "`dtype` f64 does not apply to {} files, only to features of csv, tsv and npy; leave it out",
+            format.name()
+        )));
     }
     let scan_seconds = began.elapsed().as_secs_f64();
     if shard.records == 0 {
-        return Err(FormatError::Empty {
-            path: path.to_path_buf(),
-        });
+        return Err(FormatError::empty());
     }
     let storage = match shard.storage.take() {
         Some(storage) => storage,
@@ -282,18 +266,17 @@ fn open_file(
     })
 }
 
-/// Refuses a label that records of this format do not state in such a way.
-fn check_label(path: &Path, format: &dyn Format, options: &OpenOptions) -> Result<(), FormatError> {
+/// Refuses a label that records of this format cannot state.
+fn check_label(format: &dyn Format, options: &OpenOptions) -> Result<(), FormatError> {
     let Some(remedy) = format.refuses_label(&options.label) else {
         return Ok(());
     };
-    Err(FormatError::LabelElsewhere {
-        path: path.to_path_buf(),
-        kind: format.name(),
-        wanted: match &options.label {
-            LabelColumn::Name(name) => name.clone(),
-            label => label.describe(),
-        },
-        remedy,
-    })
+    let wanted = match &options.label {
+        LabelColumn::Name(name) => name.clone(),
+        label => label.describe(),
+    };
+    Err(FormatError::new(format!(
+        "`label` {wanted} does not apply to {} files; {remedy}",
+        format.name()
+    )))
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use pelton_storage::LocalOptions;
 use serde::{Deserialize, Serialize};
 
+use crate::error::{FormatError, check_interrupt};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::heading::Header;
 use crate::formats::delimited::known_columns::KnownColumns;
@@ -21,10 +22,10 @@ use crate::rows::feature_type::FeatureType;
 /// How files are opened for reading records.
 pub type StorageChoice = LocalOptions;
 
-/// Whether rows that files store sparse are decoded as dense ones, with a 0 for every feature they leave out.
+/// Whether rows that are stored sparse are decoded as dense ones, with a 0 for every missing feature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RowLayout {
-    /// As files store them.
+    /// As stored.
     #[default]
     Stored,
     /// Dense where at least half of the cells are stored and features are few: such rows take no more memory,
@@ -35,7 +36,7 @@ pub enum RowLayout {
 }
 
 impl RowLayout {
-    /// Features up to which rows that are full are made dense: cells that are not stored stay few then.
+    /// Up to this many features, nearly full rows are made dense: few cells are added then.
     const MOST_FEATURES: u64 = 4096;
 
     /// Whether `records` sparse rows with `nonzeros` entries of `features` features are made dense.
@@ -51,7 +52,7 @@ impl RowLayout {
     }
 }
 
-/// What stands for missing cells.
+/// Replacements for missing cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Missing {
@@ -61,7 +62,7 @@ pub enum Missing {
     Mean,
 }
 
-/// What to do about [`Missing::Mean`] where records are fields.
+/// The remedy for [`Missing::Mean`] where records are fields.
 pub(crate) const MEAN_OF_FIELDS: &str = "`missing` mean is for features; give `missing` zero, which makes 0 of numbers and the empty one of strings and lists, or fill them in a function of yours";
 
 impl fmt::Display for Missing {
@@ -90,12 +91,12 @@ impl FromStr for Missing {
 /// How a data set is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// The format of every file; found by name and content where `None`.
+    /// The format of every file; recognised by name and content where `None`.
     pub format: Option<FormatKind>,
-    /// Refuse what holds no features to train on: text, files of images, samples. The pixels of pictures of one
-    /// size (IDX, CIFAR) are features from 0 to 1.
+    /// Refuse data without features to train on: text, files of images, samples. The pixels of pictures of one size
+    /// (IDX, CIFAR) are features from 0 to 1.
     pub features_only: bool,
-    /// Whether rows that files store sparse are decoded as dense ones.
+    /// Whether rows that are stored sparse are decoded as dense ones.
     pub rows: RowLayout,
     /// LIBSVM indices count from 0.
     pub zero_based: bool,
@@ -106,7 +107,7 @@ pub struct OpenOptions {
     /// The columns of the training set, for reading a test set: files that name theirs must have the same, in any
     /// order.
     pub columns: Option<KnownColumns>,
-    /// Rows of `.npy` are arrays whatever they hold, and no column of them is the label.
+    /// Rows of `.npy` are arrays of any kind, and no column of them is the label.
     pub whole_arrays: bool,
     /// A table of the classes of a folder's images, whose column `label` holds them.
     pub label_file: Option<PathBuf>,
@@ -114,44 +115,42 @@ pub struct OpenOptions {
     pub file_column: LabelColumn,
     /// Two classes: this label as +1 against all others as -1.
     pub positive: Option<ClassName>,
-    /// The classes that are known from before, as those of the training set are for reading a test set; others are then
-    /// faults.
+    /// The known classes, such as those of the training set when reading a test set; other classes are faults.
     pub labels: Option<ClassMap>,
-    /// Classes without names keep the order of their numbers, as nets have them; else rows of features have that of
-    /// first appearance.
+    /// Classes without names are sorted by their numbers, as nets have them; otherwise rows of features have them in
+    /// order of first appearance.
     pub by_number: bool,
-    /// Damage that a scan finds is no error but a record that cannot be decoded, so that the one that reads applies a policy to
-    /// it; [`Dataset::first_bad`](crate::Dataset::first_bad) tells of it.
+    /// Damage that a scan finds makes a record that cannot be decoded instead of an error, so that the reader applies
+    /// a policy to it; [`Dataset::first_bad`](crate::Dataset::first_bad) reports it.
     pub tolerant: bool,
-    /// Labels that are not known do not matter: predictions make no use of them.
+    /// Unknown labels do not matter: predictions do not use them.
     pub any_label: bool,
-    /// The model's number of features, for reading a test set: sparse rows lose the features beyond,
-    /// dense rows must have as many. Where labels do not matter, columns of CSV, TSV and `.npy` that are as many
-    /// hold no label.
+    /// The model's number of features, for reading a test set: sparse rows lose further features, dense rows must
+    /// have as many. Where labels do not matter, a CSV, TSV or `.npy` file with this many columns has no label.
     pub features: Option<u64>,
-    /// What stands for missing cells of CSV and TSV; they are faults where `None`.
+    /// Replacements for missing cells of CSV and TSV; they are faults where `None`.
     pub missing: Option<Missing>,
-    /// What numbers the features of records become; f32 where `features_only`.
+    /// The type of decoded features; f32 where `features_only`.
     pub dtype: FeatureType,
     /// The training set's means, for reading a test set with [`Missing::Mean`].
     pub means: Option<Arc<[f32]>>,
-    /// Where decompressed text goes, and sidecars that cannot lie next to the data; the user's cache
-    /// folder where `None`.
+    /// The folder for decompressed text, and for sidecars that cannot be next to the data; the user's cache folder
+    /// where `None`.
     pub cache_dir: Option<PathBuf>,
     /// Whether sidecars are read and written.
     pub sidecar: bool,
     /// How files are opened for reading records.
     pub storage: StorageChoice,
-    /// Opens files whose names begin as `s3://` does; such names are paths like others where `None`.
+    /// Opens remote files, whose names begin like `s3://`; such names are ordinary paths where `None`.
     pub remote: Option<OpenRemote>,
-    /// Threads that scan; as many as the machine has processors where 0.
+    /// Threads of a scan; one for each processor where 0.
     pub scan_threads: usize,
-    /// Set by the one that wants opening to end early, with [`FormatError::Interrupted`](crate::FormatError::Interrupted).
+    /// Set by the caller to stop opening with [`FormatError::interrupted`](crate::FormatError::interrupted).
     pub interrupt: Arc<AtomicBool>,
 }
 
 impl OpenOptions {
-    /// What numbers features become: who computes with them takes f32, and looks at what that rounds.
+    /// The type of decoded features: jobs that compute with them take f32, and check what that rounds.
     pub(crate) fn feature_type(&self) -> FeatureType {
         if self.features_only {
             FeatureType::F32
@@ -160,7 +159,12 @@ impl OpenOptions {
         }
     }
 
-    /// Whether rows of so many columns are the features of a model alone, labels being of no use.
+    /// Errors: the caller asked to stop.
+    pub(crate) fn check_interrupt(&self) -> Result<(), FormatError> {
+        check_interrupt(&self.interrupt)
+    }
+
+    /// Whether rows with this many columns contain only the features of a model, labels not being used.
     pub(crate) fn are_all_features(&self, columns: usize) -> bool {
         self.any_label && self.features == Some(columns as u64)
     }

@@ -1,14 +1,13 @@
-//! Where the bytes of a data file lie: on this machine, decompressed, or elsewhere.
+//! Where the bytes of a data file are: local, decompressed, or remote.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelton_storage::Storage;
+use pelton_storage::{Storage, regular_file};
 
 use crate::error::FormatError;
-use crate::format::regular_file;
 use crate::kind::Compression;
 use crate::options::OpenOptions;
 use crate::places::compressed::{cache_dir, decompressed};
@@ -17,15 +16,15 @@ use crate::places::input::{Input, input_of};
 use crate::places::stamp::Stamp;
 use crate::remote::{RemoteFile, is_remote};
 
-/// Bytes of a file that its format is found by.
+/// Bytes of a file by which its format is recognised.
 const HEAD_BYTES: u64 = 64 << 10;
 
-/// Where the bytes of a file lie.
+/// Where the bytes of a file are.
 #[derive(Debug)]
 pub(crate) struct Origin {
-    /// The name as given, or the decompressed copy.
+    /// The path as given, or the decompressed copy.
     pub(crate) source: PathBuf,
-    /// What reads the bytes, where they do not lie on this machine.
+    /// The reader of the bytes, for remote files.
     pub(crate) remote: Option<Arc<dyn Storage>>,
     pub(crate) stamp: Stamp,
     /// The first bytes, decompressed.
@@ -33,7 +32,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Of the file called `path`, which is decompressed where it is compressed; that is added to `notes`.
+    /// The origin of the file `path`, which is decompressed where necessary; `notes` say so.
     pub(crate) fn find(
         path: &Path,
         options: &OpenOptions,
@@ -43,9 +42,7 @@ impl Origin {
             Some(remote) if is_remote(path) => Origin::elsewhere(path, remote.open(path)?),
             _ => Origin::here(path)?,
         };
-        let empty = || FormatError::Empty {
-            path: path.to_path_buf(),
-        };
+        let empty = || FormatError::empty().in_file(path);
         if origin.stamp.size == 0 {
             return Err(empty());
         }
@@ -59,7 +56,7 @@ impl Origin {
         }
     }
 
-    /// Whether there is a file of this name.
+    /// Whether a file has this name.
     pub(crate) fn is_there(path: &Path, options: &OpenOptions) -> bool {
         match &options.remote {
             Some(remote) if is_remote(path) => remote.open(path).is_ok(),
@@ -126,7 +123,8 @@ impl Origin {
         input_of(&self.source, self.remote.as_ref(), self.stamp.size, path)
     }
 
-    /// What differs where the content does: of a file here samples of it, of one elsewhere what its server says.
+    /// A number that differs where the content does: from samples of a local file, from the server's tag of a remote
+    /// one.
     pub(crate) fn sample(&self, path: &Path) -> Result<u64, FormatError> {
         match self.remote {
             Some(_) => Ok(mix(mix(0, self.stamp.size), self.stamp.tag)),

@@ -1,7 +1,7 @@
-//! The rows of a data set as packed records in a scratch file, for those that are read often and decode slowly.
+//! The rows of a data set as packed records in a scratch file, for rows that are read often and decode slowly.
 //!
-//! The copy is the same data set: ids, labels and fingerprint are as before, and it has the same bad records. It needs
-//! no header and no tables, since nobody opens it: it has no name and goes with the process.
+//! The copy is the same data set: ids, labels and fingerprint are unchanged, and it has the same bad records. It
+//! needs no header and no tables, since it is never opened by name: the file is unnamed and deleted with the process.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::rows::{Layout, Row};
 /// Bytes of a write: a multiple of every device's unit.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// A copy that is being written.
+/// A copy being written.
 #[derive(Debug)]
 pub struct PackedCopy {
     dataset: Dataset,
@@ -32,7 +32,7 @@ pub struct PackedCopy {
     /// Id of the next record.
     next: u64,
     longest: u64,
-    /// Where records of files that are complete lie, and those of the file of `next`.
+    /// Offsets of the records of complete files, and of the file of `next`.
     places: Vec<Places>,
     starts: EliasFanoBuilder,
     record: Vec<u8>,
@@ -53,10 +53,9 @@ impl PackedCopy {
         }
     }
 
-    /// Starts a copy of `dataset`, whose rows come as its files hold them, in the folder `folder`. Panics where
-    /// they hold no features.
+    /// Starts a copy of `dataset`, with unscaled rows, in the folder `folder`. Panics where rows have no features.
     ///
-    /// Errors: too little space, or what the device says.
+    /// Errors: too little space, or a device error.
     pub fn create(dataset: &Dataset, folder: &Path) -> Result<PackedCopy, StorageError> {
         let bytes = PackedCopy::bytes_for(dataset).expect("rows of features");
         Ok(PackedCopy {
@@ -72,8 +71,8 @@ impl PackedCopy {
         })
     }
 
-    /// Appends the row of record `id`; ids ascend, and those left out are bad records. Panics unless `id` is beyond
-    /// the last and within the data, and the row of its layout.
+    /// Appends the row of record `id`; ids ascend, and omitted ones are bad records. Panics unless `id` is above the
+    /// last and within the data, and the row has the data's layout.
     pub fn push(&mut self, id: u64, class: u32, row: Row<'_>) -> Result<(), StorageError> {
         assert!(self.next <= id && id < self.dataset.records());
         self.leave_out(id)?;
@@ -89,7 +88,7 @@ impl PackedCopy {
         self.append()
     }
 
-    /// Writes zeros for the records before `id`, whose checksum does not fit.
+    /// Writes zeros, whose checksum does not fit, for the records before `id`.
     fn leave_out(&mut self, id: u64) -> Result<(), StorageError> {
         while self.next < id {
             let length = match self.dataset.layout() {
@@ -145,7 +144,7 @@ impl PackedCopy {
         Ok(())
     }
 
-    /// The data set that is read from the copy.
+    /// The data set, read from the copy.
     pub fn finish(mut self) -> Result<Dataset, StorageError> {
         self.leave_out(self.dataset.records())?;
         self.write()?;
@@ -167,7 +166,7 @@ impl PackedCopy {
                     keep: features,
                 },
             }),
-            // Records hold the data set's own classes.
+            // Records hold the data set's classes.
             labels: file.labels.of_copy(classes),
             ..file.clone()
         });

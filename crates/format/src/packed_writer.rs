@@ -1,4 +1,4 @@
-//! Writing packed files: rows are streamed out as they come, offsets and labels follow at the end.
+//! Writes packed files: rows are streamed out in order, offsets and labels follow at the end.
 //!
 //! The file is written under a temporary name in the same folder and renamed when it is complete, so
 //! a packed file is whole or not there. Memory: the Elias–Fano offsets, 2.5 bytes a record, and a
@@ -14,11 +14,11 @@ use crate::error::FormatError;
 use crate::formats::packed::{
     END_MAGIC, HEADER_BYTES, Header, PackedShape, SPARSE_HEAD_BYTES, encode_dense, encode_sparse,
 };
-use crate::labels::{ClassMap, MOST_LABELS, bits};
+use crate::labels::{ClassMap, MOST_LABELS, bits, too_many_labels};
 use crate::places::elias_fano::EliasFanoBuilder;
 use crate::rows::{Layout, Row};
 
-/// Offsets kept whole before their mean distance fixes how the rest is packed.
+/// Offsets that are buffered until their mean distance determines the packing of the rest.
 const SAMPLED_OFFSETS: usize = 4096;
 
 /// What was written.
@@ -54,12 +54,12 @@ pub struct PackedWriter {
 }
 
 impl PackedWriter {
-    /// Starts a file that will lie at `path`, replacing what is there once it is complete.
+    /// Starts a file at `path`, which replaces an existing file once it is complete.
     pub fn create(path: impl AsRef<Path>, shape: PackedShape) -> Result<PackedWriter, FormatError> {
         PackedWriter::new(path.as_ref(), shape, |path| WholeFile::create(path))
     }
 
-    /// The same, for a file that other processes may be making too, of which the first stays.
+    /// The same, for a file that other processes may be making too; the first one stays.
     pub fn create_shared(
         path: impl AsRef<Path>,
         shape: PackedShape,
@@ -81,11 +81,11 @@ impl PackedWriter {
         }
         assert!(shape.features <= 1 << 32, "indices are 32 bits");
         if shape.layout == Layout::Bytes {
-            return Err(FormatError::Unpackable {
-                path,
-                row: 0,
-                what: "it holds bytes and no features, which packed rows are made of",
-            });
+            return Err(unpackable(
+                &path,
+                0,
+                "it contains bytes, and packed rows contain features",
+            ));
         }
         let file = create(&path).map_err(|e| FormatError::io(&path, "create it", e))?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
@@ -109,11 +109,7 @@ impl PackedWriter {
 
     /// Appends a row under the label `label`.
     pub fn push(&mut self, label: f64, row: Row<'_>) -> Result<(), FormatError> {
-        let unpackable = |what| FormatError::Unpackable {
-            path: self.path.clone(),
-            row: self.records,
-            what,
-        };
+        let unpackable = |what| unpackable(&self.path, self.records, what);
         self.record.clear();
         let (entries, values) = match (row, self.shape.layout) {
             (Row::Dense(values), Layout::Dense { width }) if values.len() == width => {
@@ -166,11 +162,7 @@ impl PackedWriter {
         if class == next {
             self.labels.push(label + 0.0);
             if self.labels.len() > MOST_LABELS {
-                let path = self.path.clone();
-                return Err(FormatError::TooManyLabels {
-                    path,
-                    limit: MOST_LABELS,
-                });
+                return Err(too_many_labels(MOST_LABELS).in_file(&self.path));
             }
         }
         Ok(class)
@@ -200,7 +192,7 @@ impl PackedWriter {
     /// Writes the tables and gives the file its name.
     pub fn finish(mut self) -> Result<PackedSummary, FormatError> {
         if self.records == 0 {
-            return Err(FormatError::Empty { path: self.path });
+            return Err(FormatError::empty().in_file(&self.path));
         }
         let records_end = self.at;
         let mut tables = Vec::new();
@@ -243,6 +235,12 @@ impl PackedWriter {
             labels: ClassMap::new(self.labels),
         })
     }
+}
+
+/// A row that a packed file cannot hold.
+#[cold]
+fn unpackable(path: &Path, row: u64, what: &str) -> FormatError {
+    FormatError::new(format!("row {row} cannot be packed: {what}")).in_file(path)
 }
 
 fn complete(mut out: BufWriter<WholeFile>, tables: &[u8], header: &[u8]) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Entry points over plain bytes, for fuzzing and measurements; no part of the interface.
+//! Entry points over plain bytes, for fuzzing and measurements; not part of the interface.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -39,11 +39,10 @@ use crate::places::stamp::Stamp;
 use crate::rows::fields::{FieldWriter, RecordFields};
 use crate::rows::{Layout, Rows};
 
-/// Opens a packed file that lies in memory and decodes every record; the rows and the classes'
-/// labels where all is sound.
+/// Opens a packed file in memory and decodes every record; returns the rows and the classes' labels where all is
+/// sound.
 pub fn decode_packed_file(bytes: &[u8]) -> Option<(Rows, Vec<f64>)> {
-    let path = Path::new("memory");
-    let tables = tables_from(&mut Cursor::new(bytes), bytes.len() as u64, path).ok()?;
+    let tables = tables_from(&mut Cursor::new(bytes), bytes.len() as u64).ok()?;
     let header = tables.header;
     let mut rows = Rows::new(header.shape.layout);
     let starts: Vec<u64> = match (&tables.offsets, header.record_bytes()) {
@@ -80,8 +79,8 @@ pub fn decode_packed_file(bytes: &[u8]) -> Option<(Rows, Vec<f64>)> {
     Some((rows, tables.labels))
 }
 
-/// Puts right every checksum of a packed file that can be told where it is, so that a fuzzer reaches
-/// what lies behind them.
+/// Corrects every checksum of a packed file whose position can be determined, so that a fuzzer reaches the code after
+/// them.
 pub fn mend_packed_file(bytes: &mut [u8]) {
     let size = bytes.len() as u64;
     if size < HEADER_BYTES + TRAILER_BYTES {
@@ -103,7 +102,7 @@ pub fn mend_packed_file(bytes: &mut [u8]) {
         seal(&mut bytes[header.records_end as usize..labels_from]);
     }
     seal(&mut bytes[labels_from..trailer]);
-    let Ok(tables) = tables_from(&mut Cursor::new(&*bytes), size, Path::new("memory")) else {
+    let Ok(tables) = tables_from(&mut Cursor::new(&*bytes), size) else {
         return;
     };
     let starts: Vec<u64> = match (&tables.offsets, header.record_bytes()) {
@@ -159,13 +158,13 @@ fn key(size: u64, sample: u64) -> SidecarKey {
     }
 }
 
-/// Loads a sidecar for a LIBSVM file of `size` bytes with the given sampled checksum; the starts of
-/// its records where it is sound.
+/// Loads a sidecar for a LIBSVM file of `size` bytes with the given sampled checksum; returns the starts of its
+/// records where it is valid.
 pub fn load_sidecar(bytes: &[u8], size: u64, sample: u64) -> Option<EliasFano> {
     sidecar::decode(bytes, &key(size, sample)).map(|contents| contents.starts)
 }
 
-/// A sound listing of a folder of images as its sidecar keeps it.
+/// A valid listing of a folder of images in the form of its sidecar.
 pub fn folder_index() -> Vec<u8> {
     let mut set = FileSet::empty("root");
     for (name, size) in [("a/1.png", 5), ("a/2.png", 0), ("b/c/1.jpg", 70_000)] {
@@ -187,14 +186,14 @@ pub fn folder_index() -> Vec<u8> {
     index::encode(&FolderKey::plain(), &listing)
 }
 
-/// Puts the checksum at the end of such bytes right.
+/// Corrects the checksum at the end of such bytes.
 pub fn mend_folder_index(bytes: &mut [u8]) {
     if let Some((body, checksum)) = bytes.split_last_chunk_mut::<4>() {
         *checksum = crc32c::crc32c(body).to_le_bytes();
     }
 }
 
-/// The files below `root` that such bytes list, with the class of each, where they are sound.
+/// The files below `root` in such bytes, with the class of each, where they are valid.
 pub fn load_folder_index(bytes: &[u8], root: &Path) -> Option<Vec<(PathBuf, String)>> {
     let listing = index::decode(bytes, &FolderKey::plain(), root)?;
     let class = |i: usize| {
@@ -208,9 +207,9 @@ pub fn load_folder_index(bytes: &[u8], root: &Path) -> Option<Vec<(PathBuf, Stri
     )
 }
 
-/// Walks over a tar file that lies in memory; the ranges of its samples, and the class of each.
+/// Walks over a tar file in memory; returns the ranges of its samples, and the class of each.
 pub fn load_tar(bytes: &[u8]) -> Option<Vec<(std::ops::Range<usize>, f64)>> {
-    let located = scan_samples(&mut &*bytes, None, false, || false).ok()?;
+    let located = scan_samples(&mut &*bytes, None, false, || Ok(())).ok()?;
     let ends = located.starts.walk(0).skip(1).chain([located.end]);
     let ranges = located.starts.walk(0).zip(ends);
     let samples = (0..).zip(ranges).map(|(i, (start, end))| {
@@ -234,8 +233,7 @@ pub fn is_whole_group(group: &[u8]) -> bool {
     check_group(group).is_ok()
 }
 
-/// Puts the checksums of all blocks that look like headers right, so that a fuzzer reaches what lies
-/// behind them.
+/// Corrects the checksums of all blocks that look like headers, so that a fuzzer reaches the code after them.
 pub fn mend_tar(bytes: &mut [u8]) {
     for block in bytes.as_chunks_mut::<512>().0 {
         if &block[257..262] == b"ustar" {
@@ -249,11 +247,11 @@ pub fn mend_tar(bytes: &mut [u8]) {
 /// A row with its label, where there is one.
 type LabelledRow = Option<(Vec<u8>, f64)>;
 
-/// The schema and the rows of Examples, and the label of each, as those of a file; `None` for those that are not as the
-/// first is, and for all where that is none.
+/// The schema and the rows of Examples, and the label of each, as if they were a file; `None` for those unlike the
+/// first, and for all where the first is not an Example.
 pub fn decode_examples(examples: &[&[u8]]) -> Option<(RecordFields, Vec<LabelledRow>)> {
     let fields = ExampleFields::of_first(examples.first()?, "tfrecord")?;
-    let fields = fields.with_label(Path::new(""), &LabelColumn::Last).ok()?;
+    let fields = fields.with_label(&LabelColumn::Last).ok()?;
     let mut scan = ExampleScan::new(fields.clone());
     for mut example in examples.iter().copied() {
         let range = 0..example.len() as u64;
@@ -272,7 +270,7 @@ pub fn decode_examples(examples: &[&[u8]]) -> Option<(RecordFields, Vec<Labelled
     Some((fields.fields().clone(), rows))
 }
 
-/// Puts the checksums of a Riegeli chunk right that lies at byte 64 of its file, as far as its header is there.
+/// Corrects the checksums of a Riegeli chunk at byte 64 of its file, as far as its header exists.
 pub fn mend_riegeli_chunk(bytes: &mut [u8]) {
     if let Some((header, data)) = bytes.split_first_chunk_mut::<{ riegeli::CHUNK_HEADER }>() {
         header[8..16].copy_from_slice(&(data.len() as u64).to_le_bytes());
@@ -282,7 +280,7 @@ pub fn mend_riegeli_chunk(bytes: &mut [u8]) {
     }
 }
 
-/// The sizes and the bytes of the records of a Riegeli chunk that lies at byte 64 of its file.
+/// The sizes and the bytes of the records of a Riegeli chunk at byte 64 of its file.
 pub fn read_riegeli_chunk(bytes: &[u8]) -> Option<(Vec<u64>, Vec<u8>)> {
     let chunk = riegeli::chunk(64, bytes).ok()?;
     let records = chunk.records().ok()?;
@@ -290,11 +288,10 @@ pub fn read_riegeli_chunk(bytes: &[u8]) -> Option<(Vec<u64>, Vec<u8>)> {
     Some((records.sizes().ok()?, values))
 }
 
-/// Names of images and classes of a table that lies in memory, whose first two columns are these.
+/// Names of images and classes of a table in memory, whose first two columns are these.
 pub fn read_label_table(bytes: &[u8]) -> Option<Vec<String>> {
-    let path = Path::new("memory");
     let position = LabelColumn::Position;
-    LabelTable::parse(path, bytes, &position(1), &position(2))
+    LabelTable::parse(bytes, &position(1), &position(2))
         .ok()
         .map(|table| table.names)
 }
@@ -308,7 +305,7 @@ pub fn load_elias_fano(words: &[u64]) -> Option<EliasFano> {
     EliasFano::from_parts(len, low_bits, low.to_vec(), high.to_vec(), universe)
 }
 
-/// Reads all records of a Parquet or Arrow file that lies in memory; how many, where all is sound.
+/// Reads all records of a Parquet or Arrow file in memory; returns how many, where all is sound.
 #[cfg(feature = "columns")]
 pub fn read_table(bytes: &[u8]) -> Option<u64> {
     crate::formats::columns::read_all(bytes)

@@ -1,6 +1,6 @@
-//! Files that lie elsewhere than in a folder of this machine, under names such as `s3://bucket/file`.
+//! Remote files, with names such as `s3://bucket/file`.
 //!
-//! How they are opened is the caller's: this crate knows a [`Storage`] and what tells one state of a file from another.
+//! The caller opens them: this crate knows a [`Storage`] and a tag of the file's state.
 
 use std::fmt;
 use std::path::Path;
@@ -8,28 +8,28 @@ use std::sync::Arc;
 
 use pelton_storage::{Storage, StorageError};
 
-/// A file that was opened elsewhere.
+/// An opened remote file.
 #[derive(Clone, Debug)]
 pub struct RemoteFile {
-    /// Reads its bytes, and fails once they are no longer those of the file that was opened.
+    /// Reads its bytes, and fails once they are no longer those of the opened file.
     pub storage: Arc<dyn Storage>,
-    /// The first 64 KiB, or all there are.
+    /// The first 64 KiB, or the whole file.
     pub head: Vec<u8>,
     /// Bytes of the file.
     pub size: u64,
-    /// What its server says of its content, as a number: differs where the content does.
+    /// The server's tag of its content, as a number: differs where the content does.
     pub tag: u64,
 }
 
 /// Opens a file by its name.
 type Open = dyn Fn(&Path) -> Result<RemoteFile, StorageError> + Send + Sync;
 
-/// Opens what lies elsewhere.
+/// Opens remote files.
 #[derive(Clone)]
 pub struct OpenRemote(Arc<Open>);
 
 impl OpenRemote {
-    /// Opens by a function from the name.
+    /// Opens files with a function of the name.
     pub fn new(
         open: impl Fn(&Path) -> Result<RemoteFile, StorageError> + Send + Sync + 'static,
     ) -> OpenRemote {
@@ -48,7 +48,7 @@ impl fmt::Debug for OpenRemote {
     }
 }
 
-/// Whether a name is of a file that lies elsewhere: letters and `://` in front.
+/// Whether a name is that of a remote file: letters followed by `://`.
 pub fn is_remote(name: &Path) -> bool {
     let name = name.as_os_str().as_encoded_bytes();
     let Some(end) = memchr::memmem::find(name, b"://") else {
@@ -57,7 +57,7 @@ pub fn is_remote(name: &Path) -> bool {
     end > 0 && name[..end].iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// A name without what follows `?` or `#`, which in an address is no part of the place: it may hold a key.
+/// A name without its part from `?` or `#` on, which does not belong to the path: it may contain a key.
 pub(crate) fn without_query(name: &Path) -> &Path {
     if !is_remote(name) {
         return name;

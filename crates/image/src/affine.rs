@@ -1,21 +1,21 @@
 //! Turning, shifting, scaling and shearing an image in one step, about its middle.
 //!
-//! Each pixel of the result is looked up where it came from, between four pixels, with black around the image. One step
+//! Each pixel of the result is interpolated from the four pixels at its origin, with black around the image. One step
 //! blurs less than four would, and costs the same as one.
 
 use pelton_key::KeyedRng;
 
 use crate::crop::between;
 
-/// Where a pixel of the result comes from: `from = matrix · to + offset`, measured from the middle of the image.
+/// The origin of a pixel of the result: `from = matrix · to + offset`, measured from the middle of the image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Affine {
     pub matrix: [[f32; 2]; 2],
     pub offset: [f32; 2],
 }
 
-/// Draws the way back from a turn of up to ± `degrees`, a shift of up to ± `shift` of each side, a factor from
-/// 1 − `scale` to 1 + `scale` and a shear of up to ± `shear` degrees along the rows.
+/// Draws the inverse of a turn of up to ± `degrees`, a shift of up to ± `shift` of each side, a factor from 1 −
+/// `scale` to 1 + `scale` and a shear of up to ± `shear` degrees along the rows.
 pub(crate) fn draw(
     [degrees, shift, scale, shear]: [f64; 4],
     (height, width): (u32, u32),
@@ -27,7 +27,7 @@ pub(crate) fn draw(
     let factor = 1.0 + within(scale);
     let slant = libm::tan(within(shear).to_radians());
     let (sine, cosine) = (libm::sin(turn), libm::cos(turn));
-    // Forward: scaled, sheared, turned, shifted. Back: all of that undone, the last first.
+    // Forward: scale, shear, turn, shift. Inverse: all of that undone in reverse order.
     let matrix = [
         [cosine + slant * sine, sine - slant * cosine],
         [-sine, cosine],
@@ -39,7 +39,7 @@ pub(crate) fn draw(
 }
 
 impl Affine {
-    /// The same of the image's mirror image, left and right exchanged.
+    /// The same for the image mirrored left to right.
     pub fn mirrored(self) -> Affine {
         let [[xx, xy], [yx, yy]] = self.matrix;
         let [x, y] = self.offset;
@@ -49,7 +49,8 @@ impl Affine {
         }
     }
 
-    /// Makes an image of `height` rows of another of the same size, black around it; bilinear, or of the nearest pixel.
+    /// Makes an image of `height` rows from another of the same size, with black around it; bilinear, or from the
+    /// nearest pixel.
     pub fn apply(self, from: &[u8], to: &mut [u8], height: usize, channels: usize, nearest: bool) {
         let width = from.len() / height / channels;
         let middle = |side: usize| (side as f32 - 1.0) / 2.0;

@@ -75,7 +75,7 @@ pub enum Augment {
         contrast: f64,
         /// Of the factor on the distance from the pixel's grey.
         saturation: f64,
-        /// Of the turn of hue, of which 1 is all of the circle; at most 0.5.
+        /// Of the turn of hue, where 1 is the whole circle; at most 0.5.
         hue: f64,
     },
     /// Turns, shifts, scales and shears about the middle, with black around the image.
@@ -105,7 +105,7 @@ pub enum Augment {
     },
 }
 
-/// Longest side that a stage makes; 8192 x 8192 pixels are what [`crate::Limits`] takes by default.
+/// Longest side that a stage makes; 8192 x 8192 pixels are the default limit of [`crate::Limits`].
 pub(crate) const MOST_SIDE: u32 = 8192;
 /// Means and deviations of the photos of ImageNet, red, green and blue.
 const IMAGENET: ([f32; 3], [f32; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
@@ -115,7 +115,7 @@ const RULE_OF_AFFINE: &str = "its parameters are degrees (0 to 180), a shift (0 
 const SIDE_RULE: &str = "a side is a whole number from 1 to 8192";
 
 impl Augment {
-    /// Its name in texts.
+    /// Its name in spellings.
     pub fn name(&self) -> &'static str {
         match self {
             Augment::ResizeShorter { .. } | Augment::Resize { .. } => "resize",
@@ -131,7 +131,7 @@ impl Augment {
         }
     }
 
-    /// Whether it moves pixels, which those of a mask then follow; others change their values.
+    /// Whether it moves pixels, so that a mask must follow; other stages change values.
     pub(crate) fn moves_pixels(&self) -> bool {
         match self {
             Augment::ResizeShorter { .. }
@@ -148,7 +148,7 @@ impl Augment {
         }
     }
 
-    /// Whether its numbers are what they may be; else the rule.
+    /// Checks its parameters; an error states the rule.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let side_fits = |side: u32| (1..=MOST_SIDE).contains(&side);
         let rule = |holds: bool, rule| if holds { Ok(()) } else { Err(rule) };
@@ -200,7 +200,7 @@ impl Augment {
             Augment::Normalise { mean, deviation } => {
                 let fits = mean.iter().all(|mean| mean.is_finite());
                 rule(fits, "a mean is a number")?;
-                // Such that 255 / (255 · deviation) stays a number.
+                // So that 255 / (255 · deviation) stays finite.
                 let fits = deviation.iter().all(|d| (1e-30..=1e30).contains(d));
                 rule(fits, "a deviation is a number above 0")
             }
@@ -234,17 +234,21 @@ impl FromStr for Augment {
             "grey" => ("grey", Err("it has no parameter")),
             "normalise" => ("normalise", parse_normalise(&parameters)),
             _ => {
-                let text = text.to_string();
-                return Err(ImageError::UnknownStage { text });
+                return Err(ImageError::new(format!(
+                    "augmentation '{text}' is not known: use resize:S, resize:HxW, crop:S, randomcrop:S[:PAD], \
+                     rrc:S[:MIN-MAX], flip[:P], jitter:B[:C[:S[:H]]], cutout:S, grey or \
+                     normalise[:MEANS:DEVIATIONS], with commas between stages, for instance rrc:224,flip,normalise"
+                )));
             }
         };
         let checked = parsed.and_then(|augment| augment.check().map(|()| augment));
-        checked.map_err(|rule| ImageError::BadStage {
-            text: text.to_string(),
-            stage,
-            rule,
-        })
+        checked.map_err(|rule| bad_stage(text, stage, rule))
     }
+}
+
+/// A number of the stage `text` is missing, superfluous or outside what it may be.
+pub(crate) fn bad_stage(text: &str, stage: &str, rule: &str) -> ImageError {
+    ImageError::new(format!("'{text}' asks for what {stage} cannot do: {rule}"))
 }
 
 type Parsed = Result<Augment, &'static str>;

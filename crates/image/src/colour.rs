@@ -8,22 +8,22 @@ use pelton_key::KeyedRng;
 
 use crate::crop::between;
 
-/// What is drawn for one image.
+/// The random factors of one image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Change {
-    /// A factor; 1 leaves the image as it is.
+    /// A factor; 1 changes nothing.
     Brightness(f32),
     Contrast(f32),
     Saturation(f32),
-    /// Turns of the circle; 0 leaves the image as it is.
+    /// Turns of the circle; 0 changes nothing.
     Hue(f32),
 }
 
-/// The four changes in the order in which they act; those of strength 0 are no change.
+/// The four changes in the order in which they act; those of strength 0 change nothing.
 pub(crate) fn draw_changes(strengths: [f64; 4], rng: &mut KeyedRng) -> [Option<Change>; 4] {
     let mut order = [0, 1, 2, 3];
     rng.shuffle(&mut order);
-    // Drawn in one order whatever the order of the changes is.
+    // Drawn in one order, whatever the order of the changes.
     let [brightness, contrast, saturation, hue] = strengths;
     let mut factor = |strength: f64| {
         let factor = between((1.0 - strength).max(0.0), 1.0 + strength, rng) as f32;
@@ -102,7 +102,7 @@ fn turn_hue(data: &mut [u8], turn: f32) {
         let [red, green, blue] = pixel.map(f32::from);
         let largest = red.max(green).max(blue);
         let spread = largest - red.min(green).min(blue);
-        // Grey pixels have no hue, and any gives them back.
+        // Grey pixels have no hue, and any hue gives them back.
         let part = if spread > 0.0 { 1.0 / spread } else { 0.0 };
         let hue = if largest == red {
             (green - blue) * part

@@ -1,4 +1,4 @@
-//! Where crops lie, as torchvision draws and rounds them.
+//! The positions of crops, drawn and rounded as in torchvision.
 
 use pelton_key::KeyedRng;
 
@@ -12,7 +12,7 @@ pub(crate) struct Rectangle {
 }
 
 impl Rectangle {
-    /// All of an image.
+    /// The whole image.
     pub fn all(height: u32, width: u32) -> Rectangle {
         Rectangle {
             top: 0,
@@ -22,7 +22,7 @@ impl Rectangle {
         }
     }
 
-    /// A part of this one; where it is mirrored, the part is counted from its other side.
+    /// A part of this part; where it is mirrored, the inner part is counted from the other side.
     pub fn part(self, part: Rectangle, mirrored: bool) -> Rectangle {
         let left = if mirrored {
             self.width - part.left - part.width
@@ -36,7 +36,7 @@ impl Rectangle {
         }
     }
 
-    /// What of a part that begins here and has this size lies in an image.
+    /// The intersection of an image with a part that begins here and has this size.
     pub fn inside(
         top: i64,
         left: i64,
@@ -113,16 +113,15 @@ pub(crate) fn between(least: f64, most: f64, rng: &mut KeyedRng) -> f64 {
     least + (most - least) * rng.next_f64()
 }
 
-/// Where the middle `side` pixels of `length` begin; `length` is at least `side`. Half a pixel is rounded
-/// to the even place.
+/// The start of the middle `side` pixels of `length`; `length` is at least `side`. Half a pixel is rounded to even.
 pub(crate) fn middle(length: u32, side: u32) -> u32 {
     (f64::from(length - side) / 2.0).round_ties_even() as u32
 }
 
-/// The sides of an image whose shorter one is made `side` long.
+/// The sides of an image whose shorter one becomes `side` long.
 pub(crate) fn shorter_to(side: u32, height: u32, width: u32) -> (u64, u64) {
     let (short, long) = (height.min(width), height.max(width));
-    // Differs from a quotient of floats, which torchvision truncates, in nothing but its rounding errors.
+    // Differs from a quotient of floats, which torchvision truncates, only in rounding errors.
     let longer = u64::from(side) * u64::from(long) / u64::from(short);
     if height <= width {
         (u64::from(side), longer)

@@ -1,8 +1,8 @@
 //! The image while it goes through the stages.
 //!
-//! What only selects pixels costs nothing here: a crop narrows the area that is looked at, a flip sets a
-//! mark, and a resize waits until its pixels are needed, by which time it may write straight into the
-//! caller's slice. Pixels are copied where a stage changes them.
+//! Selecting pixels costs nothing here: a crop narrows the area, a flip sets a mark, and a resize waits until its
+//! pixels are needed, and may then write straight into the caller's slice. Pixels are copied where a stage changes
+//! them.
 
 use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{InnerPixel, U8, U8x3};
@@ -13,19 +13,19 @@ use crate::crop::Rectangle;
 use crate::write::Part;
 use crate::{Pixels, colour};
 
-/// Memory that augmentation works in. One a thread, used for image after image: once it has grown to the
-/// largest of them, nothing is allocated but the resizer's weights, some kilobytes an image.
+/// Working memory of augmentation. One a thread, reused for each image: once it has grown to the largest of them,
+/// only the resizer's weights are allocated, some kilobytes an image.
 #[derive(Default)]
 pub struct Workspace {
     resizer: Resizer,
-    /// The image, where it is no longer the source's.
+    /// The current image, where it is no longer the source.
     front: Vec<u8>,
-    /// Where the next one is made.
+    /// The next image is made here.
     back: Vec<u8>,
 }
 
 impl Workspace {
-    /// Without memory.
+    /// Without memory yet.
     pub fn new() -> Workspace {
         Workspace::default()
     }
@@ -43,20 +43,20 @@ impl std::fmt::Debug for Workspace {
 pub(crate) struct Frame<'a> {
     source: &'a Pixels,
     work: &'a mut Workspace,
-    /// Whether the pixels are in `work.front`; else they are the source's.
+    /// Whether the pixels are in `work.front`; otherwise they are the source's.
     owned: bool,
     /// Height and width of the buffer with the pixels, and their channels.
     buffer: (u32, u32),
     channels: usize,
     /// The part of the image that the buffer holds.
     held: Rectangle,
-    /// The part of the image that is looked at, before it is mirrored.
+    /// The selected part of the image, before it is mirrored.
     area: Rectangle,
-    /// The size that the part is to be resized to.
+    /// The size to which the part will be resized.
     resized: Option<(u32, u32)>,
     /// Whether left and right are exchanged.
     mirrored: bool,
-    /// Whether values are classes, which are not mixed.
+    /// Whether values are classes, which must not be mixed.
     classes: bool,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The same with values that are classes: none is made of several.
+    /// The same with values that are classes: none is interpolated.
     pub fn of_classes(self) -> Frame<'a> {
         Frame {
             classes: true,
@@ -101,7 +101,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Takes a part of the image, which lies inside it.
+    /// Selects a part of the image, which is inside it.
     pub fn crop(&mut self, part: Rectangle) {
         if (part.height, part.width) == self.size() {
             return;
@@ -110,7 +110,7 @@ impl<'a> Frame<'a> {
         self.area = self.area.part(part, self.mirrored);
     }
 
-    /// Takes a part of the image that may reach beyond it, where it is black.
+    /// Selects a part of the image that may extend beyond it, where it is black.
     pub fn crop_beyond(&mut self, top: i64, left: i64, (height, width): (u32, u32)) {
         let inside = Rectangle::inside(top, left, (height, width), self.size());
         if (inside.height, inside.width) == (height, width) {
@@ -144,7 +144,7 @@ impl<'a> Frame<'a> {
         self.swap_in(height, width);
     }
 
-    /// Blackens a part of the image, which lies inside it.
+    /// Blackens a part of the image, which is inside it.
     pub fn blacken(&mut self, part: Rectangle) {
         self.own();
         let part = self.area.part(part, self.mirrored);
@@ -161,10 +161,10 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Takes each pixel from elsewhere in the image.
+    /// Moves pixels within the image.
     pub fn affine(&mut self, affine: Affine) {
         self.own();
-        // What is to be mirrored when it is written is looked up in the mirror.
+        // For an image that will be mirrored when it is written, the map is mirrored.
         let affine = if self.mirrored {
             affine.mirrored()
         } else {
@@ -189,7 +189,7 @@ impl<'a> Frame<'a> {
         colour::change(&mut self.work.front, self.channels, change);
     }
 
-    /// Makes one channel of three.
+    /// Makes one channel from three.
     pub fn grey(&mut self) {
         if self.channels == 1 {
             return;
@@ -210,13 +210,13 @@ impl<'a> Frame<'a> {
         self.swap_in(self.area.height, self.area.width);
     }
 
-    /// The pixels as they are to be written; a resize that was waiting is done.
+    /// The pixels to write, after a pending resize.
     pub fn finished(&mut self) -> Part<'_> {
         self.settle_size();
         self.part()
     }
 
-    /// Does the waiting resize straight into `out`, where nothing else is to be done. Says whether.
+    /// Performs a pending resize straight into `out`, where nothing else remains to be done. Returns whether it did.
     pub fn resize_into(&mut self, channels: usize, out: &mut [u8]) -> bool {
         let Some(size) = self.resized else {
             return false;
@@ -228,7 +228,7 @@ impl<'a> Frame<'a> {
         true
     }
 
-    /// Where what is looked at lies in the buffer. Asserts that it was decoded.
+    /// The selected part within the buffer. Asserts that it was decoded.
     fn area_of_buffer(&self) -> Rectangle {
         let (area, held) = (self.area, self.held);
         let is_held = area.top >= held.top
@@ -257,7 +257,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The image is now all of what was made in `work.back`.
+    /// The image is now the whole of `work.back`.
     fn swap_in(&mut self, height: u32, width: u32) {
         std::mem::swap(&mut self.work.front, &mut self.work.back);
         self.owned = true;
@@ -267,7 +267,7 @@ impl<'a> Frame<'a> {
         self.resized = None;
     }
 
-    /// Makes the image one of its own, whose pixels can be changed: all of `work.front`.
+    /// Copies the image to the whole of `work.front`, so that its pixels can be changed.
     fn own(&mut self) {
         self.settle_size();
         if self.owned && self.area == self.held {
@@ -282,7 +282,7 @@ impl<'a> Frame<'a> {
         self.swap_in(self.area.height, self.area.width);
     }
 
-    /// Does the resize that waits.
+    /// Performs a pending resize.
     fn settle_size(&mut self) {
         let Some((height, width)) = self.resized else {
             return;
@@ -302,8 +302,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Bilinear with a support that grows with the scale, as in Pillow; of classes the nearest. The crop is an image of its own,
-    /// beyond whose edges nothing is seen; a crop box would let the filter look at what lies around it.
+    /// Bilinear with a support that grows with the scale, as in Pillow; nearest for classes. The crop is treated as
+    /// an image of its own, because a crop box would let the filter see pixels around it.
     fn run_resizer_on<P: InnerPixel + PixelTrait>(&mut self, size: (u32, u32), out: &mut [u8]) {
         const INSIDE: &str = "areas lie inside their buffer";
         let area = self.area_of_buffer();

@@ -1,22 +1,5 @@
 //! Images for training: encoded bytes to pixels, and pixels to examples that differ each time.
 //!
-//! ```text
-//! bytes of a file → decode → Pixels → Pipeline::apply(key) → the caller's part of a batch
-//! ```
-//!
-//! [`decode`] recognises JPEG, PNG and WebP by their first bytes and gives RGB or grey bytes; what
-//! declares too many pixels, is cut short or damaged is an [`ImageError`]. A [`Pipeline`] is a list of
-//! [`Augment`]s with a spelling, `rrc:224,flip,normalise`. It applies them to [`Pixels`] and writes bytes
-//! or floats, in either [`Layout`], straight into a slice. All randomness comes from one key an example:
-//! the same key gives the same pixels, and moves those of a mask alike, whichever thread asks, and [`example_key`] makes it of the
-//! epoch's key, the example's id and the number of its copy.
-//!
-//! Both work in memory that is kept: one [`Pixels`] and one [`Workspace`] a thread.
-//!
-//! A crop only narrows what is looked at, a flip only sets a mark, and a resize waits until its pixels
-//! are needed. So `rrc:224,flip` reads the decoded image once and writes 224 x 224 pixels; there is no
-//! copy of the crop. Other pipelines copy where a stage changes pixels.
-//!
 //! ```
 //! use pelton_image::{Layout, Output, Pipeline, Pixels, Workspace, example_key};
 //! use pelton_key::{Stage, key};
@@ -35,6 +18,22 @@
 //! assert_eq!(batch[..3], [30, 30, 30]);
 //! # Ok::<(), pelton_image::ImageError>(())
 //! ```
+//!
+//! ```text
+//! bytes of a file → decode → Pixels → Pipeline::apply(key) → the caller's part of a batch
+//! ```
+//!
+//! [`decode`] recognises JPEG, PNG and WebP by their first bytes and gives RGB or grey bytes; an image that declares too many
+//! pixels, is cut short or damaged is an [`ImageError`]. A [`Pipeline`] is a list of [`Augment`]s with a spelling,
+//! `rrc:224,flip,normalise`. It applies them to [`Pixels`] and writes bytes or floats, in either [`Layout`], straight into a
+//! slice. All randomness comes from one key an example: the same key gives the same pixels on any thread, and moves those of
+//! a mask alike. [`example_key`] derives it from the epoch's key, the example's id and the index of its copy.
+//!
+//! Decoding and augmenting reuse memory: one [`Pixels`] and one [`Workspace`] a thread.
+//!
+//! A crop only narrows the region, a flip only sets a mark, and a resize waits until its pixels are needed. So `rrc:224,flip`
+//! reads the decoded image once and writes 224 x 224 pixels; there is no copy of the crop. Other pipelines copy where a stage
+//! changes pixels.
 
 mod layout;
 

@@ -1,4 +1,4 @@
-//! Stages one after the other, from pixels to the caller's slice.
+//! Applies stages one after another, from pixels to the caller's slice.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,22 +6,22 @@ use std::str::FromStr;
 use pelton_key::KeyedRng;
 
 use crate::affine;
-use crate::augment::{Augment, MOST_SIDE};
+use crate::augment::{Augment, MOST_SIDE, bad_stage};
 use crate::crop::{self, Rectangle};
 use crate::frame::{Frame, Workspace};
 use crate::write::{self, Tables};
 use crate::{ImageError, Layout, Pixels, colour};
 
-/// Where an image is written to: its part of a batch.
+/// The destination of an image: its part of a batch.
 #[derive(Debug)]
 pub enum Output<'a> {
     /// As bytes.
     Bytes(&'a mut [u8]),
-    /// As floats: normalised, or from 0 to 1 where nothing normalises.
+    /// As floats: normalised, or from 0 to 1 without normalisation.
     Floats(&'a mut [f32]),
 }
 
-/// What an output consists of.
+/// The type of output values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Values {
     /// One byte a value.
@@ -57,11 +57,11 @@ pub struct Pipeline {
     stages: Vec<Augment>,
     channels: usize,
     layout: Layout,
-    /// What floats are made with.
+    /// The tables for floats.
     tables: Box<Tables>,
 }
 
-/// Stages, channels and layout decide everything else.
+/// Stages, channels and layout determine everything else.
 impl PartialEq for Pipeline {
     fn eq(&self, other: &Pipeline) -> bool {
         (&self.stages, self.channels, self.layout) == (&other.stages, other.channels, other.layout)
@@ -69,22 +69,20 @@ impl PartialEq for Pipeline {
 }
 
 impl Pipeline {
-    /// These stages; none leave an image as it is. The output has one channel after `grey` and three
-    /// otherwise, side by side.
+    /// These stages; an empty list leaves an image unchanged. The output has one channel after `grey` and three
+    /// otherwise, interleaved.
     pub fn new(stages: Vec<Augment>) -> Result<Pipeline, ImageError> {
         let mut after_normalise = false;
         let mut normalised = ([0.0; 3], [1.0; 3]);
         for stage in &stages {
-            stage.check().map_err(|rule| ImageError::BadStage {
-                text: stage.to_string(),
-                stage: stage.name(),
-                rule,
-            })?;
+            let checked = stage.check();
+            checked.map_err(|rule| bad_stage(&stage.to_string(), stage.name(), rule))?;
             match *stage {
                 Augment::CutOut { .. } => (),
                 _ if after_normalise => {
-                    let stage = stage.to_string();
-                    return Err(ImageError::AfterNormalise { stage });
+                    return Err(ImageError::new(format!(
+                        "'{stage}' cannot follow normalise, which makes floats of bytes: only cutout may come after it"
+                    )));
                 }
                 Augment::Normalise { mean, deviation } => {
                     after_normalise = true;
@@ -107,8 +105,8 @@ impl Pipeline {
         pipeline.with_channels(channels)
     }
 
-    /// With so many channels in the output: grey images are given three equal ones, colours are made
-    /// grey. Asserts that they are 1 or 3.
+    /// With this number of channels in the output: grey images get three equal ones, colours become grey. Asserts
+    /// that it is 1 or 3.
     pub fn with_channels(mut self, channels: usize) -> Result<Pipeline, ImageError> {
         assert!(channels == 1 || channels == 3, "an image is grey or RGB");
         let same = |values: &[f32; 3]| values[0] == values[1] && values[1] == values[2];
@@ -117,7 +115,10 @@ impl Pipeline {
                 && channels == 1
                 && !(same(mean) && same(deviation))
             {
-                return Err(ImageError::NormaliseChannels);
+                return Err(ImageError::new(
+                    "normalise has a mean for each of three channels and the output has one: give one mean and \
+                     deviation, for instance normalise:0.449:0.226",
+                ));
             }
         }
         self.channels = channels;
@@ -130,9 +131,9 @@ impl Pipeline {
         self
     }
 
-    /// The same without chance, as pictures are looked at to measure what was trained: a crop from anywhere becomes
-    /// one of the middle, `rrc:S` after the shorter side is resized to 256/224 of S, as ImageNet is measured; flips,
-    /// changes of colour, turns and black squares fall away.
+    /// The same without randomness, for validation: a random crop becomes one of the middle, `rrc:S` after the
+    /// shorter side is resized to 256/224 of S, as is usual for ImageNet; flips, changes of colour, turns and black
+    /// squares are dropped.
     pub fn evaluation(&self) -> Pipeline {
         let mut all = self.clone();
         all.stages = Vec::with_capacity(self.stages.len() + 1);
@@ -169,7 +170,7 @@ impl Pipeline {
         self.layout
     }
 
-    /// Whether it makes floats of bytes, so that the output must be floats.
+    /// Whether it normalises, so that the output must be floats.
     pub fn normalises(&self) -> bool {
         let normalises = |stage: &Augment| matches!(stage, Augment::Normalise { .. });
         self.stages.iter().any(normalises)
@@ -182,7 +183,7 @@ impl Pipeline {
             Augment::Crop { side }
             | Augment::RandomCrop { side, .. }
             | Augment::RandomResizedCrop { side, .. } => Some((side, side)),
-            // What it makes of a size that is known lies within bounds, or is refused for every image.
+            // The result for a known size is within bounds, or is refused for every image.
             Augment::ResizeShorter { side } => size.and_then(|(height, width)| {
                 let (height, width) = crop::shorter_to(side, height, width);
                 Some((u32::try_from(height).ok()?, u32::try_from(width).ok()?))
@@ -193,7 +194,7 @@ impl Pipeline {
 
     /// Height and width of the output for an image of this size.
     ///
-    /// Errors: a side that grows too long, or an image too small for its random crop.
+    /// Errors: a side grows too long, or the image is too small for its random crop.
     pub fn output_size(&self, height: u32, width: u32) -> Result<(u32, u32), ImageError> {
         let mut size = (height, width);
         for stage in &self.stages {
@@ -208,7 +209,7 @@ impl Pipeline {
         Some(height as usize * width as usize * self.channels * values.bytes())
     }
 
-    /// The part of an image of this size that is looked at under this key.
+    /// The part of an image of this size that is needed under this key.
     pub(crate) fn looks_at(&self, height: u32, width: u32, key: u64) -> Rectangle {
         let mut part = Rectangle::all(height, width);
         let mut mirrored = false;
@@ -219,7 +220,7 @@ impl Pipeline {
                 mirrored ^= rng.next_f64() < chance;
                 continue;
             }
-            // A size that is refused is refused when it comes to the stage.
+            // A stage reports a refused size when it is applied.
             let crop = size_after(stage, size).ok();
             let crop = crop.and_then(|_| cropped(stage, size, &mut rng));
             let Some((top, left, wanted)) = crop else {
@@ -230,7 +231,7 @@ impl Pipeline {
                 break;
             }
             part = part.part(inside, mirrored);
-            // Behind a resize, or with black next to it, pixels are others.
+            // After a resize, or with black around them, pixels differ.
             let resizes = matches!(stage, Augment::RandomResizedCrop { .. });
             if resizes || (inside.height, inside.width) != wanted {
                 break;
@@ -241,12 +242,12 @@ impl Pipeline {
 
     /// Augments one image and writes it to `out`, which holds exactly the output.
     ///
-    /// Deterministic in `key` ([`crate::example_key`]); a stage draws the same whatever the stages before
-    /// it drew.
+    /// Deterministic in `key` ([`crate::example_key`]); the draws of a stage do not depend on those of earlier
+    /// stages.
     ///
-    /// Errors: those of [`Pipeline::output_size`], and bytes asked of a pipeline that normalises. Asserts
-    /// that `source` has pixels, that these are not of another pipeline or key ([`crate::decode_for`]), and that `out`
-    /// has as many values as the output.
+    /// Errors: those of [`Pipeline::output_size`], and output bytes of a pipeline that normalises. Asserts that
+    /// `source` has pixels, that these are not of another pipeline or key ([`crate::decode_for`]), and that `out` has
+    /// as many values as the output.
     pub fn apply(
         &self,
         source: &Pixels,
@@ -256,7 +257,9 @@ impl Pipeline {
     ) -> Result<(), ImageError> {
         assert!(!source.data().is_empty(), "the image has pixels");
         if self.normalises() && matches!(out, Output::Bytes(_)) {
-            return Err(ImageError::NormaliseBytes);
+            return Err(ImageError::new(
+                "normalise makes floats, which bytes cannot hold: ask for floats or leave it out",
+            ));
         }
         let mut frame = Frame::new(source, work);
         for (number, stage) in self.byte_stages() {
@@ -290,12 +293,11 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Does with a mask of the picture what moves the picture's pixels: of the same key the same crops, mirrors and
-    /// turns. Its values are classes, so that the nearest pixel is taken where others are mixed; they are never changed,
-    /// and 0 lies where black lies around a picture. Writes to `out`, in the layout of the output, as many channels as
-    /// the mask has.
+    /// Applies to a picture's mask the stages that move pixels: the same key gives the same crops, mirrors and turns.
+    /// Its values are classes, so the nearest pixel is used instead of interpolation; values never change, and 0
+    /// fills where pictures get black. Writes to `out`, in the layout of the output, the mask's channels.
     ///
-    /// Errors: as those of [`Pipeline::output_size`]. Asserts what [`Pipeline::apply`] does.
+    /// Errors: those of [`Pipeline::output_size`]. Asserts what [`Pipeline::apply`] does.
     pub fn apply_to_mask(
         &self,
         mask: &Pixels,
@@ -326,7 +328,7 @@ impl Pipeline {
     }
 }
 
-/// What stage `number` draws from. It has 2^32 numbers of the key's stream to itself.
+/// The random stream of stage `number`: 2^32 numbers of the key's stream are reserved for it.
 fn stream(key: u64, number: u64) -> KeyedRng {
     KeyedRng::at(key, number << 32)
 }
@@ -340,13 +342,10 @@ fn size_after(stage: &Augment, (height, width): (u32, u32)) -> Result<(u32, u32)
             let (to_height, to_width) = crop::shorter_to(side, height, width);
             // The shorter side is bounded, so the product does not overflow.
             if to_height * to_width > MOST {
-                return Err(ImageError::ResizedTooLarge {
-                    width: to_width,
-                    height: to_height,
-                    from_width: width,
-                    from_height: height,
-                    most: MOST,
-                });
+                return Err(ImageError::new(format!(
+                    "resize would make {to_width} x {to_height} pixels of a {width} x {height} image, more than {MOST}: \
+                     give both sides, for instance resize:256x256"
+                )));
             }
             (to_height as u32, to_width as u32)
         }
@@ -354,11 +353,10 @@ fn size_after(stage: &Augment, (height, width): (u32, u32)) -> Result<(u32, u32)
         Augment::RandomCrop { side, padding } => {
             let (height, width) = (height + 2 * padding, width + 2 * padding);
             if side > height || side > width {
-                return Err(ImageError::SmallerThanCrop {
-                    side,
-                    width,
-                    height,
-                });
+                return Err(ImageError::new(format!(
+                    "randomcrop takes {side} x {side} pixels and the image has {width} x {height} with its padding: \
+                     resize it first"
+                )));
             }
             (side, side)
         }
@@ -372,7 +370,7 @@ fn size_after(stage: &Augment, (height, width): (u32, u32)) -> Result<(u32, u32)
     })
 }
 
-/// The part that a stage takes of an image, where it takes one: its top, left and size. It may reach beyond the image.
+/// The part that a cropping stage selects from an image: its top, left and size. It may extend beyond the image.
 fn cropped(
     stage: &Augment,
     (height, width): (u32, u32),
@@ -380,7 +378,7 @@ fn cropped(
 ) -> Option<(i64, i64, (u32, u32))> {
     Some(match *stage {
         Augment::Crop { side } => {
-            // torchvision pads what is too small and takes the middle of that.
+            // torchvision pads images that are too small and takes the middle.
             let middle = |length: u32| {
                 let black = side.saturating_sub(length);
                 i64::from(crop::middle(length + black, side)) - i64::from(black / 2)
@@ -403,10 +401,10 @@ fn cropped(
     })
 }
 
-/// Does one stage on bytes.
+/// Applies one stage to bytes.
 fn act(stage: &Augment, frame: &mut Frame<'_>, rng: &mut KeyedRng) -> Result<(), ImageError> {
     let (height, width) = frame.size();
-    // Refuses what cannot be done; a size it gives was refused before memory is taken for it.
+    // Refuses impossible stages; a size is refused before memory is allocated for it.
     let (to_height, to_width) = size_after(stage, (height, width))?;
     match *stage {
         Augment::ResizeShorter { .. } | Augment::Resize { .. } => frame.resize(to_height, to_width),
@@ -414,7 +412,7 @@ fn act(stage: &Augment, frame: &mut Frame<'_>, rng: &mut KeyedRng) -> Result<(),
             if let Some((top, left, size)) = cropped(stage, (height, width), rng) {
                 frame.crop_beyond(top, left, size);
             }
-            // A part of random size is not yet of the size that was asked for.
+            // A part of random size does not have the requested size yet.
             frame.resize(to_height, to_width);
         }
         Augment::Flip { chance } => {
@@ -450,13 +448,13 @@ fn act(stage: &Augment, frame: &mut Frame<'_>, rng: &mut KeyedRng) -> Result<(),
     Ok(())
 }
 
-/// A square of `side` around a random pixel, as far as it lies in the image (DeVries & Taylor, "Improved
-/// regularization of convolutional neural networks with cutout", 2017).
+/// A square of `side` around a random pixel, clipped to the image (DeVries & Taylor, "Improved regularization of
+/// convolutional neural networks with cutout", 2017).
 fn hole(side: u32, (height, width): (u32, u32), rng: &mut KeyedRng) -> Rectangle {
     let mut span = |length: u32| {
         let centre = rng.below(u64::from(length)) as u32;
         let start = centre.saturating_sub(side / 2);
-        // From centre - side/2 on, so many pixels as the side has, before what lies outside is cut off.
+        // From centre - side/2 on, `side` pixels, before clipping.
         let end = (centre + side - side / 2).min(length);
         (start, end - start)
     };
@@ -472,7 +470,7 @@ fn hole(side: u32, (height, width): (u32, u32), rng: &mut KeyedRng) -> Rectangle
 impl FromStr for Pipeline {
     type Err = ImageError;
 
-    /// Stages with commas between them; nothing is a pipeline without stages.
+    /// Stages with commas between them; the empty text is a pipeline without stages.
     fn from_str(text: &str) -> Result<Pipeline, ImageError> {
         if text.is_empty() {
             return Pipeline::new(Vec::new());

@@ -7,18 +7,18 @@ use crate::{Layout, Orientation, interleave};
 /// An image of bytes: rows from the top, pixels from the left, one byte a channel (HWC). One channel is
 /// grey, three are red, green and blue.
 ///
-/// Made once a thread and filled again and again: its memory is kept.
+/// Created once a thread and reused: its memory is kept.
 #[derive(Clone, Default)]
 pub struct Pixels {
     height: u32,
     width: u32,
     channels: usize,
     data: Vec<u8>,
-    /// Height and width of the image, and the part of it that was decoded, where that is not all of it.
+    /// Height and width of the image, and the decoded part, where that is not the whole image.
     decoded: Option<((u32, u32), Rectangle)>,
-    /// Encoded bytes as a decoder is given them, where they differ from the caller's; room to turn pixels.
+    /// The encoded bytes for a decoder, where they differ from the caller's; also memory for turning pixels.
     pub(crate) encoded: Vec<u8>,
-    /// What decoding works in; absent until something was decoded.
+    /// A decoder's working memory; absent until something was decoded.
     pub(crate) scratch: Option<Box<Scratch>>,
 }
 
@@ -62,8 +62,8 @@ impl Pixels {
         interleave(bytes, data);
     }
 
-    /// Turns and mirrors an image that was stored in this orientation until it is upright. Asserts that all of it is
-    /// there.
+    /// Turns and mirrors an image stored in this orientation until it is upright. Asserts that the whole image was
+    /// decoded.
     pub fn turn_upright(&mut self, orientation: Orientation) {
         if orientation.is_upright() {
             return;
@@ -82,7 +82,7 @@ impl Pixels {
         }
     }
 
-    /// Gives back the memory that serves decoding alone, of an image that is kept.
+    /// Frees the memory that only decoding uses, for an image that is kept.
     pub fn drop_scratch(&mut self) {
         self.encoded = Vec::new();
         self.scratch = None;
@@ -108,24 +108,24 @@ impl Pixels {
         &self.data
     }
 
-    /// Height and width of the image, of which this may be a part ([`crate::decode_for`]).
+    /// Height and width of the whole image, of which this may be a part ([`crate::decode_for`]).
     pub fn whole_size(&self) -> (u32, u32) {
         self.decoded
             .map_or((self.height, self.width), |(size, _)| size)
     }
 
-    /// The part of the image that this is.
+    /// The part of the image in these pixels.
     pub(crate) fn held(&self) -> Rectangle {
         let all = Rectangle::all(self.height, self.width);
         self.decoded.map_or(all, |(_, part)| part)
     }
 
-    /// Says that this is a part of an image of this size.
+    /// Marks this as a part of an image of this size.
     pub(crate) fn is_part(&mut self, size: (u32, u32), part: Rectangle) {
         self.decoded = (part != Rectangle::all(size.0, size.1)).then_some((size, part));
     }
 
-    /// Another shape, with whatever bytes are there to be overwritten.
+    /// Changes the shape; the bytes are to be overwritten.
     pub(crate) fn reshape(&mut self, height: u32, width: u32, channels: usize) -> &mut [u8] {
         (self.height, self.width, self.channels) = (height, width, channels);
         self.decoded = None;
@@ -134,12 +134,12 @@ impl Pixels {
         &mut self.data
     }
 
-    /// Room for decoders that write a channel more than is kept.
+    /// Room for decoders that write an additional channel.
     pub(crate) fn data_mut(&mut self) -> &mut Vec<u8> {
         &mut self.data
     }
 
-    /// After a failure: nothing, rather than half an image.
+    /// After a failure: no pixels, rather than half an image.
     pub(crate) fn clear(&mut self) {
         (self.height, self.width, self.channels) = (0, 0, 0);
         self.decoded = None;
@@ -147,7 +147,7 @@ impl Pixels {
     }
 }
 
-/// Puts every pixel of an image of this height and width where it belongs when the image is upright.
+/// Moves every pixel of an image of this height and width to its upright position.
 fn turn<const CHANNELS: usize>(
     stored: &[u8],
     (height, width): (usize, usize),

@@ -1,5 +1,5 @@
-//! The last step: pixels of a buffer into the caller's slice, cropped, mirrored, laid out and made floats
-//! in one pass.
+//! The last step: writes the pixels of a buffer into the caller's slice, cropped, mirrored, in the output's layout
+//! and type, in one pass.
 //!
 //! Floats come from a table of 256 values a channel, computed as PyTorch does: v/255 − mean, divided by
 //! the deviation, each step rounded. A table costs one load a value, and the results are the same bits
@@ -35,14 +35,14 @@ impl<'a> Part<'a> {
 /// A table of floats a channel.
 pub(crate) type Tables = [[f32; 256]; 3];
 
-/// The tables of a normalisation; mean 0 and deviation 1 make values from 0 to 1.
+/// The tables of a normalisation; mean 0 and deviation 1 give values from 0 to 1.
 pub(crate) fn tables(mean: [f32; 3], deviation: [f32; 3]) -> Tables {
     std::array::from_fn(|channel| {
         std::array::from_fn(|value| (value as f32 / 255.0 - mean[channel]) / deviation[channel])
     })
 }
 
-/// Writes bytes. `out` has `channels` a pixel: as many as the part has, or 3 where it has 1.
+/// Writes bytes. `out` has `channels` a pixel: as many as the part, or 3 where the part has 1.
 pub(crate) fn bytes(part: Part<'_>, channels: usize, layout: Layout, out: &mut [u8]) {
     if part.channels == channels && !part.mirrored && (layout == Layout::Hwc || channels == 1) {
         let row = part.area.width as usize * channels;
@@ -129,7 +129,7 @@ fn planes<T: Copy, const FROM: usize>(part: Part<'_>, out: &mut [T], map: impl F
     }
 }
 
-/// Sets a part of a finished image to one value. Asserts that it lies inside.
+/// Sets a part of a finished image to one value. Asserts that it is inside.
 pub(crate) fn fill<T: Copy>(
     out: &mut [T],
     (height, width): (u32, u32),

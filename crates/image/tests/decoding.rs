@@ -209,10 +209,8 @@ fn a_file_cut_anywhere_is_an_error_or_whole() {
         assert!(accepted <= most, "{name}: {accepted} lengths accepted");
         let half = decoded(&bytes[..bytes.len() / 2]).unwrap_err();
         let found = bytes.len() / 2;
-        assert!(
-            matches!(half, ImageError::CutShort { found: bytes, .. } if bytes == found),
-            "{name}: {half}"
-        );
+        let expected = format!("is cut short: its {found} bytes end");
+        assert!(half.to_string().contains(&expected), "{name}: {half}");
     }
 }
 
@@ -384,17 +382,21 @@ fn sizes_beyond_the_limit_are_refused() {
         (moving, Format::Webp),
     ] {
         let error = decoded(&bytes).unwrap_err();
-        let ImageError::TooManyPixels {
-            format: found,
-            width,
-            height,
-            most,
-        } = error
-        else {
+        let ImageError::TooManyPixels(message) = error else {
             panic!("{error}");
         };
-        assert_eq!(found, format);
-        assert!(u64::from(width) * u64::from(height) > most && most == 1 << 26);
+        let numbers = message
+            .split_whitespace()
+            .filter_map(|word| word.parse::<u64>().ok());
+        let numbers: Vec<u64> = numbers.collect();
+        assert!(
+            message.starts_with(&format!("the {format} image declares")),
+            "{message}"
+        );
+        assert!(
+            numbers[0] * numbers[1] > numbers[2] && numbers[2] == 1 << 26,
+            "{message}"
+        );
     }
     let exact = Limits {
         most_pixels: 37 * 29,
@@ -419,7 +421,7 @@ fn images_without_pixels_are_refused() {
         patched(file("lossy.webp"), 26, &[0, 0]),
     ] {
         let error = decoded(&bytes).unwrap_err();
-        assert!(matches!(error, ImageError::NoPixels { .. }), "{error}");
+        assert!(error.to_string().contains("has no pixels"), "{error}");
     }
     // The decoder of PNG has a word of its own for it.
     assert!(decoded(&png_sized(0, 5)).is_err());
@@ -435,22 +437,22 @@ fn check_refusal(bytes: &[u8], message: &str) {
 fn refusals_say_what_is_wrong() {
     check_refusal(
         b"GIF89a\x01\x00\x01\x00",
-        "the bytes are no JPEG, PNG or WebP image, whatever their name says: they begin with \
+        "the bytes are not a JPEG, PNG or WebP image, whatever their name says: they begin with \
          47 49 46 38 39 61 01 00",
     );
     check_refusal(
         b"",
-        "the bytes are no JPEG, PNG or WebP image, whatever their name says: they begin with nothing",
+        "the bytes are not a JPEG, PNG or WebP image, whatever their name says: they begin with nothing",
     );
     let jpeg = file("full.jpg");
     let height = jpeg_height_at(&jpeg);
     check_refusal(
         &patched(jpeg.clone(), height - 4, &[0xC9]),
-        "the JPEG image is of a kind that cannot be decoded: it is arithmetically coded",
+        "this kind of JPEG image cannot be decoded: it is arithmetically coded",
     );
     check_refusal(
         &patched(jpeg.clone(), height - 1, &[12]),
-        "the JPEG image is of a kind that cannot be decoded: it has 12 bits a channel",
+        "this kind of JPEG image cannot be decoded: it has 12 bits a channel",
     );
     check_refusal(
         &[0xFF, 0xD8, 0xFF, 0xD9],

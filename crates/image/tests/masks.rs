@@ -212,16 +212,11 @@ fn masks_have_the_limits_of_pictures() {
     let mut mask = Pixels::new();
     let small = Limits { most_pixels: 100 };
     let refused = decode_mask(&file, &small, &mut mask).unwrap_err();
-    assert!(
-        matches!(refused, ImageError::TooManyPixels { .. }),
-        "{refused}"
-    );
+    assert!(matches!(refused, ImageError::TooManyPixels(_)), "{refused}");
     let cut = decode_mask(&file[..file.len() - 20], &Limits::default(), &mut mask).unwrap_err();
+    let cut = cut.to_string();
     assert!(
-        matches!(
-            cut,
-            ImageError::CutShort { .. } | ImageError::Damaged { .. }
-        ),
+        cut.contains("is cut short") || cut.contains("is damaged"),
         "{cut}"
     );
     assert!(mask.data().is_empty());

@@ -1,6 +1,6 @@
 //! How pipelines are spelt, what sizes they have, and what is refused.
 
-use pelton_image::{Augment, ImageError, Output, Pipeline, Pixels, Values, Workspace};
+use pelton_image::{Augment, Output, Pipeline, Pixels, Values, Workspace};
 use proptest::prelude::*;
 
 #[track_caller]
@@ -271,8 +271,9 @@ fn refusals_name_the_stage_and_the_rule() {
         "jitter:0.4,0.4",
     ] {
         let error = text.parse::<Pipeline>().unwrap_err();
+        let error = error.to_string();
         assert!(
-            matches!(error, ImageError::UnknownStage { .. }),
+            error.contains("' is not known: use resize:S"),
             "{text}: {error}"
         );
     }
@@ -291,8 +292,9 @@ fn refusals_name_the_stage_and_the_rule() {
          deviation, for instance normalise:0.449:0.226",
     );
     let refused = Pipeline::new(vec![Augment::Flip { chance: f64::NAN }]).unwrap_err();
+    let refused = refused.to_string();
     assert!(
-        matches!(refused, ImageError::BadStage { stage: "flip", .. }),
+        refused.contains("asks for what flip cannot do"),
         "{refused}"
     );
 }

@@ -1,9 +1,10 @@
 //! Addresses, and what is wrong with them.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
-use pelton_storage::StorageError;
+use pelton_storage::{StorageError, StorageErrorKind};
 
 /// An address in parts.
 #[derive(Debug)]
@@ -11,11 +12,11 @@ pub(crate) struct Address {
     pub(crate) store: Arc<dyn ObjectStore>,
     /// The file or folder within the store; empty for a file of a web server, which is a store of its own.
     pub(crate) path: String,
-    /// What stands in front of the path.
+    /// The part before the path.
     pub(crate) root: String,
 }
 
-/// An address without what follows `?` on a web server, which may hold a key.
+/// An address without its part from `?` on, for web servers, which may contain a key.
 pub(crate) fn shown(url: &str) -> &str {
     let is_web = url
         .get(..4)
@@ -24,14 +25,8 @@ pub(crate) fn shown(url: &str) -> &str {
     &url[..end.unwrap_or(url.len())]
 }
 
-/// The error for an address that cannot be asked for.
-pub(crate) fn wrong(url: &str, what: impl Into<String>, remedy: &'static str) -> StorageError {
-    StorageError::Remote {
-        url: shown(url).to_owned(),
-        bytes: None,
-        status: None,
-        lasts: true,
-        what: what.into(),
-        remedy,
-    }
+/// An address that cannot be used.
+pub(crate) fn wrong(url: &str, what: impl Display, remedy: &str) -> StorageError {
+    let kind = StorageErrorKind::Remote { lasts: true };
+    StorageError::new(kind, shown(url), format!("{what}; {remedy}"))
 }

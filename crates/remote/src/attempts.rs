@@ -1,4 +1,4 @@
-//! One thing asked of a server as often as it may help, with pauses between.
+//! Repeats a request as often as that may help, with pauses between.
 
 use std::ops::Range;
 use std::pin::pin;
@@ -8,26 +8,26 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::{Either, select};
 use pelton_key::splitmix64;
-use pelton_storage::StorageError;
+use pelton_storage::{StorageError, StorageErrorKind};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::failure::{Failure, Kind, LAST};
 use crate::options::RemoteOptions;
 
-/// What all files share.
+/// State that all files share.
 #[derive(Debug)]
 pub(crate) struct Limits {
     pub(crate) options: RemoteOptions,
     pub(crate) permits: Semaphore,
-    /// Why something was asked for in vain until its deadline. A run ends with that, so what is under way ends too, and
-    /// does not wait for deadlines of its own.
+    /// Why some request failed until its deadline. That ends the run, so requests in flight end too, instead of
+    /// waiting for their own deadlines.
     pub(crate) gave_up: watch::Sender<Option<Failure>>,
     pub(crate) interrupt: Arc<AtomicBool>,
 }
 
-/// Makes attempts until one succeeds, one fails for good, or the next would begin after `deadline`; messages call what
-/// is asked for `url`. Between attempts the place among those under way is free.
+/// Makes attempts until one succeeds, one fails for good, or the next would begin after `deadline`; messages use
+/// `url`. Between attempts the permit is released.
 pub(crate) async fn again<T>(
     limits: &Limits,
     url: &str,
@@ -89,30 +89,25 @@ fn error(
 ) -> StorageError {
     let Failure {
         kind,
-        status,
         mut what,
         remedy,
+        ..
     } = failure;
     if kind == Kind::Changed {
-        return StorageError::Changed {
-            path: url.into(),
-            what,
-        };
+        return StorageError::changed(url, what);
     }
     if attempts > 1 {
         what += &format!(", after {attempts} attempts in {:.0} s", took.as_secs_f64());
     }
-    StorageError::Remote {
-        url: url.to_owned(),
-        bytes,
-        status,
-        lasts: kind == Kind::Lasting,
-        what,
-        remedy,
-    }
+    let of_bytes = bytes.map_or_else(String::new, |bytes| {
+        format!("bytes {} to {}: ", bytes.start, bytes.end)
+    });
+    let lasts = kind == Kind::Lasting;
+    let what = format!("{of_bytes}{what}; {remedy}");
+    StorageError::new(StorageErrorKind::Remote { lasts }, url, what)
 }
 
-/// How long to wait before the next attempt: twice as long each time, and never the same for all who wait.
+/// The pause before the next attempt: twice as long each time, and different for each waiting request.
 fn pause_after(attempts: u32) -> Duration {
     const FIRST: f64 = 0.1;
     const LONGEST: f64 = 10.0;

@@ -1,11 +1,11 @@
 //! Keys and region of a profile in the user's files, `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! Read where the environment names none, as Amazon's own programs do. Profiles that refer to others, to single sign-on
-//! or to a program are left alone: what those give can be put into the environment.
+//! Read where the environment has none, as Amazon's own programs do. Profiles that refer to others, to single sign-on
+//! or to a program are ignored: their keys can be put into the environment.
 
 use std::path::PathBuf;
 
-/// What a profile says.
+/// The content of a profile.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) access_key_id: Option<String>,
@@ -27,7 +27,7 @@ pub(crate) fn profile() -> Profile {
     };
     let mut profile = Profile::default();
     if let Some(text) = text("AWS_CONFIG_FILE", "config") {
-        // There all but the default one are called so.
+        // In this file, the names of all but the default profile have this prefix.
         profile.read(&text, |section| {
             section == name || section.strip_prefix("profile ").map(str::trim) == Some(&*name)
         });
@@ -39,11 +39,11 @@ pub(crate) fn profile() -> Profile {
 }
 
 impl Profile {
-    /// Takes what the sections of a file say for which `is_meant`.
+    /// Takes the values in the sections of a file for which `is_meant`.
     fn read(&mut self, text: &str, is_meant: impl Fn(&str) -> bool) {
         let mut meant = false;
         for line in text.lines() {
-            // Lines further in belong to a key with parts of its own.
+            // Indented lines belong to a nested key.
             if line.starts_with([' ', '\t', '#', ';']) {
                 continue;
             }

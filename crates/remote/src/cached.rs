@@ -12,7 +12,7 @@ use crate::segment::{BLOCK, BLOCKS, length_of};
 
 /// Tells these digests from others.
 const KIND: u64 = 0x6361_6368;
-/// Blocks that are fetched as one range.
+/// Blocks fetched as one range.
 const RUN: u64 = 64;
 
 /// A storage behind a [`DiskCache`].
@@ -31,8 +31,8 @@ struct Run {
 }
 
 impl DiskCache {
-    /// The same storage behind the cache: the file `name`, without what may hold a key, of `size` bytes in the state
-    /// `tag`. `inner` must read any range of bytes.
+    /// The same storage behind the cache: the file `name`, without parts that may contain a key, of `size` bytes in
+    /// the state `tag`. `inner` must read any range of bytes.
     pub fn over(
         self: &Arc<Self>,
         inner: Arc<dyn Storage>,
@@ -62,7 +62,7 @@ impl Cached {
         }
     }
 
-    /// Fills a range with what is there, and names the blocks that are not.
+    /// Fills a range with cached blocks, and returns the missing ones.
     fn load(&self, read: &mut RangeRead<'_>, missing: &mut BTreeSet<u64>, scratch: &mut Vec<u8>) {
         let there = self.size.saturating_sub(read.offset);
         read.filled = (read.buffer.len() as u64).min(there) as usize;
@@ -121,7 +121,7 @@ impl Cached {
         Ok(is_whole.then_some(runs))
     }
 
-    /// Keeps what was fetched, as far as that goes.
+    /// Stores fetched blocks, as far as possible.
     fn keep(&self, run: &Run, scratch: &mut Vec<u8>) {
         let blocks = (run.bytes.len() as u64).div_ceil(BLOCK);
         let mut numbers = run.first..run.first + blocks;
@@ -145,12 +145,12 @@ impl Cached {
     }
 }
 
-/// One past the last of the first blocks that lie in one segment.
+/// The end of the leading blocks that are in one segment.
 fn of_one_segment(numbers: &Range<u64>) -> u64 {
     numbers.end.min((numbers.start / BLOCKS + 1) * BLOCKS)
 }
 
-/// Copies what a range wants of the bytes that lie at `offset`.
+/// Copies the part of a range that is in the bytes at `offset`.
 fn copy(offset: u64, bytes: &[u8], read: &mut RangeRead<'_>) {
     let end = read.offset + read.filled as u64;
     let (from, to) = (
@@ -190,7 +190,7 @@ impl Storage for Cached {
             return Ok(());
         }
         let Some(runs) = self.fetch(&missing)? else {
-            // It says itself how much there is.
+            // The slice has its own length.
             return self.inner.read_batch(reads);
         };
         for read in reads.iter_mut().filter(|read| read.filled > 0) {

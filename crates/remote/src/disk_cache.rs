@@ -1,13 +1,13 @@
-//! What was fetched from servers, kept in a folder of limited size.
+//! Caches bytes fetched from servers in a folder of limited size.
 //!
 //! ```text
 //! FOLDER/NAME-KEY/SEGMENT     KEY from address, state and size of the file; a segment is 16 MiB of it
 //! ```
 //!
-//! Segments that were used least recently make room for others; their times of change say when they were used. The
-//! limit holds for all processes together to within a sixteenth for each: every one counts what it writes and looks
-//! through the folder after that much. Some of the disk always stays free. Where nothing can be written, reading goes on
-//! without.
+//! The least recently used segments are removed first; their times of change say when they were used. The limit holds
+//! for all processes together to within a sixteenth for each: every process counts what it writes and scans the
+//! folder after that much. Some of the disk always stays free. Where nothing can be written, reading continues
+//! without the cache.
 //!
 //! Rejected: a file and a bitmap for each remote file, which needs an order of writes (data, sync, bitmap) that a
 //! checksum in front of each block makes needless; and whole files, of which one may be larger than the disk.
@@ -22,13 +22,13 @@ use std::time::SystemTime;
 
 use crate::segment::Segment;
 
-/// Open segments that are kept.
+/// Open segments at most.
 const MOST_OPEN: usize = 256;
 /// Bytes of the disk that stay free.
 const RESERVE: u64 = 1 << 30;
-/// Below this a cache would be busy making room.
+/// With less, a cache would only make room all the time.
 const LEAST: u64 = 64 << 20;
-/// Share of the limit that is made free at once, and after which the folder is looked through again.
+/// Fraction of the limit that is freed at once, and after which the folder is scanned again.
 const SHARE: u64 = 16;
 
 /// A folder of blocks.
@@ -42,11 +42,11 @@ pub struct DiskCache {
 #[derive(Debug, Default)]
 struct State {
     open: HashMap<(u64, u64), Arc<Segment>>,
-    /// Bytes in the folder when it was looked through; `None` before that.
+    /// Bytes in the folder at the last scan; `None` before that.
     found: Option<u64>,
     /// Bytes written since.
     written: u64,
-    /// Why nothing is written any more.
+    /// Why writing has stopped.
     off: Option<String>,
 }
 
@@ -66,12 +66,12 @@ impl DiskCache {
         Arc::new(cache)
     }
 
-    /// Why nothing is kept any more, where that is so.
+    /// Why writing has stopped, where it has.
     pub fn trouble(&self) -> Option<String> {
         self.state().off.clone()
     }
 
-    /// Bytes that the folder takes on its disk now.
+    /// Current bytes of the folder on its disk.
     pub fn used(&self) -> io::Result<u64> {
         Ok(self.segments()?.iter().map(|found| found.bytes).sum())
     }
@@ -92,7 +92,7 @@ impl DiskCache {
         .ok()
     }
 
-    /// A segment for writing `bytes` more; `None` where nothing shall be written.
+    /// A segment for writing `bytes` more; `None` where writing has stopped.
     pub(crate) fn segment_for(&self, key: u64, segment: u64, bytes: u64) -> Option<Arc<Segment>> {
         let mut state = self.state();
         if state.off.is_some() {
@@ -139,7 +139,7 @@ impl DiskCache {
         Ok(opened)
     }
 
-    /// Writes nothing any more: a disk that is full for this is full for all else too.
+    /// Stops writing: a disk that is too full for this is too full for everything else.
     pub(crate) fn fail(&self, error: &io::Error) {
         self.turn_off(&mut self.state(), error);
     }
@@ -153,7 +153,7 @@ impl DiskCache {
         state.off.get_or_insert(why);
     }
 
-    /// Looks through the folder, and removes what was used least recently where it holds more than it may.
+    /// Scans the folder, and removes the least recently used segments where it exceeds the limit.
     fn make_room(&self, state: &mut State) -> io::Result<()> {
         let mut segments = self.segments()?;
         let mut found: u64 = segments.iter().map(|segment| segment.bytes).sum();
@@ -169,15 +169,15 @@ impl DiskCache {
                 if found <= allowed - 2 * (allowed / SHARE) {
                     break;
                 }
-                // Another process may have removed it, or may not let it go.
+                // Another process may have removed it, or may keep it from being removed.
                 if fs::remove_file(&segment.path).is_ok() {
                     found -= segment.bytes;
-                    // Fails as long as others are in it.
+                    // Fails while others are in it.
                     let _ = fs::remove_dir(segment.path.parent().expect("it lies in a folder"));
                 }
             }
         }
-        // What is open may be gone, by this process or another.
+        // Open segments may have been removed, by this process or another.
         state.open.clear();
         state.found = Some(found);
         state.written = 0;
@@ -187,7 +187,7 @@ impl DiskCache {
     fn segments(&self) -> io::Result<Vec<Found>> {
         let mut segments = Vec::new();
         for folder in fs::read_dir(&self.folder)? {
-            // What vanishes meanwhile is no matter.
+            // Files that vanish in between do not matter.
             let Ok(files) = fs::read_dir(folder?.path()) else {
                 continue;
             };

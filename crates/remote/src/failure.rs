@@ -1,4 +1,4 @@
-//! What went wrong with one attempt: whether another may help, and what a person can do.
+//! Why an attempt failed: whether another may help, and what the user can do.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -12,7 +12,7 @@ use object_store::{ClientOptions, Error as StoreError};
 
 use crate::headers;
 
-/// What a server answered last.
+/// The server's last answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     /// Such as 404.
@@ -22,11 +22,11 @@ pub(crate) struct Answer {
 }
 
 tokio::task_local! {
-    /// The last answer to this attempt. The crate `object_store` keeps it to itself.
+    /// The last answer to this attempt. The crate `object_store` does not expose it.
     pub(crate) static LAST: RefCell<Option<Answer>>;
 }
 
-/// Makes clients that note what servers answer, and take headers as they come.
+/// Makes clients that record the servers' answers, and correct their headers.
 #[derive(Debug, Default)]
 pub(crate) struct NotingConnector;
 
@@ -51,7 +51,7 @@ impl HttpService for Noting {
     {
         Box::pin(async move {
             let note = |answer| LAST.try_with(|last| *last.borrow_mut() = answer);
-            // Outside of an attempt nobody asks.
+            // Outside of an attempt nobody reads it.
             let _ = note(None);
             let again = request.clone();
             let mut response = self.0.execute(request).await?;
@@ -83,9 +83,9 @@ pub(crate) struct Failure {
 pub(crate) enum Kind {
     /// The next attempt may succeed.
     Passing,
-    /// It will not.
+    /// The next attempt would fail too.
     Lasting,
-    /// The file is another one by now.
+    /// The file has changed.
     Changed,
 }
 
@@ -113,11 +113,11 @@ impl Failure {
         }
     }
 
-    /// Of what the crate `object_store` says, and what the server answered last to this attempt.
+    /// From an error of the crate `object_store`, and the server's last answer to this attempt.
     pub(crate) fn of(error: &StoreError) -> Failure {
         let answer = LAST.try_with(|last| last.borrow().clone()).ok().flatten();
         let text = whole_text(error);
-        // Where a machine of Amazon's has its credentials from, the last place that is looked at.
+        // The address of credentials on Amazon's machines, which is tried last.
         if text.contains("/latest/api/token") || text.contains("/latest/meta-data/") {
             return Failure {
                 kind: Kind::Lasting,
@@ -199,7 +199,7 @@ fn of_transport(error: &StoreError) -> bool {
     causes(error).any(|cause| cause.is::<HttpError>())
 }
 
-/// What the first cause says.
+/// The text of the innermost cause.
 fn last_text(error: &StoreError) -> String {
     causes(error)
         .last()

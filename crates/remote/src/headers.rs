@@ -1,4 +1,4 @@
-//! Headers of answers that servers may send and that the crate `object_store` refuses, made such as it takes.
+//! Corrects headers of answers that are valid but that the crate `object_store` refuses.
 
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::{HeaderMap, HeaderValue};
@@ -11,12 +11,12 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// Whether a part of a file comes without the size of the whole, as `bytes 0-9/*`.
+/// Whether the range of a part lacks the size of the whole, as in `bytes 0-9/*`.
 pub(crate) fn lacks_size(answer: &HeaderMap) -> bool {
     text(answer, PART).is_some_and(|part| part.ends_with("/*"))
 }
 
-/// The request for the headers of the whole file, made of that for a part.
+/// The request for the headers of the whole file, derived from that for a part.
 pub(crate) fn of_whole(mut part: HttpRequest) -> HttpRequest {
     *part.method_mut() = "HEAD".parse().expect("a method");
     part.headers_mut().remove("range");
@@ -24,7 +24,7 @@ pub(crate) fn of_whole(mut part: HttpRequest) -> HttpRequest {
     part
 }
 
-/// Puts the size of the whole file, from the answer to such a request, where it is looked for in that of a part.
+/// Puts the size of the whole file, from the answer to that request, into the answer for a part.
 pub(crate) fn take_size(part: &mut HeaderMap, whole: &HeaderMap) {
     let range = text(part, PART).and_then(|range| range.strip_suffix('*'));
     let known = range.zip(text(whole, SIZE));
@@ -33,9 +33,9 @@ pub(crate) fn take_size(part: &mut HeaderMap, whole: &HeaderMap) {
     }
 }
 
-/// Makes other harmless headers such as are taken.
+/// Replaces other harmless headers by accepted forms.
 pub(crate) fn mend(answer: &mut HeaderMap) {
-    // Times are written in many ways. They matter only where they differ, so that one is as good as a weak ETag.
+    // Times have many formats. Only differences matter, so a weak ETag will do.
     if let Some(modified) = answer.remove("last-modified")
         && !answer.contains_key(TAG)
     {
@@ -44,13 +44,13 @@ pub(crate) fn mend(answer: &mut HeaderMap) {
     if let Some(tag) = answer.get(TAG).filter(|tag| tag.to_str().is_err()) {
         answer.insert(TAG, weak(tag));
     }
-    // Names of files in other letters than ASCII.
+    // File names that are not ASCII.
     let others = answer.iter().filter(|(_, value)| value.to_str().is_err());
     let others: Vec<_> = others.map(|(name, _)| name.clone()).collect();
     for name in others {
         answer.remove(name);
     }
-    // Where an answer comes in chunks; of a part the range says it.
+    // For an answer in chunks the length comes from the range.
     if !answer.contains_key(SIZE)
         && let Some(length) = text(answer, PART).and_then(length_of)
     {

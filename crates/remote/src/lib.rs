@@ -1,11 +1,43 @@
 //! Files on object stores and web servers, as storages.
 //!
-//! [`Stores`] opens `s3://`, `gs://`, `az://` and `http(s)://` addresses and lists what matches a pattern. A file is a
-//! [`RemoteObject`], a [`Storage`](pelton_storage::Storage): a batch of ranges becomes few requests, all under way at
-//! once, each attempted as often as it may help. Over it a [`DiskCache`] keeps what was fetched in a folder.
+//! ```
+//! use pelton_remote::{RemoteOptions, Stores};
+//! use pelton_storage::{RangeRead, Storage};
 //!
-//! Reading order: `stores` finds the client of an address, `object` reads a file, `merge` makes requests of ranges,
-//! `attempts` makes them again, `failure` says what went wrong, `headers` puts answers right, `disk_cache` keeps blocks.
+//! # use std::io::{BufRead, BufReader, Write};
+//! # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+//! # let address = listener.local_addr()?;
+//! # std::thread::spawn(move || {
+//! #     for stream in listener.incoming().flatten() {
+//! #         let (mut out, mut range) = (stream.try_clone().unwrap(), (0, 10));
+//! #         for line in BufReader::new(stream).lines().map_while(Result::ok) {
+//! #             let (name, value) = line.split_once(": ").unwrap_or((&line, ""));
+//! #             if name.eq_ignore_ascii_case("range") {
+//! #                 let (from, to) = value["bytes=".len()..].split_once('-').unwrap();
+//! #                 range = (from.parse().unwrap(), to.parse::<usize>().unwrap().min(10));
+//! #             } else if line.is_empty() {
+//! #                 let body = &"hello world"[range.0..=range.1];
+//! #                 let (from, to, length) = (range.0, range.1, body.len());
+//! #                 write!(out, "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {from}-{to}/11\r\nContent-Length: {length}\r\nETag: \"a\"\r\n\r\n{body}").unwrap();
+//! #             }
+//! #         }
+//! #     }
+//! # });
+//! let stores = Stores::new(RemoteOptions::default(), Default::default());
+//! let (file, head) = stores.open(&format!("http://{address}/hello.txt"), 5)?;
+//! assert_eq!((file.bytes(), &head[..]), (11, &b"hello"[..]));
+//! let mut buffer = [0; 5];
+//! file.read_batch(&mut [RangeRead { offset: 6, buffer: &mut buffer, filled: 0 }])?;
+//! assert_eq!(buffer, *b"world");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Stores`] opens `s3://`, `gs://`, `az://` and `http(s)://` addresses and lists the files that match a pattern. A file is
+//! a [`RemoteObject`], a [`Storage`](pelton_storage::Storage): a batch of ranges becomes few concurrent requests, each
+//! repeated as long as that may help. A [`DiskCache`] over it keeps fetched blocks in a folder.
+//!
+//! Reading order: `stores` finds the client of an address, `object` reads a file, `merge` joins ranges into requests,
+//! `attempts` repeats them, `failure` says what went wrong, `headers` corrects answers, `disk_cache` keeps blocks.
 
 mod options;
 

@@ -1,7 +1,8 @@
 //! The files of a bucket that match a pattern.
 //!
-//! Folder after folder is listed, and only those that the pattern's parts match: listing all below the first folder
-//! without a wildcard, as stores offer too, would fetch the names of every file of every folder next to it.
+//! Folders are listed one after another, and only those that the pattern's parts match: listing everything below the
+//! first folder with a wildcard, as stores offer too, would fetch the names of every file in every neighbouring
+//! folder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::attempts::{Limits, again};
 use crate::failure::Failure;
 use crate::runtime::wait_for;
 
-/// How long a folder is listed at most.
+/// Longest time to list a folder.
 const LISTING: Duration = Duration::from_secs(300);
 
 /// The files that match the path of an address, which is a pattern; messages call it `shown`.
@@ -27,11 +28,11 @@ pub(crate) fn matching(
     limits: &Limits,
 ) -> Result<Vec<String>, StorageError> {
     let parts: Vec<&str> = address.path.split('/').collect();
-    // What matches the parts so far; in the end, files.
+    // Matches of the parts so far; in the end, files.
     let mut found = vec![String::new()];
     for (number, part) in parts.iter().enumerate() {
         let is_last = number + 1 == parts.len();
-        // The last part is looked for even where it is a plain name: not every folder has it.
+        // The last part is checked even where it is a plain name: not every folder contains it.
         if !is_last && !part.contains(['*', '?', '[']) {
             for folder in &mut found {
                 *folder = joined(folder, part);
@@ -41,7 +42,7 @@ pub(crate) fn matching(
         let pattern = Pattern::new(part).map_err(|error| {
             wrong(
                 shown,
-                format!("it is no pattern ({error})"),
+                format!("it is not a pattern ({error})"),
                 "write a bracket as [[]",
             )
         })?;

@@ -1,9 +1,9 @@
-//! Which requests a batch of ranges becomes: long ranges are cut, so that several connections carry them, and ranges that
-//! are near one another become one request.
+//! Turns a batch of ranges into requests: long ranges are cut, so that several connections carry them, and
+//! neighbouring ranges become one request.
 
 use pelton_storage::RangeRead;
 
-/// Bytes that go to one place.
+/// Bytes with one destination.
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) offset: u64,
@@ -16,7 +16,7 @@ impl Target<'_> {
     }
 }
 
-/// One request: a run of bytes, and where parts of them go. Targets are in order of their offsets and may overlap.
+/// One request: a run of bytes, and the destinations of its parts. Targets are sorted by offset and may overlap.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) start: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Puts the bytes that follow those before, which begin at `at`, where they go.
+    /// Distributes the next bytes of the answer, which begin at `at`.
     pub(crate) fn put(&mut self, at: u64, bytes: &[u8]) {
         let end = at + bytes.len() as u64;
         while self
@@ -51,17 +51,17 @@ impl Request<'_> {
     }
 }
 
-/// How ranges become requests.
+/// The limits by which ranges become requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Merging {
     /// Most bytes of a request.
     pub(crate) most: u64,
-    /// Largest hole that is fetched over instead of making another request.
+    /// Largest gap that is fetched instead of making another request.
     pub(crate) gap: u64,
 }
 
 impl Merging {
-    /// The requests for `reads` of a file of `size` bytes; what each read will hold is set.
+    /// The requests for `reads` of a file of `size` bytes; sets what each read will hold.
     pub(crate) fn requests<'a>(
         self,
         reads: &'a mut [RangeRead<'_>],
@@ -135,12 +135,12 @@ mod tests {
         check(&[(0, 90), (10, 5), (95, 5)], &[(0, 100)]);
         check(&[(0, 250)], &[(0, 100), (100, 200), (200, 250)]);
         check(&[(0, 250), (250, 30)], &[(0, 100), (100, 200), (200, 280)]);
-        // What lies behind the end is not asked for.
+        // Bytes after the end are not requested.
         check(&[(990, 50), (1000, 5), (5000, 5)], &[(990, 1000)]);
         check(&[(u64::MAX, 5)], &[]);
     }
 
-    /// However the bytes of a request come, each range gets its own.
+    /// However the bytes of a request arrive, each range gets its own.
     #[test]
     fn bytes_reach_every_range() {
         let file: Vec<u8> = (0..1000u64).map(|i| splitmix64(i) as u8).collect();

@@ -1,9 +1,8 @@
 //! One file on a server, as a storage.
 //!
-//! A batch becomes as few requests as `merge.rs` makes of it; all are under way at once, as far as the limit of all
-//! files allows. A request whose answer breaks off goes on where it stopped. Each says which state of the file it
-//! wants (If-Match), and what comes is looked at as well, since not every server heeds that: bytes of two states are
-//! never mixed.
+//! `merge.rs` turns a batch into few requests; all are in flight at once, up to the limit for all files. A request
+//! whose answer breaks off resumes where it stopped. Each names the state of the file (If-Match), and the answer is
+//! checked as well, since not every server honours that: bytes of two states are never mixed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,14 +29,14 @@ const KIND: u64 = 0x7265_6d6f;
 pub struct RemoteObject {
     store: Arc<dyn ObjectStore>,
     path: Path,
-    /// What messages call it.
+    /// Its name in messages.
     url: String,
     meta: ObjectMeta,
     tag: u64,
     limits: Arc<Limits>,
 }
 
-/// How long it is tried to open a file at most: a name is more often wrong than a server down.
+/// Longest time to open a file: a wrong name is more likely than a server that is down.
 const OPENING: Duration = Duration::from_secs(15);
 
 impl RemoteObject {
@@ -75,14 +74,14 @@ impl RemoteObject {
         Ok((object, head))
     }
 
-    /// The first bytes, and what the server says of the file.
+    /// The first bytes, and the server's description of the file.
     async fn first_bytes(&self, range: Range<u64>) -> Result<(ObjectMeta, Vec<u8>), Failure> {
         let options = GetOptions {
             range: Some(GetRange::Bounded(range)),
             ..GetOptions::default()
         };
         let opened = self.get(options).await;
-        // Of an empty file there is no part.
+        // An empty file has no range.
         if opened
             .as_ref()
             .is_err_and(|failure| failure.status == Some(416))
@@ -110,13 +109,13 @@ impl RemoteObject {
         self.meta.size
     }
 
-    /// A number that differs where the content does: from the ETag, or the time of last change where there is none. Of a
-    /// server that says neither, a new one at each opening, so that nothing kept is taken for what it has now.
+    /// A number that differs where the content does: from the ETag, or the time of last change where there is none.
+    /// For a server with neither, a new one at each opening, so that cached bytes are never used for a newer file.
     pub fn tag(&self) -> u64 {
         self.tag
     }
 
-    /// Attempts something as often as it may help.
+    /// Repeats an attempt as often as that may help.
     async fn again<T>(
         &self,
         bytes: Option<Range<u64>>,
@@ -126,7 +125,7 @@ impl RemoteObject {
         again(&self.limits, &self.url, bytes, deadline, attempt).await
     }
 
-    /// One request, whose answer must begin within the time that a server may send nothing.
+    /// One request, whose answer must begin within the allowed silence.
     async fn get(&self, options: GetOptions) -> Result<GetResult, Failure> {
         let asked = async {
             let outcome = self.store.get_opts(&self.path, options).await;
@@ -138,7 +137,7 @@ impl RemoteObject {
         }
     }
 
-    /// Hands the bytes of an answer on as they come.
+    /// Passes the bytes of an answer on as they arrive.
     async fn each_chunk(
         &self,
         answer: GetResult,
@@ -162,11 +161,11 @@ impl RemoteObject {
         Failure::passing(format!("the server sent nothing for {seconds} s"))
     }
 
-    /// Fetches the bytes of a request, however many answers it takes.
+    /// Fetches the bytes of a request, in as many answers as it takes.
     async fn fetch(&self, mut request: Request<'_>) -> Result<(), StorageError> {
         let mut at = request.start;
         let wanted = request.start..request.end;
-        // Slow is not broken off.
+        // A slow answer is not broken off.
         let deadline = self.limits.options.deadline
             + Duration::from_secs((wanted.end - wanted.start) / SLOWEST);
         self.again(Some(wanted), deadline, async || {
@@ -175,12 +174,12 @@ impl RemoteObject {
         .await
     }
 
-    /// One attempt to fetch what of a request has not come yet, which begins at `at`.
+    /// One attempt to fetch the rest of a request, which begins at `at`.
     async fn go_on(&self, request: &mut Request<'_>, at: &mut u64) -> Result<(), Failure> {
         let begin = *at;
         let options = GetOptions {
             range: Some(GetRange::Bounded(begin..request.end)),
-            // A weak one never matches.
+            // A weak ETag never matches.
             if_match: self.meta.e_tag.clone().filter(|tag| !tag.starts_with("W/")),
             ..GetOptions::default()
         };
@@ -200,7 +199,7 @@ impl RemoteObject {
         }
     }
 
-    /// Whether an answer is of the file that was opened.
+    /// Whether an answer belongs to the opened file.
     fn check(&self, now: &ObjectMeta) -> Result<(), Failure> {
         let then = &self.meta;
         let what = if now.size != then.size {
@@ -238,7 +237,7 @@ impl Storage for RemoteObject {
     }
 
     fn size(&self) -> Result<u64, StorageError> {
-        // As when it was opened: not every server says it of the whole.
+        // As when it was opened: not every server sends it for the whole file.
         let first = async || Ok(self.first_bytes(0..1).await?.0.size);
         let deadline = self.limits.options.deadline;
         let asked = self.again(None, deadline, first);

@@ -1,19 +1,19 @@
-//! How much is asked of a server at once, and how long for.
+//! Limits of requests to servers.
 
 use std::time::Duration;
 
-/// How much is asked of a server at once, and how long for.
+/// Limits of requests to servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteOptions {
-    /// Requests under way at once, over all files.
+    /// Requests in flight at once, over all files.
     pub in_flight: usize,
     /// Most bytes of a request; longer ranges are several.
     pub request_bytes: u64,
-    /// Largest hole between two ranges that is fetched over instead of making another request.
+    /// Largest gap between two ranges that is fetched instead of making another request.
     pub gap_bytes: u64,
-    /// How long a server may send nothing before the request is made again.
+    /// Longest silence of a server before the request is repeated.
     pub stall: Duration,
-    /// How long one request is made again, next to the time that its bytes take at 64 KiB a second.
+    /// How long one request is repeated, in addition to the time of its bytes at 64 KiB a second.
     pub deadline: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The threads that carry requests, and how a thread waits for what they bring.
+//! The threads that carry requests, and how other threads wait for them.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,23 +7,23 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
-use pelton_storage::StorageError;
+use pelton_storage::{StorageError, StorageErrorKind};
 use tokio::runtime::{Builder, Runtime};
 
-/// Threads that carry requests: one carries a gigabyte a second, a good deal less where it decrypts.
+/// Threads that carry requests: one carries a gigabyte a second, much less with decryption.
 const THREADS: usize = 4;
-/// How often a waiting thread looks whether it is to end.
+/// How often a waiting thread checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long what is under way may still take when it is to end.
+/// How long requests in flight may still take after an interrupt.
 const GRACE: Duration = Duration::from_millis(400);
 
-/// Chooses how connections are encrypted, unless the program has done so. Before the first client is made.
+/// Chooses the implementation of encryption, unless the program has done so. Called before the first client is made.
 pub(crate) fn choose_cryptography() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Those of this process; made when the first file is opened. A forked process makes its own: it has none of its
-/// parent's threads, and its requests would wait for ever.
+/// The runtime of this process, created when the first file is opened. A forked process creates its own: it has none
+/// of its parent's threads, and its requests would wait for ever.
 fn runtime() -> Option<&'static Runtime> {
     static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
     let make = || {
@@ -40,7 +40,7 @@ fn runtime() -> Option<&'static Runtime> {
     match *found {
         Some((of, runtime)) if of == process => Some(runtime),
         _ => {
-            // Lives as long as the process; dropping that of the parent would wait for threads that are not here.
+            // Lives as long as the process; dropping the parent's would wait for threads that do not exist here.
             let runtime: &'static Runtime = Box::leak(Box::new(make()?));
             *found = Some((process, runtime));
             Some(runtime)
@@ -48,21 +48,17 @@ fn runtime() -> Option<&'static Runtime> {
     }
 }
 
-/// Waits for `work` on `name`, or until it is told to end.
+/// Waits for `work` on `name`, or until it is interrupted.
 pub(crate) fn wait_for<T>(
     name: &str,
     interrupt: &AtomicBool,
     work: impl Future<Output = Result<T, StorageError>>,
 ) -> Result<T, StorageError> {
     let Some(runtime) = runtime() else {
-        return Err(StorageError::Remote {
-            url: name.to_owned(),
-            bytes: None,
-            status: None,
-            lasts: false,
-            what: "no thread can be started for its requests".into(),
-            remedy: "raise the limit of processes (ulimit -u)",
-        });
+        let what =
+            "no thread can be started for its requests; raise the limit of processes (ulimit -u)";
+        let kind = StorageErrorKind::Remote { lasts: false };
+        return Err(StorageError::new(kind, name, what));
     };
     let interrupted = async {
         let mut asked_at = None;
@@ -78,9 +74,7 @@ pub(crate) fn wait_for<T>(
     runtime.block_on(async {
         match select(pin!(work), pin!(interrupted)).await {
             Either::Left((outcome, _)) => outcome,
-            Either::Right(_) => Err(StorageError::Interrupted {
-                path: name.to_owned(),
-            }),
+            Either::Right(_) => Err(StorageError::interrupted(name)),
         }
     })
 }

@@ -1,13 +1,12 @@
-//! A part of a file in the cache: a sparse file of slots, each a block with a word that says that it is whole.
+//! A part of a file in the cache: a sparse file of slots, each a block with a check word.
 //!
 //! ```text
 //! slot    check word u64 | block          where the file has a hole, the word is 0
 //! word    CRC-32C of block, file and number << 32 | bytes of the block
 //! ```
 //!
-//! A block that was written half, by a process that was killed or a machine that lost power, does not fit its word and
-//! is as if it were not there. So nothing is ever synced, and processes share a folder without locks: the one that writes a
-//! block writes the same bytes.
+//! A half-written block, after a kill or a power failure, does not fit its word and counts as missing. So nothing is
+//! ever synced, and processes share a folder without locks: all write the same bytes.
 
 use std::fs::File;
 use std::io;
@@ -22,14 +21,14 @@ pub(crate) const BLOCK: u64 = 16 << 10;
 pub(crate) const BLOCKS: u64 = 1024;
 const WORD: usize = 8;
 const SLOT: u64 = BLOCK + WORD as u64;
-/// How often a file that is in use says so.
+/// How often a file in use updates its time.
 const TOUCH: Duration = Duration::from_secs(30);
 
 /// An open segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     file: File,
-    /// Which file in which state it is of.
+    /// Identifies the file and its state.
     key: u64,
     touched: Mutex<Option<Instant>>,
 }
@@ -50,8 +49,8 @@ impl Segment {
         u64::from(sum) << 32 | block.len() as u64
     }
 
-    /// Hands out the blocks of `numbers`, which lie in this segment of a file of `size` bytes: each that is whole, and
-    /// `None` for one that is not there.
+    /// Passes on the blocks `numbers`, which are in this segment of a file of `size` bytes: each valid one, and
+    /// `None` for a missing one.
     pub(crate) fn read(
         &self,
         numbers: Range<u64>,
@@ -78,7 +77,7 @@ impl Segment {
         self.touch();
     }
 
-    /// Writes the blocks from `number` on, which lie in this segment and whose bytes are `bytes`.
+    /// Writes the blocks from `number` on, which are in this segment and have the bytes `bytes`.
     pub(crate) fn write(&self, number: u64, bytes: &[u8], scratch: &mut Vec<u8>) -> io::Result<()> {
         scratch.clear();
         for (number, block) in (number..).zip(bytes.chunks(BLOCK as usize)) {
@@ -88,14 +87,14 @@ impl Segment {
         self.file.write_all_at(scratch, number % BLOCKS * SLOT)
     }
 
-    /// Says that the segment is in use, once in a while.
+    /// Marks the segment as used, once in a while.
     fn touch(&self) {
         let Ok(mut touched) = self.touched.try_lock() else {
             return;
         };
         if touched.is_none_or(|at| at.elapsed() > TOUCH) {
             *touched = Some(Instant::now());
-            // What cannot be touched only makes room earlier.
+            // A segment that cannot be marked is only removed earlier.
             let _ = self.file.set_modified(SystemTime::now());
         }
     }

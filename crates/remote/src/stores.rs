@@ -1,7 +1,7 @@
 //! Opens files by their addresses: `s3://`, `gs://`, `az://` and `http(s)://`.
 //!
-//! A bucket is one client, with connections of its own that are used again; so are all web servers together. What a
-//! client needs to know is taken from the environment, as other programs do: `AWS_*`, `GOOGLE_*`, `AZURE_STORAGE_*`.
+//! Each bucket has one client with reusable connections; all web servers share one. Clients are configured from the
+//! environment, as in other programs: `AWS_*`, `GOOGLE_*`, `AZURE_STORAGE_*`.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -66,7 +66,7 @@ impl Stores {
 
     /// Opens a file; with it come its first bytes, at most `head_bytes`.
     ///
-    /// Errors: an address that is none, and whatever the server answers.
+    /// Errors: the address is invalid, or the server refuses.
     pub fn open(
         &self,
         url: &str,
@@ -92,8 +92,7 @@ impl Stores {
 
     /// The files that match a pattern, in ascending order: `*`, `?` and `[…]` within the name of a folder or file.
     ///
-    /// Errors: a pattern for a web server, which cannot list what it has; one that nothing matches; whatever the store
-    /// answers.
+    /// Errors: the pattern is for a web server, which cannot list its files; nothing matches; the store refuses.
     pub fn matching(&self, pattern: &str) -> Result<Vec<String>, StorageError> {
         let address = self.address(pattern)?;
         if address.root.ends_with("//") {
@@ -111,7 +110,7 @@ impl Stores {
         listing::matching(&address, shown(pattern), &self.limits)
     }
 
-    /// Whether there is a file of just this name, whatever it would be as a pattern.
+    /// Whether a file with exactly this name exists, even if the name would be a pattern.
     pub fn is_there(&self, url: &str) -> bool {
         self.open(url, 1).is_ok()
     }
@@ -126,11 +125,11 @@ impl Stores {
         };
         let (scheme, rest) = url
             .split_once("://")
-            .ok_or_else(|| malformed("it is no address".into()))?;
+            .ok_or_else(|| malformed("it is not an address".into()))?;
         let scheme = scheme.to_ascii_lowercase();
         if scheme == "http" || scheme == "https" {
             let parsed = Url::parse(url)
-                .map_err(|error| malformed(format!("it is no address ({error})")))?;
+                .map_err(|error| malformed(format!("it is not an address ({error})")))?;
             return Ok(Address {
                 store: self.web_file(&parsed)?,
                 path: String::new(),
@@ -144,7 +143,7 @@ impl Stores {
         if path.ends_with('/') {
             return Err(malformed("it ends in / and so names no file".into()));
         }
-        // What comes before an empty part is put with the bucket: `Path` has none.
+        // The part before an empty folder name belongs to the bucket's prefix: `Path` has no empty parts.
         let from = match path.rfind("//") {
             Some(at) => at + 2,
             None => usize::from(path.starts_with('/')),
@@ -167,7 +166,7 @@ impl Stores {
         })
     }
 
-    /// A file of a web server is a store of its own, so that what follows `?` stays.
+    /// A file of a web server is a store of its own, so that its part from `?` on stays.
     fn web_file(&self, url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
         let built = HttpBuilder::new()
             .with_url(url.as_str())
@@ -189,10 +188,10 @@ fn unusable(url: &str, error: &object_store::Error) -> StorageError {
     )
 }
 
-/// Silence and deadlines are kept by the one that makes the requests; a client alone would end long answers after 30 s.
+/// The caller limits silence and deadlines; a client alone would end long answers after 30 s.
 const TIMEOUT: (ClientConfigKey, &str) = (ClientConfigKey::Timeout, "1day");
 
-/// Attempts are made by the one that knows what has come already.
+/// The caller repeats attempts, because it knows which bytes have arrived.
 fn no_retry() -> RetryConfig {
     RetryConfig {
         max_retries: 0,
@@ -200,7 +199,7 @@ fn no_retry() -> RetryConfig {
     }
 }
 
-/// The store of a bucket or container, by the environment; of what begins with `before` in it.
+/// The store of a bucket or container, configured from the environment; of the files that begin with `before`.
 fn bucket(
     scheme: &str,
     host: &str,
@@ -243,7 +242,7 @@ fn bucket(
     built.map_err(|error| unusable(root, &error))
 }
 
-/// Part of a path as it stands in addresses.
+/// Part of a path as in addresses.
 fn encoded(path: &str) -> String {
     let mut encoded = String::new();
     for byte in path.bytes() {
@@ -256,7 +255,7 @@ fn encoded(path: &str) -> String {
     encoded
 }
 
-/// Where the environment names no keys, those of a profile in the user's files.
+/// Where the environment has no keys, those of a profile in the user's files.
 fn amazon(bucket: &str) -> object_store::Result<object_store::aws::AmazonS3> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let is_set = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
@@ -288,7 +287,7 @@ fn amazon(bucket: &str) -> object_store::Result<object_store::aws::AmazonS3> {
     {
         builder = builder.with_endpoint(endpoint);
     }
-    // The one that names such an endpoint wants it.
+    // A user who sets such an endpoint wants plain HTTP.
     let endpoints = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint];
     let mut endpoints = endpoints
         .iter()

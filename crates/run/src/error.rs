@@ -47,7 +47,7 @@ pub enum RunError {
     },
     /// The device is full.
     #[error(
-        "{}: cannot be written because the disk is full; make room and continue with `resume`, or name a folder on \
+        "{}: cannot be written because no space is left; make room and continue with `resume`, or name a folder on \
          another device with `out`",
         path.display()
     )]

@@ -359,7 +359,7 @@ impl Reader {
             pelton_image::decode(bytes, &limits, &mut pixels)
         };
         let _alone = match decode(FEW_PIXELS) {
-            Err(ImageError::TooManyPixels { .. }) => {
+            Err(ImageError::TooManyPixels(_)) => {
                 let alone = self.large.lock().unwrap_or_else(PoisonError::into_inner);
                 decode(MOST_PIXELS)?;
                 Some(alone)

@@ -257,8 +257,8 @@ pub trait ClassHead: Send {
     /// What is taken off the features before they are compared with class vectors, if anything.
     fn mean(&self) -> Option<Vec<f32>>;
 
-    /// Renews what is made from the weights between epochs: graph or forest. Random weights have no neighbours in epoch 0, in
-    /// which the classes next to the batch's own are all drawn. `stop` is asked now and then.
+    /// Renews what is made from the weights between epochs: graph or forest. Random weights have no neighbours in
+    /// epoch 0, in which the classes next to the batch's own are all drawn. `stop` is asked now and then.
     ///
     /// Errors: [`HeadError::Interrupted`]; weights that are not finite; a lost rank.
     fn renew(&mut self, epoch: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), HeadError>;

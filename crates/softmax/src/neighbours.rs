@@ -1,4 +1,5 @@
-//! The exact nearest neighbours of every class by cosine, built in a ring (Song et al., KDD 2020, section 3.2.2, Figure 3b).
+//! The exact nearest neighbours of every class by cosine, built in a ring (Song et al., KDD 2020, section 3.2.2,
+//! Figure 3b).
 //!
 //! The rows of each rank travel from rank to rank; each multiplies its own rows with those that have arrived, block by
 //! block, and keeps the best of each row; never are all products held. Within a rank each product counts for
@@ -292,7 +293,8 @@ struct Found<'a> {
     hits: Vec<(u32, u32, f32)>,
 }
 
-/// Keeps the products \[rows, width\] that may be among the best of their rows, and of their columns if `found` is given.
+/// Keeps the products \[rows, width\] that may be among the best of their rows, and of their columns if `found` is
+/// given.
 fn keep(
     products: &[f32],
     width: usize,

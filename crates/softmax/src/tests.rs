@@ -5,6 +5,7 @@ use pelton_key::{KeyedRng, mix};
 
 use super::*;
 
+mod estimates;
 mod heads;
 
 const D: usize = 7;

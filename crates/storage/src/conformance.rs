@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::{AlignedBuffer, Granularity, MemoryStorage, RangeRead, Storage, StorageError};
 use pelton_key::splitmix64;
 
-/// Reads `ranges` (offset, length) in one batch, each into its own aligned buffer, and returns the
-/// bytes each gave.
+/// Reads `ranges` (offset, length) in one batch, each into its own aligned buffer, and returns the bytes of each.
 pub fn read_ranges(
     storage: &dyn Storage,
     ranges: &[(u64, usize)],
@@ -136,7 +135,7 @@ fn check_concurrent_callers(storage: &dyn Storage, expected: &[u8]) {
     });
 }
 
-/// Hints on any range, there or not, change nothing that is read.
+/// Hints on any range, existing or not, change nothing that is read.
 fn check_hints(storage: &dyn Storage, expected: &[u8]) {
     let size = expected.len() as u64;
     let (all, beyond) = ((0, size), (size, u64::MAX));
@@ -151,7 +150,7 @@ fn check_hints(storage: &dyn Storage, expected: &[u8]) {
     }
 }
 
-/// Checks that a decorator with bytes of the same offsets as those behind it passes hints on.
+/// Checks that a decorator that keeps offsets passes hints on.
 ///
 /// # Panics
 /// Where it does not.
@@ -169,7 +168,7 @@ pub fn check_decorator<S: Storage>(decorate: impl FnOnce(Arc<dyn Storage>) -> S)
     assert_eq!(*passed, hints, "hints are passed on");
 }
 
-/// Notes the hints that it gets.
+/// Records the hints that it gets.
 #[derive(Debug)]
 struct Hinted {
     inner: MemoryStorage,
@@ -219,7 +218,7 @@ fn check_misaligned(storage: &dyn Storage) {
         }];
         let refused = storage.read_batch(&mut reads);
         assert!(
-            matches!(refused, Err(StorageError::Misaligned { .. })),
+            matches!(&refused, Err(error) if error.to_string().contains("is not aligned to")),
             "{place:?} at {offset}: {refused:?}"
         );
     }

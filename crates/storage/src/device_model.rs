@@ -1,7 +1,6 @@
 //! What a modelled device charges for reads and writes.
 //!
-//! The unit is the 4 KiB page, as in LIRS Table 2. A read touches the pages its bytes lie in, and
-//! costs
+//! The unit is the 4 KiB page, as in LIRS Table 2. A read touches the pages that contain its bytes, and costs
 //!
 //! - for its first page `1 / random_read_iops`, unless the read carries on where the one before
 //!   ended (in the page after it, or within its last page), then as the rest;
@@ -23,7 +22,7 @@ pub const PAGE_BYTES: u64 = 4096;
 /// Rates of a device, in 4 KiB pages a second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceModel {
-    /// What reports call it.
+    /// Its name in reports.
     pub name: String,
     /// Sequential 4 KiB reads a second.
     pub sequential_read_iops: f64,
@@ -33,10 +32,10 @@ pub struct DeviceModel {
     pub sequential_write_iops: f64,
     /// Random 4 KiB writes a second.
     pub random_write_iops: f64,
-    /// Most bytes a second in either direction, where pages a second do not say it already.
+    /// Most bytes a second in either direction, where this is less than the pages a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_bytes_per_s: Option<f64>,
-    /// Seconds each batch waits besides, such as a network round trip.
+    /// Additional seconds of each batch, such as a network round trip.
     #[serde(default)]
     pub latency_s: f64,
 }
@@ -107,7 +106,7 @@ impl DeviceModel {
     }
 }
 
-/// What was asked of a device, in pages.
+/// The use of a device, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceUse {
     /// Pages read at the random rate.
@@ -123,7 +122,7 @@ pub struct DeviceUse {
 }
 
 impl DeviceUse {
-    /// What was asked between `earlier` and now.
+    /// The use since `earlier`.
     pub fn since(self, earlier: DeviceUse) -> DeviceUse {
         DeviceUse {
             random_read_pages: self.random_read_pages - earlier.random_read_pages,
@@ -135,15 +134,15 @@ impl DeviceUse {
     }
 }
 
-/// Where a device's last transfer ended: which file, and one past its last byte.
+/// Where a device's last transfer ended: the file, and the offset after its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) file: u64,
     pub(crate) end: u64,
 }
 
-/// Pages at the random and at the sequential rate for `length` bytes at `offset` of `file`, given
-/// where the head was; the module's cost model.
+/// Pages at the random and at the sequential rate for `length` bytes at `offset` of `file`, given the position of the
+/// head; the module's cost model.
 pub(crate) fn pages(head: Option<Head>, file: u64, offset: u64, length: u64) -> (u64, u64) {
     if length == 0 {
         return (0, 0);

@@ -1,8 +1,8 @@
 //! Opening a file past the page cache (O_DIRECT) and finding the units that demands.
 //!
-//! Linux 6.1 tells the units through statx (STATX_DIOALIGN). Elsewhere they are found by trying: a
-//! read of 512 bytes, then of 4096, the two sector sizes that exist. A filesystem may accept the
-//! flag at open and refuse every read, so the trial is also the proof that it works.
+//! Linux 6.1 tells the units through statx (STATX_DIOALIGN). Elsewhere they are determined by trial: a read of 512
+//! bytes, then of 4096, the two sector sizes that exist. A filesystem may accept the flag at open and refuse every
+//! read, so the trial is also the proof that it works.
 
 use std::fs::File;
 use std::io;
@@ -49,7 +49,7 @@ fn refuses_direct(error: &io::Error) -> bool {
     )
 }
 
-/// What statx tells: `None` if it does not know, `Some(None)` if direct access is impossible.
+/// The answer of statx: `None` if it does not know, `Some(None)` if direct access is impossible.
 #[cfg(target_os = "linux")]
 fn told_units(file: &File) -> Option<Option<Granularity>> {
     use rustix::fs::{AtFlags, StatxFlags, statx};

@@ -1,7 +1,7 @@
-//! Any storage, with failures injected where a key says.
+//! Any storage, with injected failures chosen by a key.
 //!
-//! Whether a read fails depends on the key and the read's offset alone, so a failing test fails
-//! again, whatever the threads do.
+//! Whether a read fails depends on the key and the read's offset alone, so a failing test fails again in any order of
+//! threads.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::{Granularity, RangeRead, Storage, StorageError};
 use pelton_key::splitmix64;
 
-/// What goes wrong; the default is nothing.
+/// The injected failures; by default none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
     /// Chooses which reads the probabilities hit.
@@ -20,15 +20,15 @@ pub struct Faults {
     pub error_probability: f64,
     /// Bytes on bad blocks: a read that covers one fails with EIO.
     pub bad_bytes: Vec<u64>,
-    /// Fraction of offsets at which a read ends early, as if the file had been cut there meanwhile.
+    /// Fraction of offsets at which a read ends early, as if the file had been cut there.
     pub short_probability: f64,
-    /// The file ends here at the latest, and says so.
+    /// The file ends here at the latest, and its size says so.
     pub truncate_at: Option<u64>,
     /// Fraction of offsets at which a read is delayed.
     pub delay_probability: f64,
     /// How long a delayed batch waits, once.
     pub delay: Duration,
-    /// After this many batches every batch fails with EIO, as a device that dies.
+    /// After this many batches every batch fails with EIO, like a dying device.
     pub dies_after_batches: Option<u64>,
 }
 
@@ -84,12 +84,12 @@ impl Faulty {
     fn input_output_error(&self, offset: u64) -> StorageError {
         /// EIO has this number on every Unix.
         const EIO: i32 = 5;
-        StorageError::Io {
-            path: self.name(),
-            operation: "read",
+        StorageError::failed_at(
+            self.name(),
+            "read",
             offset,
-            source: io::Error::from_raw_os_error(EIO),
-        }
+            io::Error::from_raw_os_error(EIO),
+        )
     }
 }
 

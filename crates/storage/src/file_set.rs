@@ -1,13 +1,13 @@
 //! Many files as one run of bytes: file after file, each opened when it is read.
 //!
-//! A folder of a million images is more files than a process may hold open, so a read opens the files it
-//! touches, checks that each is still the one that was listed, and closes it. Files that are read in
-//! parts stay open, up to [`KEPT_OPEN`] of them, the one used longest ago closed first. Opening costs a
-//! few microseconds where the folder's entries lie in memory; several threads do it at once, because
-//! on a disk each opening waits for two reads of its own. Opening and reading through one chain of
-//! io_uring requests was rejected: it saves one system call of four and needs a descriptor table.
+//! A folder of a million images is more files than a process may hold open, so a read opens the files it touches,
+//! checks that each is still the one that was listed, and closes it. Files that are read in parts stay open, up to
+//! [`KEPT_OPEN`] of them; the least recently used is closed first. Opening costs a few microseconds where the
+//! folder's entries are in memory; several threads do it at once, because on a disk each opening waits for two reads
+//! of its own. Opening and reading through one chain of io_uring requests was rejected: it saves one system call of
+//! four and needs a descriptor table.
 //!
-//! Cost: name, 8 bytes of place and 8 of time a file in memory.
+//! Cost: in memory, name, 8 bytes of offset and 8 of time a file.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -31,7 +31,7 @@ pub struct SetFile {
     pub name: PathBuf,
     /// Size in bytes.
     pub size: u64,
-    /// Time of last change in nanoseconds since 1970, as [`changed_ns`] tells it.
+    /// Time of last change in nanoseconds since 1970, from [`changed_ns`].
     pub changed_ns: i64,
 }
 
@@ -52,12 +52,12 @@ pub struct FileSet {
     /// Names below the root, one after another.
     names: Vec<u8>,
     name_ends: Vec<u64>,
-    /// Where each file starts, and the end of the last.
+    /// Start of each file, and the end of the last.
     starts: Vec<u64>,
     changed_ns: Vec<i64>,
-    /// A file that keeps this list for other runs.
+    /// A file that stores this list for later runs.
     kept_at: Option<PathBuf>,
-    /// Used last at the end.
+    /// Most recently used at the end.
     open: Mutex<Vec<(usize, Arc<File>)>>,
 }
 
@@ -94,7 +94,7 @@ impl FileSet {
         self.changed_ns.push(changed_ns);
     }
 
-    /// Gives back the memory that adding has taken ahead.
+    /// Releases the memory that adding has reserved.
     pub fn shrink(&mut self) {
         self.names.shrink_to_fit();
         self.name_ends.shrink_to_fit();
@@ -102,8 +102,8 @@ impl FileSet {
         self.changed_ns.shrink_to_fit();
     }
 
-    /// Says which file keeps this list for other runs. It is removed once a file of the set proves not to
-    /// be as listed, so that the next run does not meet the same error.
+    /// Sets the file that stores this list for later runs. It is removed once a file of the set is not as listed, so
+    /// that the next run does not meet the same error.
     pub fn kept_at(self, path: PathBuf) -> FileSet {
         FileSet {
             kept_at: Some(path),
@@ -116,7 +116,7 @@ impl FileSet {
         self.name_ends.len()
     }
 
-    /// Whether there is no file.
+    /// Whether there are no files.
     pub fn is_empty(&self) -> bool {
         self.name_ends.is_empty()
     }
@@ -156,11 +156,11 @@ impl FileSet {
         (self.names.capacity() + 8 * words) as u64
     }
 
-    /// Opens file `i` and makes sure that it is still the one listed.
+    /// Opens file `i` and verifies that it is still the one listed.
     fn open_file(&self, i: usize) -> Result<File, StorageError> {
         let path = self.path(i);
-        let failed = |error| StorageError::at_path(&path, "open", error);
-        // Without waiting: the file may have become a pipe.
+        let failed = |error| StorageError::failed(path.display(), "open it", error);
+        // Non-blocking: the file may have become a pipe.
         let file = File::options()
             .read(true)
             .custom_flags(OFlags::NONBLOCK.bits() as i32)
@@ -169,7 +169,7 @@ impl FileSet {
         let status = file.metadata().map_err(failed)?;
         let (_, size) = self.range(i);
         let what = if !status.is_file() {
-            "it is no regular file any more".to_string()
+            "it is not a regular file any more".to_string()
         } else if status.len() != size {
             format!("its size: {size} bytes became {}", status.len())
         } else if changed_ns(&status) != self.changed_ns[i] {
@@ -183,16 +183,13 @@ impl FileSet {
     /// File `i` is not as listed.
     fn changed(&self, i: usize, what: String) -> StorageError {
         if let Some(kept_at) = &self.kept_at {
-            // Gone already, or in a folder that became read-only: the error is the file's all the same.
+            // It may be gone already, or in a read-only folder: the error is that of the file in any case.
             let _ = std::fs::remove_file(kept_at);
         }
-        StorageError::Changed {
-            path: self.path(i),
-            what,
-        }
+        StorageError::changed(self.path(i).display(), what)
     }
 
-    /// File `i`, kept open for further parts of it.
+    /// File `i`, which stays open for further reads of parts.
     fn kept_file(&self, i: usize) -> Result<Arc<File>, StorageError> {
         let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
         {
@@ -227,11 +224,8 @@ impl FileSet {
         } else {
             pread::read_range(&*self.kept_file(part.file)?, &mut read)
         };
-        outcome.map_err(|(offset, source)| StorageError::Io {
-            path: self.path(part.file).display().to_string(),
-            operation: "read",
-            offset,
-            source,
+        outcome.map_err(|(offset, source)| {
+            StorageError::failed_at(self.path(part.file).display(), "read", offset, source)
         })?;
         if read.filled == length {
             return Ok(());
@@ -241,7 +235,7 @@ impl FileSet {
     }
 }
 
-/// A part of one file, and where it goes.
+/// A part of one file, and its destination.
 struct Part<'a> {
     file: usize,
     /// First byte, counted over all files.
@@ -280,7 +274,7 @@ impl Storage for FileSet {
             read.filled = (read.buffer.len() as u64).min(there) as usize;
             let mut rest = &mut read.buffer[..read.filled];
             let mut offset = read.offset;
-            // The last file that starts at or before the offset; empty ones before it hold none of it.
+            // The last file that starts at or before the offset; empty files before it do not contain it.
             let mut file = self.starts.partition_point(|start| *start <= offset);
             while !rest.is_empty() {
                 let end = self.starts[file];

@@ -19,11 +19,11 @@ const PAGE: usize = 4096;
 /// Bytes of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// A buffer of `bytes` zeros on huge pages, as far as the system grants them: whole 2 MiB stretches
-/// where transparent huge pages are on, ordinary pages otherwise.
+/// A buffer of `bytes` zeros on huge pages, as far as the system grants them: whole 2 MiB ranges where transparent
+/// huge pages are on, ordinary pages otherwise.
 pub fn huge_buffer(bytes: usize) -> AlignedBuffer {
     let mut buffer = AlignedBuffer::with_capacity(PAGE, bytes);
-    // The advice must come before the first touch, which is what the zeros are.
+    // The advice must come before the first touch, which writes the zeros.
     let capacity = buffer.capacity();
     advise(buffer.as_mut_ptr(), capacity);
     buffer.resize(bytes, 0);
@@ -37,7 +37,7 @@ pub fn huge_zeros(length: usize) -> Vec<f32> {
     values
 }
 
-/// `length` zeros as the system gives them, on huge pages where they fill some: they take memory as they are touched.
+/// `length` zeros, untouched, on huge pages where they fill some: they take memory when they are touched.
 pub(crate) fn untouched_zeros(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     advise(bytes.as_mut_ptr(), length);
@@ -52,8 +52,8 @@ pub fn huge_vec<T>(capacity: usize) -> Vec<T> {
     values
 }
 
-/// Asks for huge pages under the ordinary pages that lie wholly within `bytes` from `start`, which
-/// must be one allocation, so that nobody else's memory is advised about.
+/// Asks for huge pages for the ordinary pages that are wholly within `bytes` from `start`, which must be one
+/// allocation, so that only the caller's memory is affected.
 #[cfg(target_os = "linux")]
 fn advise(start: *mut u8, bytes: usize) {
     use rustix::mm::{Advice, madvise};

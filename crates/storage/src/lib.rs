@@ -1,16 +1,31 @@
-//! Read many byte ranges at once from anything.
+//! Reads many byte ranges at once, from any storage.
 //!
-//! [`Storage`] is the one trait: a batch of byte ranges in, filled buffers out. Three backends hold
-//! bytes, [`LocalFile`], [`MemoryStorage`] and [`FileSet`], which makes many files one; [`ScratchFile`] is a temporary file that can also be
-//! written, also through a [`ScratchQueue`] while its owner goes on. Decorators wrap any storage: [`Resident`] keeps what was read in memory, [`ReadAhead`] fetches what will be, [`Metered`] counts, [`Throttled`] charges the time of a
-//! modelled device, [`Faulty`] injects failures. All of them pass [`conformance::check_storage`].
-//! [`probe_dir`] and [`quick_probe`] measure what the disk under a path can do. [`WholeFile`] is how all
-//! other files are written.
+//! ```
+//! use pelton_storage::{MemoryStorage, RangeRead, Storage};
 //!
-//! Unsafe code lives in four modules: the io_uring rings for batches and for owned buffers, where
-//! the kernel writes into memory that Rust lends it, [`Resident`], whose memory several threads fill in parts, and
-//! the one call that asks for huge pages.
+//! let storage = MemoryStorage::new(b"the cat sat".to_vec());
+//! let mut words = [[0; 3]; 2];
+//! let [cat, sat] = &mut words;
+//! storage.read_batch(&mut [
+//!     RangeRead { offset: 4, buffer: cat, filled: 0 },
+//!     RangeRead { offset: 8, buffer: sat, filled: 0 },
+//! ])?;
+//! assert_eq!(words, [*b"cat", *b"sat"]);
+//! # Ok::<(), pelton_storage::StorageError>(())
+//! ```
+//!
+//! [`Storage`] is the one trait: a batch of byte ranges in, filled buffers out. Three backends hold bytes: [`LocalFile`],
+//! [`MemoryStorage`] and [`FileSet`], which joins many files into one. [`ScratchFile`] is a temporary file that can also be
+//! written, asynchronously through a [`ScratchQueue`]. Decorators wrap any storage: [`Resident`] keeps what was read in
+//! memory, [`ReadAhead`] prefetches, [`Metered`] counts, [`Throttled`] charges the time of a modelled device, [`Faulty`]
+//! injects failures. All of them pass [`conformance::check_storage`]. [`probe_dir`] and [`quick_probe`] measure the disk under
+//! a path. [`WholeFile`] writes all other files.
+//!
+//! Unsafe code is in four modules: the io_uring rings for batches and for owned buffers, where the kernel writes into
+//! memory that Rust lends it, [`Resident`], whose memory several threads fill in parts, and the one call that asks for huge
+//! pages.
 
+mod error;
 mod huge_pages;
 mod read;
 
@@ -45,20 +60,21 @@ pub mod conformance;
 mod probe;
 
 pub use device_model::{DeviceModel, DeviceUse, PAGE_BYTES};
+pub use error::{StorageError, StorageErrorKind};
 pub use faulty::{Faults, Faulty};
 pub use file_set::{FileSet, SetFile, changed_ns};
 pub use huge_pages::{huge_buffer, huge_vec, huge_zeros};
 pub use local::{LocalFile, LocalMode, LocalOptions};
 pub use memory::MemoryStorage;
 pub use metered::{Metered, ReadMeter};
-pub use open_files::allow_open_files;
+pub use open_files::{allow_open_files, regular_file};
 pub use page_cache::cached_fraction;
 pub use path_text::{path_of_text, path_text};
 pub use probe::{
     DeviceProbe, PROBE_BLOCKS, PROBE_DEPTHS, ProbeOptions, ProbePattern, ProbePoint, QuickProbe,
     probe_dir, quick_probe,
 };
-pub use read::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
+pub use read::{AlignedBuffer, Granularity, RangeRead, Storage};
 pub use read_ahead::ReadAhead;
 pub use resident::Resident;
 pub use scratch::ScratchFile;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `Direct` | O_DIRECT through io_uring | data larger than memory, read in random order |
 //! | `Buffered` | page cache first (RWF_NOWAIT), misses through io_uring, or by threads where there is none | warm data, or as much as memory holds |
-//! | `Pread` | threads calling `pread` | no matter who asks for it |
+//! | `Pread` | threads calling `pread` | systems without the others, and comparisons |
 //!
 //! A file that shrinks while it is read gives short ranges.
 
@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::open_files::check_regular;
+use crate::StorageErrorKind::Unusable;
+use crate::open_files::regular_file;
 use crate::page_cache::ReadAround;
 use crate::{Granularity, RangeRead, Storage, StorageError, direct, page_cache, pread};
 
@@ -23,12 +24,12 @@ use crate::{Granularity, RangeRead, Storage, StorageError, direct, page_cache, p
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LocalMode {
-    /// `Direct` where the filesystem and io_uring permit, else `Buffered`.
+    /// `Direct` where the filesystem and io_uring permit it, else `Buffered`.
     #[default]
     Auto,
-    /// Past the page cache, through io_uring.
+    /// Bypassing the page cache, through io_uring.
     Direct,
-    /// From the page cache where it has the data; what it has not through io_uring, or by threads where that is refused.
+    /// From the page cache where it has the data; misses through io_uring, or by threads where that is refused.
     Buffered,
     /// By a pool of threads calling `pread`.
     Pread,
@@ -59,21 +60,21 @@ pub struct LocalFile {
     path: PathBuf,
     file: File,
     mode: LocalMode,
-    /// Whether the mode was left to the file.
+    /// Whether the mode was `Auto`.
     is_auto: bool,
     granularity: Granularity,
     queue_depth: u32,
-    /// What was asked for, where the page cache is to hold the whole file in the end.
+    /// The parts of the file that were requested, where the page cache shall finally hold all of it.
     around: Option<Arc<ReadAround>>,
 }
 
 impl LocalFile {
-    /// Opens a regular file for reading. A mode other than `Auto` is an error where it is not to
-    /// be had.
+    /// Opens a regular file for reading. A mode other than `Auto` is an error where it is unavailable.
     pub fn open(path: impl AsRef<Path>, options: LocalOptions) -> Result<LocalFile, StorageError> {
         let path = path.as_ref();
-        check_regular(path)?;
-        let file = File::open(path).map_err(|e| StorageError::at_path(path, "open", e))?;
+        regular_file(path)?;
+        let file =
+            File::open(path).map_err(|e| StorageError::failed(path.display(), "open it", e))?;
         let queue_depth = options.queue_depth.clamp(1, 4096);
         let opened = |file, mode, granularity| LocalFile {
             path: path.to_path_buf(),
@@ -92,12 +93,15 @@ impl LocalFile {
                 Granularity::BYTE,
             ))),
             LocalMode::Direct => {
-                ring_available().map_err(|source| StorageError::RingUnavailable {
-                    path: path.to_path_buf(),
-                    source,
+                let refused = |what| StorageError::new(Unusable, path.display(), what);
+                ring_available().map_err(|source| {
+                    refused(format!(
+                        "the kernel refuses io_uring ({source}); use the pread mode"
+                    ))
+                    .caused_by(source)
                 })?;
-                let (file, units) = open_direct(path)?.ok_or(StorageError::DirectUnsupported {
-                    path: path.to_path_buf(),
+                let (file, units) = open_direct(path)?.ok_or_else(|| {
+                    refused("its filesystem refuses direct reads; use buffered reads".into())
                 })?;
                 Ok(opened(file, LocalMode::Direct, units))
             }
@@ -126,7 +130,7 @@ impl LocalFile {
         self.mode
     }
 
-    /// The path as it was given.
+    /// The path as given.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -141,7 +145,7 @@ impl LocalFile {
         let file = self.file.try_clone();
         Ok(LocalFile {
             path: self.path.clone(),
-            file: file.map_err(|e| StorageError::at_path(&self.path, "open", e))?,
+            file: file.map_err(|e| StorageError::failed(self.name(), "open it", e))?,
             queue_depth,
             around: self.around.clone(),
             ..*self
@@ -153,11 +157,12 @@ impl LocalFile {
             let length = read.buffer.len();
             self.granularity
                 .check(read.offset, length, read.buffer.as_ptr())
-                .map_err(|expected| StorageError::Misaligned {
-                    path: self.name(),
-                    offset: read.offset,
-                    length,
-                    expected,
+                .map_err(|unit| {
+                    let what = format!(
+                        "read of {length} bytes at {} is not aligned to {unit}",
+                        read.offset
+                    );
+                    StorageError::new(Unusable, self.name(), what)
                 })?;
             // The kernel's offsets are signed.
             if read.offset > i64::MAX as u64 - length as u64 {
@@ -169,12 +174,7 @@ impl LocalFile {
     }
 
     fn read_error(&self, offset: u64, source: io::Error) -> StorageError {
-        StorageError::Io {
-            path: self.name(),
-            operation: "read",
-            offset,
-            source,
-        }
+        StorageError::failed_at(self.name(), "read", offset, source)
     }
 
     fn read_through_ring(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
@@ -202,7 +202,7 @@ impl Storage for LocalFile {
     fn size(&self) -> Result<u64, StorageError> {
         let status = self.file.metadata();
         Ok(status
-            .map_err(|e| StorageError::at_path(&self.path, "examine", e))?
+            .map_err(|e| StorageError::failed(self.name(), "examine it", e))?
             .len())
     }
 
@@ -218,7 +218,7 @@ impl Storage for LocalFile {
         // Otherwise the caller has chosen, or the page cache is the data.
         let may_be_cold = self.is_auto && !lives_in_memory(&self.file);
         let opened = may_be_cold.then(|| LocalFile::open(&self.path, options))?;
-        // Where it cannot be opened any more, the reads of this one say why.
+        // Where it can no longer be opened, reads of this one say why.
         let mut opened = opened.ok()?;
         opened.around = Some(Arc::new(ReadAround::new(opened.size().ok()?)));
         Some(Arc::new(opened))
@@ -254,7 +254,7 @@ impl Storage for LocalFile {
 }
 
 fn open_direct(path: &Path) -> Result<Option<(File, Granularity)>, StorageError> {
-    direct::open(path, false).map_err(|e| StorageError::at_path(path, "open", e))
+    direct::open(path, false).map_err(|e| StorageError::failed(path.display(), "open it", e))
 }
 
 /// Batches name their ranges exactly, so the kernel's read-ahead would only add to them.

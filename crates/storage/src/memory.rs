@@ -1,4 +1,4 @@
-//! A storage whose bytes lie in memory: tests, small datasets, decompressed text.
+//! A storage whose bytes are in memory: tests, small data sets, decompressed text.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Counting what is read: a decorator over any storage.
+//! A decorator of any storage that counts what is read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,9 @@
-//! What may be opened, and how many files a process may have open.
+//! Which files may be opened, and how many a process may have open.
 
 use std::fs;
 use std::path::Path;
 
-use crate::StorageError;
+use crate::{StorageError, StorageErrorKind};
 
 /// Lets this process have `files` open at once, as far as the system allows: it gives a process a low limit, often
 /// 1024, which the process itself may raise up to another. Where that is too low, opening the file too many says so.
@@ -28,19 +28,22 @@ pub fn allow_open_files(files: u64) {
     let _ = files;
 }
 
-/// Refuses anything but a regular file, by name: opening a pipe would hang.
-pub(crate) fn check_regular(path: &Path) -> Result<(), StorageError> {
-    let status = fs::metadata(path).map_err(|e| StorageError::at_path(path, "open", e))?;
+/// Status of a regular file; anything else is refused by name, since opening a pipe would hang.
+pub fn regular_file(path: &Path) -> Result<fs::Metadata, StorageError> {
+    let failed = |e| StorageError::failed(path.display(), "open it", e);
+    let status = fs::metadata(path).map_err(failed)?;
     if status.is_file() {
-        return Ok(());
+        return Ok(status);
     }
     let found = if status.is_dir() {
-        "a directory"
+        "a folder"
     } else {
         "a device, pipe or socket"
     };
-    Err(StorageError::NotAFile {
-        path: path.to_path_buf(),
-        found,
-    })
+    let what = format!("is {found}; name a regular file");
+    Err(StorageError::new(
+        StorageErrorKind::Unusable,
+        path.display(),
+        what,
+    ))
 }

@@ -1,8 +1,8 @@
 //! Reads and writes of one file whose buffers travel with them through io_uring.
 //!
-//! Unlike [`crate::ring`], which serves one batch and returns, this ring stays open: its owner
-//! starts transfers, goes on with other work and takes up what is finished. A buffer is moved in
-//! when its transfer starts and moved out when it is finished, so nothing is borrowed meanwhile.
+//! Unlike [`crate::ring`], which serves one batch and returns, this ring stays open: its owner starts transfers,
+//! continues with other work and collects finished ones. A buffer is moved in when its transfer starts and moved out
+//! when it is finished, so nothing is borrowed in between.
 //!
 //! Safety rests on one rule: the kernel owns a buffer from submission to completion, and an
 //! [`OwnedRing`] neither gives one back nor ends while the kernel owns it.
@@ -21,7 +21,7 @@ use crate::transfer::Transfer;
 /// EAGAIN and EINTR completions a ring may see before they count as an error.
 const TRANSIENT_RETRIES: u32 = 10_000;
 
-/// A ring whose transfers own their buffers. `T` is what the caller wants back with each.
+/// A ring whose transfers own their buffers. The caller gets the `T` of each back.
 pub(crate) struct OwnedRing<T> {
     uring: IoUring,
     file: File,
@@ -32,7 +32,7 @@ pub(crate) struct OwnedRing<T> {
 
 struct Underway<T> {
     transfer: Transfer<T>,
-    /// Bytes done by completions so far.
+    /// Bytes of completions so far.
     done: usize,
 }
 
@@ -54,13 +54,13 @@ impl<T> OwnedRing<T> {
         })
     }
 
-    /// Transfers started and not finished.
+    /// Unfinished transfers.
     pub(crate) fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Starts a transfer, which the kernel sees at the next [`turn`](Self::turn). Asserts that no
-    /// more than the ring's depth are under way.
+    /// Starts a transfer, which the kernel sees at the next [`turn`](Self::turn). Asserts that no more than the
+    /// ring's depth are in flight.
     pub(crate) fn start(&mut self, transfer: Transfer<T>) -> io::Result<()> {
         assert!(transfer.length <= transfer.buffer.len());
         let slot = self.free.pop().expect("the owner counts its transfers");
@@ -68,8 +68,8 @@ impl<T> OwnedRing<T> {
         self.push(slot)
     }
 
-    /// Hands what was started to the kernel, waits until `at_least` transfers of those under way
-    /// are finished and appends them to `finished`, each with its outcome.
+    /// Submits started transfers to the kernel, waits until at least `at_least` of those in flight are finished and
+    /// appends them to `finished`, each with its outcome.
     pub(crate) fn turn(
         &mut self,
         at_least: usize,
@@ -137,7 +137,7 @@ impl<T> OwnedRing<T> {
         }
     }
 
-    /// What a completion means for its transfer; `None` where the rest of it must be started again.
+    /// The outcome of a completion for its transfer; `None` where the rest of it must be started again.
     fn settle(&mut self, slot: usize, result: i32) -> Option<io::Result<()>> {
         let underway = self.slots[slot].as_mut().expect("it was under way");
         let Ok(got) = usize::try_from(result) else {
@@ -166,7 +166,7 @@ impl<T> OwnedRing<T> {
 
 impl<T> Drop for OwnedRing<T> {
     fn drop(&mut self) {
-        // Entries the kernel never took are no danger: they vanish with the ring.
+        // Entries that the kernel never took are harmless: they vanish with the ring.
         let mut finished = Vec::new();
         loop {
             let untaken = self.uring.submission().len();
@@ -176,7 +176,7 @@ impl<T> Drop for OwnedRing<T> {
             if self.uring.submit_and_wait(1).is_err() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // What is left of a short transfer is not started again.
+            // The rest of a short transfer is not started again.
             while let Some(completion) = self.uring.completion().next() {
                 let slot = completion.user_data() as usize;
                 finished.extend(self.slots[slot].take());

@@ -1,27 +1,27 @@
-//! Reading what already lies in the page cache, without waiting for the disk.
+//! Reads from the page cache without waiting for the disk.
 //!
-//! `preadv2` with RWF_NOWAIT copies cached pages and returns at the first page that would need the
-//! disk. On warm data it is one system call for each run of adjacent ranges and no ring at all. Where
-//! there is memory for the whole file, a copy of one's own is faster ([`crate::Resident`]).
+//! `preadv2` with RWF_NOWAIT copies cached pages and returns at the first page that would need the disk. On warm data
+//! it is one system call for each run of adjacent ranges and no ring at all. Where there is memory for the whole
+//! file, a copy in the process is faster ([`crate::Resident`]).
 
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::open_files::check_regular;
+use crate::open_files::regular_file;
 use crate::{RangeRead, StorageError};
 use pelton_key::splitmix64;
 
-/// Ranges in a row that miss before a batch is taken to be cold and the rest is not tried.
+/// After this many consecutive misses a batch is considered cold, and the rest is not tried.
 #[cfg(target_os = "linux")]
 const MISSES_BEFORE_COLD: usize = 32;
 
-/// Adjacent ranges that one call copies at most.
+/// Most adjacent ranges that one call copies.
 #[cfg(target_os = "linux")]
 const MOST_JOINED: usize = 16;
 
-/// Fills what the page cache holds, setting each `filled`, and returns the ranges still to read
-/// with the counts they add to. Ranges one after another in the file are one call.
+/// Fills what the page cache has, setting each `filled`, and returns the ranges still to read with the counts they
+/// add to. Consecutive ranges of the file are one call.
 #[cfg(target_os = "linux")]
 pub(crate) fn read_cached<'a>(
     file: &File,
@@ -68,7 +68,7 @@ fn copy_cached(file: &File, run: &mut [RangeRead<'_>]) -> bool {
     use std::io::IoSliceMut;
 
     loop {
-        // The first that is not full yet.
+        // The first range that is not full yet.
         let Some(from) = run.iter().position(|read| read.filled < read.buffer.len()) else {
             return true;
         };
@@ -83,7 +83,7 @@ fn copy_cached(file: &File, run: &mut [RangeRead<'_>]) -> bool {
             Ok(0) => return true,
             Ok(got) => fill(&mut run[from..], got),
             Err(Errno::INTR) => {}
-            // EAGAIN: not cached. Anything else will show again, with its name, in the slow path.
+            // EAGAIN: not cached. Any other error occurs again, with the file's name, in the slow path.
             Err(_) => return false,
         }
     }
@@ -119,15 +119,15 @@ pub(crate) fn read_cached<'a>(
     (rest, totals)
 }
 
-/// Bytes of a part that is asked for as a whole, as Linux does around a page of a mapped file: a disk reads them in
+/// Bytes of a part that is requested as a whole, as Linux does around a page of a mapped file: a disk reads them in
 /// little more time than a page.
 const PART: u64 = 128 << 10;
 
-/// Which parts of a file the page cache was asked to hold.
+/// The parts of a file that were requested for the page cache.
 ///
-/// A file that memory holds is best read once, in large parts, also where ranges of it are wanted in a random order.
-/// Each part is asked for when the first of its ranges will be wanted, and only once: a page cache that drops it again
-/// costs the reads of the ranges, as it would without this.
+/// A file that fits in memory is best read once, in large parts, even where its ranges are needed in a random order.
+/// Each part is requested when the first of its ranges will be needed, and only once: if the page cache drops it, its
+/// ranges are read as without this.
 #[derive(Debug)]
 pub(crate) struct ReadAround {
     asked: Vec<AtomicBool>,
@@ -141,7 +141,7 @@ impl ReadAround {
         }
     }
 
-    /// Has the system begin to read the parts that a range lies in, without waiting for them. Gives their bytes.
+    /// Starts reading the parts that contain a range, without waiting for them. Returns their bytes.
     pub fn ask(&self, file: &File, offset: u64, length: u64) -> u64 {
         let mut bytes = 0;
         for part in offset / PART..offset.saturating_add(length).div_ceil(PART) {
@@ -168,20 +168,19 @@ fn will_need(file: &File, offset: u64) {
 #[cfg(any(target_os = "macos", target_os = "ios"))]
 fn will_need(_file: &File, _offset: u64) {}
 
-/// Pages looked at by [`cached_fraction`]; the standard error is then at most 1/(2·√256) = 3 %.
+/// Pages sampled by [`cached_fraction`]; the standard error is then at most 1/(2·√256) = 3 %.
 #[cfg(target_os = "linux")]
 const SAMPLED_PAGES: u64 = 256;
 
-/// What fraction of a file lies in the page cache, by sampling: so that a caller can choose
-/// buffered reads for a warm file and direct reads for a cold one. 1 for an empty file, 0 where
-/// the system cannot tell.
+/// The fraction of a file in the page cache, by sampling, so that a caller can choose buffered reads for a warm file
+/// and direct reads for a cold one. 1 for an empty file, 0 where the system does not say.
 ///
-/// `mincore` was rejected: since Linux 5.2 it answers "all of it" to anyone who may not write the
-/// file. The price of sampling is that each page looked at and missing is then read ahead, at most
-/// 1 MiB in all; the places looked at differ from call to call so that they do not count twice.
+/// `mincore` was rejected: since Linux 5.2 it answers "all of it" to anyone who may not write the file. The cost of
+/// sampling is that each missing sample is then read ahead, at most 1 MiB in all; samples differ from call to call so
+/// that they do not count twice.
 pub fn cached_fraction(path: &Path) -> Result<f64, StorageError> {
-    check_regular(path)?;
-    let open_error = |source| StorageError::at_path(path, "open", source);
+    regular_file(path)?;
+    let open_error = |source| StorageError::failed(path.display(), "open it", source);
     let file = File::open(path).map_err(open_error)?;
     let size = file.metadata().map_err(open_error)?.len();
     Ok(sampled_fraction(&file, size))
@@ -192,7 +191,7 @@ fn sampled_fraction(file: &File, size: u64) -> f64 {
     use rustix::fs::{Advice, fadvise};
     use std::time::{SystemTime, UNIX_EPOCH};
 
-    // Without this the first miss would read ahead over the neighbours. Only a hint.
+    // Without this the first miss would read ahead into other samples. Only a hint.
     let _ = fadvise(file, 0, None, Advice::Random);
     let pages = size.div_ceil(4096);
     let samples = pages.min(SAMPLED_PAGES);
@@ -204,7 +203,7 @@ fn sampled_fraction(file: &File, size: u64) -> f64 {
         .map_or(0, |since| since.as_nanos() as u64);
     let mut cached = 0u64;
     for sample in 0..samples {
-        // One page at random from each of `samples` equal stretches.
+        // One random page from each of `samples` equal parts.
         let first = (u128::from(sample) * u128::from(pages) / u128::from(samples)) as u64;
         let after = (u128::from(sample + 1) * u128::from(pages) / u128::from(samples)) as u64;
         let page = first + splitmix64(seed ^ splitmix64(sample)) % (after - first);

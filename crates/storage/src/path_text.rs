@@ -21,7 +21,7 @@ pub fn path_text(path: &Path) -> String {
     text
 }
 
-/// The path that [`path_text`] has written. What exists under the name as it stands is meant by it.
+/// The path that [`path_text`] has written. If a file with exactly this name exists, that is meant.
 pub fn path_of_text(text: &str) -> PathBuf {
     let plain = PathBuf::from(text);
     match unescaped(text) {
@@ -30,12 +30,12 @@ pub fn path_of_text(text: &str) -> PathBuf {
     }
 }
 
-/// Whether a text is that of two files.
+/// Whether two files match a text.
 pub fn is_ambiguous(text: &str) -> bool {
     unescaped(text).is_some_and(|path| path.exists() && Path::new(text).exists())
 }
 
-/// The path with the bytes that a text names, where it names any.
+/// The path with the escaped bytes of a text, where it has any.
 fn unescaped(text: &str) -> Option<PathBuf> {
     let mut pieces = text.split("\\x");
     let mut bytes = pieces.next()?.as_bytes().to_vec();
@@ -69,7 +69,7 @@ pub fn serialize_path<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Err
     to.serialize_str(&path_text(path))
 }
 
-/// Reads it so.
+/// Reads it back.
 pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
     let text = Option::<String>::deserialize(from)?;
     Ok(text.map(|text| path_of_text(&text)))

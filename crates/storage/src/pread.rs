@@ -21,7 +21,7 @@ const THREADS: usize = 16;
 /// copying this much from the page cache.
 const INLINE_BYTES: usize = 16 << 10;
 
-/// Reads every range; the error carries the offset it happened at.
+/// Reads every range; the error carries its offset.
 pub(crate) fn read_batch(file: &File, reads: &mut [RangeRead<'_>]) -> Result<(), (u64, io::Error)> {
     let bytes: usize = reads.iter().map(|read| read.buffer.len()).sum();
     match pool() {
@@ -34,7 +34,7 @@ pub(crate) fn read_batch(file: &File, reads: &mut [RangeRead<'_>]) -> Result<(),
     }
 }
 
-/// `None` where there are no threads: the system refused them, or this process was forked from the one that has them.
+/// `None` where there are no threads: the system refused them, or this process is a fork of the one that has them.
 pub(crate) fn pool() -> Option<&'static ThreadPool> {
     static POOL: OnceLock<(u32, Option<ThreadPool>)> = OnceLock::new();
     let (process, pool) = POOL.get_or_init(|| {

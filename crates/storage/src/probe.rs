@@ -1,8 +1,8 @@
-//! What the disk under a path can do, measured through this crate's own reads.
+//! Measures the disk under a path, through this crate's own reads.
 //!
-//! [`probe_dir`] fills a temporary file and measures every block size at every depth: the LIRS
-//! Table 2 of this machine. [`quick_probe`] takes a third of a second on a file that exists and
-//! measures the two figures that decide how to read it.
+//! [`probe_dir`] fills a temporary file and measures every block size at every depth: the LIRS Table 2 of this
+//! machine. [`quick_probe`] takes a third of a second on an existing file and measures the two figures that decide
+//! how to read it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::threads::no_thread;
 use crate::{AlignedBuffer, DeviceModel, LocalFile, LocalMode, LocalOptions, PAGE_BYTES};
 use crate::{RangeRead, ScratchFile, Storage, StorageError, huge_buffer};
 use pelton_key::splitmix64;
@@ -20,7 +21,7 @@ pub const PROBE_BLOCKS: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 <<
 /// Requests in flight measured by [`probe_dir`].
 pub const PROBE_DEPTHS: [u32; 4] = [1, 16, 64, 128];
 
-/// Threads that write at random: enough for a drive's parallelism, each with one write under way.
+/// Threads that write at random: enough for a drive's parallelism, each with one write in flight.
 const WRITERS: u64 = 16;
 
 /// Memory each reading thread of [`probe_dir`] uses at most.
@@ -29,7 +30,7 @@ const ARENA_BYTES: u64 = 16 << 20;
 /// The same of [`quick_probe`], which runs before jobs that keep to a small budget.
 const QUICK_ARENA_BYTES: u64 = 4 << 20;
 
-/// How long and on how much [`probe_dir`] measures.
+/// How long [`probe_dir`] measures, and on how large a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProbeOptions {
     /// Size of the temporary file. A file that fits a drive's own cache measures the cache.
@@ -48,20 +49,20 @@ impl Default for ProbeOptions {
     }
 }
 
-/// In which order blocks are read.
+/// The order in which blocks are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProbePattern {
-    /// One after the other.
+    /// Sequential.
     Sequential,
-    /// Anywhere.
+    /// Random.
     Random,
 }
 
 /// One measured rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbePoint {
-    /// In which order blocks were read.
+    /// The order in which blocks were read.
     pub pattern: ProbePattern,
     /// Bytes a read.
     pub block_bytes: u64,
@@ -73,7 +74,7 @@ pub struct ProbePoint {
     pub bytes_per_s: f64,
 }
 
-/// What [`probe_dir`] measured.
+/// The measurements of [`probe_dir`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceProbe {
     /// The folder measured.
@@ -82,13 +83,13 @@ pub struct DeviceProbe {
     pub file_bytes: u64,
     /// How it was read.
     pub mode: LocalMode,
-    /// What to bear in mind about the figures.
+    /// Notes on the figures.
     pub note: Option<String>,
     /// Every block size at every depth.
     pub points: Vec<ProbePoint>,
     /// Bytes a second of 1 MiB writes, one after the other, flushed at the end.
     pub sequential_write_bytes_per_s: f64,
-    /// 4 KiB writes a second at random places, 16 under way, flushed at the end.
+    /// 4 KiB writes a second at random offsets, 16 in flight, flushed at the end.
     pub random_write_iops: f64,
 }
 
@@ -131,12 +132,12 @@ impl DeviceProbe {
     }
 }
 
-/// What [`quick_probe`] measured.
+/// The measurements of [`quick_probe`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QuickProbe {
     /// How the file was read.
     pub mode: LocalMode,
-    /// What to bear in mind about the figures.
+    /// Notes on the figures.
     pub note: Option<String>,
     /// Random 4 KiB reads a second at depth 64.
     pub random_iops: f64,
@@ -144,9 +145,9 @@ pub struct QuickProbe {
     pub sequential_bytes_per_s: f64,
 }
 
-/// Measures the disk under `folder` with a temporary file, which is gone afterwards.
+/// Measures the disk under `folder` with a temporary file, which is deleted afterwards.
 ///
-/// Errors: among others, [`StorageError::Interrupted`] soon after `interrupt` is set.
+/// Errors: among others, [`StorageErrorKind::Interrupted`](crate::StorageErrorKind::Interrupted) soon after `interrupt` is set.
 pub fn probe_dir(
     folder: &Path,
     options: ProbeOptions,
@@ -154,9 +155,7 @@ pub fn probe_dir(
 ) -> Result<DeviceProbe, StorageError> {
     let uninterrupted = || {
         if interrupt.load(Ordering::Relaxed) {
-            Err(StorageError::Interrupted {
-                path: folder.display().to_string(),
-            })
+            Err(StorageError::interrupted(folder.display()))
         } else {
             Ok(())
         }
@@ -236,7 +235,7 @@ fn fill(
     Ok(file_bytes as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// Writes 4 KiB blocks at random places; returns writes a second.
+/// Writes 4 KiB blocks at random offsets; returns writes a second.
 fn write_at_random(
     scratch: &ScratchFile,
     file_bytes: u64,
@@ -262,8 +261,8 @@ fn write_at_random(
     Ok(written as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// Reads blocks of so many bytes for `seconds`, `depth` in flight. From depth 2 on two threads share the depth, so
-/// that one keeps the device busy while the other's batch ends.
+/// Reads blocks of this size for `seconds`, `depth` in flight. From depth 2 on two threads share the depth, so that
+/// one keeps the device busy while the other's batch ends.
 fn measure(
     file: &LocalFile,
     (pattern, block_bytes, depth): (ProbePattern, u64, u32),
@@ -283,7 +282,7 @@ fn measure(
         ProbePattern::Sequential => read % blocks,
         ProbePattern::Random => splitmix64(read) % blocks,
     };
-    // Reads and bytes a second of one thread, its buffers being ready.
+    // Reads and bytes a second of one thread, whose buffers are allocated.
     let reader = |_| {
         let mut arena = huge_buffer((batch * block_bytes) as usize);
         let (mut done, mut bytes) = (0u64, 0u64);
@@ -340,10 +339,7 @@ fn each_thread<T: Send>(
     });
     match refused {
         None => done,
-        Some(source) => Err(StorageError::Threads {
-            name: "probe".to_string(),
-            source,
-        }),
+        Some(source) => Err(no_thread("probe", source)),
     }
 }
 

@@ -1,11 +1,10 @@
-//! Any storage, read ahead of the one that reads it in order.
+//! Any storage, with read-ahead for sequential readers.
 //!
-//! Over a network a read waits for a round trip, however short it is. Here threads fetch whole blocks, many at once,
-//! in front of the foremost that was asked for: none after a jump, then twice as many each time the reader goes on, up
-//! to [`DEPTH`]. So the one that reads all of a file gets what the network carries, and the one that hops from place to place
-//! fetches a block a hop.
+//! Over a network even a short read waits for a round trip. Here threads prefetch whole blocks, many at once, after
+//! the last requested one: none after a jump, then twice as many each time the reader continues, up to [`DEPTH`]. So
+//! a reader of a whole file gets the network's full rate, and one that jumps fetches a block a jump.
 //!
-//! Cost: up to `DEPTH` + [`KEPT`] blocks in memory, and a thread for each block under way. Rejected: one thread that
+//! Cost: up to `DEPTH` + [`KEPT`] blocks in memory, and a thread for each block in flight. Rejected: one thread that
 //! reads several blocks as a batch, since the network idles from the end of one batch to the start of the next.
 
 use std::collections::BTreeMap;
@@ -16,12 +15,12 @@ use crate::{Granularity, RangeRead, Storage, StorageError};
 
 /// Bytes of a block: at 100 MB/s it takes half of a round trip of 20 ms.
 const BLOCK: u64 = 1 << 20;
-/// Most blocks in front of the foremost that was asked for.
+/// Most blocks ahead of the last requested one.
 const DEPTH: u64 = 16;
-/// Blocks behind it that stay, for readers that are not quite in order.
+/// Blocks behind it that stay, for readers that are not quite sequential.
 const KEPT: u64 = 3;
 
-/// A storage that is read ahead.
+/// A storage with read-ahead.
 pub struct ReadAhead {
     shared: Arc<Shared>,
 }
@@ -35,11 +34,11 @@ struct Shared {
 
 #[derive(Default)]
 struct Window {
-    /// The foremost block that was asked for.
+    /// The foremost requested block.
     foremost: u64,
-    /// How many are fetched in front of it.
+    /// Number of blocks prefetched ahead of it.
     depth: u64,
-    /// The next to be fetched.
+    /// The next block to fetch.
     next: u64,
     blocks: BTreeMap<u64, Block>,
     threads: u64,
@@ -88,7 +87,7 @@ impl ReadAhead {
                 None => break,
             }
         }
-        // Nobody fetches it yet: this thread does, and others what comes after it.
+        // No thread fetches it yet: this one does, and others fetch the blocks after it.
         if window.claim(number) {
             self.wake(&mut window);
         }
@@ -102,13 +101,13 @@ impl ReadAhead {
         fetched
     }
 
-    /// Has threads fetch what may be fetched.
+    /// Starts threads for the blocks that may be fetched.
     fn wake(&self, window: &mut Window) {
         let wanted = window.end(self.shared.blocks()).saturating_sub(window.next);
         for _ in window.idle..wanted.min(DEPTH - window.threads + window.idle) {
             let shared = Arc::clone(&self.shared);
             let begun = std::thread::Builder::new().name("pelton-ahead".into());
-            // Without one more thread it is only slower.
+            // Without another thread it is only slower.
             if begun.spawn(move || shared.work()).is_ok() {
                 window.threads += 1;
             }
@@ -119,7 +118,7 @@ impl ReadAhead {
 
 impl Drop for ReadAhead {
     fn drop(&mut self) {
-        // Threads end by themselves once what they fetch is there.
+        // Threads end by themselves once their block is fetched.
         self.shared.window().ends = true;
         self.shared.changed.notify_all();
     }
@@ -131,7 +130,7 @@ impl Window {
         (self.foremost + 1 + self.depth).min(blocks)
     }
 
-    /// Notes that a block was asked for that is there.
+    /// Notes a request for a block that is present.
     fn go_on_to(&mut self, number: u64) {
         if number > self.foremost {
             self.foremost = number;
@@ -141,7 +140,7 @@ impl Window {
         }
     }
 
-    /// Takes a block to fetch that nobody fetches; false where it lies behind and the window stays where it is.
+    /// Claims a block to fetch; false where it is behind the window and the window stays.
     fn claim(&mut self, number: u64) -> bool {
         let behind = number < self.next && self.foremost - number.min(self.foremost) <= 2 * DEPTH;
         if behind {
@@ -174,7 +173,7 @@ impl Shared {
         self.size.div_ceil(BLOCK)
     }
 
-    /// Fetches block after block as long as there are any to fetch.
+    /// Fetches block after block while there are any to fetch.
     fn work(&self) {
         let mut window = self.window();
         while !window.ends {
@@ -197,7 +196,7 @@ impl Shared {
         }
     }
 
-    /// What has become of a block that was fetched, unless the window is elsewhere by now.
+    /// Stores the outcome of a fetched block, unless the window has moved away.
     fn settle(&self, number: u64, block: Option<Block>) {
         let mut window = self.window();
         if let Some(place) = window.blocks.get_mut(&number)

@@ -1,14 +1,14 @@
-//! Files that are kept in memory once they were read.
+//! Keeps files in memory once they were read.
 //!
 //! A range in the page cache costs a system call, and the kernel walks its tree of pages for it: 0.7 µs, twice what
-//! copying 3 KB takes. From memory of one's own the same range costs its copying. Mapping the file was rejected: the
-//! system answers a read of a page that the file has no more with a signal, which only a handler of the whole
-//! process can survive.
+//! copying 3 KB takes. From the process's own memory the same range costs only its copy. Mapping the file was
+//! rejected: reading a page that the file no longer has raises a signal, which only a process-wide handler can
+//! survive.
 //!
-//! The file is cut into blocks, each read whole through the ordinary storage once so many ranges of it were wanted
-//! that reading it would have paid; until then ranges cost a call each, as ever. So a run of one epoch, and a first
-//! batch, wait for no block, and no run takes more than twice the time of the better choice. A thread that finds a
-//! block being read by another reads its range directly, so that none waits.
+//! The file is cut into blocks, each read whole through the ordinary storage once enough of its ranges were read that
+//! reading it would have paid; until then ranges cost a call each, as usual. So a run of one epoch, and a first
+//! batch, wait for no block, and no run takes more than twice the time of the better choice. A thread that meets a
+//! block that another is reading reads its range directly, so none waits.
 //!
 //! Cost: the bytes of the file in memory, on huge pages, which the system gives as blocks fill them.
 
@@ -23,7 +23,7 @@ use crate::{Granularity, RangeRead, Storage, StorageError};
 
 /// Bytes of a block: read in little more time than a call takes, and eight fill a huge page.
 const BLOCK: usize = 256 << 10;
-/// Bytes at the start of the next range that are asked for while one is copied; the processor does the rest.
+/// Bytes at the start of the next range that are prefetched while one is copied; the processor does the rest.
 const ASKED_FOR: usize = 256;
 const CACHE_LINE: usize = 64;
 
@@ -35,13 +35,13 @@ const GONE: u16 = u16::MAX;
 
 /// A storage whose blocks stay in memory.
 ///
-/// What it was when a block was read it stays; the one that must know of a file that changes asks the file. A block that
-/// does not come whole is left to be read range by range, which names what is wrong.
+/// A block keeps its content from when it was read; callers that must notice changes check the file. A block that
+/// cannot be read whole is read range by range, which reports the error.
 pub struct Resident {
     inner: Arc<dyn Storage>,
     memory: Memory,
     states: Vec<AtomicU16>,
-    /// Ranges of a block that are read directly.
+    /// Ranges of a block that are read directly first.
     direct: u16,
 }
 
@@ -75,7 +75,7 @@ impl Resident {
         BLOCK.min(self.memory.length - block * BLOCK)
     }
 
-    /// Fills a range from memory, if it is there or comes.
+    /// Fills a range from memory, if it is there or can be loaded.
     fn fill(&self, read: &mut RangeRead<'_>) -> bool {
         let (Ok(start), length) = (usize::try_from(read.offset), read.buffer.len()) else {
             return false;
@@ -97,7 +97,7 @@ impl Resident {
         true
     }
 
-    /// Whether a block is in memory, where this may have brought it.
+    /// Whether a block is in memory; this call may load it.
     #[inline]
     fn has(&self, block: usize) -> bool {
         let state = &self.states[block];
@@ -106,7 +106,7 @@ impl Resident {
             BEING_READ | GONE => false,
             wanted if wanted >= self.direct => self.bring(block, wanted),
             wanted => {
-                // One that another thread counts at once may be lost.
+                // A simultaneous count of another thread may be lost.
                 let relaxed = Ordering::Relaxed;
                 let _ = state.compare_exchange(wanted, wanted + 1, relaxed, relaxed);
                 false
@@ -136,7 +136,7 @@ impl Resident {
         present
     }
 
-    /// Asks the processor for the beginning of a range.
+    /// Prefetches the beginning of a range into the processor's cache.
     fn ask_for(&self, read: &RangeRead<'_>) {
         let length = read.buffer.len().min(ASKED_FOR);
         for at in (0..length).step_by(CACHE_LINE) {
@@ -198,7 +198,7 @@ impl fmt::Debug for Resident {
     }
 }
 
-/// Memory of which parts are written by one thread while others read other parts.
+/// Memory that one thread writes in parts while others read other parts.
 struct Memory {
     start: *mut u8,
     length: usize,

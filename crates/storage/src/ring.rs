@@ -1,17 +1,16 @@
 //! A batch of reads through io_uring, at full queue depth.
 //!
-//! Each call of [`read_batch`] leases one ring from a process-wide pool, so several callers keep
-//! several batches in flight without a lock on the way. Rings are shared between files rather than
-//! owned by one: a dataset of a thousand shards then needs as many rings as it has reading
-//! threads. Registered files were left out: at the few hundred thousand reads a second a drive
-//! gives, the lookup they save is under one percent of a core.
+//! Each call of [`read_batch`] leases one ring from a process-wide pool, so several callers keep several batches in
+//! flight without a lock. Rings are shared between files rather than owned by one: a dataset of a thousand shards
+//! then needs as many rings as it has reading threads. Registered files were left out: at the few hundred thousand
+//! reads a second a drive gives, the lookup they save is under one percent of a core.
 //!
 //! Ranges are cut into pieces of at most [`PIECE_BYTES`], so one long range fills the queue too.
 //! Refilling waits for an eighth of the queue: one system call then moves several pieces, and the
 //! device still sees at least 7/8 of the depth.
 //!
-//! Safety rests on one rule: the kernel owns a buffer from submission to completion, and a
-//! [`Flight`] does not end, on whatever path, while the kernel owns any.
+//! Safety rests on one rule: the kernel owns a buffer from submission to completion, and a [`Flight`] never ends
+//! while the kernel owns any.
 
 #![allow(unsafe_code)]
 
@@ -43,7 +42,7 @@ pub(crate) struct RingFailure {
 
 static IDLE: Mutex<Vec<Ring>> = Mutex::new(Vec::new());
 
-/// Whether the kernel lets this process use io_uring; asked once.
+/// Whether the kernel lets this process use io_uring; determined once.
 pub(crate) fn available() -> Result<(), io::Error> {
     static ANSWER: OnceLock<Result<(), i32>> = OnceLock::new();
     let answer = ANSWER.get_or_init(|| match Ring::new(8) {
@@ -75,7 +74,7 @@ pub(crate) fn read_batch(
 fn lease(depth: u32) -> io::Result<Ring> {
     let process = std::process::id();
     let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-    // A forked process has the rings of its parent, whose queues both would fill.
+    // A forked process has its parent's rings, whose queues both would fill.
     idle.retain(|ring| ring.process == process);
     if let Some(found) = idle.iter().position(|ring| ring.entries >= depth) {
         return Ok(idle.swap_remove(found));
@@ -157,7 +156,7 @@ struct Flight<'ring, 'batch, 'buffers> {
     unit_bytes: usize,
     /// Remainders of short reads.
     unfinished: Vec<Piece>,
-    /// Where cutting into pieces has got to.
+    /// How far ranges have been cut into pieces.
     next: Piece,
     transient_left: u32,
     failure: Option<RingFailure>,

@@ -1,8 +1,8 @@
 //! A temporary file for data that does not fit in memory, such as buckets being shuffled.
 //!
-//! The file loses its name as soon as it is open, so it vanishes with the process however that
-//! ends. Its space is reserved up front: a full disk is then reported before the work, and
-//! concurrent direct writes do not queue for the lock that growing a file takes.
+//! The file loses its name as soon as it is open, so it vanishes with the process even after a crash. Its space is
+//! reserved up front: a full disk is then reported before the work, and concurrent direct writes do not queue for the
+//! lock that growing a file takes.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,10 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::whole_file::without_path;
 use crate::{Granularity, LocalFile, LocalMode, LocalOptions, RangeRead, Storage};
-use crate::{StorageError, direct};
+use crate::{StorageError, StorageErrorKind, direct};
 
-/// A nameless temporary file: written at offsets by any number of threads, read back as a
-/// [`Storage`].
+/// An unnamed temporary file: written at offsets by any number of threads, read back as a [`Storage`].
 #[derive(Debug)]
 pub struct ScratchFile {
     folder: PathBuf,
@@ -28,33 +27,32 @@ pub struct ScratchFile {
 }
 
 impl ScratchFile {
-    /// A new file in `folder` for about `expected_bytes`; fails with [`StorageError::NoSpace`]
+    /// A new file in `folder` for about `expected_bytes`; fails with [`StorageErrorKind::NoSpace`]
     /// where fewer are free.
     pub fn create(
         folder: impl AsRef<Path>,
         expected_bytes: u64,
     ) -> Result<ScratchFile, StorageError> {
         let folder = folder.as_ref();
-        let failed = |operation| move |e| StorageError::at_path(folder, operation, e);
-        if !fs::metadata(folder).map_err(failed("open"))?.is_dir() {
-            return Err(StorageError::NotAFolder {
-                path: folder.to_path_buf(),
-            });
+        let failed = |operation| move |e| StorageError::failed(folder.display(), operation, e);
+        if !fs::metadata(folder).map_err(failed("open it"))?.is_dir() {
+            let what = "is not a folder; name one";
+            return Err(StorageError::new(
+                StorageErrorKind::Unusable,
+                folder.display(),
+                what,
+            ));
         }
         let available = free_bytes(folder)?;
         if available < expected_bytes {
-            return Err(StorageError::NoSpace {
-                path: folder.to_path_buf(),
-                needed: expected_bytes,
-                available,
-            });
+            return Err(no_space(folder, expected_bytes, available));
         }
         let named = tempfile::Builder::new()
             .prefix(".pelton-scratch-")
             .tempfile_in(folder)
-            .map_err(|error| failed("create a file in")(without_path(error)))?;
+            .map_err(|error| failed("create a file in it")(without_path(error)))?;
         reserve(named.as_file(), folder, expected_bytes)?;
-        let direct = direct::open(named.path(), true).map_err(failed("open a file in"))?;
+        let direct = direct::open(named.path(), true).map_err(failed("open a file in it"))?;
         let reader = LocalFile::open(
             named.path(),
             LocalOptions {
@@ -74,8 +72,8 @@ impl ScratchFile {
         })
     }
 
-    /// Writes all of `bytes` at `offset`. Past the page cache as far as offset, address and length
-    /// are multiples of [`ScratchFile::write_granularity`]; through it otherwise.
+    /// Writes all of `bytes` at `offset`, bypassing the page cache where offset, address and length are multiples of
+    /// [`ScratchFile::write_granularity`].
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
         let past_cache = match &self.direct {
             Some((file, units)) => {
@@ -98,7 +96,7 @@ impl ScratchFile {
         Ok(())
     }
 
-    /// Takes note of bytes that are in the file now.
+    /// Counts bytes that were written to the file.
     pub(crate) fn count_written(&self, offset: u64, length: u64) {
         self.bytes_written.fetch_add(length, Ordering::Relaxed);
         if length > 0 {
@@ -106,8 +104,7 @@ impl ScratchFile {
         }
     }
 
-    /// The file for a ring of its own, where it can be read and written past the page cache in
-    /// units of 4096 bytes.
+    /// The file for another ring, where it can be read and written without the page cache in units of 4096 bytes.
     #[cfg(target_os = "linux")]
     pub(crate) fn ring_file(&self) -> Result<Option<File>, StorageError> {
         match &self.direct {
@@ -117,8 +114,9 @@ impl ScratchFile {
                     && self.reader.mode() == LocalMode::Direct =>
             {
                 let file = file.try_clone();
-                file.map(Some)
-                    .map_err(|e| StorageError::at_path(&self.folder, "open a file in", e))
+                file.map(Some).map_err(|e| {
+                    StorageError::failed(self.folder.display(), "open a file in it", e)
+                })
             }
             _ => Ok(None),
         }
@@ -134,16 +132,16 @@ impl ScratchFile {
         self.direct.as_ref().map(|(_, units)| *units)
     }
 
-    /// The file as its reads see it, to be read at other depths.
+    /// The file as a storage, for reads at other depths.
     pub(crate) fn reader(&self) -> &LocalFile {
         &self.reader
     }
 
-    /// Waits until what was written is on the device.
+    /// Waits until all writes are on the device.
     pub(crate) fn sync(&self) -> Result<(), StorageError> {
         self.buffered
             .sync_data()
-            .map_err(|e| StorageError::at_path(&self.folder, "sync a file in", e))
+            .map_err(|e| StorageError::failed(self.folder.display(), "sync a file in it", e))
     }
 
     fn write_all(&self, file: &File, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
@@ -160,18 +158,9 @@ impl ScratchFile {
         source: io::Error,
     ) -> StorageError {
         if is_full(&source) {
-            return StorageError::NoSpace {
-                path: self.folder.clone(),
-                needed: length,
-                available: free_bytes(&self.folder).unwrap_or(0),
-            };
+            return no_space(&self.folder, length, free_bytes(&self.folder).unwrap_or(0));
         }
-        StorageError::Io {
-            path: self.name(),
-            operation,
-            offset,
-            source,
-        }
+        StorageError::failed_at(self.name(), operation, offset, source)
     }
 }
 
@@ -202,14 +191,21 @@ impl Storage for ScratchFile {
     }
 }
 
+fn no_space(folder: &Path, needed: u64, available: u64) -> StorageError {
+    let what = format!(
+        "{needed} bytes are needed and {available} are free; free some or choose another folder"
+    );
+    StorageError::new(StorageErrorKind::NoSpace, folder.display(), what)
+}
+
 /// Bytes an ordinary user may still write in `folder`.
 fn free_bytes(folder: &Path) -> Result<u64, StorageError> {
     let status = rustix::fs::statvfs(folder)
-        .map_err(|e| StorageError::at_path(folder, "examine", e.into()))?;
+        .map_err(|e| StorageError::failed(folder.display(), "examine it", e.into()))?;
     Ok(status.f_bavail.saturating_mul(status.f_frsize))
 }
 
-/// Reserves the space where the filesystem knows how; others find out when they write.
+/// Reserves the space where the filesystem supports it; elsewhere writes find out.
 fn reserve(file: &File, folder: &Path, bytes: u64) -> Result<(), StorageError> {
     #[cfg(target_os = "linux")]
     if bytes > 0 {
@@ -217,11 +213,7 @@ fn reserve(file: &File, folder: &Path, bytes: u64) -> Result<(), StorageError> {
         if let Err(errno) = fallocate(file, FallocateFlags::empty(), 0, bytes)
             && is_full(&errno.into())
         {
-            return Err(StorageError::NoSpace {
-                path: folder.to_path_buf(),
-                needed: bytes,
-                available: free_bytes(folder)?,
-            });
+            return Err(no_space(folder, bytes, free_bytes(folder)?));
         }
     }
     let _ = (file, folder, bytes);
@@ -239,7 +231,7 @@ fn is_full(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// /dev/full does for one write what a full disk does.
+    /// /dev/full acts like a full disk for one write.
     #[test]
     fn a_write_to_a_full_disk_is_no_space() {
         let folder = tempfile::tempdir().expect("temporary folder");
@@ -247,8 +239,9 @@ mod tests {
         let full = File::options().write(true).open("/dev/full");
         scratch.buffered = full.expect("open /dev/full");
         let error = scratch.write_at(3, &[1; 5]).expect_err("full");
+        assert_eq!(error.kind, StorageErrorKind::NoSpace);
         assert!(
-            matches!(error, StorageError::NoSpace { needed: 5, .. }),
+            error.to_string().contains(": 5 bytes are needed"),
             "{error}"
         );
         assert_eq!(scratch.bytes_written(), 0);

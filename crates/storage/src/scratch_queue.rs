@@ -1,10 +1,9 @@
-//! Reads and writes of a [`ScratchFile`] that go on while their owner works.
+//! Asynchronous reads and writes of a [`ScratchFile`].
 //!
-//! A thread that reads blocks, works on them and writes others has its own queue: it starts
-//! transfers, which take their buffers along, and takes up those that are finished. Calls that
-//! return when the disk is done ([`ScratchFile::write_at`]) leave a disk idle that wants a megabyte
-//! in flight, unless there are far more threads than cores. Where the file cannot be reached past
-//! the page cache or the kernel has no io_uring, a transfer is finished when it was started.
+//! A thread that reads blocks, works on them and writes others has its own queue: it starts transfers, which own
+//! their buffers, and collects finished ones. Blocking calls ([`ScratchFile::write_at`]) leave a disk idle that needs
+//! a megabyte in flight, unless there are far more threads than cores. Where the file cannot be reached past the page
+//! cache or the kernel has no io_uring, a transfer is finished when it was started.
 
 use std::io;
 use std::sync::Arc;
@@ -24,11 +23,11 @@ pub struct ScratchQueue<T> {
 }
 
 impl<T> ScratchQueue<T> {
-    /// A queue of up to `depth` transfers at a time.
+    /// A queue of up to `depth` concurrent transfers.
     pub fn new(file: Arc<ScratchFile>, depth: u32) -> Result<ScratchQueue<T>, StorageError> {
         #[cfg(target_os = "linux")]
         let ring = match file.ring_file()? {
-            // Rings count against limits on locked memory and files: without one all still works.
+            // Rings count against limits on locked memory and files; without one everything still works.
             Some(direct) => OwnedRing::new(direct, depth).ok(),
             None => None,
         };
@@ -42,8 +41,8 @@ impl<T> ScratchQueue<T> {
         })
     }
 
-    /// Starts a transfer. Offset and length must be multiples of 4096. Asserts that fewer than the
-    /// queue's depth are under way.
+    /// Starts a transfer. Offset and length must be multiples of 4096. Asserts that fewer than the queue's depth are
+    /// in flight.
     pub fn start(&mut self, mut transfer: Transfer<T>) -> Result<(), StorageError> {
         #[cfg(target_os = "linux")]
         if let Some(ring) = &mut self.ring {
@@ -74,7 +73,7 @@ impl<T> ScratchQueue<T> {
         Ok(())
     }
 
-    /// Transfers started and not yet given back.
+    /// Transfers started and not yet returned.
     pub fn in_flight(&self) -> usize {
         #[cfg(target_os = "linux")]
         let kernel = self.ring.as_ref().map_or(0, OwnedRing::in_flight);
@@ -83,8 +82,8 @@ impl<T> ScratchQueue<T> {
         kernel + self.finished.len()
     }
 
-    /// Waits until at least `at_least` of the transfers under way are finished and appends all that
-    /// are to `done`. The first failure is returned; the queue is of no use after it.
+    /// Waits until at least `at_least` of the transfers in flight are finished and appends all finished ones to
+    /// `done`. The first failure is returned; the queue must not be used after it.
     pub fn turn(
         &mut self,
         at_least: usize,
@@ -95,7 +94,7 @@ impl<T> ScratchQueue<T> {
             ring.turn(at_least, &mut self.finished)
                 .map_err(|source| self.file.transfer_error("wait for transfers", 0, 0, source))?;
         }
-        // Without a ring everything started is finished.
+        // Without a ring a transfer is finished when it is started.
         let _ = at_least;
         for (transfer, outcome) in self.finished.drain(..) {
             let (offset, length) = (transfer.offset, transfer.length);

@@ -1,10 +1,10 @@
-//! How much memory this process may take, and how much the system can give to more pages of files.
+//! How much memory this process may use, and how much the system can use to cache files.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes that this process can still have cached, as far as the system tells: what is free or easily freed, or what the
-/// groups of processes that it belongs to may have, if that is less. 0 where the system does not say.
+/// Bytes of files that the system can still cache for this process: memory that is free or easily freed, or the limit
+/// of its control groups, if that is less. 0 where the system does not say.
 ///
 /// Cost: a few small files are read.
 pub fn spare_memory() -> u64 {
@@ -12,7 +12,7 @@ pub fn spare_memory() -> u64 {
     available.min(of_groups()).min(spare_addresses())
 }
 
-/// Bytes of addresses that the process may still take, where they are limited (`ulimit -v`).
+/// Bytes of address space left to the process, where it is limited (`ulimit -v`).
 fn spare_addresses() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
     let Some(limit) = limit else {
@@ -27,8 +27,8 @@ fn spare_addresses() -> u64 {
     limit.saturating_sub(pages * rustix::param::page_size() as u64)
 }
 
-/// Bytes that this process may take at most: those of the machine or, if that is less, of the groups of processes that it
-/// belongs to, as containers have them. `None` where the system does not say.
+/// Most bytes that this process may take: the machine's memory, or the limit of its control groups (as in a
+/// container), if that is less. `None` where the system does not say.
 ///
 /// Cost: a few small files are read.
 pub fn memory_limit() -> Option<u64> {
@@ -36,9 +36,9 @@ pub fn memory_limit() -> Option<u64> {
     (limit < u64::MAX).then_some(limit)
 }
 
-/// The memory budget of a job that was given none: `usual` bytes or, where that is less, a quarter of what this process
-/// may take, divided by the `ranks` that share it. The rest is for what grows with records, features and parameters,
-/// for the program, and for pages of files.
+/// The default memory budget of a job: `usual` bytes or, where that is less, a quarter of what this process may take,
+/// divided by the `ranks` that share it. The rest is for data structures that grow with records, features and
+/// parameters, for the program, and for cached files.
 pub fn memory_budget(usual: u64, ranks: usize) -> u64 {
     share(memory_limit(), usual, ranks)
 }
@@ -48,7 +48,7 @@ fn share(limit: Option<u64>, usual: u64, ranks: usize) -> u64 {
     usual.min((limit / 4 / ranks.max(1) as u64).max(LEAST_BUDGET))
 }
 
-/// What jobs can do something with at all.
+/// The least budget with which jobs work.
 const LEAST_BUDGET: u64 = 1 << 20;
 
 fn of_machine(name: &str) -> Option<u64> {
@@ -67,8 +67,8 @@ fn of_meminfo(text: &str, name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The least limit of the memory groups that `groups`, the text of `/proc/self/cgroup`, names, and of those above
-/// them, under `root`. In a container the paths may be those of the host, and the limit is at the root.
+/// The lowest memory limit of the control groups that `groups`, the text of `/proc/self/cgroup`, names, and of their
+/// ancestors, under `root`. In a container the paths may be those of the host, and the limit is at the root.
 fn limits(groups: &str, root: &Path) -> u64 {
     let mut least = u64::MAX;
     for line in groups.lines() {
@@ -77,7 +77,7 @@ fn limits(groups: &str, root: &Path) -> u64 {
         else {
             continue;
         };
-        // Beyond `memory.high` a process is slowed down until it hardly moves.
+        // Beyond `memory.high` a process is slowed to a crawl.
         let (root, names) = match controllers {
             "" => (root.to_path_buf(), &["memory.max", "memory.high"][..]),
             _ if controllers.split(',').any(|one| one == "memory") => {
@@ -91,7 +91,7 @@ fn limits(groups: &str, root: &Path) -> u64 {
             .take_while(|folder| folder.starts_with(&root))
         {
             for name in names {
-                // "max" is no number, nor a limit.
+                // "max" means no limit.
                 let limit = fs::read_to_string(folder.join(name));
                 let limit = limit.ok().and_then(|text| text.trim().parse().ok());
                 least = least.min(limit.unwrap_or(u64::MAX));

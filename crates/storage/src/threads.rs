@@ -1,4 +1,4 @@
-//! Threads where the system may refuse them: a container limits how many there are, and so does `ulimit -u`.
+//! Starts threads where the system may refuse them: containers and `ulimit -u` limit their number.
 //!
 //! [`std::thread::spawn`] and [`std::thread::scope`] panic then.
 
@@ -8,24 +8,29 @@ use std::thread::{Builder, JoinHandle, available_parallelism, scope};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::StorageError;
+use crate::{StorageError, StorageErrorKind};
 
 /// Starts a thread.
 ///
-/// Errors: the system starts no more threads.
+/// Errors: the system refuses more threads.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, StorageError> {
     let started = Builder::new().name(name.to_string()).spawn(work);
-    started.map_err(|source| StorageError::Threads {
-        name: name.to_string(),
-        source,
-    })
+    started.map_err(|source| no_thread(name, source))
 }
 
-/// Runs `work` on `threads` threads at once, this one among them, and returns what each made. There are fewer where the
-/// system starts no more, so the work must not depend on their number.
+/// The operating system refuses more threads.
+pub(crate) fn no_thread(name: &str, source: io::Error) -> StorageError {
+    let what = format!(
+        "the thread `{name}` cannot be started ({source}); raise the limit on processes (pids of a container, or ulimit -u), or use fewer threads"
+    );
+    StorageError::new(StorageErrorKind::System, "", what).caused_by(source)
+}
+
+/// Runs `work` on `threads` threads including this one, and returns their results. There are fewer where the system
+/// refuses more, so the work must not depend on their number.
 ///
 /// Panics where `work` does.
 pub fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
@@ -43,10 +48,10 @@ pub fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T
     })
 }
 
-/// A pool of `threads` threads, as many as Rayon takes by default where 0; or of half as many, and so on, where the system
-/// starts no more.
+/// A pool of `threads` threads, as many as Rayon takes by default where 0; or of half as many, and so on, where the
+/// system refuses more.
 ///
-/// Errors: it starts none.
+/// Errors: it refuses even one.
 pub fn thread_pool(threads: usize) -> Result<ThreadPool, StorageError> {
     let mut wanted = threads;
     loop {
@@ -57,19 +62,16 @@ pub fn thread_pool(threads: usize) -> Result<ThreadPool, StorageError> {
                 wanted = if wanted == 0 { most } else { wanted / 2 };
             }
             Err(error) => {
-                return Err(StorageError::Threads {
-                    name: "compute".to_string(),
-                    source: io::Error::other(error),
-                });
+                return Err(no_thread("compute", io::Error::other(error)));
             }
         }
     }
 }
 
-/// Runs `work` in the pool that this thread belongs to, or else in one that lives as long as the process. Rayon's own
-/// panics where the system starts too few threads.
+/// Runs `work` in the pool that this thread belongs to, or else in a process-wide one. Rayon's own panics where the
+/// system refuses threads.
 ///
-/// Errors: the system starts no more threads.
+/// Errors: the system refuses more threads.
 pub fn in_parallel<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, StorageError> {
     static POOL: Mutex<Option<(u32, &'static ThreadPool)>> = Mutex::new(None);
     if rayon::current_thread_index().is_some() {

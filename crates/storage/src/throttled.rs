@@ -1,10 +1,9 @@
 //! Any storage, at the pace of a modelled device.
 //!
-//! One [`ModelledDevice`] may carry several files, as a disk does; their reads share its time and
-//! its head. In virtual time nothing waits and [`ModelledDevice::virtual_seconds`] is the bill; it
-//! is deterministic as long as the order of calls is. In real time each batch occupies the device
-//! for its modelled time after the batches before it, and the caller sleeps until its own is done,
-//! however many callers there are.
+//! One [`ModelledDevice`] may carry several files, as a disk does; their reads share its time and its head. In
+//! virtual time nothing waits and [`ModelledDevice::virtual_seconds`] is the total; it is deterministic if the order
+//! of calls is. In real time each batch occupies the device for its modelled time after the batches before it, and
+//! each caller sleeps until its own batch is done.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,17 +14,17 @@ use serde::{Deserialize, Serialize};
 use crate::device_model::{Head, pages};
 use crate::{DeviceModel, DeviceUse, Granularity, RangeRead, Storage, StorageError};
 
-/// Whether modelled time is waited for.
+/// Whether callers wait for modelled time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ThrottleMode {
-    /// Callers sleep as long as the device would have kept them.
+    /// Callers sleep as long as the device would take.
     RealTime,
-    /// Only accounting.
+    /// Time is only counted.
     Virtual,
 }
 
-/// A device whose time is modelled, shared by the storages that lie on it.
+/// A device with modelled time, shared by the storages on it.
 #[derive(Debug)]
 pub struct ModelledDevice {
     model: DeviceModel,
@@ -61,7 +60,7 @@ impl ModelledDevice {
         &self.model
     }
 
-    /// What has been asked of the device so far.
+    /// The use of the device so far.
     pub fn used(&self) -> DeviceUse {
         self.state().used
     }
@@ -71,16 +70,15 @@ impl ModelledDevice {
         self.model.seconds(&self.used())
     }
 
-    /// Forgets what was asked and where the head is.
+    /// Resets the use and the position of the head.
     pub fn reset(&self) {
         let mut state = self.state();
         state.used = DeviceUse::default();
         state.head = None;
     }
 
-    /// Charges a write of `length` bytes that does not go through a [`Throttled`] storage, such as
-    /// to a scratch file, and waits for it in real time. It counts as sequential where
-    /// `sequential`, and moves the head away.
+    /// Charges a write of `length` bytes that does not go through a [`Throttled`] storage, such as to a scratch file,
+    /// and waits for it in real time. It counts as sequential where `sequential`, and moves the head away.
     pub fn write(&self, length: u64, sequential: bool) {
         let count = length.div_ceil(crate::PAGE_BYTES);
         self.charge(Instant::now(), |state| {
@@ -111,8 +109,8 @@ impl ModelledDevice {
         });
     }
 
-    /// Adds what is asked and, in real time, waits for it. The device takes it up at `begun`, when
-    /// the real transfer did, so that real and modelled time do not add up.
+    /// Adds a use and, in real time, waits for it. The device starts at `begun`, like the real transfer, so that real
+    /// and modelled time do not add up.
     fn charge(&self, begun: Instant, ask: impl FnOnce(&mut State)) {
         let wake = {
             let mut state = self.state();
@@ -139,12 +137,12 @@ impl ModelledDevice {
     }
 }
 
-/// Seconds as a duration; nonsense from a nonsensical model is no wait at all.
+/// Seconds as a duration; invalid values of an invalid model are zero.
 fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// A storage that lies on a [`ModelledDevice`].
+/// A storage on a [`ModelledDevice`].
 #[derive(Debug)]
 pub struct Throttled {
     inner: Arc<dyn Storage>,
@@ -158,7 +156,7 @@ impl Throttled {
         Throttled::on(&ModelledDevice::new(model, mode), inner)
     }
 
-    /// Puts `inner` on `device` as one more file there.
+    /// Puts `inner` on `device` as another file there.
     pub fn on(device: &Arc<ModelledDevice>, inner: Arc<dyn Storage>) -> Throttled {
         Throttled {
             inner,
@@ -167,7 +165,7 @@ impl Throttled {
         }
     }
 
-    /// The device it lies on.
+    /// Its device.
     pub fn device(&self) -> &Arc<ModelledDevice> {
         &self.device
     }

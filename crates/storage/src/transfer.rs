@@ -1,4 +1,4 @@
-//! A read or write that takes its buffer along.
+//! A read or write that owns its buffer.
 
 use crate::AlignedBuffer;
 
@@ -13,6 +13,6 @@ pub struct Transfer<T> {
     pub length: usize,
     /// The bytes.
     pub buffer: AlignedBuffer,
-    /// What the caller wants back with the finished transfer.
+    /// Returned to the caller with the finished transfer.
     pub errand: T,
 }

@@ -1,8 +1,8 @@
-//! Files that appear whole: written under a temporary name in the same folder, synced, then renamed.
+//! Files that appear only when complete: written under a temporary name in the same folder, synced, then renamed.
 //!
-//! A reader, or a process that comes after a crash, finds the old file or the new one and nothing
-//! between. Writing in place was rejected for that reason; a nameless file that is linked when it is
-//! done was too, because not every filesystem can link over an existing name.
+//! A reader, even after a crash, finds the old file or the new one and nothing in between. Writing in place was
+//! rejected for that reason; so was an unnamed file that is linked when it is complete, because not every filesystem
+//! can link over an existing name.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempPath;
 
-/// Begins the temporary names.
+/// Starts the temporary names.
 const TEMPORARY_PREFIX: &str = ".pelton-";
-/// Letters and digits that follow.
+/// Letters and digits after it.
 const RANDOM: usize = 6;
 
-/// Whether a file name is one that a [`WholeFile`] has until it is published: what a killed process has left.
+/// Whether a file name is that of an unpublished [`WholeFile`], which a killed process leaves behind.
 pub fn is_temporary_name(name: &OsStr) -> bool {
     let rest = name
         .as_encoded_bytes()
@@ -25,22 +25,21 @@ pub fn is_temporary_name(name: &OsStr) -> bool {
     rest.is_some_and(|rest| rest.len() == RANDOM && rest.iter().all(u8::is_ascii_alphanumeric))
 }
 
-/// A file being written, which gets its name when it is complete. Dropped before that it vanishes.
+/// A file being written, which gets its name when it is complete. Dropped before, it is deleted.
 #[derive(Debug)]
 pub struct WholeFile {
     file: File,
     temporary: TempPath,
     path: PathBuf,
-    /// Whether a file that has the name by then is left there.
+    /// Whether an existing file of that name stays.
     keeps_first: bool,
 }
 
 impl WholeFile {
-    /// Starts a file that will lie at `path`. It has the mode of any new file: the process's mask
-    /// takes from it.
+    /// Starts a file at `path`. It has the mode of any new file, reduced by the process's umask.
     ///
-    /// Errors: among others, a device, pipe or socket at `path` or where it links to. The one that may
-    /// write to the folder could take its name away, and for `/dev/null` that harms every process.
+    /// Errors: among others, `path` is or links to a device, pipe or socket. Renaming a file over `/dev/null` would
+    /// harm every process.
     pub fn create(path: impl AsRef<Path>) -> io::Result<WholeFile> {
         let path = path.as_ref().to_path_buf();
         if std::fs::metadata(&path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
@@ -63,7 +62,7 @@ impl WholeFile {
     }
 
     /// The same for a file that other processes may be making too, all with the same content: the first one stays,
-    /// since one of them may have begun to read it.
+    /// since another process may already read it.
     pub fn create_shared(path: impl AsRef<Path>) -> io::Result<WholeFile> {
         Ok(WholeFile {
             keeps_first: true,
@@ -71,17 +70,17 @@ impl WholeFile {
         })
     }
 
-    /// The temporary name, for writers that want one.
+    /// The temporary name, for writers that need a path.
     pub fn temporary(&self) -> &Path {
         &self.temporary
     }
 
-    /// Brings what is written so far to the device.
+    /// Flushes what is written so far to the device.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// Gives the file its name, in place of what has it now, unless it was created to be shared.
+    /// Gives the file its name, replacing an existing file, unless it was created as shared.
     pub fn publish(self) -> io::Result<()> {
         self.file.sync_all()?;
         if self.keeps_first {
@@ -120,7 +119,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// The same error without the temporary name, which would tell a person nothing.
+/// The same error without the temporary name, which would not help the user.
 pub(crate) fn without_path(error: io::Error) -> io::Error {
     error.kind().into()
 }
@@ -137,8 +136,8 @@ mod tests {
             .collect()
     }
 
-    /// Ranks that were started at once all generated the same data, and each rename told those that had begun to read
-    /// that their file had changed.
+    /// When several ranks generated the same data at once, each rename would change the file under those that had
+    /// begun to read.
     #[test]
     fn of_files_made_by_several_the_first_stays() {
         let folder = tempfile::tempdir().expect("temporary folder");

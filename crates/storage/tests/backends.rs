@@ -8,7 +8,7 @@ use std::time::Duration;
 use pelton_storage::conformance::{check_ranges, check_storage, read_ranges};
 use pelton_storage::{
     AlignedBuffer, LocalFile, LocalMode, LocalOptions, MemoryStorage, Metered, ScratchFile,
-    Storage, StorageError, cached_fraction,
+    Storage, StorageErrorKind, cached_fraction,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -50,9 +50,7 @@ fn written(bytes: &[u8]) -> (TempDir, PathBuf) {
 /// `None`, said aloud, where this machine cannot read directly.
 fn opened(path: &PathBuf, mode: LocalMode, queue_depth: u32) -> Option<LocalFile> {
     match LocalFile::open(path, LocalOptions { mode, queue_depth }) {
-        Err(
-            error @ (StorageError::DirectUnsupported { .. } | StorageError::RingUnavailable { .. }),
-        ) => {
+        Err(error) if error.kind == StorageErrorKind::Unusable => {
             eprintln!("SKIPPED: {error}");
             None
         }
@@ -199,9 +197,9 @@ fn cached_fraction_of_nothing() {
     let (folder, path) = written(b"");
     assert_eq!(cached_fraction(&path).expect("sample"), 1.0);
     let refused = cached_fraction(folder.path());
-    assert!(matches!(refused, Err(StorageError::NotAFile { .. })));
+    assert_eq!(refused.unwrap_err().kind, StorageErrorKind::Unusable);
     let refused = cached_fraction(&folder.path().join("absent"));
-    assert!(matches!(refused, Err(StorageError::NotFound { .. })));
+    assert_eq!(refused.unwrap_err().kind, StorageErrorKind::NotFound);
 }
 
 /// In memory the page cache is the data, and going past it would only copy more.
@@ -250,9 +248,9 @@ fn check_open_error(path: &std::path::Path, wanted: &str) {
 fn bad_paths_have_their_own_errors() {
     let (folder, path) = written(b"x");
     check_open_error(&folder.path().join("absent"), "no such file");
-    check_open_error(folder.path(), "is a directory, not a regular file");
+    check_open_error(folder.path(), "is a folder; name a regular file");
     check_open_error("/dev/null".as_ref(), "a device, pipe or socket");
-    check_open_error(&path.join("below"), "failed at byte 0");
+    check_open_error(&path.join("below"), "cannot open it");
 }
 
 #[test]
@@ -274,7 +272,7 @@ fn an_offset_beyond_the_kernels_range_is_an_error() {
         if let Some(file) = opened(&path, mode, 4) {
             let refused = read_ranges(&file, &[(u64::MAX - 4095, 4096)]);
             assert!(
-                matches!(refused, Err(StorageError::Io { .. })),
+                matches!(&refused, Err(error) if error.kind == StorageErrorKind::System),
                 "{refused:?}"
             );
         }
@@ -328,20 +326,18 @@ fn scratch_files_take_concurrent_writers() {
 fn a_full_disk_is_reported_before_the_work() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let error = ScratchFile::create(folder.path(), u64::MAX / 2).expect_err("too large");
-    assert!(matches!(error, StorageError::NoSpace { needed, .. } if needed == u64::MAX / 2));
-    assert!(
-        error.to_string().contains("bytes are needed and"),
-        "{error}"
-    );
+    assert_eq!(error.kind, StorageErrorKind::NoSpace);
+    let needed = format!("{} bytes are needed and", u64::MAX / 2);
+    assert!(error.to_string().contains(&needed), "{error}");
 }
 
 #[test]
 fn scratch_folders_must_be_folders() {
     let (folder, path) = written(b"x");
     let absent = ScratchFile::create(folder.path().join("absent"), 1).expect_err("absent");
-    assert!(matches!(absent, StorageError::NotFound { .. }), "{absent}");
+    assert_eq!(absent.kind, StorageErrorKind::NotFound, "{absent}");
     let file = ScratchFile::create(&path, 1).expect_err("a file");
-    assert!(matches!(file, StorageError::NotAFolder { .. }), "{file}");
+    assert!(file.to_string().contains("is not a folder"), "{file}");
 }
 
 #[test]

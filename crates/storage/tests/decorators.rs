@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use pelton_storage::conformance::{check_decorator, check_storage, read_ranges};
 use pelton_storage::{
     DeviceModel, Faults, Faulty, LocalFile, LocalMode, LocalOptions, MemoryStorage, Metered,
-    ModelledDevice, PAGE_BYTES, ReadAhead, Resident, Storage, StorageError, ThrottleMode,
-    Throttled,
+    ModelledDevice, PAGE_BYTES, ReadAhead, Resident, Storage, ThrottleMode, Throttled,
 };
 
 fn pattern(bytes: usize) -> Vec<u8> {
@@ -156,7 +155,7 @@ fn a_device_dies_when_told() {
         let outcome = read_ranges(&faulty, &[(40, 10)]);
         assert_eq!(outcome.is_ok(), batch < 3, "batch {batch}");
         if let Err(error) = outcome {
-            assert!(matches!(error, StorageError::Io { offset: 40, .. }));
+            assert!(error.to_string().contains("failed at byte 40"), "{error}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Lengths of lines, in words and bytes, of a text that arrives in pieces.
 //!
-//! No line is held, so a line may be as long as it likes. Words are counted 64 bytes at a time, by bits.
+//! No line is stored, so lines may have any length. Words are counted 64 bytes at a time, by bits.
 
 use crate::white_space::BlockBits;
 use crate::white_space::filled;
@@ -33,8 +33,8 @@ impl Default for LineLengths {
 }
 
 impl LineLengths {
-    /// Goes on with the next piece of the text, and tells `each` of every line that ends in it. An error
-    /// of `each` is passed on; the count is then of no more use.
+    /// Continues with the next piece of the text, and calls `each` for every line that ends in it. An error of `each`
+    /// is returned; the counter must not be used after it.
     pub fn push<E>(
         &mut self,
         piece: &[u8],
@@ -51,7 +51,7 @@ impl LineLengths {
         }
     }
 
-    /// The line that lacks its end, where there is one.
+    /// The last line, where its end is missing.
     pub fn finish(self) -> Option<LineLength> {
         (self.line.bytes > 0).then(|| self.without_return())
     }
@@ -63,7 +63,7 @@ impl LineLengths {
         }
     }
 
-    /// The first `length` bytes of a block; the others are blanks.
+    /// The first `length` bytes of a block; the rest are blanks.
     #[inline]
     fn block<E>(
         &mut self,

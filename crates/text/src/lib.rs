@@ -1,11 +1,23 @@
 //! Tokens of text, as bytes.
 //!
-//! A [`Tokenizer`] says what a token is: a run of bytes without white space, or a byte. Words are found
-//! 64 bytes at a time ([`BlockBits`]); [`words`] walks over them, [`LineLengths`] counts them in each line
-//! of a text that arrives in pieces. A [`Vocabulary`], counted on all threads from a text, gives tokens their
-//! numbers and is kept in a file that people can read.
+//! ```
+//! use pelton_text::{Ends, Tokenizer, Vocabulary, VocabularyOptions};
 //!
-//! No encoding is asked for: bytes that are no UTF-8 are bytes of words like any other.
+//! let options = VocabularyOptions { tokenizer: Tokenizer::Whitespace, min_count: 1, max_size: None };
+//! let vocabulary = Vocabulary::from_text(b"the cat sat on the mat", &options)?;
+//! let mut ids = Vec::new();
+//! vocabulary.encode(b"the dog sat", Ends::default(), &mut ids);
+//! let mut text = Vec::new();
+//! vocabulary.decode(&ids, &mut text)?;
+//! assert_eq!(text, b"the <unk> sat");
+//! # Ok::<(), pelton_text::TextError>(())
+//! ```
+//!
+//! A [`Tokenizer`] says what a token is: a run of bytes without white space, or a byte. Words are found 64 bytes at a time
+//! ([`BlockBits`]); [`words`] iterates over them, [`LineLengths`] counts them in each line of a text that arrives in pieces. A
+//! [`Vocabulary`], counted on all threads from a text, gives tokens their ids and is saved in a readable file.
+//!
+//! No encoding is required: bytes that are not UTF-8 are bytes of words like any other.
 
 mod error;
 mod tokenizer;

@@ -1,10 +1,10 @@
-//! Entry points over plain bytes, for fuzzing; no part of the interface.
+//! Entry points over plain bytes, for fuzzing; not part of the interface.
 
 use std::path::Path;
 
 use crate::vocabulary::Vocabulary;
 
-/// A vocabulary from the bytes of its file, where they are sound.
+/// A vocabulary from the bytes of its file, where they are valid.
 pub fn load_vocabulary(file: &[u8]) -> Option<Vocabulary> {
     Vocabulary::from_file(file, Path::new("memory")).ok()
 }
@@ -14,7 +14,7 @@ pub fn vocabulary_file(vocabulary: &Vocabulary) -> Vec<u8> {
     vocabulary.to_file()
 }
 
-/// A file whose first line and checksum are right and whose other lines are `lines`.
+/// A file with a valid first line and checksum, and with the other lines `lines`.
 pub fn mend_vocabulary(lines: &[u8]) -> Vec<u8> {
     let mut file = b"pelton-vocabulary 1\n".to_vec();
     file.extend_from_slice(lines);

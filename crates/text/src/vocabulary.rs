@@ -1,4 +1,4 @@
-//! Numbers for tokens.
+//! Ids for tokens.
 
 use rayon::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::word_counts::WordCounts;
 use crate::word_table::WordTable;
 use crate::words::{for_each_word, words};
 
-/// Tokens that stand for no text of their own; their numbers come first.
+/// Special tokens, which are not words of the text; their ids come first.
 ///
 /// A word of a text that is spelled like one of them is that token, so `<unk>` in a corpus whose rare
 /// words were replaced by it is the unknown token and no other.
@@ -17,7 +17,7 @@ use crate::words::{for_each_word, words};
 pub enum Special {
     /// Fills rows up: `<pad>`.
     Pad = 0,
-    /// Stands for every word without a number: `<unk>`.
+    /// Replaces every word without an id: `<unk>`.
     Unknown = 1,
     /// Begins a sentence: `<bos>`.
     Begin = 2,
@@ -26,13 +26,13 @@ pub enum Special {
 }
 
 impl Special {
-    /// All of them, in the order of their numbers.
+    /// All of them, in the order of their ids.
     pub const ALL: [Special; 4] = [Special::Pad, Special::Unknown, Special::Begin, Special::End];
 
-    /// How many there are, which is the number of the first other token.
+    /// How many there are, which is the id of the first other token.
     pub const COUNT: u32 = Special::ALL.len() as u32;
 
-    /// Its number.
+    /// Its id.
     pub const fn id(self) -> u32 {
         self as u32
     }
@@ -48,14 +48,14 @@ impl Special {
     }
 }
 
-/// Which words get numbers.
+/// Which words get ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VocabularyOptions {
-    /// What a token is. Bytes have numbers all of them, whatever follows.
+    /// What a token is. All bytes have ids, whatever the other options.
     pub tokenizer: Tokenizer,
-    /// Words that come less often have none.
+    /// Words that occur less often get none.
     pub min_count: u64,
-    /// Most tokens of the vocabulary, the special ones among them.
+    /// Most tokens of the vocabulary, including the special ones.
     pub max_size: Option<u32>,
 }
 
@@ -69,7 +69,7 @@ impl Default for VocabularyOptions {
     }
 }
 
-/// What is put around an encoded sentence.
+/// Tokens added around an encoded sentence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
     /// `<bos>` before it.
@@ -89,8 +89,8 @@ const BYTES: [u8; 256] = {
     bytes
 };
 
-/// Numbers for the tokens of a text: the special ones from 0, then words by count, the most frequent
-/// first, and by their bytes where counts are equal; or the 256 bytes in order.
+/// Ids for the tokens of a text: the special ones from 0, then words by count, the most frequent first, and by their
+/// bytes where counts are equal; or the 256 bytes in order.
 ///
 /// Memory: the bytes of the words and about 20 more a word. A look-up takes one hash and one comparison.
 #[derive(Clone, Debug)]
@@ -98,14 +98,14 @@ pub struct Vocabulary {
     tokenizer: Tokenizer,
     /// The special tokens and the words.
     words: WordTable,
-    /// How often each came; of bytes none is kept.
+    /// How often each word occurs; empty for bytes.
     counts: Vec<u64>,
 }
 
 impl Vocabulary {
     /// Counts the words of sentences, one after another.
     ///
-    /// Errors: no room for the special tokens, more words than have numbers.
+    /// Errors: no room for the special tokens, or more words than ids.
     pub fn from_sentences<S: AsRef<[u8]>>(
         sentences: impl IntoIterator<Item = S>,
         options: &VocabularyOptions,
@@ -124,7 +124,7 @@ impl Vocabulary {
     /// Counts the words of chunks of sentences on all threads of the pool it is called in; the result is
     /// that of [`Vocabulary::from_sentences`].
     ///
-    /// Errors: no room for the special tokens, more words than have numbers.
+    /// Errors: no room for the special tokens, or more words than ids.
     pub fn from_chunks<C>(
         chunks: impl ParallelIterator<Item = C>,
         options: &VocabularyOptions,
@@ -142,9 +142,9 @@ impl Vocabulary {
         }
     }
 
-    /// Counts the words of a text that lies in memory, likewise.
+    /// Counts the words of a text in memory, likewise.
     ///
-    /// Errors: no room for the special tokens, more words than have numbers.
+    /// Errors: no room for the special tokens, or more words than ids.
     pub fn from_text(text: &[u8], options: &VocabularyOptions) -> Result<Vocabulary, TextError> {
         check(options)?;
         match options.tokenizer {
@@ -153,10 +153,10 @@ impl Vocabulary {
         }
     }
 
-    /// The vocabulary of these words in the order of their numbers, which come behind those of the special tokens; the
-    /// list may begin with these. Nothing is counted.
+    /// The vocabulary of these words in the order of their ids, which follow those of the special tokens; the list
+    /// may begin with these. Nothing is counted.
     ///
-    /// Errors: a word that stands twice, or is none; more words than have numbers.
+    /// Errors: a word appears twice or is not a word; or more words than ids.
     pub fn from_words<W: AsRef<[u8]>>(listed: &[W]) -> Result<Vocabulary, TextError> {
         let specials = Special::ALL.len();
         let mut table = with_specials(listed.len() + specials, 0)?;
@@ -166,10 +166,9 @@ impl Vocabulary {
         let from = if begins { specials } else { 0 };
         for (place, word) in listed.iter().enumerate().skip(from) {
             let word = word.as_ref();
-            let refuse = |problem| TextError::BadWord {
-                place,
-                word: String::from_utf8_lossy(word).into_owned(),
-                problem,
+            let refuse = |problem: &str| {
+                let word = String::from_utf8_lossy(word);
+                TextError::new(format!("word {place} of the list, {word:?}, {problem}"))
             };
             if words(word).ne([word]) {
                 return Err(refuse(
@@ -177,9 +176,7 @@ impl Vocabulary {
                 ));
             }
             if table.number(word).is_some() {
-                return Err(refuse(
-                    "stands there twice or is a special token; list it once",
-                ));
+                return Err(refuse("appears twice or is a special token; list it once"));
             }
             table.insert(word)?;
         }
@@ -220,8 +217,8 @@ impl Vocabulary {
         Ok(vocabulary)
     }
 
-    /// What a count under these limits would have given, where none were set when this one was counted: its
-    /// most frequent words, and the counts of the others with `<unk>`. Bytes have numbers all of them.
+    /// The vocabulary that counting under these limits would have given, if this one was counted without limits: the
+    /// most frequent words, with the counts of the others added to `<unk>`. All bytes keep their ids.
     ///
     /// Errors: no room for the special tokens.
     pub fn limited(&self, min_count: u64, max_size: Option<u32>) -> Result<Vocabulary, TextError> {
@@ -235,7 +232,7 @@ impl Vocabulary {
             return Ok(self.clone());
         }
         let specials = Special::ALL.len();
-        // Counts fall, so that the words to keep are the first.
+        // Counts descend, so the words to keep come first.
         let frequent = self.counts[specials..].partition_point(|count| *count >= min_count);
         let room = max_size.map_or(usize::MAX, |size| size as usize);
         let (kept, others) = self.counts.split_at(room.min(specials + frequent));
@@ -248,7 +245,7 @@ impl Vocabulary {
         Ok(Vocabulary::from_parts(self.tokenizer, words, counts))
     }
 
-    /// The parts of a vocabulary whose words are the special tokens and then others.
+    /// The parts of a vocabulary whose words are the special tokens, then others.
     pub(crate) fn from_parts(
         tokenizer: Tokenizer,
         words: WordTable,
@@ -266,7 +263,7 @@ impl Vocabulary {
         self.tokenizer
     }
 
-    /// Number of tokens, the special ones among them; their numbers are below it.
+    /// Number of tokens, including the special ones; ids are below it.
     pub fn size(&self) -> u32 {
         match self.tokenizer {
             Tokenizer::Whitespace => self.words.len() as u32,
@@ -274,8 +271,8 @@ impl Vocabulary {
         }
     }
 
-    /// A hash of its tokens and their numbers: two vocabularies with one fingerprint encode text alike. How often
-    /// words were counted does not enter it. Takes a pass over the words.
+    /// A hash of its tokens and their ids: two vocabularies with the same fingerprint encode text alike. Counts do
+    /// not affect it. Takes a pass over the words.
     pub fn fingerprint(&self) -> u64 {
         let kind = crc32c::crc32c(self.tokenizer.to_string().as_bytes());
         // No word has white space in it.
@@ -290,7 +287,7 @@ impl Vocabulary {
         self.words.heap_bytes() + 8 * self.counts.capacity() as u64
     }
 
-    /// The number of a token, which is that of `<unk>` for a word that has none.
+    /// The id of a token; that of `<unk>` for an unknown word.
     #[inline]
     pub fn id(&self, token: &[u8]) -> u32 {
         let number = match (self.tokenizer, token) {
@@ -300,7 +297,7 @@ impl Vocabulary {
         number.unwrap_or(Special::Unknown.id())
     }
 
-    /// The bytes of a token, where one has the number.
+    /// The bytes of the token with this id, if any.
     pub fn token(&self, id: u32) -> Option<&[u8]> {
         if (id as usize) < self.words.len() {
             return Some(self.words.word(id));
@@ -314,13 +311,13 @@ impl Vocabulary {
         }
     }
 
-    /// How often the token with this number comes in the text that was counted, so that `<unk>` has the
-    /// counts of all words without a number; `None` where there is no such token or bytes are tokens.
+    /// How often the token with this id occurs in the counted text, where `<unk>` counts all words without an id;
+    /// `None` where there is no such token or bytes are tokens.
     pub fn count(&self, id: u32) -> Option<u64> {
         self.counts.get(id as usize).copied()
     }
 
-    /// Appends the numbers of a sentence's tokens, with what is asked for at its ends.
+    /// Appends the ids of a sentence's tokens, with the requested tokens at its ends.
     pub fn encode(&self, sentence: &[u8], ends: Ends, out: &mut Vec<u32>) {
         if ends.begin {
             out.push(Special::Begin.id());
@@ -339,10 +336,10 @@ impl Vocabulary {
         }
     }
 
-    /// Appends the text of tokens: words with a blank between, or bytes side by side. `<pad>`, `<bos>` and
-    /// `<eos>` leave nothing behind.
+    /// Appends the text of tokens: words with a blank between, or bytes. `<pad>`, `<bos>` and `<eos>` leave nothing
+    /// behind.
     ///
-    /// Errors: a number that no token has; `out` is then as before.
+    /// Errors: an id without a token; `out` is then unchanged.
     pub fn decode(&self, ids: &[u32], out: &mut Vec<u8>) -> Result<(), TextError> {
         let before = out.len();
         let silent = [Special::Pad, Special::Begin, Special::End].map(Special::id);
@@ -351,7 +348,9 @@ impl Vocabulary {
             let Some(token) = self.token(id) else {
                 out.truncate(before);
                 let size = self.size();
-                return Err(TextError::UnknownId { position, id, size });
+                return Err(TextError::new(format!(
+                    "token {position} has the id {id} where the vocabulary has {size} tokens; decode with the vocabulary that encoded"
+                )));
             };
             if silent.contains(&id) {
                 continue;
@@ -373,10 +372,12 @@ fn id_of_byte(byte: u8) -> u32 {
 
 fn check(options: &VocabularyOptions) -> Result<(), TextError> {
     match options.max_size {
-        Some(found) if found < Special::COUNT => Err(TextError::MaxSize {
-            found,
-            least: Special::COUNT,
-        }),
+        Some(found) if found < Special::COUNT => {
+            let least = Special::COUNT;
+            Err(TextError::new(format!(
+                "a vocabulary of at most {found} tokens has no room for the {least} special ones; raise `max_size` to {least} or more"
+            )))
+        }
         _ => Ok(()),
     }
 }

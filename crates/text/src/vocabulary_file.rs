@@ -13,28 +13,28 @@
 //! crc32c 0a1b2c3d
 //! ```
 //!
-//! A line holds a count and a token; its place among them is the token's number. Words hold no white
-//! space, so a line is what it looks like, whatever its bytes are. Bytes as tokens need no lines. The
-//! checksum is of all that stands before its line. A file is sound only as it would be written, so the same
-//! vocabulary is always the same file.
+//! A line has a count and a token; its index among these lines is the token's id. Words contain no white space, so
+//! lines are unambiguous, whatever their bytes are. Bytes as tokens need no lines. The checksum covers everything
+//! before its line. A file is valid only exactly as it would be written, so the same vocabulary is always the same
+//! file.
 
 use std::cmp::Reverse;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use pelton_storage::WholeFile;
+use pelton_storage::{StorageError, WholeFile};
 
 use crate::error::TextError;
 use crate::tokenizer::Tokenizer;
 use crate::vocabulary::{Special, Vocabulary, VocabularyOptions, with_specials};
 use crate::white_space::is_white_space;
 
-/// Begins the first line, which ends with the version.
+/// Starts the first line, which ends with the version.
 const HEAD: &str = "pelton-vocabulary ";
 /// The version that is written, and the newest that is read.
 const VERSION: u32 = 1;
-/// Most bytes of a file: the places of words in memory have 32 bits.
+/// Most bytes of a file: offsets of words in memory have 32 bits.
 const MOST_BYTES: u64 = u32::MAX as u64;
 /// Bytes of the last line.
 const LAST_LINE: usize = "crc32c 00000000\n".len();
@@ -42,10 +42,9 @@ const LAST_LINE: usize = "crc32c 00000000\n".len();
 const LEAST_LINE: usize = "1 a\n".len();
 
 impl Vocabulary {
-    /// Writes a file, whole or not at all: under another name in the same folder, which it loses when it is
-    /// complete.
+    /// Writes a file, whole or not at all: under a temporary name in the same folder, then renamed.
     ///
-    /// Errors: a path that cannot be written, a vocabulary larger than is read again.
+    /// Errors: the path cannot be written, or the vocabulary is larger than can be loaded.
     pub fn save(&self, path: &Path) -> Result<(), TextError> {
         let bytes = self.to_file();
         let size = bytes.len() as u64;
@@ -57,11 +56,11 @@ impl Vocabulary {
 
     /// Reads a file that [`Vocabulary::save`] wrote.
     ///
-    /// Errors: a file that cannot be read, is of another kind or version, or is not as it was written.
+    /// Errors: the file cannot be read, is of another kind or version, or was changed.
     pub fn load(path: &Path) -> Result<Vocabulary, TextError> {
         let status = fs::metadata(path).map_err(|error| io_error(path, "open it", error))?;
         if !status.is_file() {
-            // Opening a pipe would wait for the one that writes to it.
+            // Opening a pipe would wait for its writer.
             return Err(not_a_vocabulary(path));
         }
         if status.len() > MOST_BYTES {
@@ -75,7 +74,7 @@ impl Vocabulary {
                 .read_to_end(&mut bytes)
                 .map_err(|error| io_error(path, "read it", error))
         };
-        // Nothing else is read of a file of another kind.
+        // Of a file of another kind no more than this is read.
         read(HEAD.len() as u64)?;
         read(MOST_BYTES)?;
         Vocabulary::from_file(&bytes, path)
@@ -104,11 +103,11 @@ impl Vocabulary {
     pub(crate) fn from_file(file: &[u8], path: &Path) -> Result<Vocabulary, TextError> {
         let version = version(file).ok_or_else(|| not_a_vocabulary(path))?;
         if version != VERSION.to_string() {
-            return Err(TextError::Version {
-                path: path.to_path_buf(),
-                found: version.chars().take(20).collect(),
-                newest: VERSION,
-            });
+            let found: String = version.chars().take(20).collect();
+            return Err(TextError::new(format!(
+                "{}: is a vocabulary of version {found}, and this program reads up to {VERSION}; update it, or build the vocabulary again",
+                path.display()
+            )));
         }
         let body = checked_body(file, path)?;
         Lines::of(body)
@@ -117,14 +116,14 @@ impl Vocabulary {
     }
 }
 
-/// What the first line says, where it is that of a vocabulary.
+/// The version in the first line, where it is that of a vocabulary.
 fn version(file: &[u8]) -> Option<String> {
     let rest = file.strip_prefix(HEAD.as_bytes())?;
     let line = rest.split(|byte| *byte == b'\n').next()?;
     Some(String::from_utf8_lossy(line).into_owned())
 }
 
-/// All but the last line, whose checksum is right.
+/// All but the last line, after verifying its checksum.
 fn checked_body<'a>(file: &'a [u8], path: &Path) -> Result<&'a [u8], TextError> {
     let body = &file[..file.len().saturating_sub(LAST_LINE)];
     let stated = std::str::from_utf8(&file[body.len()..])
@@ -141,17 +140,16 @@ fn checked_body<'a>(file: &'a [u8], path: &Path) -> Result<&'a [u8], TextError> 
         let within = u64::from(file.last() != Some(&b'\n'));
         let wrong = Wrong {
             line: lines + within,
-            what: "the last line is no checksum; the file was cut or changed",
+            what: "the last line is not a checksum; the file was cut or changed",
         };
         return Err(wrong.into_error(path));
     };
     match crc32c::crc32c(body) {
         found if found == stated => Ok(body),
-        found => Err(TextError::Checksum {
-            path: path.to_path_buf(),
-            found,
-            stated,
-        }),
+        found => Err(TextError::new(format!(
+            "{}: its checksum is {found:08x} where its last line says {stated:08x}; it was changed or cut: fetch it again or build it again",
+            path.display()
+        ))),
     }
 }
 
@@ -163,11 +161,11 @@ struct Wrong {
 
 impl Wrong {
     fn into_error(self, path: &Path) -> TextError {
-        TextError::Damaged {
-            path: path.to_path_buf(),
-            line: self.line,
-            what: self.what,
-        }
+        let Wrong { line, what } = self;
+        TextError::new(format!(
+            "{}: line {line}: {what}; build the vocabulary again",
+            path.display()
+        ))
     }
 }
 
@@ -222,7 +220,7 @@ impl<'a> Lines<'a> {
                 };
                 let no_text: [&[u8]; 0] = [];
                 Vocabulary::from_sentences(no_text, &options)
-                    .map_err(|_| self.wrong("bytes are no tokens here"))?
+                    .map_err(|_| self.wrong("bytes are not tokens here"))?
             }
         };
         if !self.rest.is_empty() {
@@ -282,7 +280,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// A number as it is written: no sign and no zeros before it.
+/// A number as written: without a sign or leading zeros.
 fn number(digits: &[u8]) -> Option<u64> {
     let is_written = digits.iter().all(u8::is_ascii_digit)
         && (digits.len() == 1 || digits.first() != Some(&b'0'));
@@ -296,24 +294,20 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.publish()
 }
 
-fn io_error(path: &Path, operation: &'static str, source: io::Error) -> TextError {
-    TextError::Io {
-        path: path.to_path_buf(),
-        operation,
-        source,
-    }
+fn io_error(path: &Path, operation: &str, source: io::Error) -> TextError {
+    StorageError::failed(path.display(), operation, source).into()
 }
 
 fn not_a_vocabulary(path: &Path) -> TextError {
-    TextError::NotAVocabulary {
-        path: path.to_path_buf(),
-    }
+    TextError::new(format!(
+        "{}: is not a vocabulary; name a file that was saved as one, or make one with pelton vocabulary",
+        path.display()
+    ))
 }
 
 fn too_large(path: &Path, size: u64) -> TextError {
-    TextError::TooLarge {
-        path: path.to_path_buf(),
-        size,
-        limit: MOST_BYTES,
-    }
+    TextError::new(format!(
+        "{}: its {size} bytes are more than the {MOST_BYTES} of the largest vocabulary; name another file",
+        path.display()
+    ))
 }

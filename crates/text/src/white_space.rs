@@ -1,19 +1,19 @@
-//! White space and newlines of 64 bytes at once: the inner loop of all that looks for words.
+//! Finds white space and newlines in 64 bytes at once: the inner loop of all searches for words.
 //!
-//! A byte parts words if it is a blank, tab, newline, vertical tab, form feed or carriage return: the white
-//! space of ASCII, as C's `isspace` has it. The result is one bit a byte, so that words are counted and
-//! found by counting bits.
+//! A byte separates words if it is a blank, tab, newline, vertical tab, form feed or carriage return: the white space
+//! of ASCII, as C's `isspace` has it. The result is one bit a byte, so that words are counted and found by counting
+//! bits.
 
-/// Whether a byte parts words.
+/// Whether a byte separates words.
 #[inline]
 pub fn is_white_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// What 64 bytes are, the lowest bit first.
+/// White space and newlines of 64 bytes, the lowest bit first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockBits {
-    /// Bytes that part words, newlines among them.
+    /// Bytes that separate words, including newlines.
     pub spaces: u64,
     /// Newlines.
     pub newlines: u64,
@@ -31,7 +31,7 @@ impl BlockBits {
         }
     }
 
-    /// Of each block of a text; the last one is filled up with blanks.
+    /// For each block of a text; the last one is padded with blanks.
     #[inline]
     pub fn of_text(text: &[u8]) -> impl Iterator<Item = BlockBits> {
         let (blocks, rest) = text.as_chunks::<64>();
@@ -39,7 +39,7 @@ impl BlockBits {
         blocks.iter().map(BlockBits::of).chain(last)
     }
 
-    /// Where words begin. `after_space` says whether the byte before the block parts words, and is set for
+    /// The starts of words. `after_space` says whether the byte before the block separates words, and is updated for
     /// the next block; it is true before a text.
     #[inline]
     pub fn word_starts(self, after_space: &mut bool) -> u64 {
@@ -49,7 +49,7 @@ impl BlockBits {
     }
 }
 
-/// A block that starts with less than 64 bytes and goes on with blanks.
+/// A block of fewer than 64 bytes, padded with blanks.
 #[inline]
 pub(crate) fn filled(rest: &[u8]) -> [u8; 64] {
     let mut block = [b' '; 64];
@@ -57,8 +57,7 @@ pub(crate) fn filled(rest: &[u8]) -> [u8; 64] {
     block
 }
 
-/// One bit for each byte: a comparison that compilers do with vectors, and then eight bits at a time by a
-/// multiplication.
+/// One bit for each byte: a comparison that compilers vectorise, and then eight bits at a time by a multiplication.
 #[inline]
 fn bits_where(block: &[u8; 64], is: impl Fn(u8) -> bool) -> u64 {
     let flags = block.map(|byte| u8::from(is(byte)));

@@ -1,7 +1,7 @@
-//! How often each word of a text comes, counted by several threads.
+//! Counts how often each word of a text occurs, in several threads.
 //!
-//! Each thread counts chunks of its own and the counts are added up. Which thread had which chunk changes
-//! the order in which words were met, and nothing that is made of the counts: they are sorted.
+//! Each thread counts chunks of its own and the counts are added up. The assignment of chunks to threads changes only
+//! the order in which words are found, not the result: counts are sorted.
 
 use std::cmp::Reverse;
 
@@ -15,7 +15,7 @@ use crate::words::words;
 /// Bytes of a text that a thread counts at a time.
 const CHUNK: usize = 1 << 20;
 
-/// Words and how often each came.
+/// Words and how often each occurs.
 #[derive(Debug, Default)]
 pub(crate) struct WordCounts {
     words: WordTable,
@@ -23,7 +23,7 @@ pub(crate) struct WordCounts {
 }
 
 impl WordCounts {
-    /// Of chunks of sentences.
+    /// Counts the words of chunks of sentences.
     pub(crate) fn of_chunks<C>(
         chunks: impl ParallelIterator<Item = C>,
     ) -> Result<WordCounts, TextError>
@@ -40,7 +40,7 @@ impl WordCounts {
         counted.try_reduce(WordCounts::default, WordCounts::merged)
     }
 
-    /// Of a text that lies in memory, cut at white space.
+    /// Counts the words of a text in memory, cut at white space.
     pub(crate) fn of_text(text: &[u8]) -> Result<WordCounts, TextError> {
         WordCounts::of_chunks(chunks(text).into_par_iter().map(|chunk| [chunk]))
     }

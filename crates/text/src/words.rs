@@ -17,17 +17,17 @@ pub fn words(text: &[u8]) -> Words<'_> {
     }
 }
 
-/// Walks over the words of a text; see [`words`].
+/// Iterates over the words of a text; see [`words`].
 #[derive(Clone, Debug)]
 pub struct Words<'a> {
     text: &'a [u8],
-    /// Where the block of `edges` begins.
+    /// Offset of the block of `edges`.
     base: usize,
-    /// Where the next block begins.
+    /// Offset of the next block.
     next: usize,
-    /// Bytes of the block, not yet passed, that differ from the one before them in being of a word.
+    /// The remaining bytes of the block where a word starts or ends.
     edges: u64,
-    /// Whether the last byte of the block is of a word.
+    /// Whether the last byte of the block belongs to a word.
     in_word: bool,
 }
 
@@ -68,11 +68,11 @@ impl<'a> Iterator for Words<'a> {
 
 impl FusedIterator for Words<'_> {}
 
-/// Tells `each` where every word of a text lies: as [`words`], but it takes the words of a block without
-/// coming back in between.
+/// Calls `each` with the range of every word of a text: as [`words`], but without returning between the words of a
+/// block.
 #[inline]
 pub(crate) fn for_each_word(text: &[u8], mut each: impl FnMut(Range<usize>)) {
-    // Where the word began that goes on from block to block.
+    // Start of a word that continues from block to block.
     let mut open = None;
     let mut base = 0;
     for bits in BlockBits::of_text(text) {

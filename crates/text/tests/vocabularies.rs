@@ -84,14 +84,11 @@ fn a_vocabulary_has_room_for_special_tokens() {
             ..options
         };
         let error = Vocabulary::from_text(b"a", &small).unwrap_err();
-        assert!(matches!(error, TextError::MaxSize { found: 3, least: 4 }));
-        assert!(
-            error.to_string().contains("raise `max_size` to 4"),
-            "{error}"
-        );
+        let what = "at most 3 tokens has no room for the 4 special ones; raise `max_size` to 4";
+        assert!(error.to_string().contains(what), "{error}");
         let all = Vocabulary::from_text(b"a", &options).unwrap();
         let error = all.limited(1, Some(3)).unwrap_err();
-        assert!(matches!(error, TextError::MaxSize { found: 3, least: 4 }));
+        assert!(error.to_string().contains(what), "{error}");
     }
 }
 
@@ -130,14 +127,8 @@ fn there_and_back() {
     vocabulary.decode(&ids, &mut text).unwrap();
     assert_eq!(text, b"> the <unk> <unk> <unk> sat");
     let error = vocabulary.decode(&[4, 9], &mut text).unwrap_err();
-    assert!(matches!(
-        error,
-        TextError::UnknownId {
-            position: 1,
-            id: 9,
-            size: 7
-        }
-    ));
+    let what = "token 1 has the id 9 where the vocabulary has 7 tokens";
+    assert!(error.to_string().contains(what), "{error}");
     assert!(
         error
             .to_string()
@@ -283,12 +274,10 @@ fn refused(bytes: impl AsRef<[u8]>) -> TextError {
 /// Lines after the first, under a right checksum, are refused with this line number and reason.
 fn damaged(lines: &str, line: u64, what: &str) {
     let error = refused(pelton_text::raw::mend_vocabulary(lines.as_bytes()));
-    assert!(
-        matches!(error, TextError::Damaged { line: found, .. } if found == line),
-        "{error}"
-    );
-    assert!(error.to_string().contains(what), "{error}");
-    assert!(error.to_string().contains("build the vocabulary again"));
+    let error = error.to_string();
+    assert!(error.contains(&format!(": line {line}: ")), "{error}");
+    assert!(error.contains(what), "{error}");
+    assert!(error.contains("build the vocabulary again"));
 }
 
 #[test]
@@ -314,14 +303,14 @@ fn fingerprints_tell_words_and_their_numbers() {
 fn files_that_are_none() {
     for bytes in [&b""[..], b"hello", b"pelton-vocabulary"] {
         let error = refused(bytes);
-        assert!(matches!(error, TextError::NotAVocabulary { .. }), "{error}");
+        assert!(error.to_string().contains("is not a vocabulary"), "{error}");
     }
     let folder = tempdir().unwrap();
     let error = Vocabulary::load(folder.path()).unwrap_err();
-    assert!(matches!(error, TextError::NotAVocabulary { .. }), "{error}");
+    assert!(error.to_string().contains("is not a vocabulary"), "{error}");
     let error = refused("pelton-vocabulary 2\n");
-    assert!(matches!(error, TextError::Version { newest: 1, .. }));
-    assert!(error.to_string().contains("version 2"), "{error}");
+    let what = "version 2, and this program reads up to 1";
+    assert!(error.to_string().contains(what), "{error}");
 }
 
 #[test]
@@ -330,10 +319,12 @@ fn files_that_were_changed() {
     let file = pelton_text::raw::vocabulary_file(&vocabulary);
     let text = String::from_utf8(file).unwrap();
     let error = refused(text.replace("1 b", "2 b"));
-    assert!(matches!(error, TextError::Checksum { .. }), "{error}");
+    assert!(error.to_string().contains("its checksum is"), "{error}");
     let error = refused(&text[..text.len() - 1]);
     assert!(
-        matches!(error, TextError::Damaged { line: 10, .. }),
+        error
+            .to_string()
+            .contains("line 10: the last line is not a checksum"),
         "{error}"
     );
 
@@ -374,13 +365,10 @@ fn paths_that_cannot_be_read_or_written() {
     let folder = tempdir().unwrap();
     let absent = folder.path().join("absent");
     let error = Vocabulary::load(&absent).unwrap_err();
-    assert!(matches!(
-        error,
-        TextError::Io {
-            operation: "open it",
-            ..
-        }
-    ));
+    assert!(
+        error.to_string().contains("absent: no such file or folder"),
+        "{error}"
+    );
     let vocabulary = Vocabulary::from_text(b"", &WORDS).unwrap();
     for path in [
         absent.join("x"),
@@ -388,32 +376,15 @@ fn paths_that_cannot_be_read_or_written() {
         PathBuf::from("/dev/null"),
     ] {
         let error = vocabulary.save(&path).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                TextError::Io {
-                    operation: "write it",
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, TextError::Storage(_)), "{error}");
         assert!(error.to_string().contains("check the path"), "{error}");
     }
     // A file of zeros takes no room on the disk, whatever its size.
     let large = folder.path().join("large");
     fs::File::create(&large).unwrap().set_len(1 << 33).unwrap();
     let error = Vocabulary::load(&large).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            TextError::TooLarge {
-                size: 0x2_0000_0000,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    let what = "its 8589934592 bytes are more than";
+    assert!(error.to_string().contains(what), "{error}");
 }
 
 #[test]
@@ -434,7 +405,7 @@ fn listed_words_have_the_numbers_of_their_places() {
     for (words, said) in [
         (
             &["a", "b", "a"][..],
-            "word 2 of the list, \"a\", stands there twice",
+            "word 2 of the list, \"a\", appears twice",
         ),
         (&["a", "<unk>"], "word 1 of the list, \"<unk>\""),
         (&["a b"], "has white space"),

@@ -11,7 +11,7 @@ use pelton_format::{
     Reach, RecordBytes, Row, members,
 };
 use pelton_run::{Event, Interrupt, RunContext, write_atomically};
-use pelton_storage::StorageError;
+use pelton_storage::StorageErrorKind;
 use serde::Serialize;
 
 use crate::picture::Picture;
@@ -445,10 +445,10 @@ pub fn probe(
             "`seconds` {seconds} is out of range; give a number above 0 and at most 3600"
         )));
     }
-    pelton_storage::probe_dir(folder, options, interrupt).map_err(|error| match error {
-        StorageError::Interrupted { .. } => DataError::Stopped {
+    pelton_storage::probe_dir(folder, options, interrupt).map_err(|error| match error.kind {
+        StorageErrorKind::Interrupted => DataError::Stopped {
             job: "measuring the device",
         },
-        error => error.into(),
+        _ => error.into(),
     })
 }

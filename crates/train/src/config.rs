@@ -167,7 +167,7 @@ impl LinearConfig {
 pub fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, TrainError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         TrainError::config(format!(
-            "{}: the configuration cannot be read ({error}); check that the path names a text file",
+            "{}: the configuration cannot be read ({error}); check the path, which must name a text file",
             path.display()
         ))
     })?;

@@ -467,7 +467,7 @@ fn what_goes_astray_is_said_with_the_step_and_the_records() {
     let error = run(out, false, None, |c| image::run(&config, c)).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("not a number") && text.contains("(records "),
+        text.contains("no longer finite") && text.contains("(records "),
         "{text}"
     );
     let mut config = small_image(folder.path());

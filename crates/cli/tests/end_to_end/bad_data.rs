@@ -171,7 +171,7 @@ fn data_that_is_something_else_is_named_by_its_first_bad_record() {
         (
             "table",
             "1 2 3\n4 5 6\n",
-            &["separated by blanks", "taken for csv", "--format"],
+            &["separated by blanks", "guessed as csv", "--format"],
         ),
         (
             "prose",
@@ -247,7 +247,7 @@ fn labels_that_do_not_serve() {
     check(
         "mixed.csv",
         mixed,
-        &["line 1", "column 3", "\"cat\"", "no number"],
+        &["line 1", "column 3", "\"cat\"", "not a number"],
     );
     let none = "1,2,?\n3,4,1\n3,5,2\n";
     check("none.csv", none, &["line 1", "column 3, the label"]);
@@ -466,7 +466,7 @@ fn rows_too_long_for_f32_are_refused() {
         place.refuses(
             &line,
             2,
-            &["record", "more than f32 holds", "--scale standard"],
+            &["record", "exceed the range of f32", "--scale standard"],
         );
         assert!(!place.path(loss).join("model.safetensors").exists());
         place.ok(&format!("{line} --overwrite --scale standard"));

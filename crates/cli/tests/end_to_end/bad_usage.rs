@@ -69,7 +69,7 @@ fn wrong_flags_are_named() {
         ),
         (
             "train linear train --cache-fraction 0.5",
-            &["--cache-fraction 0.5", "128 dense features"],
+            &["--cache-fraction 0.5", "128 features"],
         ),
         (
             "train linear train --skip --order sequential",
@@ -113,7 +113,7 @@ fn wrong_flags_are_named() {
             ["absent.toml", "cannot be read"],
         ),
         ("inspect train --id 50", ["train", "50"]),
-        ("bench train --batch 0", ["no examples", "--batch 1"]),
+        ("bench train --batch 0", ["0 examples", "--batch 1"]),
         ("bench train --epochs 0", ["--epochs 0", "1 or more"]),
         ("bench train --threads 0", ["--threads 0", "1 or more"]),
         ("probe . --seconds nan", ["--seconds NaN", "above 0"]),
@@ -163,7 +163,7 @@ fn absurd_numbers_are_refused() {
             2,
             &["--epochs", "below 2^64"],
         );
-        let parts = ["--scratch absent", "no folder"];
+        let parts = ["--scratch absent", "is not a folder"];
         place.refuses(&format!("{command} --scratch absent"), 2, &parts);
     }
     for (line, parts) in [
@@ -281,7 +281,7 @@ fn a_batch_that_nothing_fills_is_named() {
     place.libsvm("train", 60);
     let parts = [
         "--drop-last",
-        "60 examples fill none of 100",
+        "60 examples do not fill a batch of 100",
         "smaller --batch",
     ];
     place.refuses(

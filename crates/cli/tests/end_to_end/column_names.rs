@@ -102,7 +102,7 @@ fn a_model_finds_its_columns_by_name() {
     );
     noted(
         &place.ok("eval run/model.txt abc.csv"),
-        "taken in their order",
+        "columns are matched by position",
     );
 }
 

@@ -59,7 +59,7 @@ fn no_space_for_packed_and_generated_data() {
 #[test]
 fn no_space_for_a_vocabulary() {
     let line = "vocabulary train --format text --out full/v";
-    check("4k", line, 1, &["full/v", "cannot write it", "the disk"]);
+    check("4k", line, 1, &["full/v", "no space is left on the disk"]);
 }
 
 #[test]
@@ -82,5 +82,5 @@ fn a_full_device_for_predictions() {
         .shell(line)
         .refused(line, 1, &["predictions", "space"]);
     let line = "$PELTON index train --json > /dev/full";
-    place.shell(line).refused(line, 1, &["figures", "space"]);
+    place.shell(line).refused(line, 1, &["results", "space"]);
 }

@@ -130,7 +130,7 @@ fn a_filtered_run_goes_on_where_it_stood() {
     place.refuses(
         "bench p-images-idx3-ubyte --keep-classes 1,2 --batch 7 --state s",
         2,
-        &["of another order", "filter"],
+        &["with another order", "filter"],
     );
 }
 

@@ -65,7 +65,7 @@ fn what_ranks_cannot_do_is_refused() {
     place.refuses(
         "train linear wide --ranks 2 --out run",
         2,
-        &["1024 features at most", "start one rank"],
+        &["at most 1024 features", "use one rank"],
     );
     assert!(!place.path("run").exists());
     place.ok("train linear higgs.prow --ranks 2 --out run");

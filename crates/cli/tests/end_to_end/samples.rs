@@ -185,7 +185,7 @@ fn json_members_give_classes() {
         ),
         ("json:", ["`json:` names no key", "json:KEY"]),
         ("json:class.", ["`json:class.` names no key", "json:KEY"]),
-        ("class", ["x.tar: is tar", "--label json:KEY"]),
+        ("class", ["does not apply to tar files", "--label json:KEY"]),
     ] {
         place.refuses(&format!("index x.tar --label {label}"), 2, &parts);
     }

@@ -200,7 +200,7 @@ fn ranks_share_the_limit_on_bad_examples() {
     std::fs::write(place.path("text.txt"), lines.join("\n")).unwrap();
     // Lines are no pictures.
     let line = "bench text.txt --decode png --batch 12 --ranks 3 --on-bad-record skip";
-    place.refuses(&format!("{line}:60"), 1, &["all 60 records", "no JPEG"]);
+    place.refuses(&format!("{line}:60"), 1, &["all 60 records", "not a JPEG"]);
     place.refuses(&format!("{line}:59"), 2, &["60 records", "the limit of 59"]);
 }
 
@@ -213,7 +213,11 @@ fn a_run_of_bad_records_alone_fails() {
     for ranks in [1, 3] {
         for policy in ["skip", "skip:100", "replace"] {
             let flags = format!("--on-bad-record {policy} --ranks {ranks}");
-            let parts = ["all 60 records", "the first: text.txt: record", "no JPEG"];
+            let parts = [
+                "all 60 records",
+                "the first: text.txt: record",
+                "not a JPEG",
+            ];
             place.refuses(&format!("bench text.txt --decode png {flags}"), 1, &parts);
         }
         let line = format!("bench rows --format libsvm --on-bad-record skip --ranks {ranks}");
@@ -245,7 +249,7 @@ fn a_log_that_was_cut_or_removed_is_refused() {
         let parts = [
             &format!("{last}: has "),
             "according to s, so it was cut",
-            "begin again",
+            "start again",
         ];
         for ranks in [1, ranks] {
             place.refuses(&line(2, ranks), 2, &parts);

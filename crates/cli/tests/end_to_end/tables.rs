@@ -311,6 +311,6 @@ fn a_missed_target_is_told_by_the_exit_code() {
     ended.refused(line, 3, &parts);
     assert!(ended.json()["relative_gap"].as_f64().unwrap() > 1e-9);
     let ranks = "train linear train --epochs 1 --target 1e-9 --out run --overwrite --ranks 2";
-    place.refuses(ranks, 3, &["missed"]);
+    place.refuses(ranks, 3, &["not reached"]);
     place.ok("train linear --resume --out run --target 1e-2 --epochs 300");
 }

@@ -64,7 +64,7 @@ fn inspect_shows_a_run() {
     place.refuses(
         "inspect x.bin --format bytes:2 --id 2",
         2,
-        &["--id 2", "holds 2 records"],
+        &["--id 2", "has 2 records"],
     );
 }
 

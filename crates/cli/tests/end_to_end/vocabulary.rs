@@ -146,9 +146,9 @@ fn a_pipeline_takes_the_vocabulary_it_is_given() {
     place.write("other", "hello\n");
     for (file, parts) in [
         ("broken", ["broken: line ", "the file was cut or changed"]),
-        ("other", ["other: is no vocabulary", "pelton vocabulary"]),
-        ("absent", ["absent: cannot open it", "check the path"]),
-        (".", [".: is no vocabulary", "pelton vocabulary"]),
+        ("other", ["other: is not a vocabulary", "pelton vocabulary"]),
+        ("absent", ["absent: no such file", "check the path"]),
+        (".", [".: is not a vocabulary", "pelton vocabulary"]),
     ] {
         place.refuses(&format!("{line} --vocabulary {file}"), 2, &parts);
     }
@@ -156,7 +156,11 @@ fn a_pipeline_takes_the_vocabulary_it_is_given() {
     place.refuses(
         &format!("{other} --vocabulary all"),
         2,
-        &["all: numbers words", "asks for bytes", "--decode words"],
+        &[
+            "all: is a vocabulary of words",
+            "asks for bytes",
+            "--decode words",
+        ],
     );
     let other = line.replace("words", "none");
     place.refuses(
@@ -187,7 +191,7 @@ fn a_run_does_not_go_on_with_another_vocabulary() {
         &[
             "s: ",
             "it was saved with other stages: the vocabulary",
-            "begin again",
+            "start again",
         ],
     );
     place.refuses(
@@ -303,7 +307,10 @@ fn what_cannot_be_counted_or_written() {
         ("absent --out v", ["absent", "no such file"]),
         (
             "rows --out v",
-            ["rows: its records are features", "--format text"],
+            [
+                "rows: has no text: its records are features",
+                "--format text",
+            ],
         ),
         ("text --format text", ["--out", "required"]),
     ] {

@@ -147,8 +147,7 @@ impl DemoSpec {
         let mut done = range.start;
         in_chunks(self, seed, range, |rows| {
             if interrupt.load(Ordering::Relaxed) {
-                let path = path.to_path_buf();
-                return Err(FormatError::Interrupted { path }.into());
+                return Err(FormatError::interrupted().in_file(path).into());
             }
             for row in 0..rows.len() {
                 file.push(rows.label(row), rows.row(row))?;

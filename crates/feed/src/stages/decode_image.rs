@@ -194,7 +194,7 @@ impl Stage for DecodeImages {
 /// The error of a picture, with the setting that admits a large one.
 pub(super) fn refusal(error: ImageError) -> String {
     match error {
-        ImageError::TooManyPixels { .. } => format!("{error}; raise `max_megapixels`"),
+        ImageError::TooManyPixels(_) => format!("{error}; raise `max_megapixels`"),
         error => error.to_string(),
     }
 }

@@ -183,7 +183,7 @@ fn what_is_said_to_come_out_has_its_place() {
     };
     fails(
         &with(float, gives(&[Some(2)])),
-        "its `pair` is numbers (float32 of [2]) where int32 of [2] comes out",
+        "its `pair` is numbers (float32 of [2]), that of the others int32 of [2]",
     );
     let column = |id: u64| match id {
         11 => numbers(DType::I32, &[2, 1], vec![0; 8]),

@@ -16,3 +16,16 @@ mod number_pictures;
 mod samples;
 mod states;
 mod unreadable_records;
+
+use pelton_feed::FeedError;
+use pelton_fetch::FetchError;
+use pelton_storage::StorageErrorKind;
+
+/// The kind of a storage's error, where that is the cause.
+fn storage_kind(error: &FeedError) -> Option<StorageErrorKind> {
+    match error {
+        FeedError::Fetch(FetchError::Storage(error)) => Some(error.kind),
+        FeedError::Fetch(FetchError::Format(error)) => error.storage().map(|error| error.kind),
+        _ => None,
+    }
+}

@@ -141,8 +141,8 @@ fn other_arrays_are_refused_before_anything_is_read() {
         "`image` has 5 × 4 × 3 of float32",
     );
     refuses("raw:image:u8[9]", 9, "`image` has 9 of uint8");
-    refuses("raw:a:u8[5,4],b:u8[5,4]", 40, "here are a, b");
-    refuses("raw:f32[5,4]", 80, "here are data");
+    refuses("raw:a:u8[5,4],b:u8[5,4]", 40, "the data has a, b");
+    refuses("raw:f32[5,4]", 80, "the data has data");
     let grey = npy(folder.path(), "g.npy", &[RECORDS, 5, 4]);
     let refused = AugmentImages::suited("normalise".parse().unwrap(), &grey.fields());
     let refused = refused.err().unwrap().to_string();

@@ -15,7 +15,7 @@ use pelton_feed::{
     AugmentImages, Collate, DecodeImages, FeedError, Loader, LoaderOptions, Samples, Stages,
 };
 use pelton_fetch::FetchError;
-use pelton_format::{Dataset, FormatError, FormatKind, OpenOptions};
+use pelton_format::{Dataset, FormatKind, OpenOptions};
 use pelton_plan::{Catalog, Order, Place, Plan, PlanSpec};
 
 fn of(
@@ -312,10 +312,7 @@ fn a_file_that_changed_is_an_error_whatever_the_policy() {
     file.unwrap().set_len(99).unwrap();
     let error = reader.batch(0, &[29]).unwrap_err();
     assert!(
-        matches!(
-            error,
-            FeedError::Fetch(FetchError::Format(FormatError::Changed { .. }))
-        ),
+        error.to_string().contains("changed while it was read"),
         "{error}"
     );
 }

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::fixtures::{BadSector, open};
+use crate::storage_kind;
 use pelton_feed::{BadExamples, FeedError, Loader, LoaderOptions, Stages};
 use pelton_fetch::FetchError;
 use pelton_fetch::{Access, Fetch, FetchOptions, OnBadRecord};
-use pelton_format::{Dataset, FormatError};
+use pelton_format::Dataset;
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
-use pelton_storage::StorageError;
+use pelton_storage::StorageErrorKind;
 
 pub const FILES: u64 = 90;
 /// Removed after the folder was listed, and cut off.
@@ -120,11 +121,9 @@ fn a_folder_that_is_gone_ends_the_feed() {
     let (dataset, _) = damaged(folder.path());
     fs::rename(folder.path().join("images"), folder.path().join("moved")).unwrap();
     let error = epochs(&mut feed(&dataset, Access::Direct, SKIP)).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            FeedError::Fetch(FetchError::Storage(StorageError::NotFound { .. }))
-        ),
+    assert_eq!(
+        storage_kind(&error),
+        Some(StorageErrorKind::NotFound),
         "{error:?}"
     );
 }
@@ -208,10 +207,10 @@ fn a_changed_file_of_many_records_ends_the_feed_all_the_same() {
                 _ => fs::remove_file(&path).unwrap(),
             }
             let error = epochs(&mut feed).unwrap_err();
-            let expected = match error {
-                FeedError::Fetch(FetchError::Format(FormatError::Changed { .. })) => "shrink",
-                FeedError::Fetch(FetchError::Format(FormatError::NotFound { .. })) => "remove",
-                other => panic!("{other}"),
+            let expected = match storage_kind(&error) {
+                Some(StorageErrorKind::Changed) => "shrink",
+                Some(StorageErrorKind::NotFound) => "remove",
+                _ => panic!("{error}"),
             };
             assert_eq!(expected, change);
         }

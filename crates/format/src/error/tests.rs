@@ -10,7 +10,10 @@ fn check(kind: io::ErrorKind, expected: &str) {
 
 #[test]
 fn system_errors_are_told_apart() {
-    check(io::ErrorKind::NotFound, "d/x: no such file; check the path");
+    check(
+        io::ErrorKind::NotFound,
+        "d/x: no such file or folder; check the path",
+    );
     check(
         io::ErrorKind::PermissionDenied,
         "d/x: cannot open it (permission denied)",

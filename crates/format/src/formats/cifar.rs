@@ -19,7 +19,7 @@ use crate::labels::names_file::names_beside;
 use crate::places::Places;
 use crate::rows::sample::{CIFAR_PIXELS, SampleShape};
 
-/// Names files longer than this are none.
+/// Longer names files are ignored.
 const MOST_NAME_BYTES: u64 = 64 << 10;
 
 /// CIFAR-10 or CIFAR-100 in binary form.
@@ -68,11 +68,9 @@ impl Format for Cifar {
         let bytes = self.record_bytes();
         let size = source.stamp.size;
         if !size.is_multiple_of(bytes) {
-            return Err(FormatError::Cifar {
-                path: source.path.to_path_buf(),
-                size,
-                record_bytes: bytes,
-            });
+            return Err(FormatError::new(format!(
+                "size {size} is not a multiple of the record size {bytes}; it is truncated or of another kind: fetch it again or name its `format`"
+            )));
         }
         let coarse = matches!(
             source.options.label,

@@ -1,14 +1,12 @@
-//! `.fvecs`: vectors as collections for nearest-neighbour search come (SIFT, GIST, Deep1B).
+//! `.fvecs`: the vectors of collections for nearest-neighbour search (SIFT, GIST, Deep1B).
 //!
 //! ```text
 //! vector  dimension i32 | as many f32
 //! ```
 //!
-//! Numbers are little-endian. All vectors have the dimension of the first, so places are arithmetic and nothing is
+//! Numbers are little-endian. All vectors have the dimension of the first, so offsets are arithmetic and nothing is
 //! scanned; a vector that states another is a bad record. Vectors have no labels. Format: Jégou, Douze and Schmid,
 //! corpus-texmex.irisa.fr.
-
-use std::io;
 
 use crate::decoder::{Decoded, Decoder};
 use crate::error::{Fault, FormatError};
@@ -20,7 +18,7 @@ use crate::places::Places;
 use crate::places::byte_source::ByteSource;
 use crate::rows::{Layout, NewRow, Rows};
 
-/// The largest dimension: more is hardly a vector, but another format.
+/// The largest dimension: beyond it the file is hardly one of vectors.
 const MOST_NUMBERS: i32 = 1 << 20;
 const REMEDY: &str = "fetch the file again, or name its format with `format`";
 
@@ -46,14 +44,7 @@ impl Format for Fvecs {
 
     fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
         let mut window = source.window()?;
-        let shape = Shape::of(&mut window)
-            .map_err(|e| FormatError::io(source.path, "read it", e))?
-            .map_err(|(offset, what)| FormatError::Malformed {
-                path: source.path.to_path_buf(),
-                offset,
-                what,
-                remedy: REMEDY,
-            })?;
+        let shape = Shape::of(&mut window).map_err(|error| error.with_remedy(REMEDY))?;
         let Shape { records, width } = shape;
         let (layout, features) = (Layout::Dense { width }, width as u64);
         let bytes = shape.record_bytes();
@@ -73,38 +64,37 @@ struct Shape {
 }
 
 impl Shape {
-    /// As the first vector and the size say; otherwise what is wrong and where.
-    fn of(file: &mut impl ByteSource) -> io::Result<Result<Shape, (u64, String)>> {
+    /// As the first vector and the size say.
+    fn of(file: &mut impl ByteSource) -> Result<Shape, FormatError> {
         let size = file.size();
         let first = file.bytes(0, size.min(4) as usize)?;
         let Some(width) = first
             .first_chunk::<4>()
             .map(|first| i32::from_le_bytes(*first))
         else {
-            return Ok(match size {
-                0 => Ok(Shape {
+            if size == 0 {
+                return Ok(Shape {
                     records: 0,
                     width: 0,
-                }),
-                _ => Err((0, "it ends within the dimension of its first vector".into())),
-            });
+                });
+            }
+            let what = "it ends within the dimension of its first vector";
+            return Err(FormatError::malformed(0, what));
         };
         if !(1..=MOST_NUMBERS).contains(&width) {
-            return Ok(Err((
-                0,
-                format!(
-                    "its first vector has dimension {width}, which is not from 1 to {MOST_NUMBERS}"
-                ),
-            )));
+            let what = format!(
+                "its first vector has dimension {width}, which is not from 1 to {MOST_NUMBERS}"
+            );
+            return Err(FormatError::malformed(0, what));
         }
         let shape = Shape {
             records: size / (4 + 4 * width as u64),
             width: width as usize,
         };
         if size.is_multiple_of(shape.record_bytes()) {
-            return Ok(Ok(shape));
+            return Ok(shape);
         }
-        // A vector of another dimension, or the end within one.
+        // A vector of another dimension, or a file that ends within one.
         for record in 0..=shape.records {
             let at = record * shape.record_bytes();
             let head = file.bytes(at, (size - at).min(4) as usize)?;
@@ -115,18 +105,16 @@ impl Shape {
             if found != width {
                 let what =
                     format!("vector {record} has dimension {found} where the first has {width}");
-                return Ok(Err((at, what)));
+                return Err(FormatError::malformed(at, what));
             }
         }
         let at = shape.records * shape.record_bytes();
         let end = at + shape.record_bytes();
-        Ok(Err((
-            at,
-            format!(
-                "it is cut off: vector {} needs the file to reach byte {end}, and it ends at {size}",
-                shape.records
-            ),
-        )))
+        let what = format!(
+            "it is cut off: vector {} needs the file to reach byte {end}, and it ends at {size}",
+            shape.records
+        );
+        Err(FormatError::malformed(at, what))
     }
 
     fn record_bytes(&self) -> u64 {
@@ -164,9 +152,9 @@ impl Decoder for FvecsDecoder {
     }
 }
 
-/// The vectors of a file that lies in memory, where all are sound.
+/// The vectors of a file in memory, where all are sound.
 pub fn load_fvecs(mut bytes: &[u8]) -> Option<Rows> {
-    let shape = Shape::of(&mut bytes).ok()?.ok()?;
+    let shape = Shape::of(&mut bytes).ok()?;
     let mut rows = Rows::new(Layout::Dense { width: shape.width });
     for (record, vector) in (0..).zip(bytes.chunks_exact(shape.record_bytes() as usize)) {
         let decoded = rows.push_with(|row| FvecsDecoder.decode(record, vector, row).map(|_| 0));
@@ -188,11 +176,9 @@ mod tests {
     }
 
     fn refuses(bytes: &[u8], at: u64, message: &str) {
-        let Err((offset, what)) = Shape::of(&mut &*bytes).unwrap() else {
-            panic!("{message}");
-        };
-        assert_eq!(offset, at, "{what}");
-        assert!(what.contains(message), "{what}");
+        let error = Shape::of(&mut &*bytes).err().expect(message).to_string();
+        assert!(error.starts_with(&format!("byte {at}: ")), "{error}");
+        assert!(error.contains(message), "{error}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ use crate::formats::text::Text;
 use crate::formats::tfrecord::TfRecord;
 use crate::kind::{FormatKind, Head, Look};
 
-/// All formats; of two that recognise a file equally well the first is taken.
+/// All formats. Where two recognise a file equally well, the first is used.
 static FORMATS: &[&dyn Format] = &[
     &Libsvm,
     &Delimited {
@@ -110,7 +110,7 @@ impl FormatKind {
         FormatKind::parse(name).ok()
     }
 
-    /// The same, or why there is none.
+    /// The same, or why there is no such format.
     pub fn parse(spelling: &str) -> Result<FormatKind, String> {
         let (name, argument) = match spelling.split_once(':') {
             Some((name, argument)) => (name, Some(argument)),
@@ -152,7 +152,7 @@ pub(crate) fn named(name: &str) -> &'static dyn Format {
     *format.expect("kinds are made of formats in the list")
 }
 
-/// The format that a file is in, and by what; `None` for anything that is no text and has no known name.
+/// The format of a file, and what it was recognised by; `None` for files that are not text and have no known name.
 pub(crate) fn detect(head: &Head<'_>) -> Option<(Match, &'static dyn Format)> {
     let found = FORMATS.iter().rev();
     let found = found.filter_map(|format| Some((format.recognise(head)?, *format)));

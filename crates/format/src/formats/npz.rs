@@ -1,13 +1,13 @@
-//! NumPy's `.npz`: a zip file of `.npy` entries, each of which is a field, a record being one row of each.
+//! NumPy's `.npz`: a zip file of `.npy` entries. Each entry is a field; a record is one row of each.
 //!
-//! The rows of a record lie in different places of the file: [`Gathered`] reads them as if they were side by side.
-//! Arrays of which some are compressed (`np.savez_compressed`) are read from a copy in the cache folder, one `.npy` after
-//! another. Every array is held to its checksum: while it is copied, or else by one pass that a sidecar remembers.
+//! The rows of a record are at different offsets of the file: [`Gathered`] reads them as if they were contiguous.
+//! Where some arrays are compressed (`np.savez_compressed`) the arrays are read from a copy in the cache folder, one
+//! `.npy` after another. The checksum of every array is verified: while it is copied, or else by one pass that a
+//! sidecar remembers.
 
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use pelton_batch::DType;
 use pelton_storage::{LocalFile, Storage, WholeFile};
@@ -19,7 +19,8 @@ use crate::formats::framed::scan::Scanned;
 use crate::formats::npy::{MOST_HEADER_BYTES, NpyHeader, REORDER, parse_npy_header};
 use crate::formats::raw_records::RawDecoder;
 use crate::kind::Head;
-use crate::places::compressed::{cache_dir, hashed_name, state_hash};
+use crate::labels::no_label_column;
+use crate::places::compressed::{cache_dir, hashed_name, not_decompressed, state_hash};
 use crate::places::elias_fano::EliasFano;
 use crate::places::fingerprint::mix;
 use crate::places::gathered::Gathered;
@@ -37,7 +38,7 @@ const SIDECAR: u64 = 13;
 const SAVE: &str = "save arrays of numbers of equal first length with np.savez, or choose such with `format` npz:NAME,NAME";
 const FETCH: &str = "fetch or save the file again";
 
-/// NumPy arrays in a zip file; with `selects` some of them.
+/// NumPy arrays in a zip file; with `selects`, some of them.
 pub(crate) struct Npz {
     pub(crate) selects: bool,
 }
@@ -64,10 +65,9 @@ impl Format for Npz {
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
-        let failed = |e| FormatError::io(source.path, "read it", e);
         let input = source.input()?;
         let entries = entries_of(&mut input.from(0), source.stamp.size);
-        let entries = entries.map_err(failed)?.map_err(malformed(source, SAVE))?;
+        let entries = entries.map_err(|error| error.with_remedy(SAVE))?;
         let entries = chosen(source, entries)?;
         let all_stored = entries.iter().all(|entry| entry.method == Method::Stored);
         let (input, storage, arrays, index) = if all_stored {
@@ -77,7 +77,7 @@ impl Format for Npz {
         } else {
             let copy = unpacked(source, &input, &entries, notes)?;
             let input = Input::open(&copy, source.path)?;
-            let arrays = arrays_of_copy(source, &input, &entries)?;
+            let arrays = arrays_of_copy(&input, &entries)?;
             let storage: Arc<dyn Storage> =
                 Arc::new(LocalFile::open(&copy, source.options.storage)?);
             (input, storage, arrays, IndexSource::Arithmetic)
@@ -88,23 +88,18 @@ impl Format for Npz {
                 .iter()
                 .map(|array| format!("{} {}", array.name, array.header.shape[0]));
             let lengths: Vec<String> = lengths.collect();
-            let what = format!(
-                "its arrays have different first lengths: {}",
-                lengths.join(", ")
-            );
-            return Err(malformed(source, SAVE)((0, what)));
+            let lengths = lengths.join(", ");
+            let what = format!("its arrays have different first lengths: {lengths}; {SAVE}");
+            return Err(FormatError::malformed(0, what));
         }
         let names: Vec<&str> = arrays.iter().map(|array| array.name.as_str()).collect();
-        let label = fields::label_field(source.path, &names, &source.options.label)?;
+        let label = fields::label_field(&names, &source.options.label)?;
         let mut labels = Vec::new();
         if let Some(at) = label {
             let array = &arrays[at];
             if array.header.shape.len() != 1 {
-                return Err(FormatError::NoLabelColumn {
-                    path: source.path.to_path_buf(),
-                    wanted: array.name.clone(),
-                    columns: "of one number a row where they are labels".into(),
-                });
+                let columns = "of one number a row where they are labels";
+                return Err(no_label_column(&array.name, columns));
             }
             let column = Column {
                 from: array.from,
@@ -113,8 +108,8 @@ impl Format for Npz {
                 dtype: array.header.number,
             };
             let interrupt = &source.options.interrupt;
-            labels = fields::scan_labels(&input, source.path, column, interrupt)?;
-            // In the order that they have in the data set, so that no table stands between.
+            labels = fields::scan_labels(&input, column, interrupt)?;
+            // In ascending order, as in the data set, so that no table translates between the two.
             labels.sort_by(f64::total_cmp);
         }
         let specs: Vec<(String, DType, Vec<usize>)> = arrays
@@ -124,10 +119,8 @@ impl Format for Npz {
         let mut parts = Vec::new();
         for array in &arrays {
             let of_array = array.header.parts(array.from).map_err(|what| {
-                malformed(source, REORDER)((
-                    array.from,
-                    format!("its array {}: {what}", array.name),
-                ))
+                let what = format!("its array {}: {what}; {REORDER}", array.name);
+                FormatError::malformed(array.from, what)
             });
             parts.extend(of_array?);
         }
@@ -153,16 +146,6 @@ impl Format for Npz {
     }
 }
 
-fn malformed(source: &Source<'_>, remedy: &'static str) -> impl Fn(Wrong) -> FormatError {
-    let path = source.path.to_path_buf();
-    move |(offset, what)| FormatError::Malformed {
-        path: path.clone(),
-        offset,
-        what,
-        remedy,
-    }
-}
-
 /// The entries to read: those that the format names, in that order, or all.
 fn chosen(source: &Source<'_>, entries: Vec<ZipEntry>) -> Result<Vec<ZipEntry>, FormatError> {
     let entries = match source.kind.argument() {
@@ -172,11 +155,10 @@ fn chosen(source: &Source<'_>, entries: Vec<ZipEntry>) -> Result<Vec<ZipEntry>, 
                 let found = entries.iter().find(|entry| entry.array() == Some(*wanted));
                 found.cloned().ok_or_else(|| {
                     let names: Vec<&str> = entries.iter().filter_map(ZipEntry::array).collect();
-                    let what = format!(
-                        "it has no array {wanted}; its arrays are {}",
+                    FormatError::new(format!(
+                        "has no array {wanted}; its arrays are {}; name some of them, as in `format` npz:NAME,NAME",
                         names.join(", ")
-                    );
-                    malformed(source, "name some of them, as in `format` npz:NAME,NAME")((0, what))
+                    ))
                 })
             };
             let names = selection(argument, "arrays").expect("it was checked");
@@ -185,19 +167,19 @@ fn chosen(source: &Source<'_>, entries: Vec<ZipEntry>) -> Result<Vec<ZipEntry>, 
     };
     for entry in &entries {
         let what = match (entry.array(), &entry.method) {
-            (None, _) => "is no array (.npy)",
+            (None, _) => "is not an array (.npy)",
             (_, Method::Encrypted) => "is encrypted",
             (_, Method::Other) => "is compressed by another method than DEFLATE",
             (_, Method::Stored) if entry.packed != entry.bytes => "has two sizes",
             (_, Method::Stored | Method::Deflated) => continue,
         };
-        let what = format!("its entry {} {what}", entry.name);
-        return Err(malformed(source, SAVE)((entry.at, what)));
+        let what = format!("its entry {} {what}; {SAVE}", entry.name);
+        return Err(FormatError::malformed(entry.at, what));
     }
     Ok(entries)
 }
 
-/// The arrays where they lie in the zip file.
+/// The arrays in place in the zip file.
 fn arrays_in_place(
     source: &Source<'_>,
     input: &Input,
@@ -205,17 +187,11 @@ fn arrays_in_place(
 ) -> Result<Vec<Array>, FormatError> {
     let size = source.stamp.size;
     let array = |entry| array_in_place(&mut input.from(0), size, entry);
-    entries
-        .iter()
-        .map(|entry| {
-            array(entry)
-                .map_err(|e| FormatError::io(source.path, "read it", e))?
-                .map_err(malformed(source, SAVE))
-        })
-        .collect()
+    let arrays = entries.iter().map(array).collect::<Result<_, _>>();
+    arrays.map_err(|error: FormatError| error.with_remedy(SAVE))
 }
 
-/// Reads all arrays and compares their checksums, unless a sidecar says that this was done.
+/// Reads all arrays and verifies their checksums, unless a sidecar says that this was done.
 fn checked_once(
     source: &Source<'_>,
     input: &Input,
@@ -245,7 +221,7 @@ fn names_hash(hash: u64, entries: &[ZipEntry]) -> u64 {
     bytes.fold(hash, |hash, byte| mix(hash, u64::from(byte)))
 }
 
-/// Hands the bytes of an entry to `take` and compares their length and checksum with those that the table states.
+/// Hands the bytes of an entry to `take` and compares their length and checksum with the table's.
 fn checked(
     source: &Source<'_>,
     entry: &ZipEntry,
@@ -255,23 +231,13 @@ fn checked(
     let (mut crc, mut length) = (crc32fast::Hasher::new(), 0);
     let mut buffer = vec![0; 256 << 10];
     loop {
-        if source.options.interrupt.load(Ordering::Relaxed) {
-            let path = source.path.to_path_buf();
-            return Err(FormatError::Interrupted { path });
-        }
+        source.options.check_interrupt()?;
         let filled = match bytes.read(&mut buffer) {
             Ok(filled) => filled,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // What lies elsewhere fails in its own words.
-            Err(error) if entry.method == Method::Stored => {
-                return Err(FormatError::io(source.path, "read it", error));
-            }
-            Err(error) => {
-                return Err(FormatError::Compressed {
-                    path: source.path.to_path_buf(),
-                    source: error,
-                });
-            }
+            // The storage's own error, which names its file.
+            Err(error) if entry.method == Method::Stored => return Err(error.into()),
+            Err(error) => return Err(not_decompressed(&error)),
         };
         length += filled as u64;
         if filled == 0 || length > entry.bytes {
@@ -283,11 +249,14 @@ fn checked(
     if length == entry.bytes && crc.finalize() == entry.crc {
         return Ok(());
     }
-    let what = format!("its array {} does not agree with its checksum", entry.name);
-    Err(malformed(source, FETCH)((entry.at, what)))
+    let what = format!(
+        "its array {} does not agree with its checksum; {FETCH}",
+        entry.name
+    );
+    Err(FormatError::malformed(entry.at, what))
 }
 
-/// A copy of the arrays in the cache folder, one after another, made now unless it is there.
+/// A copy of the arrays in the cache folder, one after another, written unless it exists.
 fn unpacked(
     source: &Source<'_>,
     input: &Input,
@@ -305,9 +274,8 @@ fn unpacked(
         let failed = |e| FormatError::io(&copy, "write it", e);
         let mut out = WholeFile::create_shared(&copy).map_err(failed)?;
         for entry in entries {
-            let from = entry_from(&mut input.from(0), entry)
-                .map_err(|e| FormatError::io(source.path, "read it", e))?
-                .map_err(malformed(source, FETCH))?;
+            let from = entry_from(&mut input.from(0), entry);
+            let from = from.map_err(|error| error.with_remedy(FETCH))?;
             let packed = BufReader::with_capacity(256 << 10, input.from(from).take(entry.packed));
             let mut bytes: Box<dyn Read + '_> = match entry.method {
                 Method::Deflated => Box::new(flate2::bufread::DeflateDecoder::new(packed)),
@@ -328,25 +296,17 @@ fn unpacked(
 }
 
 /// The arrays of such a copy.
-fn arrays_of_copy(
-    source: &Source<'_>,
-    copy: &Input,
-    entries: &[ZipEntry],
-) -> Result<Vec<Array>, FormatError> {
+fn arrays_of_copy(copy: &Input, entries: &[ZipEntry]) -> Result<Vec<Array>, FormatError> {
     let mut from = 0;
     entries
         .iter()
         .map(|entry| {
-            let array = array_at(&mut copy.from(0), from, entry)
-                .map_err(|e| FormatError::io(source.path, "read its decompressed copy", e))?;
+            let array = array_at(&mut copy.from(0), from, entry);
             from += entry.bytes;
-            array.map_err(malformed(source, SAVE))
+            array.map_err(|error| error.with_remedy(SAVE))
         })
         .collect()
 }
-
-/// Where something is wrong, and what.
-type Wrong = (u64, String);
 
 /// How the bytes of an entry are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -361,7 +321,7 @@ enum Method {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZipEntry {
     name: String,
-    /// Where its own header lies.
+    /// Offset of its own header.
     at: u64,
     method: Method,
     /// Bytes in the file.
@@ -372,7 +332,7 @@ pub struct ZipEntry {
 }
 
 impl ZipEntry {
-    /// What NumPy calls the array; `None` where it is none.
+    /// What NumPy calls the array; `None` where the entry is not an array.
     fn array(&self) -> Option<&str> {
         self.name.strip_suffix(".npy")
     }
@@ -382,30 +342,23 @@ impl ZipEntry {
 struct Array {
     name: String,
     header: NpyHeader,
-    /// Where its first row lies.
+    /// Offset of its first row.
     from: u64,
     row_bytes: u64,
 }
 
-fn entries_of(
-    file: &mut (impl Read + Seek),
-    size: u64,
-) -> io::Result<Result<Vec<ZipEntry>, Wrong>> {
+fn entries_of(file: &mut (impl Read + Seek), size: u64) -> Result<Vec<ZipEntry>, FormatError> {
     let tail_bytes = size.min((64 << 10) + 22 + 20);
     let tail = read_at(file, size - tail_bytes, tail_bytes)?;
-    let directory = match find_directory(&tail, size) {
-        Ok(directory) => directory,
-        Err(End::Wrong(wrong)) => return Ok(Err(wrong)),
-        Err(End::Zip64(at)) => match zip64_directory(&read_at(file, at, 56)?, at) {
-            Ok(directory) => directory,
-            Err(wrong) => return Ok(Err(wrong)),
-        },
+    let (at, bytes) = match find_directory(&tail, size)? {
+        End::Directory(at, bytes) => (at, bytes),
+        End::Zip64(at) => zip64_directory(&read_at(file, at, 56)?, at)?,
     };
-    let (at, bytes) = directory;
     if bytes > MOST_DIRECTORY_BYTES || at.checked_add(bytes).is_none_or(|end| end > size) {
-        return Ok(Err((at, "its table of entries does not lie in it".into())));
+        let what = "its table of entries lies outside the file";
+        return Err(FormatError::malformed(at, what));
     }
-    Ok(parse_directory(&read_at(file, at, bytes)?, at))
+    parse_directory(&read_at(file, at, bytes)?, at)
 }
 
 fn read_at(file: &mut (impl Read + Seek), at: u64, bytes: u64) -> io::Result<Vec<u8>> {
@@ -422,15 +375,16 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(wide))
 }
 
-/// Why the last bytes of a file do not say where its table of entries lies.
+/// What the last bytes of a file say.
 enum End {
-    Wrong(Wrong),
-    /// Another record says it.
+    /// Offset and length of the table of entries.
+    Directory(u64, u64),
+    /// Offset of the record that says so.
     Zip64(u64),
 }
 
-/// Where the table of entries lies and its length.
-fn find_directory(tail: &[u8], size: u64) -> Result<(u64, u64), End> {
+/// What the last bytes of a file of `size` bytes say.
+fn find_directory(tail: &[u8], size: u64) -> Result<End, FormatError> {
     let from = size - tail.len() as u64;
     let found = memchr::memmem::rfind(tail, b"PK\x05\x06");
     let read = || {
@@ -444,31 +398,34 @@ fn find_directory(tail: &[u8], size: u64) -> Result<(u64, u64), End> {
             .filter(|at| tail[*at..].starts_with(b"PK\x06\x07"));
         Some((bytes, offset, zip64))
     };
-    let no_end = || End::Wrong((from, "its end is not that of a zip file".into()));
-    match read().ok_or_else(no_end)? {
-        (_, _, Some(at)) => Err(End::Zip64(number::<8>(tail, at + 8).ok_or_else(no_end)?)),
-        (bytes, offset, None) => Ok((offset, bytes)),
-    }
+    let no_end = || FormatError::malformed(from, "its end is not that of a zip file");
+    Ok(match read().ok_or_else(no_end)? {
+        (_, _, Some(at)) => End::Zip64(number::<8>(tail, at + 8).ok_or_else(no_end)?),
+        (bytes, offset, None) => End::Directory(offset, bytes),
+    })
 }
 
-fn zip64_directory(record: &[u8], at: u64) -> Result<(u64, u64), Wrong> {
+fn zip64_directory(record: &[u8], at: u64) -> Result<(u64, u64), FormatError> {
     let is_record = record.starts_with(b"PK\x06\x06");
     let found = number::<8>(record, 48).zip(number::<8>(record, 40));
     found
         .filter(|_| is_record)
-        .ok_or_else(|| (at, "its 64-bit end is damaged".into()))
+        .ok_or_else(|| FormatError::malformed(at, "its 64-bit end is damaged"))
 }
 
-/// The entries of a zip file's table, which lies at `from`.
-pub fn parse_directory(table: &[u8], from: u64) -> Result<Vec<ZipEntry>, Wrong> {
+/// The entries of a zip file's table, which starts at `from`.
+pub fn parse_directory(table: &[u8], from: u64) -> Result<Vec<ZipEntry>, FormatError> {
     let mut entries: Vec<ZipEntry> = Vec::new();
     let mut at = 0;
     while at < table.len() {
         let place = from + at as u64;
-        let cut = || (place, "its table of entries is cut off".to_owned());
+        let cut = || FormatError::malformed(place, "its table of entries is cut off");
         let entry = &table[at..];
         if !entry.starts_with(b"PK\x01\x02") {
-            return Err((place, "an entry of its table is damaged".into()));
+            return Err(FormatError::malformed(
+                place,
+                "an entry of its table is damaged",
+            ));
         }
         let field = |at| number::<2>(entry, at).ok_or_else(cut);
         let (flags, method) = (field(8)?, field(10)?);
@@ -488,7 +445,7 @@ pub fn parse_directory(table: &[u8], from: u64) -> Result<Vec<ZipEntry>, Wrong> 
             8 => Method::Deflated,
             _ => Method::Other,
         };
-        // Sizes from 4 GiB on stand in an extra field, in this order.
+        // Sizes of 4 GiB and more are in an extra field, in this order.
         let mut wider = zip64_numbers(extra).into_iter();
         let mut of = |narrow: u64| match narrow {
             0xffff_ffff => wider.next().ok_or_else(cut),
@@ -496,10 +453,8 @@ pub fn parse_directory(table: &[u8], from: u64) -> Result<Vec<ZipEntry>, Wrong> 
         };
         let (whole, packed, start) = (of(whole)?, of(packed)?, of(start)?);
         if entries.iter().any(|entry| entry.name == name) || entries.len() >= MOST_ENTRIES {
-            return Err((
-                place,
-                format!("its entry {name} comes twice, or is one of too many"),
-            ));
+            let what = format!("its entry {name} comes twice, or is one of too many");
+            return Err(FormatError::malformed(place, what));
         }
         entries.push(ZipEntry {
             name,
@@ -511,7 +466,7 @@ pub fn parse_directory(table: &[u8], from: u64) -> Result<Vec<ZipEntry>, Wrong> 
         });
     }
     if entries.is_empty() {
-        Err((from, "it has no entries".into()))
+        Err(FormatError::malformed(from, "it has no entries"))
     } else {
         Ok(entries)
     }
@@ -529,75 +484,71 @@ fn zip64_numbers(mut extra: &[u8]) -> Vec<u64> {
     Vec::new()
 }
 
-/// Where the bytes of an entry begin, behind its own header.
-fn entry_from(file: &mut (impl Read + Seek), entry: &ZipEntry) -> io::Result<Result<u64, Wrong>> {
+/// Offset of the bytes of an entry, after its own header.
+fn entry_from(file: &mut (impl Read + Seek), entry: &ZipEntry) -> Result<u64, FormatError> {
     let local = read_at(file, entry.at, 30)?;
     let lengths = number::<2>(&local, 26).zip(number::<2>(&local, 28));
     let lengths = lengths.filter(|_| local.starts_with(b"PK\x03\x04"));
-    Ok(match lengths {
+    match lengths {
         Some((name, extra)) => Ok(entry.at + 30 + name + extra),
         None => {
             let what = format!("its entry {} does not lie where its table says", entry.name);
-            Err((entry.at, what))
+            Err(FormatError::malformed(entry.at, what))
         }
-    })
+    }
 }
 
 fn array_in_place(
     file: &mut (impl Read + Seek),
     size: u64,
     entry: &ZipEntry,
-) -> io::Result<Result<Array, Wrong>> {
-    match entry_from(file, entry)? {
-        Ok(from) if from.checked_add(entry.bytes).is_none_or(|end| end > size) => {
-            let what = format!("its entry {} does not lie in it", entry.name);
-            Ok(Err((entry.at, what)))
-        }
-        Ok(from) => array_at(file, from, entry),
-        Err(wrong) => Ok(Err(wrong)),
+) -> Result<Array, FormatError> {
+    let from = entry_from(file, entry)?;
+    if from.checked_add(entry.bytes).is_none_or(|end| end > size) {
+        let what = format!("its entry {} lies outside the file", entry.name);
+        return Err(FormatError::malformed(entry.at, what));
     }
+    array_at(file, from, entry)
 }
 
-/// The array whose `.npy` begins at `from`.
+/// The array whose `.npy` starts at `from`.
 fn array_at(
     file: &mut (impl Read + Seek),
     from: u64,
     entry: &ZipEntry,
-) -> io::Result<Result<Array, Wrong>> {
+) -> Result<Array, FormatError> {
     let head = read_at(file, from, entry.bytes.min(MOST_HEADER_BYTES as u64 + 12))?;
-    let read = || {
-        let name = entry.array().unwrap_or(&entry.name);
-        let header = parse_npy_header(&head)
-            .map_err(|(at, what)| (from + at, format!("its entry {}: {what}", entry.name)))?;
-        check_name(name, &[]).map_err(|what| (entry.at, what))?;
-        let wrong = |what: &str| (from, format!("its array {name} {what}"));
-        if header.shape.is_empty() {
-            return Err(wrong("is a single number"));
-        }
-        let row_bytes = header.row_bytes().filter(|bytes| *bytes > 0);
-        let row_bytes = row_bytes.ok_or_else(|| wrong("has rows of no or too many bytes"))?;
-        let rows = row_bytes.checked_mul(header.shape[0]);
-        let filled = rows.and_then(|rows| rows.checked_add(header.data_offset));
-        if filled != Some(entry.bytes) {
-            return Err(wrong("is not as long as its shape says"));
-        }
-        Ok(Array {
-            from: from + header.data_offset,
-            name: name.to_owned(),
-            header,
-            row_bytes,
-        })
-    };
-    Ok(read())
+    let name = entry.array().unwrap_or(&entry.name);
+    let wrong = |what: String| FormatError::malformed(from, what);
+    let header = parse_npy_header(&head)
+        .map_err(|error| wrong(format!("its entry {}: {error}", entry.name)))?;
+    check_name(name, &[]).map_err(|what| FormatError::malformed(entry.at, what))?;
+    let wrong = |what: &str| wrong(format!("its array {name} {what}"));
+    if header.shape.is_empty() {
+        return Err(wrong("is a single number"));
+    }
+    let row_bytes = header.row_bytes().filter(|bytes| *bytes > 0);
+    let row_bytes = row_bytes.ok_or_else(|| wrong("has rows of no or too many bytes"))?;
+    let rows = row_bytes.checked_mul(header.shape[0]);
+    let filled = rows.and_then(|rows| rows.checked_add(header.data_offset));
+    if filled != Some(entry.bytes) {
+        return Err(wrong("is not as long as its shape says"));
+    }
+    Ok(Array {
+        from: from + header.data_offset,
+        name: name.to_owned(),
+        header,
+        row_bytes,
+    })
 }
 
-/// The entries of a zip file that lies in memory, all of whose arrays are sound.
+/// The entries of a zip file in memory whose arrays are all sound.
 pub fn read_entries(bytes: &[u8]) -> Option<Vec<ZipEntry>> {
     let mut file = io::Cursor::new(bytes);
     let size = bytes.len() as u64;
-    let entries = entries_of(&mut file, size).ok()?.ok()?;
+    let entries = entries_of(&mut file, size).ok()?;
     for entry in &entries {
-        array_in_place(&mut file, size, entry).ok()?.ok()?;
+        array_in_place(&mut file, size, entry).ok()?;
     }
     Some(entries)
 }

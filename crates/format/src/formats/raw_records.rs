@@ -4,17 +4,17 @@
 //! raw:FIELD,FIELD…     FIELD is TYPE, TYPE[LENGTH,…], or one of them behind NAME:
 //! ```
 //!
-//! Types are u8, i8, i16, u16, i32, i64, u32, f16, bf16, f32 and f64, little-endian. `header[N]` in front leaves out the first N bytes
-//! of each file, `pad[N]` N bytes of each record. Fields without a name are called data, data2, data3 ….
-//! Places are arithmetic; the labels are looked through once.
+//! Types are u8, i8, i16, u16, i32, i64, u32, f16, bf16, f32 and f64, little-endian. `header[N]` in front leaves out
+//! the first N bytes of each file, `pad[N]` N bytes of each record. Fields without a name are called data, data2,
+//! data3 …. Offsets are arithmetic; the labels are read once.
 
 use pelton_batch::{DType, FieldSpec};
 
 use crate::decoder::{Cut, Decoded, Decoder};
 use crate::error::{Fault, FormatError};
 use crate::format::{Format, Shard, Source};
-use crate::labels::checked_label;
 use crate::labels::stored::Label;
+use crate::labels::{checked_label, no_label_column};
 use crate::places::Places;
 use crate::rows::NewRow;
 use crate::rows::fields::{self, Column, MOST_DIMENSIONS, RecordFields, check_name};
@@ -48,25 +48,20 @@ impl Format for RawRecords {
         let size = source.stamp.size;
         let records = size.saturating_sub(header) / bytes;
         if header + records * bytes != size || records == 0 {
-            let what = format!("its {size} bytes are no whole number of records of {bytes}");
-            return Err(FormatError::Malformed {
-                path: source.path.to_path_buf(),
-                offset: header + records * bytes,
-                what,
-                remedy: "check the types and lengths of `format`, and `header[N]`",
-            });
+            let what = format!(
+                "its {} bytes after the header are not records of {bytes} bytes; check the types and lengths of `format`, and `header[N]`",
+                size.saturating_sub(header)
+            );
+            return Err(FormatError::malformed(header + records * bytes, what));
         }
         let names: Vec<&str> = fields.iter().map(|field| &*field.spec.name).collect();
-        let label = fields::label_field(source.path, &names, &source.options.label)?;
+        let label = fields::label_field(&names, &source.options.label)?;
         let mut labels = Vec::new();
         if let Some(at) = label {
             let field = &fields[at];
             if !field.spec.dims.is_empty() {
-                return Err(FormatError::NoLabelColumn {
-                    path: source.path.to_path_buf(),
-                    wanted: names[at].to_owned(),
-                    columns: "of one number each where they are labels".into(),
-                });
+                let columns = "of one number each where they are labels";
+                return Err(no_label_column(names[at], columns));
             }
             let column = Column {
                 from: header + field.at as u64,
@@ -75,8 +70,8 @@ impl Format for RawRecords {
                 dtype: field.spec.dtype,
             };
             let (file, interrupt) = (source.input()?, &source.options.interrupt);
-            labels = fields::scan_labels(&file, source.path, column, interrupt)?;
-            // In the order that they have in the data set, so that no table stands between.
+            labels = fields::scan_labels(&file, column, interrupt)?;
+            // In ascending order, as in the data set, so that no table translates between the two.
             labels.sort_by(f64::total_cmp);
         }
         Ok(Shard {
@@ -120,7 +115,7 @@ pub fn parse(spelling: &str) -> Result<RawLayout, String> {
     let mut rest = Some(spelling);
     let mut first = true;
     while let Some(text) = rest {
-        // A comma in brackets parts lengths.
+        // A comma in brackets separates lengths.
         let brackets = text.find('[').zip(text.find(']'));
         let comma = text.find(',');
         let end = match (brackets, comma) {
@@ -133,7 +128,7 @@ pub fn parse(spelling: &str) -> Result<RawLayout, String> {
         rest = end.map(|end| &text[end + 1..]);
         layout
             .add(part.trim(), first)
-            .map_err(|what| format!("is no layout of records: {what} in `{part}`; write raw:TYPE[LENGTH,…],NAME:TYPE with u8, i8, i16, u16, i32, i64, u32, f16, bf16, f32 or f64"))?;
+            .map_err(|what| format!("is not a layout of records: {what} in `{part}`; write raw:TYPE[LENGTH,…],NAME:TYPE with u8, i8, i16, u16, i32, i64, u32, f16, bf16, f32 or f64"))?;
         first = false;
     }
     if layout.fields.is_empty() {
@@ -156,7 +151,10 @@ impl RawLayout {
                     .split(',')
                     .map(|length| length.trim().parse::<u32>());
                 let lengths: Result<Vec<u32>, _> = lengths.collect();
-                (element, lengths.map_err(|_| "a length is no whole number")?)
+                (
+                    element,
+                    lengths.map_err(|_| "a length is not a whole number")?,
+                )
             }
             None => (array, Vec::new()),
         };
@@ -188,7 +186,7 @@ impl RawLayout {
             }
             _ => {}
         }
-        let dtype = dtype_of(element).ok_or_else(|| format!("{element:?} is no type"))?;
+        let dtype = dtype_of(element).ok_or_else(|| format!("{element:?} is not a type"))?;
         let unnamed = || match self.fields.len() {
             0 => "data".to_owned(),
             n => format!("data{}", n + 1),
@@ -230,7 +228,7 @@ fn dtype_of(text: &str) -> Option<DType> {
     })
 }
 
-/// Fields that lie at fixed places of a record.
+/// Fields at fixed offsets of a record.
 #[derive(Clone, Debug)]
 pub(crate) struct RawDecoder {
     fields: Vec<RawField>,
@@ -253,7 +251,7 @@ impl RawDecoder {
         }
     }
 
-    /// Arrays one after another; the one of number `label` is the label.
+    /// Arrays one after another; the one with index `label` is the label.
     pub(crate) fn packed(
         arrays: &[(String, DType, Vec<usize>)],
         label: Option<usize>,
@@ -347,8 +345,8 @@ mod tests {
             assert!(error.contains(message), "{text}: {error}");
         };
         refuses("", "no type");
-        refuses("u9", "\"u9\" is no type");
-        refuses("u8,header[3]", "\"header\" is no type");
+        refuses("u9", "\"u9\" is not a type");
+        refuses("u8,header[3]", "\"header\" is not a type");
         refuses("header[3]", "has no fields");
         refuses("u8[", "`]` is missing");
         refuses("u8]3[", "`]` is missing");

@@ -1,10 +1,10 @@
 //! Text and bytes as one stream, cut into records of so many tokens or bytes.
 //!
-//! `tokens:35` cuts a text every 35 tokens: words, and newlines, which end sentences. A record reaches from
-//! its first token to the byte before the first token of the next, so that all records together are
-//! the text from its first token on; the last one may have fewer tokens. `bytes:1024` cuts any file every
-//! 1024 bytes, by arithmetic, and the last record may be shorter likewise. Rows are the bytes of records as
-//! they lie there, all of one class: giving tokens their numbers is left to the one that has a vocabulary.
+//! `tokens:35` cuts a text every 35 tokens: words, and newlines, which end sentences. A record reaches from its first
+//! token to the byte before the first token of the next, so that all records together are the text from its first
+//! token on; the last one may have fewer tokens. `bytes:1024` cuts any file every 1024 bytes, by arithmetic, and the
+//! last record may be shorter likewise. Rows are the unchanged bytes of records, all of one class: the reader turns
+//! tokens into ids with a vocabulary.
 
 use std::num::NonZeroU32;
 
@@ -41,8 +41,8 @@ impl Format for Tokens {
         let shape = RecordShape::Tokens(length);
         let (located, index) = source.located(shape, from, notes, || {
             let (threads, interrupt) = (scan_threads(source.options), &source.options.interrupt);
-            let (file, path) = (source.input()?, source.path);
-            scan_tokens(&file, path, length, from, size, threads, interrupt)
+            let file = source.input()?;
+            scan_tokens(&file, length, from, size, threads, interrupt)
         })?;
         let length = length.get();
         let (contents, shape) = (Contents::Tokens { length }, SampleShape::Tokens { length });
@@ -94,11 +94,11 @@ impl Format for Bytes {
 
 /// What a length is written as.
 fn length_of(text: &str) -> Result<NonZeroU32, String> {
-    // A sign is no digit, though a number may begin with one.
+    // A sign is not a digit, though a number may begin with one.
     let length = text.parse().ok().filter(|_| !text.starts_with('+'));
     length.ok_or_else(|| {
         format!(
-            "has a length that is no whole number from 1 to {}; write tokens:LENGTH or bytes:LENGTH",
+            "has a length that is not a whole number from 1 to {}; write tokens:LENGTH or bytes:LENGTH",
             u32::MAX
         )
     })

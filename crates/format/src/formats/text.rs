@@ -1,9 +1,8 @@
 //! Plain text: every line is a record, empty ones too, so that nothing is dropped and record `n` is line
 //! `n + 1`.
 //!
-//! A record's range ends with its line end; the row is the line without it (`\n` or `\r\n`). Bytes are
-//! passed on as they are: no encoding is asked for, and a byte order mark at the start is left out.
-//! All records are of one class.
+//! A record's range ends with its line end; the row is the line without it (`\n` or `\r\n`). Bytes are passed on as
+//! they are: no encoding is required, and a byte order mark at the start is left out. All records are of one class.
 //!
 //! Cost: one parallel scan for newlines, kept in a sidecar; about 2 + log2(mean length) bits a line.
 

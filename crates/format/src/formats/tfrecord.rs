@@ -5,25 +5,23 @@
 //! masked  (crc rotated right by 15 bits) + 0xa282ead8
 //! ```
 //!
-//! Numbers are little-endian. A scan hops from header to header and holds each length to its checksum; the bytes are
-//! held to theirs when they are decoded. Examples are looked at on the way, and only where they say something new is
-//! their checksum looked at too (`example_scan.rs`).
+//! Numbers are little-endian. A scan hops from header to header and verifies the checksum of each length; those of
+//! the bytes are verified when they are decoded. The scan parses Examples, and verifies their checksum only where
+//! they say something new (`example_scan.rs`).
 //!
-//! Cost: one walk over the headers, all of the file where records are short; kept in a sidecar. A thread a chunk was
-//! rejected: the walk is a chain, and one thread keeps up with a drive.
+//! Cost: one walk over the headers, all of the file where records are short; kept in a sidecar. Scanning chunks in
+//! several threads was rejected: each header depends on the one before, and one thread keeps up with a drive.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use crate::error::{Fault, FormatError};
+use crate::error::{Fault, FormatError, FormatErrorKind};
 use crate::format::{Format, Match, Shard, Source};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::framed::scan::{ExampleScan, Scanned};
 use crate::formats::framed::{self, AS_BYTES, FramedDecoder, Framing, Payload};
 use crate::kind::Head;
-use crate::labels::MOST_LABELS;
+use crate::labels::{MOST_LABELS, too_many_labels};
 use crate::places::byte_source::{ByteSource, FileWindow, STRETCH};
 use crate::places::elias_fano::EliasFanoBuilder;
 use crate::places::located::Located;
@@ -34,15 +32,15 @@ const NAME: &str = "tfrecord";
 const SHAPE: u64 = 8;
 /// How records are found, in words.
 const HEADERS: &str = "from a walk over the headers of records";
-/// Bytes before those of a record, and behind them.
+/// Bytes before and after those of a record.
 const HEADER: u64 = 12;
 const FOOTER: u64 = 4;
-/// Records that are looked at for one that is sound, to see what they are.
+/// Records that are tried to find a sound one, which shows what they are.
 const FIRST_RECORDS: usize = 64;
-/// Mean bytes of a record that the list of places is made for at first.
+/// Mean bytes of a record that the list of offsets is first built for.
 const EXPECTED_RECORD_BYTES: u64 = 1 << 10;
 
-/// Records that are found to be Examples or not, or records as they are.
+/// Records that turn out to be Examples or not, or records as bytes.
 pub(crate) enum TfRecord {
     Found,
     AsBytes,
@@ -81,7 +79,7 @@ impl Format for TfRecord {
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let mut window = source.window()?;
-        let first = first_sound(source.path, &mut window)?;
+        let first = first_sound(&mut window)?;
         let payload = Payload::of(&first, NAME, source, notes)?;
         let shape = RecordShape::Classed {
             format: SHAPE,
@@ -112,20 +110,14 @@ fn length_of(header: &[u8; 12]) -> Option<u64> {
     (masked(crc32c::crc32c(length)) == stated).then(|| u64::from_le_bytes(*length))
 }
 
-/// Why the walk cannot go on at record `record`, whose header lies at `at`.
-fn malformed(path: &Path, record: u64, at: u64, what: &str, remedy: &'static str) -> FormatError {
-    FormatError::Malformed {
-        path: path.to_path_buf(),
-        offset: at,
-        what: format!("record {record} {what}"),
-        remedy,
-    }
+/// The walk cannot continue at record `record`, whose header is at `at`.
+fn malformed(record: u64, at: u64, what: &str, remedy: &str) -> FormatError {
+    FormatError::malformed(at, format!("record {record} {what}; {remedy}"))
 }
 
-/// Where the bytes of the record lie whose header is at `at`, all of them within the file.
+/// The byte range of the record whose header is at `at`, all of it within the file.
 #[inline]
 fn next_record(
-    path: &Path,
     source: &mut impl ByteSource,
     record: u64,
     at: u64,
@@ -136,22 +128,20 @@ fn next_record(
             format!("to byte {needed}")
         });
         let what = format!("is cut off: it would reach {needed}, and the file ends at byte {size}");
-        malformed(path, record, at, &what, "fetch the file again")
+        malformed(record, at, &what, "fetch the file again")
     };
     let start = at + HEADER;
     if start > size {
         return Err(cut(Some(start)));
     }
-    let header = source
-        .bytes(at, HEADER as usize)
-        .map_err(|e| FormatError::io(path, "read it", e))?;
+    let header = source.bytes(at, HEADER as usize)?;
     let header = header.first_chunk().expect("as many bytes were asked for");
     let length = length_of(header).ok_or_else(|| {
         let remedy = match record {
             0 => "it is damaged or no TFRecord: fetch it again, and use no compression or GZIP, which is undone, where it was written with ZLIB",
             _ => "the file is damaged: fetch it again",
         };
-        malformed(path, record, at, "has a length that its checksum does not fit", remedy)
+        malformed(record, at, "has a length that its checksum does not fit", remedy)
     })?;
     let end = start.checked_add(length);
     match end.and_then(|end| end.checked_add(FOOTER)) {
@@ -160,7 +150,7 @@ fn next_record(
     }
 }
 
-/// Whether the checksum behind the bytes of a record fits.
+/// Whether the checksum after the bytes of a record fits.
 fn is_sound(source: &mut impl ByteSource, bytes: &Range<u64>) -> std::io::Result<bool> {
     let (mut at, mut crc) = (bytes.start, 0);
     while at < bytes.end {
@@ -172,27 +162,22 @@ fn is_sound(source: &mut impl ByteSource, bytes: &Range<u64>) -> std::io::Result
 }
 
 /// The bytes of the first record whose checksum fits.
-fn first_sound(path: &Path, window: &mut FileWindow) -> Result<Vec<u8>, FormatError> {
-    let failed = |e| FormatError::io(path, "read it", e);
+fn first_sound(window: &mut FileWindow) -> Result<Vec<u8>, FormatError> {
     let mut at = 0;
     for record in 0..FIRST_RECORDS as u64 {
         if at == window.size() {
             break;
         }
-        let bytes = next_record(path, window, record, at)?;
-        if is_sound(window, &bytes).map_err(failed)? {
+        let bytes = next_record(window, record, at)?;
+        if is_sound(window, &bytes)? {
             let length = (bytes.end - bytes.start) as usize;
             let bytes = window.bytes(bytes.start, length);
-            return Ok(bytes.map_err(failed)?.to_vec());
+            return Ok(bytes?.to_vec());
         }
         at = bytes.end + FOOTER;
     }
-    Err(FormatError::Malformed {
-        path: path.to_path_buf(),
-        offset: 0,
-        what: "no checksum of its first records fits them".into(),
-        remedy: "the file is damaged: fetch it again",
-    })
+    let what = "no checksum of its first records fits them; the file is damaged: fetch it again";
+    Err(FormatError::malformed(0, what))
 }
 
 fn scan(
@@ -200,8 +185,6 @@ fn scan(
     window: &mut FileWindow,
     payload: &Payload,
 ) -> Result<Located, FormatError> {
-    let path = source.path;
-    let failed = |e| FormatError::io(path, "read it", e);
     let mut examples = match payload {
         Payload::Example(fields) => Some(ExampleScan::new(fields.clone())),
         Payload::Bytes(_) => None,
@@ -210,13 +193,13 @@ fn scan(
     let (mut at, mut longest, mut first_bad) = (0, 0, None);
     let mut end = window.size();
     while at < end {
-        if source.options.interrupt.load(Ordering::Relaxed) {
-            let path = path.to_path_buf();
-            return Err(FormatError::Interrupted { path });
-        }
-        let bytes = match next_record(path, window, starts.len(), at) {
-            Err(FormatError::Malformed { .. }) if source.options.tolerant => {
-                // A record that cannot be decoded, however much lies behind it.
+        source.options.check_interrupt()?;
+        let bytes = match next_record(window, starts.len(), at) {
+            Err(error)
+                if source.options.tolerant
+                    && matches!(error.kind(), FormatErrorKind::Malformed) =>
+            {
+                // A record that cannot be decoded, however much follows it.
                 first_bad = Some(starts.len());
                 starts.push(at);
                 if let Some(examples) = &mut examples {
@@ -231,10 +214,9 @@ fn scan(
         starts.push(at);
         if let Some(examples) = &mut examples {
             let sound = |window: &mut FileWindow| is_sound(window, &bytes);
-            examples.add(window, bytes.clone(), sound).map_err(failed)?;
+            examples.add(window, bytes.clone(), sound)?;
             if examples.classes() > MOST_LABELS {
-                let (path, limit) = (path.to_path_buf(), MOST_LABELS);
-                return Err(FormatError::TooManyLabels { path, limit });
+                return Err(too_many_labels(MOST_LABELS));
             }
         }
         longest = longest.max(bytes.end + FOOTER - at);
@@ -279,12 +261,12 @@ impl Framing for Checked {
     }
 }
 
-/// Where the bytes of the records of a file lie that is in memory; `None` where a header does not hold.
+/// The byte ranges of the records of a file in memory; `None` where a header is wrong.
 pub fn find_tfrecords(file: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut ranges = Vec::new();
     let mut at = 0;
     while at < file.len() as u64 {
-        let bytes = next_record(Path::new(""), &mut &*file, ranges.len() as u64, at).ok()?;
+        let bytes = next_record(&mut &*file, ranges.len() as u64, at).ok()?;
         at = bytes.end + FOOTER;
         ranges.push(bytes.start as usize..bytes.end as usize);
     }

@@ -1,4 +1,4 @@
-//! A class as a person calls it.
+//! A class as a person names it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::str::FromStr;
 use serde::de::{Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// A class as a person calls it: by its name where classes have names, otherwise by its label value.
+/// A class as a person names it: by its name where classes have names, otherwise by its label value.
 ///
-/// The text is kept as it was given: a folder `10` is a name first, and the eleventh class only where no class is
-/// called so. In files of configuration what reads as a number is written as one.
+/// The text is kept unparsed: `10` is the folder of that name, and the eleventh class only where no class has that
+/// name. Configuration files write it as a number where it reads as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassName {
     text: String,

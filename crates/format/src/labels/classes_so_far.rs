@@ -1,4 +1,4 @@
-//! The classes of records while a file is scanned: numbers or names, in the order in which they are met.
+//! The classes of records while a file is scanned: numbers or names, in order of first appearance.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ pub(crate) struct ClassesSoFar {
     codes: Vec<u32>,
     labels: Vec<f64>,
     known: HashMap<u64, u32>,
-    /// The same of whole numbers from 0 on that are small, as most are: 1 more than the code, or 0.
+    /// Codes of small whole numbers from 0 on, which are most: 1 more than the code, or 0.
     small: Vec<u32>,
     names: BTreeMap<String, u32>,
 }
@@ -55,7 +55,7 @@ impl ClassesSoFar {
         self.names.contains_key(name)
     }
 
-    /// The next record has this number, and no other a name.
+    /// The next record has this number and no name.
     pub(crate) fn push_number(&mut self, value: f64) {
         if let Some(code) = self.code_of(value) {
             self.codes.push(code);
@@ -75,13 +75,13 @@ impl ClassesSoFar {
         self.codes.push(code);
     }
 
-    /// The next record has this name, and no other a number.
+    /// The next record has this name and no number.
     pub(crate) fn push_name(&mut self, name: &str) {
         let code = self.code_of_name(name);
         self.codes.push(code);
     }
 
-    /// The code of a name, which [`ClassesSoFar::push_codes`] takes.
+    /// The code of a name, for [`ClassesSoFar::push_codes`].
     pub(crate) fn code_of_name(&mut self, name: &str) -> u32 {
         if let Some(code) = self.names.get(name) {
             return *code;
@@ -97,12 +97,12 @@ impl ClassesSoFar {
         self.codes.extend(codes);
     }
 
-    /// The next record has no class, and nobody will ask for the one it is given.
+    /// The next record has no class, and its code is never used.
     pub(crate) fn push_none(&mut self) {
         self.codes.push(0);
     }
 
-    /// The next record has none that can be told, so that it cannot be decoded.
+    /// The class of the next record is unknown, so it cannot be decoded.
     pub(crate) fn push_unknown(&mut self) {
         self.codes.push(NO_CLASS);
     }

@@ -1,12 +1,11 @@
-//! The class of every record of a file, where a list outside the records says so.
+//! The class of every record of a file, where a list outside the records has it.
 //!
-//! A code is an index into the file's list of labels. Most data have up to 256 classes, so a code is one
-//! byte then and four otherwise; a `Vec<u32>` for all was rejected for taking four times as much of
-//! what lies in memory next to the budget.
+//! A code is an index into the file's list of labels. Most data have up to 256 classes; a code is one byte then and
+//! four otherwise. A `Vec<u32>` for all was rejected: it takes four times the memory.
 
 use std::sync::Arc;
 
-/// The code of a record whose class cannot be told.
+/// The code of a record whose class is unknown.
 pub(crate) const NO_CLASS: u32 = u32::MAX;
 
 /// One code a record.

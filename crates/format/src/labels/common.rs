@@ -1,16 +1,17 @@
-//! The labels that the files of a data set have together.
+//! The labels of the files of a data set together.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Display;
 
 use crate::error::FormatError;
 use crate::format::Opened;
 use crate::labels::class_name::ClassName;
 use crate::labels::stored::LabelForm;
-use crate::labels::{ClassMap, FileLabels, LabelCollector};
+use crate::labels::{ClassMap, FileLabels, LabelCollector, too_many_labels};
 use crate::options::OpenOptions;
 use crate::rows::Layout;
 
-/// The classes that are known from before, for these files; what there is to say of it is added to `notes`.
+/// The known classes, for these files; remarks are added to `notes`.
 pub(crate) fn known_classes(
     opened: &[Opened],
     options: &OpenOptions,
@@ -24,7 +25,7 @@ pub(crate) fn known_classes(
     Some(known)
 }
 
-/// What there is to say where files number classes that are known by name.
+/// The remark on files that number classes that are known by name.
 fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
     let numbered = |file: &&Opened| {
         file.shard.names.is_empty()
@@ -40,8 +41,8 @@ fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
     ))
 }
 
-/// The names of the classes of all files in order, where they have names; each file's label values
-/// become numbers in that list, or in that of the `known` classes, and a name that is not known no number.
+/// The names of the classes of all files in order, where they have names; each file's label values become indices
+/// into that list, or into the `known` classes; an unknown name gets no index.
 pub(crate) fn common_names(
     opened: &mut [Opened],
     known: Option<&ClassMap>,
@@ -50,15 +51,11 @@ pub(crate) fn common_names(
         return Ok(None);
     };
     if let Some(numbered) = opened.iter().find(|file| file.shard.names.is_empty()) {
-        return Err(FormatError::MixedLayouts {
-            path: numbered.path.clone(),
-            found: "classes by number".into(),
-            first: named.path.clone(),
-            expected: "classes by name".into(),
-        });
+        let (found, expected) = ("classes by number", "classes by name");
+        return Err(not_alike(numbered, found, named, expected));
     }
     if known.is_some_and(|known| !known.has_names()) {
-        // Names of classes that are known by number are numbers, or decorate those of the file.
+        // Names of classes that are known by number are numbers themselves, or decorate the file's numbers.
         for file in opened {
             if !file.shard.names_decorate_numbers {
                 let number = |name: &String| name.parse::<f64>().unwrap_or(f64::NAN);
@@ -87,7 +84,21 @@ pub(crate) fn common_names(
     Ok(Some(names))
 }
 
-/// Whether records state labels; notes the files in which they do not where those of other files do.
+/// Two files of a data set do not go together.
+pub(crate) fn not_alike(
+    file: &Opened,
+    found: impl Display,
+    first: &Opened,
+    expected: impl Display,
+) -> FormatError {
+    let first = first.path.display();
+    let what = format!(
+        "holds {found} where {first} holds {expected}; train on them separately or convert one"
+    );
+    FormatError::new(what).in_file(&file.path)
+}
+
+/// Whether records state labels; notes the files whose records do not while those of others do.
 pub(crate) fn labelled(opened: &[Opened], notes: &mut Vec<String>) -> bool {
     let has = |file: &&Opened| !matches!(file.shard.labels, FileLabels::None);
     let Some(with) = opened.iter().find(has) else {
@@ -132,25 +143,20 @@ pub(crate) fn labels_of(
     for file in opened {
         for label in file.shard.labels.iter() {
             if !collector.add(label) {
-                let path = file.path.clone();
-                return Err(FormatError::TooManyLabels {
-                    path,
-                    limit: collector.limit(),
-                });
+                return Err(too_many_labels(collector.limit()).in_file(&file.path));
             }
         }
     }
     let mut values = collector.into_values();
     if by_number || opened.iter().any(|file| file.shard.layout == Layout::Bytes) {
-        // Classes of images and samples are told by number, so they keep the order of their numbers.
+        // Classes of images and samples are numbered, so they keep the order of their numbers.
         values.sort_by(f64::total_cmp);
         return Ok(ClassMap::new(values));
     }
     Ok(ClassMap::from_first_appearance(values))
 }
 
-/// The label value that stands for +1. Unless labels are known from before, some records must have it, and some
-/// another.
+/// The label value that means +1. Unless labels are known beforehand, some records must have it, and some another.
 pub(crate) fn positive_value(
     opened: &[Opened],
     class: &ClassName,
@@ -163,13 +169,16 @@ pub(crate) fn positive_value(
     let has_other = labels.any(|label| Some(label) != value);
     match value {
         Some(value) if options.labels.is_some() || has_it && has_other => Ok(value),
-        _ => Err(FormatError::OneSided {
-            path: opened
-                .first()
-                .map(|file| file.path.clone())
-                .unwrap_or_default(),
-            positive: class.to_string(),
-            found: if has_it { "every" } else { "no" },
-        }),
+        _ => {
+            let found = if has_it { "every" } else { "no" };
+            let what = format!(
+                "{found} record has the label {class}, which is to stand for +1; name another with `positive`"
+            );
+            let error = FormatError::new(what);
+            Err(opened
+                .iter()
+                .take(1)
+                .fold(error, |e, file| e.in_file(&file.path)))
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! What is known of the classes of records without reading them: whether all are known, and the class of a record where
-//! a list outside the records says it.
+//! What is known of the classes of records without reading them: whether all are known, and the class of a record
+//! that a list outside the records has.
 
 use crate::bad_record::bad_record;
 use crate::dataset::Dataset;
@@ -12,15 +12,15 @@ impl Dataset {
     }
 
     /// Whether every class is listed outside the records: by the names of folders, a table, a file of labels, or the
-    /// index of a tar file. Records of text, which have no class, are all of class 0.
+    /// index of a tar file. Records of text, which have no class, all have class 0.
     pub fn lists_classes(&self) -> bool {
         self.files().iter().all(|file| file.decoder.lists_classes())
     }
 
-    /// The class of record `id`, an index into [`Dataset::labels`]; `None` where the record says it itself. Panics
-    /// unless `id` is below [`Dataset::records`].
+    /// The class of record `id`, an index into [`Dataset::labels`]; `None` where the record states it. Panics unless
+    /// `id` is below [`Dataset::records`].
     ///
-    /// Errors: a class that the data set does not know.
+    /// Errors: the data set does not know the class.
     pub fn listed_class(&self, id: u64) -> Result<Option<u32>, FormatError> {
         let (_, file) = self.file_of(id);
         let record = id - file.first_id;

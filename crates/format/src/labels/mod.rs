@@ -1,4 +1,4 @@
-//! The classes of a data set: which label values there are and in what order.
+//! The classes of a data set: which label values exist and in what order.
 
 pub(crate) mod class_name;
 pub(crate) mod classes_so_far;
@@ -11,28 +11,29 @@ pub(crate) mod stored;
 pub(crate) mod table;
 
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Fault;
+use crate::error::{Fault, FormatError, FormatErrorKind};
 use crate::labels::class_name::ClassName;
 use crate::places::fingerprint::mix;
 
-/// Up to here a class is looked for by going through the list.
+/// Up to this many classes are searched linearly.
 const FEW: usize = 8;
 
-/// Which number is which class: the label values of a data set; a class is an index into them. Models keep the map of
-/// their training data, and other data is read by it.
+/// The label values of a data set; a class is an index into them. Models keep the map of their training data, and
+/// other data is read with it.
 ///
-/// The order is LIBLINEAR's, so that models read alike: order of first appearance, except that
-/// {-1, +1} is always [+1, -1]. Classes 0, 1, 2 … take no memory, and names lie in one string, so that there may be
-/// hundreds of millions.
+/// The order is LIBLINEAR's, so that models read alike: order of first appearance, except that {-1, +1} is always
+/// [+1, -1]. Classes 0, 1, 2 … take no memory, and names are in one string, so that there may be hundreds of
+/// millions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "Parts", into = "Parts")]
 pub struct ClassMap {
     list: ClassList,
-    /// Filled for those who ask for all of them.
+    /// Filled when all are asked for.
     values: OnceLock<Vec<f64>>,
     names: OnceLock<Vec<String>>,
 }
@@ -43,11 +44,11 @@ enum ClassList {
     Count(usize),
     /// Numbers, and their classes in ascending order of the numbers.
     Values(Vec<f64>, Vec<u32>),
-    /// Names side by side, and where each ends. Their values are 0, 1, 2 ….
+    /// Names, concatenated, and the end of each. Their values are 0, 1, 2 ….
     Names(String, Vec<u64>),
 }
 
-/// A map as files keep it.
+/// The serialised form of a map.
 #[derive(Serialize, Deserialize)]
 struct Parts {
     /// Number of classes.
@@ -156,8 +157,8 @@ impl ClassMap {
         }
     }
 
-    /// Names of the classes, one each; empty where the data has numbers only. The list is made when it is first
-    /// asked for: [`ClassMap::name`] needs none.
+    /// Names of the classes, one each; empty where the data has numbers only. The list is built on first use:
+    /// [`ClassMap::name`] needs none.
     pub fn names(&self) -> &[String] {
         self.names.get_or_init(|| {
             let all = 0..self.len() as u32;
@@ -166,7 +167,7 @@ impl ClassMap {
         })
     }
 
-    /// The name of a class; `None` where the data has numbers only, and where there is no such class.
+    /// The name of a class; `None` where the data has numbers only, or no such class.
     pub fn name(&self, class: u32) -> Option<&str> {
         let ClassList::Names(text, ends) = &self.list else {
             return None;
@@ -189,8 +190,7 @@ impl ClassMap {
         !matches!(self.list, ClassList::Values(..))
     }
 
-    /// What a class is called: its name, or else its value. Panics unless `class` is below
-    /// [`ClassMap::len`].
+    /// The display name of a class: its name, or its value. Panics unless `class` is below [`ClassMap::len`].
     pub fn describe(&self, class: u32) -> String {
         match self.name(class) {
             Some(name) => name.to_owned(),
@@ -198,7 +198,7 @@ impl ClassMap {
         }
     }
 
-    /// What the first classes are called, for messages.
+    /// The display names of the first classes, for messages.
     pub fn listed(&self) -> String {
         const MOST: usize = 20;
         let all = 0..self.len().min(MOST) as u32;
@@ -212,7 +212,7 @@ impl ClassMap {
         text
     }
 
-    /// Whether the classes of both are called the same in the same order.
+    /// Whether both have the same display names in the same order.
     pub fn reads_as(&self, other: &ClassMap) -> bool {
         let all = 0..self.len() as u32;
         self == other
@@ -237,8 +237,8 @@ impl ClassMap {
         }
     }
 
-    /// The same map for files that call their classes by name or by number: where the map has names and the files
-    /// have numbers, names that are numbers are taken for them.
+    /// The same map for files that state classes by name or by number: where the map has names and the files have
+    /// numbers, names that are numbers are read as numbers.
     pub(crate) fn for_files(&self, have_names: bool) -> ClassMap {
         if have_names || !self.has_names() {
             return self.clone();
@@ -260,8 +260,8 @@ impl ClassMap {
         ClassMap::new(values)
     }
 
-    /// The label values, one a class. Where they are 0, 1, 2 … the list is made when it is first asked for:
-    /// [`ClassMap::value`] needs none.
+    /// The label values, one a class. Where they are 0, 1, 2 … the list is built on first use: [`ClassMap::value`]
+    /// needs none.
     pub fn values(&self) -> &[f64] {
         match &self.list {
             ClassList::Values(values, _) => values,
@@ -290,12 +290,12 @@ impl ClassMap {
         }
     }
 
-    /// Whether there is no class.
+    /// Whether there are no classes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The class that a person calls so: by its name where classes have names, else by its label value.
+    /// The class that a person names: by its name where classes have names, else by its label value.
     pub fn class_called(&self, class: &ClassName) -> Option<u32> {
         self.class_of(class.value_among(self.names())?)
     }
@@ -322,7 +322,7 @@ impl ClassMap {
     }
 }
 
-/// The label values that a file has.
+/// The label values of a file.
 #[derive(Clone, Debug)]
 pub(crate) enum FileLabels {
     /// Its records state no label; each counts as labelled 0 where a job needs one.
@@ -333,7 +333,7 @@ pub(crate) enum FileLabels {
 }
 
 impl From<Vec<f64>> for FileLabels {
-    /// A scan that met no label leaves an empty list.
+    /// A scan that found no label leaves an empty list.
     fn from(values: Vec<f64>) -> FileLabels {
         if values.is_empty() {
             FileLabels::None
@@ -364,15 +364,15 @@ pub(crate) fn bits(value: f64) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct LabelCollector {
     values: Vec<f64>,
-    /// A bit for each whole number from 0 on that was met.
+    /// A bit for each whole number that occurred.
     whole: Vec<u64>,
     others: HashSet<u64>,
 }
 
-/// From this magnitude on not every whole number is an f64, so that two labels may read alike: 2^53.
+/// From this magnitude on not every whole number is an f64, so two labels may read alike: 2^53.
 pub(crate) const LABEL_LIMIT: f64 = 9_007_199_254_740_992.0;
 
-/// A label, or a fault where it is too large; `found` is how it is written.
+/// A label, or a fault where it is too large; `found` gives its spelling.
 #[inline]
 pub(crate) fn checked_label(value: f64, found: impl FnOnce() -> String) -> Result<f64, Fault> {
     if value.abs() < LABEL_LIMIT {
@@ -387,14 +387,32 @@ pub(crate) fn checked_label(value: f64, found: impl FnOnce() -> String) -> Resul
 /// The most distinct labels a classification may have.
 pub(crate) const MOST_LABELS: usize = 1 << 28;
 
-/// The most of them that are no whole numbers from 0 on: more are targets of a regression.
+/// A file has more than `limit` distinct labels.
+#[cold]
+pub(crate) fn too_many_labels(limit: usize) -> FormatError {
+    let what = format!(
+        "has more than {limit} distinct labels, so they look like regression targets; Pelton trains classifiers"
+    );
+    FormatError::new(what).of_kind(FormatErrorKind::Malformed)
+}
+
+/// No column is the label `wanted`; there are `columns`.
+#[cold]
+pub(crate) fn no_label_column(wanted: impl Display, columns: impl Display) -> FormatError {
+    let what = format!(
+        "has no label column {wanted}; its columns are {columns}; name one of them with `label`"
+    );
+    FormatError::new(what).of_kind(FormatErrorKind::LabelColumn)
+}
+
+/// Most labels that are not whole numbers from 0 on: more of them are targets of a regression.
 const MOST_OTHERS: usize = 1 << 24;
 
-/// The most distinct names of classes in a column: more are no classes, and would fill the memory.
+/// The most distinct class names in a column: more of them are not classes, and would fill the memory.
 pub(crate) const MOST_NAMES: usize = 1 << 16;
 
 impl LabelCollector {
-    /// Notes a label; false when there are too many.
+    /// Adds a label; returns false when there are too many.
     pub(crate) fn add(&mut self, value: f64) -> bool {
         if self.values.last().is_some_and(|last| *last == value) {
             return true;
@@ -417,7 +435,7 @@ impl LabelCollector {
         self.values.len() <= MOST_LABELS && self.others.len() <= MOST_OTHERS
     }
 
-    /// The limit that is passed.
+    /// The exceeded limit.
     pub(crate) fn limit(&self) -> usize {
         if self.others.len() > MOST_OTHERS {
             MOST_OTHERS
@@ -435,14 +453,14 @@ impl LabelCollector {
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
     pub(crate) labels: std::sync::Arc<ClassMap>,
-    /// This label against the rest: it stands for +1, any other for -1.
+    /// This label is +1, any other is -1.
     pub(crate) positive: Option<f64>,
-    /// A label that is none of them does not matter and counts as the first class.
+    /// An unknown label does not matter and counts as the first class.
     pub(crate) any: bool,
 }
 
 impl Classes {
-    /// Whether the label values 0, 1, 2 … are the classes of these numbers.
+    /// Whether the label values 0, 1, 2 … are the classes with these indices.
     pub(crate) fn are_counted(&self) -> bool {
         self.positive.is_none() && self.labels.is_count()
     }

@@ -1,4 +1,4 @@
-//! Files of names that lie next to data whose labels are numbers: a line a class.
+//! Files of class names next to data whose labels are numbers: a line a class.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use crate::options::OpenOptions;
 use crate::origin::Origin;
 
-/// The lines of a file of at most so many bytes, where it is there and no two are alike; else none.
+/// The lines of a file of limited size, where it exists and all lines differ; else none.
 pub(crate) fn names_beside(file: &Path, most_bytes: u64, options: &OpenOptions) -> Vec<String> {
     let mut text = String::new();
-    // What cannot be read, or is no text, has no names.
+    // A file that cannot be read, or is not text, has no names.
     let found = Origin::find(file, options, &mut Vec::new()).ok();
     if let Some(found) = found.filter(|found| found.stamp.size <= most_bytes)
         && let Ok(input) = found.input(file)

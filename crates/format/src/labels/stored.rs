@@ -1,4 +1,4 @@
-//! What the labels that the records of a file state mean in the data set.
+//! The meaning of a file's labels in the data set.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::labels::{Classes, FileLabels};
 /// The label that a record states.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Label<'a> {
-    /// None at all: the record counts as of the first class.
+    /// No label: the record has the first class.
     None,
-    /// None in the record: a list outside the records has it.
+    /// Not in the record: a list outside the records has it.
     Listed,
     /// A number, as people write labels.
     Number(f64),
@@ -26,7 +26,7 @@ pub(crate) enum Label<'a> {
 /// How the records of a file state their labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LabelForm {
-    /// As positions in the file's list of labels, within or outside the records, or as numbers.
+    /// As indices into the file's list of labels, within or outside the records, or as numbers.
     Codes,
     /// As numbers alone.
     Numbers,
@@ -34,30 +34,30 @@ pub(crate) enum LabelForm {
     Cells,
 }
 
-/// What the labels of one file mean.
+/// The meaning of one file's labels.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredLabels {
     classes: Classes,
-    /// Of those that number the labels of the file.
+    /// Of the indices into the file's labels.
     stored: StoredClasses,
-    /// The codes of records whose label lies outside of them.
+    /// The codes of records whose labels are listed outside of them.
     pub(crate) codes: Codes,
     cells: Cells,
 }
 
-/// What cells of text are.
+/// The meaning of cells of text.
 #[derive(Clone, Debug)]
 enum Cells {
     Numbers,
     /// The code that each name has.
     Names(Arc<HashMap<String, u32>>),
-    /// Nothing: whatever they hold counts as the first class.
+    /// Nothing: any content counts as the first class.
     Unread,
 }
 
 impl StoredLabels {
-    /// Of a file whose records state `labels`, called `names` where they have names, in this form; cells hold names where
-    /// they are `named`.
+    /// For a file whose records state `labels`, with the names `names` where they have names, in this form; cells are
+    /// names where `named`.
     pub(crate) fn new(
         labels: FileLabels,
         names: Vec<String>,
@@ -84,7 +84,7 @@ impl StoredLabels {
         }
     }
 
-    /// Of a copy whose records hold the classes of the data set themselves.
+    /// For a copy whose records hold the classes of the data set.
     pub(crate) fn of_copy(&self, classes: usize) -> StoredLabels {
         StoredLabels {
             stored: StoredClasses::Same(classes),
@@ -105,7 +105,7 @@ impl StoredLabels {
         }
     }
 
-    /// The class that the list outside the records says.
+    /// The class in the list outside the records.
     #[inline]
     pub(crate) fn listed(&self, record: u64) -> Result<u32, Fault> {
         self.stored.class(self.codes.get(record))
@@ -133,10 +133,10 @@ impl StoredLabels {
     }
 }
 
-/// What codes, positions in the list of labels of a file, mean in the data set.
+/// The classes of codes, indices into the list of labels of a file.
 #[derive(Clone, Debug)]
 enum StoredClasses {
-    /// The same as in the data set: so many.
+    /// The same as in the data set, which has this many.
     Same(usize),
     Listed {
         labels: Arc<[f64]>,

@@ -1,7 +1,7 @@
-//! A table that says which class each image of a folder is of: CSV or TSV with one row an image.
+//! A table with the class of each image of a folder: CSV or TSV with one row an image.
 //!
-//! The first line names the columns. A row's name fits a file if it is its path below the folder or its file name, with or without the
-//! extension. Cells may stand in quotes, with `""` for a quote among them.
+//! The first line names the columns. A row belongs to a file if its name is the file's path below the folder or its
+//! file name, with or without the extension. Cells may be quoted, with `""` for a quote.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::error::{FormatError, excerpt};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::heading::Heading;
 
-/// Larger tables are none.
+/// Larger files are refused.
 const MOST_BYTES: u64 = 4 << 30;
 
 /// Classes by name of image.
@@ -23,81 +23,66 @@ pub(crate) struct LabelTable {
 }
 
 impl LabelTable {
-    /// Reads a table whose column `file` names images and whose column `label` their classes.
+    /// Reads a table whose column `file` names images and whose column `label` has their classes.
     pub(crate) fn read(
         path: &Path,
         file: &LabelColumn,
         label: &LabelColumn,
     ) -> Result<LabelTable, FormatError> {
-        let status = crate::format::regular_file(path)?;
+        let status = pelton_storage::regular_file(path)?;
         if status.len() > MOST_BYTES {
-            return Err(FormatError::LabelTable {
-                path: path.to_path_buf(),
-                line: 1,
-                what: "it is larger than 4 GiB; check that it is the table".into(),
-            });
+            let what = "it is larger than 4 GiB; check that it is the table";
+            return Err(FormatError::new(what).in_file(path));
         }
         let bytes = std::fs::read(path).map_err(|e| FormatError::io(path, "read it", e))?;
-        LabelTable::parse(path, &bytes, file, label)
+        LabelTable::parse(&bytes, file, label).map_err(|error| error.in_file(path))
     }
 
-    /// The table that `bytes`, those of the file `path`, hold.
+    /// Parses the table in these bytes.
     pub(crate) fn parse(
-        path: &Path,
         bytes: &[u8],
         file: &LabelColumn,
         label: &LabelColumn,
     ) -> Result<LabelTable, FormatError> {
-        let refuse = |line: u64, what: String| FormatError::LabelTable {
-            path: path.to_path_buf(),
-            line,
-            what,
-        };
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let mut lines = (1..)
             .zip(bytes.split(|byte| *byte == b'\n'))
             .filter(|(_, line)| !line.trim_ascii().is_empty());
-        let (_, first) = lines.next().ok_or_else(|| FormatError::Empty {
-            path: path.to_path_buf(),
-        })?;
+        let (_, first) = lines.next().ok_or_else(FormatError::empty)?;
         let delimiter = if first.contains(&b'\t') { b'\t' } else { b',' };
         let heading = Heading::read(first.trim_ascii_end(), delimiter);
-        let file = heading.label(path, file, true)?;
-        let label = heading.label(path, label, true)?;
+        let file = heading.label(file, true)?;
+        let label = heading.label(label, true)?;
         if file == label {
             let what = format!(
                 "column {} cannot name both the image and its class; name two with `file_column` and `label`",
                 file + 1
             );
-            return Err(refuse(1, what));
+            return Err(FormatError::new(what).at_line(1));
         }
         let mut rows: Vec<(Vec<u8>, String)> = Vec::new();
         for (number, line) in lines {
             let cells = cells(line.trim_ascii_end(), delimiter);
             let (Some(file), Some(label)) = (cells.get(file), cells.get(label)) else {
                 let what = format!(
-                    "it has {} columns where the heading has {}",
+                    "it has {} columns where the heading has {}; make all lines alike",
                     cells.len(),
                     heading.columns
                 );
-                return Err(refuse(number, what));
+                return Err(FormatError::new(what).at_line(number));
             };
             if file.is_empty() || label.is_empty() {
-                return Err(refuse(
-                    number,
-                    "the name of the image or its class is empty".into(),
-                ));
+                let what =
+                    "the name of the image or its class is empty; fill it in or remove the line";
+                return Err(FormatError::new(what).at_line(number));
             }
             rows.push((file.clone(), String::from_utf8_lossy(label).into_owned()));
         }
         LabelTable::of(rows).map_err(|name| {
-            refuse(
-                1,
-                format!(
-                    "the image {:?} has rows with different classes; keep one of them",
-                    excerpt(&name)
-                ),
-            )
+            FormatError::new(format!(
+                "the image {:?} has rows with different classes; keep one of them",
+                excerpt(&name)
+            ))
         })
     }
 
@@ -139,7 +124,7 @@ impl LabelTable {
         None
     }
 
-    /// Rows that named no image so far.
+    /// Rows that matched no image so far.
     pub(crate) fn unused(&self) -> usize {
         self.used.iter().filter(|used| !**used).count()
     }

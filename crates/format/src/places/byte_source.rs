@@ -1,15 +1,15 @@
-//! Bytes at places, for walks that hop from header to header.
+//! Bytes at offsets, for walks that hop from header to header.
 
 use std::io;
 
 use crate::places::input::Input;
 
-/// Where a walk gets bytes from.
+/// The source of a walk's bytes.
 pub(crate) trait ByteSource {
-    /// Bytes there are.
+    /// Number of bytes.
     fn size(&self) -> u64;
 
-    /// The `length` bytes at `offset`, all of which are there.
+    /// The `length` bytes at `offset`, all of which exist.
     fn bytes(&mut self, offset: u64, length: usize) -> io::Result<&[u8]>;
 }
 
@@ -25,8 +25,8 @@ impl ByteSource for &[u8] {
     }
 }
 
-/// A file, read through a window that moves with the walk: where members are short, all of the file is
-/// read in long stretches, and where they are long, little more than their headers.
+/// A file, read through a window that moves with the walk: where members are short, the whole file is read in large
+/// blocks, and where they are long, little more than their headers.
 pub(crate) struct FileWindow {
     file: Input,
     size: u64,
@@ -34,9 +34,9 @@ pub(crate) struct FileWindow {
     window: Vec<u8>,
 }
 
-/// A stretch that is read ahead, half of a small second-level cache.
+/// Bytes of a read-ahead, half of a small second-level cache.
 pub(crate) const STRETCH: u64 = 256 << 10;
-/// What is read where the next header lay far off: the header, and the small members that often follow.
+/// Bytes of a read where the next header was far away: the header, and the small members that often follow.
 const GLANCE: u64 = 4 << 10;
 /// A jump over this many bytes costs more than a system call does.
 const FAR: u64 = 32 << 10;

@@ -1,7 +1,7 @@
-//! Chunks of a file scanned by several threads, whose results are merged in the order of the file.
+//! Several threads scan chunks of a file; their results are merged in the order of the file.
 //!
-//! Threads take chunks by number. The one that finishes one merges it, and all that were waiting for it, while
-//! the others go on; results come back to be used again, so a scan allocates no more than its threads do.
+//! Threads take chunks in order. A thread that finishes a chunk merges it, and all that were waiting for it, while
+//! the others continue; results are reused, so a scan allocates no more than its threads do.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,12 +9,12 @@ use std::sync::{Mutex, MutexGuard};
 
 use pelton_storage::on_threads;
 
-/// Bytes of a chunk: half of a small second-level cache, so that they are still there when they are looked
-/// at again.
+/// Bytes of a chunk: half of a small second-level cache, so that they are still cached when they are read a second
+/// time.
 pub(crate) const CHUNK: u64 = 256 << 10;
 
-/// Scans chunks `0..chunks` by up to `threads` threads, each of which has a worker of its own. `scan` may
-/// make its result out of an old one. `merge` gets the results in order and says whether to go on.
+/// Scans chunks `0..chunks` with up to `threads` threads, each with a worker of its own. `scan` may reuse an old
+/// result. `merge` gets the results in order and returns whether to continue.
 pub(crate) fn scan_in_order<W, T: Default + Send, E: Send>(
     chunks: u64,
     threads: usize,
@@ -61,7 +61,7 @@ fn lock<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Chunks that came before their turn.
+/// Chunks finished before their turn.
 struct MergeQueue<T, M> {
     merge: M,
     next: u64,

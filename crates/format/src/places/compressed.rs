@@ -1,18 +1,18 @@
 //! `.gz` and `.zst` text: decompressed once into a cache folder and read from there.
 //!
-//! Records of a compressed stream cannot be read in random order, so a copy is made; its name holds
-//! a hash of path, size and time of the original, so that another original never finds it. Building
-//! an index into the compressed stream was rejected: every random read would decompress a stretch.
+//! Records of a compressed stream cannot be read in random order, so a copy is written; its name contains a hash of
+//! path, size and time of the original, so that another original never matches it. Building an index into the
+//! compressed stream was rejected: every random read would decompress many bytes.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use flate2::bufread::GzDecoder;
 use pelton_storage::{StorageError, WholeFile};
 
-use crate::error::FormatError;
+use crate::error::{FormatError, check_interrupt};
 use crate::kind::Compression;
 use crate::options::OpenOptions;
 use crate::places::fingerprint::mix;
@@ -20,13 +20,13 @@ use crate::places::input::Input;
 use crate::places::stamp::Stamp;
 use crate::remote::without_query;
 
-/// Where copies go, and sidecars that cannot lie next to their data.
+/// The folder for copies, and for sidecars that cannot be next to their data.
 pub(crate) fn cache_dir(options: &OpenOptions) -> PathBuf {
     options.cache_dir.clone().unwrap_or_else(default_cache_dir)
 }
 
-/// The members of a gzip file one after another. As for gzip, zeros behind one mean nothing: tapes and block devices fill
-/// their last block with them.
+/// The members of a gzip file one after another. As in gzip, zeros after a member are ignored: tapes and block
+/// devices fill their last block with them.
 struct GzipMembers<R>(Option<GzDecoder<R>>);
 
 impl<R: BufRead> Read for GzipMembers<R> {
@@ -67,12 +67,12 @@ pub(crate) fn default_cache_dir() -> PathBuf {
         .join("pelton")
 }
 
-/// Name in the cache folder for something made from `path` in the state `stamp`.
+/// Name in the cache folder for something derived from `path` in the state `stamp`.
 pub(crate) fn cache_name(path: &Path, stamp: &Stamp, suffix: &str) -> String {
     hashed_name(path, state_hash(path, stamp), suffix)
 }
 
-/// A hash of where a file lies and of its state.
+/// A hash of a file's path and state.
 pub(crate) fn state_hash(path: &Path, stamp: &Stamp) -> u64 {
     let path = without_query(path);
     let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
@@ -87,14 +87,22 @@ pub(crate) fn state_hash(path: &Path, stamp: &Stamp) -> u64 {
     bytes.fold(state, |hash, byte| mix(hash, u64::from(*byte)))
 }
 
-/// The name of `path` and a hash, so that a person sees what it is made from.
+/// The name of `path` and a hash, so that a person can see its origin.
 pub(crate) fn hashed_name(path: &Path, hash: u64, suffix: &str) -> String {
     let name = without_query(path).file_name().unwrap_or_default();
     let name = name.to_string_lossy();
     format!("{name}-{hash:016x}{suffix}")
 }
 
-/// The decompressed copy of `path`, whose bytes `open` gives, made now unless it is there, and whether it was made now.
+/// Compressed bytes are cut off or damaged.
+pub(crate) fn not_decompressed(error: &io::Error) -> FormatError {
+    FormatError::new(format!(
+        "cannot be decompressed ({error}); it is truncated or damaged: fetch or compress it again"
+    ))
+}
+
+/// The decompressed copy of `path`, whose bytes `open` gives, written now unless it exists, and whether it was
+/// written now.
 pub(crate) fn decompressed(
     open: impl FnOnce() -> Result<Input, FormatError>,
     path: &Path,
@@ -111,10 +119,7 @@ pub(crate) fn decompressed(
         .map_err(|e| FormatError::io(cache_dir, "create the folder", e))?;
     let broken = |source: io::Error| match source.downcast::<StorageError>() {
         Ok(error) => error.into(),
-        Err(source) => FormatError::Compressed {
-            path: path.to_path_buf(),
-            source,
-        },
+        Err(error) => not_decompressed(&error).in_file(path),
     };
     let file = BufReader::with_capacity(256 << 10, open()?.into_reader());
     let mut text: Box<dyn Read> = match compression {
@@ -127,10 +132,7 @@ pub(crate) fn decompressed(
     let mut out = WholeFile::create_shared(&copy).map_err(write_error)?;
     let mut buffer = vec![0; 256 << 10];
     loop {
-        if interrupt.load(Ordering::Relaxed) {
-            let path = path.to_path_buf();
-            return Err(FormatError::Interrupted { path });
-        }
+        check_interrupt(interrupt).map_err(|error| error.in_file(path))?;
         let length = match text.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => length,

@@ -1,7 +1,7 @@
 //! A 64-bit fingerprint of a file from 64 blocks spread evenly over it.
 //!
-//! It tells one data set from another and finds most edits that keep size and time; it is no proof
-//! of equality. Reading all of the file was rejected: opening must not cost a pass.
+//! It distinguishes data sets and detects most edits that keep size and time; it does not prove equality. Reading the
+//! whole file was rejected: opening must not cost a pass.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};

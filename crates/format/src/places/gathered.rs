@@ -1,13 +1,13 @@
-//! Rows whose numbers lie in different places of a file, read as if those of one record lay side by side, which costs a
-//! copy of what is read.
+//! Rows whose numbers are at different offsets of a file, read as if each record were contiguous, at the cost of a
+//! copy.
 
 use pelton_storage::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
 
-/// Rows of several arrays as if those of one record lay side by side.
+/// Rows of several arrays, read as if each record were contiguous.
 #[derive(Debug)]
 pub(crate) struct Gathered<S> {
     pub(crate) storage: S,
-    /// Where the first row of each array lies, and the bytes of its rows.
+    /// The offset of the first row of each array, and the bytes of its rows.
     pub(crate) parts: Vec<(u64, u64)>,
     pub(crate) record_bytes: u64,
     pub(crate) records: u64,
@@ -44,7 +44,8 @@ impl<S: Storage> Storage for Gathered<S> {
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
         let units = self.storage.granularity();
         let size = self.records * self.record_bytes;
-        // What each range needs of each array: the first record, where the rows begin in the buffer, and the buffer.
+        // The parts of each range in each array: the first record, where the rows begin in the buffer, and the
+        // buffer.
         let mut buffers = Vec::with_capacity(reads.len() * self.parts.len());
         for read in reads.iter_mut() {
             let left = size.saturating_sub(read.offset);
@@ -57,7 +58,7 @@ impl<S: Storage> Storage for Gathered<S> {
             for (from, row_bytes) in &self.parts {
                 let begin = from + first * row_bytes;
                 let wanted = (last - first + 1) * row_bytes;
-                // Rows lie in the file, far from the largest offset.
+                // Rows are in the file, far from the largest offset.
                 let (start, length) = units.align_out(begin, wanted).unwrap_or((begin, wanted));
                 let mut buffer = AlignedBuffer::with_capacity(4096, length as usize);
                 buffer.resize(length as usize, 0);

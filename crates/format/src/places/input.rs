@@ -1,5 +1,5 @@
-//! The bytes of a data file while it is opened and looked through: of a local file by the system's own calls, of one
-//! that lies elsewhere through its storage, read ahead.
+//! The bytes of a data file while it is opened and scanned: a local file by system calls, a remote one through its
+//! storage, with read-ahead.
 
 use std::borrow::Borrow;
 use std::fs::File;
@@ -12,7 +12,7 @@ use pelton_storage::{RangeRead, ReadAhead, Storage};
 
 use crate::error::FormatError;
 
-/// An opened data file, read by place.
+/// An opened data file, read at offsets.
 #[derive(Debug)]
 pub(crate) enum Input {
     File(File),
@@ -26,7 +26,7 @@ impl Input {
         Ok(Input::File(file))
     }
 
-    /// Reads up to a buffer's length of what lies at `offset`, nothing only at the end.
+    /// Reads up to a buffer's length from `offset`; nothing only at the end.
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         match self {
             Input::File(file) => file.read_at(buffer, offset),
@@ -36,14 +36,14 @@ impl Input {
                     buffer,
                     filled: 0,
                 }];
-                // What the storage says is kept whole: it names place and remedy.
+                // The storage's error is kept whole: it names the file and the remedy.
                 ahead.read_batch(&mut reads).map_err(io::Error::other)?;
                 Ok(reads[0].filled)
             }
         }
     }
 
-    /// Fills a buffer with what lies at `offset`.
+    /// Fills a buffer from `offset`.
     pub(crate) fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
             Input::File(file) => file.read_exact_at(buffer, offset),
@@ -82,7 +82,7 @@ impl Input {
     }
 }
 
-/// Opens the bytes that lie at `source`, or behind a storage; messages call the file `path`.
+/// Opens the bytes at `source`, or of a storage; messages call the file `path`.
 pub(crate) fn input_of(
     source: &Path,
     remote: Option<&Arc<dyn Storage>>,
@@ -98,7 +98,7 @@ pub(crate) fn input_of(
     }
 }
 
-/// An opened data file, read in order.
+/// An opened data file, read sequentially.
 #[derive(Debug)]
 pub(crate) struct InputReader<I> {
     input: I,
@@ -132,7 +132,7 @@ mod tests {
 
     use pelton_storage::MemoryStorage;
 
-    /// Whatever a file gives, a storage of the same bytes gives.
+    /// A storage gives the same bytes as a file.
     #[test]
     fn both_read_alike() {
         let bytes: Vec<u8> = (0..100_000u32)

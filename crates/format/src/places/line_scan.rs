@@ -1,27 +1,24 @@
-//! One parallel pass over a text file: where its records start and what the table of contents needs.
+//! One parallel pass over a text file: the starts of its records, labels and totals.
 //!
-//! Threads take chunks of [`CHUNK`] bytes in file order, each read into a buffer that stays in the
-//! second-level cache, with some bytes of margin on both sides so that the label after the last
-//! newline and the last index before the first one are at hand. A chunk depends on no other; its
-//! results are merged in file order. What a chunk cannot settle from its margins, and every file with
-//! comments after its first record, is scanned again line by line by [`scan_lines`], which is also
-//! the reference in the tests.
+//! Threads take chunks of [`CHUNK`] bytes in file order, each read into a buffer that stays in the second-level
+//! cache, with some bytes of margin on both sides so that the label after the last newline and the last index before
+//! the first one are at hand. A chunk depends on no other; its results are merged in file order. A chunk that its
+//! margins do not settle, and every file with comments after its first record, is scanned again line by line by
+//! [`scan_lines`], which is also the reference in the tests.
 //!
-//! Only the label and the last index of a line are parsed. A line that is no sound record is
-//! counted all the same: decoding it says what is wrong.
+//! Only the label and the last index of a line are parsed. A bad line is counted too: decoding it says what is wrong.
 //!
 //! Cost: one read of the file; memory 2.5 bytes a record for the result and a few megabytes.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::FormatError;
 use crate::formats::delimited::{LabelCell, label_cell};
 use crate::formats::libsvm::label_token;
 use crate::labels::codes::Codes;
-use crate::labels::{LabelCollector, MOST_NAMES};
+use crate::labels::{LabelCollector, MOST_NAMES, too_many_labels};
 use crate::places::chunks_in_order::{CHUNK, scan_in_order};
 use crate::places::elias_fano::EliasFanoBuilder;
 use crate::places::input::{Input, InputReader};
@@ -31,21 +28,19 @@ use crate::places::scan_chunk::{
 };
 use crate::rows::sample::without_line_end;
 
-/// Lines longer than this are no records, so a file without newlines does not fill the memory.
+/// Longer lines are not records, so a file without newlines does not fill the memory.
 const LONGEST_LINE: u64 = 1 << 30;
 
-/// Scans the bytes of a file from `from` on, which is the start of a line, up to `size`; messages call it `path`.
+/// Scans the bytes of a file from `from`, which is the start of a line, up to `size`.
 pub(crate) fn scan_file(
     file: &Input,
-    path: &Path,
     shape: LineShape,
     from: u64,
     size: u64,
     threads: usize,
     interrupt: &AtomicBool,
 ) -> Result<Located, FormatError> {
-    let read_error = |e| FormatError::io(path, "read it", e);
-    let (from, comments) = first_record(file, shape, from, size).map_err(read_error)?;
+    let (from, comments) = first_record(file, shape, from, size)?;
     let scan = Scan {
         file,
         shape,
@@ -53,15 +48,15 @@ pub(crate) fn scan_file(
         size,
         interrupt,
     };
-    let mut found = match scan.in_parallel(threads).map_err(read_error)? {
+    let mut found = match scan.in_parallel(threads)? {
         Some(merged) => merged,
-        None => scan_lines(&scan).map_err(read_error)?,
+        None => scan_lines(&scan)?,
     };
     found.comments += comments;
-    found.finish(path, shape, size)
+    found.finish(shape, size)
 }
 
-/// Offset of the first line that is a record, `size` where there is none; and the comments before it.
+/// Offset of the first line that is a record, or `size`, and the number of comments before it.
 fn first_record(file: &Input, shape: LineShape, from: u64, size: u64) -> io::Result<(u64, u64)> {
     let mut lines = Lines::new(file, from, size);
     let mut comments = 0;
@@ -101,7 +96,7 @@ fn is_record(line: &[u8], shape: LineShape) -> bool {
     }
 }
 
-/// Lines of a file with their offsets, without loading more than one.
+/// Lines of a file with their offsets, loaded one at a time.
 pub(crate) struct Lines<'a> {
     reader: io::Take<BufReader<InputReader<&'a Input>>>,
     at: u64,
@@ -139,10 +134,10 @@ struct Merged {
     starts: EliasFanoBuilder,
     labels: LabelCollector,
     names: BTreeSet<String>,
-    /// The limit that the labels have passed.
+    /// The exceeded limit of labels.
     too_many_labels: Option<usize>,
     queries: u64,
-    /// Colons of LIBSVM text, those of query numbers included.
+    /// Colons of LIBSVM text, including those of query ids.
     colons: u64,
     comments: u64,
     index_end: u64,
@@ -198,7 +193,7 @@ impl Merged {
         }
     }
 
-    /// Takes over what the next chunk holds, and leaves its lists empty.
+    /// Takes over the result of the next chunk, and empties its lists.
     fn add(&mut self, scan: &Scan<'_>, chunk: u64, found: &mut ChunkFound) {
         self.starts_after(scan.from + chunk * CHUNK, &found.starts);
         for &label in &found.labels {
@@ -211,7 +206,7 @@ impl Merged {
         self.index_end = self.index_end.max(found.index_end);
         self.nonzeros += match scan.shape {
             LineShape::Libsvm => {
-                // A query number that begins in one chunk may have its colon in the next.
+                // A query id that begins in one chunk may have its colon in the next.
                 self.colons += found.colons;
                 0
             }
@@ -222,14 +217,13 @@ impl Merged {
         found.labels.clear();
     }
 
-    fn finish(mut self, path: &Path, shape: LineShape, size: u64) -> Result<Located, FormatError> {
+    fn finish(mut self, shape: LineShape, size: u64) -> Result<Located, FormatError> {
         if let Some(limit) = self.too_many_labels {
-            let path = path.to_path_buf();
-            return Err(FormatError::TooManyLabels { path, limit });
+            return Err(too_many_labels(limit));
         }
         let mut labels = self.labels.into_values();
         let mut names = Vec::new();
-        // Next to numbers a name is a fault of its record.
+        // Among numbers a name is a fault of its record.
         if labels.is_empty() {
             names.extend(self.names);
             labels.extend((0..names.len()).map(|label| label as f64));
@@ -255,7 +249,7 @@ impl Merged {
     }
 }
 
-/// The plain scan: line by line, right whatever the lines hold.
+/// The plain scan: line by line, correct for any content.
 fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
     let shape = scan.shape;
     let mut merged = Merged::new(128);
@@ -316,7 +310,7 @@ impl Scan<'_> {
         }
     }
 
-    /// `None` where only [`scan_lines`] can tell.
+    /// `None` where only [`scan_lines`] can decide.
     fn in_parallel(&self, threads: usize) -> io::Result<Option<Merged>> {
         let chunks = (self.size - self.from).div_ceil(CHUNK);
         let mut merged = None;
@@ -330,7 +324,7 @@ impl Scan<'_> {
             },
             |chunk, found: &mut ChunkFound| {
                 let merged = merged.get_or_insert_with(|| {
-                    // The first chunk's mean length fixes the split of the offsets.
+                    // The first chunk's mean length determines the split of the offsets.
                     let records = (found.starts.len() as u64).max(1);
                     Merged::new(CHUNK.min(self.size - self.from) / records)
                 });
@@ -371,7 +365,7 @@ mod tests {
     /// Scans `text` both ways.
     fn scanned(text: &[u8], shape: LineShape) -> Located {
         let input = Input::of_bytes(text);
-        let (size, path) = (text.len() as u64, Path::new("text"));
+        let size = text.len() as u64;
         let (from, comments) = first_record(&input, shape, 0, size).unwrap();
         let plain = scan_lines(&Scan {
             file: &input,
@@ -382,24 +376,16 @@ mod tests {
         });
         let mut plain = plain.unwrap();
         plain.comments += comments;
-        let plain = plain.finish(path, shape, size).unwrap();
+        let plain = plain.finish(shape, size).unwrap();
         for threads in [1, 3] {
-            let fast = scan_file(
-                &input,
-                path,
-                shape,
-                0,
-                size,
-                threads,
-                &AtomicBool::new(false),
-            )
-            .unwrap();
+            let stop = AtomicBool::new(false);
+            let fast = scan_file(&input, shape, 0, size, threads, &stop).unwrap();
             assert_eq!(summary(&fast), summary(&plain));
         }
         plain
     }
 
-    /// Whether the parallel scan settles `text` by itself.
+    /// Whether the parallel scan handles `text` without the plain one.
     fn is_regular(text: &[u8], shape: LineShape) -> bool {
         let input = Input::of_bytes(text);
         let scan = Scan {
@@ -448,9 +434,15 @@ mod tests {
         assert_eq!(without.nonzeros, 9);
         let many: String = (0..=MOST_NAMES).map(|i| format!("1,2,x{i}\n")).collect();
         let input = Input::of_bytes(many.as_bytes());
-        let (path, size) = (Path::new("text"), many.len() as u64);
-        let found = scan_file(&input, path, LAST, 0, size, 2, &AtomicBool::new(false));
-        assert!(matches!(found, Err(FormatError::TooManyLabels { .. })));
+        let found = scan_file(
+            &input,
+            LAST,
+            0,
+            many.len() as u64,
+            2,
+            &AtomicBool::new(false),
+        );
+        assert!(found.unwrap_err().to_string().contains("distinct labels"));
     }
 
     #[test]
@@ -549,7 +541,7 @@ mod tests {
                 },
             );
         }
-        // Blanks as far as the eye reaches leave it to the plain scan.
+        // A margin full of blanks leaves it to the plain scan.
         let mut blank = b"1 1:1".to_vec();
         blank.resize(2 * CHUNK as usize + 1000, b' ');
         blank.extend_from_slice(b"\n2 7:1");

@@ -1,30 +1,30 @@
-//! What a scan finds out about a file of records of unequal length; its sidecar keeps all of it.
+//! What a scan finds out about a file of records of different lengths; its sidecar stores all of it.
 
 use crate::labels::codes::Codes;
 use crate::places::elias_fano::EliasFano;
 
-/// Places, labels and totals of the records of a file.
+/// Offsets, labels and totals of the records of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Located {
-    /// Byte offset of each record; a record reaches to the next.
+    /// Byte offset of each record; a record extends to the next.
     pub(crate) starts: EliasFano,
-    /// Where the last record ends.
+    /// End of the last record.
     pub(crate) end: u64,
-    /// Distinct labels; of text in order of first appearance.
+    /// Distinct labels; for text in order of first appearance.
     pub(crate) labels: Vec<f64>,
     /// Their names in ascending order, where labels have names and are 0, 1, 2 ….
     pub(crate) names: Vec<String>,
-    /// Which of them each record has, where the records do not say so themselves.
+    /// The label of each record, where the records do not state it.
     pub(crate) codes: Codes,
-    /// Largest feature index as written, plus 1; 0 where there is none.
+    /// Largest feature index as written, plus 1; 0 where there are no indices.
     pub(crate) index_end: u64,
-    /// Entries of all records; of rows of bytes their bytes.
+    /// Entries of all records; for rows of bytes their bytes.
     pub(crate) nonzeros: u64,
     /// Bytes of the longest record.
     pub(crate) longest: u64,
     /// The first record that the scan found to be damaged.
     pub(crate) first_bad: Option<u64>,
-    /// Counts that notes are made of, or text (see [`words_of`]); what they mean is the format's affair.
+    /// Counts for notes, or text (see [`words_of`]); the format knows their meaning.
     pub(crate) tallies: Vec<u64>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn words_of(text: &str) -> Vec<u64> {
     words
 }
 
-/// The text at the start of tallies, and those behind it.
+/// The text at the start of tallies, and the tallies after it.
 pub(crate) fn text_of(words: &[u64]) -> Option<(String, &[u64])> {
     let (length, words) = words.split_first()?;
     let length = usize::try_from(*length).ok()?;

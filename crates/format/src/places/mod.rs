@@ -1,4 +1,4 @@
-//! Where records lie: by arithmetic, in lists of starts, found by scans and kept in sidecars.
+//! The offsets of records: by arithmetic, or in lists of starts, found by scans and saved in sidecars.
 
 pub(crate) mod byte_source;
 pub(crate) mod chunks_in_order;
@@ -26,12 +26,12 @@ pub(crate) const LINE_ENDS: &str = "from a search for line ends";
 /// Starts of records that the file lists.
 pub(crate) const IN_FILE: &str = "in the file";
 
-/// Where the records of a file lie.
+/// The offsets of the records of a file.
 #[derive(Clone, Debug)]
 pub(crate) enum Places {
     /// Each `bytes` long, from `from` on.
     Fixed { from: u64, bytes: u64 },
-    /// Each `bytes` long, from the start of the file on, but for the last, which ends with it at `end`.
+    /// Each `bytes` long, from the start of the file on, except the last, which ends at `end`.
     Cut { bytes: u64, end: u64 },
     /// From each start to the next, the last to `end`.
     Listed {
@@ -40,7 +40,7 @@ pub(crate) enum Places {
         /// How the starts were found, in words.
         from: &'static str,
     },
-    /// Each a file of a set.
+    /// Each record is a file of a set.
     Files(Arc<FileSet>),
 }
 
@@ -73,14 +73,14 @@ impl Places {
 
     pub(crate) fn heap_bytes(&self) -> u64 {
         match self {
-            // The set's own bytes are counted with the file it stands for.
+            // The set's memory is counted with its file.
             Places::Fixed { .. } | Places::Cut { .. } | Places::Files(_) => 0,
             Places::Listed { starts, .. } => starts.heap_bytes(),
         }
     }
 }
 
-/// How the places of records came to be known.
+/// How the offsets of records were determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IndexSource {
     /// By arithmetic, or from tables in the file itself.

@@ -1,4 +1,4 @@
-//! Where the newlines of a chunk are, with a count of its colons: the inner loop of the scan.
+//! Finds the newlines of a chunk and counts its colons: the inner loop of the scan.
 //!
 //! Unsafe because AVX2 is asked for at run time and positions are written past the vector's end
 //! within its reserve: 64 bytes take 6 cycles against 60 for the plain version next to it, and the
@@ -7,11 +7,11 @@
 #[cfg(target_arch = "x86_64")]
 use pelton_cpu::Simd;
 
-/// What a chunk holds besides its newlines.
+/// What a chunk contains besides its newlines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) colons: u64,
-    /// Whether there is a `#`.
+    /// Whether it contains a `#`.
     pub(crate) comment: bool,
 }
 

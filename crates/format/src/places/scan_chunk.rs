@@ -1,9 +1,8 @@
 //! The scan of one chunk: starts of records, new labels and the largest last index, from the chunk's
 //! bytes and its margins alone.
 //!
-//! Most lines cost two look-ups: a label that the thread has met before and a line end that it has
-//! met before, both told by the eight bytes there; only new ones are parsed. On lines of 70 bytes
-//! that is three times as fast as parsing each.
+//! Most lines cost two look-ups: a label and a line end that the thread has seen before, each identified by its eight
+//! bytes; only new ones are parsed. On lines of 70 bytes that is three times as fast as parsing each.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,10 +18,10 @@ use crate::places::newlines::find_newlines;
 const BEHIND: u64 = 256;
 /// Bytes after a chunk that are read with it.
 const AHEAD: u64 = 256;
-/// The same where the label lies in the middle of a line.
+/// The same where the label is not at an end of the line.
 const AHEAD_OF_COLUMN: u64 = 64 << 10;
 
-/// What lines are made of.
+/// The structure of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineShape {
     /// LIBSVM text.
@@ -33,7 +32,7 @@ pub(crate) enum LineShape {
         label: Option<usize>,
         columns: usize,
     },
-    /// Text, every line of which is a record, empty or not.
+    /// Text; every line is a record, empty or not.
     Text,
 }
 
@@ -59,17 +58,17 @@ pub(crate) struct Scan<'a> {
     pub(crate) interrupt: &'a AtomicBool,
 }
 
-/// What one chunk holds.
+/// The result of one chunk.
 #[derive(Default)]
 pub(crate) struct ChunkFound {
     /// Starts of records, from the start of the chunk.
     pub(crate) starts: Vec<u32>,
     pub(crate) labels: Vec<f64>,
-    /// Labels that are no numbers.
+    /// Labels that are not numbers.
     pub(crate) names: BTreeSet<String>,
     pub(crate) index_end: u64,
     pub(crate) colons: u64,
-    /// Query numbers.
+    /// Query ids.
     pub(crate) queries: u64,
     /// Bytes of the lines of text without their ends.
     pub(crate) text_bytes: u64,
@@ -77,7 +76,7 @@ pub(crate) struct ChunkFound {
 
 /// Why a chunk has no result.
 pub(crate) enum Stopped {
-    /// Its lines cannot be told from the chunk alone.
+    /// Its lines cannot be determined from the chunk alone.
     Irregular,
     Failed(io::Error),
 }
@@ -88,10 +87,10 @@ impl From<io::Error> for Stopped {
     }
 }
 
-/// Places for words that a thread has met.
+/// Slots for words that a thread has seen.
 const KNOWN: usize = 4096;
 
-/// A set of words that forgets: each word has one place, the last one there is known.
+/// A lossy set of words: each word has one slot, which holds the last word written there.
 struct Known<'a>(&'a mut [u64]);
 
 impl Known<'_> {
@@ -102,7 +101,7 @@ impl Known<'_> {
     }
 }
 
-/// One thread's buffers and what it has met.
+/// One thread's buffers and the words it has seen.
 pub(crate) struct Worker<'a> {
     scan: &'a Scan<'a>,
     buffer: Vec<u8>,
@@ -185,7 +184,7 @@ impl<'a> Worker<'a> {
         }
         let mut found = lines.found;
         if scan.shape == LineShape::Libsvm {
-            // One that begins in the chunk may end in its margin.
+            // A line that begins in the chunk may end in its margin.
             let end = (inside.end + QUERY.len() - 1).min(buffer.len());
             found.queries = count_queries(&buffer[inside.start..end]);
         }
@@ -232,7 +231,7 @@ fn lines_of_text(
     found
 }
 
-/// Looks at the starts and ends of lines within a chunk's window.
+/// Finds the starts and ends of lines within a chunk's window.
 struct ChunkLines<'a> {
     shape: LineShape,
     window: &'a [u8],
@@ -251,7 +250,7 @@ impl ChunkLines<'_> {
     /// A line starts at `at`: a record unless it is blank.
     #[inline]
     fn start(&mut self, at: usize) -> Result<(), Stopped> {
-        // Nearly every line of LIBSVM text starts with a short label that has been met before.
+        // Nearly every line of LIBSVM text starts with a short label that was seen before.
         if self.shape == LineShape::Libsvm
             && let Some(word) = word_at(self.window, at)
         {
@@ -410,7 +409,7 @@ impl ChunkLines<'_> {
     }
 }
 
-/// How many query numbers there are in LIBSVM text.
+/// The number of query ids in LIBSVM text.
 pub(crate) fn count_queries(text: &[u8]) -> u64 {
     memchr::memmem::find_iter(text, QUERY).count() as u64
 }
@@ -421,17 +420,17 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(eight.try_into().expect("eight bytes")))
 }
 
-/// How many of the eight bytes, lowest first, come before the first that is a blank or below.
+/// The number of bytes of the eight, lowest first, before the first that is a blank or below.
 #[inline]
 fn bytes_before_blank(word: u64) -> u32 {
     let below = word.wrapping_sub(0x2121_2121_2121_2121) & !word & 0x8080_8080_8080_8080;
     below.trailing_zeros() / 8
 }
 
-/// What lies before the end of a line, looking backward.
+/// The end of a line, scanned backwards.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Backward {
-    /// The digits before the last colon, the first of which lies at `from`.
+    /// The digits before the last colon, the first of which is at `from`.
     Index { index: u64, from: usize },
     /// The line has no index.
     LineStart,
@@ -472,7 +471,7 @@ pub(crate) fn last_index(window: &[u8], end: usize) -> Backward {
         scale = scale.saturating_mul(10);
         at -= 1;
     }
-    // An index that decoding refuses says nothing about the number of features.
+    // An index that decoding refuses does not count for the number of features.
     if scale == 1 || index > u64::from(u32::MAX) {
         return Backward::LineStart;
     }

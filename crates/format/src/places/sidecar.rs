@@ -1,9 +1,9 @@
-//! The sidecar file: what the scan of a text or tar file found, so that it is scanned once.
+//! The sidecar file stores the result of the scan of a text or tar file, so that it is scanned once.
 //!
-//! It lies next to the data as `NAME.pelton-index`, or in the cache folder where the data's folder
-//! cannot be written. It states size, times and sampled checksum of the data and the way it was read;
-//! unless all of them fit, and its own checksum and every field hold, it is as if it were not there.
-//! All numbers are 64-bit little-endian, the last four bytes are the CRC32C of the rest.
+//! It is next to the data as `NAME.pelton-index`, or in the cache folder where the data's folder cannot be written.
+//! It states size, times and sampled checksum of the data and how it was read; unless all of them fit, and its own
+//! checksum and every field are valid, it is ignored. All numbers are 64-bit little-endian, the last four bytes are
+//! the CRC32C of the rest.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -23,16 +23,16 @@ use crate::places::stamp::Stamp;
 /// First bytes of a sidecar; the last one is its version.
 pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x06";
 
-/// What the records of a scanned file are.
+/// The structure of the records of a scanned file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordShape {
     Lines(LineShape),
-    /// Records of a format whose classes the scan finds; `label` tells by which key.
+    /// Records of a format whose classes the scan finds; `label` identifies the key.
     Classed {
         format: u64,
         label: u64,
     },
-    /// Records that are made of the file's bytes and may be longer than these; `hash` tells of what and how.
+    /// Records that are derived from the file's bytes and may be longer; `hash` identifies from what and how.
     #[cfg_attr(
         not(feature = "columns"),
         expect(dead_code, reason = "made by columns alone")
@@ -40,18 +40,18 @@ pub(crate) enum RecordShape {
     Made {
         hash: u64,
     },
-    /// Runs of so many tokens of text.
+    /// Runs of this many tokens of text.
     Tokens(NonZeroU32),
 }
 
-/// Most counts and words of text kept: one a field, some for notes, or what is known of some thousands of keys.
+/// Most counts and words of text: one a field, some for notes, or the schema of some thousands of keys.
 const MOST_TALLIES: u64 = 1 << 18;
 
-/// What a sidecar must agree with.
+/// What a sidecar must match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SidecarKey {
     pub(crate) shape: RecordShape,
-    /// Where the scan began.
+    /// The offset where the scan began.
     pub(crate) from: u64,
     pub(crate) stamp: Stamp,
     pub(crate) sample: u64,
@@ -143,8 +143,8 @@ fn name_words(name: &str) -> u64 {
     1 + name.len().div_ceil(8) as u64
 }
 
-/// The names of `labels` labels from words; none where there are no words. `None` where they do not ascend, are
-/// no text, or the words do not end with the last.
+/// The names of `labels` labels from words; none where there are no words. `None` where they do not ascend, are not
+/// text, or the words do not end with the last.
 fn read_names(mut words: &[u64], labels: &[f64]) -> Option<Vec<String>> {
     if words.is_empty() {
         return Some(Vec::new());
@@ -169,7 +169,7 @@ fn read_names(mut words: &[u64], labels: &[f64]) -> Option<Vec<String>> {
     words.is_empty().then_some(names)
 }
 
-/// The contents a sidecar states, where it is whole and fits the key.
+/// The contents of a sidecar, where it is whole and matches the key.
 pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
     let body = without_checksum(bytes)?.strip_prefix(MAGIC)?;
     let (words, rest) = body.as_chunks::<8>();
@@ -235,7 +235,7 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
         }
         last = Some(start);
     }
-    // Only where the shape of the records says nothing of their end may it lie before the file's.
+    // Only records whose shape determines their end may end after the file.
     let is_text = match key.shape {
         RecordShape::Lines(_) | RecordShape::Tokens(_) => true,
         RecordShape::Classed { .. } | RecordShape::Made { .. } => false,
@@ -258,10 +258,10 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
     })
 }
 
-/// Reads a sidecar; `None` unless it is there and to be trusted.
+/// Reads a sidecar; `None` unless it exists and is valid.
 pub(crate) fn load(path: &Path, key: &SidecarKey) -> Option<Located> {
     let file = File::open(path).ok()?;
-    // A sidecar is at most a few times its data, so no foreign file fills the memory.
+    // A sidecar is at most a few times as large as its data, so a foreign file cannot fill the memory.
     let limit = key.stamp.size.saturating_mul(16).saturating_add(1 << 16);
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes).ok()?;

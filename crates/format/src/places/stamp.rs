@@ -1,4 +1,4 @@
-//! The state of a file, by which it is known again.
+//! The state of a file, by which a change is detected.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::SystemTime;
@@ -8,10 +8,10 @@ use std::time::SystemTime;
 pub(crate) struct Stamp {
     pub(crate) size: u64,
     pub(crate) modified: Option<SystemTime>,
-    /// When its bytes, name, owner or permissions last changed, in nanoseconds since 1970. Programs set `modified` to what
-    /// they like, but not this time, so bytes that were replaced show here. 0 of a file elsewhere.
+    /// When its bytes, name, owner or permissions last changed, in nanoseconds since 1970. Programs can set
+    /// `modified`, but not this time, so replaced bytes show here. 0 for a remote file.
     pub(crate) touched_ns: i64,
-    /// What its server says of its content; 0 of a file on this machine.
+    /// The server's tag of its content; 0 for a local file.
     pub(crate) tag: u64,
 }
 
@@ -26,8 +26,8 @@ impl Stamp {
         }
     }
 
-    /// Whether a file that is being read still has the same bytes. A new name, link or permission in the meantime is none
-    /// of the reader's business, so `touched_ns` does not count.
+    /// Whether a file that is being read still has the same bytes. A new name, link or permission does not matter to
+    /// a reader, so `touched_ns` does not count.
     pub(crate) fn has_bytes_of(&self, other: &Stamp) -> bool {
         (self.size, self.modified, self.tag) == (other.size, other.modified, other.tag)
     }

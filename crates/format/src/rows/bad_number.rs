@@ -1,9 +1,9 @@
-//! What is wrong with a token that should have been a number.
+//! The fault of a token that is not a valid number.
 
 use crate::error::{Fault, excerpt};
 use crate::rows::number::NotANumber;
 
-/// The fault of a token that should have been a finite value.
+/// The fault of a token that should be a finite value.
 #[cold]
 pub(crate) fn bad_number(
     why: NotANumber,

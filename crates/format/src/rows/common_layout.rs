@@ -5,11 +5,12 @@ use pelton_batch::FieldSpecs;
 use crate::contents::Contents;
 use crate::error::FormatError;
 use crate::format::Opened;
+use crate::labels::common::not_alike;
 use crate::options::OpenOptions;
 use crate::rows::Layout;
 use crate::rows::fields::RecordFields;
 
-/// Where the fields of files differ, makes them alike as far as their formats can.
+/// Where the fields of files differ, widens them as far as their formats can.
 pub(crate) fn widen_fields(opened: &mut [Opened]) {
     let mut different: Vec<FieldSpecs> = Vec::new();
     for file in opened.iter() {
@@ -28,27 +29,21 @@ pub(crate) fn widen_fields(opened: &mut [Opened]) {
     }
 }
 
-/// Refuses files whose records do not go together.
+/// Refuses files whose records do not fit together.
 pub(crate) fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatError> {
     let first = &opened[0];
     for file in opened {
         if what_of(file) != what_of(first) {
-            return Err(FormatError::MixedLayouts {
-                path: file.path.clone(),
-                found: describe(file),
-                first: first.path.clone(),
-                expected: describe(first),
-            });
+            return Err(not_alike(file, describe(file), first, describe(first)));
         }
         if let (Layout::Dense { .. }, Some(expected)) = (file.shard.layout, options.features)
             && expected != file.shard.features
         {
-            let path = file.path.clone();
-            return Err(FormatError::FeatureCount {
-                path,
-                expected,
-                found: file.shard.features,
-            });
+            let what = format!(
+                "has {} features where the model has {expected}; use data with the columns the model was trained on",
+                file.shard.features
+            );
+            return Err(FormatError::new(what).in_file(&file.path));
         }
     }
     Ok(())

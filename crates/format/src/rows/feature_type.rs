@@ -1,20 +1,21 @@
-//! What numbers features become when records are decoded.
+//! The types of decoded features.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What numbers features become.
+/// The type of decoded features.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FeatureType {
-    /// f32; a whole number that it rounds is a fault.
+    /// f32; a whole number that f32 would round is a fault.
     #[default]
     Checked,
-    /// f32, whatever it rounds.
+    /// f32, rounded where necessary.
     F32,
-    /// f64, of CSV, TSV and `.npy`; a whole number that it rounds is a fault. Jobs that compute with f32 take that.
+    /// f64, for CSV, TSV and `.npy`; a whole number that f64 would round is a fault. Jobs that compute with f32
+    /// accept that.
     F64,
 }
 

@@ -1,25 +1,25 @@
 //! Records of several named arrays as rows of bytes.
 //!
-//! Names, types and the lengths that all records share are known when a file is opened ([`RecordFields`]). A row says only
-//! what differs between records:
+//! Names, types and the lengths that all records share are known when a file is opened ([`RecordFields`]). A row
+//! contains only what differs between records:
 //!
 //! ```text
 //! row    field …
 //! field  each length that varies, u32 | elements
 //! ```
 //!
-//! Numbers are little-endian, elements as they are in memory. Nothing here trusts what it reads.
+//! Numbers are little-endian, elements as in memory. Nothing here trusts its input.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io::{BufReader, Read};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 
-use crate::error::{Fault, FormatError};
+use crate::error::{Fault, FormatError, check_interrupt};
 use crate::formats::delimited::LabelColumn;
-use crate::labels::{LABEL_LIMIT, LabelCollector};
+use crate::labels::{LABEL_LIMIT, LabelCollector, no_label_column, too_many_labels};
 use crate::places::fingerprint::mix;
 use crate::places::input::Input;
 use crate::rows::feature_type::FeatureType;
@@ -27,7 +27,7 @@ use crate::rows::feature_type::FeatureType;
 /// The field that is the label unless another is named.
 pub(crate) const LABEL: &str = "label";
 
-/// The field that features of 64 bits are.
+/// The name of the field of 64-bit features.
 pub(crate) const FEATURES: &str = "features";
 
 /// Most dimensions of a field.
@@ -38,7 +38,7 @@ pub(crate) const MOST_DIMENSIONS: usize = 16;
 pub struct Field<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What its elements are; `None` where it is a string of bytes.
+    /// The type of its elements; `None` where it is a string of bytes.
     pub dtype: Option<DType>,
     /// Its dimensions.
     pub dims: Vec<usize>,
@@ -46,8 +46,8 @@ pub struct Field<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The schema of rows of named arrays. It is known when a file is opened, so that a row holds values alone: of each field
-/// in order the lengths that the schema does not know, as u32 each, and the elements.
+/// The schema of rows of named arrays. It is known when a file is opened, so a row contains only values: for each
+/// field in order, the lengths that the schema does not know, as u32 each, and the elements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordFields {
     specs: FieldSpecs,
@@ -62,7 +62,7 @@ impl RecordFields {
         strings: Vec::new(),
     };
 
-    /// Features of 64 bits are one field; others are none.
+    /// Features of 64 bits are one field; other features are none.
     pub(crate) fn of_features(dtype: FeatureType, width: usize) -> RecordFields {
         let mut fields = RecordFields::default();
         if dtype == FeatureType::F64 {
@@ -92,7 +92,7 @@ impl RecordFields {
         }
     }
 
-    /// What each field is.
+    /// The type of each field.
     pub fn specs(&self) -> &FieldSpecs {
         &self.specs
     }
@@ -116,7 +116,7 @@ impl RecordFields {
 
     /// The fields of a row, in order.
     ///
-    /// Errors: bytes that are no such row.
+    /// Errors: the bytes are not such a row.
     pub fn split<'a>(&'a self, row: &'a [u8]) -> Result<Vec<Field<'a>>, Fault> {
         let mut fields = Vec::with_capacity(self.strings.len());
         let mut names = self.specs.0.iter().map(|spec| &*spec.name);
@@ -131,10 +131,10 @@ impl RecordFields {
         Ok(fields)
     }
 
-    /// Calls `take` with the type (`None` of a string of bytes), the dimensions and the elements of each field of a row, in
-    /// order.
+    /// Calls `take` with the type (`None` for a string of bytes), the dimensions and the elements of each field of a
+    /// row, in order.
     ///
-    /// Errors: bytes that are no such row.
+    /// Errors: the bytes are not such a row.
     #[inline]
     pub fn each<'r>(
         &self,
@@ -153,7 +153,7 @@ impl RecordFields {
         }
     }
 
-    /// The field of this name in a row; `None` where there is none, or the bytes are no such row.
+    /// The field of this name in a row; `None` where there is none, or the bytes are not such a row.
     pub fn get<'a>(&'a self, name: &str, row: &'a [u8]) -> Option<Field<'a>> {
         let fields = self.split(row).ok()?;
         fields.into_iter().find(|field| field.name == name)
@@ -167,7 +167,7 @@ impl RecordFields {
     }
 }
 
-/// Takes the dimensions and the elements of a field off the start of `rest`.
+/// Takes the dimensions and the elements of a field from the start of `rest`.
 #[inline]
 fn read_field<'r>(spec: &FieldSpec, rest: &mut &'r [u8]) -> Option<(Vec<usize>, &'r [u8])> {
     let lengths = spec.dims.iter().map(|length| match length {
@@ -196,7 +196,7 @@ impl FieldWriter<'_> {
         FieldWriter { row, specs }
     }
 
-    /// Appends the next field, whose dimensions are as many as the schema says, and of the lengths that it knows.
+    /// Appends the next field; its dimensions must match the schema's number of dimensions and known lengths.
     #[inline]
     pub(crate) fn put(&mut self, dims: &[usize], bytes: &[u8]) {
         let spec = self.specs.next().expect("the schema has the field");
@@ -210,7 +210,7 @@ impl FieldWriter<'_> {
         self.row.extend_from_slice(bytes);
     }
 
-    /// Appends the next field, of one dimension or of none, whose elements `write` appends and counts.
+    /// Appends the next field, of one dimension or none; `write` appends its elements and returns how many.
     #[inline]
     pub(crate) fn put_with<E>(
         &mut self,
@@ -242,7 +242,7 @@ pub(crate) fn check_name(name: &str, others: &[FieldSpec]) -> Result<(), String>
     }
 }
 
-/// The names of fields that a spelling lists; messages call these `what`.
+/// The names of fields in a spelling; messages call these `what`.
 pub(crate) fn selection<'a>(argument: &'a str, what: &str) -> Result<Vec<&'a str>, String> {
     let names: Vec<&str> = argument.split(',').collect();
     let distinct: BTreeSet<&str> = names.iter().copied().collect();
@@ -255,15 +255,14 @@ pub(crate) fn selection<'a>(argument: &'a str, what: &str) -> Result<Vec<&'a str
     }
 }
 
-/// Which of the fields of these names is the label.
+/// The index of the label among fields of these names.
 pub(crate) fn label_field(
-    path: &Path,
     names: &[&str],
     wanted: &LabelColumn,
 ) -> Result<Option<usize>, FormatError> {
     let named = |wanted: &str| names.iter().position(|name| *name == wanted);
     let found = match wanted {
-        // A record of a label alone would hold nothing.
+        // A record with only a label would hold nothing.
         LabelColumn::Last | LabelColumn::Json(_) => {
             return Ok(named(LABEL).filter(|_| names.len() > 1));
         }
@@ -272,14 +271,25 @@ pub(crate) fn label_field(
         LabelColumn::Name(name) => named(name),
     };
     let found = found.filter(|at| *at < names.len() && names.len() > 1);
-    found.map(Some).ok_or_else(|| FormatError::NoLabelColumn {
-        path: path.to_path_buf(),
-        wanted: wanted.describe(),
-        columns: names.join(", "),
-    })
+    let none = || no_label_column(wanted.describe(), names.join(", "));
+    found.map(Some).ok_or_else(none)
 }
 
-/// A little-endian number of this type, of which there are as many bytes; whole ones beyond 2^53 are rounded.
+/// A column holds what no record can.
+pub(crate) fn column_type(column: &str, found: impl Display) -> FormatError {
+    FormatError::new(format!(
+        "column {column} holds {found}; name columns of numbers, strings or lists of numbers with `format`"
+    ))
+}
+
+/// No column is called `wanted`; there are `columns`.
+pub(crate) fn no_column(wanted: &str, columns: String) -> FormatError {
+    FormatError::new(format!(
+        "has no column {wanted}; its columns are {columns}; name some of them with `format`"
+    ))
+}
+
+/// A little-endian number of this type, from as many bytes; whole numbers beyond 2^53 are rounded.
 pub fn element_value(dtype: DType, bytes: &[u8]) -> f64 {
     fn of<const N: usize>(bytes: &[u8]) -> [u8; N] {
         *bytes.first_chunk().expect("as many bytes as the type has")
@@ -317,7 +327,7 @@ pub fn element_value(dtype: DType, bytes: &[u8]) -> f64 {
     }
 }
 
-/// Numbers that lie at equal distances in a file.
+/// Numbers at equal distances in a file.
 #[derive(Clone, Copy)]
 pub(crate) struct Column {
     pub(crate) from: u64,
@@ -326,36 +336,25 @@ pub(crate) struct Column {
     pub(crate) dtype: DType,
 }
 
-/// Distinct labels of a column in order of first appearance, without those that are no labels: one pass over the file.
+/// Distinct labels of a column in order of first appearance, without invalid ones: one pass over the file.
 pub(crate) fn scan_labels(
     file: &Input,
-    path: &Path,
     column: Column,
     interrupt: &AtomicBool,
 ) -> Result<Vec<f64>, FormatError> {
-    let read_error = |e| FormatError::io(path, "read it", e);
     let mut reader = BufReader::with_capacity(1 << 20, file.from(column.from));
     let size = column.dtype.bytes();
     let mut labels = LabelCollector::default();
     let mut cell = [0; 8];
     for row in 0..column.count {
-        if interrupt.load(Ordering::Relaxed) {
-            let path = path.to_path_buf();
-            return Err(FormatError::Interrupted { path });
-        }
-        reader.read_exact(&mut cell[..size]).map_err(read_error)?;
+        check_interrupt(interrupt)?;
+        reader.read_exact(&mut cell[..size])?;
         let value = element_value(column.dtype, &cell);
         if value.abs() < LABEL_LIMIT && !labels.add(value) {
-            let path = path.to_path_buf();
-            return Err(FormatError::TooManyLabels {
-                path,
-                limit: labels.limit(),
-            });
+            return Err(too_many_labels(labels.limit()));
         }
         if row + 1 < column.count {
-            reader
-                .seek_relative((column.stride - size as u64) as i64)
-                .map_err(read_error)?;
+            reader.seek_relative((column.stride - size as u64) as i64)?;
         }
     }
     Ok(labels.into_values())

@@ -1,6 +1,6 @@
-//! Fields of a file that has them in another order than the first file of the data set.
+//! Reorders the fields of a file that has them in another order than the first file of the data set.
 //!
-//! Each record is decoded and its fields are then put in their places: one copy more, in such files alone.
+//! Each record is decoded and its fields are then reordered: one additional copy, only for such files.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use pelton_batch::{FieldSpecs, Schema};
 
 use crate::contents::Contents;
 use crate::decoder::{Decoded, Decoder};
-use crate::error::table::TableError;
 use crate::error::{Fault, FormatError};
 use crate::format::Opened;
+use crate::formats::delimited::known_columns::other_columns;
 use crate::labels::stored::Label;
 use crate::rows::fields::RecordFields;
 use crate::rows::{Layout, NewRow, Row, Rows};
 
-/// What a decoder makes, in another order.
+/// The rows of a decoder, with fields in another order.
 #[derive(Debug)]
 struct InOrder {
     decoder: Arc<dyn Decoder>,
-    /// Where in its rows each field stands.
+    /// The index of each field in its rows.
     places: Vec<usize>,
     fields: RecordFields,
 }
@@ -62,7 +62,7 @@ impl Decoder for InOrder {
 
 /// Gives the records of all files the fields of the first in its order.
 ///
-/// Errors: a file that lacks some of them, or has others.
+/// Errors: a file lacks some of them, or has others.
 pub(crate) fn put_in_order(opened: &mut [Opened]) -> Result<(), FormatError> {
     let Some((first, others)) = opened.split_first_mut() else {
         return Ok(());
@@ -84,11 +84,7 @@ pub(crate) fn put_in_order(opened: &mut [Opened]) -> Result<(), FormatError> {
             continue;
         }
         let places = known.places_in(specs).map_err(|difference| {
-            FormatError::Table(TableError::Columns {
-                path: file.path.clone(),
-                difference: Box::new(difference),
-                of: first.path.display().to_string(),
-            })
+            other_columns(&difference, first.path.display()).in_file(&file.path)
         })?;
         file.shard.decoder = Arc::new(InOrder {
             fields: file.shard.decoder.fields().selected(&places),

@@ -1,11 +1,10 @@
-//! What stands for missing cells of tables.
+//! Replacements for missing cells of tables.
 //!
-//! Zeros need nothing. Means need a pass over the files before the first record is decoded, each time they
-//! are opened: a decoder sees one record, and the same record must always give the same row. A model keeps the
-//! means that it was trained with, so that other data is read with those.
+//! Zeros need nothing. Means need a pass over the files before the first record is decoded, each time they are
+//! opened: a decoder sees one record, and the same record must always give the same row. A model keeps the means of
+//! its training data, so that other data is read with them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use pelton_storage::RangeRead;
 
@@ -15,15 +14,15 @@ use crate::format::Opened;
 use crate::options::{Missing, OpenOptions};
 use crate::places::fingerprint::mix;
 
-/// The value that stands for a missing one of each feature.
+/// The replacement for a missing value of each feature.
 pub(crate) struct MissingValues {
     values: Arc<[f32]>,
     kind: Missing,
 }
 
 impl MissingValues {
-    /// As the options say, for the tables among `opened`, which are all of one width; `None` where there are none,
-    /// or where nothing shall stand for missing cells.
+    /// As the options say, for the tables among `opened`, which all have one width; `None` where there are no tables,
+    /// or nothing replaces missing cells.
     pub(crate) fn of(
         opened: &[Opened],
         options: &OpenOptions,
@@ -95,11 +94,9 @@ fn rows_of(
     let (mut row, mut buffer) = (Vec::new(), Vec::new());
     let mut first = 0;
     while first < file.shard.records {
-        if options.interrupt.load(Ordering::Relaxed) {
-            return Err(FormatError::Interrupted {
-                path: file.path.clone(),
-            });
-        }
+        options
+            .check_interrupt()
+            .map_err(|error| error.in_file(&file.path))?;
         let from = places.get(first).0;
         let records = (first..file.shard.records).map(|record| places.get(record));
         let records = records.take_while(|(at, length)| *at == from || at + length - from <= BYTES);

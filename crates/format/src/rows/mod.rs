@@ -1,10 +1,10 @@
-//! Decoded rows: [`Rows`] is a segment that one decoder fills, [`RowTable`] an ordered list of rows
-//! over shared segments, which is what a batch is.
+//! Decoded rows: [`Rows`] is a segment that one decoder fills; a batch is a [`RowTable`], an ordered list of rows
+//! over shared segments.
 //!
-//! Decoding appends rows to segments in whatever order the bytes arrive (file order, usually); the
-//! table then lists them in the order the plan asks for. So a row is copied once, from the read
-//! buffer to its segment, whatever the order. A contiguous batch was rejected for sparse rows: their
-//! length is known only after decoding, so it needs a second copy.
+//! Decoding appends rows to segments in the order in which the bytes arrive (usually file order); the table then
+//! lists them in the order of the plan. So a row is copied once, from the read buffer to its segment, in any order. A
+//! contiguous batch was rejected for sparse rows: their length is known only after decoding, so it needs a second
+//! copy.
 
 pub(crate) mod bad_number;
 pub(crate) mod common_layout;
@@ -33,8 +33,8 @@ pub enum Layout {
     },
     /// Ascending feature indices (from 0) with their values.
     Sparse,
-    /// A string of bytes a row: an image, a line of text, a group of members. What they mean is said by
-    /// [`Dataset::contents`](crate::Dataset::contents).
+    /// A string of bytes a row: an image, a line of text, a group of members.
+    /// [`Dataset::contents`](crate::Dataset::contents) says what they mean.
     Bytes,
 }
 
@@ -81,8 +81,8 @@ impl Rows {
         }
     }
 
-    /// Reserves room for exactly `rows` rows holding `values` values (or bytes) together, beyond those
-    /// present: without it a segment may take twice what its rows need.
+    /// Reserves room for exactly `rows` rows with `values` values (or bytes) together, in addition to those present:
+    /// without it a segment may take twice what its rows need.
     pub fn reserve(&mut self, rows: usize, values: usize) {
         self.labels.reserve_exact(rows);
         match self.layout {
@@ -133,8 +133,8 @@ impl Rows {
         &self.indices
     }
 
-    /// Where the values of row `i` lie in [`Rows::values`], or its bytes in [`Rows::bytes`]; panics when
-    /// `i` is not below [`Rows::len`].
+    /// The range of the values of row `i` in [`Rows::values`], or of its bytes in [`Rows::bytes`]; panics when `i` is
+    /// not below [`Rows::len`].
     #[inline]
     pub fn span(&self, i: usize) -> std::ops::Range<usize> {
         match self.layout {
@@ -212,7 +212,7 @@ impl Rows {
         self.labels.push(label);
     }
 
-    /// Appends a sparse row; panics unless the layout is sparse and both slices are of one length.
+    /// Appends a sparse row; panics unless the layout is sparse and both slices have the same length.
     pub fn push_sparse(&mut self, label: u32, indices: &[u32], values: &[f32]) {
         assert_eq!(self.layout, Layout::Sparse);
         assert_eq!(indices.len(), values.len());
@@ -368,7 +368,8 @@ impl NewRow<'_> {
         &mut self.rows.values[start..]
     }
 
-    /// The entries that `write` pushes, whose indices ascend: sparse, or where rows are dense with zeros between them.
+    /// The entries that `write` pushes, whose indices ascend: sparse, or with zeros between them where rows are
+    /// dense.
     #[inline]
     pub(crate) fn entries<T>(
         &mut self,
@@ -422,10 +423,10 @@ impl NewRow<'_> {
     }
 }
 
-/// Where a listed row lies: row `row` of segment `segment`.
+/// The position of a listed row: row `row` of segment `segment`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Number of the segment in the table.
+    /// Index of the segment in the table.
     pub segment: u32,
     /// Row within the segment.
     pub row: u32,
@@ -433,7 +434,7 @@ pub struct Slot {
 
 /// An ordered list of rows over shared segments, each with its record id.
 ///
-/// Cost: 16 bytes a row next to the segments. Cloning shares the segments.
+/// Cost: 16 bytes a row in addition to the segments. Cloning shares the segments.
 #[derive(Clone, Debug, Default)]
 pub struct RowTable {
     segments: Arc<Vec<Rows>>,
@@ -471,7 +472,7 @@ impl RowTable {
         RowTable::from_parts(vec![rows], slots, ids)
     }
 
-    /// The segments, where this table is their only owner: for reusing their memory.
+    /// The segments, where this table is their only owner, for reusing their memory.
     pub fn into_segments(self) -> Option<Vec<Rows>> {
         Arc::try_unwrap(self.segments).ok()
     }
@@ -534,12 +535,12 @@ impl RowTable {
         &self.ids
     }
 
-    /// Where each listed row lies.
+    /// The position of each listed row.
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }
 
-    /// The segments the rows lie in.
+    /// The segments that contain the rows.
     pub fn segments(&self) -> &[Rows] {
         &self.segments
     }

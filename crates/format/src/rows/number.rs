@@ -6,7 +6,7 @@
 //! and everything unusual, go to the standard library's parser. Always calling that parser was
 //! rejected: it needs the token cut out and checked as UTF-8 first, and was 2 to 3 times slower.
 
-/// What a token that is no finite f32 is instead.
+/// Why a token is not a finite f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotANumber {
     /// Not a decimal number.
@@ -22,9 +22,9 @@ const POWERS_OF_TEN: [f64; 23] = [
     1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
 
-/// What features are decoded to: f32, or f64 where f32 would round too much.
+/// The type of decoded features: f32, or f64 where f32 would round too much.
 pub(crate) trait Feature: Copy {
-    /// Up to here every whole number is one.
+    /// Up to here every whole number is exact.
     const MOST_EXACT: f64;
 
     /// The nearest to a number.
@@ -35,7 +35,7 @@ pub(crate) trait Feature: Copy {
     /// Whether its magnitude is below this.
     fn is_below(self, limit: Self) -> bool;
 
-    /// The number that starts at `from` and where it ends, where the fast way applies.
+    /// The number that starts at `from` and its end, where the fast path applies.
     fn prefix(bytes: &[u8], from: usize) -> Option<(Self, usize)>;
 
     /// A whole token.
@@ -99,8 +99,8 @@ impl Feature for f64 {
     }
 }
 
-/// Whether `value`, which `token` was parsed as, is another whole number than the token spells. One with a power of ten
-/// is a magnitude and spells none.
+/// Whether `value`, parsed from `token`, differs from the whole number that the token spells. A number with a power
+/// of ten is a magnitude and spells no whole number.
 #[cold]
 pub(crate) fn is_rounded<T: Feature>(token: &[u8], value: T) -> bool {
     let value = value.wide();
@@ -109,7 +109,7 @@ pub(crate) fn is_rounded<T: Feature>(token: &[u8], value: T) -> bool {
     }
     let whole = token.split(|byte| *byte == b'.').next().unwrap_or_default();
     let whole = std::str::from_utf8(whole).ok().map(str::parse::<i128>);
-    // Beyond i128 a number is rounded in any case.
+    // Beyond i128 a number is always rounded.
     whole.is_none_or(|whole| whole.ok() != Some(value as i128))
 }
 
@@ -157,7 +157,7 @@ fn finite<T: Copy>(
     }
 }
 
-/// The number that starts at `from` and where it ends, where the fast way applies.
+/// The number that starts at `from` and its end, where the fast path applies.
 #[inline]
 pub(crate) fn f32_prefix(bytes: &[u8], from: usize) -> Option<(f32, usize)> {
     let (decimal, end) = Decimal::prefix(bytes, from)?;
@@ -241,9 +241,8 @@ impl Decimal {
     }
 }
 
-/// Appends the digits from `at` on to `mantissa` (wrapping; the caller limits the count) and
-/// returns where they end. Up to eight are taken at once whatever their number, so that varying
-/// lengths cost no mispredicted branches.
+/// Appends the digits from `at` on to `mantissa` (wrapping; the caller limits the count) and returns where they end.
+/// Up to eight are processed at once, so that varying lengths cost no mispredicted branches.
 #[inline]
 fn digits(bytes: &[u8], mut at: usize, mantissa: &mut u64) -> usize {
     while let Some(eight) = bytes.get(at..at + 8) {
@@ -306,7 +305,7 @@ pub(crate) fn leading_digits(word: u64) -> u32 {
     ((low | offset) & 0x8080_8080_8080_8080).trailing_zeros() / 8
 }
 
-/// The number that the `count` (1 to 8) lowest bytes of `word` spell; they must be digits.
+/// The number spelled by the `count` (1 to 8) lowest bytes of `word`, which must be digits.
 #[inline]
 pub(crate) fn digits_to_integer(word: u64, count: u32) -> u32 {
     // Shifted so that zeros stand for the missing leading digits, then pairs, fours, eights.

@@ -1,4 +1,4 @@
-//! Records that are strings of bytes: which part of a record is the row, and which class it has.
+//! Records that are strings of bytes: which part of a record is the row, and its class.
 
 use std::sync::Arc;
 
@@ -11,24 +11,24 @@ use crate::rows::NewRow;
 /// Bytes of the pixels of a CIFAR record.
 pub(crate) const CIFAR_PIXELS: usize = 3 * 32 * 32;
 
-/// How a record's bytes become a row of bytes.
+/// How the bytes of a record become a row of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SampleShape {
     /// All of them.
     Whole,
     /// A line without its end.
     Line,
-    /// Label bytes, then pixels; the byte numbered `label` is the class.
+    /// Label bytes, then pixels; the byte with index `label` is the class.
     Cifar { label: usize, class: ClassByte },
-    /// Headers and data of tar members; `label` tells by which key their classes were found.
+    /// Headers and data of tar members; `label` identifies the key of their classes.
     Group { label: u64 },
-    /// All bytes, which were cut every `length` tokens.
+    /// All bytes, in runs of `length` tokens.
     Tokens { length: u32 },
-    /// All bytes, which were cut every `length` of them.
+    /// All bytes, in runs of `length` bytes.
     Bytes { length: u32 },
 }
 
-/// The pixel that is the feature 1: pixels are features from 0 to 1, as such data is usually scaled.
+/// The pixel value that becomes the feature 1: pixels are features from 0 to 1, as such data is usually scaled.
 const BRIGHTEST: f32 = 255.0;
 
 /// Records that are strings of bytes as rows.
@@ -105,7 +105,7 @@ impl Decoder for SampleDecoder {
 }
 
 impl SampleShape {
-    /// The label and the row that the bytes of a record hold.
+    /// The label and the row in the bytes of a record.
     #[inline]
     fn row(self, bytes: &[u8]) -> Result<(Label<'static>, &[u8]), Fault> {
         match self {
@@ -148,7 +148,7 @@ impl SampleShape {
     }
 }
 
-/// A line without what ends it.
+/// A line without its end.
 #[inline]
 pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {
     match line {

@@ -1,4 +1,4 @@
-//! Factors and shifts by which features are scaled when rows are decoded.
+//! Factors and shifts that scale features when rows are decoded.
 
 /// A factor and a shift for each feature: `(value − shift) · factor`, computed in f64.
 #[derive(Clone, Debug, PartialEq)]
@@ -6,16 +6,17 @@ pub struct Scale {
     factors: Vec<f64>,
     /// Empty where no feature is shifted.
     shifts: Vec<f64>,
-    /// Whether some feature is so far from 0 that f32 would keep too little of it.
+    /// Whether some feature is so far from 0 that f32 would keep too few of its digits.
     coarse: bool,
 }
 
-/// From this ratio of a mean to a standard deviation on, values of f32 lie a 256th of the deviation apart or more.
+/// From this ratio of a mean to a standard deviation on, neighbouring f32 values differ by a 256th of the deviation
+/// or more.
 pub const COARSE: f64 = 32_768.0;
 
 impl Scale {
-    /// From a positive factor for each feature, and as many shifts or none; `None` where one of them is
-    /// not finite, a factor not positive, or their numbers differ.
+    /// From a positive factor for each feature, and as many shifts or none; `None` where one of them is not finite, a
+    /// factor not positive, or the counts differ.
     pub fn new(factors: Vec<f64>, shifts: Vec<f64>) -> Option<Scale> {
         let sound = factors
             .iter()
@@ -31,7 +32,7 @@ impl Scale {
         })
     }
 
-    /// Whether features have to be decoded as f64 before they are scaled.
+    /// Whether features must be decoded as f64 before they are scaled.
     pub fn is_coarse(&self) -> bool {
         self.coarse
     }
@@ -54,12 +55,12 @@ impl Scale {
         &self.shifts
     }
 
-    /// Whether a value of 0 may become another, so that rows have to be dense.
+    /// Whether a value of 0 may change, so that rows must be dense.
     pub fn has_shifts(&self) -> bool {
         !self.shifts.is_empty()
     }
 
-    /// Scales a row: every feature in order, or those of `indices`. Features that it does not know stay.
+    /// Scales a row: every feature in order, or those of `indices`. Unknown features are unchanged.
     pub(crate) fn apply(&self, indices: Option<&[u32]>, values: &mut [f32]) {
         match indices {
             Some(indices) => {
@@ -84,7 +85,7 @@ impl Scale {
     }
 }
 
-/// The nearest finite f32: a value far beyond those that a scale was fitted to may pass all of them.
+/// The nearest finite f32: a value far beyond those that a scale was fitted to may exceed all of them.
 fn narrow(value: f64) -> f32 {
     (value as f32).clamp(f32::MIN, f32::MAX)
 }

@@ -245,7 +245,11 @@ fn chosen_columns() {
         Some("tags"),
         "of one number or string a record",
     );
-    refuses("parquet:u8", Some("u8"), "1 to 32768 besides the label");
+    refuses(
+        "parquet:u8",
+        Some("u8"),
+        "1 to 32768 columns besides the label",
+    );
     for spelling in ["parquet:", "parquet:a,,b", "arrow:a,a"] {
         let error = FormatKind::parse(spelling).unwrap_err();
         assert!(error.contains("each once"), "{error}");

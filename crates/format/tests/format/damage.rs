@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::support::tar::{end, member};
 use crate::support::tfrecord::record as frame;
 use crate::support::{faults, file, options};
-use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions};
+use pelton_format::{Dataset, FormatKind, LabelColumn, OpenOptions};
 use tempfile::tempdir;
 
 /// Options that leave damage to the one that reads.
@@ -77,10 +77,8 @@ fn files_without_records_are_left_out() {
             }
             let files = [empty.clone(), zero.clone()];
             let error = Dataset::open(&files, &options(folder.path())).unwrap_err();
-            assert!(
-                matches!(&error, FormatError::Empty { path } if path == empty),
-                "{error}"
-            );
+            let expected = format!("{}: holds no records;", empty.display());
+            assert!(error.to_string().starts_with(&expected), "{error}");
         }
     }
 }
@@ -97,7 +95,7 @@ fn lines_that_are_no_json_are_bad_records() {
         [first, r#"{"x": 2, "lab"#, last],
         "line 2: column 13: the line ends before its JSON does",
     );
-    check([first, "[2]", last], "line 2: [2] is no JSON object");
+    check([first, "[2]", last], "line 2: [2] is not a JSON object");
     check(
         [first, r#"{"x": NaN, "label": "a"}"#, last],
         "line 2: column 7: JSON has no NaN or infinity; write null in its place, which `missing` zero fills in",

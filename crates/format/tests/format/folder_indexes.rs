@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use pelton_format::raw::{folder_index, load_folder_index, mend_folder_index};
-use pelton_format::{Dataset, FormatError, IndexSource, LabelColumn, OpenOptions, Rows};
+use pelton_format::{Dataset, IndexSource, LabelColumn, OpenOptions, Rows};
 
 const FILES: usize = 40;
 
@@ -321,5 +321,8 @@ fn a_folder_that_is_gone_is_an_error() {
     case.open();
     fs::rename(&case.root, case.folder.path().join("moved")).unwrap();
     let error = Dataset::open(std::slice::from_ref(&case.root), &case.options).unwrap_err();
-    assert!(matches!(error, FormatError::NotFound { .. }), "{error}");
+    assert!(
+        error.to_string().contains("no such file or folder"),
+        "{error}"
+    );
 }

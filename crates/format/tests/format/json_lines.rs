@@ -211,7 +211,7 @@ fn features_of_64_bits() {
     refuses(
         &text,
         &options(LabelColumn::Last, FeatureType::F64),
-        "t.jsonl: is jsonl, and `dtype` f64 is for the features of csv, tsv and npy",
+        "t.jsonl: `dtype` f64 does not apply to jsonl files, only to features of csv, tsv and npy",
     );
     let mixed =
         Dataset::open(&[a, matrix], &options(LabelColumn::Last, FeatureType::F64)).unwrap_err();
@@ -231,7 +231,7 @@ fn lines_that_are_no_objects() {
     check(
         "{\"a\": 1}\n[1]\n",
         None,
-        "bad.jsonl: line 2: [1] is no JSON object; write one object a line",
+        "bad.jsonl: line 2: [1] is not a JSON object; write one object a line",
     );
     check(
         "{\"a\": 1}\n\n{\"a\": \n",

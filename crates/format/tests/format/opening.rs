@@ -74,7 +74,7 @@ fn text_faults_name_file_and_line() {
     check(
         "a.tsv",
         b"1\t2\t3\n1\t2\tbad\n",
-        "line 2: label \"bad\" in column 3 is no number",
+        "line 2: label \"bad\" in column 3 is not a number",
     );
 }
 
@@ -90,7 +90,7 @@ fn files_that_cannot_be_opened() {
         "is in no known format",
     );
     check("x.npy", b"\x93NUMPY\x01", "the file ends inside its header");
-    check("x.prow", b"nonsense", "is damaged at byte");
+    check("x.prow", b"nonsense", "x.prow: byte 8: the file is damaged");
     check(
         "x.gz",
         b"\x1f\x8b\x08\0\0\0\0\0\0\x03nonsense",
@@ -99,13 +99,14 @@ fn files_that_cannot_be_opened() {
     check("x.zst", b"\x28\xb5\x2f\xfd\x24", "cannot be decompressed");
     let folder = tempdir().unwrap();
     let error = open(&[folder.path().join("none")], folder.path()).unwrap_err();
-    assert!(matches!(error, FormatError::NotFound { .. }), "{error}");
+    assert!(
+        error.to_string().contains("none: no such file or folder"),
+        "{error}"
+    );
     let error = open(&[folder.path().to_path_buf()], folder.path()).unwrap_err();
-    assert!(matches!(error, FormatError::NoImages { .. }), "{error}");
-    assert!(matches!(
-        open(&[], folder.path()),
-        Err(FormatError::NoFiles)
-    ));
+    assert!(error.to_string().contains("holds no images"), "{error}");
+    let error = open(&[], folder.path()).unwrap_err().to_string();
+    assert_eq!(error, "no data file is given; name at least one");
 }
 
 #[test]
@@ -168,24 +169,19 @@ fn several_files_are_one_sequence() {
     let wider = file(folder.path(), "e.csv", "1,2,3,4\n");
     for other in [&paths[0], &wider] {
         let error = open(&[dense.clone(), other.clone()], folder.path()).unwrap_err();
-        assert!(matches!(error, FormatError::MixedLayouts { .. }), "{error}");
+        let error = error.to_string();
+        assert!(
+            error.contains("d.csv holds dense rows of 2 features"),
+            "{error}"
+        );
     }
     let model = OpenOptions {
         features: Some(5),
         ..options(folder.path())
     };
     let error = Dataset::open(&[dense], &model).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            FormatError::FeatureCount {
-                expected: 5,
-                found: 2,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    let what = "d.csv: has 2 features where the model has 5";
+    assert!(error.to_string().contains(what), "{error}");
 }
 
 #[test]
@@ -379,11 +375,11 @@ fn guesses_are_named_with_what_is_wrong() {
     ] {
         let error = numbers("prose.txt", text, None);
         let guess = format!(
-            "by its first lines it was taken for {format}: name another with `format`, such as `format` text"
+            "the format was guessed as {format} from the first lines: name another with `format`, such as `format` text"
         );
         assert!(error.contains(&guess), "{error}");
         let error = numbers("prose.txt", text, Some(format));
-        assert!(!error.contains("taken for"), "{error}");
+        assert!(!error.contains("guessed as"), "{error}");
     }
     // Lines that look like no table at all are told of even where they can be read.
     let path = file(folder.path(), "short.txt", "Hello, world\n42, said he\n");
@@ -414,10 +410,7 @@ fn a_file_that_changes_is_noticed() {
     dataset.check_unchanged().unwrap();
     file(folder.path(), "x", "1 1:1\n2 2:1\n3 3:1\n");
     let error = dataset.check_unchanged().unwrap_err().to_string();
-    assert!(
-        error.contains("its size: 12 bytes became 18 bytes"),
-        "{error}"
-    );
+    assert!(error.contains("its size: 12 bytes became 18)"), "{error}");
     let again = file(folder.path(), "x", "1 1:1\n2 2:2\n");
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
     std::fs::File::options()

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::support::{file, options, real, rows};
 use pelton_format::raw::{decode_packed_file, mend_packed_file};
 use pelton_format::{
-    ClassMap, Dataset, FormatError, IndexCoding, Layout, OpenOptions, PackedCopy, PackedShape,
-    PackedWriter, RecordBytes, Row, RowLayout, Rows,
+    ClassMap, Dataset, IndexCoding, Layout, OpenOptions, PackedCopy, PackedShape, PackedWriter,
+    RecordBytes, Row, RowLayout, Rows,
 };
 use pelton_storage::{AlignedBuffer, RangeRead};
 use proptest::prelude::*;
@@ -241,23 +241,12 @@ fn errors_name_file_record_and_remedy() {
     newer[124..128].copy_from_slice(&checksum);
     std::fs::write(&path, &newer).unwrap();
     let error = Dataset::open(std::slice::from_ref(&path), &options(folder.path())).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            FormatError::PackedVersion {
-                found: 9,
-                expected: 1,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    let what = "x.prow: is packed in version 9, and this program reads up to 1";
+    assert!(error.to_string().contains(what), "{error}");
     std::fs::write(&path, &bytes[..100]).unwrap();
     let error = Dataset::open(&[path], &options(folder.path())).unwrap_err();
-    assert!(
-        matches!(error, FormatError::DamagedPacked { .. }),
-        "{error}"
-    );
+    let what = "x.prow: byte 100: the file is damaged: the file ends inside its header";
+    assert!(error.to_string().contains(what), "{error}");
 }
 
 #[test]
@@ -276,8 +265,9 @@ fn rows_that_do_not_fit_are_refused() {
         let refused = writer
             .push(1.0, Row::Sparse { indices, values })
             .unwrap_err();
+        let refused = refused.to_string();
         assert!(
-            matches!(refused, FormatError::Unpackable { row: 0, .. }),
+            refused.contains("x.prow: row 0 cannot be packed"),
             "{refused}"
         );
     }
@@ -293,7 +283,8 @@ fn rows_that_do_not_fit_are_refused() {
             )
             .is_err()
     );
-    assert!(matches!(writer.finish(), Err(FormatError::Empty { .. })));
+    let empty = writer.finish().unwrap_err().to_string();
+    assert!(empty.contains("x.prow: holds no records"), "{empty}");
     // Nothing is left behind, not even a temporary file.
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

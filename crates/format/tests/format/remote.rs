@@ -11,7 +11,7 @@ use crate::support::{file, options, rows};
 use pelton_format::{
     Dataset, FormatError, FormatKind, IndexSource, LabelColumn, OpenOptions, OpenRemote, RemoteFile,
 };
-use pelton_storage::{Faults, Faulty, MemoryStorage, Storage, StorageError};
+use pelton_storage::{Faults, Faulty, MemoryStorage, Storage, StorageError, StorageErrorKind};
 use tempfile::tempdir;
 
 /// The same options for the files of `folder` under `mem://data/`.
@@ -22,10 +22,8 @@ fn elsewhere(folder: &Path, options: &OpenOptions, tag: u64) -> OpenOptions {
             .strip_prefix("mem://data")
             .expect("a name of this place");
         let path = folder.join(inner);
-        let bytes = fs::read(&path).map_err(|source| StorageError::NotFound {
-            path: name.to_path_buf(),
-            source,
-        })?;
+        let bytes = fs::read(&path)
+            .map_err(|source| StorageError::failed(name.display(), "open it", source))?;
         Ok(RemoteFile {
             head: bytes[..bytes.len().min(64 << 10)].to_vec(),
             size: bytes.len() as u64,
@@ -273,10 +271,8 @@ fn errors_are_those_of_the_storage() {
     let folder = tempdir().unwrap();
     let there = elsewhere(folder.path(), &options(folder.path()), 1);
     let error = Dataset::open(&["mem://data/none.csv".into()], &there).unwrap_err();
-    assert!(
-        matches!(&error, FormatError::Storage(StorageError::NotFound { .. })),
-        "{error}"
-    );
+    let kind = |error: &FormatError| error.storage().map(|error| error.kind);
+    assert_eq!(kind(&error), Some(StorageErrorKind::NotFound), "{error}");
     let text: String = (0..9999).map(|i| format!("{i} 1:1\n")).collect();
     for (name, bytes) in [
         ("x.svm", text.clone().into_bytes()),
@@ -301,9 +297,6 @@ fn errors_are_those_of_the_storage() {
         };
         let url = PathBuf::from(format!("mem://data/{name}"));
         let error = Dataset::open(&[url], &there).unwrap_err();
-        assert!(
-            matches!(&error, FormatError::Storage(StorageError::Io { .. })),
-            "{error:?}"
-        );
+        assert_eq!(kind(&error), Some(StorageErrorKind::System), "{error:?}");
     }
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::support::{file, options, real, record, rows};
 use pelton_format::{
-    Contents, Dataset, FormatError, FormatKind, InPlaceClass, IndexSource, LabelColumn, Layout,
-    OpenOptions, RecordBytes, Row,
+    Contents, Dataset, FormatError, FormatErrorKind, FormatKind, InPlaceClass, IndexSource,
+    LabelColumn, Layout, OpenOptions, RecordBytes, Row,
 };
-use pelton_storage::StorageError;
+use pelton_storage::StorageErrorKind;
 use tempfile::tempdir;
 
 fn open(path: PathBuf, options: &OpenOptions) -> Result<Dataset, FormatError> {
@@ -220,13 +220,13 @@ fn bad_idx_files() {
         &good,
         "x-labels-idx1-ubyte: byte 4: its header states 2 values",
     );
-    assert!(matches!(error, FormatError::Malformed { .. }));
+    assert!(matches!(error.kind(), FormatErrorKind::Malformed));
     file(folder.path(), "x-labels-idx1-ubyte", good.clone());
     refuse(&good, "holds 2 labels");
     file(folder.path(), "x-labels-idx1-ubyte", idx(&[2], &[0, 1]));
     open(file(folder.path(), images, &good), &options).unwrap();
     for cut in 1..good.len() {
-        refuse(&good[..cut], "expected an IDX file of unsigned bytes");
+        refuse(&good[..cut], "expected a whole IDX file of unsigned bytes");
     }
     refuse(
         &[&good[..], b"x"].concat(),
@@ -242,12 +242,11 @@ fn bad_idx_files() {
     other = good.clone();
     other[2] = 0x0d;
     refuse(&other, "32-bit floating point numbers");
-    let error = refused(
+    refused(
         folder.path().join("x-labels-idx1-ubyte"),
         &options,
         "name the file of the images",
     );
-    assert!(matches!(error, FormatError::IdxLabels { .. }));
     refused(
         file(folder.path(), "pictures", &good),
         &options,
@@ -366,12 +365,11 @@ fn cifar_records() {
         "data_batch_3.bin",
         &cifar(&[&[3], &[9]])[..5000],
     );
-    let error = refused(
+    refused(
         short,
         &options,
-        "5000 bytes are no whole number of records of 3073",
+        "size 5000 is not a multiple of the record size 3073",
     );
-    assert!(matches!(error, FormatError::Cifar { .. }));
     refused(
         file(folder.path(), "test.bin", "abc"),
         &options,
@@ -416,7 +414,7 @@ fn folders_are_classes() {
     assert!(
         notes
             .iter()
-            .any(|note| note.contains("1 files are no images")),
+            .any(|note| note.contains("1 files are not images")),
         "{notes:?}"
     );
 
@@ -456,8 +454,7 @@ fn bad_folders() {
     let root = folder.path().join("images");
     let options = options(folder.path());
     fs::create_dir(&root).unwrap();
-    let error = refused(root.clone(), &options, "holds no images");
-    assert!(matches!(error, FormatError::NoImages { .. }));
+    refused(root.clone(), &options, "holds no images");
     fs::write(root.join("1.png"), "one").unwrap();
     let flat = open(root.clone(), &options).unwrap();
     assert!(
@@ -467,12 +464,11 @@ fn bad_folders() {
     );
     assert_eq!(samples(&flat), [(b"one".to_vec(), 0.0)]);
     image_folder(&root);
-    let error = refused(
+    refused(
         root.clone(),
         &options,
         "lies next to the folders that are classes",
     );
-    assert!(matches!(error, FormatError::NoClass { .. }));
     fs::remove_file(root.join("1.png")).unwrap();
     fs::create_dir(root.join("empty")).unwrap();
     let dataset = open(root.clone(), &options).unwrap();
@@ -480,12 +476,11 @@ fn bad_folders() {
         dataset
             .notes()
             .iter()
-            .any(|note| note.contains("empty: holds no images and is no class"))
+            .any(|note| note.contains("empty: holds no images and is not a class"))
     );
     let deep: PathBuf = std::iter::repeat_n("d", 70).collect();
     fs::create_dir_all(root.join("a").join(deep)).unwrap();
-    let error = refused(root.clone(), &options, "more than 64 folders deep");
-    assert!(matches!(error, FormatError::TooDeep { .. }));
+    refused(root.clone(), &options, "more than 64 folders deep");
     fs::remove_dir_all(root.join("a/d")).unwrap();
     std::os::unix::fs::symlink("nowhere", root.join("b/0.png")).unwrap();
     refused(root.clone(), &options, "b/0.png: no such file");
@@ -493,8 +488,7 @@ fn bad_folders() {
         format: FormatKind::from_name("folder"),
         ..options.clone()
     };
-    let error = refused(root.join("b/2.png"), &as_folder, "name a folder of images");
-    assert!(matches!(error, FormatError::NotAFolder { .. }));
+    refused(root.join("b/2.png"), &as_folder, "name a folder of images");
     let as_text = OpenOptions {
         format: FormatKind::from_name("text"),
         ..options
@@ -518,7 +512,7 @@ fn files_that_vanish() {
     assert_eq!(read(3).unwrap(), [b"b two"]);
     fs::remove_file(root.join("a/1.jpeg")).unwrap();
     let error = read(0).unwrap_err();
-    assert!(matches!(&error, StorageError::NotFound { path, .. } if path.ends_with("a/1.jpeg")));
+    assert!(error.kind == StorageErrorKind::NotFound && error.path.ends_with("a/1.jpeg"));
     fs::write(root.join("b/2.png"), "longer than before").unwrap();
     let error = read(3).unwrap_err().to_string();
     assert!(
@@ -578,13 +572,11 @@ fn tables_of_labels() {
         write(text);
         refused(root.clone(), &options, message)
     };
-    let error = refuse("image,kind\ny1,a\ny2,b\n", "x2.png: has no row in");
-    assert!(matches!(error, FormatError::Unlabelled { .. }));
-    let error = refuse(
+    refuse("image,kind\ny1,a\ny2,b\n", "x2.png: has no row in");
+    refuse(
         "image,kind\nx1,a\nx2\n",
         "line 3: it has 1 columns where the heading has 2",
     );
-    assert!(matches!(error, FormatError::LabelTable { line: 3, .. }));
     refuse(
         "image,kind\nx1,a\nx1,b\n",
         "\"x1\" has rows with different classes",

@@ -274,7 +274,7 @@ fn chunks_of_litdata() {
     let found = wrong.decode(0, &support::record(&wrong, 0), &mut rows);
     let found = found.unwrap_err().to_string();
     assert!(
-        found.contains("its cell \"2\" is no such array or number"),
+        found.contains("its cell \"2\" is not such an array or number"),
         "{found}"
     );
     // A specification that does not fit leaves numbers for names.
@@ -307,13 +307,13 @@ fn indexes() {
         );
         refuses(&path, &with(&folder, Some("mds"), None), message);
     };
-    check("{", "it is no index of shards (EOF");
+    check("{", "it is not an index of shards (EOF");
     check("{}", "it has neither shards nor chunks");
     check("{\"shards\": []}", "holds no records");
     check("{\"shards\": [{}]}", "missing field `raw_data`");
     let of = |name: &str| format!("{{\"chunks\": [{{\"filename\": \"{name}\"}}]}}");
-    check(&of("../x"), "\"../x\" is no name of a file in it");
-    check(&of("/etc/passwd"), "no name of a file in it");
+    check(&of("../x"), "\"../x\" does not name a file in it");
+    check(&of("/etc/passwd"), "does not name a file in it");
     check(&of("x.mds"), "x.mds: no such file");
     // A folder of pictures with a file of that name is a folder of pictures.
     for index in ["{", "{}", "[]"] {
@@ -372,11 +372,11 @@ fn damage() {
     );
     fault(
         &[2, 0, 0, 0, 5, 0, 0, 0, 7, b'h', b'i', 4, 2, 1, 2, 3],
-        "its cell \"v\" is no such array or number",
+        "its cell \"v\" is not such an array or number",
     );
     fault(
         &[2, 0, 0, 0, 5, 0, 0, 0, 7, b'h', b'i', 8, 3, 1, 2, 3],
-        "its cell \"v\" is no such array or number",
+        "its cell \"v\" is not such an array or number",
     );
     fault(
         &[2, 0, 0, 0, 6, 0, 0, 0, 7, b'h', b'i', 8, 1, 3, 1, 2, 3],
@@ -399,7 +399,7 @@ fn damage() {
         found
             .unwrap_err()
             .to_string()
-            .contains("its cell \"label\" is no label")
+            .contains("its cell \"label\" is not a label")
     );
 
     let bad = |bytes: &[u8], message: &str| {

@@ -46,11 +46,13 @@ fn sample(members: &[(&str, &str)], label: f64) -> (Sample, f64) {
     (members.collect(), label)
 }
 
-fn refused(parts: &[Vec<u8>], message: &str) -> FormatError {
+fn refused(parts: &[Vec<u8>], message: &str) {
     let folder = tempdir().unwrap();
-    let error = open(folder.path(), parts).expect_err(message);
-    assert!(error.to_string().contains(message), "{error}");
-    error
+    let error = open(folder.path(), parts).expect_err(message).to_string();
+    assert!(
+        error.contains(message) && error.contains("x.tar: "),
+        "{error}"
+    );
 }
 
 #[test]
@@ -185,60 +187,59 @@ fn bad_archives() {
                     .any(|note| note.contains("without the blocks of zeros")),
                 "cut at {cut}"
             ),
-            Err(FormatError::TarTruncated { offset, needed, .. }) => {
-                assert!(
-                    offset < cut as u64 && needed > cut as u64,
-                    "{cut}: {offset} {needed}"
-                );
+            Err(error) => {
+                let error = error.to_string();
+                let number = |before: &str| -> usize {
+                    let (_, rest) = error.split_once(before).expect(&error);
+                    let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
+                    digits.and_then(|digits| digits.parse().ok()).expect(&error)
+                };
+                let (offset, needed) = (number("x.tar: byte "), number("to reach byte "));
+                assert!(offset < cut && needed > cut, "cut at {cut}: {error}");
             }
-            Err(error) => panic!("cut at {cut}: {error}"),
         }
     }
     refused(
         &[all[..3000].to_vec()],
-        "x.tar: is cut off: member b.jpg at byte 1024 needs the file to reach byte 3536",
+        "x.tar: byte 1024: it is cut off: member b.jpg needs the file to reach byte 3536",
     );
     refused(
         &[all[..1300].to_vec()],
-        "is cut off: member the one after a.jpg at byte 1024",
+        "byte 1024: it is cut off: member the one after a.jpg needs",
     );
     let mut damaged = all.clone();
     damaged[1024 + 3] ^= 1;
-    let error = refused(
+    refused(
         &[damaged],
-        "is damaged at byte 1024: a header's checksum does not fit",
+        "byte 1024: the file is damaged: a header's checksum does not fit",
     );
-    assert!(matches!(error, FormatError::TarDamaged { .. }));
-    let error = refused(
+    refused(
         &[good[0].clone(), entry("s.bin", b"x", b'S'), end()],
-        "member s.bin at byte 1024 is sparse",
+        "byte 1024: member s.bin is sparse",
     );
-    assert!(matches!(error, FormatError::TarSparse { .. }));
     refused(
         &[
             pax(&[("GNU.sparse.major", "1"), ("path", "s.bin")], "cut", b"x"),
             end(),
         ],
-        "member s.bin at byte 0 is sparse",
+        "byte 0: member s.bin is sparse",
     );
-    let error = refused(
+    refused(
         &[
             good[0].clone(),
             good[1].clone(),
             member("a.cls", b"1"),
             end(),
         ],
-        "members of sample a come again at byte 3584",
+        "byte 3584: members of sample a appear again",
     );
-    assert!(matches!(error, FormatError::TarRepeated { .. }));
-    let error = refused(
+    refused(
         &[member("a.cls", b"cat"), end()],
-        "member a.cls at byte 512 holds \"cat\", which is no number",
+        "byte 512: member a.cls holds \"cat\", which is not a number",
     );
-    assert!(matches!(error, FormatError::TarClass { .. }));
     refused(
         &[member("a.cls", &[b'1'; 100]), end()],
-        "which is no number",
+        "which is not a number",
     );
     refused(&[entry("d/", b"", b'5'), end()], "holds no records");
     refused(
@@ -268,7 +269,10 @@ fn bad_archives() {
         ],
         "longer than 1 MiB",
     );
-    refused(&[b"x".to_vec()], "is cut off: member the first at byte 0");
+    refused(
+        &[b"x".to_vec()],
+        "byte 0: it is cut off: member the first needs",
+    );
 }
 
 /// As WebDataset refuses them, whose extensions are in lower case.
@@ -282,8 +286,10 @@ fn a_sample_that_has_an_extension_twice_is_refused() {
             member(second, b"2"),
             end(),
         ];
-        let error = refused(&parts, &format!("member {second} at byte 3072"));
-        assert!(matches!(error, FormatError::TarTwice { .. }));
+        refused(
+            &parts,
+            &format!("byte 3072: member {second} has the same extension"),
+        );
     }
 }
 

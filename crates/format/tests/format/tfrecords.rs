@@ -163,7 +163,7 @@ fn records_of_any_bytes() {
     refuses(
         &path,
         &with(&folder, None, Some("x")),
-        "no tf.train.Example",
+        "not tf.train.Example",
     );
     let features = OpenOptions {
         features_only: true,
@@ -263,11 +263,11 @@ fn features_that_differ() {
             b.clone(),
             ("label", Values::Integers(vec![1, 2])),
         ],
-        "its feature \"label\" is no label",
+        "its feature \"label\" is not a label",
     );
     check(
         &[a.clone(), b.clone(), ("label", integer(1 << 53))],
-        "its feature \"label\" is no label",
+        "its feature \"label\" is not a label",
     );
     // More features are left out, in any order, packed or not.
     let path = written(
@@ -531,7 +531,7 @@ fn records_that_are_no_examples() {
     check(&[&good[..], &[0x0a]].concat(), "a length is none at byte");
     check(
         &[8, 1],
-        "a field is no message and no string at byte 0 of it",
+        "a field is neither a message nor a string at byte 0 of it",
     );
     check(
         &field(1, &field(2, b"")),

@@ -1,9 +1,8 @@
 //! JPEG.
 //!
-//! The decoder is strict about the entropy-coded data, so that damage is an error and not a grey area. It goes on with
-//! zeros, however, where data end at a marker before they should, which is how they end where a tool has closed a file
-//! that was cut, or a part of it was lost. That is found in two ways, neither of which costs more than a copy of the
-//! bytes:
+//! The decoder is strict about the entropy-coded data, so that damage is an error and not a grey area. However, it
+//! continues with zeros where data end early at a marker, as in a truncated file that a tool has closed, or where a
+//! part was lost. Two checks find that; neither costs more than a copy of the bytes:
 //!
 //! - The markers (`jpeg_markers.rs`) say whether the image ends with its end marker, whether restart markers are
 //!   missing, and whether scans are.
@@ -64,7 +63,7 @@ pub(super) fn decode(
     decoded
 }
 
-/// Bytes of ones as they stand in data.
+/// A byte of ones, escaped as in data.
 const ONE_BYTE: [u8; 2] = [0xFF, 0];
 /// Between two codes come at most 15 other bits, and a code has at most 16.
 const ONE_BYTES: usize = 8;
@@ -73,8 +72,9 @@ const ONE_BYTES_OF_REFINING: usize = 128;
 
 /// The image with ones behind the data of every scan and before its restart markers.
 ///
-/// Behind the first scan of a progressive image the decoder wants a marker at once. So another scan is put before that:
-/// it refines one component by zeros, that is, by nothing, and its one byte of data may end early as zeros follow.
+/// After the first scan of a progressive image the decoder requires a marker at once. So another scan is inserted
+/// before that: it refines one component by zeros, that is, by nothing, and its one byte of data may end early as
+/// zeros follow.
 fn put_ones(bytes: &[u8], frame: &Frame, encoded: &mut Vec<u8>) {
     let mut from = 0;
     for (number, scan) in frame.scans.iter().enumerate() {
@@ -93,7 +93,7 @@ fn put_ones(bytes: &[u8], frame: &Frame, encoded: &mut Vec<u8>) {
         } else {
             ONE_BYTES
         };
-        // Markers that nobody announced mean nothing, and may be any number.
+        // Unannounced restart markers mean nothing, and may have any number.
         let restarts = match scan.interval {
             0 => &[],
             _ => scan.restarts.as_slice(),
@@ -140,6 +140,6 @@ fn decode_frame(bytes: &[u8], frame: &Frame, pixels: &mut Pixels) -> Result<(), 
 fn refusal(error: DecodeErrors) -> ImageError {
     match error {
         DecodeErrors::Unsupported(kind) => unsupported(format!("{kind:?}")),
-        other => damaged(&other.to_string()),
+        other => damaged(other),
     }
 }

@@ -1,24 +1,17 @@
 //! What can be wrong with a JPEG.
 
+use std::fmt::Display;
+
 use crate::{Format, ImageError};
 
 pub(super) fn cut_short(bytes: &[u8]) -> ImageError {
-    ImageError::CutShort {
-        format: Format::Jpeg,
-        found: bytes.len(),
-    }
+    ImageError::cut_short(Format::Jpeg, bytes)
 }
 
-pub(super) fn damaged(reason: &str) -> ImageError {
-    ImageError::Damaged {
-        format: Format::Jpeg,
-        reason: reason.to_string(),
-    }
+pub(super) fn damaged(reason: impl Display) -> ImageError {
+    ImageError::damaged(Format::Jpeg, reason)
 }
 
-pub(super) fn unsupported(reason: String) -> ImageError {
-    ImageError::Unsupported {
-        format: Format::Jpeg,
-        reason,
-    }
+pub(super) fn unsupported(reason: impl Display) -> ImageError {
+    ImageError::unsupported(Format::Jpeg, reason)
 }

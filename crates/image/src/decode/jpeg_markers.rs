@@ -1,5 +1,5 @@
-//! The markers of a JPEG: a walk over them says what the image declares, where its scans lie, and what is missing of
-//! them, without decoding anything.
+//! The markers of a JPEG: a walk over them tells what the image declares, where its scans are, and what they lack,
+//! without decoding anything.
 //!
 //! Cost: a search for 0xFF through the file, some microseconds.
 
@@ -15,10 +15,10 @@ const RESTART_INTERVAL: u8 = 0xDD;
 
 /// Coefficients of a block.
 const COEFFICIENTS: usize = 64;
-/// Of a coefficient of which nothing was sent yet.
+/// A coefficient that has not been sent at all.
 const NOTHING: u8 = u8::MAX;
 
-/// What the markers say.
+/// The content of the markers.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub width: u32,
@@ -26,7 +26,7 @@ pub(super) struct Frame {
     pub components: Vec<Component>,
     pub sequential: bool,
     pub scans: Vec<Scan>,
-    /// Where the image ends, behind its end marker.
+    /// The end of the image, after its end marker.
     pub end: usize,
 }
 
@@ -49,7 +49,7 @@ impl Component {
         (self.across, self.down)
     }
 
-    /// The number of its table of quantisation.
+    /// The index of its quantisation table.
     pub fn quantisation(&self) -> usize {
         usize::from(self.quantisation)
     }
@@ -58,33 +58,33 @@ impl Component {
 /// One scan.
 #[derive(Clone, Debug)]
 pub(super) struct Scan {
-    /// Where its marker begins.
+    /// The start of its marker.
     pub begin: usize,
-    /// Where the marker begins that ends its data.
+    /// The start of the marker that ends its data.
     pub end: usize,
     /// Names and tables of its components, two bytes each.
     pub components: Vec<[u8; 2]>,
     /// First and last coefficient.
     pub coefficients: (u8, u8),
-    /// Bits that were not sent before (0 for a first scan of these coefficients), and that are not sent now.
+    /// Bits that were not sent before (0 for a first scan of these coefficients), and bits that are not sent yet.
     pub bits: (u8, u8),
     /// Bytes of data, without restart markers and the zeros behind 0xFF.
     data: usize,
     /// Units between two restart markers; 0 without them.
     pub interval: u32,
-    /// Where restart markers begin.
+    /// Starts of restart markers.
     pub restarts: Vec<usize>,
 }
 
 impl Scan {
-    /// Whether it sends further bits of coefficients of which some are known: many bits may come between two codes.
+    /// Whether it refines coefficients that are partly known: many bits may come between two codes.
     pub fn refines_many(&self) -> bool {
         self.bits.0 > 0 && self.coefficients.0 > 0
     }
 }
 
 impl Frame {
-    /// Whether all is in one scan of whole coefficients.
+    /// Whether everything is in one scan of whole coefficients.
     pub fn is_one_scan(&self) -> bool {
         let [scan] = self.scans.as_slice() else {
             return false;
@@ -92,8 +92,8 @@ impl Frame {
         self.sequential && scan.components.len() == self.components.len()
     }
 
-    /// Refuses an image of which the markers show that data are missing: a scan with other than the number of restart
-    /// markers it should have, one with fewer bits than it has to say, or no scan at all for some coefficients.
+    /// Refuses an image whose markers show that data are missing: a scan with a wrong number of restart markers or
+    /// with too few bits, or no scan at all for some coefficients.
     pub fn check(&self) -> Result<(), ImageError> {
         for scan in &self.scans {
             self.check_restarts(scan)?;
@@ -118,20 +118,20 @@ impl Frame {
             return Ok(());
         }
         let units = self.units(scan);
-        // Some write one behind the last interval, too.
+        // Some encoders write another one after the last interval.
         let interval = u64::from(scan.interval);
         let (least, most) = (units.saturating_sub(1) / interval, units / interval);
         let found = scan.restarts.len() as u64;
         if (least..=most).contains(&found) {
             return Ok(());
         }
-        Err(damaged(&format!(
+        Err(damaged(format!(
             "it has {found} restart markers instead of {least}"
         )))
     }
 
-    /// Every coefficient of every component is sent to its last bit. The standard does not ask for it, but all
-    /// encoders do so: an image that ends before was cut, and ended again by the one that found that.
+    /// Checks that every coefficient of every component is sent to its last bit. The standard does not require it,
+    /// but all encoders do so: an image that ends earlier was truncated and closed by another tool.
     fn check_whole(&self) -> Result<(), ImageError> {
         let mut missing = vec![[NOTHING; COEFFICIENTS]; self.components.len()];
         for scan in &self.scans {
@@ -170,8 +170,7 @@ impl Frame {
         place.ok_or_else(|| damaged("a scan is of a component that there is not"))
     }
 
-    /// What restart markers are counted in: blocks of the one component of a scan, otherwise units that hold blocks
-    /// of all.
+    /// The unit of restart intervals: blocks of the only component of a scan, otherwise units with blocks of all.
     fn units(&self, scan: &Scan) -> u64 {
         let (across, down) = self.finest();
         let sides = match scan.components.as_slice() {
@@ -222,12 +221,12 @@ impl Frame {
 pub(super) fn walk(bytes: &[u8]) -> Result<Frame, ImageError> {
     let mut frame: Option<Frame> = None;
     let mut interval = 0;
-    // Behind the start marker, which the caller has seen.
+    // After the start marker, which the caller has checked.
     let mut at = 2;
     loop {
         let found = next_marker(bytes, at).ok_or_else(|| cut_short(bytes))?;
         let Found { marker, behind, .. } = found;
-        // Of the scan whose data end here, or go on behind a restart marker.
+        // The scan whose data end here, or continue after a restart marker.
         let scan = frame.as_mut().and_then(|frame| frame.scans.last_mut());
         if let Some(scan) = scan.filter(|scan| scan.end == 0) {
             scan.data += found.begin - at - found.stuffed;
@@ -268,10 +267,10 @@ pub(super) fn walk(bytes: &[u8]) -> Result<Frame, ImageError> {
     }
 }
 
-/// What the segment of EXIF data begins with.
+/// The start of an EXIF segment.
 pub(super) const EXIF: &[u8] = b"Exif\0\0";
 
-/// The EXIF data, of which the headers before the first scan may have some.
+/// The EXIF data, which may be among the headers before the first scan.
 pub(super) fn exif(bytes: &[u8]) -> Option<&[u8]> {
     const APPLICATION_1: u8 = 0xE1;
     let headers = segments(bytes).take_while(|segment| segment.marker != START_OF_SCAN);
@@ -283,11 +282,11 @@ pub(super) fn exif(bytes: &[u8]) -> Option<&[u8]> {
 pub(super) struct Segment<'a> {
     pub marker: u8,
     pub content: &'a [u8],
-    /// The place behind it.
+    /// The offset after it.
     pub behind: usize,
 }
 
-/// The segments in order, up to the end of the image or what is no segment.
+/// The segments in order, up to the end of the image or an invalid segment.
 pub(super) fn segments(bytes: &[u8]) -> impl Iterator<Item = Segment<'_>> {
     let mut at = 2;
     std::iter::from_fn(move || {
@@ -315,16 +314,15 @@ pub(super) fn segments(bytes: &[u8]) -> impl Iterator<Item = Segment<'_>> {
 /// A marker.
 struct Found {
     marker: u8,
-    /// Where it begins, with any number of 0xFF.
+    /// Its start, including any number of 0xFF.
     begin: usize,
-    /// The place behind it.
+    /// The offset after it.
     behind: usize,
-    /// Zeros behind 0xFF that were passed over.
+    /// Escaping zeros after 0xFF that were skipped.
     stuffed: usize,
 }
 
-/// The next marker at or after `at`. What lies before it is entropy-coded data, in which 0xFF is followed by 0, or
-/// bytes that belong to nothing.
+/// The next marker at or after `at`. Before it is entropy-coded data, in which 0xFF is followed by 0, or stray bytes.
 fn next_marker(bytes: &[u8], mut at: usize) -> Option<Found> {
     let mut stuffed = 0;
     loop {
@@ -355,7 +353,7 @@ fn segment(bytes: &[u8], at: usize) -> Option<&[u8]> {
     bytes.get(at..at + length)
 }
 
-/// Headers of frames; between their numbers lie tables (C4, CC) and one that is reserved (C8).
+/// Frame headers; among their numbers are those of tables (C4, CC) and a reserved one (C8).
 fn is_frame(marker: u8) -> bool {
     matches!(marker, 0xC0..=0xCF) && !matches!(marker, 0xC4 | 0xC8 | 0xCC)
 }
@@ -368,7 +366,7 @@ fn frame_of(marker: u8, segment: &[u8]) -> Result<Frame, ImageError> {
         _ => Some("it is arithmetically coded"),
     };
     if let Some(kind) = kind {
-        return Err(unsupported(kind.to_string()));
+        return Err(unsupported(kind));
     }
     let &[_, _, bits, h0, h1, w0, w1, count, ..] = segment else {
         return Err(damaged("its frame header is too short"));
@@ -376,7 +374,7 @@ fn frame_of(marker: u8, segment: &[u8]) -> Result<Frame, ImageError> {
     if bits != 8 {
         return Err(unsupported(format!("it has {bits} bits a channel")));
     }
-    // Of each component three bytes: its name, its samples across and down, its table.
+    // Three bytes for each component: its name, its samples across and down, its table.
     let described = segment[8..].as_chunks::<3>().0;
     if described.len() < usize::from(count) {
         return Err(damaged("its frame header is too short"));
@@ -385,7 +383,7 @@ fn frame_of(marker: u8, segment: &[u8]) -> Result<Frame, ImageError> {
         .iter()
         .map(|component| Component {
             name: component[0],
-            // One component alone is not interleaved, so its units are single blocks.
+            // A single component is not interleaved, so its units are single blocks.
             across: if count == 1 {
                 1
             } else {

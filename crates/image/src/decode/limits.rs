@@ -1,12 +1,12 @@
-//! What an image may ask for.
+//! Limits on images.
 
 use crate::{Format, ImageError};
 
-/// What an image may ask for. A decoder's own tables aside, decoding takes at most 4 bytes a pixel, a
-/// progressive JPEG up to 8 more.
+/// Limits on images. Apart from a decoder's own tables, decoding takes at most 4 bytes a pixel, a progressive JPEG up
+/// to 8 more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most pixels of one image. One that declares more is refused before memory is taken for it.
+    /// Most pixels of one image. An image that declares more is refused before memory is allocated for it.
     pub most_pixels: u64,
 }
 
@@ -22,19 +22,15 @@ impl Default for Limits {
 impl Limits {
     pub(super) fn check(&self, format: Format, width: u32, height: u32) -> Result<(), ImageError> {
         if width == 0 || height == 0 {
-            return Err(ImageError::NoPixels {
-                format,
-                width,
-                height,
-            });
+            return Err(ImageError::new(format!(
+                "the {format} image has no pixels: it is {width} pixels wide and {height} high"
+            )));
         }
         if u64::from(width) * u64::from(height) > self.most_pixels {
-            return Err(ImageError::TooManyPixels {
-                format,
-                width,
-                height,
-                most: self.most_pixels,
-            });
+            return Err(ImageError::TooManyPixels(format!(
+                "the {format} image declares {width} x {height} pixels, more than the {} that are allowed",
+                self.most_pixels
+            )));
         }
         Ok(())
     }

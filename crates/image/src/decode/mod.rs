@@ -1,7 +1,7 @@
 //! Encoded bytes to pixels.
 //!
-//! The format is known by the first bytes, never by a name. What comes out is what the file holds, as
-//! bytes: RGB, or one channel where the file is grey.
+//! The format is recognised by the first bytes, never by a name. The result is the file's content as bytes: RGB, or
+//! one channel where the file is grey.
 //!
 //! - CMYK and YCCK (JPEG) become RGB; palettes become RGB. Of 16 bits a channel (PNG) the upper 8 are taken, of grey
 //!   ones what is above 255 becomes 255, as Pillow's `convert` has both.
@@ -12,9 +12,9 @@
 //! - Colour profiles are ignored, as they do.
 //! - Of an animation the first frame is taken.
 //!
-//! JPEG as photos have it (baseline, one scan) is decoded here, in `baseline/`, as far as it is looked at; other kinds are
-//! by zune-jpeg, whole. Decoding at half the size from the DCT coefficients would serve crops of twice the output's side alone; photos 400 pixels wide have
-//! none for an output of 224.
+//! JPEG as in photos (baseline, one scan) is decoded here, in `baseline/`, as far as needed; zune-jpeg decodes other
+//! kinds, whole. Decoding at half the size from the DCT coefficients would only serve crops of twice the output's
+//! side; photos 400 pixels wide have none for an output of 224.
 
 mod alpha;
 mod baseline;
@@ -33,27 +33,27 @@ pub use orientation::{Orientation, orientation};
 use crate::crop::Rectangle;
 use crate::{Format, ImageError, Pipeline, Pixels};
 
-/// Decodes an image into `pixels`, whose memory is used again.
+/// Decodes an image into `pixels`, whose memory is reused.
 ///
-/// Errors: every way in which the bytes are no whole image of a known format within the limits; `pixels`
-/// is then empty. Bytes after the image's end are ignored.
+/// Errors: the bytes are not a whole image of a known format within the limits; `pixels` is then
+/// empty. Bytes after the image's end are ignored.
 ///
 /// ```
-/// use pelton_image::{ImageError, Limits, Pixels, decode};
+/// use pelton_image::{Limits, Pixels, decode};
 ///
 /// let mut pixels = Pixels::new();
 /// let refused = decode(b"GIF89a", &Limits::default(), &mut pixels).unwrap_err();
-/// assert!(matches!(refused, ImageError::NotAnImage { .. }));
+/// assert!(refused.to_string().contains("not a JPEG, PNG or WebP image"));
 /// ```
 pub fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Result<Format, ImageError> {
     decode_part(bytes, limits, &Rectangle::all, pixels)
 }
 
-/// Decodes what a pipeline looks at under a key, for [`Pipeline::apply`] with the same two: the output has the pixels
-/// that it has of the whole image. The less of the image a crop at the pipeline's beginning takes, the faster.
+/// Decodes the part that a pipeline needs under a key, for [`Pipeline::apply`] with the same two: the output is the
+/// same as for the whole image. The smaller a crop at the pipeline's beginning, the faster.
 ///
-/// Only a JPEG that is not progressive is decoded in part, with one component, or three of which the colours are at most
-/// halved in either direction; of others all is there. Of a part, damage to the data behind its last row is not noticed.
+/// Only baseline JPEGs are decoded in part: grey, or YCbCr with chroma at full or half resolution; others are decoded
+/// whole. Damage to the data after the last row of a part is not noticed.
 ///
 /// Errors: those of [`decode()`].
 pub fn decode_for(
@@ -74,8 +74,7 @@ fn decode_part(
 ) -> Result<Format, ImageError> {
     let Some(format) = Format::of(bytes) else {
         pixels.clear();
-        let begins = bytes[..bytes.len().min(8)].to_vec();
-        return Err(ImageError::NotAnImage { begins });
+        return Err(not_an_image(bytes));
     };
     let decoded = match format {
         Format::Jpeg => jpeg::decode(bytes, limits, look, pixels),
@@ -91,8 +90,22 @@ fn decode_part(
     }
 }
 
-/// Decodes a mask, whose values are classes: as [`decode`], but a picture by palette as the numbers of its colours, one
-/// channel.
+/// The first bytes belong to none of the formats.
+fn not_an_image(bytes: &[u8]) -> ImageError {
+    let first: Vec<String> = { bytes.iter().take(8) }
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let first = if first.is_empty() {
+        "nothing".into()
+    } else {
+        first.join(" ")
+    };
+    ImageError::new(format!(
+        "the bytes are not a JPEG, PNG or WebP image, whatever their name says: they begin with {first}"
+    ))
+}
+
+/// Decodes a mask, whose values are classes: like [`decode`], but palette indices stay indices, in one channel.
 pub fn decode_mask(
     bytes: &[u8],
     limits: &Limits,

@@ -1,10 +1,10 @@
 //! The orientation that an image states in its EXIF data: how a camera was held.
 //!
-//! EXIF is a TIFF file without pixels. It lies in a segment of JPEG, a chunk of PNG or a chunk of WebP, and of its
-//! entries one is looked for. What cannot be read states nothing, as with other readers: an image is never refused
-//! for it. XMP, in which some programs repeat the orientation, is not read.
+//! EXIF is a TIFF file without pixels, in a segment of JPEG, a chunk of PNG or a chunk of WebP; one of its entries is
+//! needed. Unreadable EXIF states nothing, as in other readers: an image is never refused for it. XMP, in which some
+//! programs repeat the orientation, is not read.
 //!
-//! Cost: the headers before the pixels, of PNG and WebP those of all chunks; no allocation.
+//! Cost: the headers before the pixels, for PNG and WebP those of all chunks; no allocation.
 
 use super::jpeg_markers;
 use crate::Format;
@@ -38,7 +38,7 @@ impl Orientation {
         self.0 >= 5
     }
 
-    /// Whether stored rows are taken from the last to the first, and pixels of a row so.
+    /// Whether stored rows are reversed in order, and the pixels within each row.
     pub(crate) fn reverses(self) -> (bool, bool) {
         (
             matches!(self.0, 3 | 4 | 6 | 7),
@@ -62,7 +62,7 @@ pub fn orientation(bytes: &[u8]) -> Orientation {
     exif.and_then(of_tiff).unwrap_or_default()
 }
 
-/// Behind a signature of 8 bytes: length, kind, content and checksum of each chunk.
+/// After a signature of 8 bytes: length, kind, content and checksum of each chunk.
 fn of_png(bytes: &[u8]) -> Option<&[u8]> {
     let mut rest = bytes.get(8..)?;
     loop {
@@ -76,7 +76,7 @@ fn of_png(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Behind a header of 12 bytes: kind, length and content of each chunk, padded to an even length.
+/// After a header of 12 bytes: kind, length and content of each chunk, padded to an even length.
 fn of_webp(bytes: &[u8]) -> Option<&[u8]> {
     let mut rest = bytes.get(12..)?;
     loop {
@@ -85,7 +85,7 @@ fn of_webp(bytes: &[u8]) -> Option<&[u8]> {
         let length = u32::from_le_bytes(*length) as usize;
         let (content, behind) = behind.split_at_checked(length)?;
         if kind == b"EXIF" {
-            // Some write the head that JPEG has.
+            // Some encoders write JPEG's EXIF header.
             return Some(content.strip_prefix(jpeg_markers::EXIF).unwrap_or(content));
         }
         rest = behind.get(length & 1..)?;

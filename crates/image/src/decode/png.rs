@@ -47,7 +47,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
     Ok(())
 }
 
-/// The numbers of colours of a picture by palette, one channel; false where there is no palette, and nothing is done.
+/// The palette indices of a picture, one channel; false, with nothing done, where it has no palette.
 pub(super) fn decode_indices(
     bytes: &[u8],
     limits: &Limits,
@@ -68,7 +68,7 @@ pub(super) fn decode_indices(
     let mut reader = decoder.read_info().map_err(refusal)?;
     let (rows, columns) = (height as usize, width as usize);
     let row_bytes = (columns * bits).div_ceil(8);
-    // Rows as they are stored, several numbers a byte, and then apart from the last on, in place.
+    // Rows as stored, with several numbers a byte, then unpacked in place from the last on.
     pixels.reshape(height, width, 1);
     let data = pixels.data_mut();
     data.resize(rows * columns.max(row_bytes), 0);
@@ -85,7 +85,7 @@ pub(super) fn decode_indices(
     Ok(true)
 }
 
-/// Numbers of two bytes, the upper one first, to one byte in place: those above 255 become 255.
+/// 16-bit big-endian numbers to one byte in place: those above 255 become 255.
 fn clip(data: &mut Vec<u8>) {
     let pixels = data.len() / 2;
     for pixel in 0..pixels {
@@ -100,18 +100,11 @@ fn clip(data: &mut Vec<u8>) {
 fn refusal(error: DecodingError, bytes: &[u8]) -> ImageError {
     match error {
         DecodingError::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            ImageError::CutShort {
-                format: FORMAT,
-                found: bytes.len(),
-            }
+            ImageError::cut_short(FORMAT, bytes)
         }
-        DecodingError::LimitsExceeded => ImageError::Unsupported {
-            format: FORMAT,
-            reason: "its rows or tables take more than 64 MiB".to_string(),
-        },
-        other => ImageError::Damaged {
-            format: FORMAT,
-            reason: other.to_string(),
-        },
+        DecodingError::LimitsExceeded => {
+            ImageError::unsupported(FORMAT, "its rows or tables take more than 64 MiB")
+        }
+        other => ImageError::damaged(FORMAT, other),
     }
 }

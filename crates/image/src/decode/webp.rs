@@ -30,16 +30,16 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
     Ok(())
 }
 
-/// The bytes of the container, whose stated length the decoder does not compare with what is there.
+/// The bytes of the container; the decoder does not check its stated length.
 fn riff(bytes: &[u8]) -> Result<&[u8], ImageError> {
     let stated = u32_at(bytes, 4).map_or(usize::MAX, |length| length as usize);
     bytes
         .get(..stated.saturating_add(8))
-        .ok_or_else(|| cut_short(bytes))
+        .ok_or_else(|| ImageError::cut_short(FORMAT, bytes))
 }
 
-/// Checks what the frames themselves declare: memory is taken for a lossy frame before its size is
-/// compared with the image's.
+/// Checks the sizes that the frames declare: the decoder allocates a lossy frame before comparing its size with the
+/// image's.
 fn check_frames(bytes: &[u8], mut at: usize, limits: &Limits) -> Result<(), ImageError> {
     while let Some(length) = u32_at(bytes, at.saturating_add(4)) {
         let content = at + 8;
@@ -55,8 +55,7 @@ fn check_frames(bytes: &[u8], mut at: usize, limits: &Limits) -> Result<(), Imag
                 }
             }
             b"ANMF" => {
-                // A frame of an animation: 16 bytes, then chunks. What follows the last of
-                // them is the next chunk.
+                // A frame of an animation: 16 bytes, then chunks. After the last of them comes the next chunk.
                 at = content + 16;
                 continue;
             }
@@ -75,25 +74,12 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(word.try_into().ok()?))
 }
 
-fn cut_short(bytes: &[u8]) -> ImageError {
-    ImageError::CutShort {
-        format: FORMAT,
-        found: bytes.len(),
-    }
-}
-
 fn refusal(error: DecodingError, bytes: &[u8]) -> ImageError {
     match error {
         DecodingError::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            cut_short(bytes)
+            ImageError::cut_short(FORMAT, bytes)
         }
-        DecodingError::UnsupportedFeature(reason) => ImageError::Unsupported {
-            format: FORMAT,
-            reason,
-        },
-        other => ImageError::Damaged {
-            format: FORMAT,
-            reason: other.to_string(),
-        },
+        DecodingError::UnsupportedFeature(reason) => ImageError::unsupported(FORMAT, reason),
+        other => ImageError::damaged(FORMAT, other),
     }
 }

@@ -503,13 +503,13 @@ fn impossible_streams_are_refused_with_a_remedy() {
         &[(0, 9, 1.0), (9, 9, 1.0)],
         "part 1 of the mixture has a weight but no records",
     );
-    mixed(&[(0, 101, 1.0)], "records 0..101 of 100");
+    mixed(&[(0, 101, 1.0)], "records 0..101, but there are 100");
     mixed(
         &[(0, 9, 1.0), (9, 19, 0.05)],
         "part 1 of the mixture gets less than one of the 19 examples",
     );
     #[allow(clippy::reversed_empty_ranges)]
-    mixed(&[(9, 3, 1.0)], "records 9..3 of 100");
+    mixed(&[(9, 3, 1.0)], "records 9..3, but there are 100");
     check_refused(
         |spec| {
             spec.mixture = parts(&[(0, 9, 1.0)]);

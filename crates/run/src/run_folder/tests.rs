@@ -204,7 +204,7 @@ fn a_full_device_is_told_apart() {
     ] {
         let error = write_atomically(&outer.path().join("state"), |_| Err(error)).unwrap_err();
         assert!(matches!(error, RunError::Full { .. }), "{error}");
-        assert!(error.to_string().contains("the disk is full"), "{error}");
+        assert!(error.to_string().contains("no space is left"), "{error}");
         assert_eq!(error.exit_code(), 1);
     }
     // A device that is always full gives the real error number.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use pelton_data::{DataError, OpenedData, units_of};
 use pelton_format::{DataFile, PackedCopy};
-use pelton_storage::StorageError;
+use pelton_storage::StorageErrorKind;
 
 use super::first_pass::FirstPass;
 use super::ranks::Ranks;
@@ -49,7 +49,8 @@ pub(super) fn try_to_pack(
         .map_or(0, |status| status.f_bavail.saturating_mul(status.f_frsize));
     if free / LEAST_SPACE >= needed {
         match pack(rows, config, pass) {
-            Err(TrainError::Data(DataError::Storage(StorageError::NoSpace { .. }))) => {}
+            Err(TrainError::Data(DataError::Storage(error)))
+                if error.kind == StorageErrorKind::NoSpace => {}
             packed => return packed,
         }
     }

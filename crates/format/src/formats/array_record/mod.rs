@@ -7,19 +7,18 @@
 //! postscript records: footer_offset = 1, magic = 2
 //! ```
 //!
-//! The footer says where the chunks lie, so that files of bytes are not scanned at all. Files of `tf.train.Example` are
-//! read once, for their labels and the lengths of their features, and decompressed on the way. A chunk is a record:
-//! files that are written with more than one record in a group are refused, because each of these would cost reading
-//! and decompressing all of its group.
+//! The footer lists the offsets of the chunks, so files of bytes are not scanned at all. Files of `tf.train.Example`
+//! are read and decompressed once, for their labels and the lengths of their features. A chunk is a record: files
+//! with more than one record in a group are refused, because each record would cost reading and decompressing its
+//! whole group.
 //!
 //! Cost: one read of the footer, some ten bytes a record, whenever a file is opened.
 
 pub(crate) mod riegeli;
 
 use std::cell::RefCell;
-use std::path::Path;
+use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::error::{Fault, FormatError};
 use crate::format::{Format, Match, Shard, Source};
@@ -29,7 +28,7 @@ use crate::formats::framed::example::{delimited, varint};
 use crate::formats::framed::scan::{ExampleScan, Scanned};
 use crate::formats::framed::{self, AS_BYTES, FramedDecoder, Framing, Payload};
 use crate::kind::Head;
-use crate::labels::MOST_LABELS;
+use crate::labels::{MOST_LABELS, too_many_labels};
 use crate::places::byte_source::{ByteSource, FileWindow};
 use crate::places::elias_fano::{EliasFano, EliasFanoBuilder};
 use crate::places::located::Located;
@@ -39,14 +38,14 @@ use crate::places::{IN_FILE, IndexSource, Places};
 const NAME: &str = "array_record";
 /// Tells these sidecars from others.
 const SHAPE: u64 = 9;
-/// What a postscript says to be one.
+/// The magic number of a postscript.
 const MAGIC: u64 = 0x7193_0e70_4fda_e05e;
 const VERSION: u64 = 1;
-/// Records that are looked at for one that is sound, to see what they are.
+/// Records that are tried to find a sound one, which shows what they are.
 const FIRST_RECORDS: usize = 64;
 const FETCH: &str = "the file is damaged or not written to its end: fetch it again";
 
-/// Records that are found to be Examples or not, or records as they are.
+/// Records that turn out to be Examples or not, or records as bytes.
 pub(crate) enum ArrayRecord {
     Found,
     AsBytes,
@@ -68,7 +67,7 @@ impl Format for ArrayRecord {
         framed::check_argument(NAME, argument)
     }
 
-    /// By the hash in the header of the first chunk, the file's signature, which has no other.
+    /// By the hash in the header of the first chunk, the file's signature, which no other format has.
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
         const SIGNATURE: &[u8] = &[0x91, 0xba, 0xc2, 0x3c, 0x92, 0x87, 0xe1, 0xa9];
         let is_name =
@@ -90,11 +89,9 @@ impl Format for ArrayRecord {
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let mut window = source.window()?;
-        let table = read_table(source.path, &mut window)?;
+        let table = read_table(&mut window)?;
         if table.starts.is_empty() {
-            return Err(FormatError::Empty {
-                path: source.path.to_path_buf(),
-            });
+            return Err(FormatError::empty());
         }
         let first = first_sound(source, &mut window, &table)?;
         let payload = Payload::of(&first, NAME, source, notes)?;
@@ -158,40 +155,31 @@ impl Table {
     }
 }
 
-fn malformed(path: &Path, at: u64, what: impl Into<String>, remedy: &'static str) -> FormatError {
-    FormatError::Malformed {
-        path: path.to_path_buf(),
-        offset: at,
-        what: what.into(),
-        remedy,
-    }
+fn malformed(at: u64, what: impl Display, remedy: &str) -> FormatError {
+    FormatError::malformed(at, format!("{what}; {remedy}"))
 }
 
 /// The chunk in the `length` bytes at `at`.
 fn read_chunk<'w>(
-    path: &Path,
     window: &'w mut impl ByteSource,
     at: u64,
     length: u64,
 ) -> Result<Result<Chunk<'w>, Wrong>, FormatError> {
-    let bytes = window
-        .bytes(at, length as usize)
-        .map_err(|e| FormatError::io(path, "read it", e))?;
+    let bytes = window.bytes(at, length as usize)?;
     Ok(chunk(at, bytes))
 }
 
-fn read_table(path: &Path, window: &mut impl ByteSource) -> Result<Table, FormatError> {
+fn read_table(window: &mut impl ByteSource) -> Result<Table, FormatError> {
     let size = window.size();
     let Some(postscript_at) = size.checked_sub(BLOCK) else {
         return Err(malformed(
-            path,
             0,
             "it has not the 64 KiB of any ArrayRecord",
             FETCH,
         ));
     };
     let mut scratch = Vec::new();
-    let postscript = read_chunk(path, window, postscript_at, BLOCK)?;
+    let postscript = read_chunk(window, postscript_at, BLOCK)?;
     let footer_at = postscript.ok().and_then(|chunk| {
         let records = chunk.records().ok()?;
         let first = *records.sizes().ok()?.first()?;
@@ -201,7 +189,6 @@ fn read_table(path: &Path, window: &mut impl ByteSource) -> Result<Table, Format
     });
     let Some(footer_at) = footer_at else {
         return Err(malformed(
-            path,
             postscript_at,
             "it does not end in a postscript",
             FETCH,
@@ -209,9 +196,9 @@ fn read_table(path: &Path, window: &mut impl ByteSource) -> Result<Table, Format
     };
     let wrong = |what: Wrong| {
         let (what, remedy) = split_remedy(what);
-        malformed(path, footer_at, format!("its footer: {what}"), remedy)
+        malformed(footer_at, format!("its footer: {what}"), remedy)
     };
-    let footer = read_chunk(path, window, footer_at, postscript_at - footer_at)?;
+    let footer = read_chunk(window, footer_at, postscript_at - footer_at)?;
     let footer = footer.map_err(wrong)?;
     // A chunk takes 40 bytes at least, and an entry fewer.
     if footer.records > size / CHUNK_HEADER as u64 || footer.record_bytes > size {
@@ -237,7 +224,6 @@ fn read_table(path: &Path, window: &mut impl ByteSource) -> Result<Table, Format
         }
         if records != 1 {
             return Err(malformed(
-                path,
                 at,
                 format!("{records} records are one group there"),
                 "write the file with group_size:1, so that each is read by itself",
@@ -257,7 +243,7 @@ fn read_table(path: &Path, window: &mut impl ByteSource) -> Result<Table, Format
     })
 }
 
-/// What is wrong and what to do about it, where that is said.
+/// What is wrong, and the remedy where the text has one.
 fn split_remedy(what: Wrong) -> (&'static str, &'static str) {
     what.split_once("; ").unwrap_or((what, FETCH))
 }
@@ -274,7 +260,7 @@ fn check_metadata(message: &[u8], chunks: u64) -> Result<(), Wrong> {
     }
 }
 
-/// The numbers of the fields 1, 2 … of a message, 0 where one is not there; other fields are passed over.
+/// The numbers of the fields 1, 2 … of a message, 0 where one is missing; other fields are skipped.
 fn numbers<const N: usize>(message: &[u8]) -> Option<[u64; N]> {
     let mut numbers = [0; N];
     let mut rest = message;
@@ -314,11 +300,8 @@ fn for_each(
     let mut scratch = Vec::new();
     let ends = table.starts.walk(0).skip(1).chain([table.end]);
     for (at, end) in table.starts.walk(0).zip(ends) {
-        if source.options.interrupt.load(Ordering::Relaxed) {
-            let path = source.path.to_path_buf();
-            return Err(FormatError::Interrupted { path });
-        }
-        let chunk = read_chunk(source.path, window, at, end - at)?;
+        source.options.check_interrupt()?;
+        let chunk = read_chunk(window, at, end - at)?;
         let record = match &chunk {
             Ok(chunk) => one_record(chunk, &mut scratch),
             Err(what) => Err(*what),
@@ -348,11 +331,11 @@ fn first_sound(
     sound.ok_or_else(|| {
         let (at, what) = unsound.expect("a file without chunks is refused before");
         let (what, remedy) = split_remedy(what);
-        malformed(source.path, at, what, remedy)
+        malformed(at, what, remedy)
     })
 }
 
-/// Looks at the Examples of a file.
+/// Scans the Examples of a file.
 fn scan_table(
     source: &Source<'_>,
     window: &mut FileWindow,
@@ -374,8 +357,7 @@ fn scan_table(
         !too_many
     })?;
     if too_many {
-        let (path, limit) = (source.path.to_path_buf(), MOST_LABELS);
-        return Err(FormatError::TooManyLabels { path, limit });
+        return Err(too_many_labels(MOST_LABELS));
     }
     Ok(table.located(examples.finish()))
 }
@@ -384,7 +366,7 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::default();
 }
 
-/// Records that are a chunk each.
+/// Records, one a chunk.
 #[derive(Debug)]
 struct Chunks(Arc<EliasFano>);
 

@@ -7,9 +7,9 @@
 //! data    of type r: compression u8 | bytes of sizes varint | sizes | values
 //! ```
 //!
-//! Sizes are a varint for each record, and values are their bytes side by side. Where they are compressed, the length
-//! that they have without it stands before them as a varint. Hashes are HighwayHash-64. Numbers are little-endian.
-//! Block headers only help to find chunks in damaged files, and are passed over.
+//! Sizes are a varint for each record, and values are their bytes, concatenated. Where they are compressed, a varint
+//! before them is their decompressed length. Hashes are HighwayHash-64. Numbers are little-endian. Block headers only
+//! help to find chunks in damaged files, and are skipped.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -51,7 +51,7 @@ pub(crate) struct Chunk<'a> {
     data: Cow<'a, [u8]>,
 }
 
-/// The chunk that `bytes` begin with, which lie at `at` of their file.
+/// The chunk at the start of `bytes`, which is at offset `at` of its file.
 pub(crate) fn chunk(at: u64, bytes: &[u8]) -> Result<Chunk<'_>, Wrong> {
     let mut header = [0; CHUNK_HEADER];
     let from = copy_between(at, bytes, &mut header).ok_or(CUT)?;
@@ -66,14 +66,14 @@ pub(crate) fn chunk(at: u64, bytes: &[u8]) -> Result<Chunk<'_>, Wrong> {
     let rest = bytes.get(from..).ok_or(CUT)?;
     let at = at + from as u64;
     let to_block = (BLOCK - at % BLOCK) % BLOCK;
-    let data = match usize::try_from(to_block).is_ok_and(|block| length <= block) {
-        true => Cow::Borrowed(rest.get(..length).ok_or(CUT)?),
-        false if length > rest.len() => return Err(CUT),
-        false => {
-            let mut data = vec![0; length];
-            copy_between(at, rest, &mut data).ok_or(CUT)?;
-            Cow::Owned(data)
-        }
+    let data = if usize::try_from(to_block).is_ok_and(|block| length <= block) {
+        Cow::Borrowed(rest.get(..length).ok_or(CUT)?)
+    } else if length > rest.len() {
+        return Err(CUT);
+    } else {
+        let mut data = vec![0; length];
+        copy_between(at, rest, &mut data).ok_or(CUT)?;
+        Cow::Owned(data)
     };
     if hash(&data) != word(2) {
         return Err("the checksum of its chunk does not fit");
@@ -90,7 +90,7 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
     HighwayHasher::new(KEY).hash64(bytes)
 }
 
-/// Fills `to` with the bytes at `at` of a file that do not belong to block headers; how many of `bytes` that takes.
+/// Fills `to` with the bytes from `at` of a file that are not block headers; returns how many of `bytes` that takes.
 fn copy_between(at: u64, bytes: &[u8], to: &mut [u8]) -> Option<usize> {
     let (mut from, mut filled) = (0, 0);
     while filled < to.len() {
@@ -114,7 +114,7 @@ pub(crate) struct Records<'a> {
 }
 
 impl Chunk<'_> {
-    /// Its records, where they can be read.
+    /// Its records, where they can be parsed.
     pub(crate) fn records(&self) -> Result<Records<'_>, Wrong> {
         match self.kind {
             b'r' => {}
@@ -191,7 +191,7 @@ impl<'a> Records<'a> {
         fits.then_some(sizes).ok_or(WRONG)
     }
 
-    /// `bytes` without their compression, at most `most` of them.
+    /// `bytes`, decompressed, at most `most` of them.
     fn plain<'s>(
         &self,
         bytes: &'s [u8],

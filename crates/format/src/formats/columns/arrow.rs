@@ -1,8 +1,8 @@
 //! Arrow's own files and streams: batches of buffers.
 //!
-//! Both are a sequence of messages. Those of a stream are walked from its start, those of a file by the footer that lists
-//! them; either costs one small read a batch. What a batch
-//! holds lies in it as it lies in memory, unless it is compressed, so any record can be read where it lies.
+//! Both are a sequence of messages. Those of a stream are walked from its start, those of a file by the footer that
+//! lists them; either costs one small read a batch. A batch has the layout that it has in memory, unless it is
+//! compressed, so any record can be read in place.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -28,29 +28,29 @@ pub(crate) struct ArrowTable {
     /// First record of each batch, and the number of records.
     firsts: Vec<u64>,
     batches: Vec<Batch>,
-    /// Values of dictionaries by their number: in a stream one takes the place of another on the way.
+    /// Values of dictionaries by their id: in a stream a later one may replace another.
     dictionaries: HashMap<i64, Vec<Values>>,
     /// The dictionary of each column.
     ids: Vec<Option<i64>>,
     compressed: bool,
 }
 
-/// Where the buffers of a batch lie.
+/// Offsets of the buffers of a batch.
 #[derive(Debug)]
 struct Batch {
     /// One for each column.
     stored: Vec<Stored>,
     codec: Option<CompressionType>,
-    /// Where its body lies, and its bytes.
+    /// Offset of its body, and its length.
     body: Span,
-    /// Which of the dictionaries of one number each column uses.
+    /// Which version of its dictionary each column uses.
     dictionaries: Vec<usize>,
 }
 
-/// A file or stream whose schema is read.
+/// A file or stream whose schema has been read.
 #[derive(Clone)]
 pub(crate) struct ArrowSchema {
-    /// Those after the schema.
+    /// The messages after the schema.
     messages: Messages,
     schema: SchemaRef,
     ids: Vec<(Vec<String>, i64)>,
@@ -73,7 +73,7 @@ impl ArrowSchema {
         leaves(self.schema.fields())
     }
 
-    /// Walks over the batches for these of them. It ends early when it is interrupted.
+    /// Reads the batches for these of the columns. It ends early when interrupted.
     pub(crate) fn read(
         self,
         columns: Vec<Column>,
@@ -157,7 +157,7 @@ impl ArrowTable {
                     let batch = root.header_as_dictionary_batch().ok_or_else(what)?;
                     table.add_dictionary(batch, message.body)?;
                 }
-                // Tensors are no records.
+                // Tensors are not records.
                 _ => {}
             }
         }
@@ -204,7 +204,7 @@ impl ArrowTable {
         let values = read_runs(&self.file, &value, &kind, &[run])?.remove(0);
         let known = self.dictionaries.entry(id).or_default();
         match known.pop() {
-            // Keys of batches before stay what they are.
+            // Keys of earlier batches keep their meaning.
             Some(before) if message.isDelta() => {
                 known.push(before.followed_by(&values, &kind).ok_or_else(what)?)
             }
@@ -294,7 +294,7 @@ impl Table for ArrowTable {
                     let dictionary = run.dictionary.ok_or_else(wrong)?;
                     let nulls = nulls_of(&self.file, &[run])?.remove(0);
                     for (i, key) in keys.into_iter().enumerate() {
-                        // A record without a value has some key all the same.
+                        // A record without a value still has some key.
                         let has = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(i));
                         let key = key.filter(|_| has);
                         let length = |key| {
@@ -364,11 +364,11 @@ struct Run<'a> {
     codec: Option<CompressionType>,
     from: usize,
     rows: usize,
-    /// What its keys are keys of.
+    /// The dictionary that its keys refer to.
     dictionary: Option<&'a Values>,
 }
 
-/// What says where the values of a run are, or the values themselves.
+/// The offsets of a run's values, or the values themselves.
 enum Head {
     Fixed(Buffer),
     Starts(Vec<usize>),
@@ -376,7 +376,7 @@ enum Head {
     Keys(Vec<Option<usize>>),
 }
 
-/// Reads the values of runs of one column, all of them at once; of those of different lengths first where they lie.
+/// Reads the values of runs of one column, all at once; for values of different lengths, their offsets first.
 fn read_runs(
     file: &TableFile,
     data_type: &DataType,
@@ -471,7 +471,7 @@ fn read_runs(
     Ok(all)
 }
 
-/// From where to where views use each of `buffers` buffers.
+/// The range of each of `buffers` buffers that views use.
 fn bounds_of(raw: &[u8], buffers: usize) -> Option<Vec<Range<usize>>> {
     let mut bounds: Vec<Range<usize>> = vec![0..0; buffers];
     for view in views(raw) {
@@ -534,7 +534,7 @@ fn heads(
                     run.from.saturating_mul(count),
                     (run.from + run.rows).saturating_mul(count),
                 ),
-                // Where the last value ends, too.
+                // Where the last value ends.
                 Widths::Starts { .. } => (run.from, run.from + run.rows + 1),
                 Widths::Views | Widths::Keys(_) => (run.from, run.from + run.rows),
             };
@@ -612,10 +612,12 @@ fn fetch(file: &TableFile, wanted: &[Want]) -> Result<Vec<Buffer>, Wrong> {
                 want.to, want.span.length
             )));
         }
-        ranges.push(match want.is_whole() {
-            true => (want.span.offset, want.span.length),
-            false if want.to == want.from => (want.span.offset, 0),
-            false => (want.span.offset + want.from, want.to - want.from),
+        ranges.push(if want.is_whole() {
+            (want.span.offset, want.span.length)
+        } else if want.to == want.from {
+            (want.span.offset, 0)
+        } else {
+            (want.span.offset + want.from, want.to - want.from)
         });
     }
     let read = file.read(&ranges)?.into_iter().zip(wanted);
@@ -624,16 +626,18 @@ fn fetch(file: &TableFile, wanted: &[Want]) -> Result<Vec<Buffer>, Wrong> {
             return Ok(Buffer::from_vec(bytes));
         };
         let bytes = Buffer::from_vec(decompressed(&bytes, codec)?);
-        match want.to <= bytes.len() as u64 {
-            true => Ok(bytes.slice_with_length(want.from as usize, (want.to - want.from) as usize)),
-            false if want.to == want.from => Ok(Buffer::from_vec(Vec::<u8>::new())),
-            false => Err(Wrong::Damaged("a buffer of it ends early".into())),
+        if want.to <= bytes.len() as u64 {
+            Ok(bytes.slice_with_length(want.from as usize, (want.to - want.from) as usize))
+        } else if want.to == want.from {
+            Ok(Buffer::from_vec(Vec::<u8>::new()))
+        } else {
+            Err(Wrong::Damaged("a buffer of it ends early".into()))
         }
     };
     read.map(part).collect()
 }
 
-/// A buffer as it was before it was compressed: its length stands first, -1 where it is as it was.
+/// A decompressed buffer: its length comes first, -1 where it is not compressed.
 fn decompressed(bytes: &[u8], codec: CompressionType) -> Result<Vec<u8>, Wrong> {
     let Some((length, packed)) = bytes.split_first_chunk::<8>() else {
         return Ok(Vec::new());

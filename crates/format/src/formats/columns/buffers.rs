@@ -1,7 +1,7 @@
 //! Which buffers of an Arrow batch belong to which column.
 //!
-//! A batch lists the buffers of all its columns in the order of the schema, those of a column before those of what is
-//! within it, and says nothing of what each is: their number follows from the types.
+//! A batch lists the buffers of all its columns in the order of the schema, those of a column before those of its
+//! children, without saying what each is: their number follows from the types.
 
 use arrow_ipc::{BodyCompressionMethod, CompressionType, RecordBatch};
 use arrow_schema::{DataType, Fields, UnionMode};
@@ -15,16 +15,16 @@ pub(crate) struct Span {
     pub(crate) length: u64,
 }
 
-/// Where the buffers of one column of one batch lie.
+/// Offsets of the buffers of one column of one batch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stored {
-    /// Marks of what is there: where they lie, and how many there are a record. None where all is there.
+    /// Validity bits: their range, and how many there are a record. None where every record has a value.
     pub(crate) validity: Vec<(Span, usize)>,
-    /// Such marks of the items of lists.
+    /// Validity bits of the items of lists.
     pub(crate) inner: Option<Span>,
-    /// Values, where they are of one length; otherwise where they begin, views of them, or keys.
+    /// Values of one length; otherwise their offsets, views or keys.
     pub(crate) head: Span,
-    /// Values that the head says the places of.
+    /// Values that the head points to.
     pub(crate) data: Vec<Span>,
 }
 
@@ -37,7 +37,7 @@ impl Stored {
 /// What the items of a column's head are.
 #[derive(Clone, Copy)]
 pub(crate) enum Widths {
-    /// So many numbers a record.
+    /// This many numbers a record.
     Values {
         element: Element,
         count: usize,
@@ -61,20 +61,20 @@ impl Widths {
     }
 }
 
-/// The buffers of a batch in their order, and what is said of each column.
+/// The buffers of a batch in their order, and what the batch says of each column.
 pub(crate) struct Spans {
     buffers: std::vec::IntoIter<Span>,
-    /// Which of the columns lack values.
+    /// Which of the columns have nulls.
     nulls: std::vec::IntoIter<bool>,
     /// How many buffers each column of views has.
     variadic: std::vec::IntoIter<usize>,
     pub(crate) codec: Option<CompressionType>,
-    /// Unions have a buffer of marks, too.
+    /// Unions have a validity buffer, too.
     marks_unions: bool,
 }
 
 impl Spans {
-    /// `None` where what the batch says of itself cannot be.
+    /// `None` where the batch's description is impossible.
     pub(crate) fn new(batch: &RecordBatch<'_>, body: Span, marks_unions: bool) -> Option<Spans> {
         let span = |buffer: &arrow_ipc::Buffer| {
             let offset = u64::try_from(buffer.offset()).ok()?;
@@ -104,7 +104,7 @@ impl Spans {
         })
     }
 
-    /// The marks of a column; none where it lacks nothing.
+    /// The validity bits of a column; none where it has no nulls.
     fn validity(&mut self) -> Option<Option<Span>> {
         let has_nulls = self.nulls.next()?;
         let span = self.buffers.next()?;
@@ -112,7 +112,7 @@ impl Spans {
     }
 }
 
-/// Where the columns at `paths` lie, in their order; `None` where the batch is not as the schema says.
+/// The buffers of the columns at `paths`, in their order; `None` where the batch does not fit the schema.
 pub(crate) fn walk(fields: &Fields, paths: &[&[String]], mut spans: Spans) -> Option<Vec<Stored>> {
     let mut found: Vec<Option<Stored>> = vec![None; paths.len()];
     walk_fields(fields, &mut Vec::new(), &[], paths, &mut spans, &mut found)?;
@@ -148,7 +148,7 @@ fn walk_fields(
     Some(())
 }
 
-/// Takes the buffers of a column of this type, of which each record has `each`.
+/// Takes the buffers of a column of this type, which has `each` values a record.
 fn walk_type(
     data_type: &DataType,
     each: usize,
@@ -228,7 +228,7 @@ fn walk_type(
             walk_type(ends.data_type(), 1, spans, &mut ignored)?;
             walk_type(values.data_type(), 1, spans, &mut ignored)?;
         }
-        // Marks and values; keys of a dictionary are values.
+        // Validity bits and values; keys of a dictionary are values.
         _ => {
             stored
                 .validity

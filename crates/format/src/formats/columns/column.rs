@@ -1,7 +1,7 @@
 //! The columns of a file: what each holds in every record.
 //!
-//! Columns of structs are columns of their own, called `outer.inner`. What has no place in a record (maps, unions, lists of
-//! anything but numbers, 64-bit numbers without a sign) is named with its type, for no matter who asks for it.
+//! Columns of structs are columns of their own, called `outer.inner`. Columns that records cannot hold (maps, unions,
+//! lists of anything but numbers, unsigned 64-bit numbers) are listed with their type, for messages.
 
 use arrow_schema::{DataType, FieldRef, Fields};
 use pelton_batch::{DType, FieldSpec};
@@ -67,7 +67,7 @@ impl Element {
         })
     }
 
-    /// The keys of a dictionary. Those without a sign read as others of their length, for none is so large.
+    /// The keys of a dictionary. Unsigned keys are read as signed ones of their length, since none is that large.
     pub(crate) fn of_keys(data_type: &DataType) -> Option<Element> {
         match data_type {
             DataType::UInt64 => Some(Element::I64),
@@ -110,7 +110,7 @@ impl Element {
 pub(crate) enum ColumnKind {
     /// A number, or an array of them of one shape.
     Numbers { element: Element, dims: Vec<usize> },
-    /// Numbers, as many as there are.
+    /// Numbers, of varying count.
     List { element: Element },
     /// A string of bytes.
     Bytes,
@@ -157,7 +157,7 @@ impl ColumnKind {
         }
     }
 
-    /// Bytes in a record, where all records have as many.
+    /// Bytes in a record, where all records have the same.
     pub(crate) fn fixed_bytes(&self) -> Option<usize> {
         match self {
             ColumnKind::Numbers { element, dims } => dims
@@ -167,7 +167,7 @@ impl ColumnKind {
         }
     }
 
-    /// Bytes of an element; 1 of strings.
+    /// Bytes of an element; 1 for strings.
     pub(crate) fn element_bytes(&self) -> usize {
         match self {
             ColumnKind::Numbers { element, .. } | ColumnKind::List { element } => {
@@ -181,9 +181,9 @@ impl ColumnKind {
 /// A column of a file that records can hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
-    /// What people call it.
+    /// Its name, for people.
     pub(crate) name: String,
-    /// Its name within the structs that it is in, which come first.
+    /// Its name within the structs that contain it, outermost first.
     pub(crate) path: Vec<String>,
     pub(crate) kind: ColumnKind,
     /// Whether some record may have no value.
@@ -191,7 +191,7 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// What it is as a field of a record.
+    /// Its type as a field of a record.
     pub(crate) fn spec(&self) -> FieldSpec {
         match &self.kind {
             ColumnKind::Numbers { element, dims } => {
@@ -204,7 +204,7 @@ impl Column {
     }
 }
 
-/// A column of a file; what it holds in words, where records cannot.
+/// A column of a file; or a description of what it holds, where records cannot.
 pub(crate) type Leaf = Result<Column, (String, String)>;
 
 /// All columns of a schema in their order.

@@ -20,7 +20,7 @@ pub(crate) struct ColumnFields {
     layout: Arc<RecordLayout>,
     /// The column whose numbers are labels.
     label: Option<usize>,
-    /// Whether 0, or nothing in a list or string, stands for what is missing.
+    /// Whether missing values become 0, or empty lists and strings.
     fills: bool,
     fields: RecordFields,
 }
@@ -60,7 +60,7 @@ fn label_of(kind: &ColumnKind, bytes: &[u8]) -> Result<f64, Fault> {
     checked_label(value, || value.to_string())
 }
 
-/// What is wrong with a column where a record has no label.
+/// The fault of a column where a record has no label.
 pub(crate) const NO_LABEL: &str = "holds no label (null); leave such records out with `on_bad_record` skip, or name another column with `label`";
 
 #[cold]
@@ -127,12 +127,12 @@ pub(crate) struct ColumnFeatures {
     layout: Arc<RecordLayout>,
     label: Option<usize>,
     width: usize,
-    /// What stands for features that a record lacks.
+    /// Values for features that a record lacks.
     missing: Option<Arc<[f32]>>,
 }
 
 impl ColumnFeatures {
-    /// Every column but the label's is of numbers, as many in each record.
+    /// Every column but the label's is numeric, with the same count in each record.
     pub(crate) fn new(layout: Arc<RecordLayout>, label: Option<usize>) -> ColumnFeatures {
         let features = layout.columns().iter().enumerate().map(|(i, column)| {
             let elements = column.kind.fixed_bytes().unwrap_or(0) / column.kind.element_bytes();
@@ -171,7 +171,7 @@ impl ColumnFeatures {
             let stand_in = missing.and_then(|missing| missing.get(filled..filled + count));
             filled += count;
             let Some(value) = value else {
-                let stand_in = stand_in.ok_or_else(|| FeatureFault::Null.of(&column.name))?;
+                let stand_in = stand_in.ok_or_else(|| null_feature(&column.name))?;
                 for (cell, value) in cells.iter_mut().zip(stand_in) {
                     *cell = T::of(f64::from(*value));
                 }
@@ -185,7 +185,7 @@ impl ColumnFeatures {
                 *cell = match stand_in {
                     _ if value.wide().is_finite() => value,
                     Some(stand_in) if wide.is_nan() => T::of(f64::from(stand_in[j])),
-                    _ => return Err(FeatureFault::Number(wide).of(&column.name)),
+                    _ => return Err(bad_feature(&column.name, wide)),
                 };
             }
             Ok(())
@@ -236,31 +236,22 @@ impl Decoder for ColumnFeatures {
     }
 }
 
-/// What is wrong with a value of a column of features.
-enum FeatureFault {
-    Null,
-    /// It is no finite number of 32 bits.
-    Number(f64),
+/// A column of features holds no value.
+#[cold]
+fn null_feature(column: &str) -> Fault {
+    let what = "holds no value (null); `missing` zero or `missing` mean fills such values in";
+    Fault::column(column, what)
 }
 
-impl FeatureFault {
-    #[cold]
-    fn of(self, column: &str) -> Fault {
-        let what = match self {
-            FeatureFault::Null => {
-                "holds no value (null); `missing` zero or `missing` mean fills such values in"
-                    .into()
-            }
-            FeatureFault::Number(value) if value.is_nan() => {
-                "holds NaN; `missing` zero or `missing` mean fills such values in".into()
-            }
-            FeatureFault::Number(value) if value.is_finite() => {
-                format!("holds {value:?}, which is beyond 32-bit floating point; scale the feature")
-            }
-            FeatureFault::Number(value) => {
-                format!("holds {value:?}, which is not finite; replace it or remove the record")
-            }
-        };
-        Fault::column(column, &what)
-    }
+/// A column of features holds a number that is not finite in 32 bits.
+#[cold]
+fn bad_feature(column: &str, value: f64) -> Fault {
+    let what = if value.is_nan() {
+        "NaN; `missing` zero or `missing` mean fills such values in".into()
+    } else if value.is_finite() {
+        format!("{value:?}, which is beyond 32-bit floating point; scale the feature")
+    } else {
+        format!("{value:?}, which is not finite; replace it or remove the record")
+    };
+    Fault::column(column, &format!("holds {what}"))
 }

@@ -1,6 +1,4 @@
-//! Columns in the order that a data set or a model knows them in.
-
-use std::path::Path;
+//! Columns in the order of a data set or a model.
 
 use pelton_batch::{FieldSpecs, Schema};
 
@@ -18,9 +16,8 @@ pub(super) struct Choice {
 
 /// Puts the columns in the known order, the label last, unless they are in it.
 ///
-/// Errors: other columns than are known.
+/// Errors: the columns differ from the known ones.
 pub(super) fn in_known_order(
-    path: &Path,
     mut columns: Vec<Column>,
     mut label: Option<usize>,
     known: Option<&KnownColumns>,
@@ -30,7 +27,7 @@ pub(super) fn in_known_order(
     let mut fields = FieldSpecs(kept.map(|(_, column)| column.spec()).collect());
     let label_name = label.map(|at| columns[at].name.clone());
     if let Some(known) = known {
-        let places = known.places(path, &fields)?;
+        let places = known.places(&fields)?;
         if !places.is_sorted() {
             let label_column = label.map(|at| columns.remove(at));
             let ordered = places.iter().map(|place| columns[*place].clone());

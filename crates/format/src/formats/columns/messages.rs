@@ -1,4 +1,4 @@
-//! The messages that Arrow's files and streams are a sequence of.
+//! The messages of Arrow's files and streams.
 
 use std::collections::VecDeque;
 
@@ -11,30 +11,31 @@ use super::table::{TableFile, Wrong, guarded};
 
 /// First and last bytes of a file.
 pub(crate) const MAGIC: &[u8; 6] = b"ARROW1";
-/// Begins a message; older ones begin with their length.
+/// Starts a message; older messages start with their length.
 const CONTINUATION: u32 = u32::MAX;
-/// Bytes that are read of a message at first: most have no more before their body.
+/// Bytes of a message that are read first: most have no more before their body.
 const READ_AHEAD: u64 = 4096;
 /// Longest description of a batch.
 const MOST_MESSAGE_BYTES: u64 = 256 << 20;
 
-/// A message as it lies in the file.
+/// A message in the file.
 pub(super) struct Message {
     pub(super) description: Vec<u8>,
     pub(super) body: Span,
 }
 
-/// Names of columns that have dictionaries, with the number of each.
+/// Names of columns that have dictionaries, with the id of each.
 pub(super) type Dictionaries = Vec<(Vec<String>, i64)>;
 
-/// Goes over the messages of a stream from its start, or over those that the footer of a file lists. A file begins with its
-/// schema too, but some writers (polars from 1.44 on) leave out the length before it, which only the footer makes up for.
+/// Iterates over the messages of a stream from its start, or over those that the footer of a file lists. A file
+/// begins with its schema too, but some writers (polars from 1.44 on) omit the length before it, and only the footer
+/// has it.
 #[derive(Clone)]
 pub(super) struct Messages {
     pub(super) file: TableFile,
-    /// Where the next message of a stream begins.
+    /// Offset of the next message of a stream.
     at: u64,
-    /// Of a file what its footer says.
+    /// For a file, its footer.
     footer: Option<Footer>,
 }
 
@@ -42,11 +43,11 @@ pub(super) struct Messages {
 struct Footer {
     schema: SchemaRef,
     ids: Dictionaries,
-    /// Where messages lie that are still to come: dictionaries, then batches.
+    /// Offsets of messages still to come: dictionaries, then batches.
     blocks: VecDeque<Listed>,
 }
 
-/// A message by the footer: its offset, the bytes of its description with what stands before it, and those of its body.
+/// A message listed by the footer: its offset, the length of its description with what precedes it, and of its body.
 type Listed = (u64, u64, u64);
 
 impl Messages {
@@ -123,7 +124,7 @@ impl Messages {
         }))
     }
 
-    /// The schema, and the numbers of dictionaries of the columns that have one.
+    /// The schema, and the dictionary ids of the columns that have one.
     pub(super) fn schema(&mut self) -> Result<(SchemaRef, Dictionaries), Wrong> {
         if let Some(footer) = &self.footer {
             return Ok((SchemaRef::clone(&footer.schema), footer.ids.clone()));
@@ -138,7 +139,7 @@ impl Messages {
 }
 
 impl Footer {
-    /// It lies before its length and the last word of the file.
+    /// It precedes its length and the last word of the file.
     fn read(file: &TableFile) -> Result<Footer, Wrong> {
         const TAIL: u64 = 4 + MAGIC.len() as u64;
         let at = file.size.saturating_sub(TAIL);
@@ -186,7 +187,7 @@ fn listed(file: &TableFile, (offset, length, body): Listed) -> Result<Message, W
         return Err(what());
     }
     let bytes = file.read(&[(offset, length)])?.remove(0);
-    // Its length may stand before it, behind a mark or not.
+    // Its length may precede it, after a marker or without.
     let description = guarded(|| {
         let skips: &[usize] = if bytes.starts_with(&CONTINUATION.to_le_bytes()) {
             &[8]

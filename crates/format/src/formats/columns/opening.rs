@@ -1,7 +1,7 @@
-//! Opening Parquet and Arrow files: which columns, which of them is the label, and where records lie.
+//! Opening Parquet and Arrow files: which columns, which of them is the label, and the offsets of records.
 //!
-//! Cost: the footer of Parquet and the heads of Arrow's batches, and one pass over the label's column. Where some
-//! column holds strings or lists, the lengths of all its values are looked through once and kept in a sidecar.
+//! Cost: the footer of Parquet and the heads of Arrow's batches, and one pass over the label's column. Where a column
+//! holds strings or lists, the lengths of all its values are read once and kept in a sidecar.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ use crate::formats::delimited::LabelColumn;
 use crate::kind::Head;
 use crate::labels::classes_so_far::ClassesSoFar;
 use crate::labels::codes::{Codes, NO_CLASS};
-use crate::labels::{LABEL_LIMIT, LabelCollector, MOST_LABELS};
+use crate::labels::{LABEL_LIMIT, LabelCollector, MOST_LABELS, no_label_column, too_many_labels};
 use crate::options::{MEAN_OF_FIELDS, Missing};
 use crate::places::chunks_in_order::scan_in_order;
 use crate::places::elias_fano::EliasFanoBuilder;
@@ -36,20 +36,22 @@ use crate::places::located::Located;
 use crate::places::sidecar::RecordShape;
 use crate::places::{IndexSource, Places};
 use crate::rows::Layout;
-use crate::rows::fields::{check_name, element_value, label_field, selection};
+use crate::rows::fields::{
+    check_name, column_type, element_value, label_field, no_column, selection,
+};
 
-/// How the places of records were found whose values are of different lengths.
+/// How records of different lengths were found, in words.
 const LENGTHS: &str = "from the lengths of their values";
 /// Most columns of a record.
 const MOST_COLUMNS: usize = 1 << 15;
 
-/// Tables of columns; with `selects` some columns of them.
+/// Tables of columns; with `selects`, some columns of them.
 pub(crate) struct Columns {
     pub(crate) kind: Kind,
     pub(crate) selects: bool,
 }
 
-/// What wrote a table.
+/// The writer of a table.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Parquet,
@@ -100,27 +102,26 @@ impl Format for Columns {
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
-        let wrong = |wrong| refused(source, wrong);
         match self.kind {
             Kind::Parquet => {
-                let table = ParquetTable::open(file(source)?).map_err(wrong)?;
+                let table = ParquetTable::open(file(source)?).map_err(refused)?;
                 if table.groups() == [0] {
-                    return Err(empty(source));
+                    return Err(FormatError::empty());
                 }
                 let choice = choose(source, table.leaves(), notes)?;
                 let table = table.choose(choice.columns.clone());
                 found(source, Arc::new(table), choice, notes)
             }
             Kind::Arrow => {
-                let schema = ArrowSchema::open(file(source)?).map_err(wrong)?;
+                let schema = ArrowSchema::open(file(source)?).map_err(refused)?;
                 let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
                 let choice = choose(source, schema.leaves(), notes);
                 let choice = match choice {
-                    // Without records types say little: nothing but nulls, perhaps.
+                    // Without records types say little: a column may hold nothing but nulls.
                     Err(error) => {
-                        let rows = schema.read(Vec::new(), &interrupted).map_err(wrong)?;
+                        let rows = schema.read(Vec::new(), &interrupted).map_err(refused)?;
                         return Err(if rows.groups() == [0] {
-                            empty(source)
+                            FormatError::empty()
                         } else {
                             error
                         });
@@ -128,42 +129,23 @@ impl Format for Columns {
                     Ok(choice) => choice,
                 };
                 let table = schema.read(choice.columns.clone(), &interrupted);
-                let table = table.map_err(wrong)?;
-                check_interrupted(source)?;
+                let table = table.map_err(refused)?;
+                source.options.check_interrupt()?;
                 found(source, Arc::new(table), choice, notes)
             }
         }
     }
 }
 
-/// The file, which all that is read of it comes through.
+/// The file; everything is read through it.
 fn file(source: &Source<'_>) -> Result<TableFile, FormatError> {
     Ok(TableFile::new(source.storage()?)?)
 }
 
-fn refused(source: &Source<'_>, wrong: Wrong) -> FormatError {
+fn refused(wrong: Wrong) -> FormatError {
     match wrong {
         Wrong::Storage(error) => error.into(),
-        Wrong::Damaged(what) => FormatError::DamagedTable {
-            path: source.path.to_path_buf(),
-            what,
-        },
-    }
-}
-
-fn empty(source: &Source<'_>) -> FormatError {
-    FormatError::Empty {
-        path: source.path.to_path_buf(),
-    }
-}
-
-fn check_interrupted(source: &Source<'_>) -> Result<(), FormatError> {
-    if source.options.interrupt.load(Ordering::Relaxed) {
-        Err(FormatError::Interrupted {
-            path: source.path.to_path_buf(),
-        })
-    } else {
-        Ok(())
+        Wrong::Damaged(what) => FormatError::new(format!("{what}; fetch or write it again")),
     }
 }
 
@@ -178,20 +160,12 @@ fn choose(
         Err((name, _)) => name.clone(),
     };
     let names: Vec<String> = leaves.iter().map(name_of).collect();
-    // The column of this name, which somebody asked for.
+    // The column of this name, which the user asked for.
     let named = |name: &str| match names.iter().position(|known| known == name) {
         Some(place) => leaves[place]
             .clone()
-            .map_err(|(column, found)| FormatError::ColumnType {
-                path: path.to_path_buf(),
-                column,
-                found,
-            }),
-        None => Err(FormatError::NoColumn {
-            path: path.to_path_buf(),
-            wanted: name.to_owned(),
-            columns: listed(&names),
-        }),
+            .map_err(|(column, found)| column_type(&column, found)),
+        None => Err(no_column(name, listed(&names))),
     };
     let selects = !source.argument().is_empty();
     let mut left_out = Vec::new();
@@ -215,7 +189,7 @@ fn choose(
             let column = if names.contains(name) {
                 named(name)?
             } else {
-                return Err(no_label(source, name, &names));
+                return Err(no_label_column(name, listed(&names)));
             };
             let place = columns.iter().position(|known| *known == column);
             Some(place.unwrap_or_else(|| {
@@ -223,13 +197,13 @@ fn choose(
                 columns.len() - 1
             }))
         }
-        wanted => label_field(path, &shown, wanted)?,
+        wanted => label_field(&shown, wanted)?,
     };
     if let Some(at) = label
         && !can_be_label(&columns[at].kind)
     {
-        let known = "of one number or string a record where they are labels".to_owned();
-        return Err(no_label(source, &columns[at].name, &[known]));
+        let known = "of one number or string a record where they are labels";
+        return Err(no_label_column(&columns[at].name, known));
     }
     if options.features_only {
         let is_kept = |i: usize, column: &Column| {
@@ -241,11 +215,10 @@ fn choose(
             .filter(|(i, column)| !is_kept(*i, column));
         let others: Vec<String> = others.map(|(_, column)| column.name.clone()).collect();
         if let (true, Some(name)) = (selects, others.first()) {
-            return Err(FormatError::ColumnType {
-                path: path.to_path_buf(),
-                column: name.clone(),
-                found: "no numbers of one count, and so no features".into(),
-            });
+            return Err(column_type(
+                name,
+                "no numbers of one count, and so no features",
+            ));
         }
         let label_name = label.map(|at| columns[at].name.clone());
         columns.retain(|column| !others.contains(&column.name));
@@ -260,7 +233,7 @@ fn choose(
         } else if label.is_none() {
             let known = options.columns.as_ref();
             let known = known.and_then(|known| known.schema.label.as_deref());
-            return Err(no_label(source, known.unwrap_or("label"), &names));
+            return Err(no_label_column(known.unwrap_or("label"), listed(&names)));
         }
     }
     if !left_out.is_empty() {
@@ -279,7 +252,7 @@ fn choose(
     let mut specs: Vec<pelton_batch::FieldSpec> = Vec::new();
     for column in &columns {
         let checked = check_name(&column.name, &specs);
-        checked.map_err(|what| refused(source, Wrong::Damaged(what)))?;
+        checked.map_err(|what| refused(Wrong::Damaged(what)))?;
         specs.push(pelton_batch::FieldSpec::new(
             &column.name,
             pelton_batch::DType::U8,
@@ -287,23 +260,12 @@ fn choose(
         ));
     }
     if columns.len() == usize::from(label.is_some()) || columns.len() > MOST_COLUMNS {
-        return Err(FormatError::NoColumn {
-            path: path.to_path_buf(),
-            wanted: format!(
-                "for records, of which there may be 1 to {MOST_COLUMNS} besides the label"
-            ),
-            columns: listed(&names),
-        });
+        return Err(FormatError::new(format!(
+            "records need 1 to {MOST_COLUMNS} columns besides the label; its columns are {}; name some of them with `format`",
+            listed(&names)
+        )));
     }
-    in_known_order(path, columns, label, options.columns.as_ref())
-}
-
-fn no_label(source: &Source<'_>, wanted: &str, columns: &[String]) -> FormatError {
-    FormatError::NoLabelColumn {
-        path: source.path.to_path_buf(),
-        wanted: wanted.to_owned(),
-        columns: listed(columns),
-    }
+    in_known_order(columns, label, options.columns.as_ref())
 }
 
 /// Names, for a message.
@@ -317,9 +279,9 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// What a scan looks at.
+/// What a scan reads.
 struct Wanted {
-    /// The columns whose values are of different lengths.
+    /// The columns whose values have different lengths.
     variable: Vec<usize>,
     label: Option<usize>,
 }
@@ -332,7 +294,7 @@ struct Scanned {
     labels: Vec<f64>,
     names: Vec<Vec<u8>>,
     codes: Vec<u32>,
-    /// A record without a name for a label.
+    /// A record whose label has no name.
     unnamed: Option<u64>,
 }
 
@@ -345,20 +307,15 @@ fn found(
     let all = table.columns();
     let groups = table.groups();
     let records = groups.last().copied().unwrap_or(0);
-    let too_long = || {
-        refused(
-            source,
-            Wrong::Damaged("its records are longer than 4 GB".into()),
-        )
-    };
-    // A label that is a name is a code next to the record; one that is a number lies in it.
+    let too_long = || refused(Wrong::Damaged("its records are longer than 4 GB".into()));
+    // A label that is a name is stored as a code outside the record; a number is in the record.
     let by_name = label.filter(|at| all[*at].kind == ColumnKind::Bytes);
     let columns: Vec<usize> = (0..all.len()).filter(|i| Some(*i) != by_name).collect();
     let in_record = columns.iter().map(|i| all[*i].clone()).collect();
     let layout = Arc::new(RecordLayout::new(in_record).ok_or_else(too_long)?);
     let label_number = label.filter(|_| by_name.is_none());
     if records == 0 {
-        return Err(empty(source));
+        return Err(FormatError::empty());
     }
 
     let wanted = Wanted {
@@ -376,7 +333,7 @@ fn found(
             IndexSource::Arithmetic,
         )),
         (None, _) => {
-            // The version of what is kept, which the types of numbers in records are part of.
+            // The version of the sidecar; the types of numbers in records depend on it.
             let seed = format!("2 {all:?} {label:?}");
             let hash = seed
                 .bytes()
@@ -412,10 +369,9 @@ fn found(
             (None, Some((located, index))) => {
                 let end = located.end;
                 if located.starts.len() != records {
-                    return Err(refused(
-                        source,
-                        Wrong::Damaged("its index is of other records".into()),
-                    ));
+                    return Err(refused(Wrong::Damaged(
+                        "its index is of other records".into(),
+                    )));
                 }
                 let places = Places::listed(located.starts, end, LENGTHS);
                 let (labels, names, codes) = (located.labels, located.names, located.codes);
@@ -423,7 +379,7 @@ fn found(
             }
             (None, None) => unreachable!("records of different lengths were located"),
         };
-    // In the order that they have in the data set, so that no table stands between.
+    // In ascending order, as in the data set, so that no table translates between the two.
     if names.is_empty() {
         labels.sort_by(f64::total_cmp);
     }
@@ -454,11 +410,7 @@ fn found(
         (Arc::new(decoded), reach)
     };
     if !source.options.features_only && source.options.missing == Some(Missing::Mean) {
-        return Err(FormatError::SettingElsewhere {
-            path: source.path.to_path_buf(),
-            kind: source.kind.name(),
-            setting: MEAN_OF_FIELDS,
-        });
+        return Err(FormatError::new(MEAN_OF_FIELDS));
     }
     let shard = if source.options.features_only {
         let decoder = ColumnFeatures::new(Arc::clone(&layout), label_number);
@@ -477,7 +429,7 @@ fn found(
             records,
             ColumnFields::new(Arc::clone(&layout), label_number, fills),
         );
-        // What rows take: their values, and the lengths of those that vary.
+        // Bytes of rows: their values, and the lengths of those that vary.
         let heads = records.saturating_mul(layout.head_bytes() as u64);
         Shard {
             nonzeros: shard.nonzeros.saturating_add(bytes.saturating_sub(heads)),
@@ -500,7 +452,7 @@ fn found(
     })
 }
 
-/// Looks through the variable columns and the label's.
+/// Reads the variable columns and the label's.
 fn scan(
     source: &Source<'_>,
     table: &dyn Table,
@@ -515,7 +467,7 @@ fn scan(
     let (mut numbers, mut classes) = (LabelCollector::default(), ClassesSoFar::default());
     let (mut failed, mut first_bad) = (None, None);
     let stop = AtomicBool::new(false);
-    // A group is looked through in parts, so that its lengths and labels take little memory.
+    // A group is read in parts, so that its lengths and labels take little memory.
     let parts = Parts::of(groups);
     let worker = || ();
     let look = |_: &mut (), part: u64, _: Scanned| {
@@ -536,12 +488,8 @@ fn scan(
         }
         if let (Some(record), false) = (scanned.unnamed, source.options.tolerant) {
             let column = &table.columns()[wanted.label.unwrap_or(0)].name;
-            failed.get_or_insert(FormatError::Record {
-                path: source.path.to_path_buf(),
-                record,
-                offset: 0,
-                fault: Fault::column(column, NO_LABEL),
-            });
+            let fault = Fault::column(column, NO_LABEL);
+            failed.get_or_insert(FormatError::of_record(fault).in_record(record, 0));
         }
         let mut goes_on = failed.is_none() && at <= i64::MAX as u64;
         for label in &scanned.labels {
@@ -559,23 +507,16 @@ fn scan(
         goes_on
     };
     let threads = scan_threads(source.options);
-    scan_in_order(parts.count(), threads, worker, look, merge)
-        .map_err(|wrong| refused(source, wrong))?;
-    check_interrupted(source)?;
+    scan_in_order(parts.count(), threads, worker, look, merge).map_err(refused)?;
+    source.options.check_interrupt()?;
     if let Some(failed) = failed {
         return Err(failed);
     }
     if at > i64::MAX as u64 {
-        return Err(refused(
-            source,
-            Wrong::Damaged("its records have no end".into()),
-        ));
+        return Err(refused(Wrong::Damaged("its records have no end".into())));
     }
     if stop.load(Ordering::Relaxed) {
-        return Err(FormatError::TooManyLabels {
-            path: source.path.to_path_buf(),
-            limit: numbers.limit(),
-        });
+        return Err(too_many_labels(numbers.limit()));
     }
     let (mut labels, names, codes) = classes.finish();
     if names.is_empty() {
@@ -628,7 +569,7 @@ fn scan_group(table: &dyn Table, rows: Range<u64>, wanted: &Wanted) -> Result<Sc
     let kind = table.columns()[label].kind.clone();
     let mut known = std::collections::HashMap::new();
     let mut record = rows.start;
-    // Which numbers there are matters, not how often each comes.
+    // Only the distinct numbers matter, not how often each occurs.
     let mut numbers = LabelCollector::default();
     table.read(&[label], rows, &mut |values: &[Values], count| {
         for i in 0..count {

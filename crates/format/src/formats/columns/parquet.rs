@@ -1,7 +1,7 @@
 //! Parquet: row groups of compressed pages.
 //!
-//! A row is reached through the footer: its row group, and within that the pages that hold it, which are found by the
-//! offset index where there is one and by their headers otherwise. Pages before them are not decompressed.
+//! The footer leads to a row: to its row group, and there to its pages, found by the offset index where there is one
+//! and by their headers otherwise. Earlier pages are not decompressed.
 
 use std::io::Read;
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub(crate) const MAGIC: &[u8; 4] = b"PAR1";
 const MOST_TOGETHER: usize = 8192;
 /// Bytes of values that are decoded together.
 const BYTES_TOGETHER: u64 = 1 << 20;
-/// Bytes that are read at once where more will be wanted and nobody knows how many.
+/// Bytes of one read where more will be needed, but it is not known how many.
 const READ_AHEAD: u64 = 16 << 10;
 
 /// An open file.
@@ -41,12 +41,12 @@ pub(crate) struct ParquetTable {
     columns: Vec<Column>,
     /// First record of each group, and the number of records.
     firsts: Vec<u64>,
-    /// Their numbers in the file, where some are empty.
+    /// Their indices in the file, where some are empty.
     numbers: Vec<usize>,
 }
 
 impl ParquetTable {
-    /// Opens a file, of which no column is chosen yet.
+    /// Opens a file; no column is chosen yet.
     pub(crate) fn open(file: TableFile) -> Result<ParquetTable, Wrong> {
         let metadata = guarded(|| {
             let pages = PageIndexPolicy::Optional;
@@ -91,8 +91,8 @@ impl ParquetTable {
         wanted.map(|(i, _)| i).collect()
     }
 
-    /// What is read of these leaves for some rows of a group: pages that hold them where an index says which,
-    /// everything otherwise; nothing where all of it is more than is wanted.
+    /// The ranges to read of these leaves for some rows of a group: the pages that hold them where an index lists
+    /// them, everything otherwise; nothing where all of it is more than is needed.
     fn ranges(&self, group: usize, leaves: &[usize], rows: &Range<usize>) -> Vec<(u64, u64)> {
         let metadata = self.metadata.metadata();
         let whole = metadata.row_group(group);
@@ -112,7 +112,7 @@ impl ParquetTable {
             let end = to.offset.checked_add(i64::from(to.compressed_page_size))?;
             let from = u64::try_from(from.offset).ok()?;
             let length = u64::try_from(end).ok()?.checked_sub(from)?;
-            // What lies before the first page is the dictionary.
+            // The dictionary precedes the first page.
             let dictionary = u64::try_from(index[0].offset).ok()?.checked_sub(start)?;
             Some(vec![(start, dictionary), (from, length)])
         };
@@ -227,7 +227,7 @@ impl Table for ParquetTable {
     }
 }
 
-/// The first record of each row group that has some and the number of all, and the numbers of these groups.
+/// The first record of each non-empty row group and the number of all, and the indices of these groups.
 fn groups(metadata: &ParquetMetaData) -> Result<(Vec<u64>, Vec<usize>), Wrong> {
     let (mut firsts, mut numbers) = (vec![0], Vec::new());
     let mut records = 0u64;
@@ -245,7 +245,7 @@ fn groups(metadata: &ParquetMetaData) -> Result<(Vec<u64>, Vec<usize>), Wrong> {
     Ok((firsts, numbers))
 }
 
-/// Whether the statistics of all row groups say that no record lacks a value of this column.
+/// Whether the statistics of all row groups say that this column has no nulls.
 fn has_all(metadata: &ParquetMetaData, column: &Column) -> bool {
     metadata.row_groups().iter().all(|group| {
         let chunks = group.columns().iter();
@@ -278,12 +278,12 @@ fn within(data: &ArrayData, path: &[String], kind: &ColumnKind) -> Option<Values
     Some(Values { nulls, ..values })
 }
 
-/// The file as the library reads it: parts of it that were read before, and the rest when it is asked for.
+/// The file as the library reads it: parts that were read before, and the rest on demand.
 #[derive(Clone)]
 struct Source {
     file: TableFile,
     parts: Arc<[(u64, Bytes)]>,
-    /// Why a read failed: the library keeps no more than a text of it.
+    /// Why a read failed: the library keeps only the text of an error.
     failure: Arc<Mutex<Option<StorageError>>>,
 }
 
@@ -309,7 +309,7 @@ impl Source {
         }
     }
 
-    /// From `start` on, `length` bytes at most, where they were read before.
+    /// `length` bytes at most from `start` on, where they were read before.
     fn part(&self, start: u64, length: u64) -> Option<Bytes> {
         self.parts.iter().find_map(|(offset, bytes)| {
             let skip = start.checked_sub(*offset)?;
@@ -358,7 +358,7 @@ impl ChunkReader for Source {
     }
 }
 
-/// Reads on from a place.
+/// Reads from an offset on.
 struct Ahead {
     source: Source,
     at: u64,

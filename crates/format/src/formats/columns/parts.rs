@@ -1,15 +1,15 @@
-//! Groups of records in parts, so that looking through them takes little memory.
+//! Groups of records in parts, so that scanning them takes little memory.
 
 use std::ops::Range;
 
 /// Groups of records in parts of some size.
 pub(super) struct Parts<'a> {
     groups: &'a [u64],
-    /// The first part of each group, and behind them their number.
+    /// The first part of each group, and after them the number of parts.
     firsts: Vec<u64>,
 }
 
-/// Records of a part, for each of which a scan holds some bytes. Parts of a group of Parquet decode some pages twice.
+/// Records of a part; a scan holds some bytes for each. Parts of a Parquet group decode some pages twice.
 const PART: u64 = 1 << 20;
 
 impl Parts<'_> {

@@ -1,4 +1,4 @@
-//! All records of a table in memory, for the one that looks for bytes that the readers cannot stand.
+//! Reads all records of a table in memory, to find bytes that the readers cannot handle.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use super::record::RecordLayout;
 use super::table::{Table, TableFile};
 use super::values::Values;
 
-/// Opens a file that lies in memory and reads all records of its columns; how many, where all is sound. Groups of very
-/// many records are left out.
+/// Opens a file in memory and reads all records of its columns; returns how many, where all is sound. Groups of very
+/// many records are skipped.
 pub(crate) fn read_all(bytes: &[u8]) -> Option<u64> {
     const MOST: u64 = 1 << 16;
     let is_parquet = bytes.starts_with(parquet::MAGIC);

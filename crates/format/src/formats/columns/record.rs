@@ -1,4 +1,4 @@
-//! The bytes of a record: the values of some columns side by side.
+//! The bytes of a record: the values of some columns, concatenated.
 //!
 //! ```text
 //! record    nulls | lengths | fixed | variable
@@ -8,12 +8,12 @@
 //! variable  the values of those
 //! ```
 //!
-//! Numbers are little-endian. Records whose columns are all fixed are of one length.
+//! Numbers are little-endian. Records whose columns are all fixed have one length.
 
 use super::column::{Column, ColumnKind};
 use super::values::{Items, Values};
 
-/// How the values of columns lie in a record.
+/// The layout of a record.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordLayout {
     columns: Vec<Column>,
@@ -25,14 +25,14 @@ pub(crate) struct RecordLayout {
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Its bit among the nulls.
+    /// The index of its null bit.
     null: Option<usize>,
     at: Within,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Within {
-    /// First byte, and bytes.
+    /// Its first byte and length.
     Fixed(usize, usize),
     /// First byte of its length.
     Length(usize),
@@ -81,7 +81,7 @@ impl RecordLayout {
         self.head
     }
 
-    /// Bytes of every record, where all have as many.
+    /// Bytes of every record, where all have the same.
     pub(crate) fn record_bytes(&self) -> Option<u64> {
         (self.variable == 0).then_some(self.head as u64)
     }
@@ -94,7 +94,7 @@ impl RecordLayout {
         out: &mut Vec<u8>,
     ) -> Result<(), String> {
         let begin = out.len();
-        // Where each record begins behind that; none where they are of one length.
+        // The start of each record after that; none where they have one length.
         let mut starts = Vec::new();
         let mut end = self.head * rows;
         if self.variable > 0 {
@@ -174,8 +174,8 @@ impl RecordLayout {
         Ok(())
     }
 
-    /// Calls `take` with the number and the bytes of each column in order, `None` where the record has no value;
-    /// `None` where `record` is no such record.
+    /// Calls `take` with the index and the bytes of each column in order, `None` where the record has no value;
+    /// returns `None` where `record` is not such a record.
     pub(crate) fn each<'a, E>(
         &self,
         record: &'a [u8],

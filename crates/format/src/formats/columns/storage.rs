@@ -1,9 +1,9 @@
-//! The records of a table one after another, as bytes: made when they are read.
+//! The records of a table one after another, as bytes that are assembled when they are read.
 //!
-//! [`DecodedBlocks`] decodes a block of records whole, up to [`BLOCK_BYTES`] of them where the table allows it, and keeps
-//! blocks in a cache of [`CACHE_BYTES`] for the whole process: the windows of a random order come by in the order of the
-//! file, so each block is decoded once a window. A record alone costs a block. [`InPlace`] needs no blocks: it reads the
-//! values of each record where they lie.
+//! [`DecodedBlocks`] decodes a block of records whole, up to [`BLOCK_BYTES`] of them where the table allows it, and
+//! keeps blocks in a cache of [`CACHE_BYTES`] for the whole process: the windows of a random order read in the order
+//! of the file, so each block is decoded once a window. A single record costs a block. [`InPlace`] needs no blocks:
+//! it reads the values of each record in place.
 //!
 //! Rejected: a decoded copy of the whole file on disk, as compressed text gets. Two epochs over 24 million records of 24
 //! bytes took 14.6 CPU seconds from Parquet and 11.2 from such a copy where memory held them all. With an eighth of it, many
@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
+use pelton_storage::{Granularity, RangeRead, Storage, StorageError, StorageErrorKind};
 
 use super::record::RecordLayout;
 use super::table::{Table, Wrong, group_of};
@@ -25,10 +25,10 @@ use crate::places::Places;
 
 /// Bytes of the records of a block, as far as groups can be divided.
 pub(crate) const BLOCK_BYTES: u64 = 16 << 20;
-/// Bytes of decoded blocks that are kept.
+/// Bytes of decoded blocks in the cache.
 pub(crate) const CACHE_BYTES: u64 = 128 << 20;
 
-/// Records of a table by their place.
+/// Records of a table by byte offset.
 #[derive(Clone)]
 pub(crate) struct Records {
     pub(crate) name: String,
@@ -61,7 +61,7 @@ impl Records {
         }
     }
 
-    /// The record that byte `offset` belongs to, which is one of theirs.
+    /// The record that contains byte `offset`, which is within the records.
     fn record_at(&self, offset: u64) -> u64 {
         if let Places::Fixed { bytes, .. } = &self.places {
             return offset / bytes;
@@ -78,7 +78,7 @@ impl Records {
         low
     }
 
-    /// Where the records `rows` lie.
+    /// The byte range of the records `rows`.
     fn range(&self, rows: &Range<u64>) -> Range<u64> {
         let (last, length) = self.places.get(rows.end - 1);
         self.places.get(rows.start).0..last + length
@@ -87,10 +87,10 @@ impl Records {
     fn error(&self, wrong: Wrong) -> StorageError {
         match wrong {
             Wrong::Storage(error) => error,
-            Wrong::Damaged(what) => StorageError::Damaged {
-                path: self.name.clone(),
-                what,
-            },
+            Wrong::Damaged(what) => {
+                let what = format!("{what}; fetch or write it again");
+                StorageError::new(StorageErrorKind::System, &self.name, what)
+            }
         }
     }
 }
@@ -102,7 +102,7 @@ pub(crate) struct DecodedBlocks {
     /// Most records of a block, where groups can be divided.
     block_records: u64,
     cache: Arc<BlockCache>,
-    /// Tells its blocks from those of others in the cache.
+    /// Distinguishes its blocks from those of others in the cache.
     number: u64,
 }
 
@@ -128,7 +128,7 @@ impl DecodedBlocks {
         let groups = self.records.table.groups();
         let group = group_of(groups, record);
         let (first, end) = (groups[group], groups[group + 1]);
-        // Blocks of a group are of one size, but for the last.
+        // Blocks of a group have one size, except the last.
         let blocks = (end - first).div_ceil(self.block_records);
         let size = (end - first).div_ceil(blocks);
         let from = first + (record - first) / size * size;
@@ -218,13 +218,13 @@ impl Drop for DecodedBlocks {
     }
 }
 
-/// The number of what a block is of, and its first record.
+/// The id of the file of a block, and its first record.
 type Key = (u64, u64);
 
-/// A block, or why there is none; nothing before somebody wanted it.
+/// A block, or why it cannot be decoded; empty until it is needed.
 type Slot = Arc<Mutex<Option<Result<Arc<Vec<u8>>, String>>>>;
 
-/// Decoded blocks, of which those used last are kept.
+/// Decoded blocks; those used least recently are dropped.
 #[derive(Debug)]
 pub(crate) struct BlockCache {
     most_bytes: u64,
@@ -251,7 +251,8 @@ impl BlockCache {
         }
     }
 
-    /// The block of this key, made by `make` unless it is there. The one that wants one that is being made waits for it.
+    /// The block of this key, made by `make` unless it is cached. A caller that needs a block that another thread is
+    /// making waits for it.
     fn get(
         &self,
         key: Key,
@@ -271,7 +272,7 @@ impl BlockCache {
         }
         let made = match make() {
             Ok(made) => Ok(Arc::new(made)),
-            // A device may do better the next time.
+            // A device error may be temporary.
             Err(Wrong::Storage(error)) => return Err(Wrong::Storage(error)),
             Err(Wrong::Damaged(what)) => Err(what),
         };
@@ -281,9 +282,9 @@ impl BlockCache {
         made.map_err(Wrong::Damaged)
     }
 
-    /// Counts a block that was made, and drops those used longest ago for it.
+    /// Counts a new block, and drops those used least recently.
     fn count(&self, key: Key, bytes: u64) {
-        /// What an entry takes next to its block.
+        /// Bytes of an entry in addition to its block.
         const ENTRY: u64 = 256;
         let mut held = lock(&self.held);
         if let Some((_, counted, _)) = held.slots.get_mut(&key) {

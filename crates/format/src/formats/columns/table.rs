@@ -13,9 +13,9 @@ use super::values::{Items, Values};
 /// Why values cannot be read.
 #[derive(Debug)]
 pub(crate) enum Wrong {
-    /// What holds the file failed.
+    /// The storage failed.
     Storage(StorageError),
-    /// The file does not hold together.
+    /// The file's parts do not fit together.
     Damaged(String),
 }
 
@@ -31,7 +31,7 @@ impl From<String> for Wrong {
     }
 }
 
-/// Takes the values of columns of some records, so many.
+/// Takes the values of columns of some records, and how many they are.
 pub(crate) type TakeValues<'a> = dyn FnMut(&[Values], usize) -> Result<(), String> + 'a;
 
 /// Columns of values in groups of records: row groups of Parquet, batches of Arrow.
@@ -39,14 +39,14 @@ pub(crate) trait Table: fmt::Debug + Send + Sync {
     /// The columns that were chosen.
     fn columns(&self) -> &[Column];
 
-    /// The first record of each group, which has one at least, and behind them the number of records.
+    /// The first record of each group, none of them empty, followed by the number of records.
     fn groups(&self) -> &[u64];
 
-    /// Whether parts of a group can be had without the rest of it.
+    /// Whether parts of a group can be read without the rest of it.
     fn divides(&self) -> bool;
 
-    /// Calls `take` with the values of `columns` of some records after another, which are all of `rows`; these lie in
-    /// one group.
+    /// Calls `take` with the values of `columns` for consecutive runs of records that cover `rows`; these are in one
+    /// group.
     fn read(
         &self,
         columns: &[usize],
@@ -54,7 +54,7 @@ pub(crate) trait Table: fmt::Debug + Send + Sync {
         take: &mut TakeValues<'_>,
     ) -> Result<(), Wrong>;
 
-    /// Calls `take` with the bytes of each value of a variable column in `rows`, which lie in one group.
+    /// Calls `take` with the byte length of each value of a variable column in `rows`, which are in one group.
     fn lengths(
         &self,
         column: usize,
@@ -78,12 +78,12 @@ pub(crate) trait Table: fmt::Debug + Send + Sync {
         ))
     }
 
-    /// Whether values lie in the file as they are.
+    /// Whether values are in the file uncompressed.
     fn in_place(&self) -> bool {
         false
     }
 
-    /// Bytes of the file that a group takes, in the mean.
+    /// Mean bytes of the file a group.
     fn group_bytes(&self) -> f64;
 }
 
@@ -148,7 +148,7 @@ impl TableFile {
     }
 }
 
-/// Memory that a storage can read into; where it asks for nothing special, without a copy afterwards.
+/// Memory that a storage can read into; without a copy afterwards where it needs no alignment.
 enum Aligned {
     Plain(Vec<u8>),
     Whole(AlignedBuffer),
@@ -185,10 +185,10 @@ thread_local! {
     static GUARDED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Runs code of others on bytes of others: where it panics, the bytes are damaged, and nobody is told of the panic.
+/// Runs a library's code on untrusted bytes: where it panics, the bytes are damaged, and no panic message is printed.
 ///
-/// The libraries that read these files promise errors for damaged ones and mostly keep that. A process of its own was
-/// rejected: it would have to hand over what it decoded.
+/// The libraries that read these files promise errors for damaged ones and mostly keep that. A separate process was
+/// rejected: it would have to copy what it decoded.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Wrong>) -> Result<T, Wrong> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,7 +1,7 @@
 //! Values of one column for a run of records, taken from memory as Arrow lays it out.
 //!
-//! Parquet files are decoded into such memory, Arrow files consist of it. Nothing here trusts offsets or lengths: what reaches
-//! beyond its buffer gives `None`.
+//! Parquet files are decoded into such memory, Arrow files consist of it. Nothing here trusts offsets or lengths: a
+//! value that reaches beyond its buffer gives `None`.
 
 use arrow_buffer::{Buffer, NullBuffer, i256};
 use arrow_data::ArrayData;
@@ -19,9 +19,9 @@ pub(crate) struct Values {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Items {
-    /// As many bytes a record, as a record holds them.
+    /// The same number of bytes a record, as records hold them.
     Fixed(Buffer),
-    /// Where the bytes of each record begin, and where the last end.
+    /// The offset of the bytes of each record, and the end of the last.
     Variable(Vec<usize>, Buffer),
 }
 
@@ -31,7 +31,7 @@ impl Values {
         self.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(i))
     }
 
-    /// Bytes of record `i`; of numbers `width`.
+    /// Bytes of record `i`; `width` for numbers.
     pub(crate) fn get(&self, i: usize, width: usize) -> Option<&[u8]> {
         match &self.items {
             Items::Fixed(bytes) => {
@@ -54,7 +54,7 @@ impl Values {
         }
     }
 
-    /// Of the bytes of all values, with the place where each begins and the last ends.
+    /// The bytes of all values, with the offset of each and the end of the last.
     fn made(width: Option<usize>, valid: Vec<bool>, starts: Vec<usize>, bytes: Vec<u8>) -> Values {
         let bytes = Buffer::from_vec(bytes);
         Values {
@@ -80,7 +80,7 @@ impl Values {
         Some(Values::made(width, valid, starts, bytes))
     }
 
-    /// Values whose numbers in `dictionary` are `keys`; a record without a key has no value.
+    /// Values given by their `keys` in `dictionary`; a record without a key has no value.
     pub(crate) fn of_keys(
         dictionary: &Values,
         keys: &[Option<usize>],
@@ -108,7 +108,7 @@ impl Values {
         Some(Values::made(width, valid, starts, bytes))
     }
 
-    /// The values from `from` on, `rows` of them, of an array of this kind; `None` where its parts do not fit.
+    /// `rows` values from `from` on of an array of this kind; `None` where its parts do not fit.
     pub(crate) fn of_array(
         data: &ArrayData,
         from: usize,
@@ -153,7 +153,7 @@ impl Values {
             ColumnKind::Numbers { element, dims } => {
                 let (mut data, mut first, mut count) = (data, first, rows);
                 let mut nulls = nulls;
-                // Lists of one length within one another.
+                // Nested lists of one length.
                 let mut lengths = dims.iter();
                 while let DataType::FixedSizeList(..) = data.data_type() {
                     let length = *lengths.next()?;
@@ -176,7 +176,7 @@ impl Values {
         Some(Values { nulls, items })
     }
 
-    /// Lists that begin at `starts` of numbers, the first of which begins `bytes`.
+    /// Lists of numbers; `starts` has the start of each, the first being byte `bytes`.
     pub(crate) fn of_list(
         mut starts: Vec<usize>,
         bytes: Buffer,
@@ -210,7 +210,7 @@ fn slice(nulls: Option<&NullBuffer>, from: usize, rows: usize) -> Option<NullBuf
     nulls.map(|nulls| nulls.slice(from, rows))
 }
 
-/// The keys of records, where they have one; one below 0 is larger than any that fits.
+/// The keys of records, where they have one; a negative one is larger than any that fits.
 pub(crate) fn keys_of(
     keys: &[u8],
     element: Element,
@@ -250,7 +250,7 @@ pub(crate) fn with_inner(
     NullBuffer::union(nulls.as_ref(), Some(&whole))
 }
 
-/// `count` numbers from number `first` of `raw` on, as records hold them.
+/// `count` numbers of `raw` from index `first` on, as records hold them.
 pub(crate) fn numbers(
     element: Element,
     raw: &Buffer,
@@ -291,7 +291,7 @@ fn decimal(value: &[u8], scale: i8) -> f64 {
         .ok()
         .and_then(|scale| POWERS.get(scale));
     match (whole.to_i128(), power) {
-        // Both are exact, so that the quotient is rounded once.
+        // Both are exact, so the quotient is rounded once.
         (Some(small), Some(power)) if (-EXACT..=EXACT).contains(&small) => small as f64 / power,
         _ => {
             let text = format!("{whole}e{}", -i32::from(scale));
@@ -300,7 +300,7 @@ fn decimal(value: &[u8], scale: i8) -> f64 {
     }
 }
 
-/// Where `rows` values from value `first` on begin, and where the last ends, by a list of offsets.
+/// The starts of `rows` values from value `first` on, and the end of the last, from a list of offsets.
 pub(crate) fn starts(raw: &[u8], wide: bool, first: usize, rows: usize) -> Option<Vec<usize>> {
     if rows == 0 {
         return Some(vec![0]);
@@ -320,7 +320,7 @@ pub(crate) fn starts(raw: &[u8], wide: bool, first: usize, rows: usize) -> Optio
     starts.filter(|starts| starts.is_sorted())
 }
 
-/// One of the views that strings are stored as: its length, and where its bytes are unless it holds them itself.
+/// One of the views that strings are stored as: its length, and where its bytes are unless the view contains them.
 #[derive(Clone, Copy)]
 pub(crate) enum View<'a> {
     Inline(&'a [u8]),
@@ -349,7 +349,7 @@ pub(crate) fn views(views: &[u8]) -> impl Iterator<Item = Option<View<'_>>> {
     })
 }
 
-/// The strings of views, side by side. Of each buffer there are the bytes from some place on.
+/// The strings of views, concatenated. Each buffer has the bytes from some offset on.
 pub(crate) fn viewed(raw: &[u8], buffers: &[(&[u8], usize)]) -> Option<Items> {
     let (mut starts, mut bytes) = (vec![0], Vec::new());
     for view in views(raw) {

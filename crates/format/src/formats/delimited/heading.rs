@@ -1,25 +1,24 @@
 //! The first line of a CSV or TSV file: whether it names the columns, which of them is the label, and whether cells are
 //! separated as the format says.
 //!
-//! Lines are compared with the next hundred at most, of those that the first 64 KiB of the file hold. What can be meant
-//! either way is refused: a header taken for a record, or the reverse, would train a model on nonsense.
+//! Lines are compared with the next hundred at most, of those that the first 64 KiB of the file hold. An ambiguous
+//! first line is refused: a header read as a record, or the reverse, would train a model on nonsense.
 
 use std::fmt;
-use std::path::Path;
 use std::str::FromStr;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use serde::{Deserialize, Serialize};
 
-use crate::error::table::TableError;
-use crate::error::{FormatError, excerpt};
+use crate::error::{FormatError, FormatErrorKind, excerpt};
 use crate::formats::delimited::{LabelColumn, bare, is_missing, truth};
+use crate::labels::no_label_column;
 use crate::rows::number::{NotANumber, parse_f64};
 
-/// Most lines that the first is compared with.
+/// Most lines that the first one is compared with.
 const MOST_LINES: usize = 100;
 
-/// The whole lines at the start of a file that are not blank, without their ends.
+/// The complete, non-blank lines at the start of a file, without their ends.
 pub(crate) fn first_lines(head: &[u8], is_whole_file: bool) -> Vec<&[u8]> {
     let end = if is_whole_file {
         head.len()
@@ -50,12 +49,12 @@ fn is_word(cell: &[u8]) -> bool {
         && matches!(parse_f64(cell), Err(NotANumber::Malformed))
 }
 
-/// A whole number that is written without a point.
+/// A whole number written without a point.
 fn whole(cell: &[u8]) -> Option<i64> {
     std::str::from_utf8(cell).ok()?.parse().ok()
 }
 
-/// A number, whose point may be a comma.
+/// A number with a point or a comma.
 pub(crate) fn is_number_with_comma(cell: &[u8]) -> bool {
     match memchr::memchr(b',', cell) {
         None => is_number(cell),
@@ -63,7 +62,7 @@ pub(crate) fn is_number_with_comma(cell: &[u8]) -> bool {
     }
 }
 
-/// What separates the cells of `lines`, in words, where that seems not to be `delimiter`; and what to do about it.
+/// What separates the cells of `lines`, in words, where that seems not to be `delimiter`; and the remedy.
 pub(crate) fn other_delimiter(
     lines: &[&[u8]],
     delimiter: u8,
@@ -98,7 +97,7 @@ pub(crate) fn other_delimiter(
         if !first.contains(&delimiter) {
             return rest.first().is_none_or(|second| alike(second));
         }
-        // Commas stand in numbers, and nowhere else.
+        // Commas occur within numbers, and nowhere else.
         let records = if rest.is_empty() { lines } else { rest };
         let in_numbers = |cell: &[u8]| !cell.contains(&b',') || is_number_with_comma(cell);
         delimiter == b','
@@ -110,7 +109,7 @@ pub(crate) fn other_delimiter(
     others.next().map(|(_, found, remedy)| (*found, *remedy))
 }
 
-/// Where a line of whole numbers that ascend by one begins.
+/// The first number of a line of whole numbers that ascend by one.
 fn counted_from(cells: &[impl AsRef<[u8]>]) -> Option<i64> {
     let numbers: Option<Vec<i64>> = cells.iter().map(|cell| whole(cell.as_ref())).collect();
     let numbers = numbers?;
@@ -125,7 +124,7 @@ fn counted_from(cells: &[impl AsRef<[u8]>]) -> Option<i64> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Header {
-    /// By what it holds; what can be meant either way is refused.
+    /// Decided by its content; an ambiguous line is refused.
     #[default]
     Auto,
     /// It does.
@@ -181,12 +180,11 @@ impl Heading {
         self.cells.iter().any(|cell| cell == name.as_bytes())
     }
 
-    /// Whether the line names the columns, `label` being that of the label, and `others` the lines that follow.
+    /// Whether the line names the columns. `label` is the label's column, `others` are the lines that follow.
     ///
-    /// Errors: a line that may be names or a record.
+    /// Errors: the line may be names or a record.
     pub(crate) fn names_columns(
         &self,
-        path: &Path,
         header: Header,
         label: Option<usize>,
         others: &[Vec<&[u8]>],
@@ -201,11 +199,11 @@ impl Heading {
             return Ok(false);
         };
         let line = self.cells.join(&b","[..]);
-        Err(FormatError::Table(TableError::Header {
-            path: path.to_path_buf(),
-            line: excerpt(&line),
-            why,
-        }))
+        let what = format!(
+            "line 1 ({}) may name the columns or be a record: {why}; set `header` to yes or no",
+            excerpt(&line)
+        );
+        Err(FormatError::new(what).of_kind(FormatErrorKind::Malformed))
     }
 
     /// The cells of the columns of features.
@@ -215,17 +213,17 @@ impl Heading {
         features.map(|(_, cell)| cell.as_slice())
     }
 
-    /// Whether one of the columns of features holds a word, and none a number.
+    /// Whether some column of features holds a word, and none a number.
     fn is_header(&self, label: Option<usize>) -> bool {
         self.features(label).any(is_word)
             && (self.features(label)).all(|cell| is_word(cell) || is_missing(cell))
     }
 
-    /// What speaks for names in a line that has numbers, which are the values of a record otherwise.
+    /// Why a line with numbers may be names rather than values of a record.
     fn doubt(&self, label: Option<usize>, others: &[Vec<&[u8]>]) -> Option<&'static str> {
-        /// Columns that hardly any record numbers by chance.
+        /// Columns that hardly any record counts up by chance.
         const MANY: usize = 5;
-        /// Years are beyond small values by so much.
+        /// Years exceed small values by this factor.
         const BEYOND: f64 = 10.0;
         let same_length = others.iter().filter(|row| row.len() == self.columns);
         let others: Vec<&Vec<&[u8]>> = same_length.collect();
@@ -238,7 +236,7 @@ impl Heading {
                 && below(*at).any(is_number)
                 && below(*at).all(|cell| is_number(cell) || is_missing(cell))
         };
-        // Of a record a cell or two would be wrong.
+        // A record would have a wrong cell or two.
         if 2 * (0..self.columns).filter(is_over_numbers).count() >= self.columns {
             return Some("it has words in columns that hold numbers further down");
         }
@@ -256,7 +254,7 @@ impl Heading {
             let most = values(*at).fold(0.0, |most: f64, value| most.max(value.abs()));
             own(*at).abs() > BEYOND * most
         };
-        // Programs that write a point into every number of a column leave it out of names.
+        // Programs that write a point into every number of a column write names without one.
         let lacks_point = |at: usize| {
             let has_point = |cell: &[u8]| is_number(cell) && whole(cell).is_none();
             whole(&self.cells[at]).is_some() && below(at).all(has_point)
@@ -265,7 +263,7 @@ impl Heading {
         let counts_up = start.is_some() && others.iter().all(|row| counted_from(row).is_none());
         let doubtful = match features.len() {
             0 => false,
-            // A whole number by chance says little.
+            // A single whole number proves little.
             1 => counts_up && (0..self.columns).all(lacks_point),
             _ => {
                 counts_up && self.columns >= MANY
@@ -296,12 +294,7 @@ impl Heading {
     }
 
     /// The label's column, from 0; `named` says whether the line names the columns.
-    pub(crate) fn label(
-        &self,
-        path: &Path,
-        wanted: &LabelColumn,
-        named: bool,
-    ) -> Result<usize, FormatError> {
+    pub(crate) fn label(&self, wanted: &LabelColumn, named: bool) -> Result<usize, FormatError> {
         let found = match wanted {
             LabelColumn::First => Some(0),
             LabelColumn::Last => Some(self.columns - 1),
@@ -311,25 +304,24 @@ impl Heading {
                 let mut places = (0..self.columns).filter(is_it);
                 let found = places.next();
                 if let (Some(first), Some(second)) = (found, places.next()) {
-                    return Err(FormatError::AmbiguousLabelColumn {
-                        path: path.to_path_buf(),
-                        name: name.clone(),
-                        first: first + 1,
-                        second: second + 1,
-                    });
+                    let (first, second) = (first + 1, second + 1);
+                    let what = format!(
+                        "columns {first} and {second} are both named {name:?}; give the label's position, as in `label` {second}"
+                    );
+                    let error = FormatError::new(what).of_kind(FormatErrorKind::LabelColumn);
+                    return Err(error.at_line(1));
                 }
                 found
             }
             LabelColumn::Json(_) => None,
         };
-        found.ok_or_else(|| FormatError::NoLabelColumn {
-            path: path.to_path_buf(),
-            wanted: wanted.describe(),
-            columns: if named {
+        found.ok_or_else(|| {
+            let columns = if named {
                 excerpt_of_names(&self.names())
             } else {
                 format!("1 to {}, without names", self.columns)
-            },
+            };
+            no_label_column(wanted.describe(), columns)
         })
     }
 }
@@ -358,52 +350,33 @@ mod tests {
     fn headings() {
         let heading = Heading::read(b"a,\"b c\",label", b',');
         assert_eq!(heading.columns, 3);
-        let path = Path::new("x.csv");
         let named = |name: &str| LabelColumn::Name(name.into());
-        assert_eq!(heading.label(path, &named("b c"), true).unwrap(), 1);
-        assert_eq!(heading.label(path, &LabelColumn::Last, true).unwrap(), 2);
-        assert_eq!(
-            heading
-                .label(path, &LabelColumn::Position(1), true)
-                .unwrap(),
-            0
-        );
-        let error = heading
-            .label(path, &named("d"), true)
-            .unwrap_err()
-            .to_string();
+        assert_eq!(heading.label(&named("b c"), true).unwrap(), 1);
+        assert_eq!(heading.label(&LabelColumn::Last, true).unwrap(), 2);
+        assert_eq!(heading.label(&LabelColumn::Position(1), true).unwrap(), 0);
+        let error = heading.label(&named("d"), true).unwrap_err().to_string();
         assert!(
             error.contains("no label column \"d\"; its columns are a, b c, label"),
             "{error}"
         );
-        assert!(
-            heading
-                .label(path, &LabelColumn::Position(0), true)
-                .is_err()
-        );
+        assert!(heading.label(&LabelColumn::Position(0), true).is_err());
         let twice = Heading::read(b"y,x,y", b',');
-        assert!(matches!(
-            twice.label(path, &named("y"), true),
-            Err(FormatError::AmbiguousLabelColumn {
-                first: 1,
-                second: 3,
-                ..
-            })
-        ));
-        assert_eq!(twice.label(path, &named("x"), true).unwrap(), 1);
-        assert_eq!(
-            twice.label(path, &LabelColumn::Position(3), true).unwrap(),
-            2
+        let error = twice.label(&named("y"), true).unwrap_err().to_string();
+        assert!(
+            error.contains("line 1: columns 1 and 3 are both named \"y\""),
+            "{error}"
         );
+        assert_eq!(twice.label(&named("x"), true).unwrap(), 1);
+        assert_eq!(twice.label(&LabelColumn::Position(3), true).unwrap(), 2);
     }
 
-    /// What a text's first line is taken for: "names", "record", or "asked about".
+    /// How the first line of a text is read: "names", "record", or "asked about".
     fn taken(text: &str) -> &'static str {
         let lines = first_lines(text.as_bytes(), true);
         let heading = Heading::read(lines[0], b',');
         let others = cells_of(&lines[1..], b',');
         let last = Some(heading.columns - 1);
-        match heading.names_columns(Path::new("x.csv"), Header::Auto, last, &others) {
+        match heading.names_columns(Header::Auto, last, &others) {
             Ok(true) => "names",
             Ok(false) => "record",
             Err(_) => "asked about",
@@ -429,7 +402,7 @@ mod tests {
             "5,1,2\n0.5,0.25,0\n",
             "100,250,0\n90,260,1\n80,300,1\n",
             "2019,1,0\n2020,2,1\n",
-            // What is wrong with these is said where they are read.
+            // Errors in these are reported where records are read.
             "1,2,3\n4,5\n",
             "1,2,3\n4,five,6\n",
             "1,x,1\n2,3,-1\n",

@@ -1,21 +1,20 @@
 //! Columns that are known before a file is opened: those of a data set's first file, or of a model.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::fmt::Display;
 use std::sync::Arc;
 
-use pelton_batch::{FieldSpecs, Schema};
+use pelton_batch::{Difference, FieldSpecs, Schema};
 
 use crate::error::FormatError;
-use crate::error::table::TableError;
 use crate::formats::delimited::LabelColumn;
 
-/// The columns that a file must have, in whatever order.
+/// The columns that a file must have, in any order.
 #[derive(Clone, Debug)]
 pub struct KnownColumns {
     /// Their names.
     pub schema: Arc<Schema>,
-    /// What has them, for messages.
+    /// What has these columns, for messages.
     pub of: String,
 }
 
@@ -27,7 +26,7 @@ impl KnownColumns {
         features.all(|feature| names.contains(&*feature.name))
     }
 
-    /// The label that is meant: the known one, where none is asked for by its name and `names` has it.
+    /// The label that is meant: the known one, where none is asked for by name and `names` has it.
     pub(crate) fn label(&self, wanted: &LabelColumn, names: &[String]) -> LabelColumn {
         match (&self.schema.label, wanted) {
             (_, LabelColumn::Name(_) | LabelColumn::Json(_)) => wanted.clone(),
@@ -36,18 +35,16 @@ impl KnownColumns {
         }
     }
 
-    /// Where each known field is among `found`.
-    pub(crate) fn places(
-        &self,
-        path: &Path,
-        found: &FieldSpecs,
-    ) -> Result<Vec<usize>, FormatError> {
-        self.schema.places_in(found).map_err(|difference| {
-            FormatError::Table(TableError::Columns {
-                path: path.to_path_buf(),
-                difference: Box::new(difference),
-                of: self.of.clone(),
-            })
-        })
+    /// The index of each known field in `found`.
+    pub(crate) fn places(&self, found: &FieldSpecs) -> Result<Vec<usize>, FormatError> {
+        let places = self.schema.places_in(found);
+        places.map_err(|difference| other_columns(&difference, &self.of))
     }
+}
+
+/// A file has other columns than `of`.
+pub(crate) fn other_columns(difference: &Difference, of: impl Display) -> FormatError {
+    FormatError::new(format!(
+        "{difference}, unlike {of}; give it the same columns, in any order"
+    ))
 }

@@ -1,9 +1,9 @@
-//! CSV and TSV: one record a line, features in numbers, one column of which is the label: a number or a name.
+//! CSV and TSV: one record a line. Features are numbers; one column is the label, a number or a name.
 //!
-//! `heading.rs` tells whether the first line is the header. Cells may stand in double quotes
-//! and have blanks around them; empty lines are passed over. Rows are dense: every row must have as many
-//! cells as the first line. A feature may be true or false, which are 1 and 0. A cell that is empty or says NA, NaN, null
-//! or `?` is missing: a fault, unless something is to stand for it.
+//! `heading.rs` decides whether the first line is the header. Cells may be in double quotes and have blanks around
+//! them; empty lines are skipped. Rows are dense: every row must have as many cells as the first line. Truth values
+//! among features are 1 and 0. A cell that is empty or says NA, NaN, null or `?` is missing: a fault, unless a value
+//! replaces missing ones.
 
 pub(crate) mod heading;
 pub(crate) mod known_columns;
@@ -19,7 +19,7 @@ use crate::rows::bad_number::bad_number;
 use crate::rows::feature_type::FeatureType;
 use crate::rows::number::{Feature, NotANumber, is_rounded, parse_f64};
 
-/// Which column of a table is the label, or which key of samples' members `json`.
+/// Which column of a table is the label, or which key of a sample's member `json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LabelColumn {
     /// The first.
@@ -27,11 +27,11 @@ pub enum LabelColumn {
     /// The last.
     #[default]
     Last,
-    /// By place, the first being 1, as messages count.
+    /// By position, from 1, as in messages.
     Position(usize),
     /// By the name in the header.
     Name(String),
-    /// No column: of samples of a tar file, a key of their members `json`.
+    /// No column: for samples of a tar file, a key of their members `json`.
     Json(JsonKey),
 }
 
@@ -50,15 +50,15 @@ impl LabelColumn {
 /// How rows are read.
 #[derive(Clone, Debug)]
 pub struct DelimitedRules {
-    /// Between cells.
+    /// The delimiter between cells.
     pub delimiter: u8,
     /// Cells a row.
     pub columns: usize,
     /// Column of the label, from 0; `None` where rows have none.
     pub label: Option<usize>,
-    /// The feature that each column is, where they are not in the order of the features.
+    /// The feature of each column, where columns are not in the order of the features.
     pub order: Option<Arc<[u32]>>,
-    /// What stands for a missing value, one value a feature; missing values are faults where `None`.
+    /// The replacement for missing values, one a feature; missing values are faults where `None`.
     pub missing: Option<Arc<[f32]>>,
     /// What numbers features become.
     pub dtype: FeatureType,
@@ -86,13 +86,13 @@ fn first_line(bytes: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Whether a cell says that there is no value.
+/// Whether a cell means that there is no value.
 pub(crate) fn is_missing(cell: &[u8]) -> bool {
     const WORDS: [&[u8]; 5] = [b"", b"?", b"na", b"nan", b"null"];
     WORDS.iter().any(|word| cell.eq_ignore_ascii_case(word))
 }
 
-/// The number that a truth value among numbers is.
+/// The number of a truth value among numbers.
 pub(crate) fn truth(cell: &[u8]) -> Option<f64> {
     const WORDS: [(&[u8], f64); 2] = [(b"true", 1.0), (b"false", 0.0)];
     let mut words = WORDS.iter();
@@ -105,7 +105,7 @@ pub(crate) fn truth(cell: &[u8]) -> Option<f64> {
 pub(crate) enum LabelCell<'a> {
     Number(f64),
     Name(&'a str),
-    /// Nothing that a class could be called.
+    /// Nothing that can name a class.
     Neither,
 }
 
@@ -123,7 +123,7 @@ impl LabelCell<'_> {
     }
 }
 
-/// The label of a cell in column `column` (from 0) of rows whose labels are numbers.
+/// The label in a cell of column `column` (from 0), where labels are numbers.
 pub(crate) fn numeric_label(cell: &[u8], column: usize) -> Result<f64, Fault> {
     let column = column as u64 + 1;
     if is_missing(cell) {
@@ -131,14 +131,14 @@ pub(crate) fn numeric_label(cell: &[u8], column: usize) -> Result<f64, Fault> {
     }
     let named = |found| {
         Fault::new(format!(
-            "label {found:?} in column {column} is no number where other labels are; give all classes numbers or all names, or name another column with `label`"
+            "label {found:?} in column {column} is not a number, but other labels are; give all classes numbers or all names, or name another column with `label`"
         ))
     };
     let value = parse_f64(cell).map_err(|why| bad_number(why, column, cell, named))?;
     checked_label(value, || excerpt(cell))
 }
 
-/// Writes the features of the first line of `bytes` to `row`; the cell of the label, where rows have one.
+/// Writes the features of the first line of `bytes` to `row`; returns the label's cell, where rows have one.
 pub fn decode_delimited_line<'b>(
     bytes: &'b [u8],
     rules: &DelimitedRules,
@@ -160,7 +160,7 @@ pub(crate) fn decode_cells<'b, T: Feature>(
         return Err(Fault::NO_RECORD);
     }
     let label_at = rules.label.unwrap_or(usize::MAX);
-    // What is larger may be a whole number that is rounded.
+    // A larger whole number may be rounded.
     let most = match rules.dtype {
         FeatureType::F32 => T::of(f64::INFINITY),
         FeatureType::Checked | FeatureType::F64 => T::of(T::MOST_EXACT),
@@ -199,7 +199,7 @@ pub(crate) fn decode_cells<'b, T: Feature>(
     Ok(label_cell)
 }
 
-/// The value of a cell that is no plain number.
+/// The value of a cell that is not a plain number.
 fn unusual_value<T: Feature>(
     line: &[u8],
     cell: &[u8],
@@ -239,7 +239,7 @@ fn unusual_value<T: Feature>(
     })
 }
 
-/// A whole number that features of this type round.
+/// A whole number that this type of feature rounds.
 #[cold]
 pub(crate) fn rounded<T: Feature>(column: u64, found: String) -> Fault {
     let remedy = if T::MOST_EXACT == f32::MOST_EXACT {
@@ -265,7 +265,7 @@ fn ragged(line: &[u8], rules: &DelimitedRules) -> Fault {
     ))
 }
 
-/// The label cell of a line: the last one where the label comes last, however many there are.
+/// The label's cell of a line: the last cell where the label is the last column, however many there are.
 pub(crate) fn label_cell(
     line: &[u8],
     delimiter: u8,
@@ -278,7 +278,7 @@ pub(crate) fn label_cell(
     } else if label + 1 == columns {
         cells.next_back().filter(|last| last.len() < line.len())
     } else {
-        // Only a cell that another follows is complete.
+        // A cell is complete only where another follows.
         cells.nth(label).filter(|_| cells.next().is_some())
     };
     cell.map(bare)
@@ -387,7 +387,7 @@ mod tests {
         refuses("1,", "2 columns");
         refuses("1,\"\",3", "column 2 is empty");
         refuses("1,abc,3", "column 2 holds \"abc\"");
-        refuses("1,2,cat", "label \"cat\" in column 3 is no number");
+        refuses("1,2,cat", "label \"cat\" in column 3 is not a number");
         refuses(
             "1,2,9007199254740993",
             "label 9007199254740993 is not below 2^53",

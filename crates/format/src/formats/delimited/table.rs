@@ -20,7 +20,7 @@ use crate::rows::fields::RecordFields;
 use crate::rows::number::Feature;
 use crate::rows::{Layout, NewRow};
 
-/// Numbers with a delimiter between them.
+/// Numbers separated by a delimiter.
 pub(crate) struct Delimited {
     pub(crate) name: &'static str,
     pub(crate) delimiter: u8,
@@ -47,12 +47,9 @@ impl Format for Delimited {
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let delimiter = self.delimiter;
         let file = source.input()?;
-        let first = first_line_from(&file, source.start(), source.stamp.size)
-            .map_err(|e| FormatError::io(source.path, "read it", e))?;
+        let first = first_line_from(&file, source.start(), source.stamp.size)?;
         let Some((start, line)) = first else {
-            return Err(FormatError::Empty {
-                path: source.path.to_path_buf(),
-            });
+            return Err(FormatError::empty());
         };
         let table = TableColumns::of(source, &line, delimiter, notes)?;
         let (label, columns) = (table.label, table.count);
@@ -167,7 +164,7 @@ impl Decoder for DelimitedDecoder {
     }
 }
 
-/// Tells of labels that nobody named and that are another text in each record: they are hardly classes.
+/// Notes a label column that nobody named and that has another text in each record: such texts are hardly classes.
 fn note_a_class_each(source: &Source<'_>, contents: &Located, notes: &mut Vec<String>) {
     const FEW: u64 = 4;
     let (records, options) = (contents.starts.len(), source.options);

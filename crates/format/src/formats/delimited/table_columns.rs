@@ -1,20 +1,20 @@
-//! The columns of a CSV or TSV file: what its first line says, held against what is known of them.
+//! The columns of a CSV or TSV file: what its first line says, compared with the known columns.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use pelton_batch::Schema;
 
-use crate::error::FormatError;
-use crate::error::table::TableError;
+use crate::error::{FormatError, FormatErrorKind};
 use crate::format::Source;
 use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::heading::{
     Header, Heading, cells_of, excerpt_of_names, first_lines, other_delimiter,
 };
 use crate::formats::delimited::known_columns::KnownColumns;
+use crate::labels::no_label_column;
 
-/// The feature that each column is, where these have another order; the label's is of no use.
+/// The feature of each column, where these have another order; the label's entry is unused.
 type Order = Option<Arc<[u32]>>;
 
 /// The columns of a CSV or TSV file.
@@ -27,7 +27,7 @@ pub(crate) struct TableColumns {
 }
 
 impl TableColumns {
-    /// Of a file whose first line that is not blank is `line`.
+    /// Reads the columns of a file whose first non-blank line is `line`.
     pub(crate) fn of(
         source: &Source<'_>,
         line: &[u8],
@@ -41,22 +41,20 @@ impl TableColumns {
         let is_whole = source.head.len() as u64 >= source.stamp.size;
         let lines = first_lines(source.head.get(start..).unwrap_or_default(), is_whole);
         if let Some((found, remedy)) = other_delimiter(&lines, delimiter) {
-            return Err(FormatError::Table(TableError::Delimiter {
-                path: path.to_path_buf(),
-                found,
-                remedy,
-            }));
+            let what = format!("its cells seem to be separated by {found}; {remedy}");
+            return Err(FormatError::new(what).of_kind(FormatErrorKind::Malformed));
         }
         let wanted = &options.label;
         let all_features = options.are_all_features(count);
         if count == 1 && !all_features {
-            let path = path.to_path_buf();
-            return Err(FormatError::Table(TableError::OneColumn { path }));
+            return Err(FormatError::new(
+                "has one column, the label, and no features; check the file, or read its lines with `format` text",
+            ));
         }
         let guess = if all_features {
             None
         } else {
-            heading.label(path, wanted, true).ok()
+            heading.label(wanted, true).ok()
         };
         let others = cells_of(lines.get(1..).unwrap_or_default(), delimiter);
         let is_known = match (&options.columns, wanted) {
@@ -68,7 +66,7 @@ impl TableColumns {
             (Header::Auto, true) => Header::Yes,
             (header, _) => header,
         };
-        let named = heading.names_columns(path, header, guess, &others)?;
+        let named = heading.names_columns(header, guess, &others)?;
         let (label, order) = match &options.columns {
             Some(known) if named => take(known, path, &heading, wanted, options.any_label, notes)?,
             known => {
@@ -83,7 +81,7 @@ impl TableColumns {
                 if all_features && !is_named {
                     (None, None)
                 } else {
-                    (Some(heading.label(path, wanted, named)?), None)
+                    (Some(heading.label(wanted, named)?), None)
                 }
             }
         };
@@ -119,21 +117,21 @@ fn take(
     let features = &known.schema.fields;
     let label = match &meant {
         LabelColumn::Name(name) if any_label && !heading.has(name) => None,
-        LabelColumn::Name(_) => Some(heading.label(path, &meant, true)?),
-        // A column of features that happens to be where labels were is none.
+        LabelColumn::Name(_) => Some(heading.label(&meant, true)?),
+        // A column of features in the label's usual position is not the label.
         _ => {
-            let label = heading.label(path, &meant, true)?;
+            let label = heading.label(&meant, true)?;
             Some(label).filter(|at| features.get(&names[*at]).is_none())
         }
     };
     if let (None, false) = (label, any_label) {
-        return Err(FormatError::NoLabelColumn {
-            path: path.to_path_buf(),
-            wanted: format!("{:?}", known.schema.label.as_deref().unwrap_or("label")),
-            columns: excerpt_of_names(&names),
-        });
+        let wanted = known.schema.label.as_deref().unwrap_or("label");
+        return Err(no_label_column(
+            format!("{wanted:?}"),
+            excerpt_of_names(&names),
+        ));
     }
-    let places = known.places(path, &heading.fields(label))?;
+    let places = known.places(&heading.fields(label))?;
     if let (Some(at), Some(name), false) = (label, &known.schema.label, any_label)
         && names[at] != *name
         && !matches!(wanted, LabelColumn::Name(_))

@@ -1,16 +1,13 @@
-//! The kept listing of a folder of images: names, sizes, times and classes, so that a second opening lists
-//! nothing.
+//! The saved listing of a folder of images: names, sizes, times and classes, so that opening it again lists nothing.
 //!
-//! It holds while no folder in it has changed: a file that comes, goes or gets another name changes the
-//! time of the folder it lies in, so one look at each folder is enough. What changes inside a file
-//! changes no folder; that is found out when the file is read ([`FileSet`] checks size and time), and the
-//! kept listing is then removed, so that the next run lists again. A look at every file instead would cost
-//! nine tenths of a listing.
+//! It is valid while no folder in it has changed: creating, deleting or renaming a file changes the time of its
+//! folder, so checking each folder is enough. A change inside a file changes no folder; it is noticed when the file
+//! is read ([`FileSet`] checks size and time), and the saved listing is then removed, so that the next run lists
+//! again. Checking every file instead would cost nine tenths of a listing.
 //!
-//! Layout, all numbers 64-bit little-endian: first bytes with the version, key, counts, sizes and times of
-//! the files, times of the folders, classes, ends of the strings, the strings (folders, classes, remarks,
-//! names of the files), and the CRC32C of all that in four bytes. Unless the checksum, every field and the
-//! key fit, it is as if it were not there.
+//! Layout, all numbers 64-bit little-endian: first bytes with the version, key, counts, sizes and times of the files,
+//! times of the folders, classes, ends of the strings, the strings (folders, classes, remarks, names of the files),
+//! and the CRC32C of all that in four bytes. Unless the checksum, every field and the key fit, it is ignored.
 //!
 //! Cost: 24 bytes and its name a file; 0.2 s for a million files in a thousand folders.
 
@@ -21,10 +18,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use pelton_storage::{FileSet, WholeFile, changed_ns};
+use pelton_storage::{FileSet, WholeFile, changed_ns, regular_file};
 
 use crate::error::FormatError;
-use crate::format::regular_file;
 use crate::formats::folder::listing::{Listing, Remarks};
 use crate::formats::packed::reader::without_checksum;
 use crate::labels::MOST_LABELS;
@@ -36,16 +32,15 @@ use crate::places::stamp::Stamp;
 
 /// First bytes; the last one is the version.
 pub(crate) const MAGIC: &[u8; 8] = b"pltnfld\x03";
-/// Words before the lists: the key and the counts.
+/// Words before the lists: key and counts.
 const KEY_WORDS: usize = 6;
 const COUNTS: usize = 9;
 const HEAD_BYTES: usize = 8 * (1 + KEY_WORDS + COUNTS);
-/// Folders must have been left alone for so long before their listing is kept: a file that arrives in the
-/// tick of the clock in which its folder was listed changes no time. Some filesystems tick every two
-/// seconds.
+/// Folders must be unchanged for this long before their listing is saved: a file that is created in the same tick of
+/// the clock in which its folder was listed changes no time. Some filesystems tick every two seconds.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What names the classes: the folders themselves, or a table as it was read.
+/// What names the classes: the folders themselves, or a table in the state it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FolderKey([u64; KEY_WORDS]);
 
@@ -78,7 +73,7 @@ impl FolderKey {
     }
 }
 
-/// The bytes of a kept listing.
+/// The bytes of a saved listing.
 pub(crate) fn encode(key: &FolderKey, listing: &Listing) -> Vec<u8> {
     let Listing {
         set,
@@ -120,7 +115,7 @@ pub(crate) fn encode(key: &FolderKey, listing: &Listing) -> Vec<u8> {
     bytes
 }
 
-/// The strings of a listing in the order in which they are kept.
+/// The strings of a listing in the order in which they are saved.
 fn strings(listing: &Listing) -> impl Iterator<Item = &[u8]> {
     let remarks = &listing.remarks;
     let folders = listing.folders.iter().map(|(name, _)| path_bytes(name));
@@ -136,8 +131,8 @@ fn path_bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// How long the whole file must be that begins with `head`, and its counts; `None` where that is no head
-/// of a kept listing under this key.
+/// The length that a file with the header `head` must have, and its counts; `None` where that is not the header of a
+/// saved listing under this key.
 fn expected_bytes(head: &[u8], key: &FolderKey) -> Option<(u64, [u64; COUNTS])> {
     let words = head.get(..HEAD_BYTES)?.strip_prefix(MAGIC)?;
     let words = words.as_chunks::<8>().0.iter();
@@ -171,7 +166,7 @@ fn expected_bytes(head: &[u8], key: &FolderKey) -> Option<(u64, [u64; COUNTS])> 
     Some((bytes, counts))
 }
 
-/// The listing of `root` that the bytes state, where they are whole and fit the key.
+/// The listing of `root` in these bytes, where they are whole and fit the key.
 pub(crate) fn decode(bytes: &[u8], key: &FolderKey, root: &Path) -> Option<Listing> {
     let (expected, counts) = expected_bytes(bytes, key)?;
     let [
@@ -268,15 +263,15 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// Whether a name stays below the folder it is put behind.
+/// Whether a name stays below the folder that it is appended to.
 fn is_inside(name: &[u8]) -> bool {
     let part = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
     name.split(|byte| *byte == b'/').all(part) && memchr::memchr(0, name).is_none()
 }
 
-/// Where the listing of a folder may be kept: next to it first, then in the cache folder.
+/// Where the listing of a folder may be saved: next to it first, then in the cache folder.
 pub(crate) fn places(root: &Path, options: &OpenOptions) -> Vec<PathBuf> {
-    // Without a slash at its end, behind which a name would lie inside.
+    // Without a slash at its end, after which a name would be inside.
     let Ok(root) = fs::canonicalize(root) else {
         return Vec::new();
     };
@@ -302,13 +297,13 @@ pub(crate) fn places(root: &Path, options: &OpenOptions) -> Vec<PathBuf> {
     }
 }
 
-/// The listing kept at `path`; `None` unless it is there, whole and still holds.
+/// The listing saved at `path`; `None` unless it exists and is whole and valid.
 pub(crate) fn load(path: &Path, key: &FolderKey, root: &Path) -> Option<Listing> {
     let mut file = File::open(path).ok()?;
     let status = file.metadata().ok()?;
     let mut bytes = vec![0; HEAD_BYTES];
     file.read_exact(&mut bytes).ok()?;
-    // Only a file that is as long as its head says is read.
+    // Only a file with the length that its header states is read.
     let (expected, _) = expected_bytes(&bytes, key)?;
     if !status.is_file() || status.len() != expected {
         return None;
@@ -324,9 +319,9 @@ pub(crate) fn load(path: &Path, key: &FolderKey, root: &Path) -> Option<Listing>
     listing.folders.iter().all(holds).then_some(listing)
 }
 
-/// Keeps a listing at the first of `places` that can be written, and says which that was; `None` where
-/// there is none, or a change of the listing would not be noticed: where a folder changed lately, it may
-/// lack what came just after.
+/// Saves a listing at the first of `places` that can be written, and returns which that was; `None` where there is
+/// none, or where a later change might not be noticed: a folder that changed just now may lack files that came just
+/// after.
 pub(crate) fn store(
     places: &[PathBuf],
     key: &FolderKey,

@@ -6,7 +6,7 @@ use pelton_storage::FileSet;
 
 use crate::labels::codes::Codes;
 
-/// Everything that opening a folder finds out.
+/// Everything that opening a folder finds.
 pub(crate) struct Listing {
     pub(crate) set: FileSet,
     pub(crate) codes: Codes,
@@ -19,10 +19,10 @@ pub(crate) struct Listing {
     pub(crate) remarks: Remarks,
 }
 
-/// What a user may want to know of a listing.
+/// Remarks about a listing, for the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remarks {
-    /// Files that are no images by name.
+    /// Files whose names are not those of images.
     pub(crate) others: u64,
     /// Folders that would be classes and hold no image.
     pub(crate) empty_folders: Vec<PathBuf>,

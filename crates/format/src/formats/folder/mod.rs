@@ -1,14 +1,14 @@
-//! Folders of image files, each of which is a record: the class is the folder within the folder, or what
-//! a table says ([`crate::labels::table`]). Where the folders within the folder are called train, val and the like, they are
-//! parts of a data set, and the classes are the folders within these.
+//! Folders of image files. Each image is a record; its class is its subfolder, or what a table says
+//! ([`crate::labels::table`]). Where the folders within the folder are called train, val and the like, they are parts
+//! of a data set, and the classes are the folders within these.
 //!
-//! Files are found by name (`.jpg`, `.jpeg`, `.png`, `.webp`) at any depth and listed class after class,
-//! by name within each, so ids do not depend on the order in which the filesystem lists them. What is
-//! read is checked against size and time of this listing when it is opened ([`FileSet`]). The listing is
-//! kept in a sidecar ([`crate::formats::folder::index`]).
+//! Files are found by name (`.jpg`, `.jpeg`, `.png`, `.webp`) at any depth and listed class after class, by name
+//! within each, so ids do not depend on the order in which the filesystem lists them. A file is checked against the
+//! size and time in this listing when it is opened ([`FileSet`]). The listing is kept in a sidecar
+//! ([`crate::formats::folder::index`]).
 //!
-//! Cost: one listing of all folders and one look at each file, in several threads: 2 to 2.6 µs a file where
-//! the filesystem's own entries lie in memory. From the sidecar one look at each folder.
+//! Cost: one listing of all folders and one `stat` of each file, in several threads: 2 to 2.6 µs a file where the
+//! filesystem's own entries are in memory. With the sidecar one `stat` of each folder.
 
 pub(crate) mod index;
 pub(crate) mod listing;
@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
 
-use pelton_storage::{FileSet, SetFile, Storage, changed_ns, on_threads, path_text};
+use pelton_storage::{FileSet, SetFile, Storage, changed_ns, on_threads, path_text, regular_file};
 
 use crate::contents::Contents;
 use crate::error::FormatError;
-use crate::format::{Format, Opened, Shard, Source, regular_file};
+use crate::format::{Format, Opened, Shard, Source};
 use crate::formats::folder::index::FolderKey;
 use crate::formats::folder::listing::{Listing, Remarks};
 use crate::kind::FormatKind;
@@ -40,30 +40,30 @@ use crate::rows::sample::SampleShape;
 
 /// Endings of the names of images.
 const EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
-/// Ending of the names of sidecars, which lie among the data.
+/// Ending of the names of sidecars, which are among the data.
 const INDEX_SUFFIX: &[u8] = b".pelton-index";
-/// Folders within folders, beyond which something is wrong.
+/// Deepest nesting of folders; beyond it something is wrong.
 const MOST_DEPTH: usize = 64;
-/// Files that a thread looks at before it takes more.
+/// Files that a thread examines before it takes more.
 const FILES_AT_ONCE: usize = 256;
 /// Files whose beginnings the fingerprint covers, and how much of each.
 const SAMPLED_FILES: usize = 64;
 const SAMPLED_BYTES: u64 = 4096;
 
-/// One image, before it was looked at.
+/// One image, before its file was examined.
 struct Listed {
     name: PathBuf,
     class: u32,
 }
 
-/// Images with their classes, before they were looked at.
+/// Images with their classes, before their files were examined.
 struct Walked {
     files: Vec<Listed>,
     names: Vec<String>,
     remarks: Remarks,
 }
 
-/// What the format is called.
+/// The format's name.
 pub(crate) const NAME: &str = "folder";
 
 /// A folder of image files.
@@ -74,11 +74,10 @@ impl Format for Folder {
         NAME
     }
 
-    /// Folders are opened before formats are asked: what comes here is a file.
-    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
-        Err(FormatError::NotAFolder {
-            path: source.path.to_path_buf(),
-        })
+    /// Folders are opened before formats are asked, so this is a file.
+    fn open(&self, _: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
+        let what = "is a file; name a folder of images, or leave out `format` folder";
+        Err(FormatError::new(what))
     }
 }
 
@@ -129,7 +128,7 @@ pub(crate) fn open(
     })
 }
 
-/// From the sidecar where there is one that holds, otherwise by a walk that leaves one.
+/// The listing from a valid sidecar, otherwise from a walk that writes one.
 fn listing(
     root: &Path,
     options: &OpenOptions,
@@ -164,7 +163,7 @@ fn listing(
     Ok((listing, IndexSource::Built))
 }
 
-/// Lists the folders and looks at every image.
+/// Lists the folders and examines every image.
 fn walk(root: &Path, options: &OpenOptions) -> Result<Listing, FormatError> {
     let mut walk = Walk {
         root,
@@ -182,9 +181,10 @@ fn walk(root: &Path, options: &OpenOptions) -> Result<Listing, FormatError> {
         None => walk.by_folder()?,
     };
     if files.is_empty() {
-        return Err(FormatError::NoImages {
-            path: root.to_path_buf(),
-        });
+        return Err(FormatError::new(format!(
+            "is a folder that holds no images (.jpg, .jpeg, .png or .webp); name a folder of images, or files by a pattern such as {}/*.tar",
+            root.display()
+        )));
     }
     let codes = Codes::new(files.iter().map(|file| file.class).collect());
     Ok(Listing {
@@ -200,12 +200,12 @@ fn walk(root: &Path, options: &OpenOptions) -> Result<Listing, FormatError> {
     })
 }
 
-/// Puts into words what a user may want to know of a listing.
+/// Adds the remarks about a listing to the notes.
 fn say(root: &Path, options: &OpenOptions, listing: &Listing, notes: &mut Vec<String>) {
     let remarks = &listing.remarks;
     for folder in &remarks.empty_folders {
         notes.push(format!(
-            "{}: holds no images and is no class",
+            "{}: holds no images and is not a class",
             root.join(folder).display()
         ));
     }
@@ -235,7 +235,7 @@ fn say(root: &Path, options: &OpenOptions, listing: &Listing, notes: &mut Vec<St
     }
     if remarks.others > 0 {
         notes.push(format!(
-            "{}: {} files are no images by name ({}) and are left out",
+            "{}: {} files are not images by name ({}) and are left out",
             root.display(),
             remarks.others,
             EXTENSIONS.join(", ")
@@ -243,7 +243,7 @@ fn say(root: &Path, options: &OpenOptions, listing: &Listing, notes: &mut Vec<St
     }
 }
 
-/// What a user may want to know of how folders became classes.
+/// Remarks on how folders became classes.
 fn doubt(root: &Path, listing: &Listing) -> Option<String> {
     let is_whole = |folder: &&Path| {
         let empty = listing.remarks.empty_folders.iter();
@@ -279,7 +279,7 @@ fn doubt(root: &Path, listing: &Listing) -> Option<String> {
     }
 }
 
-/// Whether a folder is called as a part of a data set, which is no class.
+/// Whether a folder has the name of a part of a data set, which is not a class.
 fn is_part(folder: &Path) -> bool {
     const PARTS: [&str; 9] = [
         "train",
@@ -300,10 +300,10 @@ fn is_part(folder: &Path) -> bool {
 struct Walk<'a> {
     root: &'a Path,
     options: &'a OpenOptions,
-    /// Those listed so far, with their times of last change before.
+    /// Those listed so far, each with its time of last change before.
     folders: Vec<(PathBuf, i64)>,
     others: u64,
-    /// Whether there is a link to nothing among them.
+    /// Whether a link among them leads nowhere.
     leads_nowhere: bool,
 }
 
@@ -336,9 +336,7 @@ impl Walk<'_> {
         }
         loose.sort_unstable();
         if let (Some(image), false) = (loose.first(), names.is_empty()) {
-            return Err(FormatError::NoClass {
-                path: self.root.join(image),
-            });
+            return Err(self.without_class(image));
         }
         files.extend(loose.into_iter().map(|name| Listed { name, class: 0 }));
         Ok(Walked {
@@ -348,7 +346,7 @@ impl Walk<'_> {
         })
     }
 
-    /// The images of parts of a data set by the folders within the parts; by part where none has any.
+    /// The images of parts of a data set by the folders within the parts; by part where none has folders.
     fn classes_of_parts(
         &self,
         parts: Vec<(PathBuf, Vec<PathBuf>)>,
@@ -359,8 +357,7 @@ impl Walk<'_> {
             return Ok(parts);
         }
         if let Some(direct) = all().filter(is_direct).min() {
-            let path = self.root.join(direct);
-            return Err(FormatError::NoClass { path });
+            return Err(self.without_class(direct));
         }
         let mut classes: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
         for image in parts.into_iter().flat_map(|(_, images)| images) {
@@ -370,7 +367,13 @@ impl Walk<'_> {
         Ok(classes.into_iter().collect())
     }
 
-    /// A table says which images are records and of what class.
+    /// An image outside the folders that are classes.
+    fn without_class(&self, image: &Path) -> FormatError {
+        let what = "lies next to the folders that are classes and has none; move it into one, or give a table with `label_file`";
+        FormatError::new(what).in_file(&self.root.join(image))
+    }
+
+    /// Reads a table that says which images are records and of what class.
     fn by_table(&mut self, path: &Path) -> Result<Walked, FormatError> {
         let mut table = LabelTable::read(path, &self.options.file_column, &self.options.label)?;
         let mut images = Vec::new();
@@ -386,10 +389,11 @@ impl Walk<'_> {
         }
         let first_without = without.first().cloned().unwrap_or_default();
         if files.is_empty() && !without.is_empty() {
-            return Err(FormatError::Unlabelled {
-                path: self.root.join(first_without),
-                table: path.to_path_buf(),
-            });
+            let what = format!(
+                "has no row in {}, nor has any other image of the folder; check the table and its `file_column`",
+                path.display()
+            );
+            return Err(FormatError::new(what).in_file(&self.root.join(first_without)));
         }
         let remarks = Remarks {
             without: without.len() as u64,
@@ -406,10 +410,10 @@ impl Walk<'_> {
         let mut folders = Vec::new();
         while let Some((folder, depth)) = waiting.pop() {
             if depth > MOST_DEPTH {
-                return Err(FormatError::TooDeep {
-                    path: self.root.join(folder),
-                    limit: MOST_DEPTH,
-                });
+                let what = format!(
+                    "lies more than {MOST_DEPTH} folders deep; look for a link that leads back"
+                );
+                return Err(FormatError::new(what).in_file(&self.root.join(folder)));
             }
             self.list(&folder, images, &mut folders)?;
             waiting.extend(folders.drain(..).map(|folder| (folder, depth + 1)));
@@ -417,7 +421,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Adds the images and the folders in `folder`; what starts with a dot is passed over.
+    /// Adds the images and folders in `folder`; names that start with a dot are skipped.
     fn list(
         &mut self,
         folder: &Path,
@@ -426,10 +430,8 @@ impl Walk<'_> {
     ) -> Result<(), FormatError> {
         let whole = self.root.join(folder);
         let failed = |e| FormatError::io(&whole, "list the folder", e);
-        if self.options.interrupt.load(Ordering::Relaxed) {
-            return Err(FormatError::Interrupted { path: whole });
-        }
-        // Before its entries: what comes later shows in the time.
+        self.options.check_interrupt()?;
+        // Before its entries: a later change shows in the time.
         let time = changed_ns(&fs::metadata(&whole).map_err(failed)?);
         self.folders.push((folder.to_path_buf(), time));
         for entry in fs::read_dir(&whole).map_err(failed)? {
@@ -440,11 +442,11 @@ impl Walk<'_> {
             }
             let mut kind = entry.file_type().map_err(failed)?;
             if kind.is_symlink() {
-                // A link to nothing counts as a file, and looking at it says what is wrong.
+                // A link that leads nowhere counts as a file; reading it says what is wrong.
                 match fs::metadata(entry.path()) {
                     Ok(status) => kind = status.file_type(),
                     Err(_) if !is_image(&name) => {
-                        // What it leads to may come, and this folder's time will not tell.
+                        // Its target may be created later, and this folder's time will not show it.
                         self.leads_nowhere = true;
                         continue;
                     }
@@ -474,7 +476,7 @@ fn is_image(name: &std::ffi::OsStr) -> bool {
     })
 }
 
-/// A table may have classes that no image here is of; they get no number.
+/// Drops classes of the table without an image here.
 fn without_empty_classes(mut files: Vec<Listed>, names: Vec<String>, remarks: Remarks) -> Walked {
     let mut numbers = vec![None; names.len()];
     for file in &files {
@@ -516,10 +518,7 @@ fn look_at(
             let Some(chunk) = chunks.get(number) else {
                 return Ok(done);
             };
-            if options.interrupt.load(Ordering::Relaxed) {
-                let path = root.to_path_buf();
-                return Err(FormatError::Interrupted { path });
-            }
+            options.check_interrupt()?;
             let looked = chunk.iter().map(|file| look_at_one(root, &file.name));
             done.push((number, looked.collect::<Result<_, _>>()?));
         }
@@ -543,7 +542,7 @@ fn look_at_one(root: &Path, name: &Path) -> Result<SetFile, FormatError> {
     })
 }
 
-/// Of names, sizes and the beginnings of some files, wherever the folder lies.
+/// A hash of names, sizes and the beginnings of some files, wherever the folder is.
 fn fingerprint(set: &FileSet) -> u64 {
     let mut hash = mix(0, set.len() as u64);
     for i in 0..set.len() {
@@ -555,7 +554,7 @@ fn fingerprint(set: &FileSet) -> u64 {
     for sampled in 0..SAMPLED_FILES.min(set.len()) {
         let i = sampled * (set.len() - 1) / (SAMPLED_FILES.min(set.len()) - 1).max(1);
         bytes.clear();
-        // What cannot be read now is found out when it is read as a record.
+        // A file that cannot be read now is reported when it is read as a record.
         if let Ok(file) = File::open(set.path(i)) {
             let _ = file.take(SAMPLED_BYTES).read_to_end(&mut bytes);
         }

@@ -1,4 +1,4 @@
-//! A `tf.train.Example` where it lies: the names of its features, and the places of their values.
+//! A `tf.train.Example` in place: the names of its features, and the offsets of their values.
 //!
 //! ```text
 //! Example      features = 1: Features
@@ -7,10 +7,10 @@
 //! each list    value = 1, repeated; numbers are packed or stand one by one
 //! ```
 //!
-//! The walk hops over values, so that it goes over a file to index it without reading the pictures in it, and over a
-//! record in memory to decode it. Fields next to these, a feature of two kinds and lengths beyond what they lie in are
-//! refused: bytes that are no Example are then taken for one by hardly any chance. A library for protocol buffers was
-//! rejected, because it would copy every value and needs all of the record.
+//! The walk skips values, so it indexes a file without reading the pictures in it, and also decodes a record in
+//! memory. Other fields, a feature of two kinds and lengths beyond their container are refused, so bytes that are not
+//! an Example are hardly ever mistaken for one. A library for protocol buffers was rejected, because it would copy
+//! every value and needs the whole record.
 
 use std::io;
 use std::ops::Range;
@@ -23,11 +23,11 @@ const MOST_CLASS_BYTES: u64 = 1024;
 /// Longest variable-length number.
 const MOST_VARINT_BYTES: u64 = 10;
 
-/// Why a walk cannot go on.
+/// Why a walk cannot continue.
 #[derive(Debug)]
 pub(crate) enum Broken {
     Failed(io::Error),
-    /// What does not hold, and where.
+    /// What is wrong, and where.
     Damaged {
         at: u64,
         what: &'static str,
@@ -44,7 +44,7 @@ fn damaged<T>(at: u64, what: &'static str) -> Result<T, Broken> {
     Err(Broken::Damaged { at, what })
 }
 
-/// What the values of a feature are.
+/// The kind of a feature's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Bytes,
@@ -52,11 +52,11 @@ pub(crate) enum Kind {
     Integers,
 }
 
-/// One feature, by places.
+/// One feature, by offsets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Feature {
     pub(crate) name: Range<u64>,
-    /// `None` where its list is empty, or not there at all: the one that writes one need not know of what.
+    /// `None` where its list is empty or absent: a writer of empty lists need not know their kind.
     pub(crate) kind: Option<Kind>,
     pub(crate) list: Range<u64>,
 }
@@ -65,13 +65,13 @@ pub(crate) struct Feature {
 #[derive(Clone, Debug)]
 pub(crate) struct Features {
     at: u64,
-    /// End of the map that `at` is in.
+    /// End of the map that contains `at`.
     map_end: u64,
     end: u64,
 }
 
 impl Features {
-    /// Of the Example that lies there.
+    /// Walks over the Example in these bytes.
     pub(crate) fn of(example: Range<u64>) -> Features {
         Features {
             at: example.start,
@@ -134,7 +134,7 @@ impl Features {
     }
 }
 
-/// A field whose length stands before it: its number and where its bytes lie, all of them before `end`.
+/// A length-delimited field: its number and the range of its bytes, all of them before `end`.
 #[inline]
 pub(crate) fn delimited(
     source: &mut impl ByteSource,
@@ -146,7 +146,7 @@ pub(crate) fn delimited(
         return damaged(at, "it ends too early");
     };
     if tag & 0x87 != 2 {
-        return damaged(at, "a field is no message and no string");
+        return damaged(at, "a field is neither a message nor a string");
     }
     let Some((length, bytes)) = varint(rest) else {
         return damaged(at, "a length is none");
@@ -158,8 +158,8 @@ pub(crate) fn delimited(
     }
 }
 
-/// Where bytes that begin as an Example stop being one, and the number of the field there; `None` where they do not even
-/// begin so, with a named feature.
+/// Where bytes that begin like an Example stop being one, and the number of the field there; `None` where they do not
+/// even begin like one, with a named feature.
 pub(crate) fn stops_at(bytes: &[u8]) -> Option<(u64, u64)> {
     let mut source = bytes;
     let mut within = 0..bytes.len() as u64;
@@ -189,7 +189,7 @@ pub(crate) fn stops_at(bytes: &[u8]) -> Option<(u64, u64)> {
     Some((at, tag >> 3))
 }
 
-/// The number that bytes begin with, and how many of them it takes.
+/// The varint at the start of `bytes`, and its length.
 #[inline]
 pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0;
@@ -203,8 +203,7 @@ pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// The values of a list from `at` on, as far as they lie side by side: one string of bytes, or numbers. `at` moves
-/// behind them.
+/// The contiguous values of a list from `at` on: one string of bytes, or numbers. `at` moves past them.
 #[inline]
 fn next_run(
     source: &mut impl ByteSource,
@@ -235,7 +234,7 @@ fn next_run(
     Ok(run)
 }
 
-/// How many values a list has, and how many bytes they take in a row: of numbers 4 or 8 each.
+/// The number of values of a list, and their bytes in a row: 4 or 8 each for numbers.
 #[inline]
 pub(crate) fn measure(
     source: &mut impl ByteSource,
@@ -262,7 +261,7 @@ pub(crate) fn measure(
     Ok((count, bytes))
 }
 
-/// How many numbers end in these bytes.
+/// The number of varints that end in these bytes.
 #[inline]
 fn count_integers(source: &mut impl ByteSource, run: Range<u64>) -> io::Result<u64> {
     let (mut at, mut count) = (run.start, 0);
@@ -289,7 +288,7 @@ pub(crate) fn strings<'a>(
     Ok(())
 }
 
-/// Appends the numbers of a list as rows hold them: f32, or i64. How many there are.
+/// Appends the numbers of a list as rows hold them, f32 or i64; returns how many.
 #[inline]
 pub(crate) fn push_numbers(
     example: &[u8],
@@ -324,7 +323,7 @@ pub(crate) enum Class<'a> {
     Name(&'a str),
 }
 
-/// The label that a list of one value is; `None` where it is none.
+/// The label in a list of one value; `None` where it is not a label.
 pub(crate) fn class_of<'s>(
     source: &'s mut impl ByteSource,
     kind: Kind,
@@ -333,7 +332,7 @@ pub(crate) fn class_of<'s>(
     let (mut at, mut value) = (list.start, None);
     while at < list.end {
         let run = next_run(source, kind, &mut at, list.end)?;
-        // Runs of no numbers may stand next to the one.
+        // Empty runs may surround the one number.
         if kind == Kind::Bytes || !run.is_empty() {
             if value.is_some() {
                 return Ok(None);
@@ -358,7 +357,7 @@ pub(crate) fn class_of<'s>(
             .ok()
             .map(|bytes| f64::from(f32::from_le_bytes(bytes))),
     };
-    // Not so of what is no number.
+    // Not for a value that is not a number.
     let number = number.filter(|number| number.abs() < LABEL_LIMIT);
     Ok(number.map(Class::Number))
 }

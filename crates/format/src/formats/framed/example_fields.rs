@@ -1,14 +1,14 @@
 //! The features of Examples as fields of rows.
 //!
-//! The first record says which features there are and of what kind, and a scan (`example_scan.rs`) how many values each
-//! has in all records. A feature of one number is a number, one of so many numbers an array, one of varying numbers an
-//! array whose length is not known. A string is a string of bytes; several in a feature stand one after another, and the
-//! field `NAME/lengths` says how long each is. The label is no field: its class is known from the scan.
+//! The first record says which features there are and of what kind, and a scan (`example_scan.rs`) how many values
+//! each has in all records. A feature of one number is a number, one of so many numbers an array, one of varying
+//! numbers an array whose length is not known. A string is a string of bytes; several in a feature stand one after
+//! another, and the field `NAME/lengths` says how long each is. The label is not a field: its class is known from the
+//! scan.
 //!
 //! Cost: one walk over a record, and one copy of its values.
 
 use std::ops::Range;
-use std::path::Path;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 
@@ -17,6 +17,7 @@ use crate::formats::delimited::LabelColumn;
 use crate::formats::framed::example::{
     Broken, Features, Kind, class_of, measure, push_numbers, strings,
 };
+use crate::labels::no_label_column;
 use crate::rows::fields::{FieldWriter, RecordFields, check_name};
 
 /// Most features of a record.
@@ -40,7 +41,7 @@ impl Count {
         }
     }
 
-    /// The length of an array of them. Where all have been empty, others may not be.
+    /// The length of an array of them. Where all were empty so far, others may not be.
     fn length(self) -> Option<usize> {
         match self {
             Count::Always(count) if count > 0 => usize::try_from(count).ok(),
@@ -53,14 +54,14 @@ impl Count {
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) name: String,
-    /// `None` as long as only empty ones were met, which need not say it.
+    /// `None` while only empty lists were seen, which may have no kind.
     pub(crate) kind: Option<Kind>,
     pub(crate) count: Count,
     form: Form,
 }
 
 impl Known {
-    /// Writes the field, or two, that the feature becomes; how many values it has.
+    /// Writes the field, or two, that the feature becomes; returns the number of values.
     #[inline]
     fn put(
         &self,
@@ -100,7 +101,7 @@ impl Known {
 /// What a feature becomes in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
-    /// Nothing: it has no values, or no name that a row can have.
+    /// Nothing: it has no values, or a name that rows cannot have.
     Out,
     Label,
     Number(DType),
@@ -116,7 +117,7 @@ enum Form {
 pub(crate) struct ExampleFields {
     /// In ascending order of their names.
     pub(crate) known: Vec<Known>,
-    /// Which of them stands at which place of the first record; others mostly have the same order.
+    /// Which of them is at which position of the first record; others mostly have the same order.
     order: Vec<usize>,
     label: Option<usize>,
     /// What `format` is called, for messages.
@@ -125,7 +126,7 @@ pub(crate) struct ExampleFields {
 }
 
 impl ExampleFields {
-    /// Those of the first record; `None` where it is no Example, or has no features or too many.
+    /// The features of the first record; `None` where it is not an Example, or has no features or too many.
     pub(crate) fn of_first(example: &[u8], format: &'static str) -> Option<ExampleFields> {
         let mut walk = Features::of(0..example.len() as u64);
         let mut known: Vec<(Known, usize)> = Vec::new();
@@ -137,7 +138,7 @@ impl ExampleFields {
             };
             let one = Known {
                 name: str::from_utf8(name).ok()?.to_owned(),
-                // An empty list may be one of anything.
+                // An empty list has no kind.
                 kind: feature.kind.filter(|_| count > 0),
                 count: Count::Always(count),
                 form: Form::Out,
@@ -166,12 +167,8 @@ impl ExampleFields {
         Some(fields.described())
     }
 
-    /// With the feature that is the label: the one that is named, or has one of the usual names.
-    pub(crate) fn with_label(
-        self,
-        path: &Path,
-        wanted: &LabelColumn,
-    ) -> Result<ExampleFields, FormatError> {
+    /// Sets the feature that is the label: the named one, or one with a usual name.
+    pub(crate) fn with_label(self, wanted: &LabelColumn) -> Result<ExampleFields, FormatError> {
         // A record of a label alone would hold nothing.
         let is_one = |known: &Known| {
             known.kind.is_some() && known.count == Count::Always(1) && self.known.len() > 1
@@ -184,11 +181,8 @@ impl ExampleFields {
             LabelColumn::Name(name) => Some(named(name).ok_or_else(|| {
                 let one = self.known.iter().filter(|known| is_one(known));
                 let one: Vec<&str> = one.map(|known| known.name.as_str()).collect();
-                FormatError::NoLabelColumn {
-                    path: path.to_path_buf(),
-                    wanted: wanted.describe(),
-                    columns: format!("{}, of one value each", one.join(", ")),
-                }
+                let columns = format!("{}, of one value each", one.join(", "));
+                no_label_column(wanted.describe(), columns)
             })?),
             _ => LABELS.iter().find_map(|label| named(label)),
         };
@@ -204,7 +198,7 @@ impl ExampleFields {
         self.label == Some(feature)
     }
 
-    /// What is known of kinds and counts, a word a feature.
+    /// The known kinds and counts, a word a feature.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
         self.known.iter().map(|known| {
             let kind = match known.kind {
@@ -220,7 +214,7 @@ impl ExampleFields {
         })
     }
 
-    /// The fields of which that is known.
+    /// The fields with these kinds and counts.
     pub(crate) fn with_words(mut self, words: &[u64]) -> ExampleFields {
         for (known, word) in self.known.iter_mut().zip(words) {
             known.kind = match word & 3 {
@@ -237,7 +231,7 @@ impl ExampleFields {
         self.described()
     }
 
-    /// The fields that files with these have in common: where lengths differ, they vary.
+    /// The fields that these files have in common: where lengths differ, they vary.
     pub(crate) fn widened(&self, others: &[FieldSpecs]) -> ExampleFields {
         let mut wider = self.clone();
         for known in &mut wider.known {
@@ -253,7 +247,7 @@ impl ExampleFields {
         wider.described()
     }
 
-    /// What rows hold.
+    /// The schema of rows.
     pub(crate) fn fields(&self) -> &RecordFields {
         &self.fields
     }
@@ -264,7 +258,7 @@ impl ExampleFields {
         out.map(|known| known.name.as_str()).collect()
     }
 
-    /// Bytes of `records` rows, whose features have so many values and bytes of them.
+    /// Bytes of `records` rows, whose features have this many values and bytes.
     pub(crate) fn row_bytes(&self, records: u64, totals: &[(u64, u64)]) -> u64 {
         let heads = self.fields.head_bytes();
         let of = |(known, (values, bytes)): (&Known, &(u64, u64))| match &known.form {
@@ -314,7 +308,7 @@ impl ExampleFields {
         self
     }
 
-    /// The feature of this name, which stands at `place` of its record.
+    /// The feature of this name, at `place` of its record.
     #[inline]
     pub(crate) fn find(&self, place: usize, name: &[u8]) -> Option<usize> {
         let is_it = |at: &&usize| self.known[**at].name.as_bytes() == name;
@@ -351,7 +345,7 @@ impl ExampleFields {
                 Some((of, list)) if measure(&mut &*example, of, &list).map_err(broken)?.0 > 0 => {
                     return Err(self.wrong(i, "is of another kind than in the first record"));
                 }
-                // The one that writes lists of any length may leave out an empty one.
+                // A writer of lists of any length may omit an empty one.
                 _ if known.count == Count::Varies => 0..0,
                 _ => return Err(self.wrong(i, "is missing, which the first record has")),
             };
@@ -359,7 +353,7 @@ impl ExampleFields {
                 let mut source = example;
                 let class = class_of(&mut source, kind, &list).map_err(broken)?;
                 class.ok_or_else(|| {
-                    self.wrong(i, "is no label: one number below 2^53, or one name")
+                    self.wrong(i, "is not a label: one number below 2^53, or one name")
                 })?;
                 continue;
             }
@@ -388,12 +382,12 @@ impl ExampleFields {
         };
         let format = self.format;
         Fault::new(format!(
-            "it is no tf.train.Example, as the first record is: {what} at byte {at} of it; write all records alike, or read them as they are with `format` {format}:bytes"
+            "it is not a tf.train.Example like the first record: {what} at byte {at} of it; write all records alike, or read them as they are with `format` {format}:bytes"
         ))
     }
 }
 
-/// What the field is called that says how long the strings of a feature are.
+/// The name of the field with the lengths of a feature's strings.
 fn lengths_of(name: &str) -> String {
     format!("{name}/lengths")
 }

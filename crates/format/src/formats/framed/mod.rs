@@ -15,15 +15,16 @@ use crate::format::Source;
 use crate::formats::delimited::LabelColumn;
 use crate::formats::framed::example::stops_at;
 use crate::formats::framed::example_fields::ExampleFields;
+use crate::labels::no_label_column;
 use crate::labels::stored::Label;
 use crate::places::fingerprint::mix;
 use crate::places::located::text_of;
 use crate::rows::NewRow;
 use crate::rows::fields::RecordFields;
 
-/// The argument that asks for records as they are.
+/// The argument that asks for records as bytes.
 pub(crate) const AS_BYTES: &str = "bytes";
-/// The field of records as they are.
+/// The field of records as bytes.
 const BYTES: &str = "bytes";
 
 /// What is wrong with an argument of a format of such records.
@@ -31,19 +32,19 @@ pub(crate) fn check_argument(format: &str, argument: &str) -> Result<(), String>
     match argument {
         AS_BYTES => Ok(()),
         _ => Err(format!(
-            "is no way to read records: use {format}, or {format}:{AS_BYTES} for records as they are"
+            "is not how records can be read: use {format}, or {format}:{AS_BYTES} for records as they are"
         )),
     }
 }
 
-/// What to do about a label that is no feature of such records.
+/// The remedy for a label that is not a feature of such records.
 pub(crate) fn refuses_label(label: &LabelColumn) -> Option<&'static str> {
     use LabelColumn::{First, Json, Position};
     matches!(label, First | Position(_) | Json(_))
         .then_some("give the name of a feature, or leave it out for the one that is called label")
 }
 
-/// How the bytes of a record lie in its frame.
+/// How the bytes of a record are framed.
 pub(crate) trait Framing: fmt::Debug + Send + Sync + 'static {
     /// Gives `with` the bytes of record `record` of the file, where their checksums fit.
     fn open<R>(
@@ -62,7 +63,7 @@ pub(crate) enum Payload {
 }
 
 impl Payload {
-    /// Bytes as they are.
+    /// Bytes, unparsed.
     pub(crate) fn bytes() -> Payload {
         let mut fields = RecordFields::default();
         fields.push_string(BYTES);
@@ -79,7 +80,7 @@ impl Payload {
         let label = &source.options.label;
         if source.argument() != AS_BYTES {
             if let Some(fields) = ExampleFields::of_first(first, format) {
-                return Ok(Payload::Example(fields.with_label(source.path, label)?));
+                return Ok(Payload::Example(fields.with_label(label)?));
             }
             if let Some((at, field)) = stops_at(first) {
                 notes.push(format!(
@@ -89,16 +90,15 @@ impl Payload {
             }
         }
         match label {
-            LabelColumn::Name(_) => Err(FormatError::NoLabelColumn {
-                path: source.path.to_path_buf(),
-                wanted: label.describe(),
-                columns: "none, since its records are bytes and no tf.train.Example".into(),
-            }),
+            LabelColumn::Name(_) => Err(no_label_column(
+                label.describe(),
+                "none, since its records are bytes, not tf.train.Example",
+            )),
             _ => Ok(Payload::bytes()),
         }
     }
 
-    /// Tells ways to look at records apart, for sidecars.
+    /// Distinguishes how records are read, for sidecars.
     pub(crate) fn hash(&self) -> u64 {
         match self {
             Payload::Bytes(_) => 0,
@@ -117,12 +117,12 @@ impl Payload {
         }
     }
 
-    /// Bytes of the rows of `records` records as they are, of `bytes` bytes together.
+    /// Bytes of the rows of `records` unparsed records with `bytes` bytes together.
     pub(crate) fn row_bytes(records: u64, bytes: u64) -> u64 {
         bytes + records * Payload::bytes().fields().row_bytes()
     }
 
-    /// With what a scan found out, and what the user may want to know of it.
+    /// Adds what a scan found, and remarks for the user.
     pub(crate) fn with_tallies(self, tallies: &[u64]) -> (Payload, Vec<String>) {
         let (Payload::Example(fields), Some((with_more, words))) = (&self, tallies.split_first())
         else {

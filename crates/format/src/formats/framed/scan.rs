@@ -1,8 +1,7 @@
 //! A scan over records that are Examples: which class each has, and how many values their features have.
 //!
-//! What it does not understand is a bad record once it is read, so that nothing is said of it here. A record that would
-//! change what is known, by a label or a number of values that is new, does so only where its checksum fits: damage
-//! makes no classes, and does not make lengths vary.
+//! A record that it does not understand is reported as bad when it is read, not here. A record with a new label or a
+//! new number of values counts only where its checksum fits: damage adds no classes, and does not make lengths vary.
 
 use std::io;
 use std::ops::Range;
@@ -16,24 +15,24 @@ use crate::places::byte_source::ByteSource;
 use crate::places::elias_fano::EliasFano;
 use crate::places::located::{Located, words_of};
 
-/// Up to so many bytes a record is looked at as a whole, which is faster than to hop.
+/// Records up to this many bytes are read whole, which is faster than hopping.
 const WHOLE: u64 = 16 << 10;
 
 /// What is known after the records so far.
 pub(crate) struct ExampleScan {
     fields: ExampleFields,
     classes: ClassesSoFar,
-    /// Values and bytes of them, of each feature.
+    /// Values of each feature, and their bytes.
     totals: Vec<(u64, u64)>,
     records: u64,
-    /// Records with a feature that the first has not, and the name of the first such feature.
+    /// Records with a feature that the first one lacks, and the name of the first such feature.
     with_more: u64,
     more: String,
     met: Vec<Met>,
     name: String,
 }
 
-/// A feature of the record that is looked at.
+/// A feature of the current record.
 struct Met {
     feature: usize,
     kind: Option<Kind>,
@@ -41,7 +40,7 @@ struct Met {
     bytes: u64,
 }
 
-/// What the record that is looked at has besides.
+/// What else the current record has.
 struct Rest {
     has_more: bool,
     label: Label,
@@ -51,7 +50,7 @@ struct Rest {
 enum Label {
     None,
     Number(f64),
-    /// That in the buffer for names.
+    /// The range of its name in the buffer for names.
     Name,
 }
 
@@ -65,7 +64,7 @@ pub(crate) struct Scanned {
 }
 
 impl Scanned {
-    /// Of records that are bytes, whose rows take `row_bytes`.
+    /// Records that are bytes, whose rows take `row_bytes`.
     pub(crate) fn of_bytes(row_bytes: u64) -> Scanned {
         Scanned {
             labels: Vec::new(),
@@ -76,7 +75,7 @@ impl Scanned {
         }
     }
 
-    /// With where the records lie.
+    /// Adds the offsets of the records.
     pub(crate) fn located(self, starts: EliasFano, end: u64, longest: u64) -> Located {
         Located {
             first_bad: None,
@@ -94,7 +93,7 @@ impl Scanned {
 }
 
 impl ExampleScan {
-    /// Over records whose first has these.
+    /// A scan over records whose first has these fields.
     pub(crate) fn new(fields: ExampleFields) -> ExampleScan {
         ExampleScan {
             totals: vec![(0, 0); fields.known.len()],
@@ -113,7 +112,7 @@ impl ExampleScan {
         self.classes.len()
     }
 
-    /// Looks at the next record; `is_sound` says whether its checksum fits.
+    /// Scans the next record; `is_sound` says whether its checksum fits.
     pub(crate) fn add<S: ByteSource>(
         &mut self,
         source: &mut S,
@@ -165,7 +164,7 @@ impl ExampleScan {
         self.classes.push_none();
     }
 
-    /// Whether the record says something that is not known.
+    /// Whether the record says something new.
     fn is_news(&self, label: Label) -> bool {
         let is_news = |met: &Met| {
             let known = &self.fields.known[met.feature];
@@ -207,7 +206,7 @@ impl ExampleScan {
                 Some(kind) => measure(source, kind, &list)?,
                 None => (0, 0),
             };
-            // An empty list may be one of anything.
+            // An empty list has no kind.
             let kind = kind.filter(|_| values > 0);
             let known = self.fields.known[feature].kind;
             if kind.is_some() && known.is_some() && kind != known {

@@ -4,12 +4,12 @@
 //! 0 u8 | 0 u8 | type u8 (8: unsigned byte, 12: i32 big-endian) | dimensions u8 | a size u32 big-endian each | data
 //! ```
 //!
-//! The first size is the number of records; the others are the shape of a picture: rows, columns and
-//! channels, side by side for each pixel, as far as they are there. Pictures are bytes. Labels, bytes or i32, lie in
-//! a file of one dimension that is found by name: `images-idx3` becomes `labels-idx1`, with or without `.gz`. They
-//! are read whole when the data is opened, so a record needs one read. Where `x-names.txt` lies next to `x-images.idx`,
-//! its lines are the names of the labels 0, 1, 2 …. Format: LeCun, "The MNIST database of handwritten digits"; the
-//! names are Pelton's.
+//! The first size is the number of records; the others are the shape of a picture: rows, columns and channels
+//! (interleaved), as far as the header has them. Pictures are bytes. Labels, bytes or i32, are in a file of one
+//! dimension that is found by name: `images-idx3` becomes `labels-idx1`, with or without `.gz`. They are read whole
+//! when the data is opened, so a record needs one read. Where `x-names.txt` is next to `x-images.idx`, its lines are
+//! the names of the labels 0, 1, 2 …. Format: LeCun, "The MNIST database of handwritten digits"; the names are
+//! Pelton's.
 
 pub(crate) mod writer;
 
@@ -33,15 +33,15 @@ pub(crate) const INTEGERS: u8 = 0x0c;
 const MOST_DIMENSIONS: usize = 4;
 /// Largest side of a picture, and most channels.
 const MOST_SIDE: u32 = 1 << 24;
-/// Names files longer than this are none.
+/// Longer names files are ignored.
 const MOST_NAME_BYTES: u64 = 1 << 30;
 
 /// What the header of an IDX file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdxHeader {
-    /// Sizes, of which the first counts records.
+    /// Sizes; the first is the number of records.
     pub sizes: Vec<u32>,
-    /// Bytes of a number: 1, or 4 of an i32.
+    /// Bytes of a number: 1, or 4 for an i32.
     pub number_bytes: u64,
 }
 
@@ -56,7 +56,7 @@ impl IdxHeader {
         u64::from(self.sizes.first().copied().unwrap_or(0))
     }
 
-    /// Bytes of one record; `None` where they pass 64 bits.
+    /// Bytes of one record; `None` where they exceed 64 bits.
     pub fn record_bytes(&self) -> Option<u64> {
         let mut sides = self.sizes.iter().skip(1).map(|side| u64::from(*side));
         sides.try_fold(self.number_bytes, u64::checked_mul)
@@ -77,17 +77,17 @@ impl IdxHeader {
     }
 }
 
-/// Reads the header at the start of `bytes`; on failure the offset and what does not hold.
-pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, (u64, String)> {
+/// Reads the header at the start of `bytes`; errors name no path.
+pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, FormatError> {
+    let short = || FormatError::malformed(bytes.len() as u64, "the file ends inside its header");
     let Some(&[zero, also_zero, kind, dimensions]) = bytes.first_chunk::<4>() else {
-        let end = bytes.len() as u64;
-        return Err((end, "the file ends inside its header".into()));
+        return Err(short());
     };
     if (zero, also_zero) != (0, 0) {
         let found = format!(
             "its magic number is {zero:02x}{also_zero:02x}{kind:02x}{dimensions:02x}, and an IDX file starts with two zero bytes"
         );
-        return Err((0, found));
+        return Err(FormatError::malformed(0, found));
     }
     let name = match kind {
         8 | INTEGERS => "",
@@ -95,34 +95,30 @@ pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, (u64, String)> {
         0x0b => "16-bit integers",
         0x0d => "32-bit floating point numbers",
         0x0e => "64-bit floating point numbers",
-        _ => "numbers of no known type",
+        _ => "numbers of an unknown type",
     };
     if !name.is_empty() {
-        return Err((2, format!("it holds {name} (type {kind:#04x})")));
+        let what = format!("it holds {name} (type {kind:#04x})");
+        return Err(FormatError::malformed(2, what));
     }
     let dimensions = usize::from(dimensions);
     if !(1..=MOST_DIMENSIONS).contains(&dimensions) {
-        return Err((
-            3,
-            format!("it has {dimensions} dimensions, and 1 to 4 are read"),
-        ));
+        let what = format!("it has {dimensions} dimensions, and 1 to 4 are read");
+        return Err(FormatError::malformed(3, what));
     }
     let Some(sizes) = bytes.get(4..4 + 4 * dimensions) else {
-        let end = bytes.len() as u64;
-        return Err((end, "the file ends inside its header".into()));
+        return Err(short());
     };
     let sizes = sizes.as_chunks::<4>().0.iter();
     let sizes: Vec<u32> = sizes.map(|size| u32::from_be_bytes(*size)).collect();
     for (i, &size) in sizes.iter().enumerate().skip(1) {
         if size == 0 || size > MOST_SIDE {
             let at = 4 + 4 * i as u64;
-            return Err((
-                at,
-                format!(
-                    "dimension {} has {size} places, and 1 to {MOST_SIDE} are read",
-                    i + 1
-                ),
-            ));
+            let what = format!(
+                "dimension {} has size {size}, and 1 to {MOST_SIDE} are read",
+                i + 1
+            );
+            return Err(FormatError::malformed(at, what));
         }
     }
     let number_bytes = if kind == INTEGERS { 4 } else { 1 };
@@ -133,14 +129,10 @@ pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, (u64, String)> {
 }
 
 /// The header of a file of `size` bytes whose data fill the rest of it.
-fn whole_header(path: &Path, head: &[u8], size: u64) -> Result<IdxHeader, FormatError> {
-    let refuse = |(offset, what)| FormatError::Malformed {
-        path: path.to_path_buf(),
-        offset,
-        what,
-        remedy: "expected an IDX file of unsigned bytes, or of labels as 32-bit integers, whole",
-    };
-    let header = parse_idx_header(head).map_err(refuse)?;
+fn whole_header(head: &[u8], size: u64) -> Result<IdxHeader, FormatError> {
+    const REMEDY: &str =
+        "expected a whole IDX file of unsigned bytes, or of labels as 32-bit integers";
+    let header = parse_idx_header(head).map_err(|error| error.with_remedy(REMEDY))?;
     let expected = header
         .record_bytes()
         .and_then(|bytes| bytes.checked_mul(header.records()))
@@ -153,13 +145,11 @@ fn whole_header(path: &Path, head: &[u8], size: u64) -> Result<IdxHeader, Format
         Some(bytes) => format!("{bytes} bytes"),
         None => "more bytes than a file can have".into(),
     };
-    Err(refuse((
-        4,
-        format!(
-            "its header states {} values, which take {needed}, and it has {size}",
-            stated.join(" × ")
-        ),
-    )))
+    let stated = stated.join(" × ");
+    let what = format!(
+        "its header states {stated} values, which take {needed}, and it has {size}; {REMEDY}"
+    );
+    Err(FormatError::malformed(4, what))
 }
 
 /// IDX images with a file of labels next to them, as MNIST has.
@@ -181,21 +171,15 @@ impl Format for Idx {
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
-        let header = whole_header(source.path, source.head, source.stamp.size)?;
+        let header = whole_header(source.head, source.stamp.size)?;
         if header.sizes.len() == 1 {
-            return Err(FormatError::IdxLabels {
-                path: source.path.to_path_buf(),
-                what: "it holds labels and no pictures; name the file of the images, and its labels are found"
-                    .into(),
-            });
+            return Err(FormatError::new(
+                "it holds labels and no pictures; name the file of the images, and its labels are found",
+            ));
         }
         if header.number_bytes != 1 {
-            return Err(FormatError::Malformed {
-                path: source.path.to_path_buf(),
-                offset: 2,
-                what: "it holds 32-bit integers (type 0x0c)".into(),
-                remedy: "expected pictures of unsigned bytes",
-            });
+            let what = "it holds 32-bit integers (type 0x0c); expected pictures of unsigned bytes";
+            return Err(FormatError::malformed(2, what));
         }
         let records = header.records();
         let bytes = header.record_bytes().unwrap_or(0);
@@ -220,7 +204,7 @@ impl Format for Idx {
     }
 }
 
-/// Where the labels of a file of pictures may lie, best first.
+/// Where the labels of a file of pictures may be, best first.
 fn label_places(path: &Path) -> Vec<PathBuf> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         return Vec::new();
@@ -242,25 +226,21 @@ fn label_places(path: &Path) -> Vec<PathBuf> {
     in_order.map(|name| path.with_file_name(name)).into()
 }
 
-/// The label values that occur, ascending, and which of them each record has; where labels have names, all that have
-/// one, with them.
+/// The distinct label values, ascending, and the one of each record; where labels have names, all named ones, with
+/// their names.
 fn labels_of(
     source: &Source<'_>,
     records: u64,
     notes: &mut Vec<String>,
 ) -> Result<(Vec<f64>, Codes, Vec<String>), FormatError> {
     let places = label_places(source.path);
-    let refuse = |what| FormatError::IdxLabels {
-        path: source.path.to_path_buf(),
-        what,
-    };
     let is_there = |place: &&PathBuf| Origin::is_there(place, source.options);
     let Some(path) = places.iter().find(is_there) else {
         if source.options.any_label {
-            // Predictions make no use of them.
+            // Predictions do not use them.
             return Ok((Vec::new(), Codes::One, Vec::new()));
         }
-        return Err(refuse(match places.first() {
+        return Err(FormatError::new(match places.first() {
             Some(place) => format!(
                 "its labels are looked for in {}, which is not there; put them next to the images",
                 place.display()
@@ -269,9 +249,9 @@ fn labels_of(
         }));
     };
     let bytes = read_labels(source, path, notes)?;
-    let header = whole_header(path, &bytes, bytes.len() as u64)?;
+    let header = whole_header(&bytes, bytes.len() as u64).map_err(|error| error.in_file(path))?;
     if header.sizes.len() != 1 || header.records() != records {
-        return Err(refuse(format!(
+        return Err(FormatError::new(format!(
             "it holds {records} records, and {} holds {} labels; fetch both again",
             path.display(),
             header.records()
@@ -301,7 +281,7 @@ fn labels_of(
     Ok((values, Codes::new(codes), Vec::new()))
 }
 
-/// The names of the labels of a file of pictures, where a sound file of them lies next to it.
+/// The names of the labels of a file of pictures, where a valid file of them is next to it.
 fn names_of(path: &Path, options: &OpenOptions) -> Vec<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let plain = name.map(|name| name.strip_suffix(".gz").unwrap_or(name));
@@ -334,8 +314,12 @@ mod tests {
     use super::*;
 
     fn refuses(bytes: &[u8], at: u64, message: &str) {
-        let (offset, what) = parse_idx_header(bytes).unwrap_err();
-        assert!(offset == at && what.contains(message), "{offset}: {what}");
+        let error = parse_idx_header(bytes).unwrap_err().to_string();
+        let place = format!("byte {at}: ");
+        assert!(
+            error.starts_with(&place) && error.contains(message),
+            "{error}"
+        );
     }
 
     #[test]
@@ -349,12 +333,12 @@ mod tests {
         refuses(b"\0\0\x0d\x01\0\0\0\x02", 2, "32-bit floating point");
         let header = parse_idx_header(b"\0\0\x0c\x01\0\0\0\x02").unwrap();
         assert_eq!((header.records(), header.record_bytes()), (2, Some(4)));
-        refuses(b"\0\0\x07\x01\0\0\0\x02", 2, "no known type");
+        refuses(b"\0\0\x07\x01\0\0\0\x02", 2, "an unknown type");
         refuses(b"\0\0\x08\x05\0\0\0\x02", 3, "5 dimensions");
         refuses(
             b"\0\0\x08\x02\0\0\0\x02\0\0\0\0",
             8,
-            "dimension 2 has 0 places",
+            "dimension 2 has size 0",
         );
         refuses(b"\0\0\x08\x02\0\0\0\x02\xff\0\0\0", 8, "dimension 2 has");
     }

@@ -1,4 +1,4 @@
-//! Writing IDX files, which appear whole.
+//! Writes IDX files, which appear only when complete.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -8,17 +8,17 @@ use pelton_storage::WholeFile;
 use crate::error::FormatError;
 use crate::formats::idx::INTEGERS;
 
-/// An IDX file being written. Dropped before [`IdxWriter::finish`] it vanishes.
+/// An IDX file being written. Dropped before [`IdxWriter::finish`], it is deleted.
 #[derive(Debug)]
 pub struct IdxWriter {
     path: PathBuf,
     out: BufWriter<WholeFile>,
-    /// Bytes that the header promises and that are not there yet.
+    /// Bytes that the header promises and that are still to be written.
     left: u64,
 }
 
 impl IdxWriter {
-    /// A file of so many pictures of bytes, of this height and width.
+    /// A file of this many pictures of bytes, of this height and width.
     pub fn pictures(
         path: &Path,
         count: u32,
@@ -28,7 +28,7 @@ impl IdxWriter {
         IdxWriter::create(path, 8, &[count, height, width], bytes)
     }
 
-    /// A file of so many labels.
+    /// A file of this many labels.
     pub fn labels(path: &Path, count: u32) -> Result<IdxWriter, FormatError> {
         IdxWriter::create(path, INTEGERS, &[count], 4 * u64::from(count))
     }
@@ -46,19 +46,19 @@ impl IdxWriter {
         Ok(writer)
     }
 
-    /// Appends pixels. Panics where they are more than were announced.
+    /// Appends pixels. Panics where they exceed what was announced.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         let left = self.left.checked_sub(bytes.len() as u64);
         self.left = left.expect("as many records as announced");
         self.out.write_all(bytes).map_err(|e| self.failed(e))
     }
 
-    /// Appends a label. Panics where it is one more than were announced.
+    /// Appends a label. Panics where it exceeds what was announced.
     pub fn label(&mut self, label: i32) -> Result<(), FormatError> {
         self.write(&label.to_be_bytes())
     }
 
-    /// Gives the file its name, in place of what has it now. Panics where records are missing.
+    /// Gives the file its name, replacing an existing file. Panics where records are missing.
     pub fn finish(self) -> Result<(), FormatError> {
         assert_eq!(self.left, 0, "bytes of records missing");
         let failed = |e: io::Error| FormatError::io(&self.path, "write it", e);
@@ -112,7 +112,7 @@ mod tests {
             )
         };
         assert_eq!(classes(), (vec![2.0, 70_000.0], vec![], vec![1, 0, 1]));
-        // Fewer names than the largest label are none.
+        // Fewer names than the largest label are ignored.
         std::fs::write(at("a-names.txt"), "a\nb\nc\n").expect("written");
         assert_eq!(classes().1, Vec::<String>::new());
         let names: Vec<String> = (0..=70_000).map(|i| format!("{i:05}")).collect();

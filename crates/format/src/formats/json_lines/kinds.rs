@@ -10,9 +10,9 @@ use crate::places::located::{text_of, words_of};
 
 /// Most keys of all records together.
 const MOST_KEYS: usize = 4096;
-/// Longest name of a field, which is kept with each row behind one byte for its length.
+/// Longest name of a field; each row stores it after one byte for its length.
 const MOST_NAME_BYTES: usize = 255;
-/// Up to here every whole number is an f64.
+/// Up to here every whole number is an exact f64.
 const MOST_EXACT: u64 = 1 << 53;
 /// Deepest list.
 const MOST_DEPTH: usize = 6;
@@ -20,14 +20,14 @@ const MOST_DEPTH: usize = 6;
 /// What a value is, in every record so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
-    /// Nothing that is a field.
+    /// Nothing that can be a field.
     Other,
     /// No value.
     Null,
     Text,
     /// An object, or a list of other things than numbers: its JSON text.
     Json,
-    /// Numbers in lists so deep, 0 being a number by itself.
+    /// Numbers in lists nested this deep; 0 is a number by itself.
     Numbers {
         whole: bool,
         /// Whether one of them is a whole number that double precision may round.
@@ -54,7 +54,7 @@ pub(crate) struct Schema {
     pub(crate) known: Vec<Known>,
     /// Those that are not, and why.
     pub(crate) left_out: Vec<(String, String)>,
-    /// How many records have no label where others have one, and the line of the first.
+    /// The number of records without a label where others have one, and the line of the first.
     pub(crate) unlabelled: Option<(u64, u64)>,
 }
 
@@ -71,11 +71,11 @@ impl Schema {
 /// A key of the records so far.
 struct Key {
     kind: Kind,
-    /// In how many records it is.
+    /// The number of records that have it.
     records: u64,
     /// Bytes of its elements.
     payload: u64,
-    /// Why it is no field, from the first record that says so.
+    /// Why it is not a field, from the first record that shows it.
     why: Option<String>,
     /// The line of the first record without it.
     lacking: Option<u64>,
@@ -92,7 +92,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Looks at the next record, which is the object of a line; what is wrong where there are too many keys.
+    /// Scans the next record, the object of a line; an error where there are too many keys.
     pub(crate) fn add(
         &mut self,
         object: &Map<String, Value>,
@@ -123,7 +123,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Notes a key that no record had before.
+    /// Adds a key that no earlier record had.
     fn meet(&mut self, name: &str, value: &Value) -> Result<(), Fault> {
         if self.known.len() >= MOST_KEYS {
             let what = format!(
@@ -149,7 +149,7 @@ impl Keys {
         Ok(())
     }
 
-    /// What is known of them.
+    /// The schema.
     pub(crate) fn finish(self) -> Schema {
         let mut schema = Schema::default();
         for (name, key) in self.known {
@@ -171,7 +171,7 @@ impl Keys {
 }
 
 impl Key {
-    /// Looks at its next value.
+    /// Scans its next value.
     fn add(&mut self, value: &Value, line: u64, scratch: &mut (Vec<usize>, Vec<u8>)) {
         let found = Kind::of(value);
         let before = self.kind;
@@ -244,7 +244,7 @@ impl Kind {
             },
             Value::Array(values) => {
                 let kinds = values.iter().map(Kind::of).fold(Kind::Null, Kind::with);
-                // Of an empty list nobody knows what it would hold.
+                // An empty list has no kind.
                 let empty = Kind::Numbers {
                     whole: true,
                     large: false,
@@ -266,7 +266,7 @@ impl Kind {
         }
     }
 
-    /// What both are.
+    /// The kind that covers both.
     fn with(self, other: Kind) -> Kind {
         match (self, other) {
             (
@@ -305,8 +305,8 @@ impl Kind {
     }
 }
 
-/// Lengths of the lists of a value, outermost first, and its numbers; `None` where lists next to each other differ, or a
-/// null is among the numbers that nothing `fills`.
+/// Lengths of the nested lists of a value, outermost first, and its numbers; `None` where neighbouring lists differ
+/// in length, or where a null is among the numbers and `fills` is false.
 pub(crate) fn array(
     value: &Value,
     whole: bool,

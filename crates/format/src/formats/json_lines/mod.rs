@@ -1,19 +1,18 @@
-//! JSON Lines: an object a line, whose values are the fields of a record.
+//! JSON Lines: each line is an object whose values are the fields of a record.
 //!
-//! Whole numbers become i64, other numbers f64, true and false 1 and 0, lists of them (also nested, of equal lengths) arrays,
-//! strings bytes, and objects and other lists the bytes of their JSON text. The keys of all records count, or with
-//! `jsonl:KEY,…` those that are named. A null is a missing value: its record is a bad one unless something stands for
-//! missing values. A key that some record lacks is left out with a note that names the line, unless something stands for
-//! it; so is one of different kinds of values, of null alone, or of whole numbers that no such type holds exactly. The label
-//! is a number, a truth value or a string under the key `label`, or the one that is named.
+//! Whole numbers become i64, other numbers f64, true and false 1 and 0, lists of them (also nested, of equal lengths)
+//! arrays, strings bytes, and objects and other lists the bytes of their JSON text. The keys of all records count, or
+//! with `jsonl:KEY,…` those that are named. A null is a missing value: its record is bad unless missing values are
+//! filled. A key that some record lacks is left out with a note that names the line, unless missing values are
+//! filled; so is a key with different kinds of values, with nothing but null, or with whole numbers that neither type
+//! holds exactly. The label is a number, a truth value or a string under the key `label`, or under the named key.
 //!
-//! Cost: one pass that reads every line, kept in a sidecar; four bytes a record for its class next to the list of
-//! places.
+//! Cost: one pass that reads every line, kept in a sidecar; four bytes a record for its class in addition to the list
+//! of offsets.
 
 pub(crate) mod kinds;
 
 use std::io::{BufRead, BufReader, Read};
-use std::sync::atomic::Ordering;
 
 use pelton_batch::{DType, FieldSpec};
 use serde_json::{Map, Value};
@@ -26,14 +25,14 @@ use crate::formats::json_lines::kinds::{Keys, Kind, Known, Schema, array, descri
 use crate::kind::Head;
 use crate::labels::classes_so_far::ClassesSoFar;
 use crate::labels::stored::Label;
-use crate::labels::{MOST_LABELS, checked_label};
+use crate::labels::{MOST_LABELS, checked_label, too_many_labels};
 use crate::options::{MEAN_OF_FIELDS, Missing};
 use crate::places::LINE_ENDS;
 use crate::places::elias_fano::EliasFanoBuilder;
 use crate::places::fingerprint::mix;
 use crate::places::located::Located;
 use crate::places::sidecar::RecordShape;
-use crate::rows::fields::{RecordFields, selection};
+use crate::rows::fields::{RecordFields, column_type, no_column, selection};
 use crate::rows::{Layout, NewRow, Rows};
 
 /// The key of the label unless another is named.
@@ -43,7 +42,7 @@ const MOST_LINE_BYTES: u64 = 1 << 30;
 /// Tells these sidecars from others; 11 stood for keys without null, truth values and objects.
 const SHAPE: u64 = 13;
 
-/// JSON Lines; with `selects` some keys of them.
+/// JSON Lines; with `selects`, some keys of them.
 pub(crate) struct JsonLines {
     pub(crate) selects: bool,
 }
@@ -81,13 +80,9 @@ impl Format for JsonLines {
         let (located, index) =
             source.located(shape, source.start(), notes, || scan(source, label, must))?;
         let first = located.starts.walk(0).next().unwrap_or(0);
-        let schema =
-            Schema::from_words(&located.tallies).ok_or_else(|| FormatError::Malformed {
-                path: source.path.to_path_buf(),
-                offset: first,
-                what: "its index says nothing of its keys".into(),
-                remedy: "remove the index (.pelton-index) next to the file",
-            })?;
+        let schema = Schema::from_words(&located.tallies).ok_or_else(|| {
+            FormatError::new("its index does not list its keys; remove the index (.pelton-index) next to the file")
+        })?;
         let records = located.starts.len();
         let known = chosen(source, &schema, notes)?;
         let row_bytes: u64 = known.iter().map(|known| known.bytes).sum();
@@ -109,12 +104,9 @@ impl Format for JsonLines {
             ));
         }
         if decoder.kinds.is_empty() && records > 0 {
-            return Err(FormatError::Malformed {
-                path: source.path.to_path_buf(),
-                offset: first,
-                what: "no key has values of one kind in every record".into(),
-                remedy: "write the same keys in every line",
-            });
+            let what =
+                "no key has values of one kind in every record; write the same keys in every line";
+            return Err(FormatError::malformed(first, what));
         }
         let nonzeros = records * decoder.fields.head_bytes() + row_bytes;
         Ok(Shard {
@@ -124,19 +116,14 @@ impl Format for JsonLines {
     }
 }
 
-/// The keys that become fields: those that are named, or all that can. Which of all cannot is added to `notes`.
+/// The keys that become fields: the named ones, or all that can. Notes list those that cannot.
 fn chosen<'a>(
     source: &Source<'_>,
     schema: &'a Schema,
     notes: &mut Vec<String>,
 ) -> Result<Vec<&'a Known>, FormatError> {
-    let path = || source.path.to_path_buf();
     if source.options.missing == Some(Missing::Mean) {
-        return Err(FormatError::SettingElsewhere {
-            path: path(),
-            kind: "jsonl",
-            setting: MEAN_OF_FIELDS,
-        });
+        return Err(FormatError::new(MEAN_OF_FIELDS));
     }
     let fills = source.options.missing.is_some();
     let alike = "write values of one kind under it in every line";
@@ -170,20 +157,13 @@ fn chosen<'a>(
             continue;
         }
         return Err(match left_out.iter().find(|(key, ..)| key == name) {
-            Some((_, why, _)) => FormatError::ColumnType {
-                path: path(),
-                column: (*name).to_owned(),
-                found: format!("nothing that a record can hold: {why}"),
-            },
-            None => FormatError::NoColumn {
-                path: path(),
-                wanted: (*name).to_owned(),
-                columns: kinds
-                    .iter()
-                    .map(|known| known.key.as_str())
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            },
+            Some((_, why, _)) => {
+                column_type(name, format!("nothing that a record can hold: {why}"))
+            }
+            None => {
+                let keys: Vec<&str> = kinds.iter().map(|known| known.key.as_str()).collect();
+                no_column(name, keys.join(", "))
+            }
         });
     }
     kinds.retain(|known| wanted.contains(&known.key.as_str()));
@@ -196,7 +176,7 @@ fn object(line: &[u8]) -> Result<Map<String, Value>, Fault> {
     match serde_json::from_slice(line) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => Err(Fault::new(format!(
-            "{} is no JSON object; write one object a line, with the fields of a record",
+            "{} is not a JSON object; write one object a line, with the fields of a record",
             excerpt(other.to_string().as_bytes())
         ))),
         Err(error) => Err(no_json(line, &error)),
@@ -206,7 +186,7 @@ fn object(line: &[u8]) -> Result<Map<String, Value>, Fault> {
 /// What is wrong, and at which byte of the line.
 fn no_json(line: &[u8], error: &serde_json::Error) -> Fault {
     let column = error.column().clamp(1, line.len().max(1));
-    // Its text ends in a line and a column, where every line is the first of its text.
+    // Its text ends in a line and a column; the line is always 1.
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);
     let what = if error.is_eof() {
@@ -235,7 +215,7 @@ fn no_json(line: &[u8], error: &serde_json::Error) -> Fault {
     ))
 }
 
-/// Under which key labels are, and what they are.
+/// The key of labels, and their kind.
 #[derive(Debug)]
 struct LabelKey {
     key: String,
@@ -245,7 +225,7 @@ struct LabelKey {
     are_numbers: bool,
 }
 
-/// What a record says of its label.
+/// The label of a record.
 enum Class<'a> {
     Name(&'a str),
     Number(f64),
@@ -280,8 +260,6 @@ impl LabelKey {
 
 /// Reads every line.
 fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatError> {
-    let path = || source.path.to_path_buf();
-    let failed = |e| FormatError::io(source.path, "read it", e);
     let file = source.input()?;
     let (from, end) = (source.start(), source.stamp.size);
     let mut reader = BufReader::with_capacity(1 << 20, file.from(from));
@@ -296,18 +274,15 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
     };
     let (mut first_bad, mut bad) = (None, 0);
     let (mut at, mut number) = (from, 0);
-    // How many records have no label, and the line of the first.
+    // The number of records without a label, and the line of the first.
     let (mut unlabelled, mut first_unlabelled) = (0, 0);
     let mut line = Vec::new();
     loop {
-        if source.options.interrupt.load(Ordering::Relaxed) {
-            return Err(FormatError::Interrupted { path: path() });
-        }
+        source.options.check_interrupt()?;
         line.clear();
         let bytes = (&mut reader)
             .take(MOST_LINE_BYTES)
-            .read_until(b'\n', &mut line)
-            .map_err(failed)?;
+            .read_until(b'\n', &mut line)?;
         if bytes == 0 {
             break;
         }
@@ -317,12 +292,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let wrong = |fault| FormatError::Line {
-            path: path(),
-            line: number,
-            offset: start,
-            fault,
-        };
+        let wrong = |fault| FormatError::of_record(fault).at_line(number);
         let object = object(&line);
         let class = object.as_ref().map_err(Fault::clone);
         let (object, class) = match class.and_then(|object| Ok((object, labels.class_of(object)?)))
@@ -350,11 +320,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
         }
         (labels.are_names, labels.are_numbers) = (classes.are_names(), classes.are_numbers());
         if classes.len() > MOST_LABELS {
-            let limit = MOST_LABELS;
-            return Err(FormatError::TooManyLabels {
-                path: path(),
-                limit,
-            });
+            return Err(too_many_labels(MOST_LABELS));
         }
         keys.add(object, label, number).map_err(wrong)?;
         starts.push(start);
@@ -394,7 +360,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
 struct JsonDecoder {
     kinds: Vec<(String, Kind)>,
     label: LabelKey,
-    /// Whether 0, or nothing in a list or string, stands for what is missing.
+    /// Whether missing values become 0, or empty lists and strings.
     fills: bool,
     fields: RecordFields,
 }
@@ -471,7 +437,7 @@ impl Decoder for JsonDecoder {
                         None if depth == 0 => elements.extend([0; 8]),
                         None => {}
                     }
-                    // Lists within an empty one have no length of their own.
+                    // Lists within an empty list have no length.
                     dims.resize(depth.max(dims.len()), 0);
                     if dims.len() != depth {
                         return Err(unlike());
@@ -499,7 +465,7 @@ impl Decoder for JsonDecoder {
     }
 }
 
-/// Decodes a line as the first line of a file: the schema and the row; `None` where it is no such line.
+/// Decodes a line as the first line of a file: the schema and the row; `None` where it is not such a line.
 pub fn decode_json_line(line: &[u8]) -> Option<(RecordFields, Rows)> {
     let object = object(line).ok()?;
     let mut keys = Keys::default();

@@ -1,11 +1,11 @@
 //! LIBSVM text: `label index:value index:value …`, one record a line.
 //!
-//! Blanks are spaces and tabs, lines end in LF or CRLF, `#` starts a comment, empty lines and the `qid:N`
-//! that svmlight puts behind the label are passed over. Indices count from 1 (or 0 when told so) and ascend strictly. Entries whose value is
-//! 0 are kept, as LIBLINEAR keeps them; they change no result.
+//! Blanks are spaces and tabs, lines end in LF or CRLF, `#` starts a comment, empty lines and the `qid:N` that
+//! svmlight writes after the label are skipped. Indices count from 1 (or from 0 on request) and ascend strictly.
+//! Entries whose value is 0 are kept, as LIBLINEAR keeps them; they change no result.
 //!
-//! The index before a colon is found and converted eight bytes at once, and a value of one digit,
-//! the commonest, costs one comparison; all else goes through [`crate::rows::number`].
+//! The index before a colon is found and converted eight bytes at a time, and a value of one digit, the most
+//! frequent, costs one comparison; all others go through [`crate::rows::number`].
 
 pub(crate) mod lines;
 
@@ -24,7 +24,7 @@ pub struct LibsvmRules {
     pub zero_based: bool,
     /// Features from this one on (counted from 0) are dropped.
     pub features: u64,
-    /// What numbers features become: f32, in any case.
+    /// The type of features; f32 here.
     pub dtype: FeatureType,
 }
 
@@ -68,10 +68,10 @@ pub fn decode_libsvm_line(
     Ok(value)
 }
 
-/// What begins the number of the query that a row of a ranking belongs to.
+/// Starts the query id of a row of a ranking.
 pub(crate) const QUERY: &[u8] = b"qid:";
 
-/// Past a query number, where one stands at `at`: classes are learned without.
+/// Skips a query id at `at`: classification does not use it.
 fn after_query(bytes: &[u8], mut at: usize) -> Result<usize, Fault> {
     while bytes.get(at).is_some_and(|&byte| is_blank(byte)) {
         at += 1;
@@ -83,7 +83,7 @@ fn after_query(bytes: &[u8], mut at: usize) -> Result<usize, Fault> {
     let number = &query[QUERY.len()..];
     if number.is_empty() || !number.iter().all(u8::is_ascii_digit) {
         return Err(Fault::new(format!(
-            "{found:?} is no query number; write qid: and a whole number",
+            "{found:?} is not a query number; write qid: and a whole number",
             found = excerpt(query)
         )));
     }
@@ -104,7 +104,7 @@ fn decode_entries(
     let first = u32::from(!rules.zero_based);
     // The smallest index that may come next, as written; above u32::MAX after the largest.
     let mut least = u64::from(first);
-    // What is larger may be a whole number that is rounded.
+    // A larger whole number may be rounded.
     let most = match rules.dtype {
         FeatureType::F32 => f64::INFINITY,
         FeatureType::Checked | FeatureType::F64 => f32::MOST_EXACT,
@@ -141,8 +141,8 @@ fn decode_entries(
     Ok(())
 }
 
-/// The index that starts at `at` and where its value starts; `None` where the token is no index
-/// with a colon, or is above u32.
+/// The index that starts at `at` and the start of its value; `None` where the token is not an index with a colon, or
+/// exceeds u32.
 #[inline]
 fn index_before_colon(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
     if let Some(eight) = bytes.get(at..at + 8) {
@@ -338,8 +338,8 @@ mod tests {
         refuses("1 0:1", "`zero_based`");
         refuses("1 -3:1", "feature index -3 is negative");
         refuses("1 5:1 3:1", "feature index 3 follows 5; sort");
-        refuses("1 qid: 1:1", "\"qid:\" is no query number");
-        refuses("1 qid:x 1:1", "\"qid:x\" is no query number");
+        refuses("1 qid: 1:1", "\"qid:\" is not a query number");
+        refuses("1 qid:x 1:1", "\"qid:x\" is not a query number");
         refuses("1 1:1 qid:1", "feature index \"qid\"");
         refuses(
             "9007199254740993 1:1",
@@ -366,7 +366,7 @@ mod tests {
         refuses("1 3:1e39", "beyond 32-bit");
     }
 
-    /// What the format says, by the standard library alone.
+    /// The format's definition, with the standard library only.
     fn reference(line: &str) -> Option<(f64, Vec<u32>, Vec<f32>)> {
         let line = line.split(['#', '\n']).next()?;
         let mut tokens = line

@@ -1,4 +1,4 @@
-//! The numbers of a hierarchical Gaussian mixture: any record of any class by itself, from counters.
+//! The numbers of a hierarchical Gaussian mixture: any record of any class independently, from counters.
 //!
 //! ```text
 //! centre(c) = Σ_l s_l · g(l, c mod 32^l)       l = 1 … L, the least L with 32^L ≥ classes; the last term is g(L, c)
@@ -33,13 +33,13 @@ pub(crate) const NAME: &str = "mixture";
 const BRANCHES: u64 = 32;
 /// Variance of a level over that of the level above.
 const FALL: f32 = 0.7;
-/// Deviation of what a coupling adds, over what its σ gives.
+/// Deviation of a coupling's increment, relative to its σ.
 const BEND: f32 = 2.0;
-/// Numbers that tell the keys apart: of matrices, of views, and of level l from `LEVEL` + l on.
+/// Distinguishes the keys: of matrices, of views, and of level l from `LEVEL` + l on.
 const MATRIX: u32 = 6;
 const VIEW: u32 = 7;
 const LEVEL: u32 = 8;
-/// Halves of vectors lie in memory in whole groups of so many.
+/// Halves of vectors are in memory in whole groups of this many.
 const GROUP: usize = 32;
 
 /// The numbers of one mixture.
@@ -54,12 +54,12 @@ pub(crate) struct GaussianMixture {
     couplings: [Coupling; 2],
 }
 
-/// A vector in two halves, each of whole groups; what is beyond a half's values is never looked at.
+/// A vector in two halves, each of whole groups; padding after a half's values is never read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Halves {
     low: Vec<f32>,
     high: Vec<f32>,
-    /// What σ gave.
+    /// The result of σ.
     hidden: Vec<f32>,
     /// The values of both halves.
     whole: Vec<f32>,

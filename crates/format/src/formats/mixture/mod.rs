@@ -4,9 +4,10 @@
 //! {"pelton_mixture":1,"classes":1000000,"first_view":0,"views":8,"features":64,"noise":1.1,"seed":0}
 //! ```
 //!
-//! Record i is view `first_view` + i / `classes` of class i mod `classes`, so that any run of records in a row holds as many
-//! classes as it can. Its bytes are those of a dense packed row, made by [`GaussianMixture`] on whatever thread asks for
-//! them; all else reads them as it reads a file. Classes are known by their count, and nothing in memory grows with it.
+//! Record i is view `first_view` + i / `classes` of class i mod `classes`, so that any run of consecutive records has
+//! as many classes as possible. Its bytes are those of a dense packed row, made by [`GaussianMixture`] on the thread
+//! that asks for them; everything else reads them like a file. Classes are known by their count, and nothing in
+//! memory grows with it.
 
 mod gaussian;
 
@@ -29,12 +30,12 @@ use crate::rows::Layout;
 
 const BEGIN: &[u8] = b"{\"pelton_mixture\"";
 const VERSION: u32 = 1;
-/// Most classes, views of a class, and numbers of a record.
+/// Most classes, views of a class, and features of a record.
 const MOST_CLASSES: u64 = 100_000_000;
 const MOST_VIEWS: u64 = 1_000_000;
 const MOST_FEATURES: u64 = 2048;
 
-/// A hierarchical Gaussian mixture of which some views of every class are records.
+/// A hierarchical Gaussian mixture; some views of every class are the records.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mixture {
@@ -52,7 +53,7 @@ impl Mixture {
     /// `views` views of each of `classes` classes as records of `features` numbers; `noise` is the deviation of a view's
     /// noise, where that of the centres is 1.
     ///
-    /// Errors: what of these cannot be, as the end of a sentence.
+    /// Errors: which of these is impossible, as the end of a sentence.
     pub fn new(
         classes: u64,
         views: u64,
@@ -72,7 +73,7 @@ impl Mixture {
         .checked()
     }
 
-    /// Others of the same classes: the `views` views after these.
+    /// The next `views` views of the same classes.
     pub fn next_views(self, views: u64) -> Mixture {
         Mixture {
             first_view: self.first_view + self.views,
@@ -152,11 +153,10 @@ impl Format for Mixtures {
     }
 
     fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
-        let mixture = Mixture::parse(source.head).map_err(|what| FormatError::Malformed {
-            path: source.path.to_path_buf(),
-            offset: 0,
-            what: format!("it describes no mixture: {what}"),
-            remedy: "name demo:classes:N instead, which writes the file again",
+        let mixture = Mixture::parse(source.head).map_err(|what| {
+            FormatError::new(format!(
+                "does not describe a mixture: {what}; name demo:classes:N instead, which writes the file again"
+            ))
         })?;
         let storage = MixtureStorage::new(source.path.display().to_string(), mixture);
         let (records, bytes) = (mixture.records(), storage.record_bytes);

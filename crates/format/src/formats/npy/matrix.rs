@@ -45,9 +45,9 @@ impl Format for Npy {
     }
 
     fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
-        let (path, size, options) = (source.path, source.stamp.size, source.options);
+        let (size, options) = (source.stamp.size, source.options);
         let file = source.input()?;
-        let header = npy::read_header(&file, path, size)?;
+        let header = npy::read_header(&file, size)?;
         let row_bytes = header.row_bytes().unwrap_or(0);
         let lies = Lies::of(source, &header)?;
         let matrix = header.matrix().filter(|_| !options.whole_arrays);
@@ -62,23 +62,19 @@ impl Format for Npy {
                 }
                 Some(_) => {
                     format!(
-                        "its {} dimensions of {} are no matrix of features",
+                        "its {} dimensions of {} are not a matrix of features",
                         header.shape.len(),
                         header.number
                     )
                 }
             };
-            return Err(FormatError::Malformed {
-                path: path.to_path_buf(),
-                offset: header.data_offset,
-                what,
-                remedy: npy::REMEDY,
-            });
+            let what = format!("{what}; {}", npy::REMEDY);
+            return Err(FormatError::malformed(header.data_offset, what));
         };
         let columns = columns as usize;
         let (mut label, mut labels) = (None, Vec::new());
         if !options.are_all_features(columns) {
-            let column = npy::label_column(path, columns, &options.label)?;
+            let column = npy::label_column(columns, &options.label)?;
             let (from, stride) = match lies.parts[..] {
                 [(from, _)] => (from + (column * header.number.bytes()) as u64, row_bytes),
                 _ => lies.parts[column],
@@ -89,7 +85,7 @@ impl Format for Npy {
                 count: rows,
                 dtype: header.number,
             };
-            labels = scan_labels(&file, path, place, &options.interrupt)?;
+            labels = scan_labels(&file, place, &options.interrupt)?;
             label = Some(column);
         }
         let decoder = NpyDecoder::new(NpyRules {
@@ -167,9 +163,9 @@ impl Decoder for NpyDecoder {
     }
 }
 
-/// Where the rows of a NumPy array lie.
+/// The layout of the rows of a NumPy array.
 struct Lies {
-    /// Where the parts of the first row lie, and how far it is from each to that of the next row.
+    /// The offsets of the parts of the first row, and the distance from each to that of the next row.
     parts: Vec<(u64, u64)>,
     places: Places,
     storage: Option<Arc<dyn Storage>>,
@@ -177,7 +173,7 @@ struct Lies {
 }
 
 impl Lies {
-    /// The shard with its rows where they lie.
+    /// The shard with its rows in place.
     fn of_rows(self, row_bytes: u64, shard: Shard) -> Shard {
         Shard {
             bytes: shard.records * row_bytes,
@@ -192,12 +188,9 @@ impl Lies {
     fn of(source: &Source<'_>, header: &NpyHeader) -> Result<Lies, FormatError> {
         let from = header.data_offset;
         let bytes = header.row_bytes().unwrap_or(0);
-        let parts = header.parts(from).map_err(|what| FormatError::Malformed {
-            path: source.path.to_path_buf(),
-            offset: 0,
-            what: what.into(),
-            remedy: npy::REORDER,
-        })?;
+        let parts = header.parts(from);
+        let parts =
+            parts.map_err(|what| FormatError::malformed(0, format!("{what}; {}", npy::REORDER)))?;
         if !header.fortran {
             return Ok(Lies {
                 parts,

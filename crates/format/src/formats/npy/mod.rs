@@ -1,27 +1,26 @@
 //! NumPy's `.npy`: an array of numbers, one record a row along its first dimension.
 //!
-//! Matrices of f4, f8, i4 or i8 are features, one column of which is the label; of any other array each row is one field.
-//! Numbers are little-endian, format versions 1 to 3. In Fortran order the numbers of a row are read from as many places
-//! of the file. The header is a Python dictionary in text; only its three known keys are read and nothing is
+//! Matrices of f4, f8, i4 or i8 are features, and one column is the label; in any other array each row is one field.
+//! Numbers are little-endian, format versions 1 to 3. In Fortran order the numbers of a row are read from as many
+//! offsets of the file. The header is a Python dictionary in text; only its three known keys are read and nothing is
 //! evaluated. Features become f32.
 
 pub(crate) mod matrix;
 pub(crate) mod numbers;
 
 use std::io::Read;
-use std::path::Path;
 
 use pelton_batch::DType;
 
 use crate::error::{Fault, FormatError};
 use crate::formats::delimited::{LabelColumn, rounded};
-use crate::labels::checked_label;
+use crate::labels::{checked_label, no_label_column};
 use crate::places::input::Input;
 use crate::rows::feature_type::FeatureType;
 use crate::rows::fields::{MOST_DIMENSIONS, element_value};
 use crate::rows::number::Feature;
 
-/// What to do about a file that holds something else than is wanted.
+/// The remedy for a file of another kind.
 pub(crate) const REMEDY: &str = "save an array of little-endian numbers: i1, i2, i4, i8, u1, u2, u4, f2, f4 or f8, and for features a matrix";
 
 /// The longest header read; NumPy's own are under 200 bytes.
@@ -36,19 +35,19 @@ pub struct NpyHeader {
     pub shape: Vec<u64>,
     /// Where the first row starts.
     pub data_offset: u64,
-    /// The first index runs fastest, so that a row does not lie in one place.
+    /// Fortran order: the first index runs fastest, so a row is not contiguous.
     pub fortran: bool,
 }
 
-/// What to do about an array that cannot be read in its order.
+/// The remedy for an array that cannot be read in its order.
 pub(crate) const REORDER: &str = "save it as np.ascontiguousarray makes it";
 
-/// Most numbers of a row in Fortran order, each of which lies in a place of its own.
+/// Most numbers of a row in Fortran order, each of which is at an offset of its own.
 const MOST_PLACES: u64 = 4096;
 
 impl NpyHeader {
-    /// Where the parts of the first row lie, the first number of all being at `from`, and how far it is from each to that
-    /// of the next row; or why rows cannot be read.
+    /// The offsets of the parts of the first row, where the array starts at `from`, and the distance from each to
+    /// that of the next row; or why rows cannot be read.
     pub(crate) fn parts(&self, from: u64) -> Result<Vec<(u64, u64)>, &'static str> {
         let size = self.number.bytes() as u64;
         let row_bytes = self.row_bytes().unwrap_or(0);
@@ -58,7 +57,7 @@ impl NpyHeader {
         if row_bytes / size > MOST_PLACES {
             return Err("it is in Fortran order, with more than 4096 numbers a row");
         }
-        // In the order of C, the last index runs fastest.
+        // In C order, the last index runs fastest.
         let mut places = vec![0];
         let (mut step, mut of_dimensions) = (self.shape[0], Vec::new());
         for length in &self.shape[1..] {
@@ -91,7 +90,7 @@ impl NpyHeader {
         bytes.filter(|bytes| *bytes <= u64::from(u32::MAX) * size)
     }
 
-    /// Rows and columns, where it is a matrix of numbers that features are made of.
+    /// Rows and columns, where it is a matrix whose numbers can be features.
     pub(crate) fn matrix(&self) -> Option<(u64, u64)> {
         let of_features = [DType::F32, DType::F64, DType::I32, DType::I64].contains(&self.number);
         match self.shape[..] {
@@ -104,13 +103,13 @@ impl NpyHeader {
 /// How rows are read.
 #[derive(Clone, Copy, Debug)]
 pub struct NpyRules {
-    /// What the numbers are.
+    /// The type of the numbers.
     pub number: DType,
     /// Numbers a row.
     pub columns: usize,
     /// Column of the label, from 0; `None` where rows have none.
     pub label: Option<usize>,
-    /// What numbers features become.
+    /// The type of features.
     pub dtype: FeatureType,
 }
 
@@ -121,9 +120,9 @@ impl NpyRules {
     }
 }
 
-/// The header at the start of `bytes`, or the offset and the description of what is wrong.
-pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
-    let wrong = |offset: usize, what: &str| (offset as u64, what.to_string());
+/// The header at the start of `bytes`; errors name no path.
+pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, FormatError> {
+    let wrong = |offset: usize, what: &str| FormatError::malformed(offset as u64, what.to_owned());
     if !bytes.starts_with(b"\x93NUMPY") {
         return Err(wrong(0, "its first bytes are not those of an .npy file"));
     }
@@ -149,7 +148,7 @@ pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
         return Err(wrong(8, "its header is too long"));
     }
     let text = bytes.get(text_from..text_from + length).ok_or_else(short)?;
-    let text = std::str::from_utf8(text).map_err(|_| wrong(text_from, "its header is no text"))?;
+    let text = std::str::from_utf8(text).map_err(|_| wrong(text_from, "its header is not text"))?;
     let field = |key: &str| {
         let after = text.split_once(&format!("'{key}':"));
         let after = after.or_else(|| text.split_once(&format!("\"{key}\":")));
@@ -203,11 +202,14 @@ pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
     }
 }
 
-/// The header of a whole file, and the elements behind it; or the offset and the description of what is wrong.
-pub fn npy_array(bytes: &[u8]) -> Result<(NpyHeader, &[u8]), (u64, String)> {
+/// The header of a whole file, and the elements after it; errors name no path.
+pub fn npy_array(bytes: &[u8]) -> Result<(NpyHeader, &[u8]), FormatError> {
     let header = parse_npy_header(bytes)?;
     if header.fortran {
-        return Err((0, format!("it is in Fortran order; {REORDER}")));
+        return Err(FormatError::malformed(
+            0,
+            format!("it is in Fortran order; {REORDER}"),
+        ));
     }
     let size = header.number.bytes() as u64;
     let mut lengths = header.shape.iter();
@@ -222,7 +224,7 @@ pub fn npy_array(bytes: &[u8]) -> Result<(NpyHeader, &[u8]), (u64, String)> {
             header.shape,
             data.len()
         );
-        Err((header.data_offset, what))
+        Err(FormatError::malformed(header.data_offset, what))
     }
 }
 
@@ -248,7 +250,7 @@ pub(crate) fn decode_numbers<T: Feature>(
             "the row is not as long as its columns; the file is damaged: pack it again",
         ));
     }
-    // What is larger may be a whole number that is rounded.
+    // A larger whole number may be rounded.
     let most = match rules.dtype {
         FeatureType::F32 => f64::INFINITY,
         FeatureType::Checked | FeatureType::F64 => T::MOST_EXACT,
@@ -284,7 +286,8 @@ pub(crate) fn decode_numbers<T: Feature>(
     Ok(label)
 }
 
-/// Whether a feature is another whole number than that of its cell. Beyond 2^53 those of floating point are magnitudes.
+/// Whether a feature is another whole number than its cell. Beyond 2^53 floating-point numbers are magnitudes, not
+/// counts.
 #[cold]
 fn rounds<T: Feature>(number: DType, cell: &[u8], value: T) -> bool {
     match (number, cell.try_into()) {
@@ -305,19 +308,12 @@ fn written(number: DType, cell: &[u8]) -> String {
 }
 
 /// Header of an `.npy` file, checked against its size.
-pub(crate) fn read_header(file: &Input, path: &Path, size: u64) -> Result<NpyHeader, FormatError> {
+pub(crate) fn read_header(file: &Input, size: u64) -> Result<NpyHeader, FormatError> {
     let mut head = Vec::new();
     file.from(0)
         .take(MOST_HEADER_BYTES as u64 + 12)
-        .read_to_end(&mut head)
-        .map_err(|e| FormatError::io(path, "read it", e))?;
-    let wrong = |(offset, what)| FormatError::Malformed {
-        path: path.to_path_buf(),
-        offset,
-        what,
-        remedy: REMEDY,
-    };
-    let header = parse_npy_header(&head).map_err(wrong)?;
+        .read_to_end(&mut head)?;
+    let header = parse_npy_header(&head).map_err(|error| error.with_remedy(REMEDY))?;
     let data = header.row_bytes().zip(header.shape.first());
     let end = data
         .and_then(|(row, rows)| row.checked_mul(*rows))
@@ -330,18 +326,14 @@ pub(crate) fn read_header(file: &Input, path: &Path, size: u64) -> Result<NpyHea
             2 => format!("a matrix of {sizes} numbers"),
             _ => format!("an array of {sizes} numbers"),
         };
-        let what = format!("{what} does not fill the file of {size} bytes");
-        return Err(wrong((header.data_offset, what)));
+        let what = format!("{what} does not fill the file of {size} bytes; {REMEDY}");
+        return Err(FormatError::malformed(header.data_offset, what));
     }
     Ok(header)
 }
 
 /// The label's column, from 0.
-pub(crate) fn label_column(
-    path: &Path,
-    columns: usize,
-    wanted: &LabelColumn,
-) -> Result<usize, FormatError> {
+pub(crate) fn label_column(columns: usize, wanted: &LabelColumn) -> Result<usize, FormatError> {
     let found = match wanted {
         LabelColumn::First => Some(0),
         LabelColumn::Last => columns.checked_sub(1),
@@ -350,11 +342,7 @@ pub(crate) fn label_column(
     };
     found
         .filter(|at| *at < columns)
-        .ok_or_else(|| FormatError::NoLabelColumn {
-            path: path.to_path_buf(),
-            wanted: wanted.describe(),
-            columns: format!("1 to {columns}, without names"),
-        })
+        .ok_or_else(|| no_label_column(wanted.describe(), format!("1 to {columns}, without names")))
 }
 
 #[cfg(test)]
@@ -373,7 +361,7 @@ mod tests {
     }
 
     fn refuses(bytes: &[u8], message: &str) {
-        let (_, what) = parse_npy_header(bytes).unwrap_err();
+        let what = parse_npy_header(bytes).unwrap_err().to_string();
         assert!(what.contains(message), "{what}");
     }
 

@@ -1,32 +1,30 @@
-//! Numbers of one's own next to the data: an `.npy` file of one dimension.
+//! Numbers that a user saves next to the data: an `.npy` file of one dimension.
 
 use std::fs;
 use std::path::Path;
 
 use crate::error::FormatError;
-use crate::format::regular_file;
 use crate::formats::npy::npy_array;
 use crate::rows::fields::element_value;
+use pelton_storage::regular_file;
 
-/// What to do about another array.
+/// The remedy for another array.
 const REMEDY: &str = "save a little-endian array of one dimension, of whole numbers or floats";
 
 /// The numbers of a file of one dimension, for instance one a record.
 ///
-/// Errors: another file, or numbers that are not finite.
+/// Errors: another kind of file, or numbers that are not finite.
 pub fn npy_numbers(path: &Path) -> Result<Vec<f64>, FormatError> {
     regular_file(path)?;
     let bytes = fs::read(path).map_err(|e| FormatError::io(path, "read it", e))?;
-    let wrong = |(offset, what)| FormatError::Malformed {
-        path: path.to_path_buf(),
-        offset,
-        what,
-        remedy: REMEDY,
-    };
-    let (header, data) = npy_array(&bytes).map_err(wrong)?;
+    numbers_of(&bytes).map_err(|error| error.with_remedy(REMEDY).in_file(path))
+}
+
+fn numbers_of(file: &[u8]) -> Result<Vec<f64>, FormatError> {
+    let (header, data) = npy_array(file)?;
     if header.shape.len() != 1 {
         let what = format!("it has {} dimensions", header.shape.len());
-        return Err(wrong((header.data_offset, what)));
+        return Err(FormatError::malformed(header.data_offset, what));
     }
     let bytes_each = header.number.bytes();
     let numbers: Vec<f64> = data
@@ -37,7 +35,8 @@ pub fn npy_numbers(path: &Path) -> Result<Vec<f64>, FormatError> {
         None => Ok(numbers),
         Some(at) => {
             let offset = header.data_offset + (at * bytes_each) as u64;
-            Err(wrong((offset, format!("number {at} is {}", numbers[at]))))
+            let what = format!("number {at} is {}", numbers[at]);
+            Err(FormatError::malformed(offset, what))
         }
     }
 }

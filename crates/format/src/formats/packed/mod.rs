@@ -23,7 +23,7 @@
 pub(crate) mod reader;
 pub(crate) mod rows;
 
-use crate::error::Fault;
+use crate::error::{Fault, FormatError};
 use crate::rows::Layout;
 
 /// First bytes of a packed file; like PNG's they show text-mode transfers.
@@ -77,11 +77,13 @@ pub(crate) struct Header {
     pub(crate) longest: u64,
 }
 
-/// Why a header was refused: the version found, or the offset and what does not hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    Version(u32),
-    Damaged(u64, &'static str),
+/// A packed file whose parts do not fit together.
+#[cold]
+pub(crate) fn damaged(offset: u64, what: &str) -> FormatError {
+    FormatError::malformed(
+        offset,
+        format!("the file is damaged: {what}; pack it again from its source"),
+    )
 }
 
 impl Header {
@@ -115,8 +117,8 @@ impl Header {
     }
 
     /// The header of a file of `file_bytes` bytes, with every field checked against the others.
-    pub(crate) fn decode(bytes: &[u8], file_bytes: u64) -> Result<Header, Refused> {
-        let damaged = |offset, what| Err(Refused::Damaged(offset, what));
+    pub(crate) fn decode(bytes: &[u8], file_bytes: u64) -> Result<Header, FormatError> {
+        let damaged = |offset, what| Err(damaged(offset, what));
         let Some(bytes) = bytes.first_chunk::<{ HEADER_BYTES as usize }>() else {
             return damaged(bytes.len() as u64, "the file ends inside its header");
         };
@@ -128,7 +130,9 @@ impl Header {
         }
         let version = u32_at(bytes, 8);
         if version != VERSION {
-            return Err(Refused::Version(version));
+            return Err(FormatError::new(format!(
+                "is packed in version {version}, and this program reads up to {VERSION}; update it or pack again"
+            )));
         }
         let features = u64_at(bytes, 16);
         if features > 1 << 32 {
@@ -257,8 +261,7 @@ fn all_finite(values: &[f32]) -> bool {
 
 const NOT_FINITE: Fault = Fault::of("a value is not finite; the file is damaged: pack it again");
 
-/// Writes the values of a dense record to `row`, which has as many places as the file has features,
-/// and returns the class.
+/// Writes the values of a dense record to `row`, whose length is the number of features, and returns the class.
 #[inline]
 pub fn decode_packed_dense(record: &[u8], row: &mut [f32]) -> Result<u32, Fault> {
     let body = checked(record, DENSE_HEAD_BYTES)?;
@@ -277,8 +280,8 @@ pub fn decode_packed_dense(record: &[u8], row: &mut [f32]) -> Result<u32, Fault>
     Ok(u32_at(body, 0))
 }
 
-/// Appends the entries of a sparse record of a file of `features` features and returns the class. On
-/// a fault entries may have been appended.
+/// Appends the entries of a sparse record of a file of `features` features and returns the class. After a fault,
+/// entries may have been appended.
 pub fn decode_packed_sparse(
     record: &[u8],
     coding: IndexCoding,

@@ -1,11 +1,10 @@
-//! Opening packed files: header, offsets and labels are read and checked whole before any record.
+//! Opens packed files: header, offsets and labels are read and verified before any record.
 
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
 
 use crate::error::FormatError;
 use crate::formats::packed::{
-    END_MAGIC, HEADER_BYTES, Header, OFFSETS_HEAD_BYTES, Refused, TRAILER_BYTES, VERSION, u64_at,
+    END_MAGIC, HEADER_BYTES, Header, OFFSETS_HEAD_BYTES, TRAILER_BYTES, damaged, u64_at,
 };
 use crate::places::elias_fano::EliasFano;
 use crate::places::input::Input;
@@ -21,37 +20,18 @@ pub(crate) struct PackedTables {
 }
 
 /// Reads and checks the tables of a packed file.
-pub(crate) fn read_tables(
-    file: Input,
-    size: u64,
-    path: &Path,
-) -> Result<PackedTables, FormatError> {
-    tables_from(&mut file.into_reader(), size, path)
+pub(crate) fn read_tables(file: Input, size: u64) -> Result<PackedTables, FormatError> {
+    tables_from(&mut file.into_reader(), size)
 }
 
-/// The same from anything that can be read at offsets.
+/// The same from any reader that can seek.
 pub(crate) fn tables_from(
     source: &mut (impl Read + Seek),
     size: u64,
-    path: &Path,
 ) -> Result<PackedTables, FormatError> {
-    let mut section = |from: u64, length: u64| {
-        read_section(source, from, length).map_err(|e| FormatError::io(path, "read it", e))
-    };
-    let damaged = |offset, what| FormatError::DamagedPacked {
-        path: path.to_path_buf(),
-        offset,
-        what,
-    };
+    let mut section = |from: u64, length: u64| read_section(source, from, length);
     let head = section(0, HEADER_BYTES.min(size))?;
-    let header = Header::decode(&head, size).map_err(|refused| match refused {
-        Refused::Version(found) => FormatError::PackedVersion {
-            path: path.to_path_buf(),
-            expected: VERSION,
-            found,
-        },
-        Refused::Damaged(offset, what) => damaged(offset, what),
-    })?;
+    let header = Header::decode(&head, size)?;
     // The header's sums bound every section by the file's length.
     let trailer = section(size - TRAILER_BYTES, TRAILER_BYTES)?;
     if trailer[..4] != head[124..128] || trailer[4..] != END_MAGIC[..] {

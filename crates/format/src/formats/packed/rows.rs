@@ -35,7 +35,7 @@ impl Format for Packed {
     }
 
     fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
-        let tables = reader::read_tables(source.input()?, source.stamp.size, source.path)?;
+        let tables = reader::read_tables(source.input()?, source.stamp.size)?;
         let header = tables.header;
         let features = header.shape.features;
         let from = HEADER_BYTES;

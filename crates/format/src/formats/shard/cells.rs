@@ -8,7 +8,7 @@ use crate::rows::fields::MOST_DIMENSIONS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     Is(DType),
-    /// A whole number of 64 bits without a sign, which becomes an i64.
+    /// An unsigned 64-bit number, which becomes an i64.
     U64,
 }
 
@@ -44,7 +44,7 @@ impl Element {
         self.dtype().bytes()
     }
 
-    /// Numbers as rows hold them; `None` where one is too large for that.
+    /// Numbers as rows hold them; `None` where one is too large.
     pub(crate) fn checked(self, stored: &[u8]) -> Option<&[u8]> {
         let (numbers, _) = stored.as_chunks();
         let fits = |number: &[u8; 8]| i64::from_le_bytes(*number) >= 0;
@@ -52,17 +52,18 @@ impl Element {
     }
 }
 
-/// Where the type and the shape of an array stand.
+/// Where the type and the shape of an array are stated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// With the column.
     Known(Vec<usize>),
     /// Nowhere: it has one dimension.
     Flat,
-    /// As MDS has it, before the numbers: the type as a byte unless it is known, then four times the number of
+    /// In MDS's encoding, before the numbers: the type as a byte unless it is known, then four times the number of
     /// dimensions plus the logarithm of the bytes of a length, then the lengths.
     Mds,
-    /// As LitData has it: type, number of dimensions and lengths as u32, of NumPy little-endian and of Torch big-endian.
+    /// In LitData's encoding: type, number of dimensions and lengths as u32, little-endian for NumPy and big-endian
+    /// for Torch.
     Numpy,
     Torch,
 }
@@ -70,15 +71,15 @@ pub(crate) enum Shape {
 /// What a cell holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cell {
-    /// Nothing that a row can have.
+    /// Nothing that a row can hold.
     Out,
     /// A string of bytes.
     Text,
-    /// A list or dictionary of LitData's, which becomes JSON text.
+    /// A list or dictionary of LitData, which becomes JSON text.
     Nested,
     Number(Element),
     Array(Option<Element>, Shape),
-    /// Pixels as Pillow's `tobytes` gives them, behind width, height, length of the mode, and the mode.
+    /// Pixels as Pillow's `tobytes` gives them, after width, height, length of the mode, and the mode.
     Pixels,
 }
 
@@ -91,7 +92,7 @@ pub(crate) struct Found<'a> {
 }
 
 impl Cell {
-    /// The array that the bytes of a cell hold; `None` where they are none.
+    /// The array in the bytes of a cell; `None` where they are not an array.
     pub(crate) fn array<'a>(&self, bytes: &'a [u8]) -> Option<Found<'a>> {
         let mut rest = bytes;
         let (element, dims) = match self {
@@ -185,7 +186,7 @@ fn mds_dims(rest: &mut &[u8]) -> Option<Vec<usize>> {
     lengths.chunks_exact(bytes).map(length).collect()
 }
 
-/// By its place in LitData's list of NumPy's types.
+/// By its index in LitData's list of NumPy's types.
 pub(crate) fn numpy_element(code: usize) -> Option<Element> {
     const NAMES: [&str; 14] = [
         "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
@@ -194,7 +195,7 @@ pub(crate) fn numpy_element(code: usize) -> Option<Element> {
     Element::of(NAMES.get(code)?)
 }
 
-/// By its place in LitData's list of Torch's types.
+/// By its index in LitData's list of Torch's types.
 pub(crate) fn torch_element(code: usize) -> Option<Element> {
     Element::of(match code {
         0 | 1 => "float32",

@@ -1,6 +1,7 @@
 //! Folders of shards with an `index.json` that lists them, as MosaicML Streaming and LitData write them: the folder, or
 //! its index, stands for its shards in that order.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
@@ -8,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::error::FormatError;
+use crate::error::{FormatError, FormatErrorKind};
 use crate::options::OpenOptions;
 
 /// The file that lists shards.
@@ -61,19 +62,17 @@ pub(crate) fn read_index(path: &Path) -> Result<Index, FormatError> {
     file.take(MOST_INDEX_BYTES)
         .read_to_end(&mut text)
         .map_err(failed)?;
-    serde_json::from_slice(&text).map_err(|error| malformed(path, error.to_string()))
+    serde_json::from_slice(&text).map_err(|error| malformed(path, error))
 }
 
-fn malformed(path: &Path, what: String) -> FormatError {
-    FormatError::Malformed {
-        path: path.to_path_buf(),
-        offset: 0,
-        what: format!("it is no index of shards ({what})"),
-        remedy: "fetch the folder again, or name its shards",
-    }
+fn malformed(index: &Path, what: impl Display) -> FormatError {
+    let what = format!(
+        "it is not an index of shards ({what}); fetch the folder again, or name its shards"
+    );
+    FormatError::malformed(0, what).in_file(index)
 }
 
-/// The shards that a path stands for; `None` where it stands for itself.
+/// The shards that a path stands for; `None` where it is a data file itself.
 pub(crate) fn shards(
     path: &Path,
     options: &OpenOptions,
@@ -89,7 +88,13 @@ pub(crate) fn shards(
     }
     let Index { shards, chunks, .. } = match read_index(&index) {
         // A folder may have another file of this name.
-        Err(FormatError::Malformed { .. }) if kind.is_none() && path != index => return Ok(None),
+        Err(error)
+            if kind.is_none()
+                && path != index
+                && matches!(error.kind(), FormatErrorKind::Malformed) =>
+        {
+            return Ok(None);
+        }
         read => read?,
     };
     let in_folder = |name: &str| {
@@ -99,7 +104,7 @@ pub(crate) fn shards(
             .all(|part| matches!(part, Component::Normal(_)));
         is_below
             .then(|| folder.join(path))
-            .ok_or_else(|| malformed(&index, format!("{name:?} is no name of a file in it")))
+            .ok_or_else(|| malformed(&index, format!("{name:?} does not name a file in it")))
     };
     let found = match (shards, chunks) {
         (Some(shards), _) => {
@@ -117,10 +122,10 @@ pub(crate) fn shards(
             chunks.iter().map(of).collect::<Result<Vec<_>, _>>()?
         }
         (None, None) if kind.is_none() && path != index => return Ok(None),
-        (None, None) => return Err(malformed(&index, "it has neither shards nor chunks".into())),
+        (None, None) => return Err(malformed(&index, "it has neither shards nor chunks")),
     };
     if found.is_empty() {
-        Err(FormatError::Empty { path: index })
+        Err(FormatError::empty().in_file(&index))
     } else {
         Ok(Some(found))
     }

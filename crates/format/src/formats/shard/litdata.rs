@@ -40,15 +40,11 @@ impl Format for LitData {
 }
 
 fn refused(index: &Path, what: String) -> FormatError {
-    FormatError::Malformed {
-        path: index.to_path_buf(),
-        offset: 0,
-        what,
-        remedy: "write the chunks with litdata.optimize, without compression and encryption",
-    }
+    let remedy = "write the chunks with litdata.optimize, without compression and encryption";
+    FormatError::malformed(0, format!("{what}; {remedy}")).in_file(index)
 }
 
-/// The columns that an index says, or why they cannot be read.
+/// The columns in an index, or why they cannot be read.
 fn columns_of(config: Config) -> Result<Vec<Column>, String> {
     if config.encryption.is_some() {
         return Err("its chunks are encrypted, and are not read".into());
@@ -63,7 +59,7 @@ fn columns_of(config: Config) -> Result<Vec<Column>, String> {
             config.item_loader.unwrap_or_default()
         ));
     }
-    // A chunk that is compressed as a whole is decompressed before.
+    // A chunk that is compressed as a whole was decompressed before.
     let level = config.compression_level.as_deref();
     if config.compression.is_some() && level.is_some_and(|level| level != "chunk") {
         return Err(
@@ -85,7 +81,7 @@ fn columns_of(config: Config) -> Result<Vec<Column>, String> {
     Ok(columns.collect())
 }
 
-/// What a format is, such as `int` or `no_header_tensor:18`.
+/// The type of a format such as `int` or `no_header_tensor:18`.
 fn cell_of(format: &str) -> Cell {
     let (kind, code) = format.split_once(':').unwrap_or((format, ""));
     let array = |of: fn(usize) -> Option<Element>| {
@@ -108,8 +104,8 @@ fn cell_of(format: &str) -> Cell {
     }
 }
 
-/// The names of the leaves of a sample, as the text of a Torch `TreeSpec` says them: keys and places with dots between
-/// them, and `data` where a sample is one leaf.
+/// The names of the leaves of a sample, from the text of a Torch `TreeSpec`: keys and indices with dots between them,
+/// and `data` where a sample is one leaf.
 pub(crate) fn names_of(spec: &str) -> Option<Vec<String>> {
     let spec: Value = serde_json::from_str(spec).ok()?;
     let mut names = Vec::new();

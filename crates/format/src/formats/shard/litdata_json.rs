@@ -1,14 +1,15 @@
 //! What LitData's serialiser `json` writes of lists and dictionaries, as JSON text.
 //!
-//! A value is a tag of one byte and what belongs to it; lengths are u32, numbers little-endian. Older versions wrote JSON
+//! A value is a tag of one byte and its content; lengths are u32, numbers little-endian. Older versions wrote JSON
 //! itself, which begins with none of the tags. Every value becomes text, for the same field may hold numbers in one
-//! sample and strings in the next. As Python writes them, numbers that are not finite are NaN, Infinity and -Infinity.
+//! sample and strings in the next. As Python writes them, numbers that are not finite are NaN, Infinity and
+//! -Infinity.
 
 /// Deepest nesting of dictionaries.
 const MOST_DEPTH: usize = 64;
 /// Most bytes of the text: short values may become several times as long.
 const MOST_BYTES: usize = 1 << 30;
-/// What is above is no tag.
+/// Larger bytes are not tags.
 const LAST_TAG: u8 = 0x20;
 
 /// The JSON text of a cell; `None` where its bytes are damaged.
@@ -67,7 +68,7 @@ fn list(
     entries(rest, text, b"[]", item)
 }
 
-/// As many entries as the length in front says, between these brackets.
+/// As many entries as the length before them states, between these brackets.
 fn entries(
     rest: &mut &[u8],
     text: &mut Vec<u8>,
@@ -86,7 +87,7 @@ fn entries(
     Some(())
 }
 
-/// A list of dictionaries with the same keys, which stand in front.
+/// A list of dictionaries with the same keys, which come first.
 fn records(rest: &mut &[u8], text: &mut Vec<u8>) -> Option<()> {
     let (count, keys) = (length(rest)?, length(rest)?);
     let mut names = Vec::new();
@@ -134,10 +135,14 @@ fn whole(rest: &mut &[u8], text: &mut Vec<u8>) -> Option<()> {
 
 fn real(rest: &mut &[u8], text: &mut Vec<u8>) -> Option<()> {
     let value = f64::from_le_bytes(take(rest)?);
-    match value.is_infinite() {
-        true if value > 0.0 => text.extend(b"Infinity"),
-        true => text.extend(b"-Infinity"),
-        false => text.extend(format!("{value:?}").bytes()),
+    if value.is_finite() || value.is_nan() {
+        text.extend(format!("{value:?}").bytes());
+    } else {
+        text.extend(if value > 0.0 {
+            &b"Infinity"[..]
+        } else {
+            b"-Infinity"
+        });
     }
     Some(())
 }

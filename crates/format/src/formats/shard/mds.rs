@@ -1,14 +1,13 @@
-//! MDS: the shards of MosaicML Streaming. Each says itself, in JSON between its table and its samples, which columns it
-//! has; a folder of them is opened by its `index.json` (`shard_folder.rs`).
+//! MDS: the shards of MosaicML Streaming. Each describes its columns in JSON between its table and its samples; a
+//! folder of them is opened by its `index.json` (`shard_folder.rs`).
 
 use serde::Deserialize;
 
 use crate::error::FormatError;
-use crate::error::recognition::RecognitionError;
 use crate::format::{Format, Match, Shard, Source};
 use crate::formats::shard::cells::{Cell, Element, Shape};
 use crate::formats::shard::{self, Column, malformed, read_starts};
-use crate::kind::{Head, codec_by_name};
+use crate::kind::{Head, codec_by_name, unread};
 use crate::places::byte_source::ByteSource;
 
 /// Longest description.
@@ -17,7 +16,7 @@ const MOST_CONFIG_BYTES: u64 = 16 << 20;
 /// A shard of MosaicML Streaming.
 pub(crate) struct Mds;
 
-/// What a shard says of itself.
+/// A shard's description of itself.
 #[derive(Deserialize)]
 struct Config {
     column_names: Vec<String>,
@@ -37,28 +36,22 @@ impl Format for Mds {
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         if let Some(codec) = codec_by_name(source.path) {
-            let path = source.path.to_path_buf();
-            return Err(RecognitionError::UnreadCodec { path, codec }.into());
+            return Err(unread(codec));
         }
         let mut window = source.window()?;
-        let starts = read_starts(source, &mut window)?;
+        let starts = read_starts(&mut window)?;
         let from = 4 * (starts.len() as u64 + 1);
         let bytes = starts[0] - from;
         if bytes > MOST_CONFIG_BYTES {
-            return Err(malformed(
-                source,
-                from,
-                "its description is longer than 16 MiB".into(),
-            ));
+            return Err(malformed(from, "its description is longer than 16 MiB"));
         }
-        let config = window.bytes(from, bytes as usize);
-        let config = config.map_err(|e| FormatError::io(source.path, "read it", e))?;
-        let columns = columns_of(config).map_err(|what| malformed(source, from, what))?;
+        let config = window.bytes(from, bytes as usize)?;
+        let columns = columns_of(config).map_err(|what| malformed(from, what))?;
         shard::open(source, columns, notes)
     }
 }
 
-/// The columns that a description says, or what is wrong with it.
+/// The columns in a description, or what is wrong with it.
 pub(crate) fn columns_of(config: &[u8]) -> Result<Vec<Column>, String> {
     let config: Config = serde_json::from_slice(config)
         .map_err(|error| format!("it does not describe its columns ({error})"))?;
@@ -77,7 +70,7 @@ pub(crate) fn columns_of(config: &[u8]) -> Result<Vec<Column>, String> {
     Ok(columns.collect())
 }
 
-/// What an encoding is, such as `int` or `ndarray:float32:2,3`.
+/// The type of an encoding such as `int` or `ndarray:float32:2,3`.
 fn cell_of(encoding: &str) -> Cell {
     match encoding {
         "str" | "json" | "bytes" | "jpeg" | "png" | "str_int" | "str_float" | "str_decimal" => {

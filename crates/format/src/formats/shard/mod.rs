@@ -5,9 +5,9 @@
 //! sample  bytes of each cell whose column has no fixed length, u32 each | cells
 //! ```
 //!
-//! Numbers are little-endian. The table says where samples lie, so that nothing is scanned but for labels: then the label
-//! of every sample is looked at once, and kept in a sidecar. Where the type or the number of dimensions of an array
-//! stands in its cell, the first sample says it for all.
+//! Numbers are little-endian. The table lists the offsets of samples, so only labels need a scan: the label of every
+//! sample is read once, and kept in a sidecar. Where the type or the number of dimensions of an array is in its cell,
+//! the first sample's counts for all.
 
 pub(crate) mod cells;
 pub(crate) mod folder;
@@ -15,8 +15,8 @@ pub(crate) mod litdata;
 pub(crate) mod litdata_json;
 pub(crate) mod mds;
 
+use std::fmt::Display;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use pelton_batch::{DType, FieldSpec};
 
@@ -29,7 +29,7 @@ use crate::formats::shard::cells::{Cell, Shape};
 use crate::formats::shard::litdata_json::json_text;
 use crate::labels::classes_so_far::ClassesSoFar;
 use crate::labels::stored::Label;
-use crate::labels::{LABEL_LIMIT, MOST_LABELS};
+use crate::labels::{LABEL_LIMIT, MOST_LABELS, no_label_column, too_many_labels};
 use crate::places::byte_source::{ByteSource, FileWindow};
 use crate::places::elias_fano::EliasFanoBuilder;
 use crate::places::fingerprint::mix;
@@ -51,24 +51,19 @@ const FETCH: &str = "the file is damaged or of another kind: fetch it again";
 pub(crate) struct Column {
     pub(crate) name: String,
     pub(crate) cell: Cell,
-    /// What the file calls its encoding.
+    /// The name of its encoding in the file.
     pub(crate) encoding: String,
-    /// Bytes of every cell, where samples do not say so.
+    /// Bytes of every cell, where samples do not state them.
     pub(crate) fixed: Option<u32>,
 }
 
-/// Where the samples of a shard lie: their starts, and the end of the last.
-pub(crate) fn read_starts(
-    source: &Source<'_>,
-    window: &mut FileWindow,
-) -> Result<Vec<u64>, FormatError> {
-    let failed = |e| FormatError::io(source.path, "read it", e);
-    let malformed = |at, what: &str| malformed(source, at, what.to_owned());
+/// The offsets of the samples of a shard: their starts, and the end of the last.
+pub(crate) fn read_starts(window: &mut FileWindow) -> Result<Vec<u64>, FormatError> {
     let size = window.size();
     let count = match size {
         0..4 => 0,
         _ => {
-            let count = window.bytes(0, 4).map_err(failed)?;
+            let count = window.bytes(0, 4)?;
             u64::from(u32::from_le_bytes(
                 *count.first_chunk().expect("four bytes"),
             ))
@@ -78,7 +73,7 @@ pub(crate) fn read_starts(
     if count == 0 || 4 + table > size {
         return Err(malformed(0, "it has no table of samples, or not all of it"));
     }
-    let starts = window.bytes(4, table as usize).map_err(failed)?;
+    let starts = window.bytes(4, table as usize)?;
     let starts = starts.as_chunks::<4>().0.iter();
     let starts: Vec<u64> = starts
         .map(|start| u64::from(u32::from_le_bytes(*start)))
@@ -93,13 +88,8 @@ pub(crate) fn read_starts(
     Ok(starts)
 }
 
-pub(crate) fn malformed(source: &Source<'_>, offset: u64, what: String) -> FormatError {
-    FormatError::Malformed {
-        path: source.path.to_path_buf(),
-        offset,
-        what,
-        remedy: FETCH,
-    }
+pub(crate) fn malformed(offset: u64, what: impl Display) -> FormatError {
+    FormatError::malformed(offset, format!("{what}; {FETCH}"))
 }
 
 /// Opens a shard of these columns.
@@ -109,10 +99,9 @@ pub(crate) fn open(
     notes: &mut Vec<String>,
 ) -> Result<Shard, FormatError> {
     let mut window = source.window()?;
-    let starts = read_starts(source, &mut window)?;
-    let failed = |e| FormatError::io(source.path, "read it", e);
+    let starts = read_starts(&mut window)?;
     let first = window.bytes(starts[0], (starts[1] - starts[0]) as usize);
-    let decoder = ShardDecoder::new(source, columns, first.map_err(failed)?)?;
+    let decoder = ShardDecoder::new(source, columns, first?)?;
     let left_out = decoder.left_out();
     if !left_out.is_empty() {
         notes.push(format!(
@@ -154,7 +143,7 @@ pub(crate) fn open(
     Ok(Shard::fields(records, decoder).at(located, index, IN_FILE))
 }
 
-/// Looks at the label of every sample. One that is none makes a bad record once it is read.
+/// Reads the label of every sample. A cell that is not a label makes a bad record when it is read.
 fn scan_labels(
     source: &Source<'_>,
     window: &mut FileWindow,
@@ -162,31 +151,26 @@ fn scan_labels(
     label: usize,
     starts: &[u64],
 ) -> Result<Scanned, FormatError> {
-    let failed = |e| FormatError::io(source.path, "read it", e);
     let mut classes = ClassesSoFar::default();
     let sizes_bytes = decoder.sizes_bytes as u64;
     for two in starts.windows(2) {
-        if source.options.interrupt.load(Ordering::Relaxed) {
-            let path = source.path.to_path_buf();
-            return Err(FormatError::Interrupted { path });
-        }
+        source.options.check_interrupt()?;
         let length = two[1] - two[0];
         let sizes = window.bytes(two[0], length.min(sizes_bytes) as usize);
-        let at = decoder.cell(sizes.map_err(failed)?, length, label);
+        let at = decoder.cell(sizes?, length, label);
         let at = at.filter(|at| at.end - at.start <= MOST_CLASS_BYTES);
         let Some(at) = at else {
             classes.push_none();
             continue;
         };
         let cell = window.bytes(two[0] + at.start, (at.end - at.start) as usize);
-        match decoder.class(label, cell.map_err(failed)?) {
+        match decoder.class(label, cell?) {
             Some(Class::Number(value)) => classes.push_number(value),
             Some(Class::Name(name)) => classes.push_name(name),
             None => classes.push_none(),
         }
         if classes.len() > MOST_LABELS {
-            let (path, limit) = (source.path.to_path_buf(), MOST_LABELS);
-            return Err(FormatError::TooManyLabels { path, limit });
+            return Err(too_many_labels(MOST_LABELS));
         }
     }
     let (labels, names, codes) = classes.finish();
@@ -210,7 +194,7 @@ struct ShardDecoder {
     columns: Vec<Column>,
     /// What each column becomes.
     forms: Vec<Form>,
-    /// Bytes of a sample that say how long its cells are.
+    /// Bytes of a sample that state the lengths of its cells.
     sizes_bytes: usize,
     label: Option<usize>,
     fields: RecordFields,
@@ -221,31 +205,27 @@ enum Form {
     Out,
     Label,
     Text,
-    /// Numbers of this type in so many dimensions.
+    /// Numbers of this type in this many dimensions.
     Array(DType, usize),
 }
 
 impl ShardDecoder {
-    /// As the first sample says, where columns do not.
+    /// Takes from the first sample what columns do not state.
     fn new(
         source: &Source<'_>,
         columns: Vec<Column>,
         first: &[u8],
     ) -> Result<ShardDecoder, FormatError> {
         if columns.is_empty() || columns.len() > MOST_COLUMNS {
-            let what = format!("it has {} columns", columns.len());
-            return Err(malformed(source, 0, what));
+            return Err(malformed(0, format!("it has {} columns", columns.len())));
         }
         let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-        let label = fields::label_field(source.path, &names, &source.options.label)?;
+        let label = fields::label_field(&names, &source.options.label)?;
         let is_label = |at: &usize| matches!(columns[*at].cell, Cell::Number(_) | Cell::Text);
         let suited = label.filter(is_label);
         if let (Some(at), None, LabelColumn::Name(_)) = (label, suited, &source.options.label) {
-            return Err(FormatError::NoLabelColumn {
-                path: source.path.to_path_buf(),
-                wanted: names[at].to_owned(),
-                columns: "numbers or strings where they are labels".into(),
-            });
+            let columns = "numbers or strings where they are labels";
+            return Err(no_label_column(names[at], columns));
         }
         let mut decoder = ShardDecoder {
             forms: vec![Form::Out; columns.len()],
@@ -256,11 +236,8 @@ impl ShardDecoder {
         };
         decoder.describe(first);
         if decoder.fields.specs().0.is_empty() {
-            Err(malformed(
-                source,
-                0,
-                "it has no columns of numbers, arrays or strings".into(),
-            ))
+            let what = "it has no columns of numbers, arrays or strings";
+            Err(malformed(0, what))
         } else {
             Ok(decoder)
         }
@@ -310,14 +287,14 @@ impl ShardDecoder {
             .collect()
     }
 
-    /// Bytes of all rows, or some more where cells have heads that rows have not.
+    /// Bytes of all rows, or slightly more where cells have headers that rows lack.
     fn row_bytes(&self, records: u64, sample_bytes: u64) -> u64 {
         let others = self.columns.iter().zip(&self.forms);
         let others = others.filter(|(_, form)| matches!(form, Form::Out | Form::Label));
         let others = others.filter_map(|(column, _)| column.fixed.map(u64::from));
         let others = others.sum::<u64>() + self.sizes_bytes as u64;
         let rows = sample_bytes.saturating_sub(records.saturating_mul(others));
-        // As text a number takes up to so many times its bytes.
+        // As text, a number takes at most this many times its bytes.
         const TEXT: u64 = 3;
         let nested = self
             .columns
@@ -327,7 +304,7 @@ impl ShardDecoder {
         rows + records * self.fields.head_bytes()
     }
 
-    /// Where the cell of a column lies in a sample of `length` bytes that begins with `sizes`.
+    /// The range of a column's cell in a sample of `length` bytes that begins with `sizes`.
     fn cell(&self, sizes: &[u8], length: u64, column: usize) -> Option<Range<u64>> {
         let mut at = self.sizes_bytes as u64;
         let mut sizes = sizes.as_chunks::<4>().0.iter();
@@ -345,7 +322,7 @@ impl ShardDecoder {
         None
     }
 
-    /// The label that a cell is.
+    /// The label in a cell.
     fn class<'c>(&self, label: usize, cell: &'c [u8]) -> Option<Class<'c>> {
         if let Cell::Text = self.columns[label].cell {
             let name = str::from_utf8(cell).ok();
@@ -354,11 +331,11 @@ impl ShardDecoder {
         let found = self.columns[label].cell.array(cell)?;
         let number = found.element.checked(found.numbers)?;
         let number = fields::element_value(found.element.dtype(), number);
-        // Not so of what is no number.
+        // Not for a value that is not a number.
         (number.abs() < LABEL_LIMIT).then_some(Class::Number(number))
     }
 
-    /// Writes the field of a column; what is wrong where it is none.
+    /// Writes the field of a column; an error where its cell is not of the column's type.
     fn put(
         &self,
         column: usize,
@@ -370,11 +347,10 @@ impl ShardDecoder {
             Form::Out => Ok(()),
             Form::Label => match self.class(column, cell) {
                 Some(_) => Ok(()),
-                None => Err("is no label: one number below 2^53, or one name"),
+                None => Err("is not a label: one number below 2^53, or one name"),
             },
             Form::Text if *kind == Cell::Nested => {
-                let text =
-                    json_text(cell).ok_or("is no list or dictionary as LitData writes it")?;
+                let text = json_text(cell).ok_or("is not a list or dictionary of LitData")?;
                 row.put(&[text.len()], &text);
                 Ok(())
             }
@@ -383,7 +359,7 @@ impl ShardDecoder {
                 Ok(())
             }
             Form::Array(dtype, rank) => {
-                let found = kind.array(cell).ok_or("is no such array or number")?;
+                let found = kind.array(cell).ok_or("is not such an array or number")?;
                 if (found.element.dtype(), found.dims.len()) != (dtype, rank) {
                     return Err(
                         "is of another type or another number of dimensions than in the first sample",

@@ -1,14 +1,13 @@
-//! The classes of samples while a tar file is walked over: numbers in members `cls`, or what a key of members
-//! `json` says.
+//! Collects the classes of samples during the walk over a tar file: numbers in members `cls`, or the value of a key
+//! of members `json`.
 
 use std::collections::HashMap;
 
-use crate::error::excerpt;
-use crate::formats::tar::refused::Refused;
+use crate::error::{Fault, FormatError, FormatErrorKind, excerpt};
 use crate::formats::tar::walk::Entry;
 use crate::labels::codes::{Codes, NO_CLASS};
-use crate::labels::json::{JsonClass, JsonFault, JsonKey, json_class};
-use crate::labels::{MOST_LABELS, bits};
+use crate::labels::json::{JsonClass, JsonKey, json_class};
+use crate::labels::{MOST_LABELS, bits, too_many_labels};
 use crate::rows::number::parse_f64;
 
 /// Longest member `cls`.
@@ -16,15 +15,21 @@ const MOST_CLASS_BYTES: u64 = 64;
 /// Longest member `json` in which a class is looked for.
 const MOST_JSON_BYTES: u64 = 16 << 20;
 
+/// A sample whose member `json` states no class.
+fn no_label(sample: &[u8], fault: Fault) -> FormatError {
+    FormatError::new(format!("sample {}: {fault}", excerpt(sample)))
+        .of_kind(FormatErrorKind::Record)
+}
+
 /// Classes so far.
 pub(crate) struct TarClasses<'a> {
     key: Option<&'a JsonKey>,
     /// One a sample.
     codes: Vec<u32>,
-    /// Numbers in the order in which they are met; 0 is first, for samples without a class.
+    /// Numbers in order of first appearance; 0 is first, for samples without a class.
     labels: Vec<f64>,
     known: HashMap<u64, u32>,
-    /// Names with their numbers, in the order in which they are met.
+    /// Names with their ids, in order of first appearance.
     names: HashMap<String, u32>,
     /// Whether the last sample states its class.
     has_class: bool,
@@ -34,7 +39,7 @@ pub(crate) struct TarClasses<'a> {
     kind: Option<&'static str>,
 }
 
-/// What was met.
+/// The classes of a file.
 pub(crate) struct ClassesFound {
     /// None where no sample states a class.
     pub(crate) labels: Vec<f64>,
@@ -63,7 +68,7 @@ impl<'a> TarClasses<'a> {
         self.codes.push(0);
     }
 
-    /// How many bytes of a member of `size` bytes say the class; `None` where another member does.
+    /// How many bytes of a member of `size` bytes contain the class; `None` where another member has it.
     pub(crate) fn bytes_of(&self, extension: &[u8], size: u64) -> Option<u64> {
         let (member, most) = match self.key {
             Some(_) => (&b"json"[..], MOST_JSON_BYTES),
@@ -74,36 +79,33 @@ impl<'a> TarClasses<'a> {
             .then_some(size.min(most))
     }
 
-    /// Notes the class that the first bytes of a member say, which has `entry.size` of them and is of the last
-    /// sample.
+    /// Takes the class from the first bytes of a member of the last sample; the member has `entry.size` bytes.
     pub(crate) fn read(
         &mut self,
         bytes: &[u8],
         entry: &Entry,
         member: &[u8],
         sample: &[u8],
-    ) -> Result<(), Refused> {
+    ) -> Result<(), FormatError> {
         let size = entry.size;
         let code = match self.key {
-            Some(key) => self
-                .of_json(bytes, size, key)
-                .map_err(|fault| Refused::NoLabel {
-                    sample: excerpt(sample),
-                    fault,
-                })?,
+            Some(key) => {
+                { self.of_json(bytes, size, key) }.map_err(|fault| no_label(sample, fault))?
+            }
             None => match parse_f64(bytes.trim_ascii()) {
                 Ok(value) if size <= MOST_CLASS_BYTES => self.number(value),
                 _ => {
-                    return Err(Refused::BadClass {
-                        found: excerpt(bytes),
-                        member: excerpt(member),
-                        offset: entry.data,
-                    });
+                    let (found, member) = (excerpt(bytes), excerpt(member));
+                    let what = format!(
+                        "member {member} holds {found:?}, which is not a number; write classes as numbers"
+                    );
+                    let error = FormatError::malformed(entry.data, what);
+                    return Err(error.of_kind(FormatErrorKind::Record));
                 }
             },
         };
         if self.labels.len().max(self.names.len()) > MOST_LABELS {
-            return Err(Refused::TooManyLabels);
+            return Err(too_many_labels(MOST_LABELS));
         }
         if let Some(last) = self.codes.last_mut() {
             *last = code;
@@ -121,22 +123,19 @@ impl<'a> TarClasses<'a> {
         code
     }
 
-    fn of_json(&mut self, json: &[u8], size: u64, key: &JsonKey) -> Result<u32, JsonFault> {
+    fn of_json(&mut self, json: &[u8], size: u64, key: &JsonKey) -> Result<u32, Fault> {
         if size > MOST_JSON_BYTES {
-            return Err(JsonFault::TooLong {
-                found: size,
-                limit: MOST_JSON_BYTES,
-            });
+            return Err(Fault::new(format!(
+                "its member .json has {size} bytes, and up to {MOST_JSON_BYTES} are read for a class; keep the class in a member .cls"
+            )));
         }
         let class = json_class(json, key)?;
         let found = class.kind();
         let expected = *self.kind.get_or_insert(found);
         if found != expected {
-            return Err(JsonFault::Mixed {
-                key: key.to_string(),
-                found,
-                expected,
-            });
+            return Err(Fault::new(format!(
+                "{key} of its member .json is {found} where samples before it have {expected}; write all classes alike"
+            )));
         }
         Ok(match class {
             JsonClass::Number(number) => self.number(number as f64),
@@ -148,14 +147,14 @@ impl<'a> TarClasses<'a> {
     }
 
     /// The last sample ends; whether it states a class.
-    pub(crate) fn end_sample(&self, sample: &[u8]) -> Result<bool, Refused> {
+    pub(crate) fn end_sample(&self, sample: &[u8]) -> Result<bool, FormatError> {
         match self.key {
-            Some(key) if !self.has_class => Err(Refused::NoLabel {
-                sample: excerpt(sample),
-                fault: JsonFault::NoMember {
-                    key: key.to_string(),
-                },
-            }),
+            Some(key) if !self.has_class => {
+                let what = format!(
+                    "has no member .json, where `label` json:{key} looks for its class; add one, or leave `label` out"
+                );
+                Err(no_label(sample, Fault::new(what)))
+            }
             _ => Ok(self.has_class),
         }
     }
@@ -165,7 +164,7 @@ impl<'a> TarClasses<'a> {
         if let Some(last) = self.codes.last_mut() {
             *last = NO_CLASS;
         }
-        // It counts as one without a class only where all are.
+        // It counts as unlabelled only where all are.
         self.has_class = self.any;
     }
 
@@ -173,7 +172,7 @@ impl<'a> TarClasses<'a> {
         if !self.names.is_empty() {
             return self.named();
         }
-        // Class 0 is listed first for samples without a class; where none is of it, it is no class.
+        // Class 0 is listed first for samples without a class; where no sample has it, it is dropped.
         if !self.any {
             self.labels.clear();
         } else if !self.codes.contains(&0) && self.labels.len() > 1 {
@@ -189,7 +188,7 @@ impl<'a> TarClasses<'a> {
         }
     }
 
-    /// Names go by their own order, as those of folders do, whatever the order of the samples.
+    /// Names are sorted, as those of folders are, whatever the order of the samples.
     fn named(mut self) -> ClassesFound {
         let mut names: Vec<(String, u32)> = self.names.into_iter().collect();
         names.sort_unstable();

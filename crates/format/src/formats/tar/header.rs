@@ -5,24 +5,23 @@
 //! 156 type 1 | 157 link name 100 | 257 magic 6, version 2 | 265 … | 345 prefix 155
 //! ```
 //!
-//! Numbers are octal text, or big-endian binary where the first bit is set (GNU). Long names come as
-//! headers of their own before the one they belong to: GNU `L`, or pax `x` with records
-//! `LENGTH KEY=VALUE\n`. Parsing here rather than with the `tar` crate, because places and ranges are
-//! wanted, over files and over bytes in memory, without an object a member.
+//! Numbers are octal text, or big-endian binary where the first bit is set (GNU). Long names are headers of their own
+//! before the one they belong to: GNU `L`, or pax `x` with records `LENGTH KEY=VALUE\n`. The `tar` crate was
+//! rejected: offsets and ranges are needed, over files and bytes in memory, without an object a member.
 
 use std::ops::Range;
 
-/// Bytes of a header, and the unit in which data are padded.
+/// Bytes of a header, and the unit to which data are padded.
 pub(crate) const BLOCK: usize = 512;
 
-/// What a header says.
+/// The content of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TarHeader {
     pub(crate) kind: u8,
     pub(crate) size: u64,
-    /// Where the name lies within the header.
+    /// The range of the name within the header.
     pub(crate) name: Range<usize>,
-    /// Where a prefix of the name lies, which a slash separates from it.
+    /// The range of the name's prefix, which a slash separates from it.
     pub(crate) prefix: Range<usize>,
 }
 
@@ -60,7 +59,7 @@ pub(crate) fn parse(block: &[u8; BLOCK]) -> Result<Option<TarHeader>, &'static s
         let length = field.iter().position(|byte| *byte == 0);
         range.start..range.start + length.unwrap_or(field.len())
     };
-    // GNU's own headers, `ustar` and two blanks, have other fields in the place of the prefix.
+    // GNU's own headers, `ustar` and two blanks, have other fields instead of the prefix.
     let prefix = match &block[257..263] {
         b"ustar\0" => until_zero(345..500),
         _ => 0..0,
@@ -95,10 +94,10 @@ fn number(field: &[u8]) -> Option<u64> {
     })
 }
 
-/// What matters of a pax header.
+/// The relevant records of a pax header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pax {
-    /// Where the path lies in the records.
+    /// The range of the path in the records.
     pub(crate) path: Option<Range<usize>>,
     pub(crate) size: Option<u64>,
     pub(crate) sparse: bool,

@@ -8,9 +8,9 @@ use crate::formats::tar::walk::{Broken, Entry, Step, step};
 /// One member of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member<'a> {
-    /// What follows the first dot of the file name, such as `jpg` or `seg.png`; empty where there is none.
+    /// The part of the file name after its first dot, such as `jpg` or `seg.png`; empty where it has none.
     pub extension: &'a [u8],
-    /// Name of the file without the folders it lies in.
+    /// Name of the file without its folders.
     pub file_name: &'a [u8],
     /// The bytes of the file.
     pub bytes: &'a [u8],
@@ -22,15 +22,15 @@ impl Member<'_> {
         self.extension.eq_ignore_ascii_case(extension.as_bytes())
     }
 
-    /// The extension as text, with marks in place of bytes that are none.
+    /// The extension as text, with marks for bytes that are not UTF-8.
     pub fn extension_text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.extension)
     }
 }
 
-/// Splits a row of a data set that holds [`Contents::Members`](crate::Contents::Members) into its members,
-/// without copying. What is no regular file, or has a name that starts with a dot, is passed over; a
-/// group that does not hold together ends early, which a row that was decoded does not.
+/// Splits a row of a data set that holds [`Contents::Members`](crate::Contents::Members) into its members, without
+/// copying. Entries that are not regular files, or have a name that starts with a dot, are skipped; iteration ends
+/// early in a damaged group, which a decoded row never is.
 pub fn members(group: &[u8]) -> Members<'_> {
     Members { group, at: 0 }
 }
@@ -69,10 +69,10 @@ fn member_of<'a>(group: &'a [u8], entry: &Entry) -> Option<Member<'a>> {
     })
 }
 
-/// A name divided as WebDataset does: samples are told by folder and stem, members by extension.
+/// A name split as WebDataset does: folder and stem identify the sample, the extension the member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameParts<'a> {
-    /// With the slash at its end.
+    /// Including the slash at its end.
     pub(crate) folder: &'a [u8],
     pub(crate) stem: &'a [u8],
     pub(crate) extension: &'a [u8],
@@ -95,7 +95,7 @@ impl<'a> NameParts<'a> {
     }
 }
 
-/// Makes sure that a group is whole: headers to its very end.
+/// Verifies that a group is whole: headers up to its very end.
 pub(crate) fn check_group(group: &[u8]) -> Result<(), Fault> {
     let mut at = 0;
     let mut files = 0;

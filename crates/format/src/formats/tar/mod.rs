@@ -1,38 +1,34 @@
 //! Tar files of samples, as WebDataset writes them: consecutive members with one key are a record.
 //!
-//! The key of a member is its path up to the first dot of the file name; the rest is its extension.
-//! A record is the range of the file from the first header of its first member to the next record, so
-//! it is read with one access, and [`members`](crate::formats::tar::members) splits it. Folders between members
-//! count to the record before them. Links, devices and names that start with a dot are passed over and
-//! counted in a note; sparse members are refused, since their data do not lie as they are used; so
-//! is a key that comes back later, because one range cannot hold both parts; and so, as by WebDataset, is an
-//! extension that a sample has twice, of which nobody knows which is meant.
+//! The key of a member is its path up to the first dot of the file name; the rest is its extension. A record is the
+//! range of the file from the first header of its first member to the next record, so it is read with one access, and
+//! [`members`](crate::formats::tar::members) splits it. Folders between members belong to the record before them.
+//! Links, devices and names that start with a dot are skipped and counted in a note. Refused are sparse members,
+//! whose data are not contiguous; a key that appears again later, because one range cannot hold both parts; and, as
+//! in WebDataset, an extension that a sample has twice, since either may be meant.
 //!
-//! The class of a record is the number in its member `cls`, 0 where there is none, or what a key of its member
-//! `json` says (`tar_classes.rs`).
+//! The class of a record is the number in its member `cls`, 0 where there is none, or the value of a key of its
+//! member `json` (`classes.rs`).
 //!
-//! Cost: one walk over the headers, 512 bytes a member where members are long, all of the file where they
-//! are short; kept in a sidecar. 8 bytes a record while it is made. A thread a chunk was rejected: the walk is a chain, and
-//! one thread keeps up with memory.
+//! Cost: one walk over the headers, 512 bytes a member where members are long, all of the file where they are short;
+//! kept in a sidecar. 8 bytes a record during the walk. Scanning chunks in several threads was rejected: each header
+//! depends on the one before, and one thread keeps up with memory.
 
 pub(crate) mod classes;
 pub(crate) mod header;
 pub(crate) mod members;
-pub(crate) mod refused;
 pub(crate) mod walk;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::Ordering;
 
 use crate::contents::Contents;
-use crate::error::{FormatError, excerpt};
+use crate::error::{FormatError, FormatErrorKind, excerpt};
 use crate::format::{Format, Match, Shard, Source};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::tar::classes::TarClasses;
 use crate::formats::tar::header::BLOCK;
 use crate::formats::tar::members::NameParts;
-use crate::formats::tar::refused::Refused;
 use crate::formats::tar::walk::{Broken, Entry, Step, step};
 use crate::kind::Head;
 use crate::labels::json::JsonKey;
@@ -43,16 +39,16 @@ use crate::places::located::Located;
 use crate::places::sidecar::RecordShape;
 use crate::rows::sample::SampleShape;
 
-/// Tells its sidecars from others; 4 stood for archives in which a sample may have an extension twice.
+/// Distinguishes its sidecars; version 4 allowed archives in which a sample has an extension twice.
 const SHAPE: u64 = 6;
 /// How records are found, in words.
 const HEADERS: &str = "from a walk over the headers of members";
-/// How far behind an archive's end more of it is looked for.
+/// How far after an archive's end further content is looked for.
 const LOOK_BEHIND_END: u64 = 1 << 20;
-/// Mean bytes of a sample that the list of places is made for at first.
+/// Mean bytes of a sample that the list of offsets is first built for.
 const EXPECTED_SAMPLE_BYTES: u64 = 16 << 10;
 
-/// What a walk counts besides records; the order is that of the sidecar.
+/// Counts of a walk besides records; the order is that of the sidecar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tallies {
     links: u64,
@@ -60,9 +56,9 @@ struct Tallies {
     others: u64,
     hidden: u64,
     unlabelled: u64,
-    /// 1 where no block of zeros ends the archive.
+    /// 1 where the archive lacks the final block of zeros.
     unended: u64,
-    /// Where more lies behind the end; 0 where there is nothing.
+    /// Offset of content after the end; 0 where there is none.
     behind: u64,
 }
 
@@ -103,7 +99,7 @@ impl Tallies {
         ];
         for (count, what) in passed.into_iter().filter(|(count, _)| *count > 0) {
             notes.push(format!(
-                "{path}: {count} {what} are no members of samples and are passed over"
+                "{path}: {count} {what} are not members of samples and are skipped"
             ));
         }
         if self.unlabelled == records {
@@ -164,9 +160,7 @@ impl Format for Tar {
         let (located, index) = source.located(shape, 0, notes, || scan(source, key))?;
         let records = located.starts.len();
         if records == 0 {
-            return Err(FormatError::Empty {
-                path: source.path.to_path_buf(),
-            });
+            return Err(FormatError::empty());
         }
         let path = source.path.display().to_string();
         notes.extend(Tallies::from_words(&located.tallies).notes(&path, records));
@@ -180,7 +174,7 @@ impl Format for Tar {
     }
 }
 
-/// Tells keys apart in sidecars and fingerprints; 0 stands for none.
+/// Distinguishes keys in sidecars and fingerprints; 0 means none.
 fn key_hash(key: &JsonKey) -> u64 {
     let text = key.to_string();
     let hash = text
@@ -191,19 +185,18 @@ fn key_hash(key: &JsonKey) -> u64 {
 
 fn scan(source: &Source<'_>, key: Option<&JsonKey>) -> Result<Located, FormatError> {
     let mut window = source.window()?;
-    let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
-    let tolerant = source.options.tolerant;
-    scan_samples(&mut window, key, tolerant, interrupted).map_err(|why| why.at(source.path))
+    let check_interrupt = || source.options.check_interrupt();
+    scan_samples(&mut window, key, source.options.tolerant, check_interrupt)
 }
 
-/// Walks over all headers and puts members together; with a key, classes are what members `json` say under it. Where the
-/// walk cannot go on, a tolerant one ends with a sample that cannot be decoded.
+/// Walks over all headers and groups members into samples; with a key, classes are its values in members `json`.
+/// Where the walk cannot continue, a tolerant one ends with a sample that cannot be decoded.
 pub(crate) fn scan_samples(
     source: &mut impl ByteSource,
     key: Option<&JsonKey>,
     tolerant: bool,
-    interrupted: impl Fn() -> bool,
-) -> Result<Located, Refused> {
+    check_interrupt: impl Fn() -> Result<(), FormatError>,
+) -> Result<Located, FormatError> {
     let mut samples = Samples::new(key, tolerant);
     let mut at = 0;
     loop {
@@ -221,23 +214,35 @@ pub(crate) fn scan_samples(
             }
             Err(why) => {
                 let member = member_at(source, &why).unwrap_or_else(|| samples.last_name());
-                return Err(Refused::Broken { member, why });
+                return Err(broken(&member, why));
             }
         };
         at = entry.end;
         samples.add(source, &entry)?;
-        if interrupted() {
-            return Err(Refused::Interrupted);
-        }
+        check_interrupt()?;
     }
-    samples.tallies.behind = behind_end(source, at).map_err(|error| Refused::Broken {
-        member: String::new(),
-        why: Broken::Failed(error),
-    })?;
+    samples.tallies.behind = behind_end(source, at)?;
     samples.finish()
 }
 
-/// The name in the header that a truncated member has, where that much of it is there.
+/// The walk cannot continue at `member`.
+fn broken(member: &str, why: Broken) -> FormatError {
+    match why {
+        Broken::Truncated { start, needed } => {
+            let what = format!(
+                "it is cut off: member {member} needs the file to reach byte {needed}; fetch it again"
+            );
+            FormatError::malformed(start, what)
+        }
+        Broken::Damaged { at, what } => FormatError::malformed(
+            at,
+            format!("the file is damaged: {what}; fetch or make it again"),
+        ),
+        Broken::Failed(error) => error.into(),
+    }
+}
+
+/// The name in the header of a truncated member, where that much of the file exists.
 fn member_at(source: &mut impl ByteSource, why: &Broken) -> Option<String> {
     let Broken::Truncated { start, .. } = *why else {
         return None;
@@ -250,7 +255,7 @@ fn member_at(source: &mut impl ByteSource, why: &Broken) -> Option<String> {
     Some(excerpt(&block[header.name]))
 }
 
-/// Where something other than zeros lies behind the block at `end`; 0 where nothing does.
+/// Offset of the first non-zero byte after the block at `end`; 0 where there is none.
 fn behind_end(source: &mut impl ByteSource, end: u64) -> std::io::Result<u64> {
     let last = source.size().min(end.saturating_add(LOOK_BEHIND_END));
     let mut at = end;
@@ -272,15 +277,15 @@ fn behind_end(source: &mut impl ByteSource, end: u64) -> std::io::Result<u64> {
 struct Samples<'a> {
     starts: EliasFanoBuilder,
     classes: TarClasses<'a>,
-    /// Hashes of the keys: two of a million are alike by chance once in 10^7 archives.
+    /// Hashes of the keys: two of a million collide by chance once in 10^7 archives.
     seen: HashSet<u64>,
-    /// The same of the extensions of the last sample's members, in lower case.
+    /// Hashes of the extensions of the last sample's members, in lower case.
     extensions: HashSet<u64>,
     hasher: RandomState,
     key: u64,
     /// The last member's name, for messages.
     name: Vec<u8>,
-    /// What the names of the last sample's members begin with.
+    /// The common start of the names of the last sample's members.
     sample: Vec<u8>,
     end: u64,
     longest: u64,
@@ -315,13 +320,14 @@ impl<'a> Samples<'a> {
         }
     }
 
-    fn add(&mut self, source: &mut impl ByteSource, entry: &Entry) -> Result<(), Refused> {
+    fn add(&mut self, source: &mut impl ByteSource, entry: &Entry) -> Result<(), FormatError> {
         self.read_name(source, entry)?;
         if entry.sparse {
-            return Err(Refused::Sparse {
-                member: excerpt(&self.name),
-                offset: entry.start,
-            });
+            let what = format!(
+                "member {} is sparse, so its bytes are not contiguous; make the archive again without --sparse",
+                excerpt(&self.name)
+            );
+            return Err(FormatError::malformed(entry.start, what));
         }
         match entry.kind {
             _ if entry.is_file() => {}
@@ -348,10 +354,11 @@ impl<'a> Samples<'a> {
         let extension = self.hasher.hash_one(parts.extension.to_ascii_lowercase());
         if self.starts.is_empty() || key != self.key {
             if !self.seen.insert(key) {
-                return Err(Refused::Repeated {
-                    key: excerpt(&[parts.folder, parts.stem].concat()),
-                    offset: entry.start,
-                });
+                let what = format!(
+                    "members of sample {} appear again after other samples; make the archive again with its members in order of their names",
+                    excerpt(&[parts.folder, parts.stem].concat())
+                );
+                return Err(FormatError::malformed(entry.start, what));
             }
             let length = parts.folder.len() + parts.stem.len();
             self.key = key;
@@ -360,21 +367,22 @@ impl<'a> Samples<'a> {
             self.classes.begin();
             self.sample.clear();
             self.sample.extend_from_slice(&self.name[..length]);
-            // A cleared set would keep the room of the largest sample, and clearing it take as long.
+            // A cleared set would keep the capacity of the largest sample, and clearing it take as long.
             self.extensions = HashSet::new();
         }
         if !self.extensions.insert(extension) {
-            return Err(Refused::Twice {
-                member: excerpt(&self.name),
-                offset: entry.start,
-            });
+            let what = format!(
+                "member {} has the same extension as an earlier member of its sample (case does not matter); leave one of the two out and make the archive again",
+                excerpt(&self.name)
+            );
+            return Err(FormatError::malformed(entry.start, what));
         }
         self.end = entry.end;
         let Some(length) = class_bytes else {
             return Ok(());
         };
         match self.read_class(source, entry, length) {
-            Err(Refused::BadClass { .. } | Refused::NoLabel { .. }) if self.tolerant => {
+            Err(error) if self.tolerant && matches!(error.kind(), FormatErrorKind::Record) => {
                 self.give_up_last();
                 Ok(())
             }
@@ -388,15 +396,11 @@ impl<'a> Samples<'a> {
         self.first_bad.get_or_insert(self.starts.len() - 1);
     }
 
-    /// Ends with a sample that reaches into the header at `at`, from which on the archive is cut off or damaged. It is the
-    /// last one with what was to be its next member, unless that header names another sample.
-    fn add_broken(&mut self, source: &mut impl ByteSource, at: u64) -> Result<(), Refused> {
+    /// Ends with a sample that reaches into the header at `at`, where the archive is cut off or damaged: the last
+    /// sample including its unreadable next member, unless that header names another sample.
+    fn add_broken(&mut self, source: &mut impl ByteSource, at: u64) -> Result<(), FormatError> {
         let end = source.size().min(at + BLOCK as u64);
-        let failed = |error| Refused::Broken {
-            member: String::new(),
-            why: Broken::Failed(error),
-        };
-        let block = source.bytes(at, (end - at) as usize).map_err(failed)?;
+        let block = source.bytes(at, (end - at) as usize)?;
         let header = block
             .first_chunk()
             .and_then(|block| crate::formats::tar::header::parse(block).ok()?)
@@ -417,16 +421,15 @@ impl<'a> Samples<'a> {
         Ok(())
     }
 
-    fn read_name(&mut self, source: &mut impl ByteSource, entry: &Entry) -> Result<(), Refused> {
+    fn read_name(
+        &mut self,
+        source: &mut impl ByteSource,
+        entry: &Entry,
+    ) -> Result<(), FormatError> {
         self.name.clear();
         for range in [&entry.prefix, &entry.name] {
             let length = (range.end - range.start) as usize;
-            let part = source
-                .bytes(range.start, length)
-                .map_err(|error| Refused::Broken {
-                    member: String::new(),
-                    why: Broken::Failed(error),
-                })?;
+            let part = source.bytes(range.start, length)?;
             self.name.extend_from_slice(part);
             if range == &entry.prefix && length > 0 {
                 self.name.push(b'/');
@@ -436,11 +439,11 @@ impl<'a> Samples<'a> {
     }
 
     /// The last sample ends where the next one starts.
-    fn close_sample(&mut self, end: u64) -> Result<(), Refused> {
+    fn close_sample(&mut self, end: u64) -> Result<(), FormatError> {
         if let Some(last) = self.starts.last() {
             self.longest = self.longest.max(end - last);
             let has_class = match self.classes.end_sample(&self.sample) {
-                Err(Refused::NoLabel { .. }) if self.tolerant => {
+                Err(_) if self.tolerant => {
                     self.give_up_last();
                     true
                 }
@@ -456,17 +459,12 @@ impl<'a> Samples<'a> {
         source: &mut impl ByteSource,
         entry: &Entry,
         length: u64,
-    ) -> Result<(), Refused> {
-        let bytes = source
-            .bytes(entry.data, length as usize)
-            .map_err(|error| Refused::Broken {
-                member: excerpt(&self.name),
-                why: Broken::Failed(error),
-            })?;
+    ) -> Result<(), FormatError> {
+        let bytes = source.bytes(entry.data, length as usize)?;
         self.classes.read(bytes, entry, &self.name, &self.sample)
     }
 
-    fn finish(mut self) -> Result<Located, Refused> {
+    fn finish(mut self) -> Result<Located, FormatError> {
         self.close_sample(self.end)?;
         let first = self.starts.len();
         let classes = self.classes.finish();

@@ -1,6 +1,6 @@
-//! A walk over the entries of a tar file, from header to header without touching the data between.
+//! Walks over the entries of a tar file, from header to header without reading the data between.
 //!
-//! The same walk goes over a file, to index it, and over a record in memory, to split it into members.
+//! The same walk indexes a file, and splits a record in memory into members.
 
 use std::io;
 use std::ops::Range;
@@ -8,27 +8,26 @@ use std::ops::Range;
 use crate::formats::tar::header::{BLOCK, Pax, parse, parse_pax};
 use crate::places::byte_source::ByteSource;
 
-/// Longest name or pax header read: names of files have 4096 bytes at most, and what else there is comes
-/// to a few more.
+/// Longest name or pax header that is read: names of files have at most 4096 bytes, and other attributes a few more.
 const MOST_EXTENSION_BYTES: u64 = 1 << 20;
 /// Most headers of names and attributes before one member.
 const MOST_EXTENSIONS: usize = 8;
 
-/// One entry, by places.
+/// One entry, by offsets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// First byte, that of its long name where it has one.
+    /// First byte; that of its long-name header where it has one.
     pub(crate) start: u64,
-    /// Where the data lie.
+    /// Offset of the data.
     pub(crate) data: u64,
     /// Bytes of data.
     pub(crate) size: u64,
     /// End of the entry with its padding, at most the end of the bytes.
     pub(crate) end: u64,
     pub(crate) kind: u8,
-    /// Where the name lies.
+    /// Range of the name.
     pub(crate) name: Range<u64>,
-    /// Where what comes before the name and a slash lies; empty where there is nothing.
+    /// Range of the part before the name and a slash; empty where there is none.
     pub(crate) prefix: Range<u64>,
     pub(crate) sparse: bool,
 }
@@ -40,7 +39,7 @@ impl Entry {
     }
 }
 
-/// What a walk comes upon.
+/// One step of a walk.
 #[derive(Debug)]
 pub(crate) enum Step {
     Entry(Entry),
@@ -50,15 +49,15 @@ pub(crate) enum Step {
     },
 }
 
-/// Why a walk cannot go on.
+/// Why a walk cannot continue.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// The bytes end before the entry that starts at `start`; `needed` would have been there.
+    /// The bytes end within the entry that starts at `start`; `needed` is where it would end.
     Truncated {
         start: u64,
         needed: u64,
     },
-    /// What does not hold, and where.
+    /// What is wrong, and where.
     Damaged {
         at: u64,
         what: &'static str,
@@ -141,7 +140,7 @@ pub(crate) fn step(source: &mut impl ByteSource, start: u64) -> Result<Step, Bro
                 pax = parse_pax(source.bytes(data, bytes as usize)?).map_err(damaged)?;
                 pax_from = data;
             }
-            // A long link name, or attributes of all members, none of which matters here.
+            // A long link name, or attributes of all members; neither matters here.
             _ => {}
         }
         at = end;

@@ -1,6 +1,6 @@
-//! Rows of samples to rows of pixels: halved colours are spread, and colours are mixed.
+//! Turns rows of samples into rows of pixels: upsamples chroma, and converts colours.
 
-/// Each sample of a row drawn a quarter of the way towards the sample of the row that is next nearest.
+/// Each sample of a row moved a quarter of the way towards the sample of the next nearest row.
 #[inline(always)]
 pub(super) fn blend(near: &[u8], far: &[u8], out: &mut [u8]) {
     for ((out, &near), &far) in out.iter_mut().zip(near).zip(far) {
@@ -8,7 +8,7 @@ pub(super) fn blend(near: &[u8], far: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Twice as many samples, each drawn a quarter of the way towards its other neighbour; the outer ones have none.
+/// Twice as many samples, each moved a quarter of the way towards its other neighbour; the outer ones have none.
 #[inline(always)]
 pub(super) fn spread(row: &[u8], out: &mut [u8]) {
     let (Some(&first), Some(&last)) = (row.first(), row.last()) else {
@@ -41,7 +41,7 @@ const RED: i16 = 22970;
 const BLUE: i16 = 29032;
 const GREEN: [i16; 2] = [-11700, -5638];
 
-/// Mixes luma and the colours blue and red into pixels.
+/// Converts luma and both chroma to pixels.
 #[inline(always)]
 pub(super) fn plain(luma: &[u8], blue: &[u8], red: &[u8], out: &mut [u8]) {
     let samples = luma.iter().zip(blue).zip(red);

@@ -1,6 +1,6 @@
-//! Codes of entropy-coded data: tables that decode them, and the bits they stand in.
+//! Decodes Huffman codes: tables of codes, and the bits that contain them.
 
-/// Bits that a table is asked with. With more, fewer codes are longer, but tables leave the nearest cache.
+/// Bits that index a table. With more, fewer codes are longer than that, but tables exceed the nearest cache.
 const LOOK: usize = 10;
 
 /// What a table says of the bits that come next. From the lowest bit: six bits say how many the code has with its value;
@@ -11,28 +11,28 @@ const VALUE: u32 = 16;
 /// The value does not stand in the bits looked at: the six bits are those of the code, and in the place of the value is
 /// what the code means.
 const MORE: Entry = 1 << 7;
-/// No code begins so, or one that is longer than what was looked at.
+/// No code begins so, or its value is longer than the index.
 const LONGER: Entry = MORE | 1 << 6;
-/// How far behind the one before it no value is: the end of a block.
+/// The run length of no value: the end of a block.
 const END: usize = 128;
-/// Farther than any value is, for what is no code.
+/// A run length that no value has, for invalid codes.
 const NO_CODE: Entry = 64 << BEHIND;
 
 /// A table of codes, ready to decode.
 #[derive(Clone)]
 pub(super) struct Table {
-    /// What defined it: how many codes there are of each length, and what they mean.
+    /// Its definition: how many codes there are of each length, and their values.
     definition: Vec<u8>,
     entries: [Entry; 1 << LOOK],
     /// For each length the first code, filled up to 16 bits, that is longer.
     limits: [u32; 17],
-    /// What makes a number of a code of each length.
+    /// Makes an index from a code of each length.
     offsets: [i32; 17],
 }
 
 impl Table {
-    /// A table of how many codes there are of each length from 1 to 16, and what they mean. One that was defined so
-    /// before is taken as it is.
+    /// A table from the number of codes of each length from 1 to 16, and their values. An identical definition reuses
+    /// the table.
     pub fn set(&mut self, definition: &[u8]) -> Result<(), &'static str> {
         if self.definition == definition {
             return Ok(());
@@ -119,18 +119,18 @@ impl Default for Table {
 /// Coefficients of a block at their places, and behind them room for those that nothing is kept of.
 pub(super) type Coefficients = [i16; 256];
 
-/// Entropy-coded data between two markers, without what was stuffed into them. Behind their end come ones, of which no
-/// code consists.
+/// Entropy-coded data between two markers, without stuffed bytes. After their end come ones; no code consists of ones
+/// alone.
 ///
 /// A value of its own while a block is decoded, so that it stays in registers.
 #[derive(Clone, Copy)]
 pub(super) struct Bits<'a> {
-    /// The next bits from the top down; what lies below `count` of them is no matter.
+    /// The next bits from the top down; bits below the `count` of them do not matter.
     buffer: u64,
     count: u32,
-    /// The bytes from which it is filled.
+    /// The source of bytes.
     rest: &'a [u8],
-    /// Bytes that were taken behind the end.
+    /// Bytes that were taken after the end.
     beyond: u32,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Whether more was taken than there is.
+    /// Whether more was taken than exists.
     pub fn overrun(&self) -> bool {
         8 * u64::from(self.beyond) > u64::from(self.count)
     }
@@ -190,8 +190,7 @@ impl<'a> Bits<'a> {
         self.count -= bits & 63;
     }
 
-    /// The coefficients of a block, each put at its place where they are kept. Says whether there are others than the
-    /// first.
+    /// Decodes the coefficients of a block, each to its position. Returns whether there are others than the first.
     #[inline(always)]
     pub fn block<const KEEP: bool>(
         &mut self,
@@ -215,7 +214,7 @@ impl<'a> Bits<'a> {
             block[0] = *mean;
         }
         let mut place = 0;
-        // Puts a value at its place. Says whether more follow.
+        // Stores a value at its position. Returns whether more follow.
         let mut put = |entry: Entry| {
             place += (entry >> BEHIND & 0xFF) as usize;
             if KEEP {

@@ -5,11 +5,11 @@
 //! columns 0, 4, 2, 6, 1, 3, 5, 7, of each column the two rows' coefficients side by side. So each product with the one
 //! after it is one instruction, and the second pass finds its pairs of columns as the first finds its pairs of rows.
 
-/// Coefficients or steps of quantisation in that layout.
+/// Coefficients or quantisation steps in that layout.
 pub(super) type Block = [i16; 64];
 
-/// Places of coefficients in a block, in the order in which they are sent; those that come beyond the end of a block
-/// have the place behind it.
+/// Positions of coefficients in a block, in the order in which they are sent; those after the end of a block map to
+/// the position after it.
 pub(super) const PLACES: [u8; 256] = {
     let mut places = [64; 256];
     let (mut row, mut column) = (0usize, 0usize);
@@ -39,7 +39,7 @@ pub(super) const PLACES: [u8; 256] = {
     places
 };
 
-/// Where a row is found: which pair, and which of it.
+/// The position of a row: which pair, and which of the two.
 const ROWS: [(usize, usize); 8] = [
     (0, 0),
     (2, 0),
@@ -65,7 +65,7 @@ const ODD: [[i32; 4]; 4] = [
     [1131, -3218, 4816, -5680],
 ];
 
-/// Samples of a block that has no coefficient but the first: they are all the same.
+/// Samples of a block with only the first coefficient: they are all the same.
 #[inline(always)]
 pub(super) fn flat(mean: i16, step: i16, out: &mut [u8], stride: usize) {
     let sample = (i32::from(mean) * i32::from(step) + 4 + 1024) >> 3;

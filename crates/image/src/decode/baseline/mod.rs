@@ -1,14 +1,15 @@
-//! Baseline JPEG, the kind that photos are, decoded as far as it is looked at.
+//! Decodes baseline JPEG, the kind of most photos, as far as it is needed.
 //!
-//! Of an image whose part is asked for, what lies above the part and next to it is only run through, code by code, for
-//! its lengths say where the next block begins; what lies below is not touched. Only the blocks of the part, and what
-//! colours next to it run into it, become samples and pixels. They are the very pixels that the whole image has there.
+//! When only a part of an image is needed, the data above and next to the part is only parsed, code by code, because
+//! its lengths tell where the next block begins; data below is not read. Only the blocks of the part, and
+//! neighbouring chroma that is interpolated into it, become samples and pixels. The pixels are identical to those of
+//! the whole image.
 //!
-//! Taken are images of one scan with one component, or three (luma and two colours) of which the colours have the same
-//! resolution as luma or half of it in either direction. [`Scan::of`] says no to all others.
+//! Handles single-scan images, grey or YCbCr, with chroma at full or half resolution in either direction.
+//! [`Scan::of`] refuses all others.
 //!
-//! Samples are those of zune-jpeg, which decodes the others, by the same formulas. Halved colours are spread as libjpeg
-//! does: what is coded beyond the image has no part in it, and those of images up to 4 pixels wide are repeated instead.
+//! Samples are those of zune-jpeg, which decodes the others, by the same formulas. Chroma is upsampled as in libjpeg:
+//! samples coded beyond the image are not used, and in images up to 4 pixels wide samples are repeated instead.
 //!
 //! A row of units is decoded and made pixels before the next, with the last row of samples of the one before.
 
@@ -40,18 +41,18 @@ const APPLICATION_14: u8 = 0xEE;
 /// Rows and columns of a block.
 const SIDE: usize = 8;
 
-/// An image that can be decoded here.
+/// An image that this decoder handles.
 pub(super) struct Scan<'a> {
     frame: &'a Frame,
-    /// Quantisation, and tables of means and of other coefficients, of each component.
+    /// Quantisation, and Huffman tables of DC and AC coefficients, of each component.
     steps: Vec<Block>,
     tables: Vec<[usize; 2]>,
-    /// Where each run of entropy-coded data ends, up to a restart marker.
+    /// The end of each run of entropy-coded data, up to a restart marker.
     ends: Vec<usize>,
 }
 
 impl<'a> Scan<'a> {
-    /// The scan of an image, and its tables; `None` where it is of another kind, or lacks what it needs.
+    /// The scan of an image, and its tables; `None` where it is of another kind, or lacks something.
     pub fn of(
         bytes: &'a [u8],
         frame: &'a Frame,
@@ -77,7 +78,7 @@ impl<'a> Scan<'a> {
             match segment.marker {
                 QUANTISATION if !take_steps(content, &mut quantisation) => return Ok(None),
                 HUFFMAN if !take_tables(content, scratch, &mut defined)? => return Ok(None),
-                // Other colours than luma and its two.
+                // Other colour spaces than YCbCr.
                 APPLICATION_14 if content.starts_with(b"Adobe") && content.get(11) != Some(&1) => {
                     return Ok(None);
                 }
@@ -95,7 +96,7 @@ impl<'a> Scan<'a> {
         Ok(None)
     }
 
-    /// What the headers of the scan name, where it is there.
+    /// A table that the headers of the scan name, where it exists.
     fn with(
         frame: &'a Frame,
         quantisation: &[Option<Block>; 4],
@@ -124,7 +125,7 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// Decodes a part of the image, which lies inside it.
+    /// Decodes a part of the image, which is inside it.
     pub fn decode(
         &self,
         part: Rectangle,
@@ -202,8 +203,8 @@ impl<'a> Scan<'a> {
         let mut ends = self.ends.iter();
         let mut bits = Bits::of(&[]);
         let mut left = 0;
-        // Coefficients of a unit, which become samples when all of them are there: what was just written in pieces is
-        // not yet to be had as a whole.
+        // Coefficients of a unit, which become samples when all of them are there: data that was just written in
+        // pieces cannot be loaded as a whole yet.
         let mut blocks = [[0i16; 256]; 6];
         let mut nothing = [0i16; 256];
         let mut written = part.top as usize;
@@ -281,7 +282,7 @@ impl<'a> Scan<'a> {
             if unit_row < first_unit_row {
                 continue;
             }
-            // The last row of the unit needs colours of the next one, where there is one.
+            // The last row of the unit needs chroma of the next one, where there is one.
             let ready =
                 (unit_row + 1) * down * SIDE - usize::from(down > 1 && unit_row + 1 < unit_rows);
             let end = ready.min((part.top + part.height) as usize);
@@ -296,12 +297,12 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Up to so many samples in a row libjpeg repeats them where it has half as many as pixels.
+/// Up to this many samples in a row, libjpeg repeats them where it has half as many as pixels.
 const MOST_REPEATED: usize = 2;
 
 const TOO_SHORT: &str = "its data end before the image does";
 
-/// The loops of which there are a plain and a wide form.
+/// The loops that have a plain and a wide form.
 trait Kernels {
     /// Samples of a block, in rows that are `stride` apart.
     fn samples(&self, block: &Block, steps: &Block, out: &mut [u8], stride: usize);
@@ -365,16 +366,16 @@ mod wide {
     }
 }
 
-/// One component while it is decoded.
+/// The state of one component during decoding.
 struct Component<'a> {
     tables: [&'a Table; 2],
     steps: &'a Block,
-    /// The mean of the block before.
+    /// The DC value of the previous block.
     mean: i16,
-    /// The first of its blocks among those of the unit, and whether they have coefficients other than their means.
+    /// The first of its blocks among those of the unit, and whether they have AC coefficients.
     first: usize,
     varies: [bool; 4],
-    /// Whether its samples are repeated and not spread.
+    /// Whether its samples are repeated rather than interpolated.
     repeats: bool,
     columns: Stretch,
     lines: Stretch,
@@ -388,7 +389,7 @@ impl Component<'_> {
         self.plane.copy_within(last.., 0);
     }
 
-    /// A row of samples, counted in those of this component, of which this row of units or the one before has it.
+    /// A row of samples of this component, which must be in this row of units or the last of the one before.
     fn row(&self, unit_row: usize, line: usize) -> &[u8] {
         let row = self.columns.samples();
         let place = line + 1 - unit_row * self.lines.own * SIDE;
@@ -396,13 +397,13 @@ impl Component<'_> {
     }
 }
 
-/// What of a component is needed along one axis.
+/// The needed part of a component along one axis.
 struct Stretch {
     /// Blocks of a unit.
     own: usize,
-    /// How many pixels there are to a sample.
+    /// Pixels a sample.
     scale: usize,
-    /// Samples of the image, without what is coded beyond it.
+    /// Samples of the image, without those coded beyond it.
     all: usize,
     blocks: Range<usize>,
 }
@@ -413,7 +414,7 @@ impl Stretch {
         let scale = finest / own;
         let all = pixels.div_ceil(scale);
         let (first, last) = (start as usize, (start + length - 1) as usize);
-        // Samples that are spread need their neighbours.
+        // Interpolated samples need their neighbours.
         let (first, last) = match scale {
             1 => (first, last),
             _ => (
@@ -438,13 +439,13 @@ impl Stretch {
         unit * self.own..(unit + 1) * self.own
     }
 
-    /// Where a pixel is found in a row of all of these samples, spread.
+    /// The position of a pixel in a row of all of these samples, upsampled.
     fn place(&self, pixel: u32) -> usize {
         pixel as usize - self.blocks.start * SIDE * self.scale
     }
 }
 
-/// Makes a row of pixels of the samples of a row of units and the last ones of the one before.
+/// Makes a row of pixels from the samples of a row of units and the last ones of the one before.
 #[inline(always)]
 fn write_row(
     kernels: &impl Kernels,
@@ -471,7 +472,7 @@ fn write_row(
     kernels.mix(luma, first, second, out);
 }
 
-/// A row of colour, a sample for each pixel.
+/// A row of chroma, a sample for each pixel.
 #[inline(always)]
 fn full_row<'a>(
     component: &'a Component<'_>,
@@ -515,7 +516,7 @@ fn full_row<'a>(
     &row[at..at + part.width as usize]
 }
 
-/// Steps of quantisation of a segment. Says whether all can be worked with.
+/// Reads the quantisation steps of a segment. Returns whether all are supported.
 fn take_steps(mut content: &[u8], known: &mut [Option<Block>; 4]) -> bool {
     while let [kind, rest @ ..] = content {
         let bytes = if kind >> 4 == 0 { 1 } else { 2 };
@@ -539,7 +540,7 @@ fn take_steps(mut content: &[u8], known: &mut [Option<Block>; 4]) -> bool {
     true
 }
 
-/// Tables of codes of a segment. Says whether all can be worked with.
+/// Reads the Huffman tables of a segment. Returns whether all are supported.
 fn take_tables(
     mut content: &[u8],
     scratch: &mut Scratch,
@@ -557,7 +558,7 @@ fn take_tables(
         ) else {
             return Ok(false);
         };
-        // Of samples of 8 bits no coefficient has more bits, and no difference of means.
+        // For 8-bit samples no coefficient and no DC difference has more bits.
         let fits = |&value: &u8| match class {
             0 => value <= 11,
             _ => value & 15 <= 10,
@@ -574,8 +575,8 @@ fn take_tables(
     Ok(true)
 }
 
-/// The entropy-coded data of a scan without the zeros that are stuffed behind 0xFF, one run up to a restart marker
-/// behind the other, and where each ends.
+/// The entropy-coded data of a scan without stuffed zeros, its runs between restart markers concatenated, and the end
+/// of each.
 fn unstuff(
     bytes: &[u8],
     mut from: usize,
@@ -588,12 +589,12 @@ fn unstuff(
         let mut rest = &bytes[from.min(end)..end];
         while let Some(at) = memchr::memchr(0xFF, rest) {
             data.extend_from_slice(&rest[..=at]);
-            // Others like it may follow before the zero.
+            // More of them may follow before the zero.
             let others = rest[at..].iter().take_while(|&&byte| byte == 0xFF).count();
             rest = rest.get(at + others + 1..).unwrap_or_default();
         }
         data.extend_from_slice(rest);
-        // Behind the marker, which may have any number of 0xFF.
+        // After the marker, which may have any number of 0xFF.
         from = end
             + bytes[end..]
                 .iter()

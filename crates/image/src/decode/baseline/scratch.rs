@@ -1,8 +1,8 @@
-//! What decoding works in.
+//! A decoder's working memory.
 
 use super::huffman::Table;
 
-/// Memory of decoding, used again: tables too, which are often those of the image before.
+/// Reusable memory of decoding, including tables, which are often those of the previous image.
 #[derive(Clone, Default)]
 pub(crate) struct Scratch {
     /// Entropy-coded data.
