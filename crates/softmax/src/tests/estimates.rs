@@ -1,6 +1,6 @@
 //! What makes a part of the classes stand for all: draws, corrected sums, centred features, rows begun at means.
 
-use super::heads::assert_close;
+use super::heads::{SGD, assert_close};
 use super::*;
 
 fn options(kind: &str, classes: u64, correct: bool) -> HeadOptions {

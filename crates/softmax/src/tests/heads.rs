@@ -92,7 +92,7 @@ const KINDS: [HeadKind; 5] = [
     },
 ];
 
-const SGD: Rule = Rule::Sgd {
+pub(super) const SGD: Rule = Rule::Sgd {
     momentum: 0.9,
     nesterov: false,
 };
