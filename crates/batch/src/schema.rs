@@ -141,7 +141,7 @@ mod tests {
             label: None,
         };
         let error = one.places_in(&wide).unwrap_err().to_string();
-        assert_eq!(error, "has another number of values in \"a\"");
+        assert_eq!(error, "has a different number of values in \"a\"");
     }
 
     #[test]

@@ -128,7 +128,7 @@ mod tests {
         }
         for text in ["0", "1", "1.5", "-0.1", "100%", "0%", "nan", "inf"] {
             let refused = text.parse::<Validation>().unwrap_err();
-            assert!(refused.contains("no share"), "{text}: {refused}");
+            assert!(refused.contains("is not a share"), "{text}: {refused}");
         }
         for text in ["0.25", "valid.txt", "demo:text:100:test"] {
             assert_eq!(text.parse::<Validation>().unwrap().to_string(), text);

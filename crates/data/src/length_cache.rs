@@ -262,7 +262,7 @@ mod tests {
             assert_eq!(load(&path, records).unwrap(), lengths);
             assert_eq!(fs::metadata(&path).unwrap().len(), size_of(records));
             let error = load(&path, records + 1).unwrap_err();
-            assert!(error.contains("need others"), "{error}");
+            assert!(error.contains("do not fit"), "{error}");
             let good = fs::read(&path).unwrap();
             for at in 0..good.len() {
                 let mut bad = good.clone();

@@ -173,7 +173,7 @@ mod tests {
         fs::write(&b, "eins\nzwei\ndrei\nvier\n").unwrap();
         let error = join().unwrap_err().to_string();
         assert!(error.contains("a has 3 lines and "), "{error}");
-        assert!(error.contains("b has 4; name two texts"), "{error}");
+        assert!(error.contains("b has 4; give two texts"), "{error}");
         assert_eq!(
             fs::read_dir(&cache).unwrap().count(),
             1,

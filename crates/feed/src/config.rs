@@ -518,7 +518,7 @@ mod tests {
         refuses("a=", "is missing");
         refuses("a=jpg,a=png", "two fields are called `a`");
         refuses("a=json:", "names no key");
-        refuses("a=json:x:f99", "`f99` is neither");
+        refuses("a=json:x:f99", "`f99` is not picture");
         refuses("a=npy:f32[2", "`]` is missing");
         refuses("a=npy:f32[2,x]", "a length is not a whole number");
         refuses("a=npy:f64[65536,65536]", "more than 2^32 bytes");

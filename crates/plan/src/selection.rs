@@ -321,9 +321,9 @@ mod tests {
             assert!(refused.to_string().contains(says), "{refused}");
         };
         for len in 0..stored.len() {
-            check(&stored[..len], 100, "take 40");
+            check(&stored[..len], 100, "need 40");
         }
-        check(&stored, 1 << 62, "bytes where");
+        check(&stored, 1 << 62, "bytes, and");
         check(&stored, 101, "100 records");
         for at in 0..stored.len() {
             let mut changed = stored.clone();
@@ -332,7 +332,7 @@ mod tests {
             assert!(refused.is_err(), "byte {at}");
         }
         let mut beyond = Selection::of_words(100, vec![0, 1 << 40]).to_bytes();
-        check(&beyond, 100, "beyond the last");
+        check(&beyond, 100, "after the last");
         beyond[0] = b'p';
         check(&beyond, 100, "does not begin");
     }

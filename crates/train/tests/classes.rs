@@ -532,7 +532,7 @@ fn files_of_before_train_as_they_did() {
     let mut centred = read.clone();
     centred.head.as_mut().unwrap().centre = true;
     let error = run(&centred, &out, 1, true, None).unwrap_err().to_string();
-    assert!(error.contains("began with `centre` false"), "{error}");
+    assert!(error.contains("started with `centre` false"), "{error}");
 }
 
 /// Before the first step a run says what its budget holds.

@@ -112,7 +112,7 @@ fn what_newtons_method_cannot_do_is_refused() {
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     };
     let features = demo(folder.path(), "demo:kdd:3000");
-    check(&features, ["1024 features at most", "start one rank"]);
+    check(&features, ["at most 1024 features", "use one rank"]);
     let higgs = demo(folder.path(), "demo:higgs:3000");
     let skips = LinearConfig {
         skip: true,

@@ -14,7 +14,7 @@ fn what_is_no_table_is_refused_with_a_remedy() {
         ("lirs-svm --seeds 1001", ["--seeds 1001", "1 to 1000"]),
         (
             "lirs-svm --real-data absent",
-            ["--real-data absent", "no folder"],
+            ["--real-data absent", "is not a folder"],
         ),
     ] {
         place.refuses(&format!("reproduce {flags} --out tables"), 2, &parts);

@@ -106,7 +106,7 @@ fn classes_by_name() {
         &parts,
     );
     place.ok("train linear numbers.csv --out numbers");
-    let parts = ["line 1", "\"Class_2\"", "column 4", "no number"];
+    let parts = ["line 1", "\"Class_2\"", "column 4", "is not a number"];
     place.refuses("eval numbers train.csv", 2, &parts);
 }
 

@@ -216,7 +216,10 @@ fn pairs_are_padded_on_both_sides() {
     config.buckets = Some("optimal:4".parse().unwrap());
     let refused = PreparedPipeline::new(&config, &terms(), &opened, &mut context);
     let error = refused.err().unwrap().to_string();
-    assert!(error.contains("these are pairs"), "{error}");
+    assert!(
+        error.contains("does not apply to pairs of sentences"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -256,5 +259,5 @@ fn settings_that_do_nothing_are_refused() {
         mix: Some(vec![0.5, 0.5]),
         ..PipelineConfig::default()
     };
-    check(mix, "`mix` names 2 shares for 1 files");
+    check(mix, "`mix` has 2 shares for 1 files");
 }

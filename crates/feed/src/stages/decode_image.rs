@@ -137,8 +137,12 @@ impl Stage for DecodeImages {
             check_record(&input, "a decoder of pictures")?;
             return Ok(FieldSpecs(vec![image]));
         }
+        let missing = match &self.field {
+            Some(field) => format!("no field of bytes is called {field}, but these are"),
+            None => "several fields could hold the pictures".to_owned(),
+        };
         Err(format!(
-            "several fields could hold the pictures: {}; name one of them, as in `decode` image:{}",
+            "{missing}: {}; name one of them, as in `decode` image:{}",
             names.join(", "),
             names.first().unwrap_or(&"FIELD"),
         ))
@@ -297,7 +301,7 @@ mod tests {
         comes_out("image", &["caption", "png"], &["caption"]);
         comes_out("jpg:left", &["left", "right"], &["right"]);
         comes_out("jpg:left", &["left", "image"], &[]);
-        let unknown = "those of bytes are left, right; name one of them, as in `decode` image:left";
+        let unknown = ": left, right; name one of them, as in `decode` image:left";
         check("jpg", &["left", "right"], Err(unknown));
         check("jpg:middle", &["left", "right"], Err(unknown));
         check("jpg", &[], Err("this data has"));

@@ -344,14 +344,14 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.contains(message), "{text}: {error}");
         };
-        refuses("", "no type");
+        refuses("", "\"\" is not a type");
         refuses("u9", "\"u9\" is not a type");
         refuses("u8,header[3]", "\"header\" is not a type");
         refuses("header[3]", "has no fields");
         refuses("u8[", "`]` is missing");
         refuses("u8]3[", "`]` is missing");
-        refuses("u8[x]", "no whole number");
-        refuses("u8[-1]", "no whole number");
+        refuses("u8[x]", "not a whole number");
+        refuses("u8[-1]", "not a whole number");
         refuses("u8[0]", "from 1");
         refuses("x:u8,x:u8", "two fields");
         refuses(":u8", "1 to 255");

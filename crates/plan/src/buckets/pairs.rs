@@ -282,7 +282,7 @@ mod tests {
         }
         for text in ["static:3x3,3x3", "static:3x4,4x3", "static:4x3,3x9"] {
             let error = text.parse::<BucketPolicy>().unwrap_err().to_string();
-            assert!(error.contains("no side may fall"), "{error}");
+            assert!(error.contains("neither side may decrease"), "{error}");
         }
         let policy: BucketPolicy = "static:3x4,5".parse().unwrap();
         assert_eq!(policy.to_string(), "static:3x4,5x5");

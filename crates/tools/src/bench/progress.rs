@@ -290,7 +290,7 @@ mod tests {
             "[]".to_owned(),
         ] {
             let error = saved(wrong.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains("begin again"), "{wrong}: {error}");
+            assert!(error.contains("start again"), "{wrong}: {error}");
         }
     }
 }

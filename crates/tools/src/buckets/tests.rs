@@ -152,7 +152,7 @@ fn npy_vectors_and_columns_are_read() {
     check_refused(
         &npy("<i8", "(2,)", &longs)[..30],
         column("1"),
-        "ends inside its header",
+        "ends within its header",
     );
     check_refused(b"\x93NUMPY\x01\x00\x02\x00{}", column("1"), "numpy.save");
     check_refused(
@@ -393,5 +393,8 @@ fn pairs_are_compared_on_both_lengths() {
     config.policies = vec!["optimal:8".parse().unwrap()];
     std::fs::write(folder.0.path().join("second"), lines(&|i| i)).unwrap();
     let error = compared(&config, &Arc::default()).unwrap_err().to_string();
-    assert!(error.contains("these are pairs"), "{error}");
+    assert!(
+        error.contains("does not apply to pairs of sentences"),
+        "{error}"
+    );
 }

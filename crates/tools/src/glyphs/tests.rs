@@ -299,13 +299,13 @@ fn refusals() {
     check_refusal(
         |c| c.min_fonts = 9,
         &[
-            "0 characters have 9 different pictures",
+            "0 characters have 9 different training pictures",
             "install more fonts",
         ],
     );
     check_refusal(
         |c| c.classes = Some(5),
-        &["4 characters", "5 are wanted", "`classes`"],
+        &["4 characters", "5 are needed", "`classes`"],
     );
     check_refusal(|c| c.classes = Some(1), &["`classes` at least 2"]);
     check_refusal(|c| c.side = 7, &["`size` 7", "8 to 256"]);

@@ -240,7 +240,7 @@ mod tests {
                 }
                 (Err(error), None) => {
                     let error = error.to_string();
-                    assert!(error.contains("32-bit floats cannot hold"), "{error}");
+                    assert!(error.contains("32-bit floats cannot represent"), "{error}");
                 }
                 (narrow, _) => panic!("{dtype}: {:?}", narrow.map(|array| array.bytes().to_vec())),
             }

@@ -189,7 +189,7 @@ fn check_refused(policy: &BucketPolicy, remedy: &str) {
 fn what_has_no_buckets_is_refused_with_a_remedy() {
     check_refused(&"pack:64".parse().unwrap(), "use none");
     check_refused(&BucketPolicy::Static(vec![]), "give at least one");
-    check_refused(&BucketPolicy::Static(vec![3, 3]), "rising");
+    check_refused(&BucketPolicy::Static(vec![3, 3]), "must increase");
     check_refused(&BucketPolicy::Optimal { buckets: 0 }, "at least 1");
     check_refused(&BucketPolicy::Tokens { max: 0 }, "at least 1");
     let many = LengthHistogram::new(0..70_000);
