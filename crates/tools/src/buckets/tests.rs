@@ -163,7 +163,7 @@ fn npy_vectors_and_columns_are_read() {
     check_refused(
         npy("<i8", "(2, 0)", &longs),
         column("1"),
-        "rows of 0 columns",
+        "has 0 columns",
     );
     check_refused(
         npy("<i8", "(2, x)", &longs),
