@@ -160,11 +160,7 @@ fn npy_vectors_and_columns_are_read() {
         column("1"),
         "too long a header",
     );
-    check_refused(
-        npy("<i8", "(2, 0)", &longs),
-        column("1"),
-        "has 0 columns",
-    );
+    check_refused(npy("<i8", "(2, 0)", &longs), column("1"), "has 0 columns");
     check_refused(
         npy("<i8", "(2, x)", &longs),
         column("1"),
