@@ -3,9 +3,8 @@
 use pelton_comm::{Comm, Launched, RankError, launched, run_ranks_over};
 use pelton_train::{DataError, Event, RunContext, TrainError};
 
-use crate::bytes::Memory;
 use crate::console::{Console, interrupt_flag};
-use crate::output::{Failure, bytes_of, positive, usage, with_console};
+use crate::output::{Failure, with_console};
 
 /// How many ranks the flag and the launcher ask for: 1 where neither says anything.
 ///
@@ -63,21 +62,6 @@ pub fn run<T: Send, E: Into<TrainError>>(
     job: impl Fn(RunContext<'_>) -> Result<T, E> + Sync,
 ) -> Result<Option<T>, Failure> {
     run_over(None, ranks, job)
-}
-
-/// The rate of a modelled network, in bytes a second.
-///
-/// Errors: a single rank; processes, which have a real network.
-pub fn link(rate: Option<Memory>, ranks: usize) -> Result<Option<f64>, Failure> {
-    let Some(rate) = rate else {
-        return Ok(None);
-    };
-    if ranks < 2 || launched().is_some_and(|launched| launched.size != Some(1)) {
-        return Err(usage(anyhow::anyhow!(
-            "--link models a network between threads of this process; give --ranks 2 or more, without mpirun"
-        )));
-    }
-    positive(bytes_of(rate, "--link")? as f64, "link").map(Some)
 }
 
 /// [`run`] over a modelled network with the given bytes a second.

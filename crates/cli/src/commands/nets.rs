@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use pelton_comm::launched;
 use pelton_train::linear::RunOptions;
 use pelton_train::{
     FitConfig, ImageConfig, LanguageConfig, NetSummary, RunContext, TrainError, image, language,
     memory_budget,
 };
 
-use crate::bytes::human;
+use crate::bytes::{Memory, human};
 use crate::flags;
 use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments, RunArguments};
-use crate::output::{Failure, print_json, usage};
+use crate::output::{Failure, bytes_of, positive, print_json, usage};
 use crate::ranks;
 
 /// Trains a net on images.
@@ -88,7 +89,7 @@ fn train(
         resume: run.resume,
         out: out.clone(),
     };
-    let link = ranks::link(run.link, ranks)?;
+    let link = link(run.link, ranks)?;
     let trained = ranks::run_over(link, ranks, |context| job(context.in_folder(&options)))?;
     tell(trained, run.json, &out)
 }
@@ -150,4 +151,19 @@ fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failu
     eprintln!("input             {}", summary.verdict);
     eprintln!("run folder        {}", out.display());
     Ok(())
+}
+
+/// The rate of a modelled network, in bytes a second.
+///
+/// Errors: a single rank; processes, which have a real network.
+fn link(rate: Option<Memory>, ranks: usize) -> Result<Option<f64>, Failure> {
+    let Some(rate) = rate else {
+        return Ok(None);
+    };
+    if ranks < 2 || launched().is_some_and(|launched| launched.size != Some(1)) {
+        return Err(usage(anyhow::anyhow!(
+            "--link models a network between threads of this process; give --ranks 2 or more, without mpirun"
+        )));
+    }
+    positive(bytes_of(rate, "--link")? as f64, "link").map(Some)
 }
