@@ -99,7 +99,7 @@ class DeviceHead:
         everything, counts = self._labels(labels)
         if not self.shared:
             self._choose(everything)
-        all_features = torch.cat(self.ranks.gather(features.float()))
+        all_features = self._features(features, labels)
         unit, inverse = self._unit_features(all_features, learns=True)
         place, cosine = self._places(everything), self.logits.is_cosine
         best = torch.full((len(everything),), -math.inf, device=self.device)
@@ -132,13 +132,11 @@ class DeviceHead:
         )
         self.scored.append(scored)
         self.went.append(False)
-        mean = loss.mean()
-        self.losses.append(mean)
         gradient = self.ranks.sum(gradient)
         first = sum(counts[: self.ranks.rank])
         gradient = gradient[first : first + counts[self.ranks.rank]] * self.ranks.size
         ticket = (self.forgotten, len(self.scored) - 1)
-        return mean, (plain > shift).sum(), self.active, gradient, ticket
+        return loss.mean(), (plain > shift).sum(), self.active, gradient, ticket
 
     def backward(self, ticket: tuple[int, int], factor: Tensor) -> None:
         """Makes the batch of a ticket count in the step, ``factor`` times."""
@@ -165,11 +163,11 @@ class DeviceHead:
                 f"learning rate {rate}, momentum {momentum}, weight decay {weight_decay}, scale {scale}: all are at least 0, "
                 "momentum is below 1 and the scale above 0"
             )
-        scored = [scored for scored, went in zip(self.scored, self.went, strict=True) if went]
-        if not scored:
+        went = [part for part, went in zip(self.scored, self.went, strict=True) if went]
+        if not went:
             raise RuntimeError("backward() was not called on a loss of this head since its last step; call it first")
-        batch = Scored.joined(scored)
-        if not math.isfinite(torch.stack(self.losses).sum().item()):
+        batch = Scored.joined(went)
+        if not batch.total.isfinite().all():
             self.forget()
             if is_scaled:
                 return False
@@ -224,7 +222,7 @@ class DeviceHead:
     def observe(self, features: Tensor, labels: Tensor, classes: bool) -> None:
         """Looks at examples: for the mean of all, of a head that takes it off, or for those of their classes."""
         everything, _ = self._labels(labels)
-        features = torch.cat(self.ranks.gather(features.float()))
+        features = self._features(features, labels)
         count, sums = self.observed
         if not classes:
             count += len(features)
@@ -264,7 +262,7 @@ class DeviceHead:
         """The mean loss over all classes, and how many examples are right."""
         everything, _ = self._labels(labels)
         self.settle()
-        all_features = torch.cat(self.ranks.gather(features.float()))
+        all_features = self._features(features, labels)
         loss, correct = torch.zeros((), dtype=torch.float64, device=self.device), 0
         for some, label in zip(all_features.split(1024), everything.split(1024), strict=True):
             unit = self._unit_features(some)[0].to(self.precision)
@@ -284,6 +282,7 @@ class DeviceHead:
 
     def top(self, features: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The scores of the ``k`` best classes of each example of this rank, and their numbers."""
+        self._check_width(features)
         self.settle()
         parts = self.ranks.gather(features.float())
         found = []
@@ -329,10 +328,14 @@ class DeviceHead:
     def load(self, blocks: list[tuple[str, int, int, Tensor]], steps: int, epochs: int) -> None:
         """Takes this rank's rows out of what was saved on ranks of any number, and goes on from these steps and epochs."""
         alike = {name: rows for name, _, _, rows in blocks if name in ("draws", "mean")}
-        saved = {name: self._rows_of(name, blocks) for name in {name for name, *_ in blocks} - alike.keys()}
+        known = {name for name, *_ in blocks} & {"weights", "velocity", "waited", "neighbours"}
+        saved = {name: self._rows_of(name, blocks) for name in known}
         weights = saved.get("weights")
         if weights is None or weights.shape[1] != self.dim:
             raise StateError("weights of the head are missing")
+        k = min(int(self.setting.get("k", 0)), self.classes)
+        if self.kind == "knn" and "neighbours" in saved and saved["neighbours"].shape[1] != 2 * k:
+            raise StateError(f"the state has {saved['neighbours'].shape[1] // 2} neighbours a class, and this head k={k}")
         rows = Rows(weights.to(self.device, self.precision))
         if "velocity" in saved:
             waited = saved["waited"]
@@ -362,9 +365,9 @@ class DeviceHead:
         return self.steps, self.epochs
 
     def _rows_of(self, name: str, blocks: list[tuple[str, int, int, Tensor]]) -> Tensor:
-        pieces = sorted((first, rows) for other, first, _, rows in blocks if other == name)
+        pieces = [(first, rows) for other, first, _, rows in blocks if other == name]
         found, at = [], self.own.start
-        for first, rows in pieces:
+        for first, rows in sorted(pieces, key=lambda piece: piece[0]):
             if first <= at < first + len(rows):
                 found.append(rows[at - first : self.own.stop - first])
                 at = min(first + len(rows), self.own.stop)
@@ -381,10 +384,22 @@ class DeviceHead:
         self.shared = False
         self.scored: list[Scored] = []
         self.went: list[bool] = []
-        self.losses: list[Tensor] = []
         self.active_rows: Tensor | None = None
         self.row_weights = self.one
         self.active: Tensor | int = self.classes
+
+    def _features(self, features: Tensor, labels: Tensor) -> Tensor:
+        """The features of all ranks, in f32."""
+        self._check_width(features)
+        if len(features) != len(labels):
+            raise ValueError(
+                f"there are {len(features)} rows of features and {len(labels)} labels; give each row one label"
+            )
+        return torch.cat(self.ranks.gather(features.float()))
+
+    def _check_width(self, features: Tensor) -> None:
+        if features.shape[1] != self.dim:
+            raise ValueError(f"rows of features have {features.shape[1]} numbers, but the head takes {self.dim}")
 
     def _labels(self, labels: Tensor) -> tuple[Tensor, list[int]]:
         """The labels of all ranks, each of them a class, and how many each rank gave."""
@@ -494,17 +509,17 @@ class DeviceHead:
         is_here = (rows >= 0) & (rows < len(self.own))
         if self.active_rows is None:
             return torch.where(is_here, rows, -1)
-        if len(self.active_rows) == 0:
-            return torch.full_like(rows, -1)
-        places = torch.searchsorted(self.active_rows, rows).clamp(max=len(self.active_rows) - 1)
-        missing = is_here & (self.active_rows[places] != rows)
-        if self.shared and self.ranks.sum(missing.long()).any():
-            example = int(missing.nonzero()[0]) if missing.any() else 0
+        places, is_active = torch.zeros_like(rows), torch.zeros_like(is_here)
+        if len(self.active_rows) > 0:
+            places = torch.searchsorted(self.active_rows, rows).clamp(max=len(self.active_rows) - 1)
+            is_active = is_here & (self.active_rows[places] == rows)
+        if self.shared and (missing := self.ranks.sum((is_here & ~is_active).long())).any():
+            example = int(missing.nonzero()[0])
             raise ValueError(
                 f"labels[{example}] is {int(labels[example])}, which select() was not given; give it the labels of all "
                 "batches of the step"
             )
-        return torch.where(is_here, places, -1)
+        return torch.where(is_active, places, -1)
 
     def _active(self, places: Tensor) -> Tensor:
         """Rows of these places."""
@@ -544,7 +559,10 @@ class DeviceHead:
         if not learns:
             return steps.unit_rows(features if self.running is None else features - self.running, self.logits.is_cosine)
         mean = features.mean(0)
-        self.running = mean if self.running is None else torch.lerp(self.running, mean, 0.01)
+        # A batch that overflowed, whose step is left out, leaves it as it is.
+        before = torch.zeros_like(mean) if self.running is None else self.running
+        moved = torch.lerp(before, mean, 1.0 if self.running is None else 0.01)
+        self.running = torch.where(mean.isfinite().all(), moved, before)
         centred = features - mean
         unit, inverse = steps.unit_rows(centred, self.logits.is_cosine)
         # Features that were all equal have no gradient, since no direction is left of them.

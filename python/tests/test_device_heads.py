@@ -248,6 +248,18 @@ def test_a_loss_that_overflowed_is_dropped_where_it_was_scaled() -> None:
     with pytest.raises(ValueError, match="not finite"):
         head.step(0.5)
     close(head.weight, plain.weight)
+    # One that was scored and never went backward is no reason.
+    head.select(labels)
+    head(features, labels)
+    head(features[1:], labels[1:]).backward()
+    assert head.step(0.0)
+    # Nor does the mean of features keep what overflowed.
+    centred = device_head(centre=True)
+    stepped(centred, 1)
+    before = centred.mean
+    centred(features, labels).backward()
+    assert not centred.step(0.5, scale=2.0)
+    assert torch.equal(centred.mean, before) and stepped(centred, 2)[0].isfinite()
 
 
 def test_half_features_and_what_is_wrong() -> None:
@@ -264,6 +276,11 @@ def test_half_features_and_what_is_wrong() -> None:
         head.step(0.1)
     with pytest.raises(ValueError, match="no examples"):
         head(features[:0], labels[:0])
+    for call in (lambda x: head(x, labels), lambda x: head.predict(x)):
+        with pytest.raises(ValueError, match="have 23 numbers, but the head takes 24"):
+            call(features[:, 1:])
+    with pytest.raises(ValueError, match="8 rows of features and 3 labels"):
+        head(features, labels[:3])
     with pytest.raises(TypeError, match="features are on meta, but the head is on cpu"):
         head(features.to("meta"), labels)
     with pytest.raises(pelton.ConfigurationError, match="'mach' is only on the CPU"):
@@ -312,3 +329,10 @@ def test_states_of_ranks_join(tmp_path: Path) -> None:
         other.load_state_dict(halves[0])
     other.load_state_dict(join_states(halves))
     assert torch.equal(other.weight, head.weight)
+    # Pieces may come twice, in any order.
+    other.load_state_dict(join_states([halves[1], halves[0], halves[1]]))
+    assert torch.equal(other.weight, head.weight)
+    with pytest.raises(pelton.StateError, match="has 5 neighbours a class, and this head k=7"):
+        device_head("knn", k=7, budget=0.4).load_state_dict(state)
+    with pytest.raises(pelton.StateError, match="weights of the head are missing"):
+        device_head().load_state_dict(KnnSoftmax(CLASSES, DIM, "mach").state_dict())
