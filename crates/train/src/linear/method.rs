@@ -1,23 +1,23 @@
 //! The interface of training methods.
 
 use pelton_comm::Alike;
-use pelton_run::Observer;
 
 use super::journal::{Journal, Trained};
 use super::resume::Before;
-use crate::checkpoint::Progress;
+use crate::checkpoint::{Progress, State};
 use crate::error::TrainError;
 
 /// A method of training.
 pub(super) trait Method {
-    /// Restores the state of the run before, and returns how far that was; `None` where no checkpoint was written yet.
+    /// Restores the state of the run before, and returns where training continues, as text.
     ///
     /// Errors: a checkpoint that is damaged or of another run. Nothing in the folder is changed.
-    fn resume(
+    fn restore(
         &mut self,
         before: &Before,
-        observer: Observer<'_>,
-    ) -> Result<Option<Progress>, TrainError>;
+        progress: &Progress,
+        state: State<'static>,
+    ) -> Result<String, TrainError>;
 
     /// Where training begins, which all ranks have alike.
     fn place(&self) -> Alike;

@@ -157,10 +157,14 @@ fn train<T>(
         (_, Solver::Newton) => Box::new(NewtonSession::new(task, config.target.unwrap_or(WANTED))),
         _ => Box::new(Session::new(task)),
     };
-    let resumed = match &earlier {
-        Some(before) => method.resume(before, observer)?,
-        None => None,
-    };
+    let mut resumed = None;
+    if let Some(before) = &earlier
+        && let Some((progress, state)) = resume::read(before, task, observer)?
+    {
+        let position = method.restore(before, &progress, state)?;
+        observer(Event::Note(&format!("resuming from {position}")));
+        resumed = Some(progress);
+    }
     comm.agree(&task.alike())?;
     comm.agree(&method.place())?;
     let given = LinearConfig {

@@ -10,7 +10,7 @@ use pelton_data::check_limit;
 use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::{Dataset, RowTable};
 use pelton_linear::{Certificate, LossSum, Newton, NewtonPass, Problem, Simd, Weights};
-use pelton_run::{EpochRecord, Event, Interrupt, Observer};
+use pelton_run::{EpochRecord, Interrupt};
 use pelton_storage::in_parallel;
 
 use super::evaluation::{evaluate, for_each_batch};
@@ -270,22 +270,18 @@ impl<'a> NewtonSession<'a> {
 }
 
 impl Method for NewtonSession<'_> {
-    fn resume(
+    fn restore(
         &mut self,
         before: &Before,
-        observer: Observer<'_>,
-    ) -> Result<Option<Progress>, TrainError> {
-        let Some((progress, state)) = resume::read(before, self.task, observer)? else {
-            return Ok(None);
-        };
+        progress: &Progress,
+        state: State<'static>,
+    ) -> Result<String, TrainError> {
         let State::Newton(saved) = state else {
             return Err(resume::other_solver(before));
         };
         self.newton.restore(&saved)?;
         self.made = progress.epochs.len();
-        let next = self.made + 1;
-        observer(Event::Note(&format!("resuming from pass {next}")));
-        Ok(Some(progress))
+        Ok(format!("pass {}", self.made + 1))
     }
 
     fn place(&self) -> Alike {

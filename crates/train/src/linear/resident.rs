@@ -1,7 +1,6 @@
 //! Files whose records fit in memory: they are read once, into rows that stay.
 
 use pelton_comm::Alike;
-use pelton_run::{Event, Observer};
 
 use super::budget::whole_bytes;
 use super::in_memory::{InMemory, Stage};
@@ -52,24 +51,21 @@ impl<'a> ResidentSession<'a> {
 }
 
 impl Method for ResidentSession<'_> {
-    fn resume(
+    fn restore(
         &mut self,
         before: &Before,
-        observer: Observer<'_>,
-    ) -> Result<Option<Progress>, TrainError> {
-        let Some((progress, state)) = resume::read(before, self.task, observer)? else {
-            return Ok(None);
-        };
+        progress: &Progress,
+        state: State<'static>,
+    ) -> Result<String, TrainError> {
         if let State::Descent(_) = state {
-            resume::check_plan(before, self.task, &progress)?;
+            resume::check_plan(before, self.task, progress)?;
         }
-        self.stage = self.run.resume(&progress, state)?;
+        self.stage = self.run.resume(progress, state)?;
         let epochs = progress.epochs.len();
-        observer(Event::Note(&match &self.stage {
-            Stage::Newton(_, before) => format!("resuming from pass {}", epochs - before + 1),
-            _ => format!("resuming from epoch {}", epochs + 1),
-        }));
-        Ok(Some(progress))
+        Ok(match &self.stage {
+            Stage::Newton(_, before) => format!("pass {}", epochs - before + 1),
+            _ => format!("epoch {}", epochs + 1),
+        })
     }
 
     fn place(&self) -> Alike {

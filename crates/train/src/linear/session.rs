@@ -7,7 +7,7 @@ use pelton_comm::Alike;
 use pelton_fetch::FetchOptions;
 use pelton_linear::{Certificate, DualBound, LinearError, LossSum, OutOfCore};
 use pelton_plan::Place;
-use pelton_run::{EpochRecord, Event, Observer};
+use pelton_run::EpochRecord;
 
 use super::evaluation::for_each_batch;
 use super::first_pass::totals_of;
@@ -262,24 +262,18 @@ impl<'a> Session<'a> {
 }
 
 impl Method for Session<'_> {
-    fn resume(
+    fn restore(
         &mut self,
         before: &Before,
-        observer: Observer<'_>,
-    ) -> Result<Option<Progress>, TrainError> {
-        let Some((progress, state)) = resume::read(before, self.task, observer)? else {
-            return Ok(None);
-        };
+        progress: &Progress,
+        state: State<'static>,
+    ) -> Result<String, TrainError> {
         let State::Descent(state) = state else {
             return Err(resume::other_solver(before));
         };
-        self.restore(before, &progress, *state)?;
-        observer(Event::Note(&format!(
-            "resuming from epoch {}, block {}",
-            self.cursor.epoch + 1,
-            self.cursor.step + 1
-        )));
-        Ok(Some(progress))
+        self.restore_descent(before, progress, *state)?;
+        let (epoch, block) = (self.cursor.epoch + 1, self.cursor.step + 1);
+        Ok(format!("epoch {epoch}, block {block}"))
     }
 
     fn place(&self) -> Alike {

@@ -14,7 +14,7 @@ use crate::error::TrainError;
 
 impl Session<'_> {
     /// Restores a state that is of this very run.
-    pub(super) fn restore(
+    pub(super) fn restore_descent(
         &mut self,
         before: &Before,
         progress: &Progress,
