@@ -86,7 +86,7 @@ impl FromStr for HeadKind {
     fn from_str(text: &str) -> Result<HeadKind, String> {
         let bad = || {
             format!(
-                "`{text}` is no head: use full, knn[:K[:ACTIVE[:DRAWN]]], sampled[:ACTIVE], selective[:TREES[:ACTIVE]] or mach[:BUCKETS[:REPETITIONS]], such as knn:10:0.1"
+                "`{text}` is not a head: use full, knn[:K[:ACTIVE[:DRAWN]]], sampled[:ACTIVE], selective[:TREES[:ACTIVE]] or mach[:BUCKETS[:REPETITIONS]], such as knn:10:0.1"
             )
         };
         let mut parts = text.split(':');

@@ -84,7 +84,7 @@ impl FromStr for Logits {
     fn from_str(text: &str) -> Result<Logits, String> {
         let bad = || {
             format!(
-                "`{text}` are no logits: use product, cosine[:SCALE], cosface[:SCALE[:MARGIN]] or arcface[:SCALE[:MARGIN]], such as cosine:16"
+                "`{text}` are not logits: use product, cosine[:SCALE], cosface[:SCALE[:MARGIN]] or arcface[:SCALE[:MARGIN]], such as cosine:16"
             )
         };
         let mut parts = text.split(':');

@@ -104,7 +104,7 @@ fn flags_that_change_nothing_are_refused() {
         ),
         (
             "classify demo:classes:20:4:16 --head knn:10:0.1:1",
-            ["`knn:10:0.1:1` is no head", "DRAWN"],
+            ["`knn:10:0.1:1` is not a head", "DRAWN"],
         ),
         (
             "classify demo:classes:20:4:16 --logits cosine:1e6",
