@@ -63,7 +63,7 @@ pub struct FitArguments {
     pub weight_decay: Option<f32>,
     #[arg(long, help = CourseSetting::HELP)]
     pub schedule: Option<CourseSetting>,
-    /// Epochs over which the learning rate rises from near 0
+    /// Epochs over which the learning rate rises from near 0 (default: 0, or 0.5 with --begin random)
     #[arg(long)]
     pub warmup: Option<f64>,
     /// Label smoothing: share of the target probability that is spread over all classes
@@ -273,7 +273,14 @@ impl ClassifyArguments {
         let draws_none = matches!(kind, HeadKind::Full | HeadKind::Mach { .. });
         let renews_none = draws_none || matches!(kind, HeadKind::Sampled { .. });
         let rebuild = self.head.rebuild;
+        // From random rows features turn to one direction in the first steps.
+        let warms_up = self.head.begin == Some(Begin::Random)
+            && self.image.fit.warmup.is_none()
+            && config.fit.warmup == 0.0;
         let run = self.image.apply(config)?;
+        if warms_up {
+            config.fit.warmup = 0.5;
+        }
         let without_net = config.model == ImageModel::None;
         let of_none = || "with --model none".to_string();
         refuse_idle(&[

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use pelton_comm::{Comm, Reduction};
-use pelton_kernels::optimizer::gradient_norm;
+use pelton_comm::{Comm, Pending, Reduction};
+use pelton_kernels::optimizer::{Lars, gradient_norm};
 use pelton_softmax::{ReadRows, RowBlock};
 
 use crate::error::NnError;
@@ -110,32 +110,59 @@ impl DataParallel {
             .is_some_and(|sparse| sparse.takes(parameter))
     }
 
-    /// Replaces sparse gradients by the sum of what all ranks sent.
+    /// Replaces sparse gradients by the sum of what all ranks sent. With LARS each rank multiplies its gradients by λ
+    /// before they accumulate; the norm of the ranks' sum is taken as if their parts were orthogonal, as in
+    /// [`gradient_norm`](Trainer::gradient_norm).
     fn exchange(&mut self, update: &Update) -> Result<(), NnError> {
         let Some(sparse) = &mut self.sparse else {
             return Ok(());
         };
-        let Rule::Sgd { momentum, nesterov } = update.rule else {
-            return Err(NnError::Net(
-                "sparse gradients need the optimizer sgd; choose it, or a density of 1".to_string(),
-            ));
+        let (how, lars) = match update.rule {
+            Rule::Sgd { momentum, nesterov } => (Correction { momentum, nesterov }, None),
+            Rule::Lars { momentum, trust } => {
+                let lars = Lars {
+                    lr: update.rate,
+                    momentum,
+                    weight_decay: update.weight_decay,
+                    trust,
+                };
+                let nesterov = false;
+                (Correction { momentum, nesterov }, Some(lars))
+            }
+            Rule::AdamW { .. } => {
+                return Err(NnError::Net(
+                    "sparse gradients need the optimizer sgd or lars; choose one of them, or a density of 1"
+                        .to_string(),
+                ));
+            }
         };
         let decay = update.weight_decay / self.comm.size() as f32;
+        let taken = sparse.taken();
         let mut gradients = Vec::new();
-        for at in sparse.taken() {
+        for &at in &taken {
             let parameter = &self.net.summary.parameters[at];
-            let mut gradient = match self.gradients[at].take() {
+            gradients.push(match self.gradients[at].take() {
                 Some(gradient) => gradient.to_vec(),
                 None => vec![0.0; parameter.len()],
-            };
-            for (g, w) in gradient.iter_mut().zip(&self.parameters[at][..]) {
-                *g = *g * update.scale + decay * w;
-            }
-            gradients.push(gradient);
+            });
         }
-        let how = Correction { momentum, nesterov };
+        let mut factors = vec![1.0; taken.len()];
+        if let Some(lars) = lars {
+            let square = |x: &[f32]| gradient_norm(&[x], 1.0).powi(2);
+            let mut squares: Vec<f64> = gradients.iter().map(|g| square(g)).collect();
+            self.comm.all_reduce(&mut squares, Reduction::Sum)?;
+            for ((factor, &at), of_ranks) in factors.iter_mut().zip(&taken).zip(squares) {
+                let weights = square(&self.parameters[at]).sqrt();
+                *factor = lars.local_rate(weights, of_ranks.sqrt() * f64::from(update.scale));
+            }
+        }
+        for ((gradient, &at), factor) in gradients.iter_mut().zip(&taken).zip(factors) {
+            for (g, w) in gradient.iter_mut().zip(&self.parameters[at][..]) {
+                *g = factor * (*g * update.scale + decay * w);
+            }
+        }
         let steps = sparse.exchange(gradients, how, &self.comm)?;
-        for (at, step) in sparse.taken().into_iter().zip(steps) {
+        for (at, step) in taken.into_iter().zip(steps) {
             let shape = &self.net.summary.parameters[at].shape;
             self.gradients[at] = Some(Tensor::of(&step, shape));
         }
@@ -333,12 +360,16 @@ impl DataParallel {
         gradient: Tensor,
         sums: Option<&Comm>,
     ) -> Result<(), NnError> {
-        let mut pending = Vec::new();
+        let mut pending: Vec<(usize, Pending<'_, f32>)> = Vec::new();
         let mut gradient = Some(gradient);
         for (at, (tape, end)) in segments.into_iter().enumerate().rev() {
             let upstream = gradient.take();
             let upstream = upstream.expect("what a segment begins with has a gradient");
             gradient = self.take_gradients(tape, end, upstream);
+            if let Some((_, earlier)) = pending.last() {
+                // A sum has two rounds of messages; the second begins when somebody looks.
+                let _: bool = earlier.test();
+            }
             if let Some(comm) = sums.filter(|comm| comm.size() > 1) {
                 let flat = self.flat(&self.segments[at], comm.size());
                 pending.push((at, comm.start_all_reduce(flat, Reduction::Sum)?));

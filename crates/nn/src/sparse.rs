@@ -110,7 +110,7 @@ impl Sparsifier {
             .zip(&counts)
             .map(|(&at, &k)| (&self.kept[at].as_ref().expect("is taken").unsent[..], k))
             .collect();
-        let selected = top_k(&layers, TopK::Grouped);
+        let selected = top_k(&layers, TopK::Sampled);
 
         // Places of all parameters, then their numbers.
         let mut sent: Vec<u32> = selected.concat();

@@ -176,12 +176,6 @@ impl HeadConfig {
                 fit.smoothing
             )));
         }
-        if self.density < 1.0 && fit.optimizer != Optimizer::Sgd {
-            return Err(TrainError::config(
-                "`density` below 1 takes `optimizer` sgd; choose it, or leave `density` at 1"
-                    .to_string(),
-            ));
-        }
         Ok(())
     }
 }
