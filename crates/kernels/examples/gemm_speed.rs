@@ -54,8 +54,8 @@ fn head(d: usize) {
     let (batch, classes, chunk) = (256, 20_480, 1024);
     let numbers = |n: usize| -> Vec<f32> { (0..n).map(|i| (i as f32).sin()).collect() };
     let (features, rows) = (numbers(batch * d), numbers(classes * d));
-    let mut products = numbers(classes * batch);
-    let (mut of_features, mut of_rows) = (vec![0.0; batch * d], vec![0.0; classes * d]);
+    let mut products = numbers(chunk * batch);
+    let (mut of_features, mut of_rows) = (vec![0.0; batch * d], vec![0.0; chunk * d]);
     let chunks = || (0..classes).step_by(chunk);
     let times = [Precision::F32, Precision::Bf16].map(|precision| {
         let features = Matrix::new(&features, batch, d);
@@ -63,21 +63,26 @@ fn head(d: usize) {
         let logits = best(|| {
             let columns = PackedMatrix::new(precision, features.transposed());
             for at in chunks() {
-                let to = &mut products[at * batch..];
-                gemm_packed(row(at), &columns, to, batch, false);
+                gemm_packed(row(at), &columns, &mut products, batch, false);
             }
         });
-        let product = |at: usize| Matrix::new(&products[at * batch..], chunk, batch);
+        let products = Matrix::new(&products, chunk, batch);
         let by_features = best(|| {
             for at in chunks() {
-                let shares = product(at).transposed();
-                gemm(precision, shares, row(at), &mut of_features, d, true);
+                gemm(
+                    precision,
+                    products.transposed(),
+                    row(at),
+                    &mut of_features,
+                    d,
+                    true,
+                );
             }
         });
         let by_rows = best(|| {
             let columns = PackedMatrix::new(precision, features);
-            for at in chunks() {
-                gemm_packed(product(at), &columns, &mut of_rows[at * d..], d, false);
+            for _ in chunks() {
+                gemm_packed(products, &columns, &mut of_rows, d, false);
             }
         });
         [logits, by_features, by_rows, logits + by_features + by_rows]

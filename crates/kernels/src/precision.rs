@@ -116,6 +116,16 @@ impl<'a> Operand<'a> {
             Form::PairsOfColumns => [1, 2],
         }
     }
+
+    /// The same block of the source.
+    fn inside(&self, rows: &Range<usize>, cols: &Range<usize>) -> (Range<usize>, Range<usize>) {
+        let [high, wide] = self.each();
+        let rows = rows.start * high..(rows.end * high).min(self.source.rows());
+        (
+            rows,
+            cols.start * wide..(cols.end * wide).min(self.source.cols()),
+        )
+    }
 }
 
 /// Rows and columns of a block of f32 that is rounded at a time.
@@ -141,55 +151,43 @@ impl BlockSource for Operand<'_> {
         if self.form == Form::Single {
             return self.source.copy(level, rows, cols, to, stride);
         }
-        let [high, wide] = self.each();
+        let ([high, wide], row, col) = (self.each(), rows.start, cols.start);
+        let mut round = |rows: Range<usize>, cols: Range<usize>, from: &[f32], apart: usize| {
+            let round = Round {
+                form: self.form,
+                from,
+                apart,
+                to: &mut to[(rows.start - row) * stride + cols.start - col..],
+                stride,
+                shape: [rows.len(), cols.len()],
+            };
+            run(level, round);
+        };
+        let is_whole =
+            rows.end * high <= self.source.rows() && cols.end * wide <= self.source.cols();
+        if let Some((data, apart)) = self.source.direct().filter(|_| is_whole) {
+            let from = data.get(row * high * apart + col * wide..).unwrap_or(&[]);
+            return round(rows, cols, from, apart);
+        }
         let mut block = [0.0f32; BLOCK[0] * BLOCK[1]];
-        for row in rows.clone().step_by(BLOCK[0] / high) {
-            for col in cols.clone().step_by(BLOCK[1] / wide) {
-                let (down, across) = (BLOCK[0] / high, BLOCK[1] / wide);
-                let (down, across) = (down.min(rows.end - row), across.min(cols.end - col));
-                let inner_rows = row * high..(row + down) * high;
-                let inner_cols = col * wide..(col + across) * wide;
-                let is_whole =
-                    inner_rows.end <= self.source.rows() && inner_cols.end <= self.source.cols();
-                let to = &mut to[(row - rows.start) * stride + col - cols.start..];
-                let round = |from: &[f32], apart: usize, to: &mut [f32]| {
-                    let round = Round {
-                        form: self.form,
-                        from,
-                        apart,
-                        to,
-                        stride,
-                        shape: [down, across],
-                    };
-                    run(level, round);
-                };
-                match self.source.direct() {
-                    Some((data, apart)) if is_whole => {
-                        round(
-                            &data[inner_rows.start * apart + inner_cols.start..],
-                            apart,
-                            to,
-                        );
-                    }
-                    _ => {
-                        if !is_whole {
-                            block.fill(0.0);
-                        }
-                        let inner_rows = inner_rows.start..inner_rows.end.min(self.source.rows());
-                        let inner_cols = inner_cols.start..inner_cols.end.min(self.source.cols());
-                        self.source
-                            .copy(level, inner_rows, inner_cols, &mut block, BLOCK[1]);
-                        round(&block, BLOCK[1], to);
-                    }
+        let (tall, long) = (BLOCK[0] / high, BLOCK[1] / wide);
+        for row in rows.clone().step_by(tall) {
+            for col in cols.clone().step_by(long) {
+                let part = row..(row + tall).min(rows.end);
+                let cols = col..(col + long).min(cols.end);
+                let (from_rows, from_cols) = self.inside(&part, &cols);
+                if !is_whole {
+                    block.fill(0.0);
                 }
+                let source = self.source;
+                source.copy(level, from_rows, from_cols, &mut block, BLOCK[1]);
+                round(part, cols, &block, BLOCK[1]);
             }
         }
     }
 
     fn is_zero(&self, rows: Range<usize>, cols: Range<usize>) -> bool {
-        let [high, wide] = self.each();
-        let rows = rows.start * high..(rows.end * high).min(self.source.rows());
-        let cols = cols.start * wide..(cols.end * wide).min(self.source.cols());
+        let (rows, cols) = self.inside(&rows, &cols);
         self.source.is_zero(rows, cols)
     }
 
