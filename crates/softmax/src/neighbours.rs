@@ -166,14 +166,13 @@ impl List {
     /// Keeps the best, and what is at most `slack` below the last of them.
     fn cut(&mut self, slack: f32) {
         if self.k > 0 && self.best.len() >= self.k {
-            let (_, last, rest) = self.best.select_nth_unstable_by(self.k - 1, nearer);
+            let (_, last, _) = self.best.select_nth_unstable_by(self.k - 1, nearer);
             self.least = last.0 - slack;
-            let mut kept = self.k;
-            if slack > 0.0 {
-                rest.sort_unstable_by(nearer);
-                kept += rest.partition_point(|(product, _)| *product >= self.least);
-            }
-            self.best.truncate(kept);
+            let mut place = 0;
+            self.best.retain(|(product, _)| {
+                place += 1;
+                place <= self.k || slack > 0.0 && *product >= self.least
+            });
         }
     }
 
@@ -238,11 +237,11 @@ impl Block {
             let packed = other.packed(columns.clone(), recall);
             let blocks: Vec<Range<usize>> = self.blocks().collect();
             let meeting = Meeting::new(self, other, recall);
-            blocks.into_par_iter().zip(lists).for_each(|(rows, lists)| {
-                let products = self.products(rows.clone(), &packed, columns.len());
+            let each = blocks.into_par_iter().zip(lists);
+            each.for_each_init(Vec::new, |products, (rows, lists)| {
+                self.products(rows.clone(), &packed, columns.len(), products);
                 let class = other.first as u32 + start as u32;
-                let lists = &mut locked(lists);
-                meeting.keep(&products, columns.len(), class, None, rows.start, lists);
+                meeting.keep(products, class, None, rows.start, &mut locked(lists));
             });
             meeting.end(
                 lists,
@@ -258,47 +257,40 @@ impl Block {
             let columns = start..(start + WIDE).min(self.len());
             let packed = self.packed(columns.clone(), recall);
             let meeting = Meeting::new(self, self, recall);
-            let blocks: Vec<Range<usize>> = self
-                .blocks()
-                .take_while(|b| b.start < columns.end)
-                .collect();
-            let others = &lists[start / TALL..columns.end.div_ceil(TALL)];
-            blocks.into_par_iter().enumerate().for_each(|(i, rows)| {
-                let class = self.first as u32;
-                let mut products = self.products(rows.clone(), &packed, columns.len());
-                if columns.contains(&rows.start) {
-                    for row in rows.clone() {
-                        products[(row - rows.start) * columns.len() + row - start] = f32::INFINITY;
-                    }
-                    let lists = &mut locked(&lists[i]);
-                    let class = class + start as u32;
-                    meeting.keep(&products, columns.len(), class, None, rows.start, lists);
-                    return;
+            let class = self.first as u32;
+            let blocks: Vec<Range<usize>> = self.blocks().collect();
+            let (before, after) = blocks.split_at(start / TALL);
+            let within = &after[..columns.len().div_ceil(TALL)];
+            let (far, near) = lists.split_at(start / TALL);
+            // These first: they leave few products that may be among the best of the columns.
+            let each = within.par_iter().zip(near);
+            each.for_each_init(Vec::new, |products, (rows, lists)| {
+                self.products(rows.clone(), &packed, columns.len(), products);
+                for row in rows.clone() {
+                    products[(row - rows.start) * columns.len() + row - start] = f32::INFINITY;
                 }
+                let first = class + start as u32;
+                meeting.keep(products, first, None, rows.start, &mut locked(lists));
+            });
+            let each = before.par_iter().zip(far);
+            each.for_each_init(Vec::new, |products, (rows, lists)| {
+                self.products(rows.clone(), &packed, columns.len(), products);
                 let mut least = Vec::with_capacity(columns.len());
-                for lists in others {
+                for lists in &near[..within.len()] {
                     least.extend(locked(lists).iter().map(|list| list.least));
                 }
                 let mut found = Found {
                     least: &least,
-                    hits: Vec::new(),
+                    hits: vec![Vec::new(); within.len()],
                 };
-                meeting.keep(
-                    &products,
-                    columns.len(),
-                    class + start as u32,
-                    Some(&mut found),
-                    rows.start,
-                    &mut locked(&lists[i]),
-                );
-                let mut hits = found.hits;
-                hits.sort_unstable_by_key(|&(column, row, _)| (column, row));
-                for hits in hits.chunk_by(|a, b| a.0 / TALL as u32 == b.0 / TALL as u32) {
-                    let mut lists = locked(&others[hits[0].0 as usize / TALL]);
+                let (first, lists) = (class + start as u32, &mut locked(lists));
+                meeting.keep(products, first, Some(&mut found), rows.start, lists);
+                for (block, (hits, lists)) in found.hits.iter().zip(near).enumerate() {
+                    let mut lists = locked(lists);
                     for &(column, row, product) in hits {
-                        let id = class + rows.start as u32 + row;
-                        let list = &mut lists[column as usize % TALL];
-                        meeting.push(list, start + column as usize, product, id);
+                        let place = start + block * TALL + column;
+                        let id = class + (rows.start + row) as u32;
+                        meeting.push(&mut lists[column], place, product, id);
                     }
                 }
             });
@@ -314,11 +306,16 @@ impl Block {
         PackedMatrix::new(recall.precision, self.matrix(columns).transposed())
     }
 
-    /// \[rows, columns\].
-    fn products(&self, rows: Range<usize>, columns: &PackedMatrix, width: usize) -> Vec<f32> {
-        let mut products = vec![0.0; rows.len() * width];
-        gemm_packed(self.matrix(rows), columns, &mut products, width, false);
-        products
+    /// Writes \[rows, columns\].
+    fn products(
+        &self,
+        rows: Range<usize>,
+        columns: &PackedMatrix,
+        width: usize,
+        products: &mut Vec<f32>,
+    ) {
+        products.resize(rows.len() * width, 0.0);
+        gemm_packed(self.matrix(rows), columns, products, width, false);
     }
 }
 
@@ -326,8 +323,8 @@ impl Block {
 struct Found<'a> {
     /// Of each column's list.
     least: &'a [f32],
-    /// Column, row, product.
-    hits: Vec<(u32, u32, f32)>,
+    /// By blocks of columns: column in the block, row, product.
+    hits: Vec<Vec<(usize, usize, f32)>>,
 }
 
 /// How products are computed, and how far they may be off.
@@ -434,36 +431,30 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    /// Keeps the products \[rows, width\] that may be among the best of their rows, and of their columns if `found` is
-    /// given.
+    /// Keeps the products of some own rows, those from `start` on, that may be among the best of their rows, and of
+    /// their columns if `found` is given.
     fn keep(
         &self,
         products: &[f32],
-        width: usize,
         first: u32,
         mut found: Option<&mut Found<'_>>,
         start: usize,
         lists: &mut [List],
     ) {
         let level = Simd::current();
-        let never = vec![f32::INFINITY; SCAN];
+        let width = products.len() / lists.len();
+        let never = vec![f32::INFINITY; width];
+        let mut places = Vec::new();
         for (i, (row, list)) in products.chunks_exact(width).zip(lists).enumerate() {
-            for (part, numbers) in row.chunks(SCAN).enumerate() {
-                let at = part * SCAN;
-                let columns = match &found {
-                    Some(found) => &found.least[at..at + numbers.len()],
-                    None => &never[..numbers.len()],
-                };
-                if !simd::run(level, Any(numbers, list.least, columns)) {
-                    continue;
-                }
-                for (j, &z) in numbers.iter().enumerate() {
-                    self.push(list, start + i, z, first + (at + j) as u32);
-                    if let Some(found) = &mut found
-                        && z >= columns[j]
-                    {
-                        found.hits.push(((at + j) as u32, i as u32, z));
-                    }
+            let columns = found.as_ref().map_or(&never[..], |found| found.least);
+            places.clear();
+            simd::run(level, Reaching(row, list.least, columns, &mut places));
+            for &j in &places {
+                self.push(list, start + i, row[j], first + j as u32);
+                if let Some(found) = &mut found
+                    && row[j] >= found.least[j]
+                {
+                    found.hits[j / TALL].push((j % TALL, i, row[j]));
                 }
             }
         }
@@ -471,21 +462,32 @@ impl<'a> Meeting<'a> {
 }
 
 /// Numbers that are looked at together.
-const SCAN: usize = 64;
+const SCAN: usize = 32;
 
-/// Whether a number reaches the row's least, or its column's.
-struct Any<'a>(&'a [f32], f32, &'a [f32]);
+/// Places of the numbers that reach the row's least, or their column's.
+struct Reaching<'a>(&'a [f32], f32, &'a [f32], &'a mut Vec<usize>);
 
-impl Kernel for Any<'_> {
-    type Output = bool;
+impl Kernel for Reaching<'_> {
+    type Output = ();
 
     #[inline(always)]
-    fn run(self) -> bool {
-        let Any(numbers, row, columns) = self;
-        let mut any = 0u32;
-        for (&z, &column) in numbers.iter().zip(columns) {
-            any |= u32::from(z >= row) | u32::from(z >= column);
+    fn run(self) {
+        let Reaching(numbers, row, columns, places) = self;
+        let least = |column: f32| if column < row { column } else { row };
+        let mut look = |range: Range<usize>| {
+            places.extend(range.filter(|&j| numbers[j] >= least(columns[j])));
+        };
+        let (parts, rest) = numbers.as_chunks::<SCAN>();
+        let columns_of = columns.as_chunks::<SCAN>().0;
+        for (part, (numbers, columns)) in parts.iter().zip(columns_of).enumerate() {
+            let mut any = 0;
+            for j in 0..SCAN {
+                any |= u32::from(numbers[j] >= least(columns[j]));
+            }
+            if any != 0 {
+                look(part * SCAN..(part + 1) * SCAN);
+            }
         }
-        any != 0
+        look(numbers.len() - rest.len()..numbers.len());
     }
 }
