@@ -31,6 +31,11 @@ impl Precision {
         }
     }
 
+    /// Whether products of this precision are faster than those of f32 here.
+    pub fn is_fast(self) -> bool {
+        self.pairs(Simd::current())
+    }
+
     /// Whether products take pairs.
     pub(crate) fn pairs(self, level: Simd) -> bool {
         self == Precision::Bf16 && level.has_bf16()
