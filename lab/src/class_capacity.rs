@@ -303,7 +303,7 @@ fn memory(
 #[cfg(test)]
 mod tests {
     use pelton_comm::Comm;
-    use pelton_softmax::{HeadOptions, Logits, class_head};
+    use pelton_softmax::{HeadOptions, Logits, Precision, class_head};
 
     use super::*;
 
@@ -384,6 +384,7 @@ mod tests {
                 d: 16,
                 correct: true,
                 centre: false,
+                precision: Precision::F32,
                 seed: 3,
                 scratch_bytes: 1 << 20,
             };

@@ -59,6 +59,9 @@ class KnnSoftmax(torch.nn.Module):
     turn to one direction for the first hundreds of steps. ``begin_at_means`` avoids the same problem by better
     initial weights. ``pelton train classify`` does all three.
 
+    With ``precision="bfloat16"`` products round their operands to half precision, which is faster on CPUs with AVX-512
+    BF16; weights, momentum and sums stay float32, and so does evaluation.
+
     With ``device`` the head computes in PyTorch operators on tensors of that device, ``full``, ``knn`` and ``sampled``, with
     SGD: the same steps as on the CPU. There, ``precision="bfloat16"`` keeps the weights in half precision, rounded up or
     down by chance so that small steps count, with f32 sums and momentum; features may have any precision. ``compile`` fuses
@@ -125,13 +128,16 @@ class KnnSoftmax(torch.nn.Module):
         self._active: Any = 0
         self.device = None if device is None else torch.device(device)
         self._native: Any
+        if precision not in ("float32", "bfloat16"):
+            raise ConfigurationError(f"precision {precision!r} is neither 'float32' nor 'bfloat16'")
+        spelled = (self.kind, self.logits, "f32" if precision == "float32" else "bf16")
         if self.device is None:
-            if precision != "float32" or compile:
-                raise ConfigurationError("`precision` and `compile` are for a head on a device; give it device=")
+            if compile:
+                raise ConfigurationError("`compile` is for a head on a device; give it device=")
             self.rank, self.ranks, connected = _ranks(group, host)
             threads = torch.get_num_threads() if threads is None else threads
             self._native = _pelton.Head(
-                (classes, dim), (self.kind, self.logits), (correct, centre), seed, threads, connected
+                (classes, dim), spelled, (correct, centre), seed, threads, connected
             )
         else:
             from ._device_head import DeviceHead
@@ -140,13 +146,11 @@ class KnnSoftmax(torch.nn.Module):
 
             if compile:
                 compiled()
-            _pelton.Head.check((classes, dim), (self.kind, self.logits))
+            _pelton.Head.check((classes, dim), spelled)
             if dim < 1:
                 raise ConfigurationError(f"{dim} features: there must be at least one")
             if kind in ("selective", "mach"):
                 raise ConfigurationError(f"a head of kind {kind!r} is only on the CPU, without device=")
-            if precision not in ("float32", "bfloat16"):
-                raise ConfigurationError(f"precision {precision!r} is neither 'float32' nor 'bfloat16'")
             self.rank, self.ranks = _own_rank(group)
             if self.ranks > classes:
                 raise ConfigurationError(f"{classes} classes cannot be divided over {self.ranks} ranks on devices")

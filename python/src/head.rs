@@ -43,20 +43,21 @@ type ScoredBatch<'py> = (f64, usize, u64, Numbers<'py>, (u64, usize));
 
 #[pymethods]
 impl Head {
-    /// `size` is classes and features; kind and logits are `spelled` as the command has them; `ways` is
+    /// `size` is classes and features; kind, logits and precision are `spelled` as the command has
+    /// them; `ways` is
     /// whether sums are corrected and features centred. The weights do not depend on the number of ranks.
     #[new]
     #[pyo3(signature = (size, spelled, ways, seed, threads, ranks=None))]
     fn new(
         py: Python<'_>,
         size: (u64, usize),
-        spelled: (String, String),
+        spelled: (String, String, String),
         ways: (bool, bool),
         seed: u64,
         threads: usize,
         ranks: Option<Ranks<'_>>,
     ) -> PyResult<Head> {
-        let ((classes, d), (kind, logits), (correct, centre)) = (size, spelled, ways);
+        let ((classes, d), (correct, centre)) = (size, ways);
         if d == 0 || threads == 0 {
             return Err(configuration(format!(
                 "{d} features and {threads} threads: there must be at least one of each"
@@ -73,7 +74,8 @@ impl Head {
                 spare as f64 / 1e9
             )));
         }
-        let options = options((classes, d), (&kind, &logits), (correct, centre), seed)?;
+        let options = options(size, &spelled, ways, seed)?;
+        let (kind, logits, precision) = spelled;
         let pool = pelton_storage::thread_pool(threads);
         let threads = pool.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         let (comm, job) = match ranks {
@@ -88,6 +90,7 @@ impl Head {
             .with("the count of features", d)
             .with("the kind of head", &kind)
             .with("logits", &logits)
+            .with("`precision`", &precision)
             .with("`correct`", correct)
             .with("`centre`", centre)
             .with("the seed", seed);
@@ -108,8 +111,8 @@ impl Head {
 
     /// Errors: settings that no head has, of one that is made elsewhere.
     #[staticmethod]
-    fn check(size: (u64, usize), spelled: (String, String)) -> PyResult<()> {
-        let options = options(size, (&spelled.0, &spelled.1), (true, true), 0)?;
+    fn check(size: (u64, usize), spelled: (String, String, String)) -> PyResult<()> {
+        let options = options(size, &spelled, (true, true), 0)?;
         options.check().map_err(configuration)
     }
 
@@ -394,10 +397,10 @@ impl Head {
     }
 }
 
-/// What a head is made from; kind and logits as the command spells them.
+/// What a head is made from; kind, logits and precision as the command spells them.
 fn options(
     (classes, d): (u64, usize),
-    (kind, logits): (&str, &str),
+    (kind, logits, precision): &(String, String, String),
     (correct, centre): (bool, bool),
     seed: u64,
 ) -> PyResult<HeadOptions> {
@@ -408,6 +411,7 @@ fn options(
         d,
         correct,
         centre,
+        precision: precision.parse().map_err(configuration)?,
         seed,
         scratch_bytes: HeadOptions::SCRATCH_BYTES,
     })

@@ -73,6 +73,18 @@ impl Simd {
         }
     }
 
+    /// Whether loops of this level may use the bf16 instructions of AVX-512.
+    #[inline]
+    pub fn has_bf16(self) -> bool {
+        match self {
+            Simd::Portable => false,
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx2 => false,
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx512 => is_x86_feature_detected!("avx512bf16"),
+        }
+    }
+
     /// Every level this processor has, the best last.
     pub fn available() -> Vec<Simd> {
         let levels = LEVELS.iter().copied();

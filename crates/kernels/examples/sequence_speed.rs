@@ -170,7 +170,14 @@ fn language_model(steps: usize, tied: bool) -> Box<dyn FnMut(&mut Clock) + Send>
         let top = Matrix::new(&outputs[layers], n, HIDDEN);
         let table = &projection.as_ref().unwrap_or(&embedding).w;
         let table = Matrix::new(table, WORDS, HIDDEN);
-        gemm(top, table.transposed(), &mut logits, WORDS, false);
+        gemm(
+            Precision::F32,
+            top,
+            table.transposed(),
+            &mut logits,
+            WORDS,
+            false,
+        );
         clock.part("logits");
         let loss = CrossEntropy {
             classes: WORDS,
@@ -182,10 +189,10 @@ fn language_model(steps: usize, tied: bool) -> Box<dyn FnMut(&mut Clock) + Send>
         loss.gradient(&mut logits, Upstream::Mean(1.0), Some(&mut bias.g), None);
         clock.part("cross-entropy");
         let d = Matrix::new(&logits, n, WORDS);
-        gemm(d, table, &mut dy, HIDDEN, false);
+        gemm(Precision::F32, d, table, &mut dy, HIDDEN, false);
         clock.part("logits to output");
         let gradient = &mut projection.as_mut().unwrap_or(&mut embedding).g;
-        gemm_over_rows(d, top, gradient);
+        gemm_over_rows(Precision::F32, d, top, gradient);
         clock.part("projection's gradient");
         for layer in (0..layers).rev() {
             let [w_ih, w_hh, b_ih, b_hh] = &mut lstms[layer];
@@ -421,6 +428,7 @@ fn transformer() -> Box<dyn FnMut(&mut Clock) + Send> {
         norm(&last).forward(&x, &mut normal, &mut statistics);
         let table = Matrix::new(&embedding.w, WORDS, WIDTH);
         gemm(
+            Precision::F32,
             Matrix::new(&normal, n, WIDTH),
             table.transposed(),
             &mut logits,
@@ -439,8 +447,13 @@ fn transformer() -> Box<dyn FnMut(&mut Clock) + Send> {
         loss.gradient(&mut logits, Upstream::Mean(1.0), None, None);
         clock.part("cross-entropy");
         let dlogits = Matrix::new(&logits, n, WORDS);
-        gemm(dlogits, table, &mut narrow, WIDTH, false);
-        gemm_over_rows(dlogits, Matrix::new(&normal, n, WIDTH), &mut embedding.g);
+        gemm(Precision::F32, dlogits, table, &mut narrow, WIDTH, false);
+        gemm_over_rows(
+            Precision::F32,
+            dlogits,
+            Matrix::new(&normal, n, WIDTH),
+            &mut embedding.g,
+        );
         clock.part("logits backward");
         norm_backward(&mut last, &x, &statistics, &narrow, &mut d);
         clock.part("layer norm backward");

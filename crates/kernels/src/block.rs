@@ -51,6 +51,7 @@ impl Block<'_> {
                     depth: self.depth,
                     a: self.a.get(first * step..).unwrap_or_default(),
                     lines: 1,
+                    pairs: false,
                     a_row: step,
                     a_column: self.a_stride.unwrap_or(1),
                     a_line: 0,

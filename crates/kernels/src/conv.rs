@@ -18,6 +18,7 @@ use rayon::prelude::*;
 use crate::block_source::{BlockSource, copy_run};
 use crate::lines;
 use crate::matrix::Matrix;
+use crate::precision::Precision;
 use crate::product::{self, Left, Output, Right};
 use crate::simd::Simd;
 use crate::tile::DEPTH;
@@ -171,6 +172,7 @@ impl Conv {
         };
         product::multiply(
             level,
+            Precision::F32,
             Left::Rows(&window),
             Right::Source(&weights),
             depth,
@@ -235,6 +237,7 @@ impl Conv {
                 };
                 product::multiply(
                     level,
+                    Precision::F32,
                     Left::Rows(&window),
                     Right::Source(&weights),
                     depth,
@@ -271,7 +274,7 @@ impl Conv {
         } else {
             DEPTH
         };
-        product::multiply_long(level, &gradient, &window, depth, dw);
+        product::multiply_long(level, Precision::F32, &gradient, &window, depth, dw);
     }
 
     /// Whether enough taps are outside the image that skipping them pays.

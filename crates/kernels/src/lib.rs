@@ -1,12 +1,12 @@
 //! The loops that carry the time of deep nets and class heads on CPUs, over plain slices of f32.
 //!
 //! ```
-//! use pelton_kernels::{Matrix, gemm};
+//! use pelton_kernels::{Matrix, Precision, gemm};
 //!
 //! let a = Matrix::new(&[1.0, 2.0, 3.0, 4.0], 2, 2);
 //! let b = Matrix::new(&[5.0, 6.0], 2, 1);
 //! let mut c = [0.0; 2];
-//! gemm(a, b, &mut c, 1, false);
+//! gemm(Precision::F32, a, b, &mut c, 1, false);
 //! assert_eq!(c, [17.0, 39.0]);
 //! ```
 //!
@@ -37,6 +37,7 @@ mod linear;
 mod lines;
 mod lstm;
 mod pool;
+mod precision;
 mod product;
 mod relu;
 mod team;
@@ -54,6 +55,7 @@ pub use layer_norm::LayerNorm;
 pub use linear::{Linear, LinearGradients};
 pub use lstm::{Lstm, LstmGradients, LstmInput, LstmWeights, Position, positions_of_lengths};
 pub use matrix::Matrix;
+pub use precision::Precision;
 
 pub use pool::Pool;
 pub use relu::{relu, relu_backward};

@@ -2,6 +2,7 @@
 
 use crate::gemm::{gemm, gemm_over_rows};
 use crate::matrix::Matrix;
+use crate::precision::Precision;
 use crate::product::{self, Left, Output, Right};
 use crate::simd::Simd;
 use crate::sums;
@@ -53,6 +54,7 @@ impl Linear<'_> {
         let depth = product::even_depth(self.inputs);
         product::multiply(
             level,
+            Precision::F32,
             Left::Rows(&x),
             Right::Source(&weights),
             depth,
@@ -67,10 +69,10 @@ impl Linear<'_> {
         let d = Matrix::new(dy, n, self.outputs);
         if let Some(dx) = gradients.dx {
             let weights = Matrix::new(self.weights, self.outputs, self.inputs);
-            gemm(d, weights, dx, self.inputs, false);
+            gemm(Precision::F32, d, weights, dx, self.inputs, false);
         }
         let x = Matrix::new(x, n, self.inputs);
-        gemm_over_rows(d, x, gradients.dweights);
+        gemm_over_rows(Precision::F32, d, x, gradients.dweights);
         if let Some(dbias) = gradients.dbias {
             assert_eq!(dbias.len(), self.outputs, "gradient of the bias");
             sums::of_columns(dy, dbias);

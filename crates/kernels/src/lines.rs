@@ -59,6 +59,7 @@ pub(crate) fn multiply(
                     let tile = Tile {
                         depth,
                         lines: window.y.taps,
+                        pairs: false,
                         a: &pixels[line * strips.line + part.start * window.channels..],
                         a_row: window.channels,
                         a_column: 1,
@@ -114,6 +115,7 @@ pub(crate) fn weight_gradient(level: Simd, window: Window<'_>, dy: &[f32], dw: &
                         let tile = Tile {
                             depth: wide,
                             lines: lines.len(),
+                            pairs: false,
                             a: &dy[part.start..],
                             a_row: 1,
                             a_column: out,

@@ -12,6 +12,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::block_source::BlockSource;
+use crate::precision::{Operand, Precision};
 use crate::simd::Simd;
 use crate::tile::{self, DEPTH, ROW, Tile};
 
@@ -188,14 +189,35 @@ thread_local! {
     static WHOLE: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// c = a·b, or what else `output` says. Sums run over blocks of `depth` ≤ [`DEPTH`].
+/// c = a·b, or what else `output` says. Sums run over blocks of `depth` ≤ [`DEPTH`] numbers or pairs. What is packed
+/// has the same precision.
 pub(crate) fn multiply(
     level: Simd,
+    precision: Precision,
     left: Left<'_>,
     right: Right<'_>,
     depth: usize,
     output: Output<'_>,
 ) {
+    let (a, b);
+    let left = match left {
+        Left::Rows(source) => {
+            a = Operand::by_columns(level, precision, source);
+            Left::Rows(&a)
+        }
+        Left::Columns(source) => {
+            a = Operand::by_rows(level, precision, source);
+            Left::Columns(&a)
+        }
+    };
+    let right = match right {
+        Right::Source(source) => {
+            b = Operand::by_rows(level, precision, source);
+            Right::Source(&b)
+        }
+        packed => packed,
+    };
+    let pairs = precision.pairs(level);
     let (m, unit) = match left {
         Left::Rows(source) => (source.rows(), source.unit()),
         Left::Columns(source) => (source.cols(), 1),
@@ -214,6 +236,7 @@ pub(crate) fn multiply(
                 let grid = Grid::new(level, unit, m, packed.n, packed.k);
                 Product {
                     level,
+                    pairs,
                     m,
                     left,
                     right: Right::Packed(&packed),
@@ -236,6 +259,7 @@ pub(crate) fn multiply(
             };
             Product {
                 level,
+                pairs,
                 m,
                 left,
                 right,
@@ -256,19 +280,22 @@ pub(crate) fn multiply(
 /// where m·n alone does not make enough tasks; the parts are added in a fixed order. `c` \[m, n\].
 pub(crate) fn multiply_long(
     level: Simd,
+    precision: Precision,
     a: &dyn BlockSource,
     b: &dyn BlockSource,
     depth: usize,
     c: &mut [f32],
 ) {
+    let [a, b] = [a, b].map(|source| Operand::by_rows(level, precision, source));
     let (k, m, n) = (a.rows(), a.cols(), b.cols());
     let grid = Grid::long(level, m, n, k, depth);
     let product = |row: &(dyn Fn(usize) -> usize + Sync), grid: &Grid, c: &Shared| {
         Product {
             level,
+            pairs: precision.pairs(level),
             m,
-            left: Left::Columns(a),
-            right: Right::Source(b),
+            left: Left::Columns(&a),
+            right: Right::Source(&b),
             k,
             n,
             depth,
@@ -400,6 +427,7 @@ impl Shared {
 
 struct Product<'a> {
     level: Simd,
+    pairs: bool,
     m: usize,
     n: usize,
     k: usize,
@@ -527,6 +555,7 @@ impl Product<'_> {
                     let tile = Tile {
                         depth: p.len(),
                         lines: 1,
+                        pairs: self.pairs,
                         a: &a[part.start * a_row..],
                         a_row,
                         a_column,

@@ -27,6 +27,9 @@ pub(crate) struct Tile<'a> {
     pub(crate) depth: usize,
     /// Lines.
     pub(crate) lines: usize,
+    /// Each number of `a` and `b` is two, in bf16, as [`Operand`](crate::precision::Operand) makes them; only at a level that has
+    /// bf16.
+    pub(crate) pairs: bool,
     /// Element (i, p) of line l is at `i·a_row + p·a_column + l·a_line`.
     pub(crate) a: &'a [f32],
     /// 1, [`ROW`] or one of [`STEPS`].
@@ -121,10 +124,15 @@ pub(crate) unsafe fn multiply(level: Simd, tile: &Tile<'_>) {
         assert!(last * tile.b_stride + line * tile.b_line + wide <= tile.b.len());
     }
     assert!(tile.bias.is_none_or(|bias| bias.len() >= wide));
+    assert!(!tile.pairs || level.has_bf16());
     // SAFETY: all reads from a, b and the bias lie inside, as just asserted; c is the caller's promise; and the
     // features of a level other than `Portable` exist, since `simd` returns only levels that exist.
     unsafe {
         match level {
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx512 if tile.pairs => {
+                dispatch!(tile, avx512_bf16: 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
+            }
             Simd::Portable => dispatch!(tile, portable: 1 2 3 4 5 6),
             #[cfg(target_arch = "x86_64")]
             Simd::Avx2 => dispatch!(tile, avx2: 1 2 3 4 5 6),
@@ -136,25 +144,34 @@ pub(crate) unsafe fn multiply(level: Simd, tile: &Tile<'_>) {
 
 unsafe fn portable<const R: usize, const N: usize, const STEP: usize>(tile: &Tile<'_>) {
     // SAFETY: as `multiply` says.
-    unsafe { body::<[f32; 4], R, N, STEP>(tile) }
+    unsafe { body::<[f32; 4], Single, R, N, STEP>(tile) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2<const R: usize, const N: usize, const STEP: usize>(tile: &Tile<'_>) {
     // SAFETY: as `multiply` says.
-    unsafe { body::<std::arch::x86_64::__m256, R, N, STEP>(tile) }
+    unsafe { body::<std::arch::x86_64::__m256, Single, R, N, STEP>(tile) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx2,fma")]
 unsafe fn avx512<const R: usize, const N: usize, const STEP: usize>(tile: &Tile<'_>) {
     // SAFETY: as `multiply` says.
-    unsafe { body::<std::arch::x86_64::__m512, R, N, STEP>(tile) }
+    unsafe { body::<std::arch::x86_64::__m512, Single, R, N, STEP>(tile) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512bf16,avx512f,avx2,fma")]
+unsafe fn avx512_bf16<const R: usize, const N: usize, const STEP: usize>(tile: &Tile<'_>) {
+    // SAFETY: as `multiply` says.
+    unsafe { body::<std::arch::x86_64::__m512, Pair, R, N, STEP>(tile) }
 }
 
 #[inline(always)]
-unsafe fn body<V: Vector, const R: usize, const N: usize, const STEP: usize>(tile: &Tile<'_>) {
+unsafe fn body<V: Vector, M: Multiply<V>, const R: usize, const N: usize, const STEP: usize>(
+    tile: &Tile<'_>,
+) {
     // SAFETY: as `multiply` says.
     unsafe {
         let mut sums = [[V::splat(0.0); N]; R];
@@ -169,7 +186,7 @@ unsafe fn body<V: Vector, const R: usize, const N: usize, const STEP: usize>(til
                 for (i, sum) in sums.iter_mut().enumerate() {
                     let x = V::splat(*a.add(i * STEP));
                     for (part, &y) in sum.iter_mut().zip(&row) {
-                        *part = V::multiply_add(x, y, *part);
+                        *part = M::multiply_add(x, y, *part);
                     }
                 }
                 a = a.wrapping_add(tile.a_column);
@@ -203,6 +220,45 @@ unsafe fn body<V: Vector, const R: usize, const N: usize, const STEP: usize>(til
             for (n, part) in sum.iter().enumerate() {
                 part.store(tile.c.add(row + n * V::LANES));
             }
+        }
+    }
+}
+
+/// What the numbers of an operand are.
+///
+/// # Safety
+/// As of [`Vector`].
+trait Multiply<V> {
+    /// z + x·y.
+    unsafe fn multiply_add(x: V, y: V, z: V) -> V;
+}
+
+struct Single;
+
+impl<V: Vector> Multiply<V> for Single {
+    #[inline(always)]
+    unsafe fn multiply_add(x: V, y: V, z: V) -> V {
+        // SAFETY: the caller's.
+        unsafe { V::multiply_add(x, y, z) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+struct Pair;
+
+#[cfg(target_arch = "x86_64")]
+impl Multiply<std::arch::x86_64::__m512> for Pair {
+    #[inline(always)]
+    unsafe fn multiply_add(
+        x: std::arch::x86_64::__m512,
+        y: std::arch::x86_64::__m512,
+        z: std::arch::x86_64::__m512,
+    ) -> std::arch::x86_64::__m512 {
+        use std::arch::x86_64::{__m512bh, _mm512_dpbf16_ps};
+        // SAFETY: the caller's; any bits are numbers in bf16.
+        unsafe {
+            let [x, y] = [x, y].map(|pairs| std::mem::transmute::<_, __m512bh>(pairs));
+            _mm512_dpbf16_ps(z, x, y)
         }
     }
 }

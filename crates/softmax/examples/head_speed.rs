@@ -1,14 +1,14 @@
 //! Times of a head next to the bare products that it consists of, in one run.
 //!
-//! `cargo run --release -p pelton-softmax --example head_speed [CLASSES] [D] [BATCH] [K] [ROUNDS]`
+//! `cargo run --release -p pelton-softmax --example head_speed [CLASSES] [D] [BATCH] [K] [ROUNDS] [PRECISION]`
 //!
-//! A line a figure: name, median and all runs in milliseconds, and what it reaches of the peak: the rate of products
-//! [1024, d]·[d, batch] that lie in caches.
+//! A line a figure: name, median and all runs in milliseconds, and what it reaches of the peak: the rate of f32
+//! products [1024, d]·[d, batch] that lie in caches.
 
 use std::time::Instant;
 
 use pelton_comm::Comm;
-use pelton_kernels::{Matrix, PackedMatrix, gemm_packed};
+use pelton_kernels::{Matrix, PackedMatrix, Precision, gemm_packed};
 use pelton_key::KeyedRng;
 use pelton_softmax::{
     Active, Budget, ClassRows, Draws, Graph, Head, Logits, Margin, Neighbours, Rule, Selection,
@@ -43,12 +43,17 @@ fn main() {
         given.map_or(otherwise, |text| text.parse().expect("a number"))
     };
     let (classes, d, batch, k, rounds) = (next(100_000), next(128), next(256), next(40), next(5));
+    let precision = std::env::args().nth(6);
+    let precision: Precision = precision
+        .map_or(Ok(Precision::F32), |text| text.parse())
+        .expect("a precision");
     let features = numbers(batch * d, 1);
     let labels: Vec<u64> = (0..batch as u64)
         .map(|i| i * 7919 % classes as u64)
         .collect();
     let tile = numbers(1024 * d, 2);
-    let columns = PackedMatrix::new(Matrix::new(&features, batch, d).transposed());
+    let columns = Matrix::new(&features, batch, d).transposed();
+    let columns = PackedMatrix::new(Precision::F32, columns);
     let mut products = vec![0.0; 1024 * batch];
     let bare = times(200, || {
         let rows = Matrix::new(&tile, 1024, d);
@@ -82,11 +87,13 @@ fn main() {
     let rows = ClassRows::new(0, d, numbers(classes * d, 3));
     let comm = Comm::alone();
     let mut neighbours = None;
-    let built = times(1, || neighbours = Neighbours::find(&rows, k, &comm).ok());
+    let built = times(1, || {
+        neighbours = Neighbours::find(&rows, k, precision, &comm).ok()
+    });
     report("graph", &built, (classes * classes * d) as f64);
     let graph = neighbours.map(|neighbours| Graph::divide(&neighbours, &comm));
     let graph = graph.and_then(Result::ok).expect("one rank");
-    let mut head = Head::new(rows, logits, classes as u64, 64 << 20);
+    let mut head = Head::new(rows, logits, precision, classes as u64, 64 << 20);
     let mut step = |active: Active<'_>| {
         let mut scored = head
             .score(&features, &labels, active)

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use pelton_comm::{Comm, Reduction, share};
+use pelton_kernels::Precision;
 use pelton_key::{KeyedRng, mix};
 
 use crate::centre::Centre;
@@ -71,6 +72,17 @@ fn beginning(seed: u64, classes: std::ops::Range<u64>, d: usize) -> Vec<f32> {
     weights
 }
 
+fn new_head(rows: ClassRows, options: &HeadOptions) -> Head {
+    let HeadOptions {
+        logits,
+        precision,
+        classes,
+        scratch_bytes,
+        ..
+    } = *options;
+    Head::new(rows, logits, precision, classes, scratch_bytes)
+}
+
 impl ChosenHead {
     pub(crate) fn new(options: &HeadOptions, comm: Comm) -> ChosenHead {
         let own = share(options.classes as usize, comm.rank(), comm.size());
@@ -78,7 +90,7 @@ impl ChosenHead {
         let weights = beginning(options.seed, own.clone(), options.d);
         let rows = ClassRows::new(own.start, options.d, weights);
         ChosenHead {
-            head: Head::new(rows, options.logits, options.classes, options.scratch_bytes),
+            head: new_head(rows, options),
             options: *options,
             choice: match options.kind {
                 HeadKind::Full | HeadKind::Mach { .. } => Choice::All,
@@ -117,13 +129,7 @@ impl ChosenHead {
 
     /// Takes other weights.
     fn replace(&mut self, rows: ClassRows) {
-        let HeadOptions {
-            logits,
-            classes,
-            scratch_bytes,
-            ..
-        } = self.options;
-        self.head = Head::new(rows, logits, classes, scratch_bytes);
+        self.head = new_head(rows, &self.options);
         self.is_random = false;
         self.active = None;
         self.scored.clear();
@@ -235,7 +241,9 @@ impl ClassHead for ChosenHead {
             Choice::Near { k, graph } => {
                 let neighbours = match (epoch, self.is_random) {
                     (0, true) => Neighbours::themselves(rows.classes(), *k),
-                    _ => Neighbours::find_until(rows, *k, &self.comm, stop)?,
+                    _ => {
+                        Neighbours::find_until(rows, *k, self.options.precision, &self.comm, stop)?
+                    }
                 };
                 let divided = Graph::divide(&neighbours, &self.comm)?;
                 *graph = Some((neighbours, divided));
@@ -360,7 +368,10 @@ impl ClassHead for ChosenHead {
         let parts = features.chunks(EVALUATED * self.options.d);
         for (features, labels) in parts.zip(labels.chunks(EVALUATED)) {
             let features = self.centred(features);
-            let mut scored = self.head.score(&features, labels, Active::All)?;
+            let scored = self
+                .head
+                .score_in(Precision::F32, &features, labels, Active::All);
+            let mut scored = scored?;
             let sums = self.head.reduce(&mut scored, 1.0, &self.comm)?;
             all.loss += sums.loss;
             all.correct += sums.correct;
@@ -654,6 +665,7 @@ mod tests {
             d,
             correct: true,
             centre: true,
+            precision: Precision::F32,
             seed: 5,
             scratch_bytes: 1 << 20,
         };

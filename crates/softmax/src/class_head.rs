@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
+use pelton_kernels::Precision;
+
 use crate::error::HeadError;
 use crate::graph::Budget;
 use crate::head::Sums;
@@ -174,6 +176,9 @@ pub struct HeadOptions {
     pub correct: bool,
     /// Whether the mean is taken off the features first.
     pub centre: bool,
+    /// Of the products of a step, and of those that neighbours are recalled by. Weights are f32, and so is what is
+    /// evaluated.
+    pub precision: Precision,
     /// Decides what the weights begin with, and what is drawn.
     pub seed: u64,
     /// Bytes that may keep products between scoring and updating.

@@ -1,7 +1,7 @@
 //! k-means of class vectors, by products of matrices.
 
 use pelton_kernels::simd::{self, Kernel, Simd};
-use pelton_kernels::{Matrix, PackedMatrix, gemm_packed};
+use pelton_kernels::{Matrix, PackedMatrix, Precision, gemm_packed};
 use pelton_key::KeyedRng;
 use rayon::prelude::*;
 
@@ -53,7 +53,7 @@ pub(crate) fn assign(rows: &[f32], d: usize, centres: &[f32]) -> Vec<u32> {
         .collect();
     let parts = rows.par_chunks(TALL * d).map(|rows| {
         let width = rows.len() / d;
-        let packed = PackedMatrix::new(Matrix::new(rows, width, d).transposed());
+        let packed = PackedMatrix::new(Precision::F32, Matrix::new(rows, width, d).transposed());
         let (mut most, mut number) = (vec![f32::NEG_INFINITY; width], vec![0; width]);
         let mut products = vec![0.0; TALL * width];
         for (part, centres) in centres.chunks(TALL * d).enumerate() {

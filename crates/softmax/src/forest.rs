@@ -7,7 +7,7 @@
 //! plane are missed, which several trees make rarer.
 
 use pelton_comm::{Comm, CommError, Reduction};
-use pelton_kernels::{Matrix, gemm};
+use pelton_kernels::{Matrix, Precision, gemm};
 use pelton_key::{KeyedRng, mix};
 
 use crate::graph::Selection;
@@ -63,6 +63,7 @@ impl Forest {
             let n = block.len() / d;
             heights.resize(n * planes, 0.0);
             gemm(
+                Precision::F32,
                 Matrix::new(block, n, d),
                 Matrix::new(&plane, planes, d).transposed(),
                 &mut heights[..n * planes],

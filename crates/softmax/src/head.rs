@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use pelton_comm::{Comm, Reduction};
 use pelton_kernels::simd::{self, Simd};
-use pelton_kernels::{Matrix, PackedMatrix, gemm, gemm_packed};
+use pelton_kernels::{Matrix, PackedMatrix, Precision, gemm, gemm_packed};
 use rayon::prelude::*;
 
 use crate::chunk::{self, Project, StepOfRow};
@@ -46,6 +46,7 @@ pub struct Sums {
 pub struct Head {
     rows: ClassRows,
     logits: Logits,
+    precision: Precision,
     classes: u64,
     scratch: usize,
 }
@@ -100,12 +101,20 @@ struct Scratch {
 }
 
 impl Head {
-    /// A head over `classes` classes, of which `rows` are this rank's. `scratch` bytes may keep products
-    /// between scoring and updating; a chunk of 1024 classes comes on top.
-    pub fn new(rows: ClassRows, logits: Logits, classes: u64, scratch: usize) -> Head {
+    /// A head over `classes` classes, of which `rows` are this rank's. Products of a step have operands of this
+    /// precision; all else is f32. `scratch` bytes may keep products between scoring and updating; a chunk of 1024
+    /// classes comes on top.
+    pub fn new(
+        rows: ClassRows,
+        logits: Logits,
+        precision: Precision,
+        classes: u64,
+        scratch: usize,
+    ) -> Head {
         Head {
             rows,
             logits,
+            precision,
             classes,
             scratch,
         }
@@ -131,6 +140,17 @@ impl Head {
     /// Errors: a label that is no class, features that are not finite.
     pub fn score(
         &self,
+        features: &[f32],
+        labels: &[u64],
+        active: Active<'_>,
+    ) -> Result<Scored, HeadError> {
+        self.score_in(self.precision, features, labels, active)
+    }
+
+    /// The same with products of another precision.
+    pub(crate) fn score_in(
+        &self,
+        precision: Precision,
         features: &[f32],
         labels: &[u64],
         active: Active<'_>,
@@ -165,7 +185,8 @@ impl Head {
         if count * batch * 4 <= self.scratch {
             scored.products = vec![0.0; count * batch];
         }
-        let columns = PackedMatrix::new(Matrix::new(&scored.unit, batch, d).transposed());
+        let columns = Matrix::new(&scored.unit, batch, d).transposed();
+        let columns = PackedMatrix::new(precision, columns);
         let mut scratch = Scratch::new();
         for places in chunks(count) {
             self.gather(&scored, places.clone(), &mut scratch);
@@ -174,7 +195,7 @@ impl Head {
                 let to = &mut scored.products[places.start * batch..places.end * batch];
                 to.copy_from_slice(&scratch.products);
             }
-            self.add(&mut scored, places, &mut scratch);
+            self.add(precision, &mut scored, places, &mut scratch);
         }
         Ok(scored)
     }
@@ -194,7 +215,8 @@ impl Head {
         let cosine = self.logits.is_cosine();
         let (mut unit, mut inverse) = (vec![0.0; batch * d], vec![0.0; batch]);
         chunk::unit_rows(|i| &features[i * d..][..d], cosine, &mut unit, &mut inverse);
-        let columns = PackedMatrix::new(Matrix::new(&unit, batch, d).transposed());
+        let columns = Matrix::new(&unit, batch, d).transposed();
+        let columns = PackedMatrix::new(Precision::F32, columns);
         let mut scratch = Scratch::new();
         for places in chunks(self.rows.len()) {
             scratch.unit.resize(places.len() * d, 0.0);
@@ -272,7 +294,13 @@ impl Head {
     }
 
     /// Adds the classes of a chunk to the sums and the gradient; sets the right ones apart.
-    fn add(&self, scored: &mut Scored, places: Range<usize>, scratch: &mut Scratch) {
+    fn add(
+        &self,
+        precision: Precision,
+        scored: &mut Scored,
+        places: Range<usize>,
+        scratch: &mut Scratch,
+    ) {
         let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
         let from = scored.right.len();
         let targets = scored.targets[from..].iter();
@@ -300,6 +328,7 @@ impl Head {
             &mut scored.total,
         );
         gemm(
+            precision,
             Matrix::new(&scratch.exponentials, places.len(), batch).transposed(),
             Matrix::new(&scratch.unit, places.len(), d),
             &mut scored.gradient,
@@ -449,11 +478,11 @@ impl Head {
     ) {
         let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
         assert_eq!(scored.wrong.len(), batch, "a batch that was not reduced");
-        let columns = scored
-            .products
-            .is_empty()
-            .then(|| PackedMatrix::new(Matrix::new(&scored.unit, batch, d).transposed()));
-        let features = PackedMatrix::new(Matrix::new(&scored.unit, batch, d));
+        let features = Matrix::new(&scored.unit, batch, d);
+        let packed = |features| PackedMatrix::new(self.precision, features);
+        let is_empty = scored.products.is_empty();
+        let columns = is_empty.then(|| packed(features.transposed()));
+        let features = packed(features);
         let mut scratch = Scratch::new();
         let mut right = scored.right.iter().zip(&scored.targets).peekable();
         let mut unused = vec![0.0; batch];

@@ -13,7 +13,7 @@
 //! the sample; next to the vectors it keeps 4·N + 4·L·d bytes. A query takes 2·d·(L + looked at) operations.
 
 use pelton_kernels::simd::{self, Kernel, Simd};
-use pelton_kernels::{Matrix, PackedMatrix, gemm_packed};
+use pelton_kernels::{Matrix, PackedMatrix, Precision, gemm_packed};
 use pelton_key::KeyedRng;
 use rayon::prelude::*;
 
@@ -337,8 +337,8 @@ fn best(
 ) -> Vec<Best> {
     let count = queries.len() / d;
     let level = Simd::current();
-    let packed =
-        (count >= MANY).then(|| PackedMatrix::new(Matrix::new(queries, count, d).transposed()));
+    let packed = (count >= MANY)
+        .then(|| PackedMatrix::new(Precision::F32, Matrix::new(queries, count, d).transposed()));
     let empty = || vec![Best::new(k); count];
     let search = |mut best: Vec<Best>, (part, rows): (usize, &[f32])| {
         let number = |row: u32| number((part * TALL) as u32 + row);

@@ -48,6 +48,7 @@ pub use head::{Active, Head, Scored, Sums};
 pub use index::{ClassIndex, compared};
 pub use logits::{Logits, Margin};
 pub use neighbours::Neighbours;
+pub use pelton_kernels::Precision;
 pub use rows::{ClassRows, Rule, Update};
 
 #[cfg(test)]

@@ -355,6 +355,7 @@ impl ClassHead for Mach {
 #[cfg(test)]
 mod tests {
     use pelton_comm::run_ranks;
+    use pelton_kernels::Precision;
     use pelton_key::KeyedRng;
 
     use super::*;
@@ -379,6 +380,7 @@ mod tests {
                 d,
                 correct: true,
                 centre: false,
+                precision: Precision::F32,
                 seed: 4,
                 scratch_bytes: 0,
             };

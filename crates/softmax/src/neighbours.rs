@@ -4,13 +4,20 @@
 //! The rows of each rank travel from rank to rank; each multiplies its own rows with those that have arrived, block by
 //! block, and keeps the best of each row; never are all products held. Within a rank each product counts for
 //! both of its rows, which takes half of the operations: N²·d for N classes on one rank.
+//!
+//! In bf16 the products recall candidates, and those in f32 decide. Rounding moves the product of two rows of length 1
+//! by at most E, which the lengths of what is rounded off them bound. The K nearest so far have at least the product t
+//! of the K-th less E; what has less than t − 2E in bf16 has less than that, and is dropped. All others are kept
+//! and ranked by their products in f32, which are those of a graph in f32 to the bit, so that the lists are equal, too.
+//! Where rows are so near each other that most products would be candidates, the rest of the products is f32.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pelton_comm::{Comm, Reduction};
 use pelton_kernels::simd::{self, Kernel, Simd};
-use pelton_kernels::{Matrix, PackedMatrix, gemm_packed};
+use pelton_kernels::{Matrix, PackedMatrix, Precision, gemm, gemm_packed};
 use rayon::prelude::*;
 
 use crate::chunk;
@@ -34,11 +41,17 @@ pub struct Neighbours {
 
 impl Neighbours {
     /// Finds the `k` nearest of each class among those of all ranks. Equally near classes are in the order of their
-    /// numbers. Fewer than `k` are found where there are no more classes.
+    /// numbers. Fewer than `k` are found where there are no more classes. Those that are found are the same in every
+    /// precision of the products.
     ///
     /// Errors: weights that are not finite; a lost rank.
-    pub fn find(rows: &ClassRows, k: usize, comm: &Comm) -> Result<Neighbours, HeadError> {
-        Neighbours::find_until(rows, k, comm, &|| false)
+    pub fn find(
+        rows: &ClassRows,
+        k: usize,
+        precision: Precision,
+        comm: &Comm,
+    ) -> Result<Neighbours, HeadError> {
+        Neighbours::find_until(rows, k, precision, comm, &|| false)
     }
 
     /// The same, unless `stop` says on any rank that it is no longer wanted; it is asked between the parts of the ring
@@ -46,6 +59,7 @@ impl Neighbours {
     pub fn find_until(
         rows: &ClassRows,
         k: usize,
+        precision: Precision,
         comm: &Comm,
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<Neighbours, HeadError> {
@@ -58,7 +72,8 @@ impl Neighbours {
             .blocks()
             .map(|places| Mutex::new(vec![List::new(k); places.len()]))
             .collect();
-        own.meet_itself(&lists, stop);
+        let mut recall = Recall::new(&own, precision, comm)?;
+        own.meet_itself(&lists, &mut recall, stop);
         let (rank, size) = (comm.rank(), comm.size());
         let mut passed = own.unit.clone();
         for step in 1..=size {
@@ -78,7 +93,7 @@ impl Neighbours {
                 first: counts[..from].iter().sum(),
                 unit: passed,
             };
-            own.meet(&block, &lists, stop);
+            own.meet(&block, &lists, &mut recall, stop);
             passed = block.unit;
         }
         let lists = lists.into_iter().flat_map(|lists| {
@@ -128,7 +143,7 @@ impl Neighbours {
 #[derive(Clone)]
 struct List {
     k: usize,
-    /// No order; more than `k` at times.
+    /// No order; more than `k` at times, and as long as they are not ranked in f32.
     best: Vec<(f32, u32)>,
     /// Products below it are none of the best.
     least: f32,
@@ -148,26 +163,21 @@ impl List {
         }
     }
 
-    #[inline]
-    fn push(&mut self, product: f32, class: u32) {
-        if product >= self.least {
-            self.best.push((product, class));
-            if self.best.len() >= self.k + self.k / 2 + 16 {
-                self.cut();
-            }
-        }
-    }
-
-    fn cut(&mut self) {
+    /// Keeps the best, and what is at most `slack` below the last of them.
+    fn cut(&mut self, slack: f32) {
         if self.k > 0 && self.best.len() >= self.k {
             let (_, last, _) = self.best.select_nth_unstable_by(self.k - 1, nearer);
-            self.least = last.0;
+            self.least = last.0 - slack;
+            let mut place = 0;
+            self.best.retain(|(product, _)| {
+                place += 1;
+                place <= self.k || slack > 0.0 && *product >= self.least
+            });
         }
-        self.best.truncate(self.k);
     }
 
     fn sorted(mut self) -> impl Iterator<Item = u32> {
-        self.cut();
+        self.cut(0.0);
         self.best.sort_unstable_by(nearer);
         self.best.into_iter().map(|(_, class)| class)
     }
@@ -215,73 +225,97 @@ impl Block {
     }
 
     /// The products with another rank's rows go into the lists of this one's.
-    fn meet(&self, other: &Block, lists: &Lists, stop: &(dyn Fn() -> bool + Sync)) {
+    fn meet(
+        &self,
+        other: &Block,
+        lists: &Lists,
+        recall: &mut Recall,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) {
         for start in (0..other.len()).step_by(WIDE).take_while(|_| !stop()) {
             let columns = start..(start + WIDE).min(other.len());
-            let packed = PackedMatrix::new(other.matrix(columns.clone()).transposed());
+            let packed = other.packed(columns.clone(), recall);
             let blocks: Vec<Range<usize>> = self.blocks().collect();
-            blocks.into_par_iter().zip(lists).for_each(|(rows, lists)| {
-                let products = self.products(rows, &packed, columns.len());
+            let meeting = Meeting::new(self, other, recall);
+            let each = blocks.into_par_iter().zip(lists);
+            each.for_each_init(Vec::new, |products, (rows, lists)| {
+                self.products(rows.clone(), &packed, columns.len(), products);
                 let class = other.first as u32 + start as u32;
-                keep(&products, columns.len(), class, None, &mut locked(lists));
+                meeting.keep(products, class, None, rows.start, &mut locked(lists));
             });
+            meeting.end(
+                lists,
+                self.len() * columns.len(),
+                columns.end == other.len(),
+            );
         }
     }
 
     /// Each product of two blocks of its own rows goes into the lists of both.
-    fn meet_itself(&self, lists: &Lists, stop: &(dyn Fn() -> bool + Sync)) {
+    fn meet_itself(&self, lists: &Lists, recall: &mut Recall, stop: &(dyn Fn() -> bool + Sync)) {
         for start in (0..self.len()).step_by(WIDE).take_while(|_| !stop()) {
             let columns = start..(start + WIDE).min(self.len());
-            let packed = PackedMatrix::new(self.matrix(columns.clone()).transposed());
-            let blocks: Vec<Range<usize>> = self
-                .blocks()
-                .take_while(|b| b.start < columns.end)
-                .collect();
-            let others = &lists[start / TALL..columns.end.div_ceil(TALL)];
-            blocks.into_par_iter().enumerate().for_each(|(i, rows)| {
-                let class = self.first as u32;
-                let mut products = self.products(rows.clone(), &packed, columns.len());
-                if columns.contains(&rows.start) {
-                    for row in rows.clone() {
-                        products[(row - rows.start) * columns.len() + row - start] = f32::INFINITY;
-                    }
-                    let lists = &mut locked(&lists[i]);
-                    keep(&products, columns.len(), class + start as u32, None, lists);
-                    return;
+            let packed = self.packed(columns.clone(), recall);
+            let meeting = Meeting::new(self, self, recall);
+            let class = self.first as u32;
+            let blocks: Vec<Range<usize>> = self.blocks().collect();
+            let (before, after) = blocks.split_at(start / TALL);
+            let within = &after[..columns.len().div_ceil(TALL)];
+            let (far, near) = lists.split_at(start / TALL);
+            // These first: they leave few products that may be among the best of the columns.
+            let each = within.par_iter().zip(near);
+            each.for_each_init(Vec::new, |products, (rows, lists)| {
+                self.products(rows.clone(), &packed, columns.len(), products);
+                for row in rows.clone() {
+                    products[(row - rows.start) * columns.len() + row - start] = f32::INFINITY;
                 }
+                let first = class + start as u32;
+                meeting.keep(products, first, None, rows.start, &mut locked(lists));
+            });
+            let each = before.par_iter().zip(far);
+            each.for_each_init(Vec::new, |products, (rows, lists)| {
+                self.products(rows.clone(), &packed, columns.len(), products);
                 let mut least = Vec::with_capacity(columns.len());
-                for lists in others {
+                for lists in &near[..within.len()] {
                     least.extend(locked(lists).iter().map(|list| list.least));
                 }
                 let mut found = Found {
                     least: &least,
-                    hits: Vec::new(),
+                    hits: vec![Vec::new(); within.len()],
                 };
-                keep(
-                    &products,
-                    columns.len(),
-                    class + start as u32,
-                    Some(&mut found),
-                    &mut locked(&lists[i]),
-                );
-                let mut hits = found.hits;
-                hits.sort_unstable_by_key(|&(column, row, _)| (column, row));
-                for hits in hits.chunk_by(|a, b| a.0 / TALL as u32 == b.0 / TALL as u32) {
-                    let mut lists = locked(&others[hits[0].0 as usize / TALL]);
+                let (first, lists) = (class + start as u32, &mut locked(lists));
+                meeting.keep(products, first, Some(&mut found), rows.start, lists);
+                for (block, (hits, lists)) in found.hits.iter().zip(near).enumerate() {
+                    let mut lists = locked(lists);
                     for &(column, row, product) in hits {
-                        let id = class + rows.start as u32 + row;
-                        lists[column as usize % TALL].push(product, id);
+                        let place = start + block * TALL + column;
+                        let id = class + (rows.start + row) as u32;
+                        meeting.push(&mut lists[column], place, product, id);
                     }
                 }
             });
+            meeting.end(
+                lists,
+                columns.end * columns.len(),
+                columns.end == self.len(),
+            );
         }
     }
 
-    /// \[rows, columns\].
-    fn products(&self, rows: Range<usize>, columns: &PackedMatrix, width: usize) -> Vec<f32> {
-        let mut products = vec![0.0; rows.len() * width];
-        gemm_packed(self.matrix(rows), columns, &mut products, width, false);
-        products
+    fn packed(&self, columns: Range<usize>, recall: &Recall) -> PackedMatrix {
+        PackedMatrix::new(recall.precision, self.matrix(columns).transposed())
+    }
+
+    /// Writes \[rows, columns\].
+    fn products(
+        &self,
+        rows: Range<usize>,
+        columns: &PackedMatrix,
+        width: usize,
+        products: &mut Vec<f32>,
+    ) {
+        products.resize(rows.len() * width, 0.0);
+        gemm_packed(self.matrix(rows), columns, products, width, false);
     }
 }
 
@@ -289,37 +323,138 @@ impl Block {
 struct Found<'a> {
     /// Of each column's list.
     least: &'a [f32],
-    /// Column, row, product.
-    hits: Vec<(u32, u32, f32)>,
+    /// By blocks of columns: column in the block, row, product.
+    hits: Vec<Vec<(usize, usize, f32)>>,
 }
 
-/// Keeps the products \[rows, width\] that may be among the best of their rows, and of their columns if `found` is
-/// given.
-fn keep(
-    products: &[f32],
-    width: usize,
-    first: u32,
-    mut found: Option<&mut Found<'_>>,
-    lists: &mut [List],
-) {
-    let level = Simd::current();
-    let never = vec![f32::INFINITY; SCAN];
-    for (i, (row, list)) in products.chunks_exact(width).zip(lists).enumerate() {
-        for (part, numbers) in row.chunks(SCAN).enumerate() {
-            let at = part * SCAN;
-            let columns = match &found {
-                Some(found) => &found.least[at..at + numbers.len()],
-                None => &never[..numbers.len()],
-            };
-            if !simd::run(level, Any(numbers, list.least, columns)) {
-                continue;
+/// How products are computed, and how far they may be off.
+struct Recall {
+    precision: Precision,
+    /// Twice as much as products differ from those in f32.
+    slack: f32,
+}
+
+impl Recall {
+    /// All ranks call it.
+    fn new(own: &Block, precision: Precision, comm: &Comm) -> Result<Recall, HeadError> {
+        if precision == Precision::F32 {
+            return Ok(Recall {
+                precision,
+                slack: 0.0,
+            });
+        }
+        let lost = own.unit.par_chunks_exact(own.d).map(|row| {
+            let lost = row.iter().map(|&x| (precision.round(x) - x).powi(2));
+            lost.sum::<f32>().sqrt()
+        });
+        let mut lost = [lost.reduce(|| 0.0, f32::max)];
+        comm.all_reduce(&mut lost, Reduction::Max)?;
+        // x̃·w̃ − x·w = (x̃ − x)·w̃ + x·(w̃ − w), and each of the sums of d products is rounded at most 1.5 d + 4 times.
+        let of_sums = (own.d as f32 + 4.0) / (1 << 21) as f32;
+        let slack = 2.0 * (lost[0] * (2.0 + lost[0]) * 1.001 + of_sums);
+        Ok(Recall { precision, slack })
+    }
+}
+
+/// Own rows, and those whose products with them come.
+struct Meeting<'a> {
+    own: &'a Block,
+    other: &'a Block,
+    recall: &'a mut Recall,
+    /// Products in f32 so far.
+    ranked: AtomicUsize,
+}
+
+impl<'a> Meeting<'a> {
+    fn new(own: &'a Block, other: &'a Block, recall: &'a mut Recall) -> Meeting<'a> {
+        Meeting {
+            own,
+            other,
+            recall,
+            ranked: AtomicUsize::new(0),
+        }
+    }
+
+    /// Adds a class to the list of an own row.
+    #[inline]
+    fn push(&self, list: &mut List, place: usize, product: f32, class: u32) {
+        if product >= list.least {
+            list.best.push((product, class));
+            let slack = self.recall.slack;
+            let room = list.k + list.k / 2 + 16;
+            let room = if slack > 0.0 { 2 * room } else { room };
+            if list.best.len() >= room {
+                list.cut(slack);
+                if list.best.len() > room * 3 / 4 {
+                    self.rank(list, place);
+                }
             }
-            for (j, &z) in numbers.iter().enumerate() {
-                list.push(z, first + (at + j) as u32);
+        }
+    }
+
+    /// Ranks the classes of a list by their products in f32.
+    fn rank(&self, list: &mut List, place: usize) {
+        let Block { d, first, ref unit } = *self.other;
+        let own = (self.own.first as usize + place) as u32;
+        let (mut rows, mut scores) = (Vec::new(), Vec::new());
+        let others = first as u32..(first as usize + self.other.len()) as u32;
+        let mut pending: Vec<&mut (f32, u32)> = list.best.iter_mut().collect();
+        pending.retain(|(_, class)| others.contains(class) && *class != own);
+        for (_, class) in &pending {
+            rows.extend_from_slice(&unit[(class - others.start) as usize * d..][..d]);
+        }
+        scores.resize(pending.len(), 0.0);
+        let row = &self.own.unit[place * d..][..d];
+        let (rows, row) = (Matrix::new(&rows, pending.len(), d), Matrix::new(row, d, 1));
+        gemm(Precision::F32, rows, row, &mut scores, 1, false);
+        self.ranked.fetch_add(pending.len(), Ordering::Relaxed);
+        for (entry, score) in pending.into_iter().zip(scores) {
+            entry.0 = score;
+        }
+        list.cut(0.0);
+        list.least -= self.recall.slack;
+    }
+
+    /// Ends a round of so many products: their candidates are ranked after the last, and before the products become
+    /// f32 where that takes less time.
+    fn end(self, lists: &Lists, products: usize, is_last: bool) {
+        let is_dense = self.ranked.load(Ordering::Relaxed) > products / 64;
+        if self.recall.slack > 0.0 && (is_last || is_dense) {
+            lists.par_iter().enumerate().for_each(|(block, lists)| {
+                for (i, list) in locked(lists).iter_mut().enumerate() {
+                    self.rank(list, block * TALL + i);
+                }
+            });
+        }
+        if is_dense {
+            (self.recall.precision, self.recall.slack) = (Precision::F32, 0.0);
+        }
+    }
+
+    /// Keeps the products of some own rows, those from `start` on, that may be among the best of their rows, and of
+    /// their columns if `found` is given.
+    fn keep(
+        &self,
+        products: &[f32],
+        first: u32,
+        mut found: Option<&mut Found<'_>>,
+        start: usize,
+        lists: &mut [List],
+    ) {
+        let level = Simd::current();
+        let width = products.len() / lists.len();
+        let never = vec![f32::INFINITY; width];
+        let mut places = Vec::new();
+        for (i, (row, list)) in products.chunks_exact(width).zip(lists).enumerate() {
+            let columns = found.as_ref().map_or(&never[..], |found| found.least);
+            places.clear();
+            simd::run(level, Reaching(row, list.least, columns, &mut places));
+            for &j in &places {
+                self.push(list, start + i, row[j], first + j as u32);
                 if let Some(found) = &mut found
-                    && z >= columns[j]
+                    && row[j] >= found.least[j]
                 {
-                    found.hits.push(((at + j) as u32, i as u32, z));
+                    found.hits[j / TALL].push((j % TALL, i, row[j]));
                 }
             }
         }
@@ -327,21 +462,32 @@ fn keep(
 }
 
 /// Numbers that are looked at together.
-const SCAN: usize = 64;
+const SCAN: usize = 32;
 
-/// Whether a number reaches the row's least, or its column's.
-struct Any<'a>(&'a [f32], f32, &'a [f32]);
+/// Places of the numbers that reach the row's least, or their column's.
+struct Reaching<'a>(&'a [f32], f32, &'a [f32], &'a mut Vec<usize>);
 
-impl Kernel for Any<'_> {
-    type Output = bool;
+impl Kernel for Reaching<'_> {
+    type Output = ();
 
     #[inline(always)]
-    fn run(self) -> bool {
-        let Any(numbers, row, columns) = self;
-        let mut any = 0u32;
-        for (&z, &column) in numbers.iter().zip(columns) {
-            any |= u32::from(z >= row) | u32::from(z >= column);
+    fn run(self) {
+        let Reaching(numbers, row, columns, places) = self;
+        let least = |column: f32| if column < row { column } else { row };
+        let mut look = |range: Range<usize>| {
+            places.extend(range.filter(|&j| numbers[j] >= least(columns[j])));
+        };
+        let (parts, rest) = numbers.as_chunks::<SCAN>();
+        let columns_of = columns.as_chunks::<SCAN>().0;
+        for (part, (numbers, columns)) in parts.iter().zip(columns_of).enumerate() {
+            let mut any = 0;
+            for j in 0..SCAN {
+                any |= u32::from(numbers[j] >= least(columns[j]));
+            }
+            if any != 0 {
+                look(part * SCAN..(part + 1) * SCAN);
+            }
         }
-        any != 0
+        look(numbers.len() - rest.len()..numbers.len());
     }
 }

@@ -1,6 +1,7 @@
 //! Against sums over all classes in f64, whose gradients are differences.
 
 use pelton_comm::{Comm, run_ranks, share};
+use pelton_kernels::Precision;
 use pelton_key::{KeyedRng, mix};
 
 use super::*;
@@ -9,6 +10,8 @@ mod estimates;
 mod heads;
 
 const D: usize = 7;
+
+const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::Bf16];
 
 const LARS: Rule = Rule::Lars {
     momentum: 0.9,
@@ -24,6 +27,7 @@ fn numbers(n: usize, seed: u64) -> Vec<f32> {
 /// What a head works on.
 struct Case {
     logits: Logits,
+    precision: Precision,
     classes: usize,
     features: Vec<f32>,
     weights: Vec<f32>,
@@ -38,6 +42,7 @@ impl Case {
         let label = |i: usize| ((i as u64 + seed) * 2_654_435_761) % classes as u64;
         Case {
             logits,
+            precision: Precision::F32,
             classes,
             features: numbers(batch * D, seed + 1),
             weights: numbers(classes * D, seed + 2),
@@ -45,6 +50,11 @@ impl Case {
             active: None,
             count: 1.0,
         }
+    }
+
+    fn of(mut self, precision: Precision) -> Case {
+        self.precision = precision;
+        self
     }
 
     fn count_of(&self, class: u64) -> f32 {
@@ -191,7 +201,13 @@ impl Case {
         let here = share(self.classes, comm.rank(), comm.size());
         let weights = self.weights[here.start * D..here.end * D].to_vec();
         let rows = ClassRows::new(here.start as u64, D, weights);
-        let mut head = Head::new(rows, self.logits, self.classes as u64, scratch);
+        let mut head = Head::new(
+            rows,
+            self.logits,
+            self.precision,
+            self.classes as u64,
+            scratch,
+        );
         let active: Option<Vec<u32>> = self.active.as_ref().map(|active| {
             let mine = active.iter().filter(|&&c| here.contains(&(c as usize)));
             mine.map(|c| c - here.start as u32).collect()
@@ -335,10 +351,36 @@ fn any_scale_gives_losses_and_gradients_of_f64() {
     }
 }
 
+/// Loss and gradients with products in bf16 are those in f32 but for the roundings of operands to 8 bits.
+#[test]
+fn bf16_is_near_f32() {
+    for logits in all_logits() {
+        let case = Case::new(logits, 40, 3001, 9).some(2.0);
+        let (sums, by_features, weights) = case.step(&Comm::alone(), 0, STEEP);
+        let half = case.of(Precision::Bf16);
+        let (half_sums, half_by_features, half_weights) = half.step(&Comm::alone(), 0, STEEP);
+        assert!(sums.loss != half_sums.loss);
+        assert!((sums.loss - half_sums.loss).abs() < 1e-3 * sums.loss);
+        let off = |a: &[f32], b: &[f32], zero: &[f32]| {
+            let square = |a: &[f32], b: &[f32]| -> f32 {
+                a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum()
+            };
+            (square(a, b) / square(a, zero)).sqrt()
+        };
+        let zeros = vec![0.0; by_features.len()];
+        let by_features = off(&by_features, &half_by_features, &zeros);
+        let by_weights = off(&weights, &half_weights, &half.weights);
+        // Two roundings of 2⁻⁹, and those of a logit of 8 times a cosine.
+        assert!(by_features < 0.01, "{logits:?}: {by_features}");
+        assert!(by_weights < 0.01, "{logits:?}: {by_weights}");
+    }
+}
+
 /// Numbers that are none, or too large for f32, end a step instead of counting as a loss.
 #[test]
 fn numbers_that_are_none_are_refused() {
-    for logits in all_logits() {
+    let each = PRECISIONS.map(|precision| all_logits().map(|logits| (precision, logits)));
+    for (precision, logits) in each.concat() {
         for (place, value) in [
             (0, f32::NAN),
             (0, f32::INFINITY),
@@ -358,7 +400,7 @@ fn numbers_that_are_none_are_refused() {
                     continue;
                 }
                 let rows = ClassRows::new(0, D, case.weights.clone());
-                let head = Head::new(rows, logits, 50, 0);
+                let head = Head::new(rows, logits, precision, 50, 0);
                 let scored = head.score(&case.features, &case.labels, Active::All);
                 let found =
                     scored.and_then(|mut scored| head.reduce(&mut scored, 1.0, &Comm::alone()));
@@ -383,8 +425,14 @@ fn chunks_scratch_and_ranks_change_nothing() {
         weight_decay: 1e-3,
         scale: 1.0,
     };
-    for logits in all_logits() {
-        let case = Case::new(logits, 33, 2311, 5).some(4.5);
+    let each = PRECISIONS.map(|precision| all_logits().map(|logits| (precision, logits)));
+    for (precision, logits) in each.concat() {
+        let case = Case::new(logits, 33, 2311, 5).some(4.5).of(precision);
+        // In bf16 the gradient sums exponentials that are rounded relative to the largest logits of a rank.
+        let tolerance = match precision {
+            Precision::F32 => 1e-5,
+            Precision::Bf16 => 2e-3,
+        };
         let kept = case.step(&Comm::alone(), 1 << 30, update);
         assert_eq!(kept, case.step(&Comm::alone(), 0, update), "{logits:?}");
         for ranks in [2, 3, 4] {
@@ -396,7 +444,7 @@ fn chunks_scratch_and_ranks_change_nothing() {
                 assert_eq!(sums.correct, kept.0.correct);
                 let near = |a: &[f32], b: &[f32]| {
                     assert_eq!(a.len(), b.len());
-                    a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5)
+                    a.iter().zip(b).all(|(a, b)| (a - b).abs() < tolerance)
                 };
                 assert!(near(&gradient, &kept.1), "{logits:?}, {ranks} ranks");
                 assert!(near(&weights, &kept.2), "{logits:?}, {ranks} ranks");
@@ -419,6 +467,7 @@ fn rows_that_wait_move_with_their_momentum() {
         let mut head = Head::new(
             ClassRows::new(0, d, weights.clone()),
             cosine(Margin::None),
+            Precision::F32,
             classes as u64,
             0,
         );
@@ -525,7 +574,7 @@ fn extremes_stay_finite() {
 fn what_does_not_fit_is_refused() {
     let case = Case::new(Logits::Product, 2, 5, 1);
     let rows = ClassRows::new(0, D, case.weights.clone());
-    let head = Head::new(rows, Logits::Product, 5, 0);
+    let head = Head::new(rows, Logits::Product, Precision::F32, 5, 0);
     let refused = |features: &[f32], labels: &[u64], active| {
         head.score(features, labels, active)
             .err()
@@ -548,13 +597,25 @@ fn what_does_not_fit_is_refused() {
     );
 }
 
-/// A graph of all ranks' neighbours, as lists by class.
+/// A graph of all ranks' neighbours, as lists by class; the same in every precision.
 fn neighbours(weights: &[f32], d: usize, k: usize, ranks: usize) -> Vec<Vec<u32>> {
+    let [f32, bf16] = PRECISIONS.map(|precision| neighbours_in(precision, weights, d, k, ranks));
+    assert!(f32 == bf16, "{ranks} ranks, k {k}, d {d}");
+    f32
+}
+
+fn neighbours_in(
+    precision: Precision,
+    weights: &[f32],
+    d: usize,
+    k: usize,
+    ranks: usize,
+) -> Vec<Vec<u32>> {
     let found = run_ranks(ranks, |comm: Comm| {
         let here = share(weights.len() / d, comm.rank(), comm.size());
         let own = weights[here.start * d..here.end * d].to_vec();
         let rows = ClassRows::new(here.start as u64, d, own);
-        let found = Neighbours::find(&rows, k, &comm)?;
+        let found = Neighbours::find(&rows, k, precision, &comm)?;
         Ok::<_, HeadError>((0..here.len()).map(|i| found.of(i).to_vec()).collect())
     });
     let found: Vec<Vec<Vec<u32>>> = found.unwrap();
@@ -597,6 +658,34 @@ fn neighbours_are_the_nearest() {
     assert_eq!(neighbours(&weights[..4 * d], d, 9, 3)[2].len(), 4);
 }
 
+/// Rows as trained classes have them: spread out, in clusters, equal, and all in nearly one direction, where every
+/// product is within the error of those in bf16.
+#[test]
+fn neighbours_are_the_same_in_every_precision() {
+    for (d, count, k, spread) in [
+        (64, 3000, 10, 1.0),
+        (17, 2500, 40, 1.0),
+        (300, 700, 5, 0.5),
+        (33, 2200, 10, 0.03),
+        (32, 2200, 12, 0.001),
+        (8, 300, 400, 0.2),
+    ] {
+        let mut weights = numbers(count * d, 6);
+        let centres = numbers(20 * d, 7);
+        for (class, row) in weights.chunks_exact_mut(d).enumerate() {
+            // Of the last a few are equal.
+            let cluster = if spread == 0.001 { 0 } else { class % 20 };
+            let centre = &centres[cluster * d..][..d];
+            for (x, centre) in row.iter_mut().zip(centre) {
+                *x = *centre + spread * *x;
+            }
+        }
+        weights.copy_within(0..9 * d, (count - 9) * d);
+        let one = neighbours(&weights, d, k, 1);
+        assert_eq!(one, neighbours(&weights, d, k, 3), "d {d}, k {k}");
+    }
+}
+
 /// The same classes on any number of ranks, within the budget, the nearest first.
 #[test]
 fn a_selection_takes_the_nearest_of_the_batch() {
@@ -614,7 +703,7 @@ fn a_selection_takes_the_nearest_of_the_batch() {
             let here = share(count, comm.rank(), comm.size());
             let own = weights[here.start * d..here.end * d].to_vec();
             let rows = ClassRows::new(here.start as u64, d, own);
-            let neighbours = Neighbours::find(&rows, k, &comm)?;
+            let neighbours = Neighbours::find(&rows, k, Precision::F32, &comm)?;
             let graph = Graph::divide(&neighbours, &comm)?;
             let mut selection = Selection::default();
             // A second selection does not remember the first.

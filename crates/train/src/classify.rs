@@ -7,7 +7,7 @@ use pelton_comm::Comm;
 use pelton_data::{as_text, check_positive, check_range, check_share};
 use pelton_nn::{ClassifierOptions, Net, Trainer, classifier};
 use pelton_softmax::HeadOptions;
-pub use pelton_softmax::{HeadKind, Logits};
+pub use pelton_softmax::{HeadKind, Logits, Precision};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::deep::{FitConfig, MOST_WIDTH, Optimizer};
@@ -73,6 +73,9 @@ pub struct HeadConfig {
     /// How features and classes are compared.
     #[serde(with = "as_text")]
     pub logits: Logits,
+    /// Of the operands of the head's products; weights and sums are f32.
+    #[serde(with = "as_text")]
+    pub precision: Precision,
     /// Learning rate of the head as a multiple of that of the net.
     pub rate: f32,
     /// Micro-batches that a rank's part of a batch is cut into.
@@ -93,6 +96,7 @@ impl Default for HeadConfig {
             rebuild: None,
             embedding: 128,
             logits: Logits::default(),
+            precision: Precision::F32,
             rate: 1.0,
             micro_batches: 1,
             overlap: true,
@@ -118,6 +122,7 @@ impl HeadConfig {
             d: net.classes,
             correct: self.correct,
             centre: self.centre,
+            precision: self.precision,
             seed: fit.seed,
             scratch_bytes: HeadOptions::SCRATCH_BYTES,
         };
@@ -132,6 +137,17 @@ impl HeadConfig {
 
     /// What the budget of a step comes to, where it is one: a sentence each.
     pub(crate) fn notes(&self, fit: &FitConfig, classes: u64) -> Vec<String> {
+        let mut notes = self.notes_of_budget(fit, classes);
+        if self.precision == Precision::Bf16 && !self.precision.is_fast() {
+            notes.push(
+                "`precision` bf16 is not faster here: this processor lacks AVX-512 BF16"
+                    .to_string(),
+            );
+        }
+        notes
+    }
+
+    fn notes_of_budget(&self, fit: &FitConfig, classes: u64) -> Vec<String> {
         let budget = self.kind.budget(classes, self.correct);
         let own = (fit.batch * fit.accumulate).min(classes);
         if budget.all < own {

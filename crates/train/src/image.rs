@@ -95,6 +95,7 @@ impl ImageConfig {
                 ("head", head.kind.to_string()),
                 ("centre", head.centre.to_string()),
                 ("logits", head.logits.to_string()),
+                ("precision", head.precision.to_string()),
                 ("embedding", head.embedding.to_string()),
             ]),
             None => all.push(("head", "none".to_string())),

@@ -12,6 +12,7 @@ use crate::disjoint::Disjoint;
 use crate::gemm::{gemm, gemm_over_rows};
 use crate::math::tanh;
 use crate::matrix::Matrix;
+use crate::precision::Precision;
 use crate::simd::{self, Kernel, Simd};
 use crate::sums;
 
@@ -103,10 +104,10 @@ impl Lstm {
         let d = Matrix::new(gates, rows, 4 * hidden);
         if let Some(dx) = gradients.dx {
             let w_ih = Matrix::new(weights.w_ih, 4 * hidden, inputs);
-            gemm(d, w_ih, dx, inputs, false);
+            gemm(Precision::F32, d, w_ih, dx, inputs, false);
         }
         let x = Matrix::new(input.x, rows, inputs);
-        gemm_over_rows(d, x, gradients.dw_ih);
+        gemm_over_rows(Precision::F32, d, x, gradients.dw_ih);
         // The state that each step began from.
         let mut before = vec![0.0; rows * hidden];
         before
@@ -124,7 +125,7 @@ impl Lstm {
                 }
             });
         let before = Matrix::new(&before, rows, hidden);
-        gemm_over_rows(d, before, gradients.dw_hh);
+        gemm_over_rows(Precision::F32, d, before, gradients.dw_hh);
         sums::of_columns(gates, gradients.db);
     }
 }

@@ -10,6 +10,7 @@ use crate::disjoint::Disjoint;
 use crate::gemm::gemm;
 use crate::math::{sigmoid, tanh};
 use crate::matrix::Matrix;
+use crate::precision::Precision;
 use crate::simd::{self, Kernel, Simd};
 
 impl Lstm {
@@ -46,6 +47,7 @@ impl Lstm {
             return;
         }
         gemm(
+            Precision::F32,
             Matrix::new(input.x, steps * batch, inputs),
             Matrix::new(weights.w_ih, 4 * hidden, inputs).transposed(),
             gates,

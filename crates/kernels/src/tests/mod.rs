@@ -23,7 +23,7 @@ fn numbers(seed: u32, n: usize) -> Vec<f32> {
 }
 
 /// `numbers` times `by`.
-fn scaled(seed: u32, n: usize, by: f32) -> Vec<f32> {
+pub(crate) fn scaled(seed: u32, n: usize, by: f32) -> Vec<f32> {
     numbers(seed, n).into_iter().map(|x| x * by).collect()
 }
 

@@ -12,6 +12,7 @@ fn options(kind: &str, classes: u64, correct: bool) -> HeadOptions {
         correct,
         centre: false,
         seed: 5,
+        precision: Precision::F32,
         scratch_bytes: 1 << 20,
     }
 }

@@ -20,6 +20,7 @@ fn trained(
         correct: true,
         centre,
         seed: 5,
+        precision: Precision::F32,
         scratch_bytes: 1 << 20,
     };
     let results = run_ranks(ranks, |comm| {
@@ -152,6 +153,7 @@ fn every_head_takes_any_scale() {
                     correct: true,
                     centre: false,
                     seed: 5,
+                    precision: Precision::F32,
                     scratch_bytes: 1 << 20,
                 };
                 case.weights = class_head(&options, Comm::alone()).unwrap().save()[0]
@@ -217,6 +219,7 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
                 correct: true,
                 centre: false,
                 seed: 5,
+                precision: Precision::F32,
                 scratch_bytes: 1 << 20,
             };
             let mut head = class_head(&options, Comm::alone()).unwrap();
@@ -257,6 +260,7 @@ fn gradients_have_a_norm_and_a_scale() {
                 correct: true,
                 centre: false,
                 seed: 5,
+                precision: Precision::F32,
                 scratch_bytes: 1 << 20,
             };
             let results = run_ranks(ranks, |comm| {
@@ -329,6 +333,7 @@ fn heads_go_on_from_what_was_saved_on_other_ranks() {
                 correct: true,
                 centre: true,
                 seed: 99,
+                precision: Precision::F32,
                 scratch_bytes: 0,
             };
             let results = run_ranks(ranks, |comm| {
@@ -421,6 +426,7 @@ fn lars_goes_by_the_length_of_the_whole_head() {
                 correct: true,
                 centre: false,
                 seed: 5,
+                precision: Precision::F32,
                 scratch_bytes: 1 << 20,
             };
             let steps = run_ranks(ranks, |comm| {
@@ -488,6 +494,7 @@ fn weights_that_are_not_finite_are_an_error() {
                 correct: true,
                 centre: false,
                 seed: 5,
+                precision: Precision::F32,
                 scratch_bytes: 0,
             };
             let refused = run_ranks(ranks, |comm| {
@@ -516,6 +523,7 @@ fn heads_refuse_what_cannot_be() {
         correct: true,
         centre: false,
         seed: 0,
+        precision: Precision::F32,
         scratch_bytes: 0,
     };
     let refused = |options: &HeadOptions| match class_head(options, Comm::alone()) {
@@ -555,6 +563,7 @@ fn classes_begin_with_numbers_of_their_own_and_all_may_take_part() {
         correct: true,
         centre: false,
         seed: 1,
+        precision: Precision::F32,
         scratch_bytes: 0,
     };
     let mut head = class_head(&options, Comm::alone()).unwrap();

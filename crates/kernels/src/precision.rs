@@ -1,0 +1,261 @@
+//! Operands of products in bf16: 8 bits of an f32's 24, rounded to nearest, ties to even, while blocks are copied.
+//!
+//! AVX-512 multiplies pairs that are adjacent along k (`vdpbf16ps`), twice as many numbers an instruction as of f32.
+//! A pair takes the room of one f32, so that all else of a product is as it is, with half as many numbers
+//! along k. Other levels multiply the rounded numbers as f32: equal operands at the speed of f32.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+use crate::block_source::BlockSource;
+use crate::simd::{Kernel, Simd, run};
+
+/// What the operands of a product are rounded to. Its sums are f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Nothing: they are f32.
+    #[default]
+    F32,
+    /// bfloat16: the range of f32 and 8 bits. Numbers below 1.2e-38 may count as 0.
+    Bf16,
+}
+
+impl Precision {
+    /// `x` as products take it.
+    #[inline]
+    pub fn round(self, x: f32) -> f32 {
+        match self {
+            Precision::F32 => x,
+            Precision::Bf16 => f32::from_bits(rounded(x)),
+        }
+    }
+
+    /// Whether products of this precision are faster than those of f32 here.
+    pub fn is_fast(self) -> bool {
+        self.pairs(Simd::current())
+    }
+
+    /// Whether products take pairs.
+    pub(crate) fn pairs(self, level: Simd) -> bool {
+        self == Precision::Bf16 && level.has_bf16()
+    }
+}
+
+impl FromStr for Precision {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Precision, String> {
+        match text {
+            "f32" => Ok(Precision::F32),
+            "bf16" => Ok(Precision::Bf16),
+            _ => Err(format!("`{text}` is not a precision: use f32 or bf16")),
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+        })
+    }
+}
+
+/// What the numbers of an operand are.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Single,
+    Rounded,
+    /// Each is two rounded numbers of adjacent rows, the first in the lower half of its bits.
+    PairsOfRows,
+    /// The same of adjacent columns.
+    PairsOfColumns,
+}
+
+/// An operand as tiles multiply it.
+pub(crate) struct Operand<'a> {
+    source: &'a dyn BlockSource,
+    form: Form,
+}
+
+impl<'a> Operand<'a> {
+    /// One whose rows are along k.
+    pub(crate) fn by_rows(
+        level: Simd,
+        precision: Precision,
+        source: &'a dyn BlockSource,
+    ) -> Operand<'a> {
+        Operand::new(level, precision, source, Form::PairsOfRows)
+    }
+
+    /// One whose columns are along k.
+    pub(crate) fn by_columns(
+        level: Simd,
+        precision: Precision,
+        source: &'a dyn BlockSource,
+    ) -> Operand<'a> {
+        Operand::new(level, precision, source, Form::PairsOfColumns)
+    }
+
+    fn new(
+        level: Simd,
+        precision: Precision,
+        source: &'a dyn BlockSource,
+        pairs: Form,
+    ) -> Operand<'a> {
+        let form = match precision {
+            Precision::F32 => Form::Single,
+            Precision::Bf16 if level.has_bf16() => pairs,
+            Precision::Bf16 => Form::Rounded,
+        };
+        Operand { source, form }
+    }
+
+    /// Numbers of the source in each, down and across.
+    fn each(&self) -> [usize; 2] {
+        match self.form {
+            Form::Single | Form::Rounded => [1, 1],
+            Form::PairsOfRows => [2, 1],
+            Form::PairsOfColumns => [1, 2],
+        }
+    }
+
+    /// The same block of the source.
+    fn inside(&self, rows: &Range<usize>, cols: &Range<usize>) -> (Range<usize>, Range<usize>) {
+        let [high, wide] = self.each();
+        let rows = rows.start * high..(rows.end * high).min(self.source.rows());
+        (
+            rows,
+            cols.start * wide..(cols.end * wide).min(self.source.cols()),
+        )
+    }
+}
+
+/// Rows and columns of a block of f32 that is rounded at a time.
+const BLOCK: [usize; 2] = [16, 128];
+
+impl BlockSource for Operand<'_> {
+    fn rows(&self) -> usize {
+        self.source.rows().div_ceil(self.each()[0])
+    }
+
+    fn cols(&self) -> usize {
+        self.source.cols().div_ceil(self.each()[1])
+    }
+
+    fn copy(
+        &self,
+        level: Simd,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        to: &mut [f32],
+        stride: usize,
+    ) {
+        if self.form == Form::Single {
+            return self.source.copy(level, rows, cols, to, stride);
+        }
+        let ([high, wide], row, col) = (self.each(), rows.start, cols.start);
+        let mut round = |rows: Range<usize>, cols: Range<usize>, from: &[f32], apart: usize| {
+            let round = Round {
+                form: self.form,
+                from,
+                apart,
+                to: &mut to[(rows.start - row) * stride + cols.start - col..],
+                stride,
+                shape: [rows.len(), cols.len()],
+            };
+            run(level, round);
+        };
+        let is_whole =
+            rows.end * high <= self.source.rows() && cols.end * wide <= self.source.cols();
+        if let Some((data, apart)) = self.source.direct().filter(|_| is_whole) {
+            let from = data.get(row * high * apart + col * wide..).unwrap_or(&[]);
+            return round(rows, cols, from, apart);
+        }
+        let mut block = [0.0f32; BLOCK[0] * BLOCK[1]];
+        let (tall, long) = (BLOCK[0] / high, BLOCK[1] / wide);
+        for row in rows.clone().step_by(tall) {
+            for col in cols.clone().step_by(long) {
+                let part = row..(row + tall).min(rows.end);
+                let cols = col..(col + long).min(cols.end);
+                let (from_rows, from_cols) = self.inside(&part, &cols);
+                if !is_whole {
+                    block.fill(0.0);
+                }
+                let source = self.source;
+                source.copy(level, from_rows, from_cols, &mut block, BLOCK[1]);
+                round(part, cols, &block, BLOCK[1]);
+            }
+        }
+    }
+
+    fn is_zero(&self, rows: Range<usize>, cols: Range<usize>) -> bool {
+        let (rows, cols) = self.inside(&rows, &cols);
+        self.source.is_zero(rows, cols)
+    }
+
+    fn unit(&self) -> usize {
+        self.source.unit()
+    }
+
+    fn direct(&self) -> Option<(&[f32], usize)> {
+        let direct = self.source.direct();
+        direct.filter(|_| self.form == Form::Single)
+    }
+}
+
+/// Rounds `shape` numbers or pairs.
+struct Round<'a> {
+    form: Form,
+    from: &'a [f32],
+    apart: usize,
+    to: &'a mut [f32],
+    stride: usize,
+    shape: [usize; 2],
+}
+
+/// The bits of `x` rounded to bf16, which are the upper half of them.
+#[inline(always)]
+fn rounded(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let even = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    // What is not a number stays so.
+    let bits = if x.is_nan() { bits | 1 << 22 } else { even };
+    bits & 0xffff_0000
+}
+
+impl Kernel for Round<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let [down, across] = self.shape;
+        let pair = |first: f32, second: f32| f32::from_bits(rounded(first) >> 16 | rounded(second));
+        for i in 0..down {
+            let to = &mut self.to[i * self.stride..][..across];
+            match self.form {
+                Form::PairsOfRows => {
+                    let first = &self.from[2 * i * self.apart..][..across];
+                    let second = &self.from[(2 * i + 1) * self.apart..][..across];
+                    for ((to, &x), &y) in to.iter_mut().zip(first).zip(second) {
+                        *to = pair(x, y);
+                    }
+                }
+                Form::PairsOfColumns => {
+                    let from = self.from[i * self.apart..][..2 * across].as_chunks::<2>().0;
+                    for (to, &[x, y]) in to.iter_mut().zip(from) {
+                        *to = pair(x, y);
+                    }
+                }
+                Form::Single | Form::Rounded => {
+                    let from = &self.from[i * self.apart..][..across];
+                    for (to, &x) in to.iter_mut().zip(from) {
+                        *to = f32::from_bits(rounded(x));
+                    }
+                }
+            }
+        }
+    }
+}
