@@ -28,27 +28,26 @@ _SHORTEST = 1e-12
 class Margin:
     """How a logit comes from a product of rows, and what is asked of the right class (``pelton_softmax::Logits``)."""
 
-    kind: str
+    #: Whether features and rows count by their direction alone.
+    is_cosine: bool
     scale: float
-    margin: float
-
-    @property
-    def is_cosine(self) -> bool:
-        """Whether features and rows count by their direction alone."""
-        return self.kind != "product"
+    #: m₁, m₂ and m₃ of cos(m₁·θ + m₂) − m₃ in place of the cosine of the right class.
+    margin: tuple[float, float, float]
 
     def of_target(self, right: Tensor) -> tuple[Tensor, Tensor]:
         """The right class's logit in place of ``right``, and its derivative by it."""
-        m, z = self.margin, right / self.scale
-        if self.kind == "cosface":
-            return right - m * self.scale, torch.ones_like(right)
-        if self.kind != "arcface":
+        m1, m2, m3 = self.margin
+        if self.margin == (1, 0, 0):
             return right, torch.ones_like(right)
+        z = (right.double() / self.scale).clamp(-1, 1)
+        theta = z.acos()
+        added = (m1 - 1) * theta + m2
         sine = (1 - z * z).clamp(min=1e-6).sqrt()
-        is_inside = z > math.cos(math.pi - m)
-        moved = torch.where(is_inside, z * math.cos(m) - sine * math.sin(m), z - m * math.sin(m))
-        slope = torch.where(is_inside, math.cos(m) + z / sine * math.sin(m), torch.ones_like(z))
-        return moved * self.scale, slope
+        turn = min((math.pi - m2) / m1, math.pi)
+        is_inside = theta + added < math.pi
+        moved = torch.where(is_inside, (theta + added).cos(), z - (math.pi - turn) * math.sin(turn)) - m3
+        slope = torch.where(is_inside, m1 * (added.cos() + z / sine * added.sin()), torch.ones_like(z))
+        return (moved * self.scale).float(), slope.float()
 
 
 # What :func:`compiled` fuses: functions of tensors alone, one call each for a chunk of classes.

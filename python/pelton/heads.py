@@ -51,7 +51,8 @@ class KnnSoftmax(torch.nn.Module):
     - ``"full"``: all.
 
     ``logits`` are ``"cosine"`` (``scale`` · cos θ), ``"cosface"`` (cos θ − ``margin`` for the right class), ``"arcface"``
-    (cos(θ + ``margin``)), or ``"product"`` (w·x, without bias).
+    (cos(θ + ``margin``)), ``"combined"`` (cos(m1·θ + m2) − m3 for ``margin=(m1, m2, m3)``, as insightface has it), or
+    ``"product"`` (w·x, without bias).
 
     With ``correct``, random classes are weighted to represent all that do not take part, so the loss estimates that
     over all classes; the paper does not do this. With ``centre``, the mean of a batch's features is subtracted first,
@@ -88,7 +89,7 @@ class KnnSoftmax(torch.nn.Module):
         centre: bool = False,
         logits: str = "cosine",
         scale: float = 16.0,
-        margin: float = 0.1,
+        margin: float | tuple[float, float, float] = 0.1,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
         trust: float | None = None,
@@ -109,12 +110,19 @@ class KnnSoftmax(torch.nn.Module):
             "selective": [trees, budget],
             "mach": [buckets, repetitions],
         }
+        one, three = (margin, ()) if isinstance(margin, (int, float)) else (0.0, tuple(map(float, margin)))
+        if logits in ("cosface", "arcface", "combined") and len(three) != (3 if logits == "combined" else 0):
+            raise ConfigurationError(
+                f"margin={margin} with logits={logits!r}: give one number to cosface and arcface, and (m1, m2, m3) to combined"
+            )
         margins: dict[str, list[float]] = {
             "product": [],
             "cosine": [scale],
-            "cosface": [scale, margin],
-            "arcface": [scale, margin],
+            "cosface": [scale, one],
+            "arcface": [scale, one],
+            "combined": [scale, *three],
         }
+        parts = {"cosface": (1.0, 0.0, one), "arcface": (1.0, one, 0.0), "combined": three}.get(logits, (1.0, 0.0, 0.0))
         self.classes, self.dim, self.seed = classes, dim, seed
         self.centre = centre
         self.kind, self.logits = _spelled(kind, kinds), _spelled(logits, margins)
@@ -155,7 +163,7 @@ class KnnSoftmax(torch.nn.Module):
             self._native = DeviceHead(
                 (classes, dim),
                 of_kind,
-                Margin(logits, 1.0 if logits == "product" else scale, margin),
+                Margin(logits != "product", 1.0 if logits == "product" else scale, parts),
                 (centre, correct),
                 seed,
                 Ranks(group, self.rank, self.ranks),

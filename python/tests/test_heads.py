@@ -37,19 +37,23 @@ def examples(count: int, seed: int = 0, classes: int = CLASSES) -> tuple[torch.T
     return torch.randn(count, DIM, generator=random), torch.randint(classes, (count,), generator=random)
 
 
+#: Margins next to their logits.
+MARGINS: dict[str, Any] = {"cosface": 0.1, "arcface": 0.1, "combined": (1.1, 0.3, 0.15)}
+
+
 def logits_of(
-    features: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, logits: str, scale: float = 16.0, margin: float = 0.1
+    features: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, logits: str, scale: float = 16.0, margin: Any = None
 ) -> torch.Tensor:
     """The logits of the definitions."""
     if logits == "product":
         return features @ weight.T
     cosine = F.normalize(features) @ F.normalize(weight).T
-    right = F.one_hot(labels, len(weight)).to(cosine.dtype)
-    if logits == "cosface":
-        cosine = cosine - margin * right
-    if logits == "arcface":
+    if logits in MARGINS:
+        margin = MARGINS[logits] if margin is None else margin
+        m1, m2, m3 = {"cosface": (1, 0, margin), "arcface": (1, margin, 0)}.get(logits, margin)
         angle = torch.arccos(cosine.clamp(-1 + 1e-7, 1 - 1e-7))
-        cosine = torch.where(right > 0, torch.cos(angle + margin), cosine)
+        right = F.one_hot(labels, len(weight)) > 0
+        cosine = torch.where(right, torch.cos(m1 * angle + m2) - m3, cosine)
     return scale * cosine
 
 
@@ -60,9 +64,11 @@ def close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
     assert (found - expected).abs().max() <= tolerance * (1e-3 + expected.abs().max())
 
 
-@pytest.mark.parametrize("logits", ["cosine", "cosface", "arcface", "product"])
-def test_the_full_head_is_cross_entropy_and_its_step_that_of_sgd(logits: str) -> None:
-    head = KnnSoftmax(CLASSES, DIM, "full", logits=logits, momentum=0.9, weight_decay=1e-3)
+@pytest.mark.parametrize("logits", ["cosine", "cosface", "arcface", "combined", "product"])
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_the_full_head_is_cross_entropy_and_its_step_that_of_sgd(logits: str, device: str | None) -> None:
+    margin = MARGINS.get(logits, 0.1)
+    head = KnnSoftmax(CLASSES, DIM, "full", logits=logits, margin=margin, momentum=0.9, weight_decay=1e-3, device=device)
     weight = head.weight.double().requires_grad_()
     optimizer = torch.optim.SGD([weight], lr=1.0, momentum=0.9, weight_decay=1e-3)
     for step, lr in enumerate([0.5, 0.5, 0.2]):
@@ -86,17 +92,19 @@ def test_the_full_head_is_cross_entropy_and_its_step_that_of_sgd(logits: str) ->
         close(head.weight, weight.detach())
 
 
-@pytest.mark.parametrize("logits", ["cosine", "cosface", "arcface"])
+@pytest.mark.parametrize("logits", ["cosine", "cosface", "arcface", "combined"])
 @pytest.mark.parametrize("scale", [1.0, 64.0, 128.0, 1000.0])
-def test_large_scales_are_cross_entropy_too(logits: str, scale: float) -> None:
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_large_scales_are_cross_entropy_too(logits: str, scale: float, device: str | None) -> None:
     # Of few classes no cosine is near 1, and e^(scale * (cosine - 1)) is nothing in single precision.
-    head = KnnSoftmax(5, DIM, "full", logits=logits, scale=scale, margin=0.3)
+    margin = MARGINS["combined"] if logits == "combined" else 0.3
+    head = KnnSoftmax(5, DIM, "full", logits=logits, scale=scale, margin=margin, device=device)
     features, labels = examples(9, classes=5)
     expected_features, weight = features.double().requires_grad_(), head.weight.double()
     features.requires_grad_()
     loss = head(features, labels)
     loss.backward()
-    expected = F.cross_entropy(logits_of(expected_features, weight, labels, logits, scale, 0.3), labels)
+    expected = F.cross_entropy(logits_of(expected_features, weight, labels, logits, scale, margin), labels)
     expected.backward()
     assert expected > 0.5
     close(loss.detach(), expected.detach(), 1e-5 + 1e-6 * scale)

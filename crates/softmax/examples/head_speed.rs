@@ -68,7 +68,7 @@ fn main() {
     };
     let logits = Logits::Cosine {
         scale: 16.0,
-        margin: Margin::None,
+        margin: Margin::NONE,
     };
     let update = Update {
         rule: Rule::Sgd {

@@ -373,7 +373,7 @@ mod tests {
                 kind: HeadKind::Full,
                 logits: Logits::Cosine {
                     scale,
-                    margin: Margin::None,
+                    margin: Margin::NONE,
                 },
                 classes,
                 d,

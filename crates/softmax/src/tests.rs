@@ -75,17 +75,10 @@ impl Case {
                     Logits::Product => dot(x, w),
                     Logits::Cosine { scale, margin } => {
                         let z = dot(x, w) / (dot(x, x) * dot(w, w)).sqrt();
-                        let z = match margin {
-                            Margin::Cosine(m) if is_right => z - f64::from(m),
-                            Margin::Angle(m) if is_right => {
-                                let m = f64::from(m);
-                                if z.acos() + m < std::f64::consts::PI {
-                                    (z.acos() + m).cos()
-                                } else {
-                                    z - m * m.sin()
-                                }
-                            }
-                            _ => z,
+                        let z = if is_right {
+                            with_margin(z, margin).0
+                        } else {
+                            z
                         };
                         f64::from(scale) * z
                     }
@@ -133,18 +126,7 @@ impl Case {
                 .map(|w| dot(x, w) / (dot(x, x) * dot(w, w)).sqrt())
                 .collect();
             let own = cosines[label as usize];
-            let (with_margin, slope) = match margin {
-                Margin::None => (own, 1.0),
-                Margin::Cosine(m) => (own - f64::from(m), 1.0),
-                Margin::Angle(m) => {
-                    let (angle, m) = (own.acos(), f64::from(m));
-                    if angle + m < std::f64::consts::PI {
-                        ((angle + m).cos(), (angle + m).sin() / angle.sin())
-                    } else {
-                        (own - m * m.sin(), 1.0)
-                    }
-                }
-            };
+            let (with_margin, slope) = with_margin(own, margin);
             // Σ e^(z − z_y) over the other classes; a case stays below what f64 holds.
             let relative = |class: usize| (scale * (cosines[class] - with_margin)).exp();
             let others: f64 = (0..rows.len())
@@ -215,6 +197,27 @@ impl Case {
     }
 }
 
+/// cos(m₁·θ + m₂) − m₃ by the definition, and its slope.
+fn with_margin(z: f64, margin: Margin) -> (f64, f64) {
+    let [m1, m2, m3] = [margin.factor, margin.angle, margin.cosine].map(f64::from);
+    let (angle, turn) = (z.acos(), (std::f64::consts::PI - m2) / m1);
+    if angle < turn {
+        let angle_with = m1 * angle + m2;
+        let slope = m1 * angle_with.sin() / angle.sin();
+        (angle_with.cos() - m3, slope)
+    } else {
+        let line = (std::f64::consts::PI - turn) * turn.sin();
+        (z - line - m3, 1.0)
+    }
+}
+
+/// A combined margin with all parts.
+const COMBINED: Margin = Margin {
+    factor: 1.2,
+    angle: 0.3,
+    cosine: 0.15,
+};
+
 const STEEP: Update = Update {
     rule: Rule::Sgd {
         momentum: 0.0,
@@ -229,12 +232,13 @@ fn cosine(margin: Margin) -> Logits {
     Logits::Cosine { scale: 8.0, margin }
 }
 
-fn all_logits() -> [Logits; 4] {
+fn all_logits() -> [Logits; 5] {
     [
         Logits::Product,
-        cosine(Margin::None),
-        cosine(Margin::Cosine(0.2)),
-        cosine(Margin::Angle(0.5)),
+        cosine(Margin::NONE),
+        cosine(Margin::cosine(0.2)),
+        cosine(Margin::angle(0.5)),
+        cosine(COMBINED),
     ]
 }
 
@@ -288,7 +292,12 @@ fn losses_and_gradients_are_those_of_the_definition() {
 #[test]
 fn any_scale_gives_losses_and_gradients_of_f64() {
     for scale in [1.0, 16.0, 34.0, 60.0, 64.0, 88.0, 128.0, 300.0, 1000.0f32] {
-        for margin in [Margin::None, Margin::Cosine(0.2), Margin::Angle(0.5)] {
+        for margin in [
+            Margin::NONE,
+            Margin::cosine(0.2),
+            Margin::angle(0.5),
+            COMBINED,
+        ] {
             // Of few classes no cosine is near 1.
             for (is_sure, classes) in [(false, 3), (false, 1500), (true, 1500)] {
                 let case = Case::new(Logits::Cosine { scale, margin }, 6, classes, 11);
@@ -418,7 +427,7 @@ fn rows_that_wait_move_with_their_momentum() {
         let weights = numbers(classes * d, 3);
         let mut head = Head::new(
             ClassRows::new(0, d, weights.clone()),
-            cosine(Margin::None),
+            cosine(Margin::NONE),
             classes as u64,
             0,
         );

@@ -6,7 +6,7 @@ use super::*;
 fn options(kind: &str, classes: u64, correct: bool) -> HeadOptions {
     HeadOptions {
         kind: kind.parse().unwrap(),
-        logits: cosine(Margin::None),
+        logits: cosine(Margin::NONE),
         classes,
         d: D,
         correct,
@@ -124,7 +124,7 @@ fn centred(features: &[f64]) -> Vec<f64> {
 /// The mean of a batch is part of what the loss depends on; the running mean is what is taken off afterwards.
 #[test]
 fn centred_features_have_the_gradient_of_the_definition() {
-    let mut case = Case::new(cosine(Margin::Angle(0.3)), 6, 61, 3);
+    let mut case = Case::new(cosine(Margin::angle(0.3)), 6, 61, 3);
     // Far from zero, as features are.
     for (i, x) in case.features.iter_mut().enumerate() {
         *x += 0.5 * (i % D) as f32;
@@ -171,7 +171,7 @@ fn centred_features_have_the_gradient_of_the_definition() {
         .zip(means(&x).iter().cycle())
         .map(|(x, m)| x - 1.01 * m)
         .collect();
-    case.logits = cosine(Margin::None);
+    case.logits = cosine(Margin::NONE);
     let plain = HeadOptions {
         logits: case.logits,
         ..options

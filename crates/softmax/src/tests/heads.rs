@@ -14,7 +14,7 @@ fn trained(
     let classes = 61u64;
     let options = HeadOptions {
         kind,
-        logits: cosine(Margin::None),
+        logits: cosine(Margin::NONE),
         classes,
         d: D,
         correct: true,
@@ -140,7 +140,7 @@ fn every_head_is_the_same_on_any_number_of_ranks() {
 fn every_head_takes_any_scale() {
     let kinds = ["full", "knn:4:1", "sampled:1", "selective:3:1"];
     for scale in [1.0, 60.0, 88.0, 128.0, 1000.0] {
-        for margin in [Margin::None, Margin::Cosine(0.2), Margin::Angle(0.5)] {
+        for margin in [Margin::NONE, Margin::cosine(0.2), Margin::angle(0.5)] {
             let logits = Logits::Cosine { scale, margin };
             let mut case = Case::new(logits, 7, 61, 3);
             for kind in kinds {
@@ -211,7 +211,7 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
         let blocks = |twice: bool| {
             let options = HeadOptions {
                 kind,
-                logits: cosine(Margin::Angle(0.2)),
+                logits: cosine(Margin::angle(0.2)),
                 classes: 61,
                 d: D,
                 correct: true,
@@ -251,7 +251,7 @@ fn gradients_have_a_norm_and_a_scale() {
         let step = |ranks: usize, micro: usize, scale: f32| -> (f64, Vec<f64>) {
             let options = HeadOptions {
                 kind,
-                logits: cosine(Margin::Angle(0.2)),
+                logits: cosine(Margin::angle(0.2)),
                 classes: 61,
                 d: D,
                 correct: true,
@@ -323,7 +323,7 @@ fn heads_go_on_from_what_was_saved_on_other_ranks() {
         let goes_on = |ranks: usize| {
             let options = HeadOptions {
                 kind,
-                logits: cosine(Margin::None),
+                logits: cosine(Margin::NONE),
                 classes: 61,
                 d: D,
                 correct: true,
@@ -366,7 +366,7 @@ fn heads_go_on_from_what_was_saved_on_other_ranks() {
 
 #[test]
 fn lars_takes_the_step_of_its_definition() {
-    let case = Case::new(cosine(Margin::None), 6, 11, 3);
+    let case = Case::new(cosine(Margin::NONE), 6, 11, 3);
     let lars = |rate: f32| Update {
         rule: Rule::Lars {
             momentum: 0.0,
@@ -415,7 +415,7 @@ fn lars_goes_by_the_length_of_the_whole_head() {
         for ranks in [1, 2, 4] {
             let options = HeadOptions {
                 kind: *kind,
-                logits: cosine(Margin::None),
+                logits: cosine(Margin::NONE),
                 classes,
                 d: D,
                 correct: true,
@@ -482,7 +482,7 @@ fn weights_that_are_not_finite_are_an_error() {
         for (ranks, wrong) in [(1, f32::NAN), (2, f32::INFINITY), (3, 1e19)] {
             let options = HeadOptions {
                 kind,
-                logits: cosine(Margin::None),
+                logits: cosine(Margin::NONE),
                 classes: 61,
                 d: D,
                 correct: true,
@@ -549,7 +549,7 @@ fn heads_refuse_what_cannot_be() {
 fn classes_begin_with_numbers_of_their_own_and_all_may_take_part() {
     let options = HeadOptions {
         kind: HeadKind::Sampled { active: 1.0 },
-        logits: cosine(Margin::None),
+        logits: cosine(Margin::NONE),
         classes: 300,
         d: 16,
         correct: true,
