@@ -189,8 +189,8 @@ pub struct ImageArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// Net: alexnet, overfeat, vgg16, resnet20, resnet32, resnet50, small, mlp (vectors too) or none (vectors as they
-    /// are)
+    /// Net: alexnet, overfeat, vgg16, resnet20, resnet32, resnet50, iresnet18 (embeds small images for train
+    /// classify), small, mlp (vectors too) or none (vectors as they are)
     #[arg(long)]
     pub model: Option<ImageModel>,
     /// Width of its layers, as a multiple of the published one

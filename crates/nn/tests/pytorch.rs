@@ -209,6 +209,13 @@ fn residual_net() {
     check("resnet20", net, SGD, rows(0, &[5, 9, 11, 3]));
 }
 
+/// Insightface's net with ReLU, and a norm of features that learns no scale.
+#[test]
+fn net_of_embeddings() {
+    let net = image(ImageModel::IResNet18, [17, 19, 3], 0.0625);
+    check("iresnet18", net, SGD, rows(0, &[6, 17, 19, 3]));
+}
+
 #[test]
 fn batch_norms_and_pools() {
     let net = image(ImageModel::Vgg16, [35, 33, 3], 0.0625);

@@ -73,6 +73,12 @@ impl ImageConfig {
             (Some(head), ..) => head.embedding,
             (None, ..) => classes,
         };
+        if self.model == ImageModel::IResNet18 && self.head.is_none() {
+            return Err(TrainError::config(
+                "`model` iresnet18 ends in features and not in logits; train it with a head over classes, by train classify, or choose resnet20 or resnet50"
+                    .to_string(),
+            ));
+        }
         let takes_vectors = matches!(self.model, ImageModel::Mlp | ImageModel::None);
         if let (Flow::Row(width), false) = (input, takes_vectors) {
             return Err(TrainError::config(format!(

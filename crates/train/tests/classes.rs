@@ -346,6 +346,10 @@ fn what_is_wrong_is_said() {
         &|c| c.model = "resnet20".parse().unwrap(),
         &["resnet20 takes images", "choose mlp"],
     );
+    refused(
+        &|c| (c.model, c.head) = ("iresnet18".parse().unwrap(), None),
+        &["iresnet18 ends in features", "by train classify"],
+    );
     // Another head, of the same shapes.
     let begun = config(folder.path(), "full");
     let out = folder.path().join("begun");
