@@ -15,8 +15,9 @@ from torch import Tensor
 from ._keyed import mixed
 from ._pelton import ConfigurationError
 
-#: Weights, velocity, what becomes of rows that wait, and the step that each row waits for.
-Table = tuple[Tensor, "Tensor | None", Tensor, Tensor]
+#: Weights, velocity, what becomes of rows that wait, and the step that each row waits for; of AdamW the means of squares and
+#: the steps of each row.
+Table = tuple[Tensor, "Tensor | None", Tensor, Tensor, "Tensor | None", "Tensor | None"]
 
 #: Beyond all rows.
 FAR = 1 << 62
@@ -73,7 +74,7 @@ def keys(rows: Tensor, places: Tensor, is_here: Tensor, k: int) -> tuple[Tensor,
 
 def woken(table: Table, rows: Tensor) -> tuple[Tensor, Tensor | None]:
     """Weights in f32 and velocity of rows, moved as far as they have come."""
-    weights, velocity, waits, seen = table
+    weights, velocity, waits, seen, _, _ = table
     if velocity is None:
         return weights[rows].float(), None
     moved, kept = waits[:, seen[rows].long()][:, :, None]
@@ -110,13 +111,13 @@ def losses(others: Tensor, with_margin: Tensor, shift: Tensor) -> tuple[Tensor, 
 
 
 def feature_gradient(
-    gradient: Tensor, unit: Tensor, inverse: Tensor, own: Tensor, right: Tensor, factor: Tensor, scale: float,
+    gradient: Tensor, unit: Tensor, inverse: Tensor, own: Tensor, right: Tensor, factor: Tensor, scale: Tensor,
     is_cosine: bool, centre: bool
 ) -> Tensor:
     """The gradient by the features of the mean loss, from that of the other classes by those of length 1. ``own`` are the
-    weights of the own classes, and ``right`` what they get."""
+    weights of the own classes, and ``right`` what they get; ``scale`` is that of the logits times what each loss counts for."""
     gradient = gradient * factor[:, None] - right[:, None] * unit_rows(own, is_cosine)[0]
-    gradient = gradient * (scale / len(gradient))
+    gradient = gradient * scale[:, None]
     if is_cosine:
         gradient = (gradient - (gradient * unit).sum(1, keepdim=True) * unit) * inverse[:, None]
     return gradient - gradient.mean(0) if centre else gradient
@@ -129,14 +130,15 @@ def step(
     rows: Tensor,
     counts: Tensor,
     examples: tuple[Tensor, Tensor, Tensor, Tensor],
-    rates: tuple[Tensor, Tensor, Tensor],
+    rates: tuple[Tensor, ...],
     rounding: tuple[Tensor, Tensor],
     is_cosine: bool,
-) -> tuple[Tensor, Tensor]:
-    """One step of SGD of rows. Of each example: the own class's place among them, log Σ exp, what that class gets and what
-    the loss counts for. ``rounding`` is a key and the number of the first row's class."""
+) -> tuple[Tensor, ...]:
+    """One step of rows, with SGD of this rate, momentum and weight decay, or with AdamW where the table has means of squares,
+    of this rate, weight decay, β₁, β₂ and ε: weights, and what is remembered. Of each example: the own class's place among
+    them, log Σ exp, what that class gets and what the loss counts for. ``rounding`` is a key and the number of the first row's
+    class."""
     place, total, own_share, factor = examples
-    rate, momentum, weight_decay = rates
     weights, velocity = woken(table, rows)
     unit, inverse = unit_rows(weights, is_cosine)
     logits = product(scaled, unit.to(scaled.dtype).t())
@@ -146,17 +148,28 @@ def step(
     gradient = product(shares.t(), features)
     if is_cosine:
         gradient = (gradient - (gradient * unit).sum(1, keepdim=True) * unit) * inverse[:, None]
-    gradient = gradient + weight_decay * weights
-    if velocity is not None:
-        gradient = gradient + momentum * velocity
-    moved = weights - rate * gradient
+    squares, counted = table[4:]
+    if squares is None or counted is None or velocity is None:
+        rate, momentum, weight_decay = rates
+        gradient = gradient + weight_decay * weights
+        if velocity is not None:
+            gradient = gradient + momentum * velocity
+        moved, remembered = weights - rate * gradient, (gradient,)
+    else:
+        rate, weight_decay, b1, b2, eps = rates
+        taken = counted[rows] + 1
+        mean = velocity + (1 - b1) * (gradient - velocity)
+        square = b2 * squares[rows] + (1 - b2) * gradient * gradient
+        first, second = ((1 - beta.double() ** taken.double()).float() for beta in (b1, b2))
+        moved = weights * (1 - rate * weight_decay) - rate / first * mean / ((square / second).sqrt() + eps)
+        remembered = (mean, square, taken)
     if table[0].dtype != torch.float32:
         # Up or down by chance, such that the mean is the number (Gupta et al., ICML 2015).
         columns = torch.arange(moved.shape[1], device=moved.device)
         key, first = rounding
         noise = mixed(((rows + first)[:, None] * moved.shape[1] + columns) ^ key) & 0xFFFF
         moved = ((moved.view(torch.int32) + noise.int()) & -(1 << 16)).view(torch.float32)
-    return moved.to(table[0].dtype), gradient
+    return moved.to(table[0].dtype), *remembered
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:

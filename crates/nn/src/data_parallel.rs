@@ -355,7 +355,7 @@ impl DataParallel {
         &mut self,
         comm: &Comm,
         parts: &[Option<Input<'_>>],
-        options: &StepOptions,
+        options: &StepOptions<'_>,
     ) -> Result<Counts, NnError> {
         let mut counts = Counts::default();
         for (part, input) in parts.iter().enumerate() {
@@ -422,7 +422,7 @@ impl Trainer for DataParallel {
     fn gradients(
         &mut self,
         parts: &[Option<Input<'_>>],
-        options: &StepOptions,
+        options: &StepOptions<'_>,
     ) -> Result<Counts, NnError> {
         self.with_comm(|net, comm| net.gradients_with(comm, parts, options))
     }

@@ -84,6 +84,7 @@ fn check(name: &str, net: Net, (rule, rate): (Rule, f32), batch: impl Fn(usize) 
         let loss_options = LossOptions {
             scale: 1.0 / targets as f32,
             smoothing: 0.0,
+            class_weights: None,
         };
         let options = StepOptions {
             loss: loss_options,

@@ -105,10 +105,15 @@ impl ChosenHead {
         }
     }
 
-    fn reduced(&mut self, mut scored: Scored, weight: f32) -> Result<(Sums, Scored), HeadError> {
+    fn reduced(
+        &mut self,
+        mut scored: Scored,
+        weight: f32,
+        factors: Option<&[f32]>,
+    ) -> Result<(Sums, Scored), HeadError> {
         let began = Instant::now();
         // Between ranks the time is that of waiting: what is added up is small.
-        let sums = self.head.reduce(&mut scored, weight, &self.comm)?;
+        let sums = self.head.reduce(&mut scored, weight, factors, &self.comm)?;
         if self.comm.size() > 1 {
             self.waited_s += began.elapsed().as_secs_f64();
         }
@@ -297,6 +302,7 @@ impl ClassHead for ChosenHead {
         features: &[f32],
         labels: &[u64],
         weight: f32,
+        factors: Option<&[f32]>,
     ) -> Result<(Sums, Vec<f32>), HeadError> {
         let active = match &self.active {
             Some((rows, counts)) => Active::Rows(rows, counts),
@@ -308,7 +314,7 @@ impl ClassHead for ChosenHead {
             centred = Cow::Owned(centre.train(features));
         }
         let scored = self.head.score(&centred, labels, active)?;
-        let (sums, mut scored) = self.reduced(scored, weight)?;
+        let (sums, mut scored) = self.reduced(scored, weight, factors)?;
         let mut gradient = scored.take_gradient();
         if let Some(centre) = &self.centre {
             centre.gradient(&centred, &mut gradient);
@@ -361,7 +367,7 @@ impl ClassHead for ChosenHead {
         for (features, labels) in parts.zip(labels.chunks(EVALUATED)) {
             let features = self.centred(features);
             let mut scored = self.head.score(&features, labels, Active::All)?;
-            let sums = self.head.reduce(&mut scored, 1.0, &self.comm)?;
+            let sums = self.head.reduce(&mut scored, 1.0, None, &self.comm)?;
             all.loss += sums.loss;
             all.correct += sums.correct;
         }
@@ -401,6 +407,11 @@ impl ClassHead for ChosenHead {
             let waited = (0..rows.len()).map(|row| rows.waited(row));
             let waited = waited.flat_map(|(steps, wait)| [steps as f32, wait.moved, wait.kept]);
             all.push(block(WAITED, 3, waited.collect()));
+        }
+        if !rows.squares.is_empty() {
+            all.push(block(SQUARES, rows.d(), rows.squares.clone()));
+            let steps = rows.steps.iter().map(|&steps| steps as f32);
+            all.push(block(STEPS, 1, steps.collect()));
         }
         match &self.choice {
             Choice::Near {
@@ -451,6 +462,12 @@ impl ClassHead for ChosenHead {
             });
             let waited: Vec<(u32, Wait)> = waited.collect();
             rows = rows.waiting(of_width(velocity, d, VELOCITY)?, &waited);
+            if let Some(squares) = read(SQUARES, own.clone()) {
+                let steps = read(STEPS, own.clone()).ok_or_else(|| missing(STEPS))?;
+                let steps = of_width(steps, 1, STEPS)?;
+                let steps = steps.iter().map(|&steps| steps as u32).collect();
+                rows = rows.with_squares(of_width(squares, d, SQUARES)?, steps);
+            }
         }
         if let Some(numbers) = self.read_of_rank(DRAWS, read) {
             let draws = self.draws.at_numbers(&numbers);
@@ -549,6 +566,8 @@ pub fn feature_mean(read: &mut ReadRows<'_>) -> Option<Vec<f32>> {
 const WEIGHTS: &str = "weights";
 const VELOCITY: &str = "velocity";
 const WAITED: &str = "waited";
+const SQUARES: &str = "squares";
+const STEPS: &str = "steps";
 const NEIGHBOURS: &str = "neighbours";
 const LEAVES: &str = "leaves";
 const DRAWS: &str = "draws";
@@ -674,7 +693,7 @@ mod tests {
             let features: Vec<f32> = (0..3 * d)
                 .map(|_| 2.0 * rng.next_f64() as f32 - 1.0)
                 .collect();
-            head.score(&features, &labels, 1.0).unwrap();
+            head.score(&features, &labels, 1.0, None).unwrap();
             head.update(&update).unwrap();
         }
         let vectors = |head: &dyn ClassHead| {

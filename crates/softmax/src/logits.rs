@@ -27,14 +27,15 @@ pub enum Logits {
 }
 
 /// cos(m₁·θ + m₂) − m₃ in place of the cosine of the right class during training: the combined margin of insightface
-/// (`CombinedMarginLoss`, and `loss_m1` to `loss_m3` of its configurations). CosFace (arXiv 1801.09414, equation 4) has m₃
-/// alone, ArcFace (arXiv 1801.07698, equation 3) m₂ alone.
+/// (`loss_m1` to `loss_m3` in recognition/arcface_mxnet/train.py). CosFace (arXiv 1801.09414, equation 4) has m₃ alone,
+/// ArcFace (arXiv 1801.07698, equation 3) m₂ alone; `CombinedMarginLoss` in recognition/arcface_torch/losses.py is one or the
+/// other.
 ///
 /// Where m₁·θ + m₂ passes π, at the angle θ₀, a cosine would rise again. It becomes the line cos θ − (π − θ₀)·sin θ₀ − m₃:
 /// with m₁ = 1 that of ArcFace, cos θ − m₂·sin m₂.
 ///
-/// Differs from `CombinedMarginLoss`: that lets the cosine rise beyond π, takes m₁ only together with m₃ = 0 or ignores it,
-/// and its gradient leaves the slope of the margin out. The slope here is the derivative.
+/// Differs from insightface: there the cosine rises beyond π, and in arcface_torch the gradient leaves the slope of the margin
+/// out. The slope here is the derivative.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Margin {
     /// m₁, above 0.

@@ -187,7 +187,7 @@ impl Case {
             None => Active::All,
         };
         let mut scored = head.score(&self.features, &self.labels, active).unwrap();
-        let sums = head.reduce(&mut scored, 0.5, comm).unwrap();
+        let sums = head.reduce(&mut scored, 0.5, None, comm).unwrap();
         let mut gradient = scored.gradient().to_vec();
         head.update(&scored, &update, comm).unwrap();
         comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)
@@ -369,8 +369,8 @@ fn numbers_that_are_none_are_refused() {
                 let rows = ClassRows::new(0, D, case.weights.clone());
                 let head = Head::new(rows, logits, 50, 0);
                 let scored = head.score(&case.features, &case.labels, Active::All);
-                let found =
-                    scored.and_then(|mut scored| head.reduce(&mut scored, 1.0, &Comm::alone()));
+                let found = scored
+                    .and_then(|mut scored| head.reduce(&mut scored, 1.0, None, &Comm::alone()));
                 assert!(
                     matches!(found, Err(HeadError::NotFinite { .. })),
                     "{logits:?} {value}: {found:?}"
@@ -446,6 +446,7 @@ fn rows_that_wait_move_with_their_momentum() {
             let rule = match rule {
                 Rule::Sgd { nesterov, .. } => Rule::Sgd { momentum, nesterov },
                 Rule::Lars { trust, .. } => Rule::Lars { momentum, trust },
+                adamw => adamw,
             };
             let counts = vec![1.0; active.len()];
             head.wake(Active::Rows(&active, &counts));
@@ -463,7 +464,7 @@ fn rows_that_wait_move_with_their_momentum() {
             let mut scored = head
                 .score(&features, &[0, 0], Active::Rows(&active, &counts))
                 .unwrap();
-            head.reduce(&mut scored, 0.5, &Comm::alone()).unwrap();
+            head.reduce(&mut scored, 0.5, None, &Comm::alone()).unwrap();
             let update = Update {
                 rule,
                 rate,
@@ -474,7 +475,7 @@ fn rows_that_wait_move_with_their_momentum() {
             // Of the active rows the gradient is what the step shows.
             let factor = match rule {
                 Rule::Sgd { .. } => f64::from(rate),
-                Rule::Lars { .. } => 1.0,
+                _ => 1.0,
             };
             for row in 0..classes {
                 for i in row * d..(row + 1) * d {
@@ -506,6 +507,72 @@ fn rows_that_wait_move_with_their_momentum() {
                 .any(|(a, b)| (a - b).abs() > 1e-3)
         );
     }
+}
+
+/// With AdamW rows that take no part stay, the others take the steps of its definition with their own counts of steps, and a
+/// velocity of another rule is taken to its end first.
+#[test]
+fn rows_of_adamw_wait_where_they_are() {
+    let (classes, d) = (5, 4);
+    let weights = numbers(classes * d, 3);
+    let rows = ClassRows::new(0, d, weights);
+    let mut head = Head::new(rows, cosine(Margin::NONE), classes as u64, 0);
+    let (b1, b2) = (f64::from(0.9f32), f64::from(0.99f32));
+    let adamw = Rule::AdamW {
+        mean_decay: 0.9,
+        square_decay: 0.99,
+        epsilon: 1e-6,
+    };
+    let momentum = Rule::Sgd {
+        momentum: 0.9,
+        nesterov: false,
+    };
+    let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
+    let [mut m, mut v] = [(); 2].map(|()| vec![0.0; classes * d]);
+    let (mut steps, mut expected) = (vec![0; classes], vec![]);
+    for step in 0..40u64 {
+        let active: Vec<u32> = (0..classes as u32)
+            .filter(|&row| row == 0 || (step + u64::from(row)).is_multiple_of(3))
+            .collect();
+        let counts = vec![1.0; active.len()];
+        head.wake(Active::Rows(&active, &counts));
+        let features = numbers(2 * d, step);
+        let mut scored = head
+            .score(&features, &[0, 0], Active::Rows(&active, &counts))
+            .unwrap();
+        head.reduce(&mut scored, 0.5, None, &Comm::alone()).unwrap();
+        let update = Update {
+            rule: if step < 3 { momentum } else { adamw },
+            rate: 0.01,
+            weight_decay: 0.1,
+            scale: 1.0,
+        };
+        if step == 3 {
+            let mut settled = head.clone();
+            settled.wake(Active::All);
+            expected = wide(settled.rows().weights());
+        }
+        head.update(&scored, &update, &Comm::alone()).unwrap();
+        if step < 3 {
+            continue;
+        }
+        for row in active.iter().map(|&row| row as usize) {
+            steps[row] += 1;
+            let corrected = |x: f64, decay: f64| x / (1.0 - decay.powi(steps[row]));
+            for i in row * d..(row + 1) * d {
+                // The gradient is what the mean shows.
+                let gradient = (f64::from(head.rows().velocity[i]) - b1 * m[i]) / (1.0 - b1);
+                m[i] = b1 * m[i] + (1.0 - b1) * gradient;
+                v[i] = b2 * v[i] + (1.0 - b2) * gradient * gradient;
+                let root = corrected(v[i], b2).sqrt() + 1e-6;
+                expected[i] -= 0.01 * (0.1 * expected[i] + corrected(m[i], b1) / root);
+            }
+        }
+        for (w, expected) in wide(head.rows().weights()).iter().zip(&expected) {
+            assert!((w - expected).abs() < 1e-5, "step {step}: {w} {expected}");
+        }
+    }
+    assert_eq!(steps, [37, 12, 12, 13, 12]);
 }
 
 /// Logits far beyond what e^x can hold, one class alone, features of zeros: numbers stay numbers.

@@ -37,7 +37,7 @@ fn trained(
             for (place, (features, labels)) in parts.enumerate() {
                 // What a micro-batch counts for is known when it is scored, or later.
                 let later = [1.0, 0.25][place % 2];
-                let (sums, mut gradient) = head.score(features, labels, 0.1 / later)?;
+                let (sums, mut gradient) = head.score(features, labels, 0.1 / later, None)?;
                 head.weigh(place, later);
                 comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)?;
                 figures.push(sums.loss);
@@ -103,6 +103,13 @@ const STILL: Rule = Rule::Sgd {
     nesterov: false,
 };
 
+/// With an ε that keeps roundings of small gradients small.
+const ADAMW: Rule = Rule::AdamW {
+    mean_decay: 0.9,
+    square_decay: 0.99,
+    epsilon: 1e-2,
+};
+
 /// Sums in another order differ by roundings, which three steps make larger.
 pub(super) fn assert_close(what: &str, a: &[f64], b: &[f64]) {
     assert_eq!(a.len(), b.len(), "{what}");
@@ -122,7 +129,7 @@ fn every_head_is_the_same_on_any_number_of_ranks() {
         .into_iter()
         .flat_map(|kind| [(kind, false), (kind, true)])
     {
-        for rule in [SGD, STILL, LARS] {
+        for rule in [SGD, STILL, LARS, ADAMW] {
             let (figures, blocks) = trained(kind, centre, 1, rule, 1);
             for ranks in 2..=4 {
                 let what = format!("{kind}, centred {centre}, {rule:?}, {ranks} ranks");
@@ -166,7 +173,8 @@ fn every_head_takes_any_scale() {
                         head.renew(1, &|| false)?;
                         assert_eq!(head.select(&case.labels, 1)?, 61);
                         let measured = head.evaluate(&case.features, &case.labels)?;
-                        let (sums, mut gradient) = head.score(&case.features, &case.labels, 0.5)?;
+                        let (sums, mut gradient) =
+                            head.score(&case.features, &case.labels, 0.5, None)?;
                         comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)?;
                         Ok::<_, HeadError>((measured.loss, sums.loss, gradient))
                     });
@@ -208,7 +216,7 @@ fn micro_batches_of_a_step_come_to_the_whole_batch() {
 #[test]
 fn a_micro_batch_that_counts_twice_is_as_two() {
     for kind in KINDS {
-        let blocks = |twice: bool| {
+        let blocks = |twice: bool, by_factors: bool| {
             let options = HeadOptions {
                 kind,
                 logits: cosine(Margin::angle(0.2)),
@@ -223,12 +231,18 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
             head.renew(1, &|| false).unwrap();
             let (one, other) = (numbers(3 * D, 1), numbers(2 * D, 2));
             head.select(&[4, 9, 60, 11, 4], 7).unwrap();
-            head.score(&one, &[4, 9, 60], 0.2).unwrap();
-            head.score(&other, &[11, 4], 0.2).unwrap();
-            if twice {
-                head.weigh(1, 2.0)
+            if by_factors {
+                let (all, factors) = ([&one[..], &other].concat(), [1.0, 1.0, 1.0, 2.0, 2.0]);
+                head.score(&all, &[4, 9, 60, 11, 4], 0.2, Some(&factors))
+                    .unwrap();
             } else {
-                drop(head.score(&other, &[11, 4], 0.2).unwrap())
+                head.score(&one, &[4, 9, 60], 0.2, None).unwrap();
+                head.score(&other, &[11, 4], 0.2, None).unwrap();
+                if twice {
+                    head.weigh(1, 2.0)
+                } else {
+                    drop(head.score(&other, &[11, 4], 0.2, None).unwrap())
+                }
             }
             let update = Update {
                 rule: SGD,
@@ -239,7 +253,9 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
             head.update(&update).unwrap();
             values(&head.save())
         };
-        assert_close(&kind.to_string(), &blocks(true), &blocks(false));
+        let expected = blocks(false, false);
+        assert_close(&kind.to_string(), &blocks(true, false), &expected);
+        assert_close(&kind.to_string(), &blocks(false, true), &expected);
     }
 }
 
@@ -279,7 +295,7 @@ fn gradients_have_a_norm_and_a_scale() {
                     .chunks(12 / micro * D)
                     .zip(labels.chunks(12 / micro));
                 for (features, labels) in parts {
-                    head.score(features, labels, 0.5)?;
+                    head.score(features, labels, 0.5, None)?;
                 }
                 let square = head.gradient_square()?;
                 head.update(&Update {
@@ -318,8 +334,11 @@ fn gradients_have_a_norm_and_a_scale() {
 
 #[test]
 fn heads_go_on_from_what_was_saved_on_other_ranks() {
-    for kind in KINDS {
-        let (_, saved) = trained(kind, true, 4, SGD, 1);
+    for (kind, rule) in KINDS
+        .into_iter()
+        .flat_map(|kind| [(kind, SGD), (kind, ADAMW)])
+    {
+        let (_, saved) = trained(kind, true, 4, rule, 1);
         let goes_on = |ranks: usize| {
             let options = HeadOptions {
                 kind,
@@ -340,9 +359,9 @@ fn heads_go_on_from_what_was_saved_on_other_ranks() {
                 })?;
                 let labels = [3, 9, 60];
                 head.select(&labels, 8)?;
-                let (sums, _) = head.score(&numbers(3 * D, 4), &labels, 1.0)?;
+                let (sums, _) = head.score(&numbers(3 * D, 4), &labels, 1.0, None)?;
                 head.update(&Update {
-                    rule: SGD,
+                    rule,
                     rate: 0.5,
                     weight_decay: 0.0,
                     scale: 1.0,
@@ -433,7 +452,7 @@ fn lars_goes_by_the_length_of_the_whole_head() {
                     let labels = [3, 9, step * 11];
                     head.select(&labels, step)?;
                     let before = head.save();
-                    head.score(&numbers(3 * D, step), &labels, 0.3)?;
+                    head.score(&numbers(3 * D, step), &labels, 0.3, None)?;
                     head.update(&Update {
                         rule: LARS,
                         rate: 0.5,
@@ -539,7 +558,7 @@ fn heads_refuse_what_cannot_be() {
     head.renew(1, &|| false).unwrap();
     // The budget of half the classes is smaller than the batch's own, which take part all the same.
     assert_eq!(head.select(&[0, 1, 2, 3, 4], 0).unwrap(), 5);
-    let nan = head.score(&[f32::NAN, 0.0], &[1], 1.0);
+    let nan = head.score(&[f32::NAN, 0.0], &[1], 1.0, None);
     assert!(matches!(nan, Err(HeadError::NotFinite { example: 0 })));
     let missing = head.load(&mut |_, _| None).unwrap_err().to_string();
     assert!(missing.contains("weights"), "{missing}");
