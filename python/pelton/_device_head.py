@@ -64,10 +64,12 @@ class DeviceHead:
         ranks: Ranks,
         device: torch.device,
         precision: torch.dtype,
+        class_weights: Tensor | None = None,
     ) -> None:
         (self.classes, self.dim), (self.kind, self.setting), self.logits = size, kind, logits
         self.centre, self.correct_sums = options
         self.seed, self.ranks, self.device, self.precision = seed & MASK, ranks, device, precision
+        self.class_weights = class_weights
         self.own = ranks.share(self.classes)
         weights = torch.empty(len(self.own), self.dim, dtype=precision, device=device)
         at = 0
@@ -117,7 +119,12 @@ class DeviceHead:
         sums = torch.stack([total * shrink, *torch.where(is_here, torch.stack([with_margin, right]), 0.0 * right).double()])
         others, with_margin, plain = self.ranks.sum(sums)
         loss, wrong, factor = steps.losses(others, with_margin, shift.double())
-        wrong, weight = wrong.float(), torch.full_like(best, 1 / len(everything))
+        mean, wrong, weight = loss.mean(), wrong.float(), torch.full_like(best, 1 / len(everything))
+        if self.class_weights is not None:
+            weight = self.class_weights[everything]
+            # Where none counts, the gradient is 0.
+            weight = weight / torch.where(weight.any(), weight.sum(), 1.0)
+            mean = (loss * weight).sum()
         scored = Scored(rounded, place, (with_margin + loss).float(), wrong, slope, weight)
         gradient = steps.feature_gradient(
             gradient,
@@ -126,7 +133,7 @@ class DeviceHead:
             steps.woken(self.rows.table, self._active(place.clamp(min=0)))[0],
             slope * wrong,
             (shrink * factor).float(),
-            self.logits.scale,
+            self.logits.scale * weight,
             cosine,
             self.centre,
         )
@@ -136,7 +143,7 @@ class DeviceHead:
         first = sum(counts[: self.ranks.rank])
         gradient = gradient[first : first + counts[self.ranks.rank]] * self.ranks.size
         ticket = (self.forgotten, len(self.scored) - 1)
-        return loss.mean(), (plain > shift).sum(), self.active, gradient, ticket
+        return mean, (plain > shift).sum(), self.active, gradient, ticket
 
     def backward(self, ticket: tuple[int, int], factor: Tensor) -> None:
         """Makes the batch of a ticket count in the step, ``factor`` times."""
@@ -151,9 +158,17 @@ class DeviceHead:
         self.went[place] = True
         self.scored[place].weight *= factor
 
-    def step(self, rate: float, momentum: float, weight_decay: float, trust: float | None, scale: float | None) -> bool:
+    def step(
+        self,
+        rate: float,
+        momentum: float,
+        weight_decay: float,
+        trust: float | None,
+        scale: float | None,
+        adam: tuple[float, float, float] | None = None,
+    ) -> bool:
         """Moves the weights by all batches that went backward, by their gradients over ``scale``, where it is given; then
-        whether they were finite."""
+        whether they were finite. ``adam`` are β₁, β₂ and ε."""
         if trust is not None:
             raise ConfigurationError("LARS of the class weights is only on the CPU: leave trust=None on a device")
         is_scaled, scale = scale is not None, 1.0 if scale is None else scale
@@ -172,24 +187,24 @@ class DeviceHead:
             if is_scaled:
                 return False
             raise ValueError("features or their logits are not finite, and no step was taken; lower the learning rate")
-        if momentum > 0 and self.rows.velocity is None:
-            self.rows.velocity = torch.zeros(self.rows.weights.shape, device=self.device)
+        self.rows.make_room(momentum > 0, adam is not None)
         key = signed(mix(mix(self.seed ^ 0x726F756E) ^ self.steps))
         rounding = torch.tensor(key), torch.tensor(self.own.start)
-        rates = torch.tensor(rate), torch.tensor(momentum), torch.tensor(weight_decay)
+        rates = tuple(map(torch.tensor, (rate, momentum, weight_decay) if adam is None else (rate, weight_decay, *adam)))
         scaled = (batch.unit.float() * self.logits.scale).to(self.precision)
         examples = batch.total, -batch.slope * batch.wrong, batch.weight * (self.logits.scale / scale)
         for at, rows, counts, target in self._chunks(len(batch.place)):
-            moved, velocity = steps.step(
+            moved, *remembered = steps.step(
                 scaled, batch.unit, self.rows.table, rows, counts, (batch.place - at, *examples), rates, rounding,
                 self.logits.is_cosine,
             )
             many = len(range(*target.indices(len(self.own)))) if isinstance(target, slice) else len(target)
             self.rows.weights[target] = moved[:many]
-            if self.rows.velocity is not None:
-                self.rows.velocity[target] = velocity[:many]
+            for kept, new in zip((self.rows.velocity, self.rows.squares, self.rows.steps), remembered, strict=False):
+                if kept is not None:
+                    kept[target] = new[:many]
             self.rows.seen[target] = self.rows.now + 1
-        self.rows.next_step(momentum, rate)
+        self.rows.next_step(None if adam else momentum, rate)
         self.is_random = False
         self.steps += 1
         self.forget()
@@ -311,6 +326,8 @@ class DeviceHead:
         if rows.velocity is not None:
             waited = torch.stack([(rows.now - rows.seen).float(), *rows.waits[:, rows.seen.long()]], 1)
             blocks += [("velocity", rows.velocity), ("waited", waited)]
+        if rows.squares is not None:
+            blocks += [("squares", rows.squares), ("steps", rows.steps)]
         if self.graph is not None:
             ids = self.graph.ids.long()
             blocks.append(("neighbours", torch.stack([ids >> 16, ids & 0xFFFF], 2).flatten(1)))
@@ -328,7 +345,7 @@ class DeviceHead:
     def load(self, blocks: list[tuple[str, int, int, Tensor]], steps: int, epochs: int) -> None:
         """Takes this rank's rows out of what was saved on ranks of any number, and goes on from these steps and epochs."""
         alike = {name: rows for name, _, _, rows in blocks if name in ("draws", "mean")}
-        known = {name for name, *_ in blocks} & {"weights", "velocity", "waited", "neighbours"}
+        known = {name for name, *_ in blocks} & {"weights", "velocity", "waited", "squares", "steps", "neighbours"}
         saved = {name: self._rows_of(name, blocks) for name in known}
         weights = saved.get("weights")
         if weights is None or weights.shape[1] != self.dim:
@@ -347,6 +364,8 @@ class DeviceHead:
             rows.moved[seen], rows.kept[seen] = waited[:, 1], waited[:, 2]
             rows.seen = seen.to(self.device)
             rows.waits = torch.from_numpy(np.stack([rows.moved, rows.kept])).to(self.device)
+            if "squares" in saved:
+                rows.squares, rows.steps = (saved[name].to(self.device) for name in ("squares", "steps"))
         self.rows, self.graph, self.is_random = rows, None, False
         if self.kind == "knn" and "neighbours" in saved:
             ids = saved["neighbours"].long().reshape(len(self.own), -1, 2)

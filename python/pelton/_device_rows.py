@@ -72,7 +72,10 @@ class Rows:
 
     def __init__(self, weights: Tensor) -> None:
         self.weights = weights
+        #: Of AdamW the means of the gradients, next to those of their squares and the steps of each row, ``[classes, 1]``.
         self.velocity: Tensor | None = None
+        self.squares: Tensor | None = None
+        self.steps: Tensor | None = None
         self.seen = torch.zeros(len(weights), dtype=torch.int32, device=weights.device)
         # By the step that a row waits for, the last being the next: it moves by `moved` · v, and v is multiplied by `kept`.
         self.moved, self.kept = np.zeros(1, np.float32), np.ones(1, np.float32)
@@ -81,7 +84,18 @@ class Rows:
 
     @property
     def table(self) -> Table:
-        return self.weights, self.velocity, self.waits, self.seen
+        return self.weights, self.velocity, self.waits, self.seen, self.squares, self.steps
+
+    def make_room(self, has_momentum: bool, is_adam: bool) -> None:
+        """Room for what a step remembers. A velocity is not a mean of gradients: what another rule left is taken to its end
+        and forgotten."""
+        if is_adam == (self.squares is None):
+            self.settle()
+            self.velocity = self.squares = self.steps = None
+        if (has_momentum or is_adam) and self.velocity is None:
+            self.velocity = torch.zeros(self.weights.shape, device=self.weights.device)
+            if is_adam:
+                self.squares, self.steps = torch.zeros_like(self.velocity), torch.zeros_like(self.velocity[:, :1])
 
     def settle(self) -> None:
         """Moves all rows as far as they have come in the steps that they waited."""
@@ -92,13 +106,14 @@ class Rows:
                 self.weights[part], self.velocity[part] = moved.to(self.weights.dtype), velocity
         self.seen.fill_(self.now)
 
-    def next_step(self, momentum: float, along: float) -> None:
-        """Ends a step: rows that took no part have waited for one more."""
+    def next_step(self, momentum: float | None, along: float) -> None:
+        """Ends a step: rows that took no part have waited for one more, without momentum where they are."""
         moving = self.kept[: self.now + 1] > np.float32(_REST)
         rests = np.flatnonzero(~moving)
         tail = slice(int(rests[-1]) + 1 if len(rests) else 0, self.now + 1)
-        self.kept[tail] *= np.float32(momentum)
-        self.moved[tail] += np.float32(along) * self.kept[tail]
+        if momentum is not None:
+            self.kept[tail] *= np.float32(momentum)
+            self.moved[tail] += np.float32(along) * self.kept[tail]
         self.now += 1
         if self.now == len(self.kept):
             self.moved = np.concatenate([self.moved, np.zeros(self.now, np.float32)])

@@ -15,8 +15,9 @@ from torch import Tensor
 from ._keyed import mixed
 from ._pelton import ConfigurationError
 
-#: Weights, velocity, what becomes of rows that wait, and the step that each row waits for.
-Table = tuple[Tensor, "Tensor | None", Tensor, Tensor]
+#: Weights, velocity, what becomes of rows that wait, and the step that each row waits for; of AdamW the means of squares and
+#: the steps of each row.
+Table = tuple[Tensor, "Tensor | None", Tensor, Tensor, "Tensor | None", "Tensor | None"]
 
 #: Beyond all rows.
 FAR = 1 << 62
@@ -28,27 +29,26 @@ _SHORTEST = 1e-12
 class Margin:
     """How a logit comes from a product of rows, and what is asked of the right class (``pelton_softmax::Logits``)."""
 
-    kind: str
+    #: Whether features and rows count by their direction alone.
+    is_cosine: bool
     scale: float
-    margin: float
-
-    @property
-    def is_cosine(self) -> bool:
-        """Whether features and rows count by their direction alone."""
-        return self.kind != "product"
+    #: m₁, m₂ and m₃ of cos(m₁·θ + m₂) − m₃ in place of the cosine of the right class.
+    margin: tuple[float, float, float]
 
     def of_target(self, right: Tensor) -> tuple[Tensor, Tensor]:
         """The right class's logit in place of ``right``, and its derivative by it."""
-        m, z = self.margin, right / self.scale
-        if self.kind == "cosface":
-            return right - m * self.scale, torch.ones_like(right)
-        if self.kind != "arcface":
+        m1, m2, m3 = self.margin
+        if self.margin == (1, 0, 0):
             return right, torch.ones_like(right)
+        z = (right.double() / self.scale).clamp(-1, 1)
+        theta = z.acos()
+        added = (m1 - 1) * theta + m2
         sine = (1 - z * z).clamp(min=1e-6).sqrt()
-        is_inside = z > math.cos(math.pi - m)
-        moved = torch.where(is_inside, z * math.cos(m) - sine * math.sin(m), z - m * math.sin(m))
-        slope = torch.where(is_inside, math.cos(m) + z / sine * math.sin(m), torch.ones_like(z))
-        return moved * self.scale, slope
+        turn = min((math.pi - m2) / m1, math.pi)
+        is_inside = theta + added < math.pi
+        moved = torch.where(is_inside, (theta + added).cos(), z - (math.pi - turn) * math.sin(turn)) - m3
+        slope = torch.where(is_inside, m1 * (added.cos() + z / sine * added.sin()), torch.ones_like(z))
+        return (moved * self.scale).float(), slope.float()
 
 
 # What :func:`compiled` fuses: functions of tensors alone, one call each for a chunk of classes.
@@ -74,7 +74,7 @@ def keys(rows: Tensor, places: Tensor, is_here: Tensor, k: int) -> tuple[Tensor,
 
 def woken(table: Table, rows: Tensor) -> tuple[Tensor, Tensor | None]:
     """Weights in f32 and velocity of rows, moved as far as they have come."""
-    weights, velocity, waits, seen = table
+    weights, velocity, waits, seen, _, _ = table
     if velocity is None:
         return weights[rows].float(), None
     moved, kept = waits[:, seen[rows].long()][:, :, None]
@@ -111,13 +111,13 @@ def losses(others: Tensor, with_margin: Tensor, shift: Tensor) -> tuple[Tensor, 
 
 
 def feature_gradient(
-    gradient: Tensor, unit: Tensor, inverse: Tensor, own: Tensor, right: Tensor, factor: Tensor, scale: float,
+    gradient: Tensor, unit: Tensor, inverse: Tensor, own: Tensor, right: Tensor, factor: Tensor, scale: Tensor,
     is_cosine: bool, centre: bool
 ) -> Tensor:
     """The gradient by the features of the mean loss, from that of the other classes by those of length 1. ``own`` are the
-    weights of the own classes, and ``right`` what they get."""
+    weights of the own classes, and ``right`` what they get; ``scale`` is that of the logits times what each loss counts for."""
     gradient = gradient * factor[:, None] - right[:, None] * unit_rows(own, is_cosine)[0]
-    gradient = gradient * (scale / len(gradient))
+    gradient = gradient * scale[:, None]
     if is_cosine:
         gradient = (gradient - (gradient * unit).sum(1, keepdim=True) * unit) * inverse[:, None]
     return gradient - gradient.mean(0) if centre else gradient
@@ -130,14 +130,15 @@ def step(
     rows: Tensor,
     counts: Tensor,
     examples: tuple[Tensor, Tensor, Tensor, Tensor],
-    rates: tuple[Tensor, Tensor, Tensor],
+    rates: tuple[Tensor, ...],
     rounding: tuple[Tensor, Tensor],
     is_cosine: bool,
-) -> tuple[Tensor, Tensor]:
-    """One step of SGD of rows. Of each example: the own class's place among them, log Σ exp, what that class gets and what
-    the loss counts for. ``rounding`` is a key and the number of the first row's class."""
+) -> tuple[Tensor, ...]:
+    """One step of rows, with SGD of this rate, momentum and weight decay, or with AdamW where the table has means of squares,
+    of this rate, weight decay, β₁, β₂ and ε: weights, and what is remembered. Of each example: the own class's place among
+    them, log Σ exp, what that class gets and what the loss counts for. ``rounding`` is a key and the number of the first row's
+    class."""
     place, total, own_share, factor = examples
-    rate, momentum, weight_decay = rates
     weights, velocity = woken(table, rows)
     unit, inverse = unit_rows(weights, is_cosine)
     logits = product(scaled, unit.to(scaled.dtype).t())
@@ -147,17 +148,28 @@ def step(
     gradient = product(shares.t(), features)
     if is_cosine:
         gradient = (gradient - (gradient * unit).sum(1, keepdim=True) * unit) * inverse[:, None]
-    gradient = gradient + weight_decay * weights
-    if velocity is not None:
-        gradient = gradient + momentum * velocity
-    moved = weights - rate * gradient
+    squares, counted = table[4:]
+    if squares is None or counted is None or velocity is None:
+        rate, momentum, weight_decay = rates
+        gradient = gradient + weight_decay * weights
+        if velocity is not None:
+            gradient = gradient + momentum * velocity
+        moved, remembered = weights - rate * gradient, (gradient,)
+    else:
+        rate, weight_decay, b1, b2, eps = rates
+        taken = counted[rows] + 1
+        mean = velocity + (1 - b1) * (gradient - velocity)
+        square = b2 * squares[rows] + (1 - b2) * gradient * gradient
+        first, second = ((1 - beta.double() ** taken.double()).float() for beta in (b1, b2))
+        moved = weights * (1 - rate * weight_decay) - rate / first * mean / ((square / second).sqrt() + eps)
+        remembered = (mean, square, taken)
     if table[0].dtype != torch.float32:
         # Up or down by chance, such that the mean is the number (Gupta et al., ICML 2015).
         columns = torch.arange(moved.shape[1], device=moved.device)
         key, first = rounding
         noise = mixed(((rows + first)[:, None] * moved.shape[1] + columns) ^ key) & 0xFFFF
         moved = ((moved.view(torch.int32) + noise.int()) & -(1 << 16)).view(torch.float32)
-    return moved.to(table[0].dtype), gradient
+    return moved.to(table[0].dtype), *remembered
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:

@@ -103,7 +103,7 @@ class Head:
         cls,
         size: tuple[int, int],
         spelled: tuple[str, str, str],
-        ways: tuple[bool, bool],
+        ways: tuple[bool, bool, list[float] | None],
         seed: int,
         threads: int,
         ranks: tuple[Listener, int, list[tuple[str, int]], int] | None = None,
@@ -114,7 +114,13 @@ class Head:
     def select(self, labels: Any) -> None: ...
     def backward(self, ticket: tuple[int, int], factor: float) -> None: ...
     def step(
-        self, rate: float, momentum: float, weight_decay: float, trust: float | None = None, scale: float | None = None
+        self,
+        rate: float,
+        momentum: float,
+        weight_decay: float,
+        trust: float | None = None,
+        scale: float | None = None,
+        adam: tuple[float, float, float] | None = None,
     ) -> bool: ...
     def forget(self) -> None: ...
     def observe(self, features: Any, labels: Any, classes: bool) -> None: ...

@@ -14,6 +14,7 @@ they are tensors there.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import socket
@@ -51,7 +52,8 @@ class KnnSoftmax(torch.nn.Module):
     - ``"full"``: all.
 
     ``logits`` are ``"cosine"`` (``scale`` · cos θ), ``"cosface"`` (cos θ − ``margin`` for the right class), ``"arcface"``
-    (cos(θ + ``margin``)), or ``"product"`` (w·x, without bias).
+    (cos(θ + ``margin``)), ``"combined"`` (cos(m1·θ + m2) − m3 for ``margin=(m1, m2, m3)``, as insightface has it), or
+    ``"product"`` (w·x, without bias).
 
     With ``correct``, random classes are weighted to represent all that do not take part, so the loss estimates that
     over all classes; the paper does not do this. With ``centre``, the mean of a batch's features is subtracted first,
@@ -63,12 +65,17 @@ class KnnSoftmax(torch.nn.Module):
     BF16; weights, momentum and sums stay float32, and so does evaluation.
 
     With ``device`` the head computes in PyTorch operators on tensors of that device, ``full``, ``knn`` and ``sampled``, with
-    SGD: the same steps as on the CPU. There, ``precision="bfloat16"`` keeps the weights in half precision, rounded up or
+    SGD or AdamW: the same steps as on the CPU. There, ``precision="bfloat16"`` keeps the weights in half precision, rounded up or
     down by chance so that small steps count, with f32 sums and momentum; features may have any precision. ``compile`` fuses
     its passes with ``torch.compile``, which makes steps over 10⁵ classes or more about twice as fast.
 
-    ``step`` takes SGD with ``momentum``, or LARS where ``trust`` is given; both as in ``pelton train classify``.
-    ``momentum``, ``weight_decay`` and ``trust`` can be changed between steps. ``threads`` is by default what PyTorch uses.
+    ``class_weights`` are one a class, as ``weight`` of ``torch.nn.functional.cross_entropy``: a loss counts for that of its
+    class, and the mean is over these weights, of all ranks. In ``eval()`` mode all count alike.
+
+    ``step`` takes SGD with ``momentum``, LARS where ``trust`` is given, or AdamW where ``betas`` are, with ``eps``; all as in
+    ``pelton train classify``. With AdamW a row that takes no part does not move and its means do not decay, and their bias is
+    corrected by the row's own steps: ``full`` is ``torch.optim.AdamW``. ``momentum``, ``weight_decay``, ``trust``, ``betas``
+    and ``eps`` can be changed between steps. ``threads`` is by default what PyTorch uses.
 
     Where ``torch.distributed`` is initialised, the ranks of ``group`` (by default all) share the head: all make the
     same calls, each with its own examples. They connect by TCP; ``host`` is the address at which others reach this
@@ -91,10 +98,13 @@ class KnnSoftmax(torch.nn.Module):
         centre: bool = False,
         logits: str = "cosine",
         scale: float = 16.0,
-        margin: float = 0.1,
+        margin: float | tuple[float, float, float] = 0.1,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
         trust: float | None = None,
+        betas: tuple[float, float] | None = None,
+        eps: float = 1e-8,
+        class_weights: Any = None,
         seed: int = 0,
         threads: int | None = None,
         device: torch.device | str | None = None,
@@ -112,16 +122,25 @@ class KnnSoftmax(torch.nn.Module):
             "selective": [trees, budget],
             "mach": [buckets, repetitions],
         }
+        one, three = (margin, ()) if isinstance(margin, (int, float)) else (0.0, tuple(map(float, margin)))
+        if logits in ("cosface", "arcface", "combined") and len(three) != (3 if logits == "combined" else 0):
+            raise ConfigurationError(
+                f"margin={margin} with logits={logits!r}: give one number to cosface and arcface, and (m1, m2, m3) to combined"
+            )
         margins: dict[str, list[float]] = {
             "product": [],
             "cosine": [scale],
-            "cosface": [scale, margin],
-            "arcface": [scale, margin],
+            "cosface": [scale, one],
+            "arcface": [scale, one],
+            "combined": [scale, *three],
         }
+        parts: Any = {"cosface": (1.0, 0.0, one), "arcface": (1.0, one, 0.0), "combined": three}.get(logits, (1.0, 0.0, 0.0))
         self.classes, self.dim, self.seed = classes, dim, seed
         self.centre = centre
         self.kind, self.logits = _spelled(kind, kinds), _spelled(logits, margins)
         self.momentum, self.weight_decay, self.trust = momentum, weight_decay, trust
+        self.betas, self.eps = betas, eps
+        weights = None if class_weights is None else _checked_weights(class_weights, classes)
         #: Classes that may take part in a step, until the first batch was compared with it.
         self._part = budget * classes if kind in ("knn", "sampled") and budget < 1 else None
         self._correct: Any = 0
@@ -137,7 +156,12 @@ class KnnSoftmax(torch.nn.Module):
             self.rank, self.ranks, connected = _ranks(group, host)
             threads = torch.get_num_threads() if threads is None else threads
             self._native = _pelton.Head(
-                (classes, dim), spelled, (correct, centre), seed, threads, connected
+                (classes, dim),
+                spelled,
+                (correct, centre, None if weights is None else weights.tolist()),
+                seed,
+                threads,
+                connected,
             )
         else:
             from ._device_head import DeviceHead
@@ -159,12 +183,13 @@ class KnnSoftmax(torch.nn.Module):
             self._native = DeviceHead(
                 (classes, dim),
                 of_kind,
-                Margin(logits, 1.0 if logits == "product" else scale, margin),
+                Margin(logits != "product", 1.0 if logits == "product" else scale, parts),
                 (centre, correct),
                 seed,
                 Ranks(group, self.rank, self.ranks),
                 self.device,
                 getattr(torch, precision),
+                None if weights is None else weights.to(self.device),
             )
         # What makes a loss go backward also where nothing before the head learns.
         self._anchor = torch.zeros(0, requires_grad=True)
@@ -202,7 +227,15 @@ class KnnSoftmax(torch.nn.Module):
         ``scale`` is the factor on the losses before ``backward()``, as ``GradScaler.get_scale()`` returns it until
         ``update()``; a step with overflow in losses or features is then skipped. Returns whether the step was taken.
         """
-        taken: bool = self._native.step(lr, self.momentum, self.weight_decay, self.trust, scale)
+        if self.betas is None:
+            adam = None
+        elif self.trust is not None:
+            raise ConfigurationError("`trust` is of LARS and `betas` are of AdamW: give one of them")
+        else:
+            adam = (*self.betas, self.eps)
+            if not (all(0 <= beta < 1 for beta in self.betas) and 0 < self.eps < math.inf):
+                raise ConfigurationError(f"betas={self.betas}, eps={self.eps}: betas are from 0 to below 1, and eps is above 0")
+        taken: bool = self._native.step(lr, self.momentum, self.weight_decay, self.trust, scale, adam)
         return taken
 
     def forget(self) -> None:
@@ -325,6 +358,7 @@ class KnnSoftmax(torch.nn.Module):
         copied = KnnSoftmax(**self._arguments)
         copied.load_state_dict(self.state_dict())
         copied.momentum, copied.weight_decay, copied.trust = self.momentum, self.weight_decay, self.trust
+        copied.betas, copied.eps = self.betas, self.eps
         copied.train(self.training)
         return copied
 
@@ -402,6 +436,20 @@ class _Loss(torch.autograd.Function):
         if not (isinstance(factor, float) and factor == 1):
             gradient.mul_(factor)
         return gradient, None, None, None
+
+
+def _checked_weights(weights: Any, classes: int) -> torch.Tensor:
+    """Weights of classes on the CPU."""
+    checked = torch.as_tensor(weights, dtype=torch.float32, device="cpu").detach()
+    if checked.shape != (classes,):
+        raise ConfigurationError(f"class_weights have the shape {list(checked.shape)}: give one number to each of the {classes} classes")
+    wrong = ~(checked.isfinite() & (checked >= 0))
+    if wrong.any():
+        at = int(wrong.nonzero()[0])
+        raise ConfigurationError(f"class_weights[{at}] is {checked[at]}: weights are finite and at least 0")
+    if not checked.any():
+        raise ConfigurationError("class_weights are all 0, so that no example counts; give a class a larger one")
+    return checked
 
 
 def _spelled(name: str, known: Mapping[str, Sequence[float]]) -> str:

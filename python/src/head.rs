@@ -11,6 +11,7 @@ use numpy::{
 use pelton_comm::tcp::Job;
 use pelton_comm::{Alike, Comm};
 use pelton_data::check_threads;
+use pelton_key::mix;
 use pelton_run::Interrupt;
 use pelton_softmax::{HeadError, HeadOptions, Observed, Rule, Update, class_head};
 use pelton_storage::spare_memory;
@@ -43,21 +44,22 @@ type ScoredBatch<'py> = (f64, usize, u64, Numbers<'py>, (u64, usize));
 
 #[pymethods]
 impl Head {
-    /// `size` is classes and features; kind, logits and precision are `spelled` as the command has
-    /// them; `ways` is
-    /// whether sums are corrected and features centred. The weights do not depend on the number of ranks.
+    /// `size` is classes and features; kind, logits and precision are `spelled` as the command has them; `ways` is
+    /// whether sums are corrected, features centred, and losses weighted by class. The weights do not depend on the number
+    /// of ranks.
     #[new]
     #[pyo3(signature = (size, spelled, ways, seed, threads, ranks=None))]
     fn new(
         py: Python<'_>,
         size: (u64, usize),
         spelled: (String, String, String),
-        ways: (bool, bool),
+        ways: (bool, bool, Option<Vec<f32>>),
         seed: u64,
         threads: usize,
         ranks: Option<Ranks<'_>>,
     ) -> PyResult<Head> {
-        let ((classes, d), (correct, centre)) = (size, ways);
+        let (classes, d) = size;
+        let (correct, centre, class_weights) = ways;
         if d == 0 || threads == 0 {
             return Err(configuration(format!(
                 "{d} features and {threads} threads: there must be at least one of each"
@@ -74,7 +76,7 @@ impl Head {
                 spare as f64 / 1e9
             )));
         }
-        let options = options(size, &spelled, ways, seed)?;
+        let options = options(size, &spelled, (correct, centre), seed)?;
         let (kind, logits, precision) = spelled;
         let pool = pelton_storage::thread_pool(threads);
         let threads = pool.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
@@ -85,6 +87,8 @@ impl Head {
                 (comm, Some(job))
             }
         };
+        let weights = class_weights.iter().flatten();
+        let digest = weights.fold(0, |digest, x| mix(digest ^ u64::from(x.to_bits())));
         let own = Alike::default()
             .with("the count of classes", classes)
             .with("the count of features", d)
@@ -93,12 +97,13 @@ impl Head {
             .with("`precision`", &precision)
             .with("`correct`", correct)
             .with("`centre`", centre)
-            .with("the seed", seed);
+            .with("the seed", seed)
+            .with_digest("class weights with the fingerprint", digest);
         let head = py.detach(|| {
             comm.agree(&own)?;
             let others = comm.duplicate()?;
             let head = threads.install(|| class_head(&options, others))?;
-            Ok::<_, HeadFailure>(SharedHead::new(head, comm, seed))
+            Ok::<_, HeadFailure>(SharedHead::new(head, comm, seed, class_weights))
         })?;
         Ok(Head {
             head: Mutex::new(head),
@@ -141,9 +146,10 @@ impl Head {
         Ok(self.run(py, |head, _| head.backward(ticket, factor))??)
     }
 
-    /// Moves the weights by all batches that went backward: with LARS where its trust is given, else with SGD.
-    /// Gradients are divided by `scale`. Says that the step was taken, which a head that finds overflows may leave out.
-    #[pyo3(signature = (rate, momentum, weight_decay, trust=None, scale=None))]
+    /// Moves the weights by all batches that went backward: with LARS where its trust is given, with AdamW where its β₁, β₂
+    /// and ε are, else with SGD. Gradients are divided by `scale`. Says that the step was taken, which a head that finds overflows may leave out.
+    #[pyo3(signature = (rate, momentum, weight_decay, trust=None, scale=None, adam=None))]
+    #[expect(clippy::too_many_arguments, reason = "those of Python's call")]
     fn step(
         &self,
         py: Python<'_>,
@@ -152,6 +158,7 @@ impl Head {
         weight_decay: f32,
         trust: Option<f32>,
         scale: Option<f32>,
+        adam: Option<(f32, f32, f32)>,
     ) -> PyResult<bool> {
         let is_rate = |rate: f32| rate.is_finite() && rate >= 0.0;
         let rates = [rate, weight_decay, trust.unwrap_or(0.0)];
@@ -163,9 +170,14 @@ impl Head {
                 rates[2]
             )));
         }
-        let rule = match trust {
-            Some(trust) => Rule::Lars { momentum, trust },
-            None => Rule::Sgd {
+        let rule = match (trust, adam) {
+            (_, Some((mean_decay, square_decay, epsilon))) => Rule::AdamW {
+                mean_decay,
+                square_decay,
+                epsilon,
+            },
+            (Some(trust), None) => Rule::Lars { momentum, trust },
+            (None, None) => Rule::Sgd {
                 momentum,
                 nesterov: false,
             },

@@ -18,6 +18,8 @@ pub(crate) struct SharedHead {
     pub(crate) head: Box<dyn ClassHead>,
     comm: Comm,
     seed: u64,
+    /// What the loss of an example counts for, by its class.
+    class_weights: Option<Vec<f32>>,
     /// Steps and epochs so far: what is drawn depends on them.
     pub(crate) steps: u64,
     pub(crate) epochs: u64,
@@ -41,7 +43,7 @@ struct Step {
 
 /// A batch that was scored.
 pub(crate) struct Scored {
-    /// The mean loss of the examples of all ranks.
+    /// The mean loss of the examples of all ranks, by their weights.
     pub(crate) loss: f64,
     /// Those that were right.
     pub(crate) correct: usize,
@@ -73,11 +75,17 @@ struct Examples<'a> {
 }
 
 impl SharedHead {
-    pub(crate) fn new(head: Box<dyn ClassHead>, comm: Comm, seed: u64) -> SharedHead {
+    pub(crate) fn new(
+        head: Box<dyn ClassHead>,
+        comm: Comm,
+        seed: u64,
+        class_weights: Option<Vec<f32>>,
+    ) -> SharedHead {
         SharedHead {
             head,
             comm,
             seed,
+            class_weights,
             steps: 0,
             epochs: 0,
             forgotten: 0,
@@ -131,13 +139,27 @@ impl SharedHead {
             self.choose(&all.labels)?;
         }
         self.read_at = all.features.as_ptr() as usize;
-        let weight = 1.0 / all.labels.len() as f32;
-        let scored = self.head.score(&all.features, &all.labels, weight);
+        let factors = self.class_weights.as_ref().map(|weights| {
+            let labels = all.labels.iter();
+            labels
+                .map(|&label| weights[label as usize])
+                .collect::<Vec<f32>>()
+        });
+        let counted = match &factors {
+            None => all.labels.len() as f64,
+            Some(factors) => factors.iter().copied().map(f64::from).sum(),
+        };
+        // Where none counts, the gradient is 0.
+        let counted = if counted > 0.0 { counted } else { 1.0 };
+        let weight = 1.0 / counted as f32;
+        let scored = self
+            .head
+            .score(&all.features, &all.labels, weight, factors.as_deref());
         let (sums, gradient) = scored.map_err(|error| all.failure(error))?;
         let place = self.step.backward.len();
         self.step.backward.push(false);
         Ok(Scored {
-            loss: sums.loss / all.labels.len() as f64,
+            loss: sums.loss / counted,
             correct: sums.correct,
             active: self.step.active,
             gradient: self.own_gradient(gradient, &all.counts)?,

@@ -11,7 +11,7 @@ import pytest
 import pelton
 
 torch = pytest.importorskip("torch", reason="SKIPPED: PyTorch is not installed")
-from test_heads import CLASSES, DIM, close, examples, logits_of, results, run_ranks  # noqa: E402
+from test_heads import CLASSES, DIM, MARGINS, close, examples, logits_of, results, run_ranks  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from pelton.heads import KnnSoftmax, join_states  # noqa: E402
@@ -33,18 +33,23 @@ def stepped(head: KnnSoftmax, step: int, lr: float = 0.5, count: int = 33) -> tu
     return loss.detach(), features.grad, correct, active
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("logits", ["cosine", "cosface", "arcface", "product"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9, None])
+@pytest.mark.parametrize("logits", ["cosine", "cosface", "arcface", "combined", "product"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_takes_the_steps_of_the_head_in_rust(kind: str, logits: str, momentum: float) -> None:
-    options: dict[str, Any] = {"logits": logits, "momentum": momentum, "weight_decay": 1e-3, "seed": 7, **KINDS[kind]}
+def test_it_takes_the_steps_of_the_head_in_rust(kind: str, logits: str, momentum: float | None) -> None:
+    options: dict[str, Any] = {"logits": logits, "weight_decay": 1e-3, "seed": 7, **KINDS[kind]}
+    options["margin"] = MARGINS.get(logits, 0.1)
+    options["class_weights"] = torch.linspace(0, 2, CLASSES)
+    # AdamW, with an epsilon that keeps the roundings of small gradients small.
+    options.update({"betas": (0.9, 0.99), "eps": 1e-3} if momentum is None else {"momentum": momentum})
+    lr = 0.02 if momentum is None else 0.5
     rust, other = KnnSoftmax(CLASSES, DIM, kind, **options), device_head(kind, **options)
     assert torch.equal(rust.weight, other.weight)
     for step in range(12):
         if step == 6:
             rust.rebuild_graph()
             other.rebuild_graph()
-        (loss, gradient, *numbers), (of_other, other_gradient, *other_numbers) = (stepped(head, step) for head in (rust, other))
+        (loss, gradient, *numbers), (of_other, other_gradient, *other_numbers) = (stepped(head, step, lr) for head in (rust, other))
         assert numbers == other_numbers
         close(of_other, loss)
         close(other_gradient, gradient)
@@ -55,6 +60,23 @@ def test_it_takes_the_steps_of_the_head_in_rust(kind: str, logits: str, momentum
         head.eval()
     close(other(features, labels), rust(features, labels))
     assert rust.correct == other.correct
+
+
+@pytest.mark.parametrize("logits", MARGINS)
+def test_a_margin_beyond_half_a_turn_is_that_of_the_head_in_rust(logits: str) -> None:
+    margin = (1.3, 0.5, 0.2) if logits == "combined" else 0.5
+    heads = [KnnSoftmax(CLASSES, DIM, "full", logits=logits, margin=margin, device=device) for device in (None, "cpu")]
+    noise, labels = examples(40)
+    # From the own class to what is opposite it.
+    towards = torch.linspace(1, -1, 40)[:, None]
+    found = []
+    for head in heads:
+        features = (towards * head.weight[labels] + 0.02 * noise).requires_grad_()
+        loss = head(features, labels)
+        loss.backward()
+        found.append((loss.detach(), features.grad))
+    for rust, device in zip(*found, strict=True):
+        close(device, rust)
 
 
 @pytest.mark.parametrize("centre", [False, True])
@@ -108,9 +130,10 @@ def test_each_class_is_drawn_once_in_a_round() -> None:
     assert len({len(part) for part in found}) > 1
 
 
+@pytest.mark.parametrize("betas", [None, (0.9, 0.99)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_state_goes_on_exactly_and_changes_between_the_two(kind: str) -> None:
-    options: dict[str, Any] = {"seed": 3, **KINDS[kind]}
+def test_a_state_goes_on_exactly_and_changes_between_the_two(kind: str, betas: Any) -> None:
+    options: dict[str, Any] = {"seed": 3, "betas": betas, "eps": 1e-3, **KINDS[kind]}
     for precision in ("float32", "bfloat16"):
         trained, other = (device_head(kind, precision=precision, **options) for _ in range(2))
         for step in range(5):
@@ -290,6 +313,9 @@ def test_half_features_and_what_is_wrong() -> None:
         ({"budget": -1.0}, "such as knn:10:0.1"),
         ({"drawn": 2.0}, "such as knn:10:0.1"),
         ({"scale": 1e6}, "give at most 10000"),
+        ({"logits": "combined"}, r"\(m1, m2, m3\) to combined"),
+        ({"logits": "arcface", "margin": (1, 0.5, 0)}, "give one number to cosface and arcface"),
+        ({"logits": "combined", "margin": (4, 0, 0)}, "at most 2, such as 1"),
     ):
         with pytest.raises(pelton.ConfigurationError, match=said):
             device_head("knn", **wrong)

@@ -37,19 +37,23 @@ def examples(count: int, seed: int = 0, classes: int = CLASSES) -> tuple[torch.T
     return torch.randn(count, DIM, generator=random), torch.randint(classes, (count,), generator=random)
 
 
+#: Margins next to their logits.
+MARGINS: dict[str, Any] = {"cosface": 0.1, "arcface": 0.1, "combined": (1.1, 0.3, 0.15)}
+
+
 def logits_of(
-    features: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, logits: str, scale: float = 16.0, margin: float = 0.1
+    features: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, logits: str, scale: float = 16.0, margin: Any = None
 ) -> torch.Tensor:
     """The logits of the definitions."""
     if logits == "product":
         return features @ weight.T
     cosine = F.normalize(features) @ F.normalize(weight).T
-    right = F.one_hot(labels, len(weight)).to(cosine.dtype)
-    if logits == "cosface":
-        cosine = cosine - margin * right
-    if logits == "arcface":
+    if logits in MARGINS:
+        margin = MARGINS[logits] if margin is None else margin
+        m1, m2, m3 = {"cosface": (1, 0, margin), "arcface": (1, margin, 0)}.get(logits, margin)
         angle = torch.arccos(cosine.clamp(-1 + 1e-7, 1 - 1e-7))
-        cosine = torch.where(right > 0, torch.cos(angle + margin), cosine)
+        right = F.one_hot(labels, len(weight)) > 0
+        cosine = torch.where(right, torch.cos(m1 * angle + m2) - m3, cosine)
     return scale * cosine
 
 
@@ -60,9 +64,11 @@ def close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
     assert (found - expected).abs().max() <= tolerance * (1e-3 + expected.abs().max())
 
 
-@pytest.mark.parametrize("logits", ["cosine", "cosface", "arcface", "product"])
-def test_the_full_head_is_cross_entropy_and_its_step_that_of_sgd(logits: str) -> None:
-    head = KnnSoftmax(CLASSES, DIM, "full", logits=logits, momentum=0.9, weight_decay=1e-3)
+@pytest.mark.parametrize("logits", ["cosine", "cosface", "arcface", "combined", "product"])
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_the_full_head_is_cross_entropy_and_its_step_that_of_sgd(logits: str, device: str | None) -> None:
+    margin = MARGINS.get(logits, 0.1)
+    head = KnnSoftmax(CLASSES, DIM, "full", logits=logits, margin=margin, momentum=0.9, weight_decay=1e-3, device=device)
     weight = head.weight.double().requires_grad_()
     optimizer = torch.optim.SGD([weight], lr=1.0, momentum=0.9, weight_decay=1e-3)
     for step, lr in enumerate([0.5, 0.5, 0.2]):
@@ -86,23 +92,124 @@ def test_the_full_head_is_cross_entropy_and_its_step_that_of_sgd(logits: str) ->
         close(head.weight, weight.detach())
 
 
-@pytest.mark.parametrize("logits", ["cosine", "cosface", "arcface"])
+@pytest.mark.parametrize("logits", ["cosine", "cosface", "arcface", "combined"])
 @pytest.mark.parametrize("scale", [1.0, 64.0, 128.0, 1000.0])
-def test_large_scales_are_cross_entropy_too(logits: str, scale: float) -> None:
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_large_scales_are_cross_entropy_too(logits: str, scale: float, device: str | None) -> None:
     # Of few classes no cosine is near 1, and e^(scale * (cosine - 1)) is nothing in single precision.
-    head = KnnSoftmax(5, DIM, "full", logits=logits, scale=scale, margin=0.3)
+    margin = MARGINS["combined"] if logits == "combined" else 0.3
+    head = KnnSoftmax(5, DIM, "full", logits=logits, scale=scale, margin=margin, device=device)
     features, labels = examples(9, classes=5)
     expected_features, weight = features.double().requires_grad_(), head.weight.double()
     features.requires_grad_()
     loss = head(features, labels)
     loss.backward()
-    expected = F.cross_entropy(logits_of(expected_features, weight, labels, logits, scale, 0.3), labels)
+    expected = F.cross_entropy(logits_of(expected_features, weight, labels, logits, scale, margin), labels)
     expected.backward()
     assert expected > 0.5
     close(loss.detach(), expected.detach(), 1e-5 + 1e-6 * scale)
     close(features.grad, expected_features.grad, 1e-5 + 1e-6 * scale)
     head.eval()
     close(head(features, labels), expected.detach(), 1e-5 + 1e-6 * scale)
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_the_full_head_with_adamw_is_that_of_torch(device: str | None) -> None:
+    options: dict[str, Any] = {"betas": (0.9, 0.99), "eps": 1e-6, "weight_decay": 0.1}
+    head = KnnSoftmax(CLASSES, DIM, "full", device=device, **options)
+    weight = head.weight.clone().requires_grad_()
+    optimizer = torch.optim.AdamW([weight], lr=1.0, **options)
+    for step, lr in enumerate([0.01, 0.02, 0.02, 0.01, 0.03, 0.01, 0.01, 0.001]):
+        features, labels = examples(33, step)
+        loss = head(features.requires_grad_(), labels)
+        (2 * loss).backward()
+        optimizer.zero_grad()
+        expected = F.cross_entropy(logits_of(features.detach(), weight, labels, "cosine"), labels)
+        (2 * expected).backward()
+        close(loss.detach(), expected.detach())
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.step()
+        head.step(lr)
+        close(head.weight, weight.detach(), 2e-5)
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_rows_that_take_no_part_stay_with_adamw(device: str | None) -> None:
+    head = KnnSoftmax(CLASSES, DIM, "sampled", budget=0.4, device=device, betas=(0.9, 0.99), seed=3)
+    weight, taken = head.weight.double(), torch.zeros(CLASSES, 1)
+    mean, square = torch.zeros_like(weight), torch.zeros_like(weight)
+    for step in range(9):
+        head(examples(8, step)[0].requires_grad_(), examples(8, step)[1]).backward()
+        # The mean of gradients shows which of them there were.
+        head.step(0.01)
+        blocks = {name: torch.as_tensor(rows).clone() for name, _, _, rows in head.get_extra_state()["blocks"]}
+        active = (blocks["steps"] != taken).flatten()
+        assert torch.equal(blocks["steps"], taken + active[:, None]) and active.sum() == head.active < CLASSES
+        taken = blocks["steps"]
+        gradient = (blocks["velocity"].double() - 0.9 * mean) / 0.1
+        mean = torch.where(active[:, None], blocks["velocity"].double(), mean)
+        close(blocks["velocity"], mean)
+        square = torch.where(active[:, None], 0.99 * square + 0.01 * gradient**2, square)
+        close(blocks["squares"], square, 1e-4)
+        unbiased = [x / (1 - beta**taken.double()).clamp(min=1e-9) for x, beta in ((mean, 0.9), (square, 0.99))]
+        moved = weight - 0.01 * unbiased[0] / (unbiased[1].sqrt() + 1e-8)
+        weight = torch.where(active[:, None], moved, weight)
+        close(head.weight, weight, 1e-4)
+        weight = head.weight.double()
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("kind", ["full", "knn"])
+def test_class_weights_are_those_of_cross_entropy(kind: str, device: str | None) -> None:
+    weights = torch.rand(CLASSES, generator=torch.Generator().manual_seed(1))
+    weights[::3] = 0
+    options: dict[str, Any] = {"momentum": 0.0, "device": device, "class_weights": weights}
+    if kind == "knn":
+        # All classes take part, in two batches of a step.
+        options.update(budget=1.0, drawn=0)
+    head = KnnSoftmax(CLASSES, DIM, kind, **options)
+    features, labels = examples(40)
+    before, of_double = head.weight.double().requires_grad_(), features.double().requires_grad_()
+    features.requires_grad_()
+    head.select(labels)
+    for part in (slice(0, 15), slice(15, 40)):
+        loss = head(features[part], labels[part])
+        expected = F.cross_entropy(
+            logits_of(of_double[part], before, labels[part], "cosine"), labels[part], weight=weights.double()
+        )
+        close(loss.detach(), expected.detach())
+        loss.backward()
+        expected.backward()
+    head.step(1.0)
+    close(features.grad, of_double.grad)
+    close(head.weight, before.detach() - before.grad)
+    # Where no example counts, nothing moves.
+    moved = head.weight.clone()
+    loss = head(features.detach()[:4].requires_grad_(), torch.tensor([0, 3, 6, 9]))
+    loss.backward()
+    head.step(1.0)
+    assert loss == 0 and torch.equal(head.weight, moved)
+    # Nor are evaluations weighted.
+    head.eval()
+    close(head(features, labels), F.cross_entropy(logits_of(features, moved, labels, "cosine"), labels).detach())
+
+
+def test_wrong_class_weights_and_betas() -> None:
+    for device in (None, "cpu"):
+        for weights, said in (
+            (torch.ones(3), "one number to each of the 103 classes"),
+            ([1.0] * 102 + [-1.0], r"class_weights\[102\] is -1"),
+            ([1.0] * 102 + [float("inf")], r"class_weights\[102\] is inf"),
+            (torch.zeros(CLASSES), "are all 0"),
+        ):
+            with pytest.raises(pelton.ConfigurationError, match=said):
+                KnnSoftmax(CLASSES, DIM, class_weights=weights, device=device)
+        for options, said in (({"betas": (0.9, 1.0)}, "below 1"), ({"betas": (0.9, 0.99), "trust": 0.1}, "one of them")):
+            head = KnnSoftmax(CLASSES, DIM, device=device, **options)
+            features, labels = examples(4)
+            head(features.requires_grad_(), labels).backward()
+            with pytest.raises(pelton.ConfigurationError, match=said):
+                head.step(0.1)
 
 
 @pytest.mark.parametrize("correct", [False, True])

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::TypedValueParser;
+use pelton_train::class_weights::ClassWeights;
 use pelton_train::classify::{Begin, HeadKind, Logits, Precision};
 use pelton_train::image::ImageModel;
 use pelton_train::language::{LanguageNet, Parallel};
@@ -189,13 +190,15 @@ pub struct ImageArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// Net: alexnet, overfeat, vgg16, resnet20, resnet32, resnet50, small, mlp (vectors too) or none (vectors as they
-    /// are)
+    /// Net: alexnet, overfeat, vgg16, resnet20, resnet32, resnet50, iresnet18 (embeds small images for train
+    /// classify), small, mlp (vectors too) or none (vectors as they are)
     #[arg(long)]
     pub model: Option<ImageModel>,
     /// Width of its layers, as a multiple of the published one
     #[arg(long)]
     pub width: Option<f64>,
+    #[arg(long, value_name = "FILE", help = ClassWeights::HELP)]
+    pub class_weights: Option<ClassWeights>,
     #[command(flatten)]
     pub fit: FitArguments,
     #[command(flatten)]
@@ -320,6 +323,7 @@ impl ImageArguments {
         self.format.apply(&mut config.data);
         set(&mut config.model, self.model);
         set(&mut config.width, self.width);
+        set_option(&mut config.class_weights, self.class_weights);
         refuse_idle(&[(
             self.width.is_some() && config.model == ImageModel::None,
             "--width",

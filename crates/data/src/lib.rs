@@ -73,6 +73,6 @@ pub use pipeline::{PipelineLoader, PipelineTerms, PreparedPipeline};
 pub use plan::{plan_of, units_of};
 pub use ranges::{check_positive, check_range, check_seconds, check_share};
 pub use record_bytes::fetch_bytes;
-pub use record_classes::check_classes;
+pub use record_classes::{check_classes, several_classes};
 pub use texts::Texts;
 pub use vocabulary_cache::cached_vocabulary;

@@ -43,18 +43,18 @@ pub(crate) fn records_of(
     Ok(selection)
 }
 
-/// The class of every record, for data of several classes. An unknown class counts as the first if the policy
-/// continues with bad examples.
-pub(crate) fn several_classes(
+/// The class of every record, for data of several classes, as `setting` needs it. An unknown class counts as the first if
+/// the policy continues with bad examples.
+pub fn several_classes(
     dataset: &Arc<Dataset>,
+    setting: &str,
     bad_examples: BadExamples,
     context: &mut RunContext<'_>,
 ) -> Result<Vec<u32>, DataError> {
     if dataset.labels().len() < 2 {
-        return Err(DataError::Config(
-            "`sample` balanced needs data with several classes, and this has none or one; leave it out, or name the label with `label`"
-                .to_owned(),
-        ));
+        return Err(DataError::Config(format!(
+            "{setting} needs data with several classes, and this has none or one; leave it out, or name the label with `label`"
+        )));
     }
     let mut classes = classes(dataset, bad_examples, context)?;
     let unknown = classes.iter_mut().filter(|class| **class == UNKNOWN);

@@ -20,7 +20,8 @@ pub(crate) fn sampler_of(
 ) -> Result<Sampler, DataError> {
     Ok(match setting {
         SampleSetting::Balanced => {
-            let classes = several_classes(&opened.dataset, bad_examples, context)?;
+            let classes =
+                several_classes(&opened.dataset, "`sample` balanced", bad_examples, context)?;
             Sampler::Classes(classes.into())
         }
         SampleSetting::Weights(file) => Sampler::Weights(npy_numbers(file)?.into()),

@@ -175,11 +175,6 @@ impl AdamW {
         scale: f32,
     ) {
         assert_eq!(tensors.len(), squares.len(), "tensors and mean squares");
-        let (b1, b2) = self.betas;
-        let power = |beta: f32| f64::from(beta).powf(step as f64);
-        let rate = (f64::from(self.lr) / (1.0 - power(b1))) as f32;
-        let root = (1.0 / (1.0 - power(b2)).sqrt()) as f32;
-        let (keep, eps) = (1.0 - self.lr * self.weight_decay, self.eps);
         let blocks: Vec<_> = tensors
             .iter_mut()
             .zip(squares)
@@ -189,14 +184,31 @@ impl AdamW {
             })
             .collect();
         blocks.into_par_iter().for_each(|((w, g, m), s)| {
-            let f = |w: &mut f32, g: f32, m: &mut f32, s: &mut f32| {
-                let g = g * scale;
-                *m += (g - *m) * (1.0 - b1);
-                *s = b2 * *s + (1.0 - b2) * (g * g);
-                *w = *w * keep - rate * *m / (s.sqrt() * root + eps);
-            };
-            simd::run(level, TwoStates(w, g, m, s, f));
+            self.step_row(level, [w, m, s], g, step, scale);
         });
+    }
+
+    /// The same for some numbers, on this thread: weights, and the means of gradients and of their squares.
+    pub fn step_row(
+        &self,
+        level: Simd,
+        [w, m, s]: [&mut [f32]; 3],
+        gradient: &[f32],
+        step: u64,
+        scale: f32,
+    ) {
+        let (b1, b2) = self.betas;
+        let power = |beta: f32| f64::from(beta).powf(step as f64);
+        let rate = (f64::from(self.lr) / (1.0 - power(b1))) as f32;
+        let root = (1.0 / (1.0 - power(b2)).sqrt()) as f32;
+        let (keep, eps) = (1.0 - self.lr * self.weight_decay, self.eps);
+        let f = |w: &mut f32, g: f32, m: &mut f32, s: &mut f32| {
+            let g = g * scale;
+            *m += (g - *m) * (1.0 - b1);
+            *s = b2 * *s + (1.0 - b2) * (g * g);
+            *w = *w * keep - rate * *m / (s.sqrt() * root + eps);
+        };
+        simd::run(level, TwoStates(w, gradient, m, s, f));
     }
 }
 

@@ -49,6 +49,7 @@ fn step(trainer: &mut dyn Trainer, job: &Job, number: u64) {
     let loss = LossOptions {
         scale: 1.0 / rows as f32,
         smoothing: 0.0,
+        class_weights: None,
     };
     let options = StepOptions { loss, key: number };
     trainer

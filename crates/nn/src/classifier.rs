@@ -199,7 +199,7 @@ impl Trainer for Classifier {
     fn gradients(
         &mut self,
         parts: &[Option<Input<'_>>],
-        options: &StepOptions,
+        options: &StepOptions<'_>,
     ) -> Result<Counts, NnError> {
         let labels = self.labels(parts)?;
         let every: Vec<u64> = labels.iter().flatten().flatten().copied().collect();
@@ -258,8 +258,10 @@ impl Trainer for Classifier {
                         backward.push_back(micro);
                         continue;
                     }
+                    let factors = options.loss.factors(&micro.labels);
+                    let factors = factors.as_deref();
                     let (scored, took) =
-                        timed(|| head.score(&features, &micro.labels, options.loss.scale));
+                        timed(|| head.score(&features, &micro.labels, options.loss.scale, factors));
                     self.head_s += took;
                     let gradient = match scored {
                         Ok((sums, gradient)) => {
@@ -315,12 +317,15 @@ impl Trainer for Classifier {
         let rule = match update.rule {
             Rule::Sgd { momentum, nesterov } => pelton_softmax::Rule::Sgd { momentum, nesterov },
             Rule::Lars { momentum, trust } => pelton_softmax::Rule::Lars { momentum, trust },
-            Rule::AdamW { .. } => {
-                return Err(NnError::Net(
-                    "a head over many classes needs the optimizer sgd or lars; choose one of them"
-                        .to_string(),
-                ));
-            }
+            Rule::AdamW {
+                mean_decay,
+                square_decay,
+                epsilon,
+            } => pelton_softmax::Rule::AdamW {
+                mean_decay,
+                square_decay,
+                epsilon,
+            },
         };
         let update = pelton_softmax::Update {
             rule,

@@ -386,7 +386,7 @@ impl DataParallel {
         &mut self,
         comm: &Comm,
         parts: &[Option<Input<'_>>],
-        options: &StepOptions,
+        options: &StepOptions<'_>,
     ) -> Result<Counts, NnError> {
         let mut counts = Counts::default();
         for (part, input) in parts.iter().enumerate() {
@@ -453,7 +453,7 @@ impl Trainer for DataParallel {
     fn gradients(
         &mut self,
         parts: &[Option<Input<'_>>],
-        options: &StepOptions,
+        options: &StepOptions<'_>,
     ) -> Result<Counts, NnError> {
         self.with_comm(|net, comm| net.gradients_with(comm, parts, options))
     }

@@ -64,7 +64,11 @@ pub(crate) struct Pass<'a> {
 
 impl Pass<'_> {
     fn parameter(&self, at: usize) -> Taped {
-        self.tape.leaf(at, self.parameters[at].clone())
+        let value = self.parameters[at].clone();
+        match self.summary.parameters[at].role {
+            Role::Fixed => value.into(),
+            _ => self.tape.leaf(at, value),
+        }
     }
 
     fn take(&mut self) -> Taped {

@@ -23,6 +23,8 @@ pub enum Layer {
         name: String,
         /// Whether a ReLU follows.
         relu: bool,
+        /// Whether it learns a scale; its weight stays 1 otherwise.
+        scale: bool,
     },
     /// A layer norm.
     LayerNorm {
@@ -127,6 +129,8 @@ pub enum Role {
     Shift,
     /// Not trained: running statistics.
     Statistic,
+    /// Not trained: it stays as it begins.
+    Fixed,
 }
 
 /// A parameter of a net.
@@ -194,7 +198,7 @@ fn small(what: &str, height: usize, width: usize) -> NnError {
 impl Layer {
     /// Adds what this layer has to `summary` and returns what flows out of it.
     pub fn follow(&self, flow: Flow, summary: &mut Summary) -> Result<Flow, NnError> {
-        use Role::{Shift, Statistic, Weight};
+        use Role::{Fixed, Shift, Statistic, Weight};
         let out = match (self, flow) {
             (
                 Layer::Conv {
@@ -220,8 +224,9 @@ impl Layer {
                     (height * width * shape.iter().product::<usize>()) as u64;
                 Flow::Image(height, width, *out)
             }
-            (Layer::BatchNorm { name, .. }, Flow::Image(_, _, width) | Flow::Row(width)) => {
-                summary.add(name, "weight", &[width], Init::Constant(1.0), Shift);
+            (Layer::BatchNorm { name, scale, .. }, Flow::Image(_, _, width) | Flow::Row(width)) => {
+                let role = if *scale { Shift } else { Fixed };
+                summary.add(name, "weight", &[width], Init::Constant(1.0), role);
                 summary.add(name, "bias", &[width], Init::Constant(0.0), Shift);
                 let mean = Init::Constant(0.0);
                 summary.add(name, "running_mean", &[width], mean, Statistic);

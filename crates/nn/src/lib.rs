@@ -10,7 +10,7 @@
 //! let points = Buffer::of(&[0.0_f32, 1.0, 1.0, 0.0]);
 //! let values = &Array::new(DType::F32, Shape::stacked(2, &[2]), points);
 //! let labels = &[0, 1];
-//! let loss = LossOptions { scale: 0.5, smoothing: 0.0 };
+//! let loss = LossOptions { scale: 0.5, smoothing: 0.0, class_weights: None };
 //! for step in 1..=50 {
 //!     let parts = [Some(Input::Vectors { values, labels })];
 //!     trainer.gradients(&parts, &StepOptions { loss, key: step })?;

@@ -36,17 +36,34 @@ pub const MOMENTUM: f32 = 0.1;
 
 /// How the loss of a batch is counted.
 #[derive(Clone, Copy, Debug)]
-pub struct LossOptions {
+pub struct LossOptions<'a> {
     /// The loss is the sum over the rows times this.
     pub scale: f32,
     /// Part of the probability that the target shares with all classes alike.
     pub smoothing: f32,
+    /// A factor on the losses of each class; none where all count alike. Takes no smoothing.
+    pub class_weights: Option<&'a [f32]>,
+}
+
+impl LossOptions<'_> {
+    /// The factors of these targets.
+    pub(crate) fn factors<T: Copy + TryInto<usize>>(&self, targets: &[T]) -> Option<Vec<f32>> {
+        let weights = self.class_weights?;
+        let of = |&target: &T| target.try_into().ok().and_then(|class| weights.get(class));
+        // What is no class counts for nothing.
+        Some(
+            targets
+                .iter()
+                .map(|y| of(y).copied().unwrap_or(0.0))
+                .collect(),
+        )
+    }
 }
 
 /// What a loss counted, without its scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// Sum of the losses of the rows; −log p of the targets where nothing is smoothed.
+    /// Sum of the losses of the rows, each times the factor of its class; −log p of the targets where nothing is smoothed.
     pub loss: f64,
     /// Rows that have a target.
     pub rows: u64,

@@ -339,7 +339,7 @@ impl Pipelined {
     fn part(
         &mut self,
         input: Option<Input<'_>>,
-        options: &StepOptions,
+        options: &StepOptions<'_>,
         key: u64,
     ) -> Result<Counts, NnError> {
         let pieces = self.pieces(input)?;
@@ -379,7 +379,7 @@ impl Trainer for Pipelined {
     fn gradients(
         &mut self,
         parts: &[Option<Input<'_>>],
-        options: &StepOptions,
+        options: &StepOptions<'_>,
     ) -> Result<Counts, NnError> {
         let mut counts = Counts::default();
         for (part, input) in parts.iter().enumerate() {

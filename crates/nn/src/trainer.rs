@@ -13,14 +13,14 @@ use crate::views::Views;
 
 /// How gradients are made.
 #[derive(Clone, Copy, Debug)]
-pub struct StepOptions {
+pub struct StepOptions<'a> {
     /// The loss.
-    pub loss: LossOptions,
+    pub loss: LossOptions<'a>,
     /// Decides what dropout takes, and what else is random in a step.
     pub key: u64,
 }
 
-impl StepOptions {
+impl StepOptions<'_> {
     /// Of one part of the step, counted from 0.
     pub(crate) fn key_of(&self, part: usize) -> u64 {
         pelton_key::mix(self.key ^ part as u64)
@@ -105,7 +105,7 @@ pub trait Trainer: Send {
     fn gradients(
         &mut self,
         parts: &[Option<Input<'_>>],
-        options: &StepOptions,
+        options: &StepOptions<'_>,
     ) -> Result<Counts, NnError>;
 
     /// The 2-norm of all gradients; not finite where one of them is not. All ranks call it.

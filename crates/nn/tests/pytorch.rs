@@ -84,6 +84,7 @@ fn check(name: &str, net: Net, (rule, rate): (Rule, f32), batch: impl Fn(usize) 
         let loss_options = LossOptions {
             scale: 1.0 / targets as f32,
             smoothing: 0.0,
+            class_weights: None,
         };
         let options = StepOptions {
             loss: loss_options,
@@ -207,6 +208,13 @@ fn model(width: usize, tied: bool) -> LanguageModel {
 fn residual_net() {
     let net = image(ImageModel::ResNet20, [9, 11, 3], 0.25);
     check("resnet20", net, SGD, rows(0, &[5, 9, 11, 3]));
+}
+
+/// Insightface's net with ReLU, and a norm of features that learns no scale.
+#[test]
+fn net_of_embeddings() {
+    let net = image(ImageModel::IResNet18, [17, 19, 3], 0.0625);
+    check("iresnet18", net, SGD, rows(0, &[6, 17, 19, 3]));
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn make(folder: &Path, classes: usize, d: usize) {
     let all = Tensor::new("weights", Dtype::F32, &weights).shaped(&[classes, d]);
     let file = folder.join("model-1-0-of-1.rows");
     write_checkpoint(&file, &rows.to_string(), vec![all]).expect("the rows");
-    let (scale, margin) = (16.0, Margin::None);
+    let (scale, margin) = (16.0, Margin::NONE);
     let index = ClassIndex::exact(&weights, d, Logits::Cosine { scale, margin });
     let best = index.search_all(&queries, 1);
     let lines = best.iter().zip(queries.chunks(d)).map(|(best, query)| {

@@ -73,7 +73,7 @@ fn main() {
     };
     let logits = Logits::Cosine {
         scale: 16.0,
-        margin: Margin::None,
+        margin: Margin::NONE,
     };
     let update = Update {
         rule: Rule::Sgd {
@@ -98,7 +98,8 @@ fn main() {
         let mut scored = head
             .score(&features, &labels, active)
             .expect("good numbers");
-        head.reduce(&mut scored, 1.0, &comm).expect("one rank");
+        head.reduce(&mut scored, 1.0, None, &comm)
+            .expect("one rank");
         head.update(&scored, &update, &comm).expect("one rank");
     };
     let once = (2 * batch * d) as f64;

@@ -47,7 +47,7 @@ fn main() {
     }
     let logits = Logits::Cosine {
         scale: 16.0,
-        margin: Margin::None,
+        margin: Margin::NONE,
     };
     let began = Instant::now();
     let index = ClassIndex::build(&weights, d, logits, &[], 1);

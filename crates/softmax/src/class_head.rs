@@ -273,9 +273,9 @@ pub trait ClassHead: Send {
     /// Errors: a label that is no class.
     fn select(&mut self, labels: &[u64], key: u64) -> Result<u64, HeadError>;
 
-    /// Scores a micro-batch: `features` \[batch, d\] and `labels` \[batch\] of all ranks. Returns the sums of all ranks
-    /// and this rank's part of the gradient of `weight` · Σ loss by the features, \[batch, d\]; keeps what the update
-    /// needs.
+    /// Scores a micro-batch: `features` \[batch, d\] and `labels` \[batch\] of all ranks, and what each loss counts for,
+    /// `factors` \[batch\], where they are not all alike. Returns the sums of all ranks, whose loss is Σ factor · loss, and
+    /// this rank's part of the gradient of `weight` times it by the features, \[batch, d\]; keeps what the update needs.
     ///
     /// Errors: features that are not finite; labels whose classes were not chosen.
     fn score(
@@ -283,6 +283,7 @@ pub trait ClassHead: Send {
         features: &[f32],
         labels: &[u64],
         weight: f32,
+        factors: Option<&[f32]>,
     ) -> Result<(Sums, Vec<f32>), HeadError>;
 
     /// Makes one of the micro-batches that were scored since the last update count `factor` times as much in it as

@@ -10,6 +10,7 @@
 use std::ops::Range;
 
 use pelton_comm::{Comm, Reduction};
+use pelton_kernels::optimizer::AdamW;
 use pelton_kernels::simd::{self, Simd};
 use pelton_kernels::{Matrix, PackedMatrix, Precision, gemm, gemm_packed};
 use rayon::prelude::*;
@@ -17,7 +18,7 @@ use rayon::prelude::*;
 use crate::chunk::{self, Project, StepOfRow};
 use crate::error::HeadError;
 use crate::logits::Logits;
-use crate::rows::{ClassRows, Factors, Rule, Update};
+use crate::rows::{ClassRows, Factors, RowStep, Rule, Update};
 
 /// Classes that a chunk has at most.
 const CHUNK: usize = 1024;
@@ -337,11 +338,18 @@ impl Head {
         );
     }
 
-    /// Adds up the sums of all ranks. From here on each loss counts for `weight`, and [`Scored::gradient`] is this
-    /// rank's part of the gradient of `weight` · Σ loss by the features.
+    /// Adds up the sums of all ranks. From here on each loss counts for `weight` times its factor among `factors`, where there
+    /// are any, and [`Scored::gradient`] is this rank's part of the gradient of their sum by the features. The sum of losses
+    /// that is returned has the factors and not the weight.
     ///
     /// Errors: a loss that is not a number, the same on all ranks; a lost rank.
-    pub fn reduce(&self, scored: &mut Scored, weight: f32, comm: &Comm) -> Result<Sums, HeadError> {
+    pub fn reduce(
+        &self,
+        scored: &mut Scored,
+        weight: f32,
+        factors: Option<&[f32]>,
+        comm: &Comm,
+    ) -> Result<Sums, HeadError> {
         let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
         comm.all_reduce(&mut scored.best, Reduction::Max)?;
         let mut sums = vec![0.0; 3 * batch];
@@ -354,7 +362,8 @@ impl Head {
         comm.all_reduce(&mut sums, Reduction::Sum)?;
         let mut found = Sums::default();
         scored.wrong = vec![0.0; batch];
-        scored.weight = vec![weight; batch];
+        let factor = |i: usize| factors.map_or(1.0, |factors| factors[i]);
+        scored.weight = (0..batch).map(|i| weight * factor(i)).collect();
         for i in 0..batch {
             let shift = f64::from(scored.shift[i]);
             let (others, right, plain) = (sums[i], sums[batch + i], sums[2 * batch + i]);
@@ -368,7 +377,7 @@ impl Head {
             if !loss.is_finite() {
                 return Err(HeadError::NotFinite { example: i });
             }
-            found.loss += loss;
+            found.loss += f64::from(factor(i)) * loss;
             found.correct += usize::from(plain > f64::from(scored.best[i]));
             scored.wrong[i] = if own.is_finite() {
                 (others / (others + own)) as f32
@@ -387,8 +396,8 @@ impl Head {
         let is_cosine = self.logits.is_cosine();
         let rows = scored.gradient.par_chunks_exact_mut(d);
         rows.zip(scored.unit.par_chunks_exact(d))
-            .zip(&scored.inverse)
-            .for_each(|((gradient, unit), &inverse)| {
+            .zip(scored.inverse.par_iter().zip(&scored.weight))
+            .for_each(|((gradient, unit), (&inverse, &weight))| {
                 for g in gradient.iter_mut() {
                     *g *= scale * weight;
                 }
@@ -431,32 +440,47 @@ impl Head {
         let Update {
             rate, weight_decay, ..
         } = *update;
-        let mut factors = Factors {
-            of_gradient: 1.0,
-            of_velocity: rate,
-            momentum: update.momentum(),
-            weight_decay,
-            nesterov: matches!(update.rule, Rule::Sgd { nesterov: true, .. }),
+        let step = match update.rule {
+            Rule::Sgd { momentum, nesterov } => RowStep::Velocity(Factors {
+                of_gradient: 1.0,
+                of_velocity: rate,
+                momentum,
+                weight_decay,
+                nesterov,
+            }),
+            Rule::Lars { momentum, trust } => {
+                let mut squares = [self.gradient_square(scored), self.rows.square()];
+                comm.all_reduce(&mut squares, Reduction::Sum)?;
+                let [g, w] = squares.map(f64::sqrt);
+                let lambda = if w > 0.0 && g > 0.0 {
+                    f64::from(trust) * w / (g + f64::from(weight_decay) * w)
+                } else {
+                    1.0
+                };
+                RowStep::Velocity(Factors {
+                    of_gradient: rate * lambda as f32,
+                    of_velocity: 1.0,
+                    momentum,
+                    weight_decay,
+                    nesterov: false,
+                })
+            }
+            Rule::AdamW {
+                mean_decay,
+                square_decay,
+                epsilon,
+            } => RowStep::AdamW(AdamW {
+                lr: rate,
+                betas: (mean_decay, square_decay),
+                eps: epsilon,
+                weight_decay,
+            }),
         };
-        if let Rule::Lars { trust, .. } = update.rule {
-            let mut squares = [self.gradient_square(scored), self.rows.square()];
-            comm.all_reduce(&mut squares, Reduction::Sum)?;
-            let [g, w] = squares.map(f64::sqrt);
-            let lambda = if w > 0.0 && g > 0.0 {
-                f64::from(trust) * w / (g + f64::from(weight_decay) * w)
-            } else {
-                1.0
-            };
-            factors.of_gradient = rate * lambda as f32;
-            factors.of_velocity = 1.0;
-        }
-        if factors.momentum > 0.0 {
-            self.rows.with_velocity();
-        }
+        self.rows.make_room(&step);
         self.gradients(scored, &mut |head, places, scratch| {
-            head.step(scored, places, scratch, factors);
+            head.step(scored, places, scratch, &step);
         });
-        self.rows.next_step(factors);
+        self.rows.next_step(&step);
         Ok(())
     }
 
@@ -529,19 +553,27 @@ impl Head {
     }
 
     /// The steps of the rows of a chunk.
-    fn step(&mut self, scored: &Scored, places: Range<usize>, scratch: &Scratch, factors: Factors) {
+    fn step(&mut self, scored: &Scored, places: Range<usize>, scratch: &Scratch, step: &RowStep) {
         let d = self.rows.d();
         let level = Simd::current();
         let rows = self.rows.moving(places.map(|place| scored.row(place)));
         let gradients = scratch.gradient.par_chunks_exact(d);
         gradients.zip(rows).for_each(|(gradient, row)| {
-            let step = StepOfRow {
-                factors,
-                gradient,
-                weights: row.weights,
-                velocity: row.velocity,
-            };
-            simd::run(level, step);
+            match step {
+                RowStep::Velocity(factors) => {
+                    let step = StepOfRow {
+                        factors: *factors,
+                        gradient,
+                        weights: row.weights,
+                        velocity: row.velocity,
+                    };
+                    simd::run(level, step);
+                }
+                RowStep::AdamW(adam) => {
+                    let numbers = [&mut *row.weights, &mut *row.velocity, &mut *row.squares];
+                    adam.step_row(level, numbers, gradient, row.steps.into(), 1.0);
+                }
+            }
             row.end();
         });
     }

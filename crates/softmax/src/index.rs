@@ -473,7 +473,7 @@ mod tests {
 
     const COSINE: Logits = Logits::Cosine {
         scale: 16.0,
-        margin: Margin::None,
+        margin: Margin::NONE,
     };
 
     fn normals(n: usize, rng: &mut KeyedRng) -> Vec<f32> {

@@ -207,6 +207,7 @@ impl ClassHead for Mach {
         features: &[f32],
         labels: &[u64],
         weight: f32,
+        factors: Option<&[f32]>,
     ) -> Result<(Sums, Vec<f32>), HeadError> {
         self.select(labels, 0)?;
         let parts = self.heads.len();
@@ -214,7 +215,8 @@ impl ClassHead for Mach {
         for repetition in 0..parts {
             let hashed = self.hashed(repetition, labels);
             let head = &mut self.heads[repetition];
-            let (sums, gradient) = head.score(features, &hashed, weight / parts as f32)?;
+            let weight = weight / parts as f32;
+            let (sums, gradient) = head.score(features, &hashed, weight, factors)?;
             all.0.loss += sums.loss / parts as f64;
             all.0.correct += sums.correct;
             all.1
@@ -374,7 +376,7 @@ mod tests {
                 kind: HeadKind::Full,
                 logits: Logits::Cosine {
                     scale,
-                    margin: Margin::None,
+                    margin: Margin::NONE,
                 },
                 classes,
                 d,

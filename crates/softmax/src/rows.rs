@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use pelton_comm::{Comm, Reduction};
+use pelton_kernels::optimizer::AdamW;
 use pelton_kernels::sums::dot;
 use rayon::prelude::*;
 
@@ -27,6 +28,18 @@ pub enum Rule {
         /// η.
         trust: f32,
     },
+    /// Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019), row by row: a row that takes no part
+    /// does not move, and its means do not decay, as with PyTorch's `SparseAdam` and Partial FC. Their bias is corrected by
+    /// the steps of the row itself, so that a row which takes part late begins like the others; where all take part in every
+    /// step it is `torch.optim.AdamW`.
+    AdamW {
+        /// β₁.
+        mean_decay: f32,
+        /// β₂.
+        square_decay: f32,
+        /// ε.
+        epsilon: f32,
+    },
 }
 
 /// One step of the class weights.
@@ -42,12 +55,12 @@ pub struct Update {
     pub scale: f32,
 }
 
-impl Update {
-    pub(crate) fn momentum(&self) -> f32 {
-        match self.rule {
-            Rule::Sgd { momentum, .. } | Rule::Lars { momentum, .. } => momentum,
-        }
-    }
+/// The step of a row.
+pub(crate) enum RowStep {
+    /// Along a velocity, which also moves rows that wait.
+    Velocity(Factors),
+    /// By means of gradients and of their squares; rows that take no part stay.
+    AdamW(AdamW),
 }
 
 /// How rows take their step: g ← of_gradient·(g + weight_decay·w); v ← momentum·v + g; w −= of_velocity·v, or
@@ -71,15 +84,18 @@ impl Factors {
 
 /// Rows `first..first + len` of the class weights \[classes, d\], and their momentum.
 ///
-/// A row that takes no part in a step moves with its momentum, as if its gradient were 0. It does so late: in all steps
-/// that it has waited at once, before it takes part again or all are [settled](ClassRows::settle).
+/// A row that takes no part in a step moves with its momentum, as if its gradient were 0, unless the rule is AdamW. It does
+/// so late: in all steps that it has waited at once, before it takes part again or all are [settled](ClassRows::settle).
 #[derive(Clone, Debug)]
 pub struct ClassRows {
     d: usize,
     first: u64,
     pub(crate) weights: Vec<f32>,
-    /// Empty until a step has momentum.
+    /// Empty until a step has momentum; of AdamW the means of the gradients.
     pub(crate) velocity: Vec<f32>,
+    /// The means of their squares, and the steps of each row; empty without AdamW.
+    pub(crate) squares: Vec<f32>,
+    pub(crate) steps: Vec<u32>,
     /// The step that each row waits for: the one after its last.
     seen: Vec<u32>,
     /// What becomes of rows that wait, by the step that they wait for; the last is the next step.
@@ -96,6 +112,10 @@ pub(crate) struct Moving<'a> {
     pub(crate) weights: &'a mut [f32],
     /// Empty without momentum.
     pub(crate) velocity: &'a mut [f32],
+    /// Empty without AdamW.
+    pub(crate) squares: &'a mut [f32],
+    /// Steps that it has taken with AdamW, this one included.
+    pub(crate) steps: u32,
     /// Empty where nothing needs them.
     products: &'a mut [f32],
 }
@@ -140,6 +160,8 @@ impl ClassRows {
             first,
             weights,
             velocity: Vec::new(),
+            squares: Vec::new(),
+            steps: Vec::new(),
             seen,
             waits: vec![Wait::NONE],
             products: Vec::new(),
@@ -164,6 +186,17 @@ impl ClassRows {
         self
     }
 
+    /// Rows with the means of squares, and their steps, of AdamW. Panics where there are not as many as rows.
+    pub(crate) fn with_squares(mut self, squares: Vec<f32>, steps: Vec<u32>) -> ClassRows {
+        assert_eq!(
+            (squares.len(), steps.len()),
+            (self.velocity.len(), self.len()),
+            "rows of AdamW"
+        );
+        (self.squares, self.steps) = (squares, steps);
+        self
+    }
+
     /// Steps that a row has waited, and what becomes of it.
     pub(crate) fn waited(&self, row: usize) -> (u32, Wait) {
         let seen = self.seen[row];
@@ -176,7 +209,8 @@ impl ClassRows {
 
     /// Bytes that are held.
     pub(crate) fn bytes(&self) -> usize {
-        4 * (self.weights.len() + self.velocity.len() + self.seen.len() + self.products.len())
+        let numbers = self.weights.len() + self.velocity.len() + self.squares.len();
+        4 * (numbers + self.seen.len() + self.steps.len() + self.products.len())
             + self.waits.len() * size_of::<Wait>()
     }
 
@@ -229,12 +263,14 @@ impl ClassRows {
             self.d,
             &mut self.weights,
             &mut self.velocity,
+            &mut self.squares,
             &mut self.products,
         );
         let woken: Vec<(Wait, Moving<'_>)> = rows
             .filter_map(|row| {
                 let since = std::mem::replace(&mut seen[row], now);
-                (since < now).then(|| (waits[since as usize], memory.row(row)))
+                let wait = waits[since as usize];
+                (wait != Wait::NONE).then(|| (wait, memory.row(row)))
             })
             .collect();
         let each = woken.into_par_iter().with_min_len(64);
@@ -255,17 +291,23 @@ impl ClassRows {
     /// Memory of these rows, ascending, which take a step.
     pub(crate) fn moving(&mut self, rows: impl Iterator<Item = usize>) -> Vec<Moving<'_>> {
         let next = self.now() + 1;
-        let seen = &mut self.seen;
+        let (seen, steps) = (&mut self.seen, &mut self.steps);
         let mut memory = Memory::new(
             self.d,
             &mut self.weights,
             &mut self.velocity,
+            &mut self.squares,
             &mut self.products,
         );
         rows.map(|row| {
             debug_assert_eq!(seen[row] + 1, next, "a row that was not woken");
             seen[row] = next;
-            memory.row(row)
+            let mut moving = memory.row(row);
+            if let Some(steps) = steps.get_mut(row) {
+                *steps += 1;
+                moving.steps = *steps;
+            }
+            moving
         })
         .collect()
     }
@@ -279,6 +321,7 @@ impl ClassRows {
                 self.d,
                 &mut self.weights,
                 &mut self.velocity,
+                &mut self.squares,
                 &mut self.products,
             );
             let rows: Vec<Moving<'_>> = (0..self.seen.len()).map(|row| memory.row(row)).collect();
@@ -310,19 +353,34 @@ impl ClassRows {
     }
 
     /// Ends a step: rows that took no part have waited for one more.
-    pub(crate) fn next_step(&mut self, factors: Factors) {
-        let along = factors.along();
-        let moving = self.waits.iter_mut().rev();
-        for wait in moving.take_while(|wait| wait.kept > REST) {
-            wait.kept *= factors.momentum;
-            wait.moved += along * wait.kept;
+    pub(crate) fn next_step(&mut self, step: &RowStep) {
+        if let RowStep::Velocity(factors) = step {
+            let along = factors.along();
+            let moving = self.waits.iter_mut().rev();
+            for wait in moving.take_while(|wait| wait.kept > REST) {
+                wait.kept *= factors.momentum;
+                wait.moved += along * wait.kept;
+            }
         }
         self.waits.push(Wait::NONE);
     }
 
-    /// Room for momentum.
-    pub(crate) fn with_velocity(&mut self) {
-        if self.velocity.is_empty() {
+    /// Room for what a step remembers. A velocity is not a mean of gradients: what another rule left is taken to its end and
+    /// forgotten.
+    pub(crate) fn make_room(&mut self, step: &RowStep) {
+        let (momentum, is_adam) = match step {
+            RowStep::Velocity(factors) => (factors.momentum > 0.0, false),
+            RowStep::AdamW(_) => (true, true),
+        };
+        if is_adam == self.squares.is_empty() {
+            self.settle();
+            self.velocity.clear();
+            self.products.clear();
+            let many = |each: usize| if is_adam { each } else { 0 };
+            self.squares = vec![0.0; many(self.weights.len())];
+            self.steps = vec![0; many(self.len())];
+        }
+        if momentum && self.velocity.is_empty() {
             self.velocity = vec![0.0; self.weights.len()];
         }
     }
@@ -333,6 +391,7 @@ struct Memory<'a> {
     d: usize,
     weights: Rest<'a>,
     velocity: Rest<'a>,
+    squares: Rest<'a>,
     products: Rest<'a>,
 }
 
@@ -341,13 +400,16 @@ impl<'a> Memory<'a> {
         d: usize,
         weights: &'a mut [f32],
         velocity: &'a mut [f32],
+        squares: &'a mut [f32],
         products: &'a mut [f32],
     ) -> Memory<'a> {
-        let [weights, velocity, products] = [weights, velocity, products].map(Rest::new);
+        let all = [weights, velocity, squares, products];
+        let [weights, velocity, squares, products] = all.map(Rest::new);
         Memory {
             d,
             weights,
             velocity,
+            squares,
             products,
         }
     }
@@ -356,6 +418,8 @@ impl<'a> Memory<'a> {
         Moving {
             weights: self.weights.row(row, self.d),
             velocity: self.velocity.row(row, self.d),
+            squares: self.squares.row(row, self.d),
+            steps: 0,
             products: self.products.row(row, PRODUCTS),
         }
     }

@@ -8,6 +8,7 @@ use super::*;
 
 mod estimates;
 mod heads;
+mod rows;
 
 const D: usize = 7;
 
@@ -85,17 +86,10 @@ impl Case {
                     Logits::Product => dot(x, w),
                     Logits::Cosine { scale, margin } => {
                         let z = dot(x, w) / (dot(x, x) * dot(w, w)).sqrt();
-                        let z = match margin {
-                            Margin::Cosine(m) if is_right => z - f64::from(m),
-                            Margin::Angle(m) if is_right => {
-                                let m = f64::from(m);
-                                if z.acos() + m < std::f64::consts::PI {
-                                    (z.acos() + m).cos()
-                                } else {
-                                    z - m * m.sin()
-                                }
-                            }
-                            _ => z,
+                        let z = if is_right {
+                            with_margin(z, margin).0
+                        } else {
+                            z
                         };
                         f64::from(scale) * z
                     }
@@ -143,18 +137,7 @@ impl Case {
                 .map(|w| dot(x, w) / (dot(x, x) * dot(w, w)).sqrt())
                 .collect();
             let own = cosines[label as usize];
-            let (with_margin, slope) = match margin {
-                Margin::None => (own, 1.0),
-                Margin::Cosine(m) => (own - f64::from(m), 1.0),
-                Margin::Angle(m) => {
-                    let (angle, m) = (own.acos(), f64::from(m));
-                    if angle + m < std::f64::consts::PI {
-                        ((angle + m).cos(), (angle + m).sin() / angle.sin())
-                    } else {
-                        (own - m * m.sin(), 1.0)
-                    }
-                }
-            };
+            let (with_margin, slope) = with_margin(own, margin);
             // Σ e^(z − z_y) over the other classes; a case stays below what f64 holds.
             let relative = |class: usize| (scale * (cosines[class] - with_margin)).exp();
             let others: f64 = (0..rows.len())
@@ -221,7 +204,7 @@ impl Case {
             None => Active::All,
         };
         let mut scored = head.score(&self.features, &self.labels, active).unwrap();
-        let sums = head.reduce(&mut scored, 0.5, comm).unwrap();
+        let sums = head.reduce(&mut scored, 0.5, None, comm).unwrap();
         let mut gradient = scored.gradient().to_vec();
         head.update(&scored, &update, comm).unwrap();
         comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)
@@ -230,6 +213,27 @@ impl Case {
         (sums, gradient, weights.concat())
     }
 }
+
+/// cos(m₁·θ + m₂) − m₃ by the definition, and its slope.
+fn with_margin(z: f64, margin: Margin) -> (f64, f64) {
+    let [m1, m2, m3] = [margin.factor, margin.angle, margin.cosine].map(f64::from);
+    let (angle, turn) = (z.acos(), (std::f64::consts::PI - m2) / m1);
+    if angle < turn {
+        let angle_with = m1 * angle + m2;
+        let slope = m1 * angle_with.sin() / angle.sin();
+        (angle_with.cos() - m3, slope)
+    } else {
+        let line = (std::f64::consts::PI - turn) * turn.sin();
+        (z - line - m3, 1.0)
+    }
+}
+
+/// A combined margin with all parts.
+const COMBINED: Margin = Margin {
+    factor: 1.2,
+    angle: 0.3,
+    cosine: 0.15,
+};
 
 const STEEP: Update = Update {
     rule: Rule::Sgd {
@@ -245,12 +249,13 @@ fn cosine(margin: Margin) -> Logits {
     Logits::Cosine { scale: 8.0, margin }
 }
 
-fn all_logits() -> [Logits; 4] {
+fn all_logits() -> [Logits; 5] {
     [
         Logits::Product,
-        cosine(Margin::None),
-        cosine(Margin::Cosine(0.2)),
-        cosine(Margin::Angle(0.5)),
+        cosine(Margin::NONE),
+        cosine(Margin::cosine(0.2)),
+        cosine(Margin::angle(0.5)),
+        cosine(COMBINED),
     ]
 }
 
@@ -304,7 +309,12 @@ fn losses_and_gradients_are_those_of_the_definition() {
 #[test]
 fn any_scale_gives_losses_and_gradients_of_f64() {
     for scale in [1.0, 16.0, 34.0, 60.0, 64.0, 88.0, 128.0, 300.0, 1000.0f32] {
-        for margin in [Margin::None, Margin::Cosine(0.2), Margin::Angle(0.5)] {
+        for margin in [
+            Margin::NONE,
+            Margin::cosine(0.2),
+            Margin::angle(0.5),
+            COMBINED,
+        ] {
             // Of few classes no cosine is near 1.
             for (is_sure, classes) in [(false, 3), (false, 1500), (true, 1500)] {
                 let case = Case::new(Logits::Cosine { scale, margin }, 6, classes, 11);
@@ -402,8 +412,8 @@ fn numbers_that_are_none_are_refused() {
                 let rows = ClassRows::new(0, D, case.weights.clone());
                 let head = Head::new(rows, logits, precision, 50, 0);
                 let scored = head.score(&case.features, &case.labels, Active::All);
-                let found =
-                    scored.and_then(|mut scored| head.reduce(&mut scored, 1.0, &Comm::alone()));
+                let found = scored
+                    .and_then(|mut scored| head.reduce(&mut scored, 1.0, None, &Comm::alone()));
                 assert!(
                     matches!(found, Err(HeadError::NotFinite { .. })),
                     "{logits:?} {value}: {found:?}"
@@ -450,101 +460,6 @@ fn chunks_scratch_and_ranks_change_nothing() {
                 assert!(near(&weights, &kept.2), "{logits:?}, {ranks} ranks");
             }
         }
-    }
-}
-
-/// Rows that take part now and then come to where momentum brings them that is taken in every step, with gradients of 0
-/// in between; rates and momentum change from step to step.
-#[test]
-fn rows_that_wait_move_with_their_momentum() {
-    let (classes, d) = (7, 4);
-    let sgd = |nesterov| Rule::Sgd {
-        momentum: 0.0,
-        nesterov,
-    };
-    for rule in [sgd(false), sgd(true), LARS] {
-        let weights = numbers(classes * d, 3);
-        let mut head = Head::new(
-            ClassRows::new(0, d, weights.clone()),
-            cosine(Margin::None),
-            Precision::F32,
-            classes as u64,
-            0,
-        );
-        let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
-        let (mut w, mut v) = (wide(&weights), vec![0.0; classes * d]);
-        for step in 0..300u64 {
-            let active: Vec<u32> = (0..classes as u32)
-                .filter(|&row| {
-                    row == 0 || mix(step ^ (u64::from(row) << 40)).is_multiple_of(5) && step < 200
-                })
-                .collect();
-            let (rate, momentum) = (
-                0.1 + 0.3 * (step % 3) as f32,
-                [0.9, 0.5, 0.95][step as usize % 3],
-            );
-            let rule = match rule {
-                Rule::Sgd { nesterov, .. } => Rule::Sgd { momentum, nesterov },
-                Rule::Lars { trust, .. } => Rule::Lars { momentum, trust },
-            };
-            let counts = vec![1.0; active.len()];
-            head.wake(Active::Rows(&active, &counts));
-            let before = head.rows().weights().to_vec();
-            for &row in &active {
-                let at = row as usize * d..(row as usize + 1) * d;
-                for (w, before) in w[at.clone()].iter().zip(&before[at]) {
-                    assert!(
-                        (w - f64::from(*before)).abs() < 2e-5,
-                        "step {step}: {w} {before}"
-                    );
-                }
-            }
-            let features = numbers(2 * d, step);
-            let mut scored = head
-                .score(&features, &[0, 0], Active::Rows(&active, &counts))
-                .unwrap();
-            head.reduce(&mut scored, 0.5, &Comm::alone()).unwrap();
-            let update = Update {
-                rule,
-                rate,
-                weight_decay: 1e-3,
-                scale: 1.0,
-            };
-            head.update(&scored, &update, &Comm::alone()).unwrap();
-            // Of the active rows the gradient is what the step shows.
-            let factor = match rule {
-                Rule::Sgd { .. } => f64::from(rate),
-                Rule::Lars { .. } => 1.0,
-            };
-            for row in 0..classes {
-                for i in row * d..(row + 1) * d {
-                    v[i] *= f64::from(momentum);
-                    let mut gradient = 0.0;
-                    if active.contains(&(row as u32)) {
-                        gradient = f64::from(head.rows().velocity[i]) - v[i];
-                        v[i] += gradient;
-                    }
-                    w[i] -= factor
-                        * match rule {
-                            Rule::Sgd { nesterov: true, .. } => {
-                                gradient + f64::from(momentum) * v[i]
-                            }
-                            _ => v[i],
-                        };
-                }
-            }
-        }
-        head.wake(Active::All);
-        let found = wide(head.rows().weights());
-        for (w, found) in w.iter().zip(found) {
-            assert!((w - found).abs() < 2e-5, "{w} {found}");
-        }
-        assert!(
-            wide(&weights[d..])
-                .iter()
-                .zip(&w[d..])
-                .any(|(a, b)| (a - b).abs() > 1e-3)
-        );
     }
 }
 

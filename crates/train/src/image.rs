@@ -18,6 +18,7 @@ use pelton_run::{Event, RunContext, RunFolder};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::class_weights::ClassWeights;
 use crate::classify::{Begin, HeadConfig};
 use crate::deep::{
     ClassMeans, Fit, FitConfig, LAST, NetSummary, Prepared, Ready, Targets, check_memory, fit,
@@ -41,6 +42,9 @@ pub struct ImageConfig {
     /// A head over very many classes in place of the last layer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<HeadConfig>,
+    /// What the loss of an example counts for, by its class; all alike where absent.
+    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+    pub class_weights: Option<ClassWeights>,
     /// Training data.
     pub data: DataConfig,
     /// How records are processed into batches.
@@ -73,6 +77,12 @@ impl ImageConfig {
             (Some(head), ..) => head.embedding,
             (None, ..) => classes,
         };
+        if self.model == ImageModel::IResNet18 && self.head.is_none() {
+            return Err(TrainError::config(
+                "`model` iresnet18 ends in features and not in logits; train it with a head over classes, by train classify, or choose resnet20 or resnet50"
+                    .to_string(),
+            ));
+        }
         let takes_vectors = matches!(self.model, ImageModel::Mlp | ImageModel::None);
         if let (Flow::Row(width), false) = (input, takes_vectors) {
             return Err(TrainError::config(format!(
@@ -123,6 +133,7 @@ impl Default for ImageConfig {
             model: ImageModel::ResNet20,
             width: 1.0,
             head: None,
+            class_weights: None,
             data: DataConfig::default(),
             pipeline: PipelineConfig::default(),
             fit: FitConfig::default(),
@@ -147,6 +158,12 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         return Err(TrainError::config(
             "`planar` puts channels first, but nets need them last; leave it out".to_string(),
         ));
+    }
+    if config.class_weights.is_some() && config.fit.smoothing != 0.0 {
+        return Err(TrainError::config(format!(
+            "`class_weights` weigh the right class of an example, and `smoothing` {} spreads it over all; leave one of them out",
+            config.fit.smoothing
+        )));
     }
     let context = &mut context;
     let data = open(&config.data.for_nets(), &config.data.paths, None, context)?;
@@ -218,6 +235,10 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         let centre = head.centre;
         begin = Some(ClassMeans { data, centre });
     }
+    let class_weights = match &config.class_weights {
+        Some(weights) => Some(weights.of(&data, held.as_ref(), pipeline.bad_examples, context)?),
+        None => None,
+    };
     let net = config.net(input, classes)?;
     if net.normalises_batches() && training.deal_anywhere() && context.comm.size() > 1 {
         let note = format!(
@@ -259,6 +280,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         test,
         targets: Targets::Classes(classes),
         begin,
+        class_weights,
         rebuild: config.head.as_ref().and_then(|head| head.rebuild),
         head: config.head.as_ref().map(|head| head.kind.to_string()),
         language: false,

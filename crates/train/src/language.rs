@@ -387,6 +387,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
             start: Special::End.id().into(),
         },
         begin: None,
+        class_weights: None,
         rebuild: None,
         head: None,
         language: true,

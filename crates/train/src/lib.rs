@@ -33,6 +33,8 @@ mod summary;
 mod deep;
 
 #[cfg(feature = "nets")]
+pub mod class_weights;
+#[cfg(feature = "nets")]
 pub mod classify;
 #[cfg(feature = "nets")]
 pub mod embeddings;

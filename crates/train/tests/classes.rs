@@ -163,6 +163,68 @@ fn lars_learns_by_default_and_goes_on_exactly() {
     assert!(expected[1] < expected[0] - 0.2, "learns: {expected:?}");
 }
 
+/// Rows that take no part stay, and those of other ranks have taken as many steps.
+#[test]
+fn adamw_learns_and_goes_on_exactly_and_on_other_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in KINDS {
+        let mut config = config(folder.path(), kind);
+        config.fit.optimizer = pelton_train::Optimizer::Adamw;
+        config.fit.rate = Some(0.01);
+        let whole = folder.path().join(format!("{kind}-whole"));
+        run(&config, &whole, 2, false, None).unwrap();
+        let expected = losses(&whole);
+        assert!(expected[1] < expected[0] - 0.2, "{kind}: {expected:?}");
+        for (from, to) in [(2, 2), (3, 1)] {
+            let out = folder.path().join(format!("{kind}-{from}-{to}"));
+            run(&config, &out, from, false, Some(5)).unwrap_err();
+            run(&config, &out, to, true, None).unwrap();
+            if from == to {
+                assert_eq!(expected, losses(&out), "{kind}");
+            } else {
+                // Roundings of small gradients weigh as much as others.
+                for (a, b) in expected.iter().zip(losses(&out)) {
+                    assert!((a - b).abs() < 2e-3 * a, "{kind}: {a} {b}");
+                }
+            }
+        }
+    }
+}
+
+/// The loss of a step is divided by what its examples count for on all ranks and in all micro-batches.
+#[test]
+fn classes_have_weights_in_the_loss() {
+    let folder = tempfile::tempdir().unwrap();
+    let weights = folder.path().join("weights.csv");
+    let lines = (0..120).map(|class| format!("{class},{}\n", class % 3));
+    std::fs::write(&weights, lines.collect::<String>()).unwrap();
+    for kind in [Some("full"), Some("knn:5:0.4"), Some("mach:20:3"), None] {
+        let mut config = config(folder.path(), kind.unwrap_or("full"));
+        let what = kind.unwrap_or("no head");
+        if kind.is_none() {
+            config.head = None;
+        } else {
+            config.head.as_mut().unwrap().centre = false;
+        }
+        let mut losses_of = |name: &str, weights: Option<&str>, ranks: usize, micro: usize| {
+            config.class_weights = weights.map(|weights| weights.parse().unwrap());
+            if let Some(head) = &mut config.head {
+                head.micro_batches = micro;
+            }
+            let out = folder.path().join(format!("{what}-{name}"));
+            run(&config, &out, ranks, false, None).unwrap();
+            losses(&out)
+        };
+        let plain = losses_of("plain", None, 1, 1);
+        // The classes of the demo have equally many records.
+        assert_close(what, &plain, &losses_of("balanced", Some("balanced"), 1, 1));
+        let file = weights.to_str();
+        let weighted = losses_of("weighted", file, 1, 1);
+        assert!((weighted[1] - plain[1]).abs() > 1e-3, "{what}: {plain:?}");
+        assert_close(what, &weighted, &losses_of("ranks", file, 3, 2));
+    }
+}
+
 #[test]
 fn sparse_gradients_learn_and_go_on_exactly() {
     sparse_gradients(|_| ());
@@ -360,9 +422,28 @@ fn what_is_wrong_is_said() {
         &|c| c.head.as_mut().unwrap().kind = "knn:500".parse().unwrap(),
         &["500 nearest", "at most 120"],
     );
+    let file = folder.path().join("weights.csv");
+    std::fs::write(&file, "class,weight\n500,1\n").unwrap();
+    for (weights, said) in [
+        (file.clone(), ["weights.csv: line 2", "no class 500"]),
+        (
+            folder.path().join("none.csv"),
+            ["none.csv", "cannot be read"],
+        ),
+    ] {
+        let weights = weights.to_str().unwrap();
+        refused(&|c| c.class_weights = Some(weights.parse().unwrap()), &said);
+    }
     refused(
-        &|c| c.fit.optimizer = pelton_train::Optimizer::Adamw,
-        &["adamw", "sgd or lars"],
+        &|c| {
+            c.class_weights = Some("balanced".parse().unwrap());
+            (c.head, c.fit.smoothing) = (None, 0.1);
+        },
+        &[
+            "`class_weights`",
+            "`smoothing` 0.1",
+            "leave one of them out",
+        ],
     );
     refused(
         &|c| c.head.as_mut().unwrap().density = 0.0,
@@ -371,6 +452,10 @@ fn what_is_wrong_is_said() {
     refused(
         &|c| c.model = "resnet20".parse().unwrap(),
         &["resnet20 takes images", "choose mlp"],
+    );
+    refused(
+        &|c| (c.model, c.head) = ("iresnet18".parse().unwrap(), None),
+        &["iresnet18 ends in features", "by train classify"],
     );
     // Another head, of the same shapes.
     let begun = config(folder.path(), "full");

@@ -275,6 +275,7 @@ impl Learner<'_> {
             loss: LossOptions {
                 scale: 1.0 / ready.rows().max(1) as f32,
                 smoothing: 0.0,
+                class_weights: None,
             },
             key: mix(key(self.seed, 0, Stage::Dropout) ^ self.steps),
         };

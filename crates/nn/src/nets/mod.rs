@@ -8,7 +8,7 @@ mod vgg;
 
 pub use alexnet::{alexnet, overfeat};
 pub use language::{LanguageModel, lstm, transformer};
-pub use resnet::{resnet20, resnet32, resnet50};
+pub use resnet::{iresnet18, resnet20, resnet32, resnet50};
 pub use small::{mlp, small};
 pub use vgg::vgg16;
 
@@ -54,8 +54,9 @@ impl Net {
 
     /// Numbers that are trained.
     pub fn trained(&self) -> usize {
+        use crate::layer::Role;
         let all = self.summary.parameters.iter();
-        all.filter(|p| p.role != crate::layer::Role::Statistic)
+        all.filter(|p| !matches!(p.role, Role::Statistic | Role::Fixed))
             .map(|p| p.len())
             .sum()
     }
@@ -76,6 +77,8 @@ pub enum ImageModel {
     ResNet32,
     /// He et al., 2016.
     ResNet50,
+    /// Deng et al., 2019: features of small images for a head.
+    IResNet18,
     /// Three convolutions; cheap.
     Small,
     /// Fully connected layers, for vectors too.
@@ -86,13 +89,14 @@ pub enum ImageModel {
 
 impl ImageModel {
     /// Spellings of all.
-    pub const NAMES: [(&'static str, ImageModel); 9] = [
+    pub const NAMES: [(&'static str, ImageModel); 10] = [
         ("alexnet", ImageModel::AlexNet),
         ("overfeat", ImageModel::OverFeat),
         ("vgg16", ImageModel::Vgg16),
         ("resnet20", ImageModel::ResNet20),
         ("resnet32", ImageModel::ResNet32),
         ("resnet50", ImageModel::ResNet50),
+        ("iresnet18", ImageModel::IResNet18),
         ("small", ImageModel::Small),
         ("mlp", ImageModel::Mlp),
         ("none", ImageModel::None),
@@ -112,6 +116,7 @@ impl ImageModel {
             ImageModel::ResNet20 => resnet20(classes, width),
             ImageModel::ResNet32 => resnet32(classes, width),
             ImageModel::ResNet50 => resnet50(image, classes, width),
+            ImageModel::IResNet18 => iresnet18(classes, width),
             ImageModel::Small => small(classes, width),
             ImageModel::Mlp => mlp(input, classes, width),
             ImageModel::None => vec![],
@@ -171,6 +176,8 @@ mod tests {
             (image("vgg16", large, 1000), 138_365_992),
             (image("resnet50", large, 1000), 25_557_032),
             (image("resnet20", [32, 32, 3], 10), 272_474),
+            // insightface's 24 025 600 without 1 984 slopes of PReLU and 512 scales that it does not train.
+            (image("iresnet18", [112, 112, 3], 512), 24_023_104),
         ];
         for (net, parameters) in expected {
             assert_eq!(net.trained(), parameters, "{:?}", net.layers.last());

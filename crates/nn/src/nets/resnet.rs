@@ -1,4 +1,5 @@
-//! Residual nets (He et al., 2016): section 4.2 for small images, Table 1 for large ones.
+//! Residual nets (He et al., 2016): section 4.2 for small images, Table 1 for large ones; and one for embeddings
+//! (Deng et al., 2019, section 3.1), which ends in features and not in pooled channels.
 
 use crate::layer::Layer;
 use crate::operands::Window;
@@ -22,7 +23,16 @@ fn norm(name: &str, relu: bool) -> Layer {
     Layer::BatchNorm {
         name: name.to_owned(),
         relu,
+        scale: true,
     }
+}
+
+/// What the shortcut of a block does where it changes the shape.
+fn shortcut(name: &str, out: usize, stride: usize) -> Vec<Layer> {
+    vec![
+        conv(&format!("{name}.downsample.0"), out, 1, stride),
+        norm(&format!("{name}.downsample.1"), false),
+    ]
 }
 
 /// A block; `middle` channels inside, `out` at its end, three convolutions if they differ.
@@ -46,29 +56,28 @@ fn block(name: &str, middle: usize, out: usize, stride: usize, changes: bool) ->
             norm(&part("bn3"), false),
         ]
     };
-    let shortcut = if changes {
-        vec![
-            conv(&part("downsample.0"), out, 1, stride),
-            norm(&part("downsample.1"), false),
-        ]
-    } else {
-        vec![]
-    };
     Layer::Residual {
         body,
-        shortcut,
+        shortcut: if changes {
+            shortcut(name, out, stride)
+        } else {
+            vec![]
+        },
         relu: true,
     }
 }
 
-fn end(classes: usize) -> [Layer; 2] {
-    let fc = Layer::Linear {
+fn linear(out: usize) -> Layer {
+    Layer::Linear {
         name: "fc".to_owned(),
-        out: classes,
+        out,
         bias: true,
         tied: None,
-    };
-    [Layer::Average, fc]
+    }
+}
+
+fn end(classes: usize) -> [Layer; 2] {
+    [Layer::Average, linear(classes)]
 }
 
 /// 6·`blocks` + 2 layers for small images: 16, 32 and 64 channels.
@@ -124,5 +133,48 @@ pub fn resnet50(image: [usize; 3], classes: usize, width: f64) -> Vec<Layer> {
         }
     }
     layers.extend(end(classes));
+    layers
+}
+
+/// 18 layers that embed images of 16² to 112², as faces: insightface's `iresnet18`. A block begins with a batch norm, has its
+/// stride in the second convolution and no ReLU behind the sum; at the end all positions feed a linear layer of `features`,
+/// and a batch norm without learned scale makes each feature as wide as the others.
+///
+/// Differs from insightface: ReLU in place of PReLU, and no dropout, whose rate is 0 there.
+pub fn iresnet18(features: usize, width: f64) -> Vec<Layer> {
+    let mut layers = vec![conv("conv1", scaled(64, width), 3, 1), norm("bn1", true)];
+    for stage in 0..4 {
+        let out = scaled(64 << stage, width);
+        for at in 0..2 {
+            let stride = if at == 0 { 2 } else { 1 };
+            let name = format!("layer{}.{at}", stage + 1);
+            let part = |part: &str| format!("{name}.{part}");
+            layers.push(Layer::Residual {
+                body: vec![
+                    norm(&part("bn1"), false),
+                    conv(&part("conv1"), out, 3, 1),
+                    norm(&part("bn2"), true),
+                    conv(&part("conv2"), out, 3, stride),
+                    norm(&part("bn3"), false),
+                ],
+                shortcut: if at == 0 {
+                    shortcut(&name, out, stride)
+                } else {
+                    vec![]
+                },
+                relu: false,
+            });
+        }
+    }
+    layers.extend([
+        norm("bn2", false),
+        Layer::Flatten,
+        linear(features),
+        Layer::BatchNorm {
+            name: "features".to_owned(),
+            relu: false,
+            scale: false,
+        },
+    ]);
     layers
 }

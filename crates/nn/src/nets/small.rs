@@ -6,7 +6,11 @@ use crate::operands::Window;
 use super::scaled;
 
 fn norm(name: String) -> Layer {
-    Layer::BatchNorm { name, relu: true }
+    Layer::BatchNorm {
+        name,
+        relu: true,
+        scale: true,
+    }
 }
 
 fn linear(name: String, out: usize) -> Layer {

@@ -25,6 +25,7 @@ pub fn vgg16(image: [usize; 3], classes: usize, width: f64) -> Vec<Layer> {
             layers.push(Layer::BatchNorm {
                 name: format!("features.{}", at + 1),
                 relu: true,
+                scale: true,
             });
             // Convolution, norm and ReLU are three modules in torchvision.
             at += 3;

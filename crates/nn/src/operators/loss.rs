@@ -32,10 +32,25 @@ pub(crate) fn counts(logits: &Tensor, targets: &[i64]) -> Counts {
 pub(crate) fn loss_gradient(
     mut logits: Tensor,
     targets: &[i64],
-    options: LossOptions,
+    options: LossOptions<'_>,
 ) -> (Tensor, Counts) {
     let of_rows = cross_entropy(&logits, targets, options.smoothing);
-    let upstream = Upstream::Sum(options.scale);
-    let loss = of_rows.gradient(logits.numbers_mut(), upstream, None, None);
+    let Some(mut factors) = options.factors(targets) else {
+        let upstream = Upstream::Sum(options.scale);
+        let loss = of_rows.gradient(logits.numbers_mut(), upstream, None, None);
+        return (logits, of(&loss));
+    };
+    let mut losses = vec![0.0; targets.len()];
+    let scaled: Vec<f32> = factors
+        .iter()
+        .map(|factor| options.scale * factor)
+        .collect();
+    let upstream = Upstream::Rows(&scaled);
+    let mut loss = of_rows.gradient(logits.numbers_mut(), upstream, None, Some(&mut losses));
+    let weighted = factors
+        .drain(..)
+        .zip(losses)
+        .map(|(factor, loss)| f64::from(factor) * f64::from(loss));
+    loss.sum = weighted.sum();
     (logits, of(&loss))
 }

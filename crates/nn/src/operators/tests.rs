@@ -514,6 +514,7 @@ fn losses() {
         let options = LossOptions {
             scale: 0.3,
             smoothing: smoothing as f32,
+            class_weights: None,
         };
         let (gradient, counted) = loss_gradient(logits.clone(), &targets, options);
         let expected = slopes(&inputs, |x| 0.3 * plain(x));
@@ -527,6 +528,27 @@ fn losses() {
             .count();
         assert_eq!((counted.rows, counted.correct), (4, correct as u64));
         if smoothing == 0.0 {
+            // Factors of classes scale the loss and the gradient of each row.
+            let weights: Vec<f32> = (0..classes).map(|class| class as f32).collect();
+            let class_weights = Some(&*weights);
+            let weighted = LossOptions {
+                class_weights,
+                ..options
+            };
+            let (gradient, weighed) = loss_gradient(logits.clone(), &targets, weighted);
+            let of_row = |at: usize| targets[at].max(0) as f64;
+            let plain_of = |x: &[Vec<f64>], at: usize| {
+                let row = &x[0][at * classes..][..classes];
+                let log_sum = row.iter().map(|x| x.exp()).sum::<f64>().ln();
+                targets
+                    .get(at)
+                    .filter(|y| **y >= 0)
+                    .map_or(0.0, |&y| log_sum - row[y as usize])
+            };
+            let plain = |x: &[Vec<f64>]| (0..5).map(|at| of_row(at) * plain_of(x, at)).sum::<f64>();
+            let expected = slopes(&inputs, |x| 0.3 * plain(x));
+            assert_near("gradient of the weighted loss", &gradient, &expected[0], 30);
+            assert!((weighed.loss - plain(&inputs)).abs() < 1e-5, "{weighed:?}");
             let evaluated = counts(&logits, &targets);
             assert!((evaluated.loss - counted.loss).abs() < 1e-6);
             assert_eq!((evaluated.rows, evaluated.correct), (4, correct as u64));

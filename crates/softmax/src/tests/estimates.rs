@@ -6,7 +6,7 @@ use super::*;
 fn options(kind: &str, classes: u64, correct: bool) -> HeadOptions {
     HeadOptions {
         kind: kind.parse().unwrap(),
-        logits: cosine(Margin::None),
+        logits: cosine(Margin::NONE),
         classes,
         d: D,
         correct,
@@ -32,7 +32,7 @@ fn corrected_sums_have_no_bias() {
             let sums: Vec<f64> = (0..400)
                 .map(|key| {
                     head.select(&labels, key).unwrap();
-                    let (sums, _) = head.score(&features, &labels, 1.0).unwrap();
+                    let (sums, _) = head.score(&features, &labels, 1.0, None).unwrap();
                     head.forget();
                     sums.loss.exp()
                 })
@@ -83,7 +83,11 @@ fn draws_go_on_where_they_stood() {
                 for step in steps.clone() {
                     let labels = [step * 7 % 211, step * 31 % 211];
                     losses.push(head.select(&labels, step)? as f64);
-                    losses.push(head.score(&numbers(2 * D, step), &labels, 1.0)?.0.loss);
+                    losses.push(
+                        head.score(&numbers(2 * D, step), &labels, 1.0, None)?
+                            .0
+                            .loss,
+                    );
                     head.forget();
                 }
                 Ok::<_, HeadError>((losses, (rank, head.save())))
@@ -125,7 +129,7 @@ fn centred(features: &[f64]) -> Vec<f64> {
 /// The mean of a batch is part of what the loss depends on; the running mean is what is taken off afterwards.
 #[test]
 fn centred_features_have_the_gradient_of_the_definition() {
-    let mut case = Case::new(cosine(Margin::Angle(0.3)), 6, 61, 3);
+    let mut case = Case::new(cosine(Margin::angle(0.3)), 6, 61, 3);
     // Far from zero, as features are.
     for (i, x) in case.features.iter_mut().enumerate() {
         *x += 0.5 * (i % D) as f32;
@@ -140,7 +144,7 @@ fn centred_features_have_the_gradient_of_the_definition() {
     let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|&x| x.into()).collect() };
     let (x, w) = (wide(&case.features), wide(&case.weights));
     assert_eq!(head.mean(), Some(vec![0.0; D]));
-    let (sums, gradient) = head.score(&case.features, &case.labels, 0.5).unwrap();
+    let (sums, gradient) = head.score(&case.features, &case.labels, 0.5, None).unwrap();
     let loss = case.loss(&centred(&x), &w);
     assert!(
         (sums.loss - loss).abs() < 1e-5 * loss,
@@ -160,7 +164,7 @@ fn centred_features_have_the_gradient_of_the_definition() {
         (0..D).map(|j| features[j] - less[j]).collect()
     };
     let twice: Vec<f32> = case.features.iter().map(|x| 2.0 * x).collect();
-    head.score(&twice, &case.labels, 0.5).unwrap();
+    head.score(&twice, &case.labels, 0.5, None).unwrap();
     for (found, mean) in head.mean().unwrap().into_iter().zip(means(&x)) {
         assert!(
             (f64::from(found) - 1.01 * mean).abs() < 1e-6,
@@ -172,7 +176,7 @@ fn centred_features_have_the_gradient_of_the_definition() {
         .zip(means(&x).iter().cycle())
         .map(|(x, m)| x - 1.01 * m)
         .collect();
-    case.logits = cosine(Margin::None);
+    case.logits = cosine(Margin::NONE);
     let plain = HeadOptions {
         logits: case.logits,
         ..options
@@ -213,7 +217,7 @@ fn examples_that_are_all_equal_stay_numbers_without_their_mean() {
     let mut head = class_head(&options, Comm::alone()).unwrap();
     for labels in [&[3u64][..], &[3, 4], &[3, 4, 5]] {
         let features = numbers(D, 1).repeat(labels.len());
-        let (sums, gradient) = head.score(&features, labels, 1.0).unwrap();
+        let (sums, gradient) = head.score(&features, labels, 1.0, None).unwrap();
         assert!(sums.loss.is_finite());
         assert!(gradient.iter().all(|x| x.abs() < 1e-3), "{gradient:?}");
     }
@@ -249,7 +253,7 @@ fn rows_begin_at_the_means_of_their_classes() {
                 let missing = head.begin_at_means()?;
                 let after = comm.all_gather_ragged(&head.save()[0].values)?.concat();
                 head.select(&[1], 0)?;
-                head.score(&features[..D], &[1], 1.0)?;
+                head.score(&features[..D], &[1], 1.0, None)?;
                 Ok::<_, HeadError>((missing, before, after))
             });
             found.unwrap().remove(0)
@@ -326,7 +330,7 @@ fn random_rows_have_no_neighbours() {
     let mut head = class_head(&options, Comm::alone()).unwrap();
     let (alone, drawn) = chosen(head.as_mut());
     assert!(alone && (80..=110).contains(&drawn), "{drawn} of 105");
-    head.score(&numbers(2 * D, 1), &[3, 4], 1.0).unwrap();
+    head.score(&numbers(2 * D, 1), &[3, 4], 1.0, None).unwrap();
     let update = Update {
         rule: SGD,
         rate: 0.1,

@@ -14,7 +14,7 @@ fn trained(
     let classes = 61u64;
     let options = HeadOptions {
         kind,
-        logits: cosine(Margin::None),
+        logits: cosine(Margin::NONE),
         classes,
         d: D,
         correct: true,
@@ -38,7 +38,7 @@ fn trained(
             for (place, (features, labels)) in parts.enumerate() {
                 // What a micro-batch counts for is known when it is scored, or later.
                 let later = [1.0, 0.25][place % 2];
-                let (sums, mut gradient) = head.score(features, labels, 0.1 / later)?;
+                let (sums, mut gradient) = head.score(features, labels, 0.1 / later, None)?;
                 head.weigh(place, later);
                 comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)?;
                 figures.push(sums.loss);
@@ -104,6 +104,13 @@ const STILL: Rule = Rule::Sgd {
     nesterov: false,
 };
 
+/// With an ε that keeps roundings of small gradients small.
+const ADAMW: Rule = Rule::AdamW {
+    mean_decay: 0.9,
+    square_decay: 0.99,
+    epsilon: 1e-2,
+};
+
 /// Sums in another order differ by roundings, which three steps make larger.
 pub(super) fn assert_close(what: &str, a: &[f64], b: &[f64]) {
     assert_eq!(a.len(), b.len(), "{what}");
@@ -123,7 +130,7 @@ fn every_head_is_the_same_on_any_number_of_ranks() {
         .into_iter()
         .flat_map(|kind| [(kind, false), (kind, true)])
     {
-        for rule in [SGD, STILL, LARS] {
+        for rule in [SGD, STILL, LARS, ADAMW] {
             let (figures, blocks) = trained(kind, centre, 1, rule, 1);
             for ranks in 2..=4 {
                 let what = format!("{kind}, centred {centre}, {rule:?}, {ranks} ranks");
@@ -141,7 +148,7 @@ fn every_head_is_the_same_on_any_number_of_ranks() {
 fn every_head_takes_any_scale() {
     let kinds = ["full", "knn:4:1", "sampled:1", "selective:3:1"];
     for scale in [1.0, 60.0, 88.0, 128.0, 1000.0] {
-        for margin in [Margin::None, Margin::Cosine(0.2), Margin::Angle(0.5)] {
+        for margin in [Margin::NONE, Margin::cosine(0.2), Margin::angle(0.5)] {
             let logits = Logits::Cosine { scale, margin };
             let mut case = Case::new(logits, 7, 61, 3);
             for kind in kinds {
@@ -168,7 +175,8 @@ fn every_head_takes_any_scale() {
                         head.renew(1, &|| false)?;
                         assert_eq!(head.select(&case.labels, 1)?, 61);
                         let measured = head.evaluate(&case.features, &case.labels)?;
-                        let (sums, mut gradient) = head.score(&case.features, &case.labels, 0.5)?;
+                        let (sums, mut gradient) =
+                            head.score(&case.features, &case.labels, 0.5, None)?;
                         comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)?;
                         Ok::<_, HeadError>((measured.loss, sums.loss, gradient))
                     });
@@ -210,10 +218,10 @@ fn micro_batches_of_a_step_come_to_the_whole_batch() {
 #[test]
 fn a_micro_batch_that_counts_twice_is_as_two() {
     for kind in KINDS {
-        let blocks = |twice: bool| {
+        let blocks = |twice: bool, by_factors: bool| {
             let options = HeadOptions {
                 kind,
-                logits: cosine(Margin::Angle(0.2)),
+                logits: cosine(Margin::angle(0.2)),
                 classes: 61,
                 d: D,
                 correct: true,
@@ -226,12 +234,18 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
             head.renew(1, &|| false).unwrap();
             let (one, other) = (numbers(3 * D, 1), numbers(2 * D, 2));
             head.select(&[4, 9, 60, 11, 4], 7).unwrap();
-            head.score(&one, &[4, 9, 60], 0.2).unwrap();
-            head.score(&other, &[11, 4], 0.2).unwrap();
-            if twice {
-                head.weigh(1, 2.0)
+            if by_factors {
+                let (all, factors) = ([&one[..], &other].concat(), [1.0, 1.0, 1.0, 2.0, 2.0]);
+                head.score(&all, &[4, 9, 60, 11, 4], 0.2, Some(&factors))
+                    .unwrap();
             } else {
-                drop(head.score(&other, &[11, 4], 0.2).unwrap())
+                head.score(&one, &[4, 9, 60], 0.2, None).unwrap();
+                head.score(&other, &[11, 4], 0.2, None).unwrap();
+                if twice {
+                    head.weigh(1, 2.0)
+                } else {
+                    drop(head.score(&other, &[11, 4], 0.2, None).unwrap())
+                }
             }
             let update = Update {
                 rule: SGD,
@@ -242,7 +256,9 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
             head.update(&update).unwrap();
             values(&head.save())
         };
-        assert_close(&kind.to_string(), &blocks(true), &blocks(false));
+        let expected = blocks(false, false);
+        assert_close(&kind.to_string(), &blocks(true, false), &expected);
+        assert_close(&kind.to_string(), &blocks(false, true), &expected);
     }
 }
 
@@ -254,7 +270,7 @@ fn gradients_have_a_norm_and_a_scale() {
         let step = |ranks: usize, micro: usize, scale: f32| -> (f64, Vec<f64>) {
             let options = HeadOptions {
                 kind,
-                logits: cosine(Margin::Angle(0.2)),
+                logits: cosine(Margin::angle(0.2)),
                 classes: 61,
                 d: D,
                 correct: true,
@@ -283,7 +299,7 @@ fn gradients_have_a_norm_and_a_scale() {
                     .chunks(12 / micro * D)
                     .zip(labels.chunks(12 / micro));
                 for (features, labels) in parts {
-                    head.score(features, labels, 0.5)?;
+                    head.score(features, labels, 0.5, None)?;
                 }
                 let square = head.gradient_square()?;
                 head.update(&Update {
@@ -322,12 +338,15 @@ fn gradients_have_a_norm_and_a_scale() {
 
 #[test]
 fn heads_go_on_from_what_was_saved_on_other_ranks() {
-    for kind in KINDS {
-        let (_, saved) = trained(kind, true, 4, SGD, 1);
+    for (kind, rule) in KINDS
+        .into_iter()
+        .flat_map(|kind| [(kind, SGD), (kind, ADAMW)])
+    {
+        let (_, saved) = trained(kind, true, 4, rule, 1);
         let goes_on = |ranks: usize| {
             let options = HeadOptions {
                 kind,
-                logits: cosine(Margin::None),
+                logits: cosine(Margin::NONE),
                 classes: 61,
                 d: D,
                 correct: true,
@@ -345,9 +364,9 @@ fn heads_go_on_from_what_was_saved_on_other_ranks() {
                 })?;
                 let labels = [3, 9, 60];
                 head.select(&labels, 8)?;
-                let (sums, _) = head.score(&numbers(3 * D, 4), &labels, 1.0)?;
+                let (sums, _) = head.score(&numbers(3 * D, 4), &labels, 1.0, None)?;
                 head.update(&Update {
-                    rule: SGD,
+                    rule,
                     rate: 0.5,
                     weight_decay: 0.0,
                     scale: 1.0,
@@ -371,7 +390,7 @@ fn heads_go_on_from_what_was_saved_on_other_ranks() {
 
 #[test]
 fn lars_takes_the_step_of_its_definition() {
-    let case = Case::new(cosine(Margin::None), 6, 11, 3);
+    let case = Case::new(cosine(Margin::NONE), 6, 11, 3);
     let lars = |rate: f32| Update {
         rule: Rule::Lars {
             momentum: 0.0,
@@ -420,7 +439,7 @@ fn lars_goes_by_the_length_of_the_whole_head() {
         for ranks in [1, 2, 4] {
             let options = HeadOptions {
                 kind: *kind,
-                logits: cosine(Margin::None),
+                logits: cosine(Margin::NONE),
                 classes,
                 d: D,
                 correct: true,
@@ -439,7 +458,7 @@ fn lars_goes_by_the_length_of_the_whole_head() {
                     let labels = [3, 9, step * 11];
                     head.select(&labels, step)?;
                     let before = head.save();
-                    head.score(&numbers(3 * D, step), &labels, 0.3)?;
+                    head.score(&numbers(3 * D, step), &labels, 0.3, None)?;
                     head.update(&Update {
                         rule: LARS,
                         rate: 0.5,
@@ -488,7 +507,7 @@ fn weights_that_are_not_finite_are_an_error() {
         for (ranks, wrong) in [(1, f32::NAN), (2, f32::INFINITY), (3, 1e19)] {
             let options = HeadOptions {
                 kind,
-                logits: cosine(Margin::None),
+                logits: cosine(Margin::NONE),
                 classes: 61,
                 d: D,
                 correct: true,
@@ -547,7 +566,7 @@ fn heads_refuse_what_cannot_be() {
     head.renew(1, &|| false).unwrap();
     // The budget of half the classes is smaller than the batch's own, which take part all the same.
     assert_eq!(head.select(&[0, 1, 2, 3, 4], 0).unwrap(), 5);
-    let nan = head.score(&[f32::NAN, 0.0], &[1], 1.0);
+    let nan = head.score(&[f32::NAN, 0.0], &[1], 1.0, None);
     assert!(matches!(nan, Err(HeadError::NotFinite { example: 0 })));
     let missing = head.load(&mut |_, _| None).unwrap_err().to_string();
     assert!(missing.contains("weights"), "{missing}");
@@ -557,7 +576,7 @@ fn heads_refuse_what_cannot_be() {
 fn classes_begin_with_numbers_of_their_own_and_all_may_take_part() {
     let options = HeadOptions {
         kind: HeadKind::Sampled { active: 1.0 },
-        logits: cosine(Margin::None),
+        logits: cosine(Margin::NONE),
         classes: 300,
         d: 16,
         correct: true,

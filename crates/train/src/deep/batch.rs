@@ -74,6 +74,14 @@ impl Ready {
         }
     }
 
+    /// Classes of images or vectors.
+    pub(crate) fn labels(&self) -> &[i64] {
+        match self {
+            Ready::Images { labels, .. } | Ready::Vectors { labels, .. } => labels,
+            Ready::Words(_) => &[],
+        }
+    }
+
     /// Examples, or words, that count.
     pub fn rows(&self) -> u64 {
         match self {

@@ -31,6 +31,8 @@ pub(crate) struct Fit<'a> {
     pub(crate) targets: Targets,
     /// Where class vectors of a head begin at means.
     pub(crate) begin: Option<ClassMeans>,
+    /// What the loss of an example counts for, by its class.
+    pub(crate) class_weights: Option<Vec<f32>>,
     /// Steps after which a head renews what it renews between epochs.
     pub(crate) rebuild: Option<u64>,
     /// The kind of a head over many classes.
@@ -372,9 +374,11 @@ impl Run<'_, '_> {
         let [rows, fresh, echoed] = sums;
         progress.fresh_examples += fresh;
         progress.echoed_examples += echoed;
+        let counted = self.counted(&batches, rows)?;
         let loss = LossOptions {
-            scale: 1.0 / rows.max(1) as f32,
+            scale: 1.0 / counted as f32,
             smoothing: self.of.config.smoothing,
+            class_weights: self.of.class_weights.as_deref(),
         };
         let options = StepOptions {
             loss,
@@ -428,7 +432,8 @@ impl Run<'_, '_> {
             return Err(not_a_number(what, number, &ids, progress));
         }
         progress.epoch.training(Counts {
-            loss,
+            // Its mean is that of the step.
+            loss: loss * (rows as f64 / counted),
             rows,
             correct: correct as u64,
         });
@@ -438,6 +443,21 @@ impl Run<'_, '_> {
         progress.epoch.wait_s += waited;
         progress.epoch.compute_s += spent - waited;
         Ok(true)
+    }
+
+    /// What a step's examples of all ranks count for together, of which there are `rows`.
+    fn counted(&self, batches: &[Ready], rows: u64) -> Result<f64, TrainError> {
+        let Some(weights) = &self.of.class_weights else {
+            return Ok(rows.max(1) as f64);
+        };
+        let labels = batches.iter().flat_map(Ready::labels);
+        let mut sum = [labels.map(|&y| f64::from(weights[y as usize])).sum()];
+        if self.comm.size() > 1 {
+            let summed = self.comm.all_reduce(&mut sum, Reduction::Sum);
+            summed.map_err(pelton_data::DataError::from)?;
+        }
+        // Where none counts, the gradient is 0.
+        Ok(if sum[0] > 0.0 { sum[0] } else { 1.0 })
     }
 
     /// Losses on data of this name, after this much progress; its `feed` says whether an earlier checkpoint exists.
