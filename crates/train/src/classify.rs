@@ -10,7 +10,7 @@ use pelton_softmax::HeadOptions;
 pub use pelton_softmax::{HeadKind, Logits, Precision};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::deep::{FitConfig, MOST_WIDTH};
+use crate::deep::{FitConfig, MOST_WIDTH, Optimizer};
 use crate::error::TrainError;
 
 /// What the rows of a head begin with.
@@ -180,6 +180,12 @@ impl HeadConfig {
         check_range("micro_batches", self.micro_batches, 1..=MOST_WIDTH)?;
         check_positive("head_rate", self.rate.into())?;
         check_share("density", self.density)?;
+        if self.density < 1.0 && fit.optimizer == Optimizer::Adamw {
+            return Err(TrainError::config(
+                "`density` below 1 takes `optimizer` sgd or lars; choose one of them, or leave `density` at 1"
+                    .to_string(),
+            ));
+        }
         if fit.smoothing != 0.0 {
             return Err(TrainError::config(format!(
                 "`smoothing` {}: a head over many classes knows only the right class; leave it at 0",

@@ -450,6 +450,13 @@ fn what_is_wrong_is_said() {
         &["density", "above 0 and at most 1"],
     );
     refused(
+        &|c| {
+            c.fit.optimizer = pelton_train::Optimizer::Adamw;
+            c.head.as_mut().unwrap().density = 0.01;
+        },
+        &["density", "sgd or lars"],
+    );
+    refused(
         &|c| c.model = "resnet20".parse().unwrap(),
         &["resnet20 takes images", "choose mlp"],
     );
