@@ -92,6 +92,27 @@ def test_the_full_head_is_cross_entropy_and_its_step_that_of_sgd(logits: str, de
         close(head.weight, weight.detach())
 
 
+def test_half_precision_is_near_and_measures_as_single() -> None:
+    whole = KnnSoftmax(CLASSES, DIM, "full", seed=3)
+    half = KnnSoftmax(CLASSES, DIM, "full", seed=3, precision="bfloat16")
+    features, labels = examples(33, 1)
+    found = []
+    for head in (whole, half):
+        own = features.clone().requires_grad_()
+        loss = head(own, labels)
+        loss.backward()
+        found.append((loss.detach(), own.grad))
+    assert found[0][0] != found[1][0]
+    close(found[1][0], found[0][0], 1e-3)
+    close(found[1][1], found[0][1], 2e-2)
+    with torch.no_grad():
+        assert whole(features, labels) == half(features, labels)
+    for head in (whole, half):
+        head.step(0.5)
+    close(half.weight, whole.weight, 2e-2)
+    assert half.weight.dtype == torch.float32
+
+
 @pytest.mark.parametrize("logits", ["cosine", "cosface", "arcface", "combined"])
 @pytest.mark.parametrize("scale", [1.0, 64.0, 128.0, 1000.0])
 @pytest.mark.parametrize("device", [None, "cpu"])

@@ -76,8 +76,8 @@ pub struct Scored {
     weight: Vec<f32>,
     /// Of the features \[batch, d\]; once reduced, this rank's part of it.
     gradient: Vec<f32>,
-    /// Products of all active classes \[active, batch\], or none.
-    products: Vec<f32>,
+    /// Products of all active classes, \[n, batch\] of each chunk, or none.
+    products: Vec<Vec<f32>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -183,20 +183,16 @@ impl Head {
             products: Vec::new(),
         };
         let count = self.count(&scored);
-        if count * batch * 4 <= self.scratch {
-            scored.products = vec![0.0; count * batch];
-        }
         let columns = Matrix::new(&scored.unit, batch, d).transposed();
         let columns = PackedMatrix::new(precision, columns);
         let mut scratch = Scratch::new();
         for places in chunks(count) {
             self.gather(&scored, places.clone(), &mut scratch);
             scratch.multiply(&columns, batch, d);
-            if !scored.products.is_empty() {
-                let to = &mut scored.products[places.start * batch..places.end * batch];
-                to.copy_from_slice(&scratch.products);
-            }
             self.add(precision, &mut scored, places, &mut scratch);
+            if count * batch * 4 <= self.scratch {
+                scored.products.push(std::mem::take(&mut scratch.products));
+            }
         }
         Ok(scored)
     }
@@ -514,7 +510,7 @@ impl Head {
         for places in chunks(self.count(scored)) {
             self.gather(scored, places.clone(), &mut scratch);
             let products = match &columns {
-                None => &scored.products[places.start * batch..places.end * batch],
+                None => &scored.products[places.start / CHUNK],
                 Some(columns) => {
                     scratch.multiply(columns, batch, d);
                     &scratch.products

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_comm::{Comm, run_ranks};
 use pelton_run::{Event, RunContext, RunOptions};
+use pelton_train::classify::Precision;
 use pelton_train::evaluate::EvaluateConfig;
 use pelton_train::finished;
 use pelton_train::{DataConfig, ImageConfig, NetSummary, TrainError, image};
@@ -352,16 +353,20 @@ fn a_run_that_diverges_says_so() {
                 (1e30, "cosine:16", Some(1.0)),
                 (1e38, "cosine:16", None),
             ] {
-                for (model, ranks) in [("none", 2), ("mlp", 1)] {
+                let of = [("none", 2, "f32"), ("none", 1, "bf16"), ("mlp", 1, "f32")];
+                for (model, ranks, precision) in of {
                     let mut config = config(folder.path(), kind);
                     config.model = model.parse().unwrap();
                     config.fit.optimizer = optimizer.parse().unwrap();
                     (config.fit.momentum, config.fit.nesterov) = (momentum, nesterov);
                     (config.fit.rate, config.fit.clip) = (Some(rate), clip);
                     config.fit.epochs = 3;
-                    config.head.as_mut().unwrap().logits = logits.parse().unwrap();
-                    let what =
-                        format!("{kind} {optimizer} {momentum} {rate:e} {logits} {model} {ranks}");
+                    let head = config.head.as_mut().unwrap();
+                    head.logits = logits.parse().unwrap();
+                    head.precision = precision.parse().unwrap();
+                    let what = format!(
+                        "{kind} {optimizer} {momentum} {rate:e} {logits} {model} {ranks} {precision}"
+                    );
                     let out = folder.path().join(&what);
                     let Err(error) = run(&config, &out, ranks, false, None) else {
                         continue;
@@ -383,6 +388,38 @@ fn a_run_that_diverges_says_so() {
         }
     }
     assert!(diverged > 60, "{diverged}");
+}
+
+/// Products in bf16 move losses by a hundredth, in steps as steep as these; a run keeps its precision.
+#[test]
+fn half_precision_learns_and_goes_on_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in KINDS {
+        let mut config = config(folder.path(), kind);
+        let [f32, whole, parts] =
+            ["f32", "whole", "parts"].map(|name| folder.path().join(format!("{kind}-{name}")));
+        run(&config, &f32, 2, false, None).unwrap();
+        config.head.as_mut().unwrap().precision = Precision::Bf16;
+        run(&config, &whole, 2, false, None).unwrap();
+        run(&config, &parts, 2, false, Some(15)).unwrap_err();
+        let kept = std::fs::read_to_string(parts.join("run.toml")).unwrap();
+        assert!(kept.contains("precision = \"bf16\""), "{kept}");
+        config.head.as_mut().unwrap().precision = Precision::F32;
+        let refused = run(&config, &parts, 2, true, None).unwrap_err().to_string();
+        let said = "started with `precision` bf16 and cannot continue with f32";
+        assert!(refused.contains(said), "{refused}");
+        config.head.as_mut().unwrap().precision = Precision::Bf16;
+        run(&config, &parts, 2, true, None).unwrap();
+        let (expected, found) = (losses(&f32), losses(&whole));
+        assert_eq!(found, losses(&parts), "{kind}");
+        for (expected, found) in expected.iter().zip(&found) {
+            assert!(expected != found, "{kind}");
+            assert!(
+                (expected - found).abs() < 3e-2 * expected,
+                "{kind}: {expected} {found}"
+            );
+        }
+    }
 }
 
 /// Seconds and classes of a head count the whole run, also where it was interrupted.

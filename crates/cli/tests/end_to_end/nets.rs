@@ -111,6 +111,10 @@ fn flags_that_change_nothing_are_refused() {
             ["cosine:1e6", "at most 10000"],
         ),
         (
+            "classify demo:classes:20:4:16 --precision f16",
+            ["`f16` is not a precision", "f32 or bf16"],
+        ),
+        (
             "image demo:images:60 --cache peers --unit-bytes 4096",
             ["--unit-bytes does nothing", "--mode ordered"],
         ),
