@@ -346,6 +346,7 @@ fn a_run_that_diverges_says_so() {
             ("sgd", 0.9, true),
             ("sgd", 0.0, false),
             ("lars", 0.9, false),
+            ("adamw", 0.9, false),
         ] {
             for (rate, logits, clip) in [
                 (1e6, "product", None),

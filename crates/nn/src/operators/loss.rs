@@ -35,7 +35,7 @@ pub(crate) fn loss_gradient(
     options: LossOptions<'_>,
 ) -> (Tensor, Counts) {
     let of_rows = cross_entropy(&logits, targets, options.smoothing);
-    let Some(mut factors) = options.factors(targets) else {
+    let Some(factors) = options.factors(targets) else {
         let upstream = Upstream::Sum(options.scale);
         let loss = of_rows.gradient(logits.numbers_mut(), upstream, None, None);
         return (logits, of(&loss));
@@ -48,9 +48,9 @@ pub(crate) fn loss_gradient(
     let upstream = Upstream::Rows(&scaled);
     let mut loss = of_rows.gradient(logits.numbers_mut(), upstream, None, Some(&mut losses));
     let weighted = factors
-        .drain(..)
+        .iter()
         .zip(losses)
-        .map(|(factor, loss)| f64::from(factor) * f64::from(loss));
+        .map(|(&factor, loss)| f64::from(factor) * f64::from(loss));
     loss.sum = weighted.sum();
     (logits, of(&loss))
 }
