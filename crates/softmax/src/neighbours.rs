@@ -461,7 +461,7 @@ impl<'a> Meeting<'a> {
     }
 }
 
-/// Numbers that are looked at together.
+/// Numbers that are looked at together, a bit each.
 const SCAN: usize = 32;
 
 /// Places of the numbers that reach the row's least, or their column's.
@@ -474,20 +474,19 @@ impl Kernel for Reaching<'_> {
     fn run(self) {
         let Reaching(numbers, row, columns, places) = self;
         let least = |column: f32| if column < row { column } else { row };
-        let mut look = |range: Range<usize>| {
-            places.extend(range.filter(|&j| numbers[j] >= least(columns[j])));
-        };
         let (parts, rest) = numbers.as_chunks::<SCAN>();
         let columns_of = columns.as_chunks::<SCAN>().0;
         for (part, (numbers, columns)) in parts.iter().zip(columns_of).enumerate() {
-            let mut any = 0;
+            let mut reaching = 0u32;
             for j in 0..SCAN {
-                any |= u32::from(numbers[j] >= least(columns[j]));
+                reaching |= u32::from(numbers[j] >= least(columns[j])) << j;
             }
-            if any != 0 {
-                look(part * SCAN..(part + 1) * SCAN);
+            while reaching != 0 {
+                places.push(part * SCAN + reaching.trailing_zeros() as usize);
+                reaching &= reaching - 1;
             }
         }
-        look(numbers.len() - rest.len()..numbers.len());
+        let last = numbers.len() - rest.len()..numbers.len();
+        places.extend(last.filter(|&j| numbers[j] >= least(columns[j])));
     }
 }
