@@ -253,6 +253,9 @@ pub struct EvalArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
+    /// For a net: also how often the right class is one of the K likeliest
+    #[arg(long, value_name = "K", conflicts_with_all = ["recall", "pairs"])]
+    pub top: Option<usize>,
     /// For a run of `train classify`: how often one of the K nearest other records has a record's class, which may be
     /// any; several K with commas between
     #[arg(

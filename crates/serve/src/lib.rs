@@ -36,7 +36,7 @@ use tokio::sync::Semaphore;
 
 pub use http::Limits;
 
-use engine::{Engine, Ranking, Reader};
+use engine::{Engine, Reader};
 use http::Service;
 
 /// Most requests at once, which are connections and answers in memory.
@@ -145,9 +145,9 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
     let d = net.classes;
     let pool = thread_pool(image.fit.threads, &Comm::alone())?;
     let seed = image.fit.seed;
-    let mut ranking = Ranking::Logits;
+    let mut index = None;
     let mut net = trainer(net, seed, Comm::alone());
-    let (mut scores, mut index) = ("probability", None);
+    let (mut scores, mut figures) = ("probability", None);
     if let Some(head) = &image.head {
         scores = match (head.kind, head.logits) {
             (HeadKind::Mach { .. }, _) => "score",
@@ -166,7 +166,7 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
         if let Some(error) = failed {
             return Err(error);
         }
-        ranking = match vectors {
+        match vectors {
             Some(weights) => {
                 let began = Instant::now();
                 let logits = head.logits;
@@ -178,21 +178,20 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
                     }
                     .less(mean)
                 });
-                index = Some(IndexFigures {
+                figures = Some(IndexFigures {
                     lists: built.lists(),
                     probes: built.probes(),
                     recall: built.recall(),
                     extra_bytes: built.extra_bytes(),
                     build_s: began.elapsed().as_secs_f64(),
                 });
-                Ranking::Vectors(built)
+                index = Some(built);
             }
             None => {
                 let features = image.net(input, count)?;
                 net = image.trainer(features, count, Comm::alone())?;
-                Ranking::Head
             }
-        };
+        }
     }
     run.load(net.as_mut())?;
     let model = Model {
@@ -201,11 +200,11 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
         classes: count,
         top: config.top,
         scores,
-        index,
+        index: figures,
     };
     let engine = Engine {
         trainer: net,
-        ranking,
+        index,
         labels: run.labels.clone(),
         pool,
         reader: Reader {

@@ -41,7 +41,7 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
     if finished::is_net(&config.model) {
         return match &arguments.pairs {
             Some(pairs) => verify(&config, pairs, arguments.json),
-            None if arguments.recall.is_empty() => eval_net(&config, arguments.json),
+            None if arguments.recall.is_empty() => eval_net(&config, arguments.top, arguments.json),
             None => retrieve(
                 &config,
                 &arguments.recall,
@@ -53,6 +53,12 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
     if arguments.pairs.is_some() || !arguments.recall.is_empty() {
         return Err(usage(anyhow::anyhow!(
             "{}: --recall and --pairs compare the features of a net, and this is a linear model; give a run of `pelton train classify`",
+            config.model.display()
+        )));
+    }
+    if arguments.top.is_some() {
+        return Err(usage(anyhow::anyhow!(
+            "{}: --top applies to nets, and this is a linear model; leave it out",
             config.model.display()
         )));
     }
@@ -75,19 +81,24 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
 }
 
 #[cfg(feature = "nets")]
-fn eval_net(config: &EvaluateConfig, json: bool) -> Result<(), Failure> {
-    let figures = with_console(|context| finished::eval(config, context))?;
+fn eval_net(config: &EvaluateConfig, top: Option<usize>, json: bool) -> Result<(), Failure> {
+    let figures = with_console(|context| finished::eval(config, top, context))?;
     if json {
         return print_json(&figures);
     }
     let loss = figures.test_loss;
     print_with(|out| match (figures.test_accuracy, figures.words) {
-        (Some(accuracy), _) => writeln!(
-            out,
-            "accuracy {:.4} % of {} images, mean loss {loss:.6}",
-            100.0 * accuracy,
-            figures.records,
-        ),
+        (Some(accuracy), _) => {
+            let top = figures.top.zip(figures.top_accuracy);
+            let top = top.map(|(k, share)| format!(" (top {k}: {:.4} %)", 100.0 * share));
+            writeln!(
+                out,
+                "accuracy {:.4} %{} of {} images, mean loss {loss:.6}",
+                100.0 * accuracy,
+                top.unwrap_or_default(),
+                figures.records,
+            )
+        }
         (None, words) => writeln!(
             out,
             "perplexity {:.4} of {} words, mean loss {loss:.6}",

@@ -100,6 +100,13 @@ fn features_of_any_classes_and_of_none_are_written() {
             "eval linear train.csv --recall 1",
             ["linear: ", "train classify"],
         ),
+        ("eval linear train.csv --top 2", ["linear: ", "--top"]),
+        ("eval run train.csv --top 0", ["--top 0", "from 1 to"]),
+        ("eval run train.csv --top 99", ["--top 99", "from 1 to"]),
+        (
+            "eval run train.csv --top 2 --recall 1",
+            ["--top", "--recall"],
+        ),
     ] {
         place.refuses(line, 2, &parts);
         assert!(!place.path("no.npy").exists(), "{line}");
