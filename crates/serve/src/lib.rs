@@ -156,7 +156,7 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
         };
         let mut failed = None;
         let mut read = |name: &str, rows: Range<u64>| {
-            run.rows(name, rows.end).unwrap_or_else(|error| {
+            run.rows(name, rows).unwrap_or_else(|error| {
                 failed.get_or_insert(error);
                 None
             })

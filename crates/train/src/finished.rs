@@ -1,6 +1,7 @@
 //! Finished nets: what `eval`, `predict` and `sample` do with the run folder of a net.
 
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +22,7 @@ use rayon::ThreadPool;
 use serde::Serialize;
 
 use crate::deep::{
-    FitConfig, Prepared, Ready, Targets, load_parameters, load_rows, measure, thread_pool,
+    FitConfig, Prepared, Ready, Shards, Targets, load_parameters, measure, thread_pool,
 };
 use crate::error::TrainError;
 use crate::evaluate::{EvaluateConfig, heading, unreadable, unwritten};
@@ -129,6 +130,7 @@ pub struct Classifier {
     pub labels: ClassMap,
     run: PathBuf,
     parameters: PathBuf,
+    rows: Shards,
 }
 
 impl Classifier {
@@ -140,6 +142,7 @@ impl Classifier {
             return Err(tells_no_classes(run));
         };
         Ok(Classifier {
+            rows: Shards::of_model(&parameters)?,
             config,
             input: classes.input(),
             labels: classes.map,
@@ -153,9 +156,9 @@ impl Classifier {
         load_parameters(&self.parameters, trainer, &Comm::alone())
     }
 
-    /// The first rows of a block of the parameters; `None` if there is no such block.
-    pub fn rows(&self, name: &str, count: u64) -> Result<Option<Vec<f32>>, TrainError> {
-        load_rows(&self.parameters, name, count)
+    /// Rows of a block of the parameters; `None` if there is no such block.
+    pub fn rows(&self, name: &str, rows: Range<u64>) -> Result<Option<Vec<f32>>, TrainError> {
+        self.rows.read(name, rows)
     }
 
     /// The run's processing of pictures for evaluation.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_comm::{Comm, run_ranks};
-use pelton_run::{Event, RunContext, RunOptions};
+use pelton_run::{Checkpoint, Event, RunContext, RunOptions};
 use pelton_train::evaluate::EvaluateConfig;
 use pelton_train::finished;
 use pelton_train::{DataConfig, ImageConfig, NetSummary, TrainError, image};
@@ -599,5 +599,69 @@ fn a_graph_is_made_again_after_so_many_steps() {
             losses_of(&config, &steps.to_string(), Some(steps)),
             "{steps}"
         );
+    }
+}
+
+/// A finished model has what predicts and no more, models of before still measure, and its run trains on exactly.
+#[test]
+fn a_finished_model_holds_no_momentum_and_its_run_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = |file: &Path| -> Vec<String> {
+        let bytes = std::fs::read(file).unwrap();
+        let checkpoint = Checkpoint::parse(&bytes, file).unwrap();
+        checkpoint
+            .names()
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect()
+    };
+    for (kind, of_head) in [
+        ("knn:5:0.4", &["mean", "weights"][..]),
+        ("selective:3:0.5", &["mean", "weights"]),
+        ("mach:20:1", &["0.mean", "0.weights"]),
+    ] {
+        let mut config = config(folder.path(), kind);
+        config.fit.schedule = "constant".parse().unwrap();
+        let (whole, parts) = (
+            folder.path().join(format!("{kind}-whole")),
+            folder.path().join(format!("{kind}-parts")),
+        );
+        run(&config, &whole, 1, false, None).unwrap();
+        config.fit.epochs = 1;
+        let summary = run(&config, &parts, 1, false, None).unwrap();
+        let steps = summary.iterations.unwrap();
+        let (model, last) = (
+            parts.join(format!("model-{steps}-0-of-1.rows")),
+            parts.join(format!("checkpoint/state-{steps}-0-of-1.rows")),
+        );
+        assert_eq!(names(&model), of_head, "{kind}");
+        assert!(names(&last).len() > of_head.len(), "{kind}");
+
+        let accuracy = || {
+            let mut of = EvaluateConfig {
+                model: parts.clone(),
+                data: DataConfig::default(),
+                memory_bytes: 1 << 26,
+            };
+            of.data.paths = vec!["demo:classes:120:4:16:test".to_string()];
+            of.data.cache_dir = Some(folder.path().join("cache"));
+            let (comm, interrupt) = (Comm::alone(), Arc::new(AtomicBool::new(false)));
+            let quiet = &mut |_: Event<'_>| ();
+            finished::eval(&of, None, RunContext::new(&comm, &interrupt, quiet)).unwrap()
+        };
+        assert_eq!(accuracy().test_accuracy, summary.test_accuracy, "{kind}");
+        // As a model was: with all that a checkpoint has.
+        std::fs::copy(&last, &model).unwrap();
+        assert_eq!(accuracy().test_accuracy, summary.test_accuracy, "{kind}");
+
+        config.fit.epochs = 2;
+        run(&config, &parts, 1, true, None).unwrap();
+        assert_eq!(losses(&parts), losses(&whole), "{kind}");
+        for name in ["model-{}-0-of-1.rows", "checkpoint/state-{}-0-of-1.rows"] {
+            let name = name.replace("{}", &(2 * steps).to_string());
+            let read = |run: &Path| std::fs::read(run.join(&name)).unwrap();
+            assert!(read(&parts) == read(&whole), "{kind}: {name}");
+        }
+        assert!(!model.exists(), "{kind}");
     }
 }

@@ -125,7 +125,8 @@ pub(crate) fn fit(
     if progress.best.is_some() {
         saving::load_parameters(&best, run.of.trainer.as_mut(), comm)?;
     }
-    // Written before the test, which may fail.
+    // Written before the test, which may fail. A run that ends at once resumed within an epoch that had not ended.
+    pool.install(|| run.of.trainer.end_epoch());
     let trainer = run.of.trainer.as_ref();
     saving::save(
         &folder.path().join(PARAMETERS),
