@@ -11,7 +11,7 @@ use pelton_image::{Augment, ImageError, Limits, Output, Pipeline, Pixels, Worksp
 use pelton_nn::{Flow, Input, Trainer};
 use pelton_softmax::ClassIndex;
 use pelton_train::TrainError;
-use pelton_train::finished::{Ranked, best_classes};
+use pelton_train::finished::{Classifier, Ranked, best_classes};
 use pelton_train::image::sizes;
 use rayon::ThreadPool;
 use rayon::prelude::*;
@@ -36,8 +36,9 @@ const FEW_PIXELS: u64 = 2_000_000;
 pub(crate) struct Engine {
     pub(crate) trainer: Box<dyn Trainer>,
     /// Finds the classes of the features that the net makes; a net without ranks by itself.
-    pub(crate) index: Option<ClassIndex>,
-    pub(crate) labels: ClassMap,
+    pub(crate) index: Option<ClassIndex<u16>>,
+    /// The run, which has the exact vectors.
+    pub(crate) run: Classifier,
     pub(crate) pool: ThreadPool,
     pub(crate) reader: Reader,
     /// Bytes of answers that may wait for clients to take them.
@@ -129,7 +130,7 @@ impl Engine {
         let Engine {
             trainer,
             index,
-            labels,
+            run,
             pool,
             reader,
             room,
@@ -157,10 +158,16 @@ impl Engine {
                 let outputs = trainer.net().classes;
                 let most = PASS_NUMBERS / width.max(PER_BEST * k).max(outputs);
                 let values = next_rows(&open, width, most.clamp(1, PASS));
-                match rank(trainer.as_mut(), index.as_ref(), reader.input, &values, k) {
+                match rank(
+                    trainer.as_mut(),
+                    index.as_ref().map(|index| (index, &*run)),
+                    reader.input,
+                    &values,
+                    k,
+                ) {
                     Ok(ranked) => {
                         for row in &ranked {
-                            tell(&mut open, row, labels, room, began);
+                            tell(&mut open, row, &run.labels, room, began);
                         }
                     }
                     Err(error) => {
@@ -257,7 +264,7 @@ fn tell(
 /// The best classes of each row of a pass.
 fn rank(
     trainer: &mut dyn Trainer,
-    index: Option<&ClassIndex>,
+    index: Option<(&ClassIndex<u16>, &Classifier)>,
     input: Flow,
     values: &[f32],
     k: usize,
@@ -279,7 +286,9 @@ fn rank(
         },
     };
     Ok(match index {
-        Some(index) => index.search(&trainer.logits(input)?, k),
+        Some((index, run)) => {
+            index.search_exactly(&trainer.logits(input)?, k, &|class| run.vector(class))?
+        }
         None => best_classes(trainer, input, k)?,
     })
 }

@@ -45,8 +45,9 @@ pub use draws::Draws;
 pub use error::HeadError;
 pub use graph::{Budget, Chosen, Graph, Selection};
 pub use head::{Active, Head, Scored, Sums};
-pub use index::{ClassIndex, compared};
+pub use index::{ClassIndex, IndexArrays, IndexShape, Number, compared};
 pub use logits::{Logits, Margin};
+pub use means::Means;
 pub use neighbours::Neighbours;
 pub use rows::{ClassRows, Rule, Update};
 

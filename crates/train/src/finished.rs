@@ -128,9 +128,9 @@ pub struct Classifier {
     pub input: Flow,
     /// Its outputs.
     pub labels: ClassMap,
-    run: PathBuf,
+    pub(crate) run: PathBuf,
     parameters: PathBuf,
-    rows: Shards,
+    pub(crate) rows: Shards,
 }
 
 impl Classifier {

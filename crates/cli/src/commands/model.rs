@@ -6,6 +6,8 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 #[cfg(feature = "nets")]
+use pelton_train::changed_classes::change_classes;
+#[cfg(feature = "nets")]
 use pelton_train::embeddings::write_embeddings;
 use pelton_train::evaluate::{self, EvaluateConfig};
 #[cfg(feature = "nets")]
@@ -15,7 +17,10 @@ use pelton_train::memory_budget;
 use pelton_train::{retrieval, verification};
 
 #[cfg(feature = "nets")]
-use crate::arguments::SampleArguments;
+use pelton_train::linear::RunOptions;
+
+#[cfg(feature = "nets")]
+use crate::arguments::{ClassesArguments, SampleArguments};
 use crate::arguments::{EvalArguments, PredictArguments};
 use crate::bytes::Memory;
 use crate::output::{Failure, bytes_of, print_json, print_with, usage, with_console};
@@ -214,6 +219,29 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
         Err(failure) if failure.code == 0 => Ok(()),
         result => result,
     }
+}
+
+/// Writes a finished run with other classes.
+#[cfg(feature = "nets")]
+pub fn classes(arguments: ClassesArguments) -> Result<(), Failure> {
+    let config = EvaluateConfig {
+        memory_bytes: memory_of(arguments.memory)?,
+        data: arguments.format.config(arguments.add),
+        model: arguments.run,
+    };
+    let folder = RunOptions {
+        out: arguments.out,
+        resume: false,
+        overwrite: false,
+    };
+    let changed = with_console(|context| {
+        change_classes(&config, &arguments.remove, context.in_folder(&folder))
+    })?;
+    print_with(|out| {
+        let folder = folder.out.display();
+        let (classes, added) = (changed.classes, changed.added);
+        writeln!(out, "{folder} has {classes} classes, {added} of them new")
+    })
 }
 
 /// Prints text that a net makes up.

@@ -17,7 +17,7 @@ use pelton_run::{
     Checkpoint, CheckpointFile, Dtype, RunError, Tensor, read_checkpoint, write_atomically,
     write_checkpoint,
 };
-use pelton_softmax::ReadRows;
+use pelton_softmax::{ReadRows, RowBlock};
 use serde::{Deserialize, Serialize};
 
 use super::progress::Progress;
@@ -93,21 +93,8 @@ pub(super) fn save(
     }
     let shards = if blocks.is_empty() { 0 } else { comm.size() };
     if shards > 0 {
-        let rows: Vec<Rows> = blocks
-            .iter()
-            .map(|block| Rows {
-                name: block.name.clone(),
-                first: block.first,
-                total: block.total,
-                width: block.width,
-            })
-            .collect();
-        let all = blocks.iter().map(|block| {
-            Tensor::new(block.name.clone(), Dtype::F32, &block.values)
-                .shaped(&[block.values.len() / block.width.max(1), block.width])
-        });
         let file = shard(path, progress.steps, comm.rank(), shards);
-        write_checkpoint(&file, &json(&rows), all.collect())?;
+        write_rows(&file, &blocks)?;
         comm.barrier().map_err(DataError::from)?;
     }
     if comm.rank() == 0 {
@@ -122,6 +109,42 @@ pub(super) fn save(
             remove_others(path, progress.steps, shards);
         }
     }
+    Ok(())
+}
+
+/// Writes one rank's file of rows.
+fn write_rows(file: &Path, blocks: &[RowBlock<'_>]) -> Result<(), RunError> {
+    let rows: Vec<Rows> = blocks
+        .iter()
+        .map(|block| Rows {
+            name: block.name.clone(),
+            first: block.first,
+            total: block.total,
+            width: block.width,
+        })
+        .collect();
+    let all = blocks.iter().map(|block| {
+        Tensor::new(block.name.clone(), Dtype::F32, &block.values)
+            .shaped(&[block.values.len() / block.width.max(1), block.width])
+    });
+    write_checkpoint(file, &json(&rows), all.collect())
+}
+
+/// Writes the model file `from` to another place, with these rows in place of its own.
+pub(crate) fn write_model(
+    from: &Path,
+    to: &Path,
+    blocks: Vec<RowBlock<'_>>,
+) -> Result<(), TrainError> {
+    let bytes = read_checkpoint(from)?;
+    let checkpoint = Checkpoint::parse(&bytes, from)?;
+    checkpoint.check()?;
+    let saved: Result<Saved, _> = serde_json::from_str(checkpoint.text());
+    let mut saved = saved.map_err(|_| checkpoint.damaged("progress"))?;
+    let (parameters, _) = arrays(&checkpoint)?;
+    saved.shards = 1;
+    write_rows(&shard(to, saved.progress.steps, 0, 1), &blocks)?;
+    write_checkpoint(to, &json(&saved), tensors("", &parameters))?;
     Ok(())
 }
 
@@ -192,6 +215,13 @@ impl Shards {
         let files: Result<Vec<_>, TrainError> = (0..self.count).map(file).collect();
         let files = files?;
         Ok(self.files.get_or_init(|| files))
+    }
+
+    /// A digest of all rows.
+    pub(crate) fn digest(&self) -> Result<u64, TrainError> {
+        let sums = self.files()?.iter();
+        let sums = sums.map(|(file, _)| u64::from(file.checksum()));
+        Ok(Digest::new(24).words(sums).value())
     }
 
     /// What `take` makes of the rows that it reads.
