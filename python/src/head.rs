@@ -265,9 +265,14 @@ impl Head {
 
     /// This rank's rows of all that is saved: name, first row, rows of all ranks, and numbers.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, u64, u64, Numbers<'py>)>> {
-        let blocks = self.run(py, |head, _| head.head.save())?;
+        let blocks = self.run(py, |head, _| {
+            let blocks = head.head.save(true).into_iter();
+            blocks
+                .map(pelton_softmax::RowBlock::into_owned)
+                .collect::<Vec<_>>()
+        })?;
         let blocks = blocks.into_iter().map(|block| {
-            let rows = matrix(py, block.values, block.width)?;
+            let rows = matrix(py, block.values.into_owned(), block.width)?;
             Ok((block.name, block.first, block.total, rows))
         });
         blocks.collect()

@@ -239,10 +239,10 @@ impl SharedHead {
 
     /// This rank's class vectors; none of MACH.
     pub(crate) fn weights(&self) -> Option<Vec<f32>> {
-        let mut saved = self.head.save();
+        let mut saved = self.head.save(true);
         let mut read = |name: &str, _: Range<u64>| {
             let at = saved.iter().position(|block| block.name == name)?;
-            Some(saved.swap_remove(at).values)
+            Some(saved.swap_remove(at).values.into_owned())
         };
         let own = share(
             self.head.classes() as usize,

@@ -38,6 +38,9 @@ pub enum Command {
     /// Classify vectors or pictures over HTTP
     #[cfg(feature = "nets")]
     Serve(ServeArguments),
+    /// Add classes to a finished run of `train classify`, or remove some, without training
+    #[cfg(feature = "nets")]
+    Classes(ClassesArguments),
     /// Generate text with a trained language model
     #[cfg(feature = "nets")]
     Sample(SampleArguments),
@@ -253,6 +256,9 @@ pub struct EvalArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
+    /// For a net: also how often the right class is one of the K likeliest
+    #[arg(long, value_name = "K", conflicts_with_all = ["recall", "pairs"])]
+    pub top: Option<usize>,
     /// For a run of `train classify`: how often one of the K nearest other records has a record's class, which may be
     /// any; several K with commas between
     #[arg(
@@ -310,7 +316,8 @@ pub struct PredictArguments {
 #[cfg(feature = "nets")]
 #[derive(Debug, Args)]
 pub struct ServeArguments {
-    /// Run folder of `pelton train classify` or `pelton train image`
+    /// Run folder of `pelton train classify` or `pelton train image`; the first start of one of many classes writes an
+    /// index of its class vectors there
     pub run: PathBuf,
     /// Port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 8080)]
@@ -333,6 +340,33 @@ pub struct ServeArguments {
     /// Time limit in seconds for a request to arrive (408), and again for its answer (503)
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     pub timeout: f64,
+}
+
+/// `pelton classes`
+#[cfg(feature = "nets")]
+#[derive(Debug, Args)]
+pub struct ClassesArguments {
+    /// Run folder of `pelton train classify`, which stays as it is
+    pub run: PathBuf,
+    /// File of labelled examples, whose classes are new to the run; may be repeated
+    #[arg(long, value_name = "FILE", value_parser = name())]
+    pub add: Vec<String>,
+    #[command(flatten)]
+    pub format: DataArguments,
+    /// Classes to remove, with commas between
+    #[arg(
+        long,
+        value_name = "LABEL",
+        value_delimiter = ',',
+        allow_negative_numbers = true
+    )]
+    pub remove: Vec<ClassName>,
+    /// Folder for the run with the other classes
+    #[arg(short, long)]
+    pub out: PathBuf,
+    /// Memory for the data (default: 256MiB, or a quarter of what the machine or container has, if that is less)
+    #[arg(long)]
+    pub memory: Option<Memory>,
 }
 
 /// `pelton sample`

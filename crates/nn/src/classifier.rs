@@ -386,9 +386,9 @@ impl Trainer for Classifier {
         self.net.set_state(saved)
     }
 
-    fn row_blocks(&self) -> Vec<RowBlock> {
-        let mut all = self.head.save();
-        all.extend(self.net.row_blocks());
+    fn row_blocks(&self, state: bool) -> Vec<RowBlock<'_>> {
+        let mut all = self.head.save(state);
+        all.extend(self.net.row_blocks(state));
         all
     }
 

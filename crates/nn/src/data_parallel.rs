@@ -522,8 +522,9 @@ impl Trainer for DataParallel {
         Ok(())
     }
 
-    fn row_blocks(&self) -> Vec<RowBlock> {
-        self.sparse.as_ref().map_or(vec![], Sparsifier::save)
+    fn row_blocks(&self, state: bool) -> Vec<RowBlock<'_>> {
+        let sparse = self.sparse.as_ref().filter(|_| state);
+        sparse.map_or(vec![], Sparsifier::save)
     }
 
     fn set_row_blocks(&mut self, read: &mut ReadRows<'_>) -> Result<(), NnError> {

@@ -40,7 +40,7 @@ impl<'a> Input<'a> {
     }
 
     /// The classes of images or vectors; of words none.
-    pub(crate) fn labels(self) -> &'a [i64] {
+    pub fn labels(self) -> &'a [i64] {
         self.stacked().map_or(&[], |(_, labels)| labels)
     }
 

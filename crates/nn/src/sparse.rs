@@ -160,7 +160,7 @@ impl Sparsifier {
     }
 
     /// What this rank keeps, as one row.
-    pub(crate) fn save(&self) -> Vec<RowBlock> {
+    pub(crate) fn save(&self) -> Vec<RowBlock<'static>> {
         let all = self.kept.iter().flatten();
         let values: Vec<f32> = all
             .flat_map(|kept| [&kept.momentum[..], &kept.unsent].concat())
@@ -170,7 +170,7 @@ impl Sparsifier {
             first: self.rank as u64,
             total: self.ranks as u64,
             width: values.len(),
-            values,
+            values: values.into(),
         }]
     }
 
@@ -326,7 +326,7 @@ mod tests {
             momentum: 0.5,
             nesterov: true,
         };
-        let saved: Vec<RowBlock> = run_ranks(3, |comm| {
+        let saved: Vec<RowBlock<'_>> = run_ranks(3, |comm| {
             let mut sparse = Sparsifier::new(parameters().iter(), 0.01, &comm);
             let own = gradients(comm.rank() as u64);
             sparse.exchange(own, how, &comm).expect("no rank fails");
@@ -336,7 +336,7 @@ mod tests {
         let mut read = |name: &str, rows: std::ops::Range<u64>| {
             assert_eq!(name, UNSENT);
             let block = saved.iter().find(|block| block.first == rows.start)?;
-            Some(block.values.clone())
+            Some(block.values.to_vec())
         };
         let comm = Comm::alone();
         let mut alone = Sparsifier::new(parameters().iter(), 0.01, &comm);

@@ -135,8 +135,9 @@ pub trait Trainer: Send {
         None
     }
 
-    /// Rows that each rank saves separately.
-    fn row_blocks(&self) -> Vec<RowBlock> {
+    /// Rows that each rank saves separately; without `state` those that evaluating needs, after an epoch has
+    /// [ended](Trainer::end_epoch).
+    fn row_blocks(&self, _state: bool) -> Vec<RowBlock<'_>> {
         vec![]
     }
 

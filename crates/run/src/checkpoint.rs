@@ -18,11 +18,11 @@ use crate::error::RunError;
 use crate::run_folder::write_atomically;
 
 /// Key of the text in the metadata.
-const TEXT: &str = "pelton";
+pub(crate) const TEXT: &str = "pelton";
 /// Key of the checksum in the metadata.
-const CHECKSUM: &str = "crc32c_with_shapes";
+pub(crate) const CHECKSUM: &str = "crc32c_with_shapes";
 /// The same of earlier versions, which did not cover types and shapes.
-const EARLIER_CHECKSUM: &str = "crc32c";
+pub(crate) const EARLIER_CHECKSUM: &str = "crc32c";
 
 /// A vector of numbers with its name.
 #[derive(Debug)]
@@ -84,21 +84,42 @@ pub fn encode_checkpoint(
 }
 
 /// What a checksum covers of a tensor's type and shape.
-fn label(dtype: Dtype, shape: &[usize]) -> String {
+pub(crate) fn label(dtype: Dtype, shape: &[usize]) -> String {
     format!("{dtype:?}{shape:?}")
 }
 
 /// The checksum of the text and of the tensors, with their labels, in the order of their names.
 fn checksum<'a>(text: &str, tensors: impl Iterator<Item = (&'a str, String, &'a [u8])>) -> u32 {
-    tensors.fold(
-        crc32c::crc32c(text.as_bytes()),
-        |crc, (name, label, bytes)| {
-            let length = (bytes.len() as u64).to_le_bytes();
-            [name.as_bytes(), label.as_bytes(), &length, bytes]
-                .into_iter()
-                .fold(crc, crc32c::crc32c_append)
-        },
-    )
+    let mut sum = Summed::new(text);
+    for (name, label, bytes) in tensors {
+        sum.begin(name, &label, bytes.len());
+        sum.add(bytes);
+    }
+    sum.value()
+}
+
+/// A checksum on its way.
+pub(crate) struct Summed(u32);
+
+impl Summed {
+    pub(crate) fn new(text: &str) -> Summed {
+        Summed(crc32c::crc32c(text.as_bytes()))
+    }
+
+    /// The next tensor, of so many bytes, which follow.
+    pub(crate) fn begin(&mut self, name: &str, label: &str, bytes: usize) {
+        self.add(name.as_bytes());
+        self.add(label.as_bytes());
+        self.add(&(bytes as u64).to_le_bytes());
+    }
+
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.0 = crc32c::crc32c_append(self.0, bytes);
+    }
+
+    pub(crate) fn value(&self) -> u32 {
+        self.0
+    }
 }
 
 /// The header of a safetensors file with tensors in the order given.
@@ -125,10 +146,14 @@ fn header(text: &str, checksum: u32, tensors: &[Tensor<'_>]) -> String {
 
 /// The bytes of a checkpoint's file.
 pub fn read_checkpoint(path: &Path) -> Result<Vec<u8>, RunError> {
-    std::fs::read(path).map_err(|error| RunError::Checkpoint {
+    std::fs::read(path).map_err(|error| unreadable(path, &error))
+}
+
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> RunError {
+    RunError::Checkpoint {
         path: path.to_path_buf(),
         problem: format!("cannot be read: {error}"),
-    })
+    }
 }
 
 /// A checkpoint that was read.
@@ -258,7 +283,7 @@ impl<'a> Checkpoint<'a> {
     }
 }
 
-fn damaged(path: &Path, what: &str) -> RunError {
+pub(crate) fn damaged(path: &Path, what: &str) -> RunError {
     RunError::Checkpoint {
         path: path.to_path_buf(),
         problem: format!("is damaged ({what})"),

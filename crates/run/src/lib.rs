@@ -21,6 +21,7 @@
 //! [`Observer`]; nothing here prints.
 
 mod checkpoint;
+mod checkpoint_file;
 mod context;
 mod error;
 mod event;
@@ -32,6 +33,7 @@ mod settings;
 mod tensorboard;
 
 pub use checkpoint::{Checkpoint, Tensor, encode_checkpoint, read_checkpoint, write_checkpoint};
+pub use checkpoint_file::CheckpointFile;
 pub use context::{RunContext, RunOptions};
 pub use error::RunError;
 pub use event::{EpochRecord, Event, Interrupt, Observer};

@@ -241,6 +241,7 @@ fn clear(path: &Path) -> Result<(), RunError> {
         "report.html",
         "model.txt",
         "model.safetensors",
+        "index.safetensors",
         METRICS,
         CONFIG,
     ] {

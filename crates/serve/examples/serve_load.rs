@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! serve_load make FOLDER CLASSES D                      a run folder with class vectors, as training would leave it
-//! serve_load drive ADDRESS FOLDER CONNECTIONS SECONDS   requests as fast as they are answered, a query each
+//! serve_load drive ADDRESS FOLDER CONNECTIONS SECONDS [RATE]   requests as fast as they are answered, a query each,
+//!                                                              or RATE a second, timed from when each was due
 //! ```
 //!
 //! Class vectors are a hierarchical mixture with the variances of `demo:classes`; the net is none, so a query costs its
@@ -86,13 +87,26 @@ struct Seen {
 }
 
 /// One connection, until the time is over.
-fn drive(address: &str, queries: &[(u64, String)], number: usize, end: Instant) -> Seen {
+fn drive(
+    address: &str,
+    queries: &[(u64, String)],
+    number: usize,
+    end: Instant,
+    every: Duration,
+) -> Seen {
     let mut seen = Seen::default();
     let mut rng = KeyedRng::new(number as u64);
     let mut connection: Option<BufReader<TcpStream>> = None;
+    // Connections are spread over the time between two requests of one.
+    let mut due = Instant::now() + every.mul_f64(rng.next_f64());
     while Instant::now() < end {
         let (best, request) = &queries[rng.below(queries.len() as u64) as usize];
-        let began = Instant::now();
+        let mut began = Instant::now();
+        if !every.is_zero() {
+            std::thread::sleep(due.saturating_duration_since(began));
+            began = due;
+            due += every;
+        }
         let (status, body) = match exchange(&mut connection, address, request) {
             Ok(answer) => answer,
             Err(_) => {
@@ -154,7 +168,18 @@ fn main() {
     let number = |text: &str| text.parse::<usize>().expect("a number");
     match words[..] {
         ["make", folder, classes, d] => make(Path::new(folder), number(classes), number(d)),
-        ["drive", address, folder, connections, seconds] => {
+        [
+            "drive",
+            address,
+            folder,
+            connections,
+            seconds,
+            ref rate @ ..,
+        ] if rate.len() < 2 => {
+            let rate = rate.first().map_or(0, |rate| number(rate));
+            let every = number(connections) as f64 / rate as f64;
+            let every = if rate > 0 { every } else { 0.0 };
+            let every = Duration::from_secs_f64(every);
             let text = std::fs::read_to_string(Path::new(folder).join("queries.txt"));
             let text = text.expect("queries; make them first");
             let query = |line: &str| {
@@ -173,7 +198,7 @@ fn main() {
                 for connection in 0..number(connections) {
                     let (seen, queries) = (&seen, &queries);
                     scope.spawn(move || {
-                        let one = drive(address, queries, connection, end);
+                        let one = drive(address, queries, connection, end, every);
                         let mut all = seen.lock().expect("no panic");
                         for (status, count) in one.statuses {
                             *all.statuses.entry(status).or_default() += count;
@@ -199,6 +224,6 @@ fn main() {
                 all.statuses,
             );
         }
-        _ => panic!("make FOLDER CLASSES D, or drive ADDRESS FOLDER CONNECTIONS SECONDS"),
+        _ => panic!("make FOLDER CLASSES D, or drive ADDRESS FOLDER CONNECTIONS SECONDS [RATE]"),
     }
 }

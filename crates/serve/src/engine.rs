@@ -11,7 +11,7 @@ use pelton_image::{Augment, ImageError, Limits, Output, Pipeline, Pixels, Worksp
 use pelton_nn::{Flow, Input, Trainer};
 use pelton_softmax::ClassIndex;
 use pelton_train::TrainError;
-use pelton_train::finished::{likeliest, softmax};
+use pelton_train::finished::{Classifier, Ranked, best_classes};
 use pelton_train::image::sizes;
 use rayon::ThreadPool;
 use rayon::prelude::*;
@@ -32,21 +32,13 @@ const MOST_PIXELS: u64 = 50_000_000;
 /// Pixels of pictures that threads decode side by side; larger ones are decoded one after the other.
 const FEW_PIXELS: u64 = 2_000_000;
 
-/// How classes are ranked by what the net makes.
-pub(crate) enum Ranking {
-    /// It makes features, which are compared with class vectors.
-    Vectors(ClassIndex),
-    /// It has a head that returns the best classes.
-    Head,
-    /// It makes logits; scores are probabilities.
-    Logits,
-}
-
 /// The net and its pre- and postprocessing.
 pub(crate) struct Engine {
     pub(crate) trainer: Box<dyn Trainer>,
-    pub(crate) ranking: Ranking,
-    pub(crate) labels: ClassMap,
+    /// Finds the classes of the features that the net makes; a net without ranks by itself.
+    pub(crate) index: Option<ClassIndex<u16>>,
+    /// The run, which has the exact vectors.
+    pub(crate) run: Classifier,
     pub(crate) pool: ThreadPool,
     pub(crate) reader: Reader,
     /// Bytes of answers that may wait for clients to take them.
@@ -104,9 +96,6 @@ impl AsRef<[u8]> for Text {
 /// The text of an answer and the rows it answers, or why there is none.
 pub(crate) type Told = Result<(Text, u64), Refusal>;
 
-/// The best classes of one row with their scores.
-type Ranked = Vec<(u64, f32)>;
-
 #[derive(Serialize)]
 struct Class {
     class: u64,
@@ -140,8 +129,8 @@ impl Engine {
         let began = Instant::now();
         let Engine {
             trainer,
-            ranking,
-            labels,
+            index,
+            run,
             pool,
             reader,
             room,
@@ -166,16 +155,19 @@ impl Engine {
                 let Some(k) = open.iter().map(|one| one.prepared.k).max() else {
                     return;
                 };
-                let logits = match ranking {
-                    Ranking::Logits => labels.len(),
-                    _ => 1,
-                };
-                let most = PASS_NUMBERS / width.max(PER_BEST * k).max(logits);
+                let outputs = trainer.net().classes;
+                let most = PASS_NUMBERS / width.max(PER_BEST * k).max(outputs);
                 let values = next_rows(&open, width, most.clamp(1, PASS));
-                match rank(trainer.as_mut(), ranking, reader.input, &values, k) {
+                match rank(
+                    trainer.as_mut(),
+                    index.as_ref().map(|index| (index, &*run)),
+                    reader.input,
+                    &values,
+                    k,
+                ) {
                     Ok(ranked) => {
                         for row in &ranked {
-                            tell(&mut open, row, labels, room, began);
+                            tell(&mut open, row, &run.labels, room, began);
                         }
                     }
                     Err(error) => {
@@ -272,7 +264,7 @@ fn tell(
 /// The best classes of each row of a pass.
 fn rank(
     trainer: &mut dyn Trainer,
-    ranking: &Ranking,
+    index: Option<(&ClassIndex<u16>, &Classifier)>,
     input: Flow,
     values: &[f32],
     k: usize,
@@ -293,19 +285,11 @@ fn rank(
             labels: &none,
         },
     };
-    Ok(match ranking {
-        Ranking::Vectors(index) => index.search(&trainer.logits(input)?, k),
-        Ranking::Head => trainer.top(input, k)?,
-        Ranking::Logits => {
-            let logits = trainer.logits(input)?;
-            let best = |row: &[f32]| {
-                let shares = softmax(row, 1.0);
-                let best = likeliest(row, k).into_iter();
-                best.map(|class| (class as u64, shares[class] as f32))
-                    .collect::<Ranked>()
-            };
-            logits.chunks(logits.len() / rows).map(best).collect()
+    Ok(match index {
+        Some((index, run)) => {
+            index.search_exactly(&trainer.logits(input)?, k, &|class| run.vector(class))?
         }
+        None => best_classes(trainer, input, k)?,
     })
 }
 

@@ -7,7 +7,7 @@
 //! engine.rs    question.rs → net → class index       what is asked, and the answer
 //! ```
 //!
-//! A head over very many classes is not loaded: the net makes features, and a [`ClassIndex`] over the class
+//! A head over very many classes is not loaded: the net makes features, and a [`ClassIndex`](pelton_softmax::ClassIndex) over the class
 //! vectors finds the nearest. Heads that have no class vectors rank by themselves, and nets without such a head by
 //! their logits.
 
@@ -19,7 +19,6 @@ mod queue;
 mod timely;
 
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -27,7 +26,7 @@ use std::time::Instant;
 use pelton_comm::Comm;
 use pelton_nn::trainer;
 use pelton_run::{Event, RunContext};
-use pelton_softmax::{ClassIndex, HeadKind, Logits, class_vectors, feature_mean};
+use pelton_softmax::{HeadKind, Logits};
 use pelton_train::finished::Classifier;
 use pelton_train::image::sizes;
 use pelton_train::{TrainError, check_range, thread_pool};
@@ -36,7 +35,7 @@ use tokio::sync::Semaphore;
 
 pub use http::Limits;
 
-use engine::{Engine, Ranking, Reader};
+use engine::{Engine, Reader};
 use http::Service;
 
 /// Most requests at once, which are connections and answers in memory.
@@ -96,7 +95,7 @@ struct IndexFigures {
 pub fn run(
     config: &ServeConfig,
     ready: impl FnOnce(SocketAddr),
-    context: RunContext<'_>,
+    mut context: RunContext<'_>,
 ) -> Result<ServeFigures, TrainError> {
     let limits = config.limits;
     if limits.concurrency == 0 || limits.body_bytes == 0 || limits.time.is_zero() {
@@ -112,10 +111,10 @@ pub fn run(
         )));
     }
     check_range("concurrency", limits.concurrency, 1..=MOST_REQUESTS)?;
-    let (mut engine, model) = open(config)?;
+    let (mut engine, model) = open(config, &mut context)?;
     let note = match &model.index {
         Some(index) if index.lists > index.probes => format!(
-            "index of {} classes: searches {} of {} lists, recall {:.4} of the best class, built in {:.1} s",
+            "index of {} classes: searches {} of {} lists, recall {:.4} of the best class, ready in {:.1} s",
             model.classes, index.probes, index.lists, index.recall, index.build_s
         ),
         _ => format!("every query searches all {} classes", model.classes),
@@ -138,61 +137,38 @@ pub fn run(
     })
 }
 
-fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
+fn open(config: &ServeConfig, context: &mut RunContext<'_>) -> Result<(Engine, Model), TrainError> {
     let run = Classifier::open(&config.run)?;
     let (image, input, count) = (&run.config, run.input, run.labels.len());
     let net = image.net(input, count)?;
-    let d = net.classes;
     let pool = thread_pool(image.fit.threads, &Comm::alone())?;
     let seed = image.fit.seed;
-    let mut ranking = Ranking::Logits;
+    let mut index = None;
     let mut net = trainer(net, seed, Comm::alone());
-    let (mut scores, mut index) = ("probability", None);
+    let (mut scores, mut figures) = ("probability", None);
     if let Some(head) = &image.head {
         scores = match (head.kind, head.logits) {
             (HeadKind::Mach { .. }, _) => "score",
             (_, Logits::Cosine { .. }) => "cosine",
             (_, Logits::Product) => "product",
         };
-        let mut failed = None;
-        let mut read = |name: &str, rows: Range<u64>| {
-            run.rows(name, rows.end).unwrap_or_else(|error| {
-                failed.get_or_insert(error);
-                None
-            })
-        };
-        let vectors = class_vectors(&mut read, 0..count as u64);
-        let mean = feature_mean(&mut read).unwrap_or_default();
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        ranking = match vectors {
-            Some(weights) => {
-                let began = Instant::now();
-                let logits = head.logits;
-                let built = pool.install(|| {
-                    if config.exact {
-                        ClassIndex::exact(&weights, d, logits)
-                    } else {
-                        ClassIndex::build(&weights, d, logits, &[], seed)
-                    }
-                    .less(mean)
-                });
-                index = Some(IndexFigures {
-                    lists: built.lists(),
-                    probes: built.probes(),
-                    recall: built.recall(),
-                    extra_bytes: built.extra_bytes(),
+        let began = Instant::now();
+        index = run.index(config.exact, &pool, context)?;
+        match &index {
+            Some(index) => {
+                figures = Some(IndexFigures {
+                    lists: index.lists(),
+                    probes: index.probes(),
+                    recall: index.recall(),
+                    extra_bytes: index.extra_bytes(),
                     build_s: began.elapsed().as_secs_f64(),
                 });
-                Ranking::Vectors(built)
             }
             None => {
                 let features = image.net(input, count)?;
                 net = image.trainer(features, count, Comm::alone())?;
-                Ranking::Head
             }
-        };
+        }
     }
     run.load(net.as_mut())?;
     let model = Model {
@@ -201,12 +177,11 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
         classes: count,
         top: config.top,
         scores,
-        index,
+        index: figures,
     };
     let engine = Engine {
         trainer: net,
-        ranking,
-        labels: run.labels.clone(),
+        index,
         pool,
         reader: Reader {
             input,
@@ -215,6 +190,7 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
             top: config.top,
             large: Mutex::default(),
         },
+        run,
         room: Arc::new(Semaphore::new(engine::ROOM)),
     };
     Ok((engine, model))

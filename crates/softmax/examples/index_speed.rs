@@ -51,6 +51,8 @@ fn main() {
     };
     let began = Instant::now();
     let index = ClassIndex::build(&weights, d, logits, &[], 1);
+    let half = ClassIndex::build(&weights, d, logits, &[], 1).rounded();
+    let vector = |class: u32| Ok::<_, ()>(weights[class as usize * d..][..d].to_vec());
     println!(
         "build {:.2} s: {} lists, {} looked at, recall of the sample {:.4}, {:.1} MiB next to the vectors",
         began.elapsed().as_secs_f64(),
@@ -89,6 +91,9 @@ fn main() {
             println!("{name} batch {batch}: {rate:.0} queries/s, median {median:.3} ms a batch");
         };
         each("lists", &|queries| drop(index.search(queries, 10)));
+        each("lists, bf16", &|queries| {
+            drop(half.search_exactly(queries, 10, &vector))
+        });
         each("all", &|queries| drop(index.search_all(queries, 10)));
     }
 }

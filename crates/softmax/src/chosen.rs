@@ -151,13 +151,13 @@ impl ChosenHead {
 
     /// What all ranks know alike, a row a rank: any number of ranks reads it, from the files of all or each from
     /// its own.
-    fn of_rank(&self, name: &str, values: Vec<f32>) -> RowBlock {
+    fn of_rank(&self, name: &str, values: Vec<f32>) -> RowBlock<'static> {
         RowBlock {
             name: name.to_string(),
             first: self.comm.rank() as u64,
             total: self.comm.size() as u64,
             width: values.len(),
-            values,
+            values: Cow::Owned(values),
         }
     }
 
@@ -220,17 +220,17 @@ impl ClassHead for ChosenHead {
     fn begin_at_means(&mut self) -> Result<u64, HeadError> {
         let rows = self.head.rows();
         let (own, d) = (rows.classes(), rows.d());
-        let mut weights = rows.weights().to_vec();
         let (_, means) = std::mem::take(&mut self.observed);
         let means = means.unwrap_or_else(|| Means::new(own.clone(), d));
-        let missing = means.write(&mut weights, &self.comm)?;
+        let mut weights = self.head.take_rows().weights;
+        let missing = means.write(&mut weights, &self.comm);
         self.replace(ClassRows::new(own.start, d, weights));
         match &mut self.choice {
             Choice::All | Choice::Drawn => (),
             Choice::Near { graph, .. } => *graph = None,
             Choice::Leaves { forest, .. } => *forest = None,
         }
-        Ok(missing)
+        missing
     }
 
     fn mean(&self) -> Option<Vec<f32>> {
@@ -403,26 +403,38 @@ impl ClassHead for ChosenHead {
         best_of_all(best, k, &self.comm)
     }
 
-    fn save(&self) -> Vec<RowBlock> {
+    fn save(&self, state: bool) -> Vec<RowBlock<'_>> {
         let rows = self.head.rows();
-        let block = |name: &str, width: usize, values: Vec<f32>| RowBlock {
-            name: name.to_string(),
-            first: rows.classes().start,
-            total: self.options.classes,
-            width,
-            values,
-        };
-        let mut all = vec![block(WEIGHTS, rows.d(), rows.weights().to_vec())];
+        fn block<'a>(
+            (first, total): (u64, u64),
+            name: &str,
+            width: usize,
+            values: impl Into<Cow<'a, [f32]>>,
+        ) -> RowBlock<'a> {
+            RowBlock {
+                name: name.to_string(),
+                first,
+                total,
+                width,
+                values: values.into(),
+            }
+        }
+        let own = (rows.classes().start, self.options.classes);
+        let mut all = vec![block(own, WEIGHTS, rows.d(), rows.weights())];
+        all.extend(self.mean().map(|mean| self.of_rank(MEAN, mean)));
+        if !state {
+            return all;
+        }
         if !rows.velocity.is_empty() {
-            all.push(block(VELOCITY, rows.d(), rows.velocity.clone()));
+            all.push(block(own, VELOCITY, rows.d(), &rows.velocity[..]));
             let waited = (0..rows.len()).map(|row| rows.waited(row));
             let waited = waited.flat_map(|(steps, wait)| [steps as f32, wait.moved, wait.kept]);
-            all.push(block(WAITED, 3, waited.collect()));
+            all.push(block(own, WAITED, 3, waited.collect::<Vec<_>>()));
         }
         if !rows.squares.is_empty() {
-            all.push(block(SQUARES, rows.d(), rows.squares.clone()));
+            all.push(block(own, SQUARES, rows.d(), &rows.squares[..]));
             let steps = rows.steps.iter().map(|&steps| steps as f32);
-            all.push(block(STEPS, 1, steps.collect()));
+            all.push(block(own, STEPS, 1, steps.collect::<Vec<_>>()));
         }
         match &self.choice {
             Choice::Near {
@@ -432,22 +444,20 @@ impl ClassHead for ChosenHead {
                 // Numbers of classes in two parts that single precision holds exactly.
                 let ids = (0..rows.len()).flat_map(|row| neighbours.of(row));
                 let parts = ids.flat_map(|id| [(id >> 16) as f32, (id & 0xffff) as f32]);
-                all.push(block(NEIGHBOURS, 2 * neighbours.k(), parts.collect()));
+                let parts: Vec<f32> = parts.collect();
+                all.push(block(own, NEIGHBOURS, 2 * neighbours.k(), parts));
             }
             Choice::Leaves {
                 trees,
                 forest: Some(forest),
             } => {
                 let leaves = forest.leaves().iter().map(|&leaf| leaf as f32);
-                all.push(block(LEAVES, *trees, leaves.collect()));
+                all.push(block(own, LEAVES, *trees, leaves.collect::<Vec<_>>()));
             }
             _ => (),
         }
         if !matches!(self.choice, Choice::All) {
             all.push(self.of_rank(DRAWS, self.draws.numbers()));
-        }
-        if let Some(mean) = self.mean() {
-            all.push(self.of_rank(MEAN, mean));
         }
         all
     }
@@ -463,7 +473,9 @@ impl ClassHead for ChosenHead {
             }
         };
         let weights = read(WEIGHTS, own.clone()).ok_or_else(|| missing(WEIGHTS))?;
-        let mut rows = ClassRows::new(own.start, d, of_width(weights, d, WEIGHTS)?);
+        let rows = ClassRows::new(own.start, d, of_width(weights, d, WEIGHTS)?);
+        // The rows of before are freed first, so that memory holds no more than in a step.
+        self.replace(rows);
         if let Some(velocity) = read(VELOCITY, own.clone()) {
             let waited = read(WAITED, own.clone()).ok_or_else(|| missing(WAITED))?;
             let waited = of_width(waited, 3, WAITED)?;
@@ -472,13 +484,15 @@ impl ClassHead for ChosenHead {
                 (wait[0] as u32, Wait { moved, kept })
             });
             let waited: Vec<(u32, Wait)> = waited.collect();
-            rows = rows.waiting(of_width(velocity, d, VELOCITY)?, &waited);
+            let velocity = of_width(velocity, d, VELOCITY)?;
+            let mut rows = self.head.take_rows().waiting(velocity, &waited);
             if let Some(squares) = read(SQUARES, own.clone()) {
                 let steps = read(STEPS, own.clone()).ok_or_else(|| missing(STEPS))?;
                 let steps = of_width(steps, 1, STEPS)?;
                 let steps = steps.iter().map(|&steps| steps as u32).collect();
                 rows = rows.with_squares(of_width(squares, d, SQUARES)?, steps);
             }
+            self.replace(rows);
         }
         if let Some(numbers) = self.read_of_rank(DRAWS, read) {
             let draws = self.draws.at_numbers(&numbers);
@@ -520,7 +534,6 @@ impl ClassHead for ChosenHead {
                 }
             }
         }
-        self.replace(rows);
         Ok(())
     }
 

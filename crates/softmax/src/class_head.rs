@@ -1,5 +1,6 @@
 //! What a trainer knows of a head over very many classes.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -209,7 +210,7 @@ impl HeadOptions {
 
 /// Rows that one rank keeps of a block of all ranks.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RowBlock {
+pub struct RowBlock<'a> {
     /// Name of the block.
     pub name: String,
     /// Its first row here.
@@ -219,7 +220,17 @@ pub struct RowBlock {
     /// Numbers in a row.
     pub width: usize,
     /// The rows.
-    pub values: Vec<f32>,
+    pub values: Cow<'a, [f32]>,
+}
+
+impl RowBlock<'_> {
+    /// The same with a copy of the rows.
+    pub fn into_owned(self) -> RowBlock<'static> {
+        RowBlock {
+            values: Cow::Owned(self.values.into_owned()),
+            ..self
+        }
+    }
 }
 
 /// Finds rows of a block by its name; none where there is no such block, or it ends before them.
@@ -311,8 +322,9 @@ pub trait ClassHead: Send {
     /// MACH mean probabilities.
     fn top(&mut self, features: &[f32], k: usize) -> Result<Vec<Vec<(u64, f32)>>, HeadError>;
 
-    /// This rank's rows of what a checkpoint keeps.
-    fn save(&self) -> Vec<RowBlock>;
+    /// This rank's rows: with `state` of all that a checkpoint keeps, otherwise of what evaluating needs, once the
+    /// head has [settled](ClassHead::settle).
+    fn save(&self, state: bool) -> Vec<RowBlock<'_>>;
 
     /// Takes this rank's rows of what a checkpoint kept, whatever the number of ranks was.
     ///

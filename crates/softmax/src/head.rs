@@ -126,6 +126,12 @@ impl Head {
         &self.rows
     }
 
+    /// Takes the weights out, of which none are left.
+    pub(crate) fn take_rows(&mut self) -> ClassRows {
+        let none = ClassRows::new(self.rows.classes().start, self.rows.d(), Vec::new());
+        std::mem::replace(&mut self.rows, none)
+    }
+
     /// Moves the rows of a step, which have waited, as far as they have come; all where none are given. Comes before
     /// scoring.
     pub fn wake(&mut self, active: Active<'_>) {

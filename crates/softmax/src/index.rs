@@ -12,6 +12,8 @@
 //! Cost for N classes of d numbers in L = [`PER_ROOT`]·√N lists: a build takes 2·N·L·d operations and as much again for
 //! the sample; next to the vectors it keeps 4·N + 4·L·d bytes. A query takes 2·d·(L + looked at) operations.
 
+use std::ops::Range;
+
 use pelton_kernels::simd::{self, Kernel, Simd};
 use pelton_kernels::{Matrix, PackedMatrix, Precision, gemm_packed};
 use pelton_key::KeyedRng;
@@ -37,22 +39,44 @@ const TALL: usize = 256;
 /// From so many queries on, products of matrices are faster than products of vectors.
 const MANY: usize = 4;
 
+/// A number of a class vector.
+pub trait Number: Copy + Send + Sync + 'static {
+    /// The same in single precision.
+    fn wide(self) -> f32;
+
+    /// All of these in single precision, in `scratch` where they are not.
+    fn all_wide<'a>(numbers: &'a [Self], scratch: &'a mut Vec<f32>) -> &'a [f32];
+}
+
+impl Number for f32 {
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        self
+    }
+
+    fn all_wide<'a>(numbers: &'a [f32], _: &'a mut Vec<f32>) -> &'a [f32] {
+        numbers
+    }
+}
+
 /// Class vectors that queries are compared with.
-pub struct ClassIndex {
-    d: usize,
-    logits: Logits,
+pub struct ClassIndex<T = f32> {
+    pub(crate) d: usize,
+    pub(crate) logits: Logits,
     /// List after list; of length 1 where logits are cosines.
-    rows: Vec<f32>,
+    pub(crate) rows: Vec<T>,
+    /// Length of the longest row of a rounded index.
+    pub(crate) longest: f32,
     /// Is taken off each query first; empty for nothing.
-    mean: Vec<f32>,
+    pub(crate) mean: Vec<f32>,
     /// The class of each row.
-    ids: Vec<u32>,
+    pub(crate) ids: Vec<u32>,
     /// Where each list begins, and the end.
-    starts: Vec<usize>,
+    pub(crate) starts: Vec<u64>,
     /// Means of the lists; none where there is one list.
-    centres: Vec<f32>,
-    probes: usize,
-    recall: f64,
+    pub(crate) centres: Vec<f32>,
+    pub(crate) probes: usize,
+    pub(crate) recall: f64,
 }
 
 impl ClassIndex {
@@ -76,9 +100,10 @@ impl ClassIndex {
             d,
             logits: Logits::Product,
             rows,
+            longest: 0.0,
             mean: Vec::new(),
             ids: (0..classes).collect(),
-            starts: vec![0, classes as usize],
+            starts: vec![0, classes.into()],
             centres: Vec::new(),
             probes: 1,
             recall: 1.0,
@@ -113,111 +138,9 @@ impl ClassIndex {
         index
     }
 
-    /// Takes a mean off each query before it is compared; see [`feature_mean`](crate::feature_mean).
-    pub fn less(mut self, mean: Vec<f32>) -> ClassIndex {
-        self.mean = mean;
-        self
-    }
-
     /// The rows, list after list: as given where there is one list.
     pub fn rows(&self) -> &[f32] {
         &self.rows
-    }
-
-    /// Classes.
-    pub fn len(&self) -> usize {
-        self.ids.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-
-    /// Numbers of a query.
-    pub fn d(&self) -> usize {
-        self.d
-    }
-
-    /// Lists.
-    pub fn lists(&self) -> usize {
-        self.starts.len() - 1
-    }
-
-    /// Lists that a search looks at.
-    pub fn probes(&self) -> usize {
-        self.probes
-    }
-
-    /// Share of sample queries, other than those the number of lists was chosen by, whose best class a search finds.
-    pub fn recall(&self) -> f64 {
-        self.recall
-    }
-
-    /// Bytes next to the class vectors.
-    pub fn extra_bytes(&self) -> u64 {
-        (4 * self.ids.len() + 8 * self.starts.len() + 4 * self.centres.len()) as u64
-    }
-
-    /// The `k` best classes of each of the queries \[any, d\] with their cosines or products, the best first; equally
-    /// good ones by their numbers. All classes where there are no more.
-    pub fn search(&self, queries: &[f32], k: usize) -> Vec<Vec<(u64, f32)>> {
-        self.search_lists(queries, k, self.probes)
-    }
-
-    /// The same by looking at all.
-    pub fn search_all(&self, queries: &[f32], k: usize) -> Vec<Vec<(u64, f32)>> {
-        self.search_lists(queries, k, self.lists())
-    }
-
-    fn search_lists(&self, queries: &[f32], k: usize, probes: usize) -> Vec<Vec<(u64, f32)>> {
-        let queries = compared(queries, self.d, &self.mean, self.logits);
-        let k = k.min(self.len());
-        let found = if probes < self.lists() {
-            let lists = best(&self.centres, self.d, &queries, probes, &u64::from);
-            let each = queries.par_chunks_exact(self.d).zip(lists);
-            each.map(|(query, lists)| self.look_at(query, lists, k))
-                .collect()
-        } else {
-            self.scan(&queries, k)
-        };
-        found.into_iter().map(Best::sorted).collect()
-    }
-
-    /// The best of all classes.
-    fn scan(&self, queries: &[f32], k: usize) -> Vec<Best> {
-        let class = |row: u32| u64::from(self.ids[row as usize]);
-        best(&self.rows, self.d, queries, k, &class)
-    }
-
-    /// The best of the classes in these lists; of all where the lists have too few.
-    fn look_at(&self, query: &[f32], lists: Best, k: usize) -> Best {
-        let level = Simd::current();
-        let search = |mut best: Best, &(list, _): &(u64, f32)| {
-            let places = self.starts[list as usize]..self.starts[list as usize + 1];
-            let kernel = Scan {
-                rows: &self.rows[places.start * self.d..places.end * self.d],
-                query,
-                class: |row: u32| u64::from(self.ids[places.start + row as usize]),
-                best: &mut best,
-            };
-            simd::run(level, kernel);
-            best
-        };
-        let empty = || Best::new(k);
-        let lists = lists.sorted();
-        let length =
-            |&(list, _): &(u64, f32)| self.starts[list as usize + 1] - self.starts[list as usize];
-        let listed: usize = lists.iter().map(length).sum();
-        let found = lists
-            .par_iter()
-            .fold(empty, search)
-            .reduce(empty, Best::merged);
-        if listed < k {
-            self.scan(query, k).remove(0)
-        } else {
-            found
-        }
     }
 
     /// Puts the rows into the order of their lists.
@@ -232,7 +155,7 @@ impl ClassIndex {
         }
         let mut next = starts.clone();
         for (row, &list) in list_of.iter().enumerate() {
-            self.ids[next[list as usize]] = row as u32;
+            self.ids[next[list as usize] as usize] = row as u32;
             next[list as usize] += 1;
         }
         let mut rows = vec![0.0; self.rows.len()];
@@ -267,8 +190,8 @@ impl ClassIndex {
             .map(|best| best.sorted()[0].0 as u32)
             .collect();
         let mut list_of = vec![0u64; self.len()];
-        for (list, places) in self.starts.windows(2).enumerate() {
-            for &id in &self.ids[places[0]..places[1]] {
+        for list in 0..self.lists() {
+            for &id in &self.ids[self.places(list)] {
                 list_of[id as usize] = list as u64;
             }
         }
@@ -306,6 +229,126 @@ impl ClassIndex {
     }
 }
 
+impl<T: Number> ClassIndex<T> {
+    /// Takes a mean off each query before it is compared; see [`feature_mean`](crate::feature_mean).
+    pub fn less(mut self, mean: Vec<f32>) -> Self {
+        self.mean = mean;
+        self
+    }
+
+    /// Classes.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Numbers of a query.
+    pub fn d(&self) -> usize {
+        self.d
+    }
+
+    /// How classes are compared.
+    pub fn logits(&self) -> Logits {
+        self.logits
+    }
+
+    /// Lists.
+    pub fn lists(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Lists that a search looks at.
+    pub fn probes(&self) -> usize {
+        self.probes
+    }
+
+    /// Share of sample queries, other than those the number of lists was chosen by, whose best class a search finds.
+    pub fn recall(&self) -> f64 {
+        self.recall
+    }
+
+    /// Bytes next to the class vectors.
+    pub fn extra_bytes(&self) -> u64 {
+        (4 * self.ids.len() + 8 * self.starts.len() + 4 * self.centres.len()) as u64
+    }
+
+    /// The `k` best classes of each of the queries \[any, d\] with their cosines or products, the best first; equally
+    /// good ones by their numbers. All classes where there are no more.
+    pub fn search(&self, queries: &[f32], k: usize) -> Vec<Vec<(u64, f32)>> {
+        let queries = compared(queries, self.d, &self.mean, self.logits);
+        self.search_lists(&queries, k, self.probes)
+    }
+
+    /// The same by looking at all.
+    pub fn search_all(&self, queries: &[f32], k: usize) -> Vec<Vec<(u64, f32)>> {
+        let queries = compared(queries, self.d, &self.mean, self.logits);
+        self.search_lists(&queries, k, self.lists())
+    }
+
+    /// Of queries as they are compared.
+    pub(crate) fn search_lists(
+        &self,
+        queries: &[f32],
+        k: usize,
+        probes: usize,
+    ) -> Vec<Vec<(u64, f32)>> {
+        let k = k.min(self.len());
+        let found = if probes < self.lists() {
+            let lists = best(&self.centres, self.d, queries, probes, &u64::from);
+            let each = queries.par_chunks_exact(self.d).zip(lists);
+            each.map(|(query, lists)| self.look_at(query, lists, k))
+                .collect()
+        } else {
+            self.scan(queries, k)
+        };
+        found.into_iter().map(Best::sorted).collect()
+    }
+
+    /// Rows of a list.
+    fn places(&self, list: usize) -> Range<usize> {
+        self.starts[list] as usize..self.starts[list + 1] as usize
+    }
+
+    /// The best of all classes.
+    fn scan(&self, queries: &[f32], k: usize) -> Vec<Best> {
+        let class = |row: u32| u64::from(self.ids[row as usize]);
+        best(&self.rows, self.d, queries, k, &class)
+    }
+
+    /// The best of the classes in these lists; of all where the lists have too few.
+    fn look_at(&self, query: &[f32], lists: Best, k: usize) -> Best {
+        let level = Simd::current();
+        let search = |mut best: Best, &(list, _): &(u64, f32)| {
+            let places = self.places(list as usize);
+            let kernel = Scan {
+                rows: &self.rows[places.start * self.d..places.end * self.d],
+                query,
+                class: |row: u32| u64::from(self.ids[places.start + row as usize]),
+                best: &mut best,
+            };
+            simd::run(level, kernel);
+            best
+        };
+        let empty = || Best::new(k);
+        let lists = lists.sorted();
+        let count = |&(list, _): &(u64, f32)| self.places(list as usize).len();
+        let listed: usize = lists.iter().map(count).sum();
+        let found = lists
+            .par_iter()
+            .fold(empty, search)
+            .reduce(empty, Best::merged);
+        if listed < k {
+            self.scan(query, k).remove(0)
+        } else {
+            found
+        }
+    }
+}
+
 /// Features \[any, d\] as a head compares them with its rows: without `mean`, which may be empty, and of length 1
 /// where logits are cosines.
 pub fn compared(features: &[f32], d: usize, mean: &[f32], logits: Logits) -> Vec<f32> {
@@ -318,8 +361,13 @@ pub fn compared(features: &[f32], d: usize, mean: &[f32], logits: Logits) -> Vec
     unit(&features, d, logits)
 }
 
+/// The length of a vector.
+pub(crate) fn length(row: &[f32]) -> f32 {
+    product(row, row).sqrt()
+}
+
 /// Rows of length 1 where logits are cosines, otherwise as they are.
-fn unit(rows: &[f32], d: usize, logits: Logits) -> Vec<f32> {
+pub(crate) fn unit(rows: &[f32], d: usize, logits: Logits) -> Vec<f32> {
     let mut unit = vec![0.0; rows.len()];
     let mut inverse = vec![0.0; rows.len() / d];
     let row = |i: usize| &rows[i * d..][..d];
@@ -328,8 +376,8 @@ fn unit(rows: &[f32], d: usize, logits: Logits) -> Vec<f32> {
 }
 
 /// The `k` best rows of each query, under the numbers that `number` gives to rows.
-fn best(
-    rows: &[f32],
+fn best<T: Number>(
+    rows: &[T],
     d: usize,
     queries: &[f32],
     k: usize,
@@ -339,8 +387,8 @@ fn best(
     let level = Simd::current();
     let packed = (count >= MANY)
         .then(|| PackedMatrix::new(Precision::F32, Matrix::new(queries, count, d).transposed()));
-    let empty = || vec![Best::new(k); count];
-    let search = |mut best: Vec<Best>, (part, rows): (usize, &[f32])| {
+    let empty = || (vec![Best::new(k); count], Vec::new());
+    let search = |(mut best, mut wide): (Vec<Best>, Vec<f32>), (part, rows): (usize, &[T])| {
         let number = |row: u32| number((part * TALL) as u32 + row);
         let Some(packed) = &packed else {
             for (query, best) in queries.chunks_exact(d).zip(&mut best) {
@@ -355,26 +403,27 @@ fn best(
                     },
                 );
             }
-            return best;
+            return (best, wide);
         };
         let height = rows.len() / d;
         let mut products = vec![0.0; height * count];
         gemm_packed(
-            Matrix::new(rows, height, d),
+            Matrix::new(T::all_wide(rows, &mut wide), height, d),
             packed,
             &mut products,
             count,
             false,
         );
         keep(&products, &mut best, number);
-        best
+        (best, wide)
     };
     let merge = |a: Vec<Best>, b: Vec<Best>| {
         let pairs = a.into_iter().zip(b);
         pairs.map(|(a, b)| a.merged(b)).collect()
     };
     let parts = rows.par_chunks(TALL * d).enumerate();
-    parts.fold(empty, search).reduce(empty, merge)
+    let found = parts.fold(empty, search).map(|(best, _)| best);
+    found.reduce(|| empty().0, merge)
 }
 
 /// Keeps what is best of products \[rows, queries\].
@@ -418,14 +467,14 @@ impl Kernel for Any<'_> {
 }
 
 /// Products of rows with one query.
-struct Scan<'a, N: Fn(u32) -> u64> {
-    rows: &'a [f32],
+struct Scan<'a, T, N: Fn(u32) -> u64> {
+    rows: &'a [T],
     query: &'a [f32],
     class: N,
     best: &'a mut Best,
 }
 
-impl<N: Fn(u32) -> u64> Kernel for Scan<'_, N> {
+impl<T: Number, N: Fn(u32) -> u64> Kernel for Scan<'_, T, N> {
     type Output = ();
 
     #[inline(always)]
@@ -444,16 +493,16 @@ const LANES: usize = 32;
 
 /// As `sums::dot`, with the sums halved instead of added one by one: rows are short and many.
 #[inline(always)]
-fn product(a: &[f32], b: &[f32]) -> f32 {
+pub(crate) fn product<T: Number>(a: &[T], b: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     for (a, b) in a.iter().zip(b) {
         for (lane, (a, b)) in lanes.iter_mut().zip(a.iter().zip(b)) {
-            *lane += a * b;
+            *lane += a.wide() * b;
         }
     }
     for (lane, (a, b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
-        *lane += a * b;
+        *lane += a.wide() * b;
     }
     let mut width = LANES / 2;
     while width > 0 {
@@ -467,11 +516,11 @@ fn product(a: &[f32], b: &[f32]) -> f32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::logits::Margin;
 
-    const COSINE: Logits = Logits::Cosine {
+    pub(crate) const COSINE: Logits = Logits::Cosine {
         scale: 16.0,
         margin: Margin::NONE,
     };
@@ -482,7 +531,7 @@ mod tests {
     }
 
     /// Clusters of 200 classes, and a view of every seventh class.
-    fn clustered(classes: usize, d: usize) -> (Vec<f32>, Vec<f32>) {
+    pub(crate) fn clustered(classes: usize, d: usize) -> (Vec<f32>, Vec<f32>) {
         let mut rng = KeyedRng::new(5);
         let means = normals(classes.div_ceil(200) * d, &mut rng);
         let own = normals(classes * d, &mut rng);
@@ -498,7 +547,7 @@ mod tests {
     }
 
     /// In double precision, all of them, sorted.
-    fn brute(
+    pub(crate) fn brute(
         weights: &[f32],
         d: usize,
         logits: Logits,
@@ -523,7 +572,7 @@ mod tests {
     }
 
     /// Scores agree; classes too, unless they are equally good.
-    fn agree(found: &[(u64, f32)], expected: &[(u64, f64)], bound: f64) {
+    pub(crate) fn agree(found: &[(u64, f32)], expected: &[(u64, f64)], bound: f64) {
         assert_eq!(found.len(), expected.len());
         for (&(class, z), &(right, exact)) in found.iter().zip(expected) {
             assert!((f64::from(z) - exact).abs() <= bound, "{z} for {exact}");

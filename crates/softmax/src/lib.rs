@@ -37,6 +37,7 @@ mod mach;
 
 mod clusters;
 mod index;
+mod rounded_index;
 
 pub use chosen::{class_vectors, feature_mean};
 pub use class_head::{ClassHead, HeadKind, HeadOptions, Observed, ReadRows, RowBlock};
@@ -45,10 +46,12 @@ pub use draws::Draws;
 pub use error::HeadError;
 pub use graph::{Budget, Chosen, Graph, Selection};
 pub use head::{Active, Head, Scored, Sums};
-pub use index::{ClassIndex, compared};
+pub use index::{ClassIndex, Number, compared};
 pub use logits::{Logits, Margin};
+pub use means::Means;
 pub use neighbours::Neighbours;
 pub use pelton_kernels::Precision;
+pub use rounded_index::{IndexArrays, IndexShape};
 pub use rows::{ClassRows, Rule, Update};
 
 #[cfg(test)]

@@ -319,16 +319,15 @@ impl ClassHead for Mach {
         best_of_all(best, k, &self.comm)
     }
 
-    fn save(&self) -> Vec<RowBlock> {
-        let of_head = |(repetition, head): (usize, &ChosenHead)| {
-            let blocks = head.save().into_iter();
-            let named = blocks.map(move |block| RowBlock {
+    fn save(&self, state: bool) -> Vec<RowBlock<'_>> {
+        let mut all = Vec::new();
+        for (repetition, head) in self.heads.iter().enumerate() {
+            all.extend(head.save(state).into_iter().map(|block| RowBlock {
                 name: format!("{repetition}.{}", block.name),
                 ..block
-            });
-            named.collect::<Vec<_>>()
-        };
-        self.heads.iter().enumerate().flat_map(of_head).collect()
+            }));
+        }
+        all
     }
 
     fn load(&mut self, read: &mut ReadRows<'_>) -> Result<(), HeadError> {
@@ -393,7 +392,11 @@ mod tests {
                 let length = x.iter().map(|x| x * x).sum::<f64>().sqrt();
                 x.iter().map(|x| x / length).collect()
             };
-            let saved: Vec<Vec<f32>> = alone.save().into_iter().map(|b| b.values).collect();
+            let saved: Vec<Vec<f32>> = alone
+                .save(true)
+                .into_iter()
+                .map(|b| b.values.into_owned())
+                .collect();
             // Of each repetition the logarithm of each bucket's probability.
             let logarithms = |x: &[f32]| -> Vec<Vec<f64>> {
                 let of_repetition = |weights: &Vec<f32>| -> Vec<f64> {

@@ -9,7 +9,7 @@ use crate::error::HeadError;
 
 /// Sums over examples, whose rows are the features of all ranks.
 #[derive(Clone, Debug)]
-pub(crate) struct Means {
+pub struct Means {
     /// Classes of this rank.
     own: Range<u64>,
     /// Σ of the features of length 1, \[classes, d\].
@@ -19,7 +19,8 @@ pub(crate) struct Means {
 }
 
 impl Means {
-    pub(crate) fn new(own: Range<u64>, d: usize) -> Means {
+    /// Of the classes `own`, without an example.
+    pub fn new(own: Range<u64>, d: usize) -> Means {
         let classes = (own.end - own.start) as usize;
         Means {
             own,
@@ -29,7 +30,7 @@ impl Means {
     }
 
     /// Adds examples. What has no direction is left out.
-    pub(crate) fn add(&mut self, features: &[f32], labels: &[u64]) {
+    pub fn add(&mut self, features: &[f32], labels: &[u64]) {
         let d = features.len() / labels.len().max(1);
         for (x, label) in features.chunks_exact(d.max(1)).zip(labels) {
             let length = dot(x, x).sqrt();
@@ -47,7 +48,7 @@ impl Means {
 
     /// Writes the means over the weights of their classes, and returns how many classes of all ranks have none, which
     /// keep theirs. All ranks call it.
-    pub(crate) fn write(self, weights: &mut [f32], comm: &Comm) -> Result<u64, HeadError> {
+    pub fn write(self, weights: &mut [f32], comm: &Comm) -> Result<u64, HeadError> {
         let d = self.sums.len() / self.counts.len().max(1);
         let mut missing = [0u64];
         let sums = self.sums.chunks_exact(d.max(1)).zip(&self.counts);

@@ -18,7 +18,7 @@ use pelton_softmax::{Logits, compared, feature_mean};
 use pelton_storage::{WholeFile, spare_memory};
 use rayon::ThreadPool;
 
-use crate::deep::{Ready, load_parameters, load_rows, thread_pool};
+use crate::deep::{Ready, Shards, load_parameters, thread_pool};
 use crate::error::TrainError;
 use crate::evaluate::EvaluateConfig;
 use crate::finished::{Job, Labels, images, open_run, tells_no_classes};
@@ -62,16 +62,7 @@ impl Embedder {
         let d = net.classes;
         let mut net = trainer(net, 0, Comm::alone());
         load_parameters(&parameters, net.as_mut(), &Comm::alone())?;
-        let mut failed = None;
-        let mean = feature_mean(&mut |name, rows| {
-            load_rows(&parameters, name, rows.end).unwrap_or_else(|error| {
-                failed.get_or_insert(error);
-                None
-            })
-        });
-        if let Some(error) = failed {
-            return Err(error);
-        }
+        let mean = Shards::of_model(&parameters)?.taken(feature_mean)?;
         config.pipeline.bad_examples = BadExamples::Fail;
         config.pipeline.keep_classes.clear();
         config.data.positive = None;

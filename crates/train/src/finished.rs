@@ -1,6 +1,7 @@
 //! Finished nets: what `eval`, `predict` and `sample` do with the run folder of a net.
 
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +14,7 @@ use pelton_feed::PipelineConfig;
 use pelton_format::ClassMap;
 use pelton_image::Pipeline;
 use pelton_key::{KeyedRng, Stage, key};
-use pelton_nn::{Carry, Flow, Input, NO_TARGET, PARAMETERS, Trainer, Words, trainer};
+use pelton_nn::{Carry, Flow, Input, NO_TARGET, NnError, PARAMETERS, Trainer, Words, trainer};
 use pelton_plan::Order;
 use pelton_run::{RunContext, peak_rss_bytes};
 use pelton_text::{Ends, Special, Tokenizer, Vocabulary};
@@ -21,7 +22,7 @@ use rayon::ThreadPool;
 use serde::Serialize;
 
 use crate::deep::{
-    FitConfig, Prepared, Ready, Targets, load_parameters, load_rows, measure, thread_pool,
+    FitConfig, Prepared, Ready, Shards, Targets, load_parameters, measure, thread_pool,
 };
 use crate::error::TrainError;
 use crate::evaluate::{EvaluateConfig, heading, unreadable, unwritten};
@@ -34,6 +35,12 @@ pub struct NetFigures {
     /// Images classified correctly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_accuracy: Option<f64>,
+    /// How many classes count as right for `top_accuracy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top: Option<usize>,
+    /// Images whose class is one of the `top` likeliest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_accuracy: Option<f64>,
     /// Mean loss of an image or a word.
     pub test_loss: f64,
     /// exp of the mean loss of a word.
@@ -121,8 +128,9 @@ pub struct Classifier {
     pub input: Flow,
     /// Its outputs.
     pub labels: ClassMap,
-    run: PathBuf,
+    pub(crate) run: PathBuf,
     parameters: PathBuf,
+    pub(crate) rows: Shards,
 }
 
 impl Classifier {
@@ -134,6 +142,7 @@ impl Classifier {
             return Err(tells_no_classes(run));
         };
         Ok(Classifier {
+            rows: Shards::of_model(&parameters)?,
             config,
             input: classes.input(),
             labels: classes.map,
@@ -147,9 +156,9 @@ impl Classifier {
         load_parameters(&self.parameters, trainer, &Comm::alone())
     }
 
-    /// The first rows of a block of the parameters; `None` if there is no such block.
-    pub fn rows(&self, name: &str, count: u64) -> Result<Option<Vec<f32>>, TrainError> {
-        load_rows(&self.parameters, name, count)
+    /// Rows of a block of the parameters; `None` if there is no such block.
+    pub fn rows(&self, name: &str, rows: Range<u64>) -> Result<Option<Vec<f32>>, TrainError> {
+        self.rows.read(name, rows)
     }
 
     /// The run's processing of pictures for evaluation.
@@ -288,16 +297,30 @@ pub(crate) fn images(
 
 /// Accuracy or perplexity, and mean loss, of a finished net on data.
 ///
-/// Errors: a run that is not finished or damaged; data of other sizes or classes.
-pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigures, TrainError> {
+/// With `top`, also how often a class is one of the `top` likeliest, which costs a second pass through the net.
+///
+/// Errors: a run that is not finished or damaged; data of other sizes or classes; `top` of a net of language, or not
+/// from 1 to the number of classes.
+pub fn eval(
+    of: &EvaluateConfig,
+    top: Option<usize>,
+    mut context: RunContext<'_>,
+) -> Result<NetFigures, TrainError> {
     let began = Instant::now();
     let context = &mut context;
     let mut net = load(&of.model)?;
     let (data, prepared, targets, language) = match &net.job {
         Job::Images(config, classes) => {
+            check_range("top", top.unwrap_or(1), 1..=classes.map.len())?;
             let (data, prepared) = images(of, config, classes, Labels::OfRun, context)?;
             let targets = Targets::Classes(classes.map.len());
             (data, Prepared::Pipeline(Box::new(prepared)), targets, false)
+        }
+        Job::Text(..) if top.is_some() => {
+            return Err(TrainError::config(format!(
+                "{}: `top` counts classes, and a language model has a perplexity only; leave it out",
+                of.model.display()
+            )));
         }
         Job::Text(config, _) => {
             let data = data_config(&of.data, &config.data);
@@ -312,7 +335,18 @@ pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigur
     };
     let mut source = prepared.source(None, targets, context.comm)?;
     let steps = prepared.steps(0);
-    let counts = measure(net.trainer.as_mut(), &net.pool, &mut source, steps, context)?;
+    let mut within = 0;
+    let evaluate = |input: Option<Input<'_>>| {
+        let counts = net.trainer.evaluate(input)?;
+        if let (Some(top), Some(input)) = (top, input) {
+            let best = best_classes(net.trainer.as_mut(), input, top)?;
+            for (&own, best) in input.labels().iter().zip(best) {
+                within += u64::from(best.iter().any(|&(class, _)| class as i64 == own));
+            }
+        }
+        Ok(counts)
+    };
+    let counts = measure(evaluate, &net.pool, &mut source, steps, context)?;
     source.finish(context.comm, false)?;
     let rows = counts.rows.max(1) as f64;
     let loss = counts.loss / rows;
@@ -325,6 +359,8 @@ pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigur
     }
     Ok(NetFigures {
         test_accuracy: (!language).then_some(counts.correct as f64 / rows),
+        top,
+        top_accuracy: top.map(|_| within as f64 / rows),
         test_loss: loss,
         test_perplexity: language.then_some(loss.exp()),
         records: data.dataset.records(),
@@ -420,6 +456,28 @@ pub fn predict_lines(
     }
     drop(data);
     out.flush().map_err(unwritten)
+}
+
+/// The best classes of a row with their scores, the best first.
+pub type Ranked = Vec<(u64, f32)>;
+
+/// The `k` best classes of each row; scores are those of a head over many classes, otherwise probabilities.
+pub fn best_classes(
+    trainer: &mut dyn Trainer,
+    input: Input<'_>,
+    k: usize,
+) -> Result<Vec<Ranked>, NnError> {
+    if trainer.head().is_some() {
+        return trainer.top(input, k);
+    }
+    let logits = trainer.logits(input)?;
+    let best = |row: &[f32]| {
+        let shares = softmax(row, 1.0);
+        let best = likeliest(row, k).into_iter();
+        best.map(|class| (class as u64, shares[class] as f32))
+            .collect()
+    };
+    Ok(logits.chunks(trainer.net().classes).map(best).collect())
 }
 
 /// The indices of the largest numbers, the largest first; of equal ones the first.

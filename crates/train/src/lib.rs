@@ -33,6 +33,10 @@ mod summary;
 mod deep;
 
 #[cfg(feature = "nets")]
+pub mod changed_classes;
+#[cfg(feature = "nets")]
+mod class_index;
+#[cfg(feature = "nets")]
 pub mod class_weights;
 #[cfg(feature = "nets")]
 pub mod classify;

@@ -17,6 +17,13 @@ pub fn encode_checkpoint(solver: &OutOfCore) -> Vec<u8> {
     bytes
 }
 
+/// Reads an index of classes, and returns how many it has.
+#[cfg(feature = "nets")]
+pub fn read_index(file: std::fs::File) -> Option<pelton_softmax::ClassIndex<u16>> {
+    let index = crate::class_index::read_index(file, Path::new("memory"));
+    index.ok().map(|(index, _)| index)
+}
+
 /// Restores `solver` from a checkpoint without verifying its checksum.
 pub fn restore_checkpoint(bytes: &[u8], solver: &mut OutOfCore) -> Result<(), TrainError> {
     let (_, state) = checkpoint::decode(bytes, Path::new("memory"), false)?;

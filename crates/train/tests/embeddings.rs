@@ -79,7 +79,7 @@ fn embeddings_are_what_the_head_compares() {
         let features = read_npy(&file);
         assert_eq!(features.len(), 480 * 12);
         let opened = finished::Classifier::open(&out).unwrap();
-        let mut rows = opened.rows("weights", 120).unwrap().unwrap();
+        let mut rows = opened.rows("weights", 0..120).unwrap().unwrap();
         if logits != "product" {
             for row in rows.chunks_mut(12).chain(features.clone().chunks_mut(12)) {
                 let length = dot(row, row).sqrt() as f32;
@@ -144,7 +144,7 @@ fn embeddings_lack_the_running_mean() {
         let file = folder.path().join("features.npy");
         on_console(|context| embeddings::write_embeddings(&of, &file, context)).unwrap();
         let opened = finished::Classifier::open(&out).unwrap();
-        let mean = opened.rows(mean, 1).unwrap().unwrap();
+        let mean = opened.rows(mean, 0..1).unwrap().unwrap();
         assert!(mean.iter().all(|m| m.abs() > 0.5), "{kind}: {mean:?}");
         for (row, found) in vectors.iter().zip(read_npy(&file).chunks(5)) {
             let less: Vec<f32> = row.iter().zip(&mean).map(|(x, m)| x - m).collect();

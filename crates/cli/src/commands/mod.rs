@@ -31,6 +31,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         #[cfg(feature = "nets")]
         Command::Serve(arguments) => serve::serve(arguments),
         #[cfg(feature = "nets")]
+        Command::Classes(arguments) => model::classes(arguments),
+        #[cfg(feature = "nets")]
         Command::Sample(arguments) => model::sample(arguments),
         Command::Index(arguments) => data::index(arguments),
         Command::Inspect(arguments) => data::inspect(arguments),

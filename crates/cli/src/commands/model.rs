@@ -6,6 +6,8 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 #[cfg(feature = "nets")]
+use pelton_train::changed_classes::change_classes;
+#[cfg(feature = "nets")]
 use pelton_train::embeddings::write_embeddings;
 use pelton_train::evaluate::{self, EvaluateConfig};
 #[cfg(feature = "nets")]
@@ -15,7 +17,10 @@ use pelton_train::memory_budget;
 use pelton_train::{retrieval, verification};
 
 #[cfg(feature = "nets")]
-use crate::arguments::SampleArguments;
+use pelton_train::linear::RunOptions;
+
+#[cfg(feature = "nets")]
+use crate::arguments::{ClassesArguments, SampleArguments};
 use crate::arguments::{EvalArguments, PredictArguments};
 use crate::bytes::Memory;
 use crate::output::{Failure, bytes_of, print_json, print_with, usage, with_console};
@@ -41,7 +46,7 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
     if finished::is_net(&config.model) {
         return match &arguments.pairs {
             Some(pairs) => verify(&config, pairs, arguments.json),
-            None if arguments.recall.is_empty() => eval_net(&config, arguments.json),
+            None if arguments.recall.is_empty() => eval_net(&config, arguments.top, arguments.json),
             None => retrieve(
                 &config,
                 &arguments.recall,
@@ -53,6 +58,12 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
     if arguments.pairs.is_some() || !arguments.recall.is_empty() {
         return Err(usage(anyhow::anyhow!(
             "{}: --recall and --pairs compare the features of a net, and this is a linear model; give a run of `pelton train classify`",
+            config.model.display()
+        )));
+    }
+    if arguments.top.is_some() {
+        return Err(usage(anyhow::anyhow!(
+            "{}: --top applies to nets, and this is a linear model; leave it out",
             config.model.display()
         )));
     }
@@ -75,19 +86,24 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
 }
 
 #[cfg(feature = "nets")]
-fn eval_net(config: &EvaluateConfig, json: bool) -> Result<(), Failure> {
-    let figures = with_console(|context| finished::eval(config, context))?;
+fn eval_net(config: &EvaluateConfig, top: Option<usize>, json: bool) -> Result<(), Failure> {
+    let figures = with_console(|context| finished::eval(config, top, context))?;
     if json {
         return print_json(&figures);
     }
     let loss = figures.test_loss;
     print_with(|out| match (figures.test_accuracy, figures.words) {
-        (Some(accuracy), _) => writeln!(
-            out,
-            "accuracy {:.4} % of {} images, mean loss {loss:.6}",
-            100.0 * accuracy,
-            figures.records,
-        ),
+        (Some(accuracy), _) => {
+            let top = figures.top.zip(figures.top_accuracy);
+            let top = top.map(|(k, share)| format!(" (top {k}: {:.4} %)", 100.0 * share));
+            writeln!(
+                out,
+                "accuracy {:.4} %{} of {} images, mean loss {loss:.6}",
+                100.0 * accuracy,
+                top.unwrap_or_default(),
+                figures.records,
+            )
+        }
         (None, words) => writeln!(
             out,
             "perplexity {:.4} of {} words, mean loss {loss:.6}",
@@ -203,6 +219,29 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
         Err(failure) if failure.code == 0 => Ok(()),
         result => result,
     }
+}
+
+/// Writes a finished run with other classes.
+#[cfg(feature = "nets")]
+pub fn classes(arguments: ClassesArguments) -> Result<(), Failure> {
+    let config = EvaluateConfig {
+        memory_bytes: memory_of(arguments.memory)?,
+        data: arguments.format.config(arguments.add),
+        model: arguments.run,
+    };
+    let folder = RunOptions {
+        out: arguments.out,
+        resume: false,
+        overwrite: false,
+    };
+    let changed = with_console(|context| {
+        change_classes(&config, &arguments.remove, context.in_folder(&folder))
+    })?;
+    print_with(|out| {
+        let folder = folder.out.display();
+        let (classes, added) = (changed.classes, changed.added);
+        writeln!(out, "{folder} has {classes} classes, {added} of them new")
+    })
 }
 
 /// Prints text that a net makes up.

@@ -30,7 +30,7 @@ const ADDRESSES_KIB: u64 = 12 << 20;
 
 /// Every command with tiny data; `@` is the folder of that data.
 #[cfg(feature = "nets")]
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 25] = [
     "train linear @/train --epochs 2 --out run",
     "train linear @/train --epochs 2 --out run --solver coordinate-descent",
     "train linear demo:higgs:2000 --epochs 2 --out run",
@@ -44,6 +44,7 @@ const COMMANDS: [&str; 24] = [
     "predict @/classify @/few.csv",
     "eval @/classify @/few.csv --recall 1",
     "eval @/classify @/few.csv --pairs @/pairs",
+    "classes @/classify --remove name0 --out run",
     "serve @/classify --port 0",
     "sample @/language --words 5",
     "index @/train",

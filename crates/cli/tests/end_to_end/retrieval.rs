@@ -100,6 +100,13 @@ fn features_of_any_classes_and_of_none_are_written() {
             "eval linear train.csv --recall 1",
             ["linear: ", "train classify"],
         ),
+        ("eval linear train.csv --top 2", ["linear: ", "--top"]),
+        ("eval run train.csv --top 0", ["--top 0", "from 1 to"]),
+        ("eval run train.csv --top 99", ["--top 99", "from 1 to"]),
+        (
+            "eval run train.csv --top 2 --recall 1",
+            ["--top", "--recall"],
+        ),
     ] {
         place.refuses(line, 2, &parts);
         assert!(!place.path("no.npy").exists(), "{line}");
@@ -261,4 +268,87 @@ fn pairs_are_verified() {
         2,
         &["--pairs none.txt", "check the path"],
     );
+}
+
+#[test]
+fn classes_join_and_leave_without_training() {
+    let place = trained();
+    place.write("new.csv", rows(&[("x", 3), ("y", 4)], 20));
+    let before = place.read("run/model.safetensors");
+    let shown = place
+        .ok("classes run --add new.csv --remove b --out changed")
+        .stdout;
+    assert_eq!(shown, "changed has 4 classes, 2 of them new\n");
+    assert_eq!(place.read("run/model.safetensors"), before);
+    place.write(
+        "all.csv",
+        rows(&[("a", 0), ("c", 2), ("x", 3), ("y", 4)], 40),
+    );
+    let figures = place.json("eval changed all.csv --top 1");
+    assert_eq!(
+        (
+            number(&figures, "test_accuracy"),
+            number(&figures, "top_accuracy")
+        ),
+        (1.0, 1.0)
+    );
+    let predicted = place.ok("predict changed all.csv").stdout;
+    let first: Vec<&str> = predicted
+        .lines()
+        .map(|line| line.split('\t').next().unwrap())
+        .collect();
+    assert_eq!(first[..4], ["a", "c", "x", "y"]);
+    // A class that left may come again, with other examples; the result changes as its run did.
+    place.ok("classes changed --add train.csv --remove a,c --out again");
+    assert_eq!(place.json("eval again train.csv")["test_accuracy"], 1.0);
+    place.ok(
+        "train classify train.csv --model none --head mach:2:2 --epochs 1 --batch 10 --out mach",
+    );
+    place.ok("train classify train.csv --model none --logits product --epochs 1 --batch 10 --out product");
+    place.ok("train classify train.csv --model none --head knn:3 --logits cosine:16 --epochs 1 --batch 10 --out knn");
+    place.ok("train linear train.csv --out linear");
+    let mut zeros = rows(&[("x", 3)], 3);
+    zeros += "0,0,0,0,0,0,zero\n";
+    place.write("zeros.csv", zeros);
+    place.ok("train classify train.csv --model none --centre false --logits cosine:16 --epochs 1 --batch 10 --out plain");
+    for (line, parts) in [
+        ("run --out no", ["run: nothing changes", "--add"]),
+        (
+            "run --add train.csv --out no",
+            ["has a class a already", "train.csv"],
+        ),
+        (
+            "run --add new.csv --remove q --out no",
+            ["no class q to remove", "a, b, c"],
+        ),
+        (
+            "run --remove a,b,c --out no",
+            ["0 classes would be left", "remove fewer"],
+        ),
+        (
+            "knn --remove a --out no",
+            ["2 classes would be left", "needs 3"],
+        ),
+        ("mach --remove a --out no", ["mach: its head", "--head"]),
+        (
+            "product --remove a --out no",
+            ["product: its head", "--logits"],
+        ),
+        (
+            "linear --remove a --out no",
+            ["linear: ", "not the run folder of a net"],
+        ),
+        (
+            "plain --add zeros.csv --out no",
+            ["class zero of zeros.csv", "direction"],
+        ),
+        ("run --add none.csv --out no", ["none.csv", "no such file"]),
+        (
+            "run --add new.csv --out run",
+            ["--out run", "name a new folder"],
+        ),
+    ] {
+        place.refuses(&format!("classes {line}"), 2, &parts);
+        assert!(!place.path("no").exists(), "{line}");
+    }
 }

@@ -580,3 +580,29 @@ fn what_cannot_be_served_is_refused() {
         place.refuses(line, 2, parts);
     }
 }
+
+/// The index is a file after the first start; a bad file is told of and replaced.
+#[test]
+fn an_index_is_written_once() {
+    let place = trained();
+    let told = |place: &Place| {
+        let server = Server::start(place, "");
+        let (status, answer) = server.post("{\"features\": [[3, 0, 0, 0, 0, 0]], \"k\": 8}");
+        assert_eq!(status, 200);
+        let ended = server.end(rustix::process::Signal::INT);
+        (answer["results"].clone(), ended.stderr)
+    };
+    let (first, said) = told(&place);
+    assert!(
+        said.contains("index.safetensors: holds the index"),
+        "{said}"
+    );
+    let bytes = place.read("run/index.safetensors");
+    let (second, said) = told(&place);
+    assert!(!said.contains("index.safetensors"), "{said}");
+    place.write("run/index.safetensors", &bytes[..99]);
+    let (third, said) = told(&place);
+    assert!(said.contains("index.safetensors: is damaged"), "{said}");
+    assert_eq!((&first, &first), (&second, &third));
+    assert!(place.read("run/index.safetensors") == bytes);
+}

@@ -57,7 +57,7 @@ fn corrected_sums_have_no_bias() {
 fn draws_go_on_where_they_stood() {
     for kind in ["sampled:0.2", "knn:4:0.3:0.6", "selective:2:0.5"] {
         let options = options(kind, 211, true);
-        let steps = |ranks: usize, saved: &[Vec<RowBlock>], steps: std::ops::Range<u64>| {
+        let steps = |ranks: usize, saved: &[Vec<RowBlock<'_>>], steps: std::ops::Range<u64>| {
             let found = run_ranks(ranks, |comm| {
                 let rank = comm.rank();
                 let mut head = class_head(&options, comm)?;
@@ -90,7 +90,7 @@ fn draws_go_on_where_they_stood() {
                     );
                     head.forget();
                 }
-                Ok::<_, HeadError>((losses, (rank, head.save())))
+                Ok::<_, HeadError>((losses, (rank, super::heads::saved(head.as_ref()))))
             });
             let (losses, saved): (Vec<_>, Vec<_>) = found.unwrap().into_iter().unzip();
             let saved = saved
@@ -140,7 +140,7 @@ fn centred_features_have_the_gradient_of_the_definition() {
         ..options("full", 61, true)
     };
     let mut head = class_head(&options, Comm::alone()).unwrap();
-    case.weights = head.save()[0].values.clone();
+    case.weights = head.save(true)[0].values.to_vec();
     let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|&x| x.into()).collect() };
     let (x, w) = (wide(&case.features), wide(&case.weights));
     assert_eq!(head.mean(), Some(vec![0.0; D]));
@@ -182,12 +182,12 @@ fn centred_features_have_the_gradient_of_the_definition() {
         ..options
     };
     let mut other = class_head(&plain, Comm::alone()).unwrap();
-    let saved = head.save();
+    let saved = head.save(true);
     let block = |name: &str| {
         saved
             .iter()
             .find(|block| block.name == name)
-            .map(|block| block.values.clone())
+            .map(|block| block.values.to_vec())
     };
     other.load(&mut |name, _| block(name)).unwrap();
     let loss = case.loss(&moved, &w);
@@ -244,14 +244,14 @@ fn rows_begin_at_the_means_of_their_classes() {
         let begun = |ranks: usize| {
             let found = run_ranks(ranks, |comm| {
                 let mut head = class_head(&options, comm.duplicate()?)?;
-                let before = comm.all_gather_ragged(&head.save()[0].values)?.concat();
+                let before = comm.all_gather_ragged(&head.save(true)[0].values)?.concat();
                 for what in [Observed::Mean, Observed::Classes] {
                     for (x, y) in features.chunks(16 * D).zip(labels.chunks(16)) {
                         head.observe(what, x, y)?;
                     }
                 }
                 let missing = head.begin_at_means()?;
-                let after = comm.all_gather_ragged(&head.save()[0].values)?.concat();
+                let after = comm.all_gather_ragged(&head.save(true)[0].values)?.concat();
                 head.select(&[1], 0)?;
                 head.score(&features[..D], &[1], 1.0, None)?;
                 Ok::<_, HeadError>((missing, before, after))
@@ -314,7 +314,7 @@ fn random_rows_have_no_neighbours() {
     let options = options("knn:8:0.5:0.2", 211, true);
     let chosen = |head: &mut dyn ClassHead| {
         head.renew(0, &|| false).unwrap();
-        let saved = head.save();
+        let saved = head.save(true);
         let ids = saved
             .iter()
             .find(|block| block.name == "neighbours")

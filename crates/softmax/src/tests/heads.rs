@@ -10,7 +10,7 @@ fn trained(
     ranks: usize,
     rule: Rule,
     micro: usize,
-) -> (Vec<f64>, Vec<RowBlock>) {
+) -> (Vec<f64>, Vec<RowBlock<'static>>) {
     let classes = 61u64;
     let options = HeadOptions {
         kind,
@@ -53,7 +53,7 @@ fn trained(
         }
         let sums = head.evaluate(&numbers(4 * D, 9), &[1, 2, 3, 60])?;
         figures.extend([sums.loss, sums.correct as f64]);
-        Ok::<_, HeadError>((figures, head.save()))
+        Ok::<_, HeadError>((figures, saved(head.as_ref())))
     })
     .unwrap();
     let figures = results[0].0.clone();
@@ -61,7 +61,7 @@ fn trained(
     for (_, more) in &results[1..] {
         for (block, more) in blocks.iter_mut().zip(more) {
             assert_eq!((block.name == more.name, block.total), (true, more.total));
-            block.values.extend_from_slice(&more.values);
+            block.values.to_mut().extend_from_slice(&more.values);
         }
     }
     // What all ranks know alike.
@@ -69,7 +69,8 @@ fn trained(
         if block.total == ranks as u64 {
             let alike = block.values.chunks(block.width);
             assert!(alike.clone().all(|row| row == &block.values[..block.width]));
-            block.values.truncate(block.width);
+            let width = block.width;
+            block.values.to_mut().truncate(width);
         }
     }
     (figures, blocks)
@@ -119,8 +120,14 @@ pub(super) fn assert_close(what: &str, a: &[f64], b: &[f64]) {
     }
 }
 
-fn values(blocks: &[RowBlock]) -> Vec<f64> {
-    let all = blocks.iter().flat_map(|block| &block.values);
+/// All that a head saves, which then may change.
+pub(super) fn saved(head: &dyn ClassHead) -> Vec<RowBlock<'static>> {
+    let blocks = head.save(true).into_iter();
+    blocks.map(RowBlock::into_owned).collect()
+}
+
+fn values(blocks: &[RowBlock<'_>]) -> Vec<f64> {
+    let all = blocks.iter().flat_map(|block| &block.values[..]);
     all.map(|&x| f64::from(x)).collect()
 }
 
@@ -163,9 +170,9 @@ fn every_head_takes_any_scale() {
                     precision: Precision::F32,
                     scratch_bytes: 1 << 20,
                 };
-                case.weights = class_head(&options, Comm::alone()).unwrap().save()[0]
+                case.weights = class_head(&options, Comm::alone()).unwrap().save(true)[0]
                     .values
-                    .clone();
+                    .to_vec();
                 let (loss, by_features, _) = case.exact();
                 let part = 1e-6 * (8.0 + f64::from(scale));
                 for ranks in 1..=4 {
@@ -254,7 +261,7 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
                 scale: 1.0,
             };
             head.update(&update).unwrap();
-            values(&head.save())
+            values(&head.save(true))
         };
         let expected = blocks(false, false);
         assert_close(&kind.to_string(), &blocks(true, false), &expected);
@@ -287,10 +294,10 @@ fn gradients_have_a_norm_and_a_scale() {
                 head.select(&labels, 7)?;
                 let values = |head: &dyn ClassHead| -> Result<Vec<f64>, HeadError> {
                     let own = head
-                        .save()
+                        .save(true)
                         .into_iter()
                         .filter(|b| b.name.ends_with("weights"));
-                    let own: Vec<f32> = own.flat_map(|block| block.values).collect();
+                    let own: Vec<f32> = own.flat_map(|block| block.values.into_owned()).collect();
                     let all = comm.all_gather_ragged(&own)?.concat();
                     Ok(all.into_iter().map(f64::from).collect())
                 };
@@ -457,7 +464,7 @@ fn lars_goes_by_the_length_of_the_whole_head() {
                 for step in 0..6 {
                     let labels = [3, 9, step * 11];
                     head.select(&labels, step)?;
-                    let before = head.save();
+                    let before = saved(head.as_ref());
                     head.score(&numbers(3 * D, step), &labels, 0.3, None)?;
                     head.update(&Update {
                         rule: LARS,
@@ -465,10 +472,10 @@ fn lars_goes_by_the_length_of_the_whole_head() {
                         weight_decay: 0.0,
                         scale: 1.0,
                     })?;
-                    let after = head.save();
-                    let block = |blocks: &[RowBlock], name: &str| {
+                    let after = head.save(true);
+                    let block = |blocks: &[RowBlock<'_>], name: &str| {
                         let block = blocks.iter().find(|block| block.name == name);
-                        block.map(|block| block.values.clone())
+                        block.map(|block| block.values.to_vec())
                     };
                     let weights = class_vectors(&mut |name, _| block(&before, name), own.clone());
                     let square = |numbers: &[f32]| -> f64 {
@@ -586,7 +593,11 @@ fn classes_begin_with_numbers_of_their_own_and_all_may_take_part() {
         scratch_bytes: 0,
     };
     let mut head = class_head(&options, Comm::alone()).unwrap();
-    let mut bits: Vec<u32> = head.save()[0].values.iter().map(|x| x.to_bits()).collect();
+    let mut bits: Vec<u32> = head.save(true)[0]
+        .values
+        .iter()
+        .map(|x| x.to_bits())
+        .collect();
     bits.sort_unstable();
     bits.dedup();
     // Of 4800 numbers a few may be equal by chance.

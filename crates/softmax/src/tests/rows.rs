@@ -205,7 +205,7 @@ fn saved_vectors_have_moved_as_far_as_those_that_settle() {
         head.update(&update).unwrap();
     }
     let vectors = |head: &dyn ClassHead| {
-        let saved = head.save();
+        let saved = head.save(true);
         let mut read = |name: &str, rows: std::ops::Range<u64>| {
             let block = saved.iter().find(|block| block.name == name)?;
             let at = |row: u64| row as usize * block.width;

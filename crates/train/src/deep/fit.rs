@@ -127,7 +127,8 @@ pub(crate) fn fit(
     if progress.best.is_some() {
         saving::load_parameters(&best, run.of.trainer.as_mut(), comm)?;
     }
-    // Written before the test, which may fail.
+    // Written before the test, which may fail. A run that ends at once resumed within an epoch that had not ended.
+    pool.install(|| run.of.trainer.end_epoch());
     let trainer = run.of.trainer.as_ref();
     saving::save(
         &folder.path().join(PARAMETERS),
@@ -190,9 +191,9 @@ pub fn thread_pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError
     Ok(pelton_storage::thread_pool(threads)?)
 }
 
-/// Losses over one epoch of a pipeline for evaluation. All ranks call it.
+/// Losses over one epoch of a pipeline for evaluation, by `evaluate` of each batch. All ranks call it.
 pub(crate) fn measure(
-    trainer: &mut dyn Trainer,
+    mut evaluate: impl FnMut(Option<Input<'_>>) -> Result<Counts, NnError> + Send,
     pool: &ThreadPool,
     source: &mut BatchSource,
     steps: u64,
@@ -204,7 +205,7 @@ pub(crate) fn measure(
         let Some(next) = source.next() else { break };
         let ready = next?.ready;
         let input = (ready.rows() > 0).then(|| ready.input());
-        counts += pool.install(|| trainer.evaluate(input))?;
+        counts += pool.install(|| evaluate(input))?;
         let (what, done, total) = ("evaluating", step + 1, steps);
         (context.observer)(Event::Progress { what, done, total });
         if context.interrupt.load(Ordering::Relaxed) && comm.size() == 1 {
@@ -478,7 +479,8 @@ impl Run<'_, '_> {
                 TrainError::Net(NnError::Head(HeadError::NotFinite { .. }))
             )
         };
-        match measure(trainer, self.pool, source, steps, context) {
+        let evaluate = |input: Option<Input<'_>>| trainer.evaluate(input);
+        match measure(evaluate, self.pool, source, steps, context) {
             Ok(counts) if counts.loss.is_finite() => Ok(counts),
             Err(error) if !is_lost(&error) => Err(error),
             _ => {

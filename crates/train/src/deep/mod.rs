@@ -24,5 +24,5 @@ pub use summary::NetSummary;
 pub(crate) use class_means::ClassMeans;
 pub(crate) use config::{MOST_WIDTH, check_memory};
 pub(crate) use fit::{Fit, LAST, fit, measure};
-pub(crate) use saving::{load_parameters, load_rows};
+pub(crate) use saving::{Shards, load_parameters, write_model};
 pub(crate) use source::{Prepared, TextStream};

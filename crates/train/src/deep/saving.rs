@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use pelton_comm::{Comm, Reduction};
@@ -13,8 +14,10 @@ use pelton_data::DataError;
 use pelton_key::Digest;
 use pelton_nn::{NamedArray, NnError, Trainer};
 use pelton_run::{
-    Checkpoint, Dtype, RunError, Tensor, read_checkpoint, write_atomically, write_checkpoint,
+    Checkpoint, CheckpointFile, Dtype, RunError, Tensor, read_checkpoint, write_atomically,
+    write_checkpoint,
 };
+use pelton_softmax::{ReadRows, RowBlock};
 use serde::{Deserialize, Serialize};
 
 use super::progress::Progress;
@@ -68,12 +71,12 @@ pub(super) fn save(
     comm: &Comm,
 ) -> Result<(), TrainError> {
     let parameters = trainer.parameters()?;
+    let blocks = trainer.row_blocks(state);
     let state = if state { trainer.state()? } else { vec![] };
-    let blocks = trainer.row_blocks();
-    let arrays = parameters.iter().map(|array| &array.values);
+    let arrays = parameters.iter().map(|array| &array.values[..]);
     let is_sound = arrays
-        .chain(blocks.iter().map(|block| &block.values))
-        .all(|values| is_usable(values))
+        .chain(blocks.iter().map(|block| &block.values[..]))
+        .all(is_usable)
         && state
             .iter()
             .flat_map(|array| &array.values)
@@ -90,21 +93,8 @@ pub(super) fn save(
     }
     let shards = if blocks.is_empty() { 0 } else { comm.size() };
     if shards > 0 {
-        let rows: Vec<Rows> = blocks
-            .iter()
-            .map(|block| Rows {
-                name: block.name.clone(),
-                first: block.first,
-                total: block.total,
-                width: block.width,
-            })
-            .collect();
-        let all = blocks.iter().map(|block| {
-            Tensor::new(block.name.clone(), Dtype::F32, &block.values)
-                .shaped(&[block.values.len() / block.width.max(1), block.width])
-        });
         let file = shard(path, progress.steps, comm.rank(), shards);
-        write_checkpoint(&file, &json(&rows), all.collect())?;
+        write_rows(&file, &blocks)?;
         comm.barrier().map_err(DataError::from)?;
     }
     if comm.rank() == 0 {
@@ -119,6 +109,42 @@ pub(super) fn save(
             remove_others(path, progress.steps, shards);
         }
     }
+    Ok(())
+}
+
+/// Writes one rank's file of rows.
+fn write_rows(file: &Path, blocks: &[RowBlock<'_>]) -> Result<(), RunError> {
+    let rows: Vec<Rows> = blocks
+        .iter()
+        .map(|block| Rows {
+            name: block.name.clone(),
+            first: block.first,
+            total: block.total,
+            width: block.width,
+        })
+        .collect();
+    let all = blocks.iter().map(|block| {
+        Tensor::new(block.name.clone(), Dtype::F32, &block.values)
+            .shaped(&[block.values.len() / block.width.max(1), block.width])
+    });
+    write_checkpoint(file, &json(&rows), all.collect())
+}
+
+/// Writes the model file `from` to another place, with these rows in place of its own.
+pub(crate) fn write_model(
+    from: &Path,
+    to: &Path,
+    blocks: Vec<RowBlock<'_>>,
+) -> Result<(), TrainError> {
+    let bytes = read_checkpoint(from)?;
+    let checkpoint = Checkpoint::parse(&bytes, from)?;
+    checkpoint.check()?;
+    let saved: Result<Saved, _> = serde_json::from_str(checkpoint.text());
+    let mut saved = saved.map_err(|_| checkpoint.damaged("progress"))?;
+    let (parameters, _) = arrays(&checkpoint)?;
+    saved.shards = 1;
+    write_rows(&shard(to, saved.progress.steps, 0, 1), &blocks)?;
+    write_checkpoint(to, &json(&saved), tensors("", &parameters))?;
     Ok(())
 }
 
@@ -151,56 +177,107 @@ fn remove_others(path: &Path, steps: u64, shards: usize) {
     }
 }
 
-/// Files of rows; one is in memory at a time.
-struct Shards<'a> {
-    path: &'a Path,
+/// Files of rows, one a rank, which stay on disk and are opened when they are first needed.
+pub(crate) struct Shards {
+    path: PathBuf,
     steps: u64,
     count: usize,
-    /// Number, bytes, and what they hold.
-    open: Option<(usize, Vec<u8>, Vec<Rows>)>,
+    files: OnceLock<Vec<(CheckpointFile, Vec<Rows>)>>,
 }
 
-impl Shards<'_> {
+impl Shards {
+    /// Those of a checkpoint with this text.
+    fn new(path: &Path, saved: &Saved) -> Shards {
+        Shards {
+            path: path.to_path_buf(),
+            steps: saved.progress.steps,
+            count: saved.shards,
+            files: OnceLock::new(),
+        }
+    }
+
+    /// Those of a model file.
+    pub(crate) fn of_model(path: &Path) -> Result<Shards, TrainError> {
+        let file = CheckpointFile::open(path)?;
+        let saved = serde_json::from_str(file.text()).map_err(|_| file.damaged("progress"))?;
+        Ok(Shards::new(path, &saved))
+    }
+
+    fn files(&self) -> Result<&[(CheckpointFile, Vec<Rows>)], TrainError> {
+        if let Some(files) = self.files.get() {
+            return Ok(files);
+        }
+        let file = |rank: usize| {
+            let file = CheckpointFile::open(&shard(&self.path, self.steps, rank, self.count))?;
+            let rows = serde_json::from_str(file.text()).map_err(|_| file.damaged("rows"))?;
+            Ok((file, rows))
+        };
+        let files: Result<Vec<_>, TrainError> = (0..self.count).map(file).collect();
+        let files = files?;
+        Ok(self.files.get_or_init(|| files))
+    }
+
+    /// A digest of all rows.
+    pub(crate) fn digest(&self) -> Result<u64, TrainError> {
+        let sums = self.files()?.iter();
+        let sums = sums.map(|(file, _)| u64::from(file.checksum()));
+        Ok(Digest::new(24).words(sums).value())
+    }
+
+    /// What `take` makes of the rows that it reads.
+    pub(crate) fn taken<T>(
+        &self,
+        take: impl FnOnce(&mut ReadRows<'_>) -> T,
+    ) -> Result<T, TrainError> {
+        let mut failed = None;
+        let taken = take(&mut |name, rows| {
+            self.read(name, rows).unwrap_or_else(|error| {
+                failed.get_or_insert(error);
+                None
+            })
+        });
+        failed.map_or(Ok(taken), Err)
+    }
+
     /// Rows of a block, put together from all files; `None` where none has the block, or it ends before them.
-    fn read(&mut self, name: &str, rows: Range<u64>) -> Result<Option<Vec<f32>>, TrainError> {
+    pub(crate) fn read(
+        &self,
+        name: &str,
+        rows: Range<u64>,
+    ) -> Result<Option<Vec<f32>>, TrainError> {
         let mut all = Vec::new();
         let mut ends = 0;
         let mut next = rows.start;
-        for number in 0..self.count {
-            let file = shard(self.path, self.steps, number, self.count);
-            if self.open.as_ref().is_none_or(|open| open.0 != number) {
-                let bytes = read_checkpoint(&file)?;
-                let checkpoint = Checkpoint::parse(&bytes, &file)?;
-                checkpoint.check()?;
-                let rows = serde_json::from_str(checkpoint.text())
-                    .map_err(|_| checkpoint.damaged("rows"))?;
-                self.open = Some((number, bytes, rows));
-            }
-            let (_, bytes, blocks) = self.open.as_ref().expect("just opened");
+        for (file, blocks) in self.files()? {
             let Some(block) = blocks.iter().find(|block| block.name == name) else {
                 continue;
             };
-            let checkpoint = Checkpoint::parse(bytes, &file)?;
-            let values: Vec<f32> = checkpoint.required(name, Dtype::F32)?;
-            if !is_usable(&values) {
-                return Err(astray(&checkpoint));
-            }
-            let end = block.first + (values.len() / block.width.max(1)) as u64;
+            let shape = file.shape(name).ok_or_else(|| file.damaged(name))?;
+            let width = block.width.max(1);
+            let end = block.first + (shape.iter().product::<usize>() / width) as u64;
             ends = end.max(ends);
             let (from, to) = (rows.start.max(block.first), rows.end.min(end));
             if from < to {
                 if from != next {
-                    return Err(checkpoint.damaged("rows").into());
+                    return Err(file.damaged("rows").into());
                 }
                 next = to;
-                let at = |row: u64| (row - block.first) as usize * block.width;
-                all.extend_from_slice(&values[at(from)..at(to)]);
+                let at = |row: u64| (row - block.first) as usize * width;
+                let values = file.numbers(name, Dtype::F32, at(from)..at(to))?;
+                if !is_usable(&values) {
+                    return Err(file.wrong(ASTRAY).into());
+                }
+                if all.is_empty() {
+                    all = values;
+                } else {
+                    all.extend(values);
+                }
             }
         }
         let found = rows.start < ends;
         if found && next != rows.end {
             return Err(RunError::Checkpoint {
-                path: self.path.to_path_buf(),
+                path: self.path.clone(),
                 problem: format!(
                     "has only {next} of {} rows of {name:?}: it belongs to a run with fewer classes",
                     rows.end
@@ -222,7 +299,7 @@ fn arrays(checkpoint: &Checkpoint<'_>) -> Result<(Vec<NamedArray>, Vec<NamedArra
                 shape,
                 values,
             }),
-            None if !is_usable(&values) => return Err(astray(checkpoint)),
+            None if !is_usable(&values) => return Err(checkpoint.wrong(ASTRAY).into()),
             None => parameters.push(NamedArray {
                 name,
                 shape,
@@ -301,25 +378,6 @@ pub(super) fn check_shared(checkpoint: &Path, comm: &Comm) -> Result<(), TrainEr
     }
 }
 
-/// Rows of a block of a model file, from the first; `None` where it has no such block.
-pub(crate) fn load_rows(
-    path: &Path,
-    name: &str,
-    count: u64,
-) -> Result<Option<Vec<f32>>, TrainError> {
-    let bytes = read_checkpoint(path)?;
-    let checkpoint = Checkpoint::parse(&bytes, path)?;
-    let saved: Result<Saved, _> = serde_json::from_str(checkpoint.text());
-    let Saved { progress, shards } = saved.map_err(|_| checkpoint.damaged("progress"))?;
-    let mut files = Shards {
-        path,
-        steps: progress.steps,
-        count: shards,
-        open: None,
-    };
-    files.read(name, 0..count)
-}
-
 fn load(
     bytes: &[u8],
     path: &Path,
@@ -328,7 +386,7 @@ fn load(
 ) -> Result<Progress, TrainError> {
     let checkpoint = Checkpoint::parse(bytes, path)?;
     checkpoint.check()?;
-    let Saved { progress, shards } =
+    let saved: Saved =
         serde_json::from_str(checkpoint.text()).map_err(|_| checkpoint.damaged("progress"))?;
     let (parameters, state) = arrays(&checkpoint)?;
     let misfit = |error| misfit(&checkpoint, &error);
@@ -336,35 +394,16 @@ fn load(
     if with_state {
         trainer.set_state(state).map_err(misfit)?;
     }
-    if shards > 0 {
-        let mut files = Shards {
-            path,
-            steps: progress.steps,
-            count: shards,
-            open: None,
-        };
-        let mut failed = None;
-        let mut read = |name: &str, rows: Range<u64>| {
-            let found = files.read(name, rows);
-            found.unwrap_or_else(|error| {
-                failed.get_or_insert(error);
-                None
-            })
-        };
-        let taken = trainer.set_row_blocks(&mut read);
-        if let Some(error) = failed {
-            return Err(error);
-        }
+    if saved.shards > 0 {
+        let files = Shards::new(path, &saved);
+        let taken = files.taken(|read| trainer.set_row_blocks(read))?;
         taken.map_err(misfit)?;
     }
-    Ok(progress)
+    Ok(saved.progress)
 }
 
-fn astray(checkpoint: &Checkpoint<'_>) -> TrainError {
-    let problem =
-        "has parameters that are not finite: training diverged; train again with a smaller `rate`";
-    checkpoint.wrong(problem).into()
-}
+const ASTRAY: &str =
+    "has parameters that are not finite: training diverged; train again with a smaller `rate`";
 
 fn misfit(checkpoint: &Checkpoint<'_>, error: &NnError) -> RunError {
     checkpoint.wrong(&format!("does not fit: {error}"))

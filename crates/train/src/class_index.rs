@@ -1,0 +1,191 @@
+//! The index over the class vectors of a finished run, in a file next to its model.
+//!
+//! Building takes a pass of k-means over all class vectors; opening reads the file, with vectors in bf16. Candidates are
+//! ranked by the exact vectors, which are read from the model's own files. The file is written when an index is first
+//! needed. It names its model by a digest, and one of another model is never used.
+
+use std::fs::File;
+use std::path::Path;
+
+use pelton_run::{CheckpointFile, Dtype, Event, RunContext, Tensor, write_checkpoint};
+use pelton_softmax::{ClassIndex, IndexArrays, IndexShape, Logits, class_vectors, feature_mean};
+use rayon::ThreadPool;
+use serde::{Deserialize, Serialize};
+
+use crate::error::TrainError;
+use crate::finished::Classifier;
+
+/// Name of the file.
+const INDEX: &str = "index.safetensors";
+const VERSION: u32 = 1;
+
+/// The text of the file.
+#[derive(Serialize, Deserialize)]
+struct Text {
+    version: u32,
+    /// Digest of the class vectors.
+    model: u64,
+    logits: String,
+    d: usize,
+    probes: usize,
+    recall: f64,
+    longest: f32,
+}
+
+impl Classifier {
+    /// The index over the class vectors: of its file, or built and, unless `exact`, written there; `exact` searches look
+    /// at all classes. `None` of heads without class vectors.
+    ///
+    /// Errors: a model that cannot be read. A file that cannot be used or written is only told of.
+    pub fn index(
+        &self,
+        exact: bool,
+        pool: &ThreadPool,
+        context: &mut RunContext<'_>,
+    ) -> Result<Option<ClassIndex<u16>>, TrainError> {
+        let Some(head) = &self.config.head else {
+            return Ok(None);
+        };
+        if self.rows.taken(|read| class_vectors(read, 0..1))?.is_none() {
+            return Ok(None);
+        }
+        let (logits, classes) = (head.logits, self.labels.len());
+        let path = self.run.join(INDEX);
+        let mut tell = |what: &dyn std::fmt::Display| {
+            (context.observer)(Event::Note(&format!("{}: {what}", path.display())));
+        };
+        let model = self.rows.digest()?;
+        let mean = self.rows.taken(feature_mean)?.unwrap_or_default();
+        let saved = File::open(&path).ok().map(|file| {
+            let (index, of) = pool.install(|| read_index(file, &path))?;
+            let is_own = of == model && index.logits() == logits && index.len() == classes;
+            is_own
+                .then_some(index)
+                .ok_or("belongs to another model".to_string())
+        });
+        let index = match saved {
+            Some(Ok(index)) if exact => index.without_lists(),
+            Some(Ok(index)) => index,
+            other => {
+                if let Some(Err(why)) = &other {
+                    tell(&format!("{why}; the index is built again"));
+                }
+                let all = 0..classes as u64;
+                let weights = self
+                    .rows
+                    .taken(|read| class_vectors(read, all))?
+                    .unwrap_or_default();
+                let d = weights.len() / classes.max(1);
+                if exact {
+                    pool.install(|| ClassIndex::exact(&weights, d, logits).rounded())
+                } else {
+                    let seed = self.config.fit.seed;
+                    let build = || ClassIndex::build(&weights, d, logits, &[], seed).rounded();
+                    let index = pool.install(build);
+                    match write_index(&path, &index, model) {
+                        Ok(()) => tell(&"holds the index for the next start"),
+                        Err(error) => tell(&format!(
+                            "cannot be written ({error}); the next start builds the index again"
+                        )),
+                    }
+                    index
+                }
+            }
+        };
+        Ok(Some(index.less(mean)))
+    }
+
+    /// The vector of a class.
+    ///
+    /// Errors: a class without one; files that cannot be read.
+    pub fn vector(&self, class: u32) -> Result<Vec<f32>, TrainError> {
+        let one = u64::from(class)..u64::from(class) + 1;
+        let vector = self.rows.taken(|read| class_vectors(read, one))?;
+        vector.ok_or_else(|| {
+            TrainError::config(format!(
+                "{}: has no vector of class {class}; train the run again",
+                self.run.display()
+            ))
+        })
+    }
+}
+
+fn write_index(path: &Path, index: &ClassIndex<u16>, model: u64) -> Result<(), TrainError> {
+    let (shape, arrays) = index.parts();
+    let IndexShape {
+        d,
+        logits,
+        probes,
+        recall,
+        longest,
+    } = shape;
+    let text = Text {
+        version: VERSION,
+        model,
+        logits: logits.to_string(),
+        d,
+        probes,
+        recall,
+        longest,
+    };
+    let text = serde_json::to_string(&text).expect("numbers and text");
+    let tensors = vec![
+        Tensor::new("ids", Dtype::U32, &arrays.ids),
+        Tensor::new("starts", Dtype::U64, &arrays.starts),
+        Tensor::new("centres", Dtype::F32, &arrays.centres),
+        Tensor::new("vectors", Dtype::BF16, &arrays.rows),
+    ];
+    Ok(write_checkpoint(path, &text, tensors)?)
+}
+
+/// The index of a file, and the digest of its model.
+///
+/// Errors: why it cannot be used, in words.
+pub(crate) fn read_index(file: File, path: &Path) -> Result<(ClassIndex<u16>, u64), String> {
+    let text = |error: pelton_run::RunError| match error {
+        pelton_run::RunError::Checkpoint { problem, .. } => problem,
+        other => other.to_string(),
+    };
+    let file = CheckpointFile::of(file, path).map_err(text)?;
+    let of: Text =
+        serde_json::from_str(file.text()).map_err(|_| "is not an index of classes".to_string())?;
+    if of.version != VERSION {
+        return Err(format!("is an index of version {}", of.version));
+    }
+    let logits: Logits = of.logits.parse()?;
+    let count = |name: &str| file.shape(name).map_or(0, |shape| shape.iter().product());
+    let arrays = IndexArrays {
+        ids: file
+            .numbers("ids", Dtype::U32, 0..count("ids"))
+            .map_err(text)?
+            .into(),
+        starts: file
+            .numbers("starts", Dtype::U64, 0..count("starts"))
+            .map_err(text)?
+            .into(),
+        centres: file
+            .numbers("centres", Dtype::F32, 0..count("centres"))
+            .map_err(text)?
+            .into(),
+        rows: file
+            .numbers("vectors", Dtype::BF16, 0..count("vectors"))
+            .map_err(text)?
+            .into(),
+    };
+    let Text {
+        d,
+        probes,
+        recall,
+        longest,
+        ..
+    } = of;
+    let shape = IndexShape {
+        d,
+        logits,
+        probes,
+        recall,
+        longest,
+    };
+    let index = ClassIndex::of_parts(shape, arrays).map_err(|why| format!("is damaged ({why})"))?;
+    Ok((index, of.model))
+}

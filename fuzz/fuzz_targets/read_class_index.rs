@@ -1,0 +1,62 @@
+//! The index of a run's classes: one that is accepted answers queries with classes that it has, each once. Checksums are
+//! made to fit, so that the checks behind them are reached.
+#![no_main]
+
+mod edits;
+
+use std::io::Write;
+
+use libfuzzer_sys::fuzz_target;
+use pelton_run::{Checkpoint, Dtype, Tensor, encode_checkpoint};
+use pelton_train::raw::read_index;
+
+const TEXT: &str = r#"{"version":1,"model":7,"logits":"cosine:16","d":2,"probes":1,"recall":0.9,"longest":1.0}"#;
+
+fn good() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let tensors = vec![
+        Tensor::new("ids", Dtype::U32, &[2_u32, 0, 1, 3]),
+        Tensor::new("starts", Dtype::U64, &[0_u64, 3, 4]),
+        Tensor::new("centres", Dtype::F32, &[1.0_f32, 0.0, 0.0, 1.0]),
+        Tensor::new("vectors", Dtype::BF16, &[0x3f80_u16, 0, 0x3f80, 0, 0x3f80, 0, 0, 0x3f80]),
+    ];
+    encode_checkpoint(&mut bytes, TEXT, tensors).expect("memory takes any bytes");
+    bytes
+}
+
+/// The same arrays and text with a checksum that fits.
+fn summed(bytes: &[u8]) -> Option<Vec<u8>> {
+    let file = Checkpoint::parse(bytes, "memory".as_ref()).ok()?;
+    let ids = file.required::<u32>("ids", Dtype::U32).ok()?;
+    let starts = file.required::<u64>("starts", Dtype::U64).ok()?;
+    let centres = file.required::<f32>("centres", Dtype::F32).ok()?;
+    let vectors = file.required::<u16>("vectors", Dtype::BF16).ok()?;
+    let tensors = vec![
+        Tensor::new("ids", Dtype::U32, &ids),
+        Tensor::new("starts", Dtype::U64, &starts),
+        Tensor::new("centres", Dtype::F32, &centres),
+        Tensor::new("vectors", Dtype::BF16, &vectors),
+    ];
+    let mut summed = Vec::new();
+    encode_checkpoint(&mut summed, file.text(), tensors).ok()?;
+    Some(summed)
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let edited = edits::edited(&good(), bytes);
+    for file in [Some(bytes.to_vec()), summed(&edited)].into_iter().flatten() {
+        let mut on_disk = tempfile::tempfile().expect("a temporary file");
+        on_disk.write_all(&file).expect("room for it");
+        let Some(index) = read_index(on_disk) else {
+            continue;
+        };
+        let query = vec![0.5; index.d()];
+        for found in [index.search(&query, 3), index.search_all(&query, usize::MAX)] {
+            let mut classes: Vec<u64> = found[0].iter().map(|&(class, _)| class).collect();
+            classes.sort_unstable();
+            classes.dedup();
+            assert_eq!(classes.len(), found[0].len());
+            assert!(classes.iter().all(|&class| (class as usize) < index.len()));
+        }
+    }
+});
