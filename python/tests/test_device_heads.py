@@ -322,11 +322,11 @@ def test_half_features_and_what_is_wrong() -> None:
     ):
         with pytest.raises(pelton.ConfigurationError, match=said):
             device_head("knn", **wrong)
-    with pytest.raises(pelton.ConfigurationError, match="precision 'int8' is neither"):
-        device_head(precision="int8")
-    for option in ({"precision": "bfloat16"}, {"compile": True}):
-        with pytest.raises(pelton.ConfigurationError, match="give it device="):
-            KnnSoftmax(CLASSES, DIM, **option)
+    for device in (None, "cpu"):
+        with pytest.raises(pelton.ConfigurationError, match="precision 'int8' is neither"):
+            KnnSoftmax(CLASSES, DIM, device=device, precision="int8")
+    with pytest.raises(pelton.ConfigurationError, match="give it device="):
+        KnnSoftmax(CLASSES, DIM, compile=True)
     for device in (None, "cpu"):
         with pytest.warns(UserWarning, match="up to 8 classes leaves few of the 10 that take part"):
             KnnSoftmax(CLASSES, DIM, "sampled", budget=0.1, device=device)(features, torch.arange(8))

@@ -165,13 +165,8 @@ impl Sparsifier {
         let values: Vec<f32> = all
             .flat_map(|kept| [&kept.momentum[..], &kept.unsent].concat())
             .collect();
-        vec![RowBlock {
-            name: UNSENT.to_string(),
-            first: self.rank as u64,
-            total: self.ranks as u64,
-            width: values.len(),
-            values: values.into(),
-        }]
+        let own = (self.rank as u64, self.ranks as u64);
+        vec![RowBlock::new(UNSENT, own, values.len(), values)]
     }
 
     /// Restores unsent gradients: each rank its own, and those of ranks that no longer exist divided over the others.

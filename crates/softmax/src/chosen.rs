@@ -152,13 +152,8 @@ impl ChosenHead {
     /// What all ranks know alike, a row a rank: any number of ranks reads it, from the files of all or each from
     /// its own.
     fn of_rank(&self, name: &str, values: Vec<f32>) -> RowBlock<'static> {
-        RowBlock {
-            name: name.to_string(),
-            first: self.comm.rank() as u64,
-            total: self.comm.size() as u64,
-            width: values.len(),
-            values: Cow::Owned(values),
-        }
+        let own = (self.comm.rank() as u64, self.comm.size() as u64);
+        RowBlock::new(name, own, values.len(), values)
     }
 
     /// The same; `None` of heads that were saved without.
@@ -405,31 +400,17 @@ impl ClassHead for ChosenHead {
 
     fn save(&self, state: bool) -> Vec<RowBlock<'_>> {
         let rows = self.head.rows();
-        fn block<'a>(
-            (first, total): (u64, u64),
-            name: &str,
-            width: usize,
-            values: impl Into<Cow<'a, [f32]>>,
-        ) -> RowBlock<'a> {
-            RowBlock {
-                name: name.to_string(),
-                first,
-                total,
-                width,
-                values: values.into(),
-            }
-        }
         let own = (rows.classes().start, self.options.classes);
-        let mut all = vec![block(own, WEIGHTS, rows.d(), rows.weights())];
+        let mut all = vec![RowBlock::new(WEIGHTS, own, rows.d(), rows.weights())];
         all.extend(self.mean().map(|mean| self.of_rank(MEAN, mean)));
         if !state {
             return all;
         }
         if !rows.velocity.is_empty() {
-            all.push(block(own, VELOCITY, rows.d(), &rows.velocity[..]));
+            all.push(RowBlock::new(VELOCITY, own, rows.d(), &rows.velocity[..]));
             let waited = (0..rows.len()).map(|row| rows.waited(row));
             let waited = waited.flat_map(|(steps, wait)| [steps as f32, wait.moved, wait.kept]);
-            all.push(block(own, WAITED, 3, waited.collect::<Vec<_>>()));
+            all.push(RowBlock::new(WAITED, own, 3, waited.collect::<Vec<_>>()));
         }
         if !rows.squares.is_empty() {
             all.push(block(own, SQUARES, rows.d(), &rows.squares[..]));
@@ -445,14 +426,19 @@ impl ClassHead for ChosenHead {
                 let ids = (0..rows.len()).flat_map(|row| neighbours.of(row));
                 let parts = ids.flat_map(|id| [(id >> 16) as f32, (id & 0xffff) as f32]);
                 let parts: Vec<f32> = parts.collect();
-                all.push(block(own, NEIGHBOURS, 2 * neighbours.k(), parts));
+                all.push(RowBlock::new(NEIGHBOURS, own, 2 * neighbours.k(), parts));
             }
             Choice::Leaves {
                 trees,
                 forest: Some(forest),
             } => {
                 let leaves = forest.leaves().iter().map(|&leaf| leaf as f32);
-                all.push(block(own, LEAVES, *trees, leaves.collect::<Vec<_>>()));
+                all.push(RowBlock::new(
+                    LEAVES,
+                    own,
+                    *trees,
+                    leaves.collect::<Vec<_>>(),
+                ));
             }
             _ => (),
         }

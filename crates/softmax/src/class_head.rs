@@ -223,7 +223,23 @@ pub struct RowBlock<'a> {
     pub values: Cow<'a, [f32]>,
 }
 
-impl RowBlock<'_> {
+impl<'a> RowBlock<'a> {
+    /// The rows `values` of `width` numbers, from row `first` of `total` on.
+    pub fn new(
+        name: &str,
+        (first, total): (u64, u64),
+        width: usize,
+        values: impl Into<Cow<'a, [f32]>>,
+    ) -> RowBlock<'a> {
+        RowBlock {
+            name: name.to_string(),
+            first,
+            total,
+            width,
+            values: values.into(),
+        }
+    }
+
     /// The same with a copy of the rows.
     pub fn into_owned(self) -> RowBlock<'static> {
         RowBlock {

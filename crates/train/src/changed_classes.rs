@@ -135,17 +135,16 @@ pub fn change_classes(
         )));
     }
     let mean = rows.taken(feature_mean)?;
-    let block = |name: &str, values: Vec<f32>, width: usize| RowBlock {
-        name: name.to_string(),
-        first: 0,
-        total: (values.len() / width) as u64,
-        width,
-        values: values.into(),
-    };
     let blocks = [("weights", Some(weights)), ("mean", mean)];
-    let blocks = blocks
-        .into_iter()
-        .filter_map(|(name, values)| Some(block(name, values?, d)));
+    let blocks = blocks.into_iter().filter_map(|(name, values)| {
+        let values = values?;
+        Some(RowBlock::new(
+            name,
+            (0, (values.len() / d) as u64),
+            d,
+            values,
+        ))
+    });
     config.pipeline.keep_classes.clear();
     let folder = RunFolder::open(&context.folder.out, &config, false, false)?;
     let classes = map.len();

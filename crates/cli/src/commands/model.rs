@@ -17,12 +17,14 @@ use pelton_train::memory_budget;
 use pelton_train::{retrieval, verification};
 
 #[cfg(feature = "nets")]
-use pelton_train::linear::RunOptions;
+use pelton_train::{DataConfig, linear::RunOptions};
 
 #[cfg(feature = "nets")]
 use crate::arguments::{ClassesArguments, SampleArguments};
 use crate::arguments::{EvalArguments, PredictArguments};
 use crate::bytes::Memory;
+#[cfg(feature = "nets")]
+use crate::data_arguments::refuse_idle;
 use crate::output::{Failure, bytes_of, print_json, print_with, usage, with_console};
 
 /// Bytes for the data where nothing is said and there are enough.
@@ -224,11 +226,19 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
 /// Writes a finished run with other classes.
 #[cfg(feature = "nets")]
 pub fn classes(arguments: ClassesArguments) -> Result<(), Failure> {
+    let is_idle = arguments.add.is_empty();
     let config = EvaluateConfig {
         memory_bytes: memory_of(arguments.memory)?,
         data: arguments.format.config(arguments.add),
         model: arguments.run,
     };
+    let of_data = arguments.memory.is_some() || config.data != DataConfig::default();
+    refuse_idle(&[(
+        is_idle && of_data,
+        "a flag of data",
+        "without --add".to_string(),
+    )])
+    .map_err(usage)?;
     let folder = RunOptions {
         out: arguments.out,
         resume: false,

@@ -314,6 +314,10 @@ fn classes_join_and_leave_without_training() {
     for (line, parts) in [
         ("run --out no", ["run: nothing changes", "--add"]),
         (
+            "run --remove a --label 1 --out no",
+            ["flag of data", "without --add"],
+        ),
+        (
             "run --add train.csv --out no",
             ["has a class a already", "train.csv"],
         ),
