@@ -31,6 +31,8 @@ mod summary;
 
 #[cfg(feature = "nets")]
 mod deep;
+#[cfg(feature = "nets")]
+mod ranked;
 
 #[cfg(feature = "nets")]
 pub mod changed_classes;

@@ -2,12 +2,14 @@
 
 #![cfg(feature = "nets")]
 
+mod finished_models;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_comm::{Comm, run_ranks};
-use pelton_run::{Checkpoint, Event, RunContext, RunOptions, encode_checkpoint};
+use pelton_run::{Event, RunContext, RunOptions};
 use pelton_train::evaluate::EvaluateConfig;
 use pelton_train::finished;
 use pelton_train::{DataConfig, ImageConfig, NetSummary, TrainError, image};
@@ -482,158 +484,4 @@ fn a_graph_is_made_again_after_so_many_steps() {
             "{steps}"
         );
     }
-}
-
-/// A finished model has what predicts and no more, models of before still measure, and its run trains on exactly.
-#[test]
-fn a_finished_model_holds_no_momentum_and_its_run_goes_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let names = |file: &Path| -> Vec<String> {
-        let bytes = std::fs::read(file).unwrap();
-        let checkpoint = Checkpoint::parse(&bytes, file).unwrap();
-        checkpoint
-            .names()
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect()
-    };
-    for (kind, of_head) in [
-        ("knn:5:0.4", &["mean", "weights"][..]),
-        ("selective:3:0.5", &["mean", "weights"]),
-        ("mach:20:1", &["0.mean", "0.weights"]),
-    ] {
-        let mut config = config(folder.path(), kind);
-        config.fit.schedule = "constant".parse().unwrap();
-        let (whole, parts) = (
-            folder.path().join(format!("{kind}-whole")),
-            folder.path().join(format!("{kind}-parts")),
-        );
-        run(&config, &whole, 1, false, None).unwrap();
-        config.fit.epochs = 1;
-        let summary = run(&config, &parts, 1, false, None).unwrap();
-        let steps = summary.iterations.unwrap();
-        let (model, last) = (
-            parts.join(format!("model-{steps}-0-of-1.rows")),
-            parts.join(format!("checkpoint/state-{steps}-0-of-1.rows")),
-        );
-        assert_eq!(names(&model), of_head, "{kind}");
-        assert!(names(&last).len() > of_head.len(), "{kind}");
-
-        let accuracy = || {
-            let mut of = EvaluateConfig {
-                model: parts.clone(),
-                data: DataConfig::default(),
-                memory_bytes: 1 << 26,
-            };
-            of.data.paths = vec!["demo:classes:120:4:16:test".to_string()];
-            of.data.cache_dir = Some(folder.path().join("cache"));
-            let (comm, interrupt) = (Comm::alone(), Arc::new(AtomicBool::new(false)));
-            let quiet = &mut |_: Event<'_>| ();
-            finished::eval(&of, None, RunContext::new(&comm, &interrupt, quiet)).unwrap()
-        };
-        assert_eq!(accuracy().test_accuracy, summary.test_accuracy, "{kind}");
-        // As a model was: with all that a checkpoint has.
-        std::fs::copy(&last, &model).unwrap();
-        assert_eq!(accuracy().test_accuracy, summary.test_accuracy, "{kind}");
-
-        config.fit.epochs = 2;
-        run(&config, &parts, 1, true, None).unwrap();
-        assert_eq!(losses(&parts), losses(&whole), "{kind}");
-        for name in ["model-{}-0-of-1.rows", "checkpoint/state-{}-0-of-1.rows"] {
-            let name = name.replace("{}", &(2 * steps).to_string());
-            let read = |run: &Path| std::fs::read(run.join(&name)).unwrap();
-            assert!(read(&parts) == read(&whole), "{kind}: {name}");
-        }
-        assert!(!model.exists(), "{kind}");
-    }
-}
-
-/// The index is built once; a file that is not of this model, or damaged, is built again and told of.
-#[test]
-fn an_index_is_a_file_of_its_model() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = config(folder.path(), "full");
-    let (out, other) = (folder.path().join("run"), folder.path().join("other"));
-    run(&config, &out, 2, false, None).unwrap();
-    run(&config, &other, 1, false, None).unwrap();
-    let pool = pelton_train::thread_pool(2, &Comm::alone()).unwrap();
-    let index = |out: &Path, exact: bool| {
-        let (comm, interrupt) = (Comm::alone(), Arc::new(AtomicBool::new(false)));
-        let mut told = String::new();
-        let observer = &mut |event: Event<'_>| {
-            if let Event::Note(text) = event {
-                told += text;
-            }
-        };
-        let mut context = RunContext::new(&comm, &interrupt, observer);
-        let run = finished::Classifier::open(out).unwrap();
-        let index = run.index(exact, &pool, &mut context).unwrap().unwrap();
-        let queries: Vec<f32> = (0..120 * 12).map(|i| (i as f32).sin()).collect();
-        let vector = |class: u32| run.vector(class);
-        let found = index.search_exactly(&queries, 120, &vector).unwrap();
-        (found, told)
-    };
-    let file = out.join("index.safetensors");
-    let (expected, told) = index(&out, true);
-    assert!(told.is_empty() && !file.exists(), "{told}");
-    let (found, told) = index(&out, false);
-    assert!(
-        told.contains("index.safetensors: holds the index"),
-        "{told}"
-    );
-    assert_eq!(found, expected);
-    for exact in [true, false] {
-        assert_eq!(index(&out, exact), (expected.clone(), String::new()));
-    }
-    let good = std::fs::read(&file).unwrap();
-    let mut other_version = Vec::new();
-    let text = "{\"version\":2,\"model\":1,\"logits\":\"product\",\"d\":1,\"probes\":1,\"recall\":1.0,\"longest\":1.0}";
-    encode_checkpoint(&mut other_version, text, vec![]).unwrap();
-    let mut flipped = good.clone();
-    *flipped.last_mut().unwrap() ^= 1;
-    let of_model = std::fs::read(out.join("model.safetensors")).unwrap();
-    index(&other, false);
-    let of_other = std::fs::read(other.join("index.safetensors")).unwrap();
-    for (bytes, why) in [
-        (&of_other[..], "belongs to another model"),
-        (&flipped, "is damaged (checksum)"),
-        (&good[..good.len() / 2], "is damaged (length)"),
-        (b"text", "is damaged (length)"),
-        (&of_model, "is not an index of classes"),
-        (&other_version, "is an index of version 2"),
-    ] {
-        std::fs::write(&file, bytes).unwrap();
-        let (found, told) = index(&out, false);
-        let said = format!("index.safetensors: {why}; the index is built again");
-        assert!(told.contains(&said), "{told}");
-        assert_eq!(found, expected);
-        assert!(std::fs::read(&file).unwrap() == good, "{why}");
-    }
-    // A file that cannot be written is only told of.
-    std::fs::remove_file(&file).unwrap();
-    std::fs::create_dir(&file).unwrap();
-    let (found, told) = index(&out, false);
-    assert!(told.contains("cannot be written"), "{told}");
-    assert_eq!(found, expected);
-    // Of MACH there is none.
-    let mach = folder.path().join("mach");
-    run(
-        &self::config(folder.path(), "mach:20:2"),
-        &mach,
-        1,
-        false,
-        None,
-    )
-    .unwrap();
-    let (comm, interrupt) = (Comm::alone(), Arc::new(AtomicBool::new(false)));
-    let quiet = &mut |_: Event<'_>| ();
-    let mut context = RunContext::new(&comm, &interrupt, quiet);
-    let mach = finished::Classifier::open(&mach).unwrap();
-    assert!(mach.index(false, &pool, &mut context).unwrap().is_none());
-    assert!(
-        mach.vector(0)
-            .unwrap_err()
-            .to_string()
-            .contains("no vector of class 0")
-    );
 }
