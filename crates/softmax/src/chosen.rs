@@ -413,9 +413,9 @@ impl ClassHead for ChosenHead {
             all.push(RowBlock::new(WAITED, own, 3, waited.collect::<Vec<_>>()));
         }
         if !rows.squares.is_empty() {
-            all.push(block(own, SQUARES, rows.d(), &rows.squares[..]));
+            all.push(RowBlock::new(SQUARES, own, rows.d(), &rows.squares[..]));
             let steps = rows.steps.iter().map(|&steps| steps as f32);
-            all.push(block(own, STEPS, 1, steps.collect::<Vec<_>>()));
+            all.push(RowBlock::new(STEPS, own, 1, steps.collect::<Vec<_>>()));
         }
         match &self.choice {
             Choice::Near {
