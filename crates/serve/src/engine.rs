@@ -9,7 +9,7 @@ use pelton_feed::Exif;
 use pelton_format::ClassMap;
 use pelton_image::{Augment, ImageError, Limits, Output, Pipeline, Pixels, Workspace};
 use pelton_nn::{Flow, Input, Trainer};
-use pelton_softmax::ClassIndex;
+use pelton_softmax::{ClassIndex, compared};
 use pelton_train::TrainError;
 use pelton_train::finished::{Classifier, Ranked, best_classes};
 use pelton_train::image::sizes;
@@ -27,6 +27,8 @@ const PASS: usize = 256;
 const PASS_NUMBERS: usize = 1 << 19;
 /// Numbers for each class that is kept, which is copied while threads search.
 const PER_BEST: usize = 16;
+/// Most numbers of an answer with features: about 1.5 MB of text.
+const MOST_FEATURES: usize = 1 << 17;
 /// Pixels of the largest picture that is decoded.
 const MOST_PIXELS: u64 = 50_000_000;
 /// Pixels of pictures that threads decode side by side; larger ones are decoded one after the other.
@@ -39,6 +41,8 @@ pub(crate) struct Engine {
     pub(crate) index: Option<ClassIndex<u16>>,
     /// The run, which has the exact vectors.
     pub(crate) run: Classifier,
+    /// The mean that its head takes off features; empty where it takes off none.
+    pub(crate) mean: Vec<f32>,
     pub(crate) pool: ThreadPool,
     pub(crate) reader: Reader,
     /// Bytes of answers that may wait for clients to take them.
@@ -58,6 +62,8 @@ pub(crate) struct Reader {
     pub(crate) exif: Exif,
     /// Default number of classes in an answer.
     pub(crate) top: usize,
+    /// Numbers of the features that are compared with classes, if there are such.
+    pub(crate) features: Option<usize>,
     /// Held while a large picture is decoded.
     pub(crate) large: Mutex<()>,
 }
@@ -67,7 +73,13 @@ struct Prepared {
     /// Row by row.
     values: Vec<f32>,
     rows: usize,
-    k: usize,
+    k: Option<usize>,
+}
+
+/// What a row of a pass came to.
+enum Made {
+    Classes(Ranked),
+    Features(Vec<f32>),
 }
 
 /// A question that is being answered.
@@ -131,10 +143,13 @@ impl Engine {
             trainer,
             index,
             run,
+            mean,
             pool,
             reader,
             room,
         } = self;
+        let logits = run.config.head.as_ref().map(|head| head.logits);
+        let logits = logits.unwrap_or_default();
         let width: usize = sizes(reader.input).iter().product();
         pool.install(|| {
             let prepare = |(asked, reply): (Asked<B>, Reply<Told>)| {
@@ -149,30 +164,38 @@ impl Engine {
                     }
                 }
             };
-            let mut open: VecDeque<Open> = asked.into_par_iter().filter_map(prepare).collect();
-            loop {
-                open.retain(|one| !one.reply.is_closed());
-                let Some(k) = open.iter().map(|one| one.prepared.k).max() else {
-                    return;
-                };
-                let outputs = trainer.net().classes;
-                let most = PASS_NUMBERS / width.max(PER_BEST * k).max(outputs);
-                let values = next_rows(&open, width, most.clamp(1, PASS));
-                match rank(
-                    trainer.as_mut(),
-                    index.as_ref().map(|index| (index, &*run)),
-                    reader.input,
-                    &values,
-                    k,
-                ) {
-                    Ok(ranked) => {
-                        for row in &ranked {
-                            tell(&mut open, row, &run.labels, room, began);
+            let open: Vec<Open> = asked.into_par_iter().filter_map(prepare).collect();
+            let (classes, features): (VecDeque<Open>, VecDeque<Open>) =
+                open.into_iter().partition(|one| one.prepared.k.is_some());
+            for mut open in [classes, features] {
+                loop {
+                    open.retain(|one| !one.reply.is_closed());
+                    let Some(k) = open.iter().map(|one| one.prepared.k).max() else {
+                        break;
+                    };
+                    let outputs = trainer.net().classes;
+                    let most = PASS_NUMBERS / width.max(PER_BEST * k.unwrap_or(1)).max(outputs);
+                    let values = next_rows(&open, width, most.clamp(1, PASS));
+                    let index = index.as_ref().map(|index| (index, &*run));
+                    let passed = with_input(reader.input, &values, |input| match k {
+                        Some(k) => rank(trainer.as_mut(), index, input, k),
+                        None => {
+                            let features = trainer.logits(input)?;
+                            let features = compared(&features, outputs, mean, logits);
+                            let rows = features.chunks_exact(outputs);
+                            Ok(rows.map(|row| Made::Features(row.to_vec())).collect())
                         }
-                    }
-                    Err(error) => {
-                        for one in open.drain(..) {
-                            one.reply.send(Err(Refusal::new(500, error.to_string())));
+                    });
+                    match passed {
+                        Ok(outputs) => {
+                            for row in &outputs {
+                                tell(&mut open, row, &run.labels, room, began);
+                            }
+                        }
+                        Err(error) => {
+                            for one in open.drain(..) {
+                                one.reply.send(Err(Refusal::new(500, error.to_string())));
+                            }
                         }
                     }
                 }
@@ -207,7 +230,7 @@ fn next_rows(open: &VecDeque<Open>, width: usize, most: usize) -> Vec<f32> {
 /// Adds a row to the first answer, and sends that once it is complete.
 fn tell(
     open: &mut VecDeque<Open>,
-    ranked: &Ranked,
+    made: &Made,
     labels: &ClassMap,
     room: &Arc<Semaphore>,
     began: Instant,
@@ -215,20 +238,28 @@ fn tell(
     let one = open
         .front_mut()
         .expect("an answer for each row of the pass");
-    // A head that met no number ranks nothing.
-    one.failed |= ranked.is_empty() || ranked.iter().any(|(_, score)| !score.is_finite());
+    one.failed |= match made {
+        // A head that met no number ranks nothing.
+        Made::Classes(ranked) => {
+            ranked.is_empty() || ranked.iter().any(|(_, score)| !score.is_finite())
+        }
+        Made::Features(features) => !features.iter().all(|x| x.is_finite()),
+    };
     if !one.failed {
         one.text.push(if one.done == 0 { b'[' } else { b',' });
-        let labels = ranked.iter().take(one.prepared.k).map(|&(class, score)| {
-            let label = labels.describe(class as u32);
-            Class {
-                class,
-                label,
-                score,
+        let written = match made {
+            Made::Classes(ranked) => {
+                let ranked = ranked.iter().take(one.prepared.k.unwrap_or(0));
+                let row = ranked.map(|&(class, score)| Class {
+                    class,
+                    label: labels.describe(class as u32),
+                    score,
+                });
+                serde_json::to_writer(&mut one.text, &row.collect::<Vec<Class>>())
             }
-        });
-        let row: Vec<Class> = labels.collect();
-        serde_json::to_writer(&mut one.text, &row).expect("numbers and text");
+            Made::Features(features) => serde_json::to_writer(&mut one.text, features),
+        };
+        written.expect("numbers and text");
     }
     one.done += 1;
     if one.done < one.prepared.rows {
@@ -261,21 +292,15 @@ fn tell(
     one.reply.send(answer);
 }
 
-/// The best classes of each row of a pass.
-fn rank(
-    trainer: &mut dyn Trainer,
-    index: Option<(&ClassIndex<u16>, &Classifier)>,
-    input: Flow,
-    values: &[f32],
-    k: usize,
-) -> Result<Vec<Ranked>, TrainError> {
+/// Hands `take` the rows of a pass as the net takes them.
+fn with_input<T>(input: Flow, values: &[f32], take: impl FnOnce(Input<'_>) -> T) -> T {
     let sizes = sizes(input);
     let width: usize = sizes.iter().product();
     let rows = values.len() / width.max(1);
     let shape = Shape::stacked(rows, &sizes);
     let array = Array::new(DType::F32, shape, Buffer::of(values));
     let none = vec![0; rows];
-    let input = match input {
+    take(match input {
         Flow::Image(..) => Input::Images {
             pixels: &array,
             labels: &none,
@@ -284,13 +309,23 @@ fn rank(
             values: &array,
             labels: &none,
         },
-    };
-    Ok(match index {
+    })
+}
+
+/// The best classes of each row of a pass.
+fn rank(
+    trainer: &mut dyn Trainer,
+    index: Option<(&ClassIndex<u16>, &Classifier)>,
+    input: Input<'_>,
+    k: usize,
+) -> Result<Vec<Made>, TrainError> {
+    let ranked = match index {
         Some((index, run)) => {
             index.search_exactly(&trainer.logits(input)?, k, &|class| run.vector(class))?
         }
         None => best_classes(trainer, input, k)?,
-    })
+    };
+    Ok(ranked.into_iter().map(Made::Classes).collect())
 }
 
 impl Reader {
@@ -299,7 +334,25 @@ impl Reader {
             Flow::Row(width) => width,
             _ => 0,
         };
+        if asked.features && self.features.is_none() {
+            return Err(Refusal::new(
+                400,
+                "this net has no features that are compared with classes; ask /v1/classify, or serve a run of `pelton train classify`",
+            ));
+        }
         let Question { rows, k } = asked.read(width, self.top)?;
+        if let (Rows::Vectors(vectors), None, Some(d)) = (&rows, k, self.features)
+            && vectors.count * d > MOST_FEATURES
+        {
+            return Err(Refusal::new(
+                400,
+                format!(
+                    "`features` contains {} vectors, and the answer would have {d} numbers for each, more than {MOST_FEATURES}; send at most {} vectors at once",
+                    vectors.count,
+                    (MOST_FEATURES / d).max(1)
+                ),
+            ));
+        }
         match (rows, self.input) {
             (Rows::Vectors(vectors), Flow::Row(width)) => {
                 if let Some((row, found)) = vectors.wrong {

@@ -200,15 +200,16 @@ fn routes(service: &Arc<Service>) -> Router {
         .route("/metrics", get(metrics))
         .route("/v1/model", get(model))
         .route("/v1/classify", post(classify))
+        .route("/v1/embed", post(embed))
         .fallback(async || {
-            let known = "GET /, /health, /metrics and /v1/model, POST /v1/classify";
+            let known = "GET /, /health, /metrics and /v1/model, POST /v1/classify and /v1/embed";
             refused(&Refusal::new(
                 404,
                 format!("there is nothing at this path; use {known}"),
             ))
         })
         .method_not_allowed_fallback(async || {
-            let sentence = "use POST for /v1/classify and GET for every other path";
+            let sentence = "use POST for /v1/classify and /v1/embed, and GET for every other path";
             refused(&Refusal::new(405, sentence))
         })
         .layer(from_fn_with_state(Arc::clone(service), count))
@@ -267,6 +268,15 @@ fn refused(refusal: &Refusal) -> Response {
 }
 
 async fn classify(State(service): State<Arc<Service>>, request: Request) -> Response {
+    computed(service, request, false).await
+}
+
+async fn embed(State(service): State<Arc<Service>>, request: Request) -> Response {
+    computed(service, request, true).await
+}
+
+/// What the net makes of a request: classes, or `features`.
+async fn computed(service: Arc<Service>, request: Request, features: bool) -> Response {
     let began = Instant::now();
     let (head, body) = request.into_parts();
     let waits = head.headers.contains_key(EXPECT);
@@ -274,7 +284,7 @@ async fn classify(State(service): State<Arc<Service>>, request: Request) -> Resp
     let answer = match service.permits.try_acquire() {
         Ok(_permit) => {
             let _under_way = service.metrics.begin();
-            answer(&service, &head, &mut body).await
+            answer(&service, &head, &mut body, features).await
         }
         Err(_) => {
             let most = service.limits.concurrency;
@@ -301,7 +311,12 @@ async fn classify(State(service): State<Arc<Service>>, request: Request) -> Resp
     }
 }
 
-async fn answer(service: &Service, head: &Parts, body: &mut BodyDataStream) -> Told {
+async fn answer(
+    service: &Service,
+    head: &Parts,
+    body: &mut BodyDataStream,
+    features: bool,
+) -> Told {
     let content_type = head.headers.get(CONTENT_TYPE);
     let kind = Kind::of(content_type.map(|text| text.to_str().unwrap_or("of no letters")))?;
     let k = match head.uri.query() {
@@ -315,7 +330,12 @@ async fn answer(service: &Service, head: &Parts, body: &mut BodyDataStream) -> T
     let body = received(service, declared, body).await?;
     let answer = timeout(
         service.limits.time,
-        service.queue.ask(Asked { kind, k, body }),
+        service.queue.ask(Asked {
+            kind,
+            features,
+            k,
+            body,
+        }),
     )
     .await;
     match answer {

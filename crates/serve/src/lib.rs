@@ -179,17 +179,20 @@ fn open(config: &ServeConfig, context: &mut RunContext<'_>) -> Result<(Engine, M
         scores,
         index: figures,
     };
+    let mean = run.feature_mean()?;
     let engine = Engine {
-        trainer: net,
-        index,
-        pool,
         reader: Reader {
             input,
             pictures: run.pictures()?,
             exif: image.pipeline.exif,
             top: config.top,
+            features: index.is_some().then(|| net.net().classes),
             large: Mutex::default(),
         },
+        trainer: net,
+        index,
+        mean,
+        pool,
         run,
         room: Arc::new(Semaphore::new(engine::ROOM)),
     };

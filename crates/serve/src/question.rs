@@ -55,21 +55,23 @@ impl Kind {
     }
 }
 
-/// A request to classify, as it arrived.
+/// A request, as it arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked<B> {
     pub(crate) kind: Kind,
+    /// Whether it asks for features instead of classes.
+    pub(crate) features: bool,
     /// Classes that the address asks for.
     pub(crate) k: Option<usize>,
     pub(crate) body: B,
 }
 
-/// A request to classify, read.
+/// A request, read.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Question {
     pub(crate) rows: Rows,
-    /// Classes it wants of each.
-    pub(crate) k: usize,
+    /// Classes it wants of each; none where it wants the features.
+    pub(crate) k: Option<usize>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -241,21 +243,30 @@ impl<B: AsRef<[u8]>> Asked<B> {
                 (rows, json.k)
             }
         };
-        let k = self.k.or(k).unwrap_or(default_k);
-        if !(1..=MOST_CLASSES).contains(&k) {
+        let k = match (self.k.or(k), self.features) {
+            (Some(_), true) => {
+                return Err(bad(
+                    "`k` counts classes, and features have none; leave it out".to_string(),
+                ));
+            }
+            (None, true) => None,
+            (k, false) => Some(k.unwrap_or(default_k)),
+        };
+        if let Some(k) = k.filter(|k| !(1..=MOST_CLASSES).contains(k)) {
             return Err(bad(format!("`k` is {k}; give 1 to {MOST_CLASSES}")));
         }
+        let named = k.unwrap_or(0);
         // JSON has no NaN, and numbers beyond f32 are refused as they are read.
         match &rows {
             Rows::Vectors(rows) if !(1..=MOST_ROWS).contains(&rows.count) => Err(bad(format!(
                 "`features` contains {} vectors; send 1 to {MOST_ROWS} at once",
                 rows.count
             ))),
-            Rows::Vectors(rows) if rows.count * k > MOST_NAMED => Err(bad(format!(
-                "`features` contains {} vectors, and with `k` {k} the answer would have {} classes, more than {MOST_NAMED}; send at most {} vectors at once, or a smaller `k`",
+            Rows::Vectors(rows) if rows.count * named > MOST_NAMED => Err(bad(format!(
+                "`features` contains {} vectors, and with `k` {named} the answer would have {} classes, more than {MOST_NAMED}; send at most {} vectors at once, or a smaller `k`",
                 rows.count,
-                rows.count * k,
-                MOST_NAMED / k
+                rows.count * named,
+                MOST_NAMED / named
             ))),
             _ => Ok(Question { rows, k }),
         }
@@ -299,7 +310,13 @@ mod tests {
 
     fn asked(body: &str) -> Asked<&str> {
         let (kind, k) = (Kind::Json, None);
-        Asked { kind, k, body }
+        let features = false;
+        Asked {
+            kind,
+            features,
+            k,
+            body,
+        }
     }
 
     #[test]
@@ -313,16 +330,34 @@ mod tests {
             wrong: None,
         };
         assert_eq!(question.rows, Rows::Vectors(vectors));
-        assert_eq!(question.k, 7);
+        assert_eq!(question.k, Some(7));
         let question = asked("{\"image\": \"AAEC\"}").read(1, 5).unwrap();
-        assert_eq!((question.rows, question.k), (Rows::Image(vec![0, 1, 2]), 5));
+        assert_eq!(
+            (question.rows, question.k),
+            (Rows::Image(vec![0, 1, 2]), Some(5))
+        );
         let picture = Asked {
             kind: Kind::Image,
+            features: false,
             k: Some(3),
             body: [9, 8],
         };
         let question = picture.read(1, 5).unwrap();
-        assert_eq!((question.rows, question.k), (Rows::Image(vec![9, 8]), 3));
+        assert_eq!(
+            (question.rows, question.k),
+            (Rows::Image(vec![9, 8]), Some(3))
+        );
+    }
+
+    #[test]
+    fn features_are_of_no_class() {
+        let asked = |body| Asked {
+            features: true,
+            ..asked(body)
+        };
+        assert_eq!(asked("{\"features\": [[1]]}").read(1, 5).unwrap().k, None);
+        let refusal = asked("{\"features\": [[1]], \"k\": 2}").read(1, 5);
+        assert!(refusal.unwrap_err().sentence.contains("leave it out"));
     }
 
     #[test]

@@ -153,6 +153,12 @@ impl Classifier {
         })
     }
 
+    /// What the head takes off features before it compares them; empty where it takes off nothing.
+    pub fn feature_mean(&self) -> Result<Vec<f32>, TrainError> {
+        let mean = self.rows.taken(pelton_softmax::feature_mean)?;
+        Ok(mean.unwrap_or_default())
+    }
+
     /// Loads the parameters into a trainer of this net.
     pub fn load(&self, trainer: &mut dyn Trainer) -> Result<(), TrainError> {
         load_parameters(&self.parameters, trainer, &Comm::alone())

@@ -32,6 +32,20 @@ fn trained() -> Place {
     place
 }
 
+/// The vectors of `few.csv`.
+fn few(place: &Place) -> Vec<Vec<f64>> {
+    String::from_utf8(place.read("few.csv"))
+        .unwrap()
+        .lines()
+        .map(|line| {
+            line.split(',')
+                .skip(1)
+                .map(|x| x.parse().unwrap())
+                .collect()
+        })
+        .collect()
+}
+
 /// A server, which is ended with the test.
 struct Server {
     child: Option<Child>,
@@ -75,7 +89,11 @@ impl Server {
     }
 
     fn post(&self, body: &str) -> (u16, Value) {
-        let (status, _, body) = self.exchange(&asking(body));
+        self.post_to("classify", body)
+    }
+
+    fn post_to(&self, what: &str, body: &str) -> (u16, Value) {
+        let (status, _, body) = self.exchange(&asking(what, body));
         (
             status,
             serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")),
@@ -106,9 +124,9 @@ impl Drop for Server {
     }
 }
 
-fn asking(body: &str) -> Vec<u8> {
+fn asking(what: &str, body: &str) -> Vec<u8> {
     format!(
-        "POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /v1/{what} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )
     .into_bytes()
@@ -130,16 +148,7 @@ fn response(mut stream: TcpStream) -> (u16, String, String) {
 fn answers_are_those_of_predict_and_what_is_wrong_is_refused() {
     let place = trained();
     let server = Server::start(&place, "--max-body 2000");
-    let rows: Vec<Vec<f64>> = String::from_utf8(place.read("few.csv"))
-        .unwrap()
-        .lines()
-        .map(|line| {
-            line.split(',')
-                .skip(1)
-                .map(|x| x.parse().unwrap())
-                .collect()
-        })
-        .collect();
+    let rows = few(&place);
     let (status, answer) = server.post(&json!({ "features": rows, "k": 3 }).to_string());
     assert_eq!(status, 200, "{answer}");
     assert!(answer["milliseconds"].as_f64().unwrap() > 0.0);
@@ -228,6 +237,29 @@ fn answers_are_those_of_predict_and_what_is_wrong_is_refused() {
 }
 
 #[test]
+fn features_are_those_of_predict() {
+    let place = trained();
+    let server = Server::start(&place, "");
+    let rows = few(&place);
+    let (status, answer) = server.post_to("embed", &json!({ "features": rows }).to_string());
+    assert_eq!(status, 200, "{answer}");
+    place.ok("predict run few.csv --label 1 --embeddings few.npy");
+    let file = place.read("few.npy");
+    let numbers = file[file.len() - 4 * 6 * CLASSES..].chunks_exact(4);
+    let expected = numbers.map(|x| f64::from(f32::from_le_bytes(x.try_into().unwrap())));
+    let results = answer["results"].as_array().unwrap();
+    let told = results.iter().flat_map(|row| row.as_array().unwrap());
+    let told: Vec<f64> = told.map(|x| x.as_f64().unwrap()).collect();
+    assert_eq!(told.len(), 6 * CLASSES);
+    for (told, expected) in told.iter().zip(expected) {
+        assert!((told - expected).abs() < 1e-6, "{told} {expected}");
+    }
+    let (status, answer) = server.post_to("embed", &json!({"features": rows, "k": 3}).to_string());
+    assert_eq!(status, 400);
+    assert!(answer["error"].as_str().unwrap().contains("leave it out"));
+}
+
+#[test]
 fn slow_and_many_clients_take_nothing_from_others() {
     let place = trained();
     let server = Server::start(&place, "--timeout 0.6 --concurrency 2");
@@ -247,7 +279,7 @@ fn slow_and_many_clients_take_nothing_from_others() {
         );
     }
     let began = Instant::now();
-    let (status, headers, body) = server.exchange(&asking(question));
+    let (status, headers, body) = server.exchange(&asking("classify", question));
     assert_eq!(status, 503, "{body}");
     assert!(began.elapsed() < Duration::from_millis(500), "at once");
     assert!(
@@ -268,7 +300,7 @@ fn slow_and_many_clients_take_nothing_from_others() {
     let many: Vec<TcpStream> = (0..60)
         .map(|_| {
             let mut stream = server.connect();
-            stream.write_all(&asking(question)).unwrap();
+            stream.write_all(&asking("classify", question)).unwrap();
             stream
         })
         .collect();
@@ -283,7 +315,7 @@ fn slow_and_many_clients_take_nothing_from_others() {
     // A request that is arriving when the end comes is still answered, and idle connections do not hold it up.
     let idle = server.connect();
     let mut late = server.connect();
-    let request = asking(question);
+    let request = asking("classify", question);
     let rest = { request.clone() }.split_off(request.len() - 5);
     late.write_all(&request[..request.len() - 5]).unwrap();
     let began = Instant::now();
@@ -341,7 +373,7 @@ fn many_of_the_largest_requests_take_bounded_memory_and_time() {
     // The largest body there may be, with the largest answer there may be.
     let mut largest = rows(1024, 32);
     largest.push_str(&" ".repeat((8 << 20) - largest.len()));
-    let request = asking(&largest);
+    let request = asking("classify", &largest);
     let seen = std::sync::Mutex::new(std::collections::BTreeMap::<u16, usize>::new());
     std::thread::scope(|scope| {
         for client in 0..50 {
@@ -370,7 +402,7 @@ fn many_of_the_largest_requests_take_bounded_memory_and_time() {
 
     // The end comes soon under load too.
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let small = asking(&rows(1024, 32));
+    let small = asking("classify", &rows(1024, 32));
     let address = server.address.clone();
     std::thread::scope(|scope| {
         for _ in 0..20 {
@@ -432,7 +464,7 @@ fn a_body_over_the_limit_is_refused_before_the_connection_ends() {
         " ".repeat(50_000)
     );
     stream.write_all(text.as_bytes()).unwrap();
-    stream.write_all(&asking(body)).unwrap();
+    stream.write_all(&asking("classify", body)).unwrap();
     let mut answers = String::new();
     stream.read_to_string(&mut answers).unwrap();
     assert!(answers.starts_with("HTTP/1.1 415 "), "{answers}");
@@ -452,7 +484,7 @@ fn a_client_that_does_not_read_loses_its_connection() {
     let rows = "[1,1],".repeat(1023);
     let question = format!("{{\"features\":[{rows}[1,1]],\"k\":32}}");
     let mut idle = server.connect();
-    idle.write_all(&asking(&question)).unwrap();
+    idle.write_all(&asking("classify", &question)).unwrap();
     std::thread::sleep(Duration::from_secs(2));
     let mut answer = Vec::new();
     let whole = idle.read_to_end(&mut answer);
