@@ -4,10 +4,12 @@
 //! ranked by the exact vectors, which are read from the model's own files. The file is written when an index is first
 //! needed. It names its model by a digest, and one of another model is never used.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::Path;
 
-use pelton_run::{CheckpointFile, Dtype, Event, RunContext, Tensor, write_checkpoint};
+use bytemuck::Pod;
+use pelton_run::{CheckpointFile, Dtype, Event, RunContext, RunError, Tensor, write_checkpoint};
 use pelton_softmax::{ClassIndex, IndexArrays, IndexShape, Logits, class_vectors, feature_mean};
 use rayon::ThreadPool;
 use serde::{Deserialize, Serialize};
@@ -142,35 +144,18 @@ fn write_index(path: &Path, index: &ClassIndex<u16>, model: u64) -> Result<(), T
 ///
 /// Errors: why it cannot be used, in words.
 pub(crate) fn read_index(file: File, path: &Path) -> Result<(ClassIndex<u16>, u64), String> {
-    let text = |error: pelton_run::RunError| match error {
-        pelton_run::RunError::Checkpoint { problem, .. } => problem,
-        other => other.to_string(),
-    };
-    let file = CheckpointFile::of(file, path).map_err(text)?;
+    let file = CheckpointFile::of(file, path).map_err(problem)?;
     let of: Text =
         serde_json::from_str(file.text()).map_err(|_| "is not an index of classes".to_string())?;
     if of.version != VERSION {
         return Err(format!("is an index of version {}", of.version));
     }
     let logits: Logits = of.logits.parse()?;
-    let count = |name: &str| file.shape(name).map_or(0, |shape| shape.iter().product());
     let arrays = IndexArrays {
-        ids: file
-            .numbers("ids", Dtype::U32, 0..count("ids"))
-            .map_err(text)?
-            .into(),
-        starts: file
-            .numbers("starts", Dtype::U64, 0..count("starts"))
-            .map_err(text)?
-            .into(),
-        centres: file
-            .numbers("centres", Dtype::F32, 0..count("centres"))
-            .map_err(text)?
-            .into(),
-        rows: file
-            .numbers("vectors", Dtype::BF16, 0..count("vectors"))
-            .map_err(text)?
-            .into(),
+        ids: whole(&file, "ids", Dtype::U32)?,
+        starts: whole(&file, "starts", Dtype::U64)?,
+        centres: whole(&file, "centres", Dtype::F32)?,
+        rows: whole(&file, "vectors", Dtype::BF16)?,
     };
     let Text {
         d,
@@ -188,4 +173,22 @@ pub(crate) fn read_index(file: File, path: &Path) -> Result<(ClassIndex<u16>, u6
     };
     let index = ClassIndex::of_parts(shape, arrays).map_err(|why| format!("is damaged ({why})"))?;
     Ok((index, of.model))
+}
+
+/// An array of the file.
+fn whole<T: Pod>(
+    file: &CheckpointFile,
+    name: &str,
+    dtype: Dtype,
+) -> Result<Cow<'static, [T]>, String> {
+    let count = file.shape(name).map_or(0, |shape| shape.iter().product());
+    let numbers = file.numbers(name, dtype, 0..count).map_err(problem)?;
+    Ok(numbers.into())
+}
+
+fn problem(error: RunError) -> String {
+    match error {
+        RunError::Checkpoint { problem, .. } => problem,
+        other => other.to_string(),
+    }
 }

@@ -43,6 +43,9 @@ pub(crate) struct Fit<'a> {
     pub(crate) began: Instant,
 }
 
+/// Classes whose nearest ones take long to find.
+const MANY_CLASSES: u64 = 200_000;
+
 /// Which checkpoint.
 pub(crate) const LAST: &str = "checkpoint/state.safetensors";
 pub(crate) const BEST: &str = "checkpoint/best.safetensors";
@@ -306,9 +309,20 @@ impl Run<'_, '_> {
         number: u64,
         folder: &RunFolder,
         progress: &mut Progress,
-        context: &RunContext<'_>,
+        context: &mut RunContext<'_>,
     ) -> Result<(), TrainError> {
         let began = Instant::now();
+        let finds = |kind: &String| kind.starts_with("knn");
+        if let Some(figures) = self.of.trainer.head()
+            && figures.classes >= MANY_CLASSES
+            && self.of.head.as_ref().is_some_and(finds)
+        {
+            (context.observer)(Event::Note(&format!(
+                "epoch {}: finding the nearest of {} classes first, which may take minutes",
+                number + 1,
+                figures.classes
+            )));
+        }
         let stop = || context.interrupt.load(Ordering::Relaxed);
         let trainer = &mut self.of.trainer;
         let renewed = self.pool.install(|| trainer.begin_epoch(number, &stop));
