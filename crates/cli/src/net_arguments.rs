@@ -76,6 +76,10 @@ pub struct FitArguments {
     /// Stop after this many epochs without a lower validation loss
     #[arg(long)]
     pub patience: Option<u64>,
+    /// Numbers that training multiplies: f32, or bf16, faster on processors with AVX-512 BF16; weights, sums and
+    /// recurrent layers stay f32 (default: f32)
+    #[arg(long)]
+    pub precision: Option<Precision>,
     /// Random seed
     #[arg(long)]
     pub seed: Option<u64>,
@@ -138,6 +142,7 @@ impl FitArguments {
         set(&mut config.smoothing, self.smoothing);
         set_option(&mut config.clip, self.clip);
         set_option(&mut config.patience, self.patience);
+        set(&mut config.precision, self.precision);
         set(&mut config.seed, self.seed);
         set(&mut config.threads, self.threads);
         set(&mut config.feed_threads, self.feed_threads);
@@ -240,10 +245,6 @@ pub struct HeadArguments {
     pub embedding: Option<usize>,
     #[arg(long, help = Logits::HELP)]
     pub logits: Option<Logits>,
-    /// Numbers that the head multiplies: f32, or bf16, faster on processors with AVX-512 BF16; its weights and
-    /// sums stay f32 (default: f32)
-    #[arg(long)]
-    pub precision: Option<Precision>,
     /// Learning rate of the head as a multiple of that of the net
     #[arg(long)]
     pub head_rate: Option<f32>,
@@ -270,7 +271,6 @@ impl ClassifyArguments {
         set_option(&mut head.rebuild, self.head.rebuild);
         set(&mut head.embedding, self.head.embedding);
         set(&mut head.logits, self.head.logits);
-        set(&mut head.precision, self.head.precision);
         set(&mut head.rate, self.head.head_rate);
         set(&mut head.micro_batches, self.head.micro_batches);
         set(&mut head.overlap, self.head.overlap);

@@ -7,7 +7,7 @@
 use std::io::BufRead;
 use std::time::Instant;
 
-use pelton_kernels::Conv;
+use pelton_kernels::{Conv, Precision};
 
 fn main() {
     let threads = std::env::args()
@@ -27,6 +27,7 @@ fn main() {
             panic!("eight numbers a line");
         };
         let conv = Conv {
+            precision: Precision::F32,
             batch,
             input: [high, wide],
             in_channels: from,

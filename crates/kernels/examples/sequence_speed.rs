@@ -314,6 +314,7 @@ impl Layer {
 
 fn linear(i: usize, (w, b): &(Parameter, Parameter)) -> Linear<'_> {
     Linear {
+        precision: Precision::F32,
         weights: &w.w,
         bias: Some(&b.w),
         inputs: SHAPES[i].0,
@@ -330,6 +331,7 @@ fn linear_backward(
 ) {
     let (w, b) = p;
     let of = Linear {
+        precision: Precision::F32,
         weights: &w.w,
         bias: None,
         inputs: SHAPES[i].0,

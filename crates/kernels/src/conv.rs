@@ -44,6 +44,8 @@ pub struct Conv {
     pub stride: [usize; 2],
     /// Zeros around the input, above and below, left and right.
     pub padding: [usize; 2],
+    /// Of the numbers that are multiplied; all sums, and those of the bias, are f32.
+    pub precision: Precision,
 }
 
 impl Conv {
@@ -156,7 +158,7 @@ impl Conv {
         let window = self.window(x, self.small(self.output()));
         let weights = Matrix::new(w, self.out_channels, window.cols()).transposed();
         if self.stride == [1, 1] && lines::fits(&window, self.out_channels) {
-            return lines::multiply(level, window, &weights, bias, relu, y);
+            return lines::multiply(level, self.precision, window, &weights, bias, relu, y);
         }
         let depth = depth_of_taps(self.in_channels, window.cols());
         let [high, wide] = self.output();
@@ -172,7 +174,7 @@ impl Conv {
         };
         product::multiply(
             level,
-            Precision::F32,
+            self.precision,
             Left::Rows(&window),
             Right::Source(&weights),
             depth,
@@ -221,7 +223,15 @@ impl Conv {
                     taps,
                 };
                 if self.stride == [1, 1] && lines::fits(&window, self.in_channels) {
-                    return lines::multiply(level, window, &weights, None, false, dx);
+                    return lines::multiply(
+                        level,
+                        self.precision,
+                        window,
+                        &weights,
+                        None,
+                        false,
+                        dx,
+                    );
                 }
                 let depth = depth_of_taps(self.out_channels, window.cols());
                 let output = Output {
@@ -237,7 +247,7 @@ impl Conv {
                 };
                 product::multiply(
                     level,
-                    Precision::F32,
+                    self.precision,
                     Left::Rows(&window),
                     Right::Source(&weights),
                     depth,
@@ -252,7 +262,7 @@ impl Conv {
         let window = self.window(x, self.small(self.output()));
         let few = self.in_channels.max(self.out_channels) <= 32;
         if few && self.stride == [1, 1] && lines::fits(&window, self.out_channels) {
-            return lines::weight_gradient(level, window, dy, dw);
+            return lines::weight_gradient(level, self.precision, window, dy, dw);
         }
         // The output gradient in the window's order of pixels.
         let alone = |axis: Axis| Axis {
@@ -274,7 +284,7 @@ impl Conv {
         } else {
             DEPTH
         };
-        product::multiply_long(level, Precision::F32, &gradient, &window, depth, dw);
+        product::multiply_long(level, self.precision, &gradient, &window, depth, dw);
     }
 
     /// Whether enough taps are outside the image that skipping them pays.
@@ -413,8 +423,14 @@ mod tests {
         let w = numbers(conv.weights_len(), 2);
         let dy = numbers(conv.output_len(), 3);
         let bias = numbers(conv.out_channels, 4);
-        let expected = plain(&conv, &x, &w, &dy);
-        for level in Simd::available() {
+        for (level, precision) in Simd::available()
+            .into_iter()
+            .flat_map(|level| [(level, Precision::F32), (level, Precision::Bf16)])
+        {
+            let conv = Conv { precision, ..conv };
+            let [rx, rw, rdy] =
+                [&x, &w, &dy].map(|of| of.iter().map(|&x| precision.round(x)).collect::<Vec<_>>());
+            let expected = plain(&conv, &rx, &rw, &rdy);
             let what = |pass: &str| format!("{pass} of {conv:?} at {level:?}");
             let mut y = vec![f32::NAN; conv.output_len()];
             conv.forward_at(level, &x, &w, None, false, &mut y);
@@ -433,7 +449,7 @@ mod tests {
         }
         let mut db = vec![f32::NAN; conv.out_channels];
         conv.bias_gradient(&dy, &mut db);
-        near("db", &db, &expected.db);
+        near("db", &db, &plain(&conv, &x, &w, &dy).db);
     }
 
     fn conv(
@@ -451,6 +467,7 @@ mod tests {
             kernel,
             stride,
             padding,
+            precision: Precision::F32,
         }
     }
 
@@ -471,6 +488,7 @@ mod tests {
         check(conv([3, 5, 6, 32], 16, [1, 2], [1, 1], [0, 1]));
         check(conv([2, 6, 5, 64], 64, [5, 4], [1, 1], [0, 3]));
         check(conv([2, 40, 33, 16], 16, [3, 3], [1, 1], [2, 0]));
+        check(conv([2, 75, 34, 32], 32, [2, 3], [1, 1], [0, 1]));
         check(conv([2, 3, 3, 2], 2, [1, 1], [1, 1], [2, 1]));
     }
 

@@ -18,6 +18,8 @@ pub struct Linear<'a> {
     pub inputs: usize,
     /// Numbers in a row of the output.
     pub outputs: usize,
+    /// Of the numbers that are multiplied; sums are f32.
+    pub precision: Precision,
 }
 
 /// What `Linear::backward` writes.
@@ -54,7 +56,7 @@ impl Linear<'_> {
         let depth = product::even_depth(self.inputs);
         product::multiply(
             level,
-            Precision::F32,
+            self.precision,
             Left::Rows(&x),
             Right::Source(&weights),
             depth,
@@ -69,10 +71,10 @@ impl Linear<'_> {
         let d = Matrix::new(dy, n, self.outputs);
         if let Some(dx) = gradients.dx {
             let weights = Matrix::new(self.weights, self.outputs, self.inputs);
-            gemm(Precision::F32, d, weights, dx, self.inputs, false);
+            gemm(self.precision, d, weights, dx, self.inputs, false);
         }
         let x = Matrix::new(x, n, self.inputs);
-        gemm_over_rows(Precision::F32, d, x, gradients.dweights);
+        gemm_over_rows(self.precision, d, x, gradients.dweights);
         if let Some(dbias) = gradients.dbias {
             assert_eq!(dbias.len(), self.outputs, "gradient of the bias");
             sums::of_columns(dy, dbias);

@@ -4,6 +4,9 @@
 //! long as the multiplications. Here a strip of lines is copied once, with zeros around it. What one line of taps
 //! covers then lies side by side, and the same of the next pixel begins one pixel's channels further on, so a tile
 //! runs over the taps line by line.
+//!
+//! In bf16 the pairs of the convolution are adjacent channels; those of the weight gradient are pixels one above the
+//! other, since its tiles run along lines.
 
 #![allow(unsafe_code)]
 
@@ -12,6 +15,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::block_source::BlockSource;
+use crate::precision::{Operand, Precision, round_line, round_lines};
 use crate::product::{self, Packed, part};
 use crate::simd::Simd;
 use crate::tile::{self, Tile};
@@ -34,36 +38,46 @@ pub(crate) fn fits(window: &Window<'_>, out_channels: usize) -> bool {
 /// y = window · weights, row by row, then the bias is added and, with `relu`, what is negative becomes 0.
 pub(crate) fn multiply(
     level: Simd,
+    precision: Precision,
     window: Window<'_>,
     weights: &dyn BlockSource,
     bias: Option<&[f32]>,
     relu: bool,
     y: &mut [f32],
 ) {
-    let packed = Packed::new(level, weights, weights.rows());
+    let pairs = precision.pairs(level);
+    let weights = Operand::by_rows(level, precision, weights);
+    let packed = Packed::new(level, &weights, weights.rows());
+    let channels = window.channels / if pairs { 2 } else { 1 };
     let strips = Strips::new(window);
+    let line = strips.line / window.channels * channels;
     let (n, wide) = (packed.n(), window.x.output);
     let offsets: [usize; tile::HIGHEST] = std::array::from_fn(|i| i * n);
     let tiles = wide.div_ceil(tile::height(level));
-    let depth = window.x.taps * window.channels;
-    let work = |scratch: &mut Vec<f32>, number: usize, y: &mut [f32]| {
+    let depth = window.x.taps * channels;
+    let work = |scratch: &mut Scratch, number: usize, y: &mut [f32]| {
         let (image, lines) = strips.place(number);
-        let pixels = strips.copy(image, lines, scratch);
+        let mut pixels = strips.copy(image, lines, &mut scratch.pixels);
+        if precision != Precision::F32 {
+            let to = product::aligned(&mut scratch.rounded, pixels.len() / strips.line * line);
+            round_line(level, precision, pixels, to);
+            pixels = to;
+        }
         for (column, narrow) in tile::columns(level, n) {
             let panel = packed.panel(0..packed.k(), column);
             let b_stride = panel.len() / packed.k();
             assert!(column + b_stride <= n);
-            for (line, y) in y.chunks_exact_mut(wide * n).enumerate() {
+            for (y_line, y) in y.chunks_exact_mut(wide * n).enumerate() {
                 for tile in 0..tiles {
                     let part = part(wide, tile, tiles);
                     let tile = Tile {
                         depth,
                         lines: window.y.taps,
-                        pairs: false,
-                        a: &pixels[line * strips.line + part.start * window.channels..],
-                        a_row: window.channels,
+                        pairs,
+                        a: &pixels[y_line * line + part.start * channels..],
+                        a_row: channels,
                         a_column: 1,
-                        a_line: strips.line,
+                        a_line: line,
                         b: panel,
                         b_stride,
                         b_line: depth * b_stride,
@@ -90,22 +104,43 @@ pub(crate) fn multiply(
             let parts = y.par_chunks_mut(strip).enumerate();
             parts.map(move |(strip, y)| (first + strip, y))
         })
-        .for_each_init(Vec::new, |scratch, (number, y)| work(scratch, number, y));
+        .for_each_init(Scratch::default, |scratch, (number, y)| {
+            work(scratch, number, y)
+        });
 }
 
 /// dw = dyᵀ · window. `dy` \[pixels, out\], `dw` \[out, taps × channels\].
-pub(crate) fn weight_gradient(level: Simd, window: Window<'_>, dy: &[f32], dw: &mut [f32]) {
+pub(crate) fn weight_gradient(
+    level: Simd,
+    precision: Precision,
+    window: Window<'_>,
+    dy: &[f32],
+    dw: &mut [f32],
+) {
+    let pairs = precision.pairs(level);
+    // Lines of the output in a line of pairs.
+    let each = if pairs { 2 } else { 1 };
     let strips = Strips::new(window);
     let (cols, wide) = (window.cols(), window.x.output);
     let out = dw.len() / cols;
     let taps = window.x.taps * window.channels;
     let tiles = out.div_ceil(tile::height(level));
-    let each = strips.count().div_ceil(PARTS).max(1);
-    let sum = |scratch: &mut Vec<f32>, numbers: Range<usize>, dw: &mut [f32]| {
+    let a_part = strips.count().div_ceil(PARTS).max(1);
+    let sum = |scratch: &mut Scratch, numbers: Range<usize>, dw: &mut [f32]| {
         for number in numbers.clone() {
             let (image, lines) = strips.place(number);
-            let pixels = strips.copy(image, lines.clone(), scratch);
+            let mut pixels = strips.copy(image, lines.clone(), &mut scratch.pixels);
             let dy = &dy[(image * window.y.output + lines.start) * wide * out..];
+            let mut dy = &dy[..lines.len() * wide * out];
+            if precision != Precision::F32 {
+                let to = product::aligned(&mut scratch.rounded, pixels.len());
+                round_lines(level, precision, pixels, strips.line, 1, to);
+                pixels = to;
+                let lines = lines.len().div_ceil(each);
+                let to = product::aligned(&mut scratch.gradient, lines * wide * out);
+                round_lines(level, precision, dy, wide * out, each, to);
+                dy = to;
+            }
             for tap in 0..window.y.taps {
                 for tile in 0..tiles {
                     let part = part(out, tile, tiles);
@@ -114,15 +149,15 @@ pub(crate) fn weight_gradient(level: Simd, window: Window<'_>, dy: &[f32], dw: &
                     for (column, narrow) in tile::columns(level, taps) {
                         let tile = Tile {
                             depth: wide,
-                            lines: lines.len(),
-                            pairs: false,
+                            lines: lines.len().div_ceil(each),
+                            pairs,
                             a: &dy[part.start..],
                             a_row: 1,
                             a_column: out,
                             a_line: wide * out,
                             b: &pixels[tap * strips.line + column..],
                             b_stride: window.channels,
-                            b_line: strips.line,
+                            b_line: each * strips.line,
                             narrow,
                             c: dw[column..].as_mut_ptr(),
                             rows: &offsets[..part.len()],
@@ -138,14 +173,23 @@ pub(crate) fn weight_gradient(level: Simd, window: Window<'_>, dy: &[f32], dw: &
             }
         }
     };
-    let (parts, len) = (strips.count().div_ceil(each), dw.len());
+    let (parts, len) = (strips.count().div_ceil(a_part), dw.len());
     product::sum_of_parts(parts, dw, |sums| {
         let sums = sums.par_chunks_mut(len).enumerate();
-        sums.for_each_init(Vec::new, |scratch, (part, dw)| {
-            let numbers = part * each..((part + 1) * each).min(strips.count());
+        sums.for_each_init(Scratch::default, |scratch, (part, dw)| {
+            let numbers = part * a_part..((part + 1) * a_part).min(strips.count());
             sum(scratch, numbers, dw);
         });
     });
+}
+
+/// Room for a strip.
+#[derive(Default)]
+struct Scratch {
+    pixels: Vec<f32>,
+    /// The same in bf16.
+    rounded: Vec<f32>,
+    gradient: Vec<f32>,
 }
 
 /// The output in strips of lines.

@@ -74,6 +74,17 @@ enum Form {
     PairsOfColumns,
 }
 
+impl Form {
+    /// `pairs` where products take them.
+    fn of(level: Simd, precision: Precision, pairs: Form) -> Form {
+        match precision {
+            Precision::F32 => Form::Single,
+            Precision::Bf16 if precision.pairs(level) => pairs,
+            Precision::Bf16 => Form::Rounded,
+        }
+    }
+}
+
 /// An operand as tiles multiply it.
 pub(crate) struct Operand<'a> {
     source: &'a dyn BlockSource,
@@ -105,11 +116,7 @@ impl<'a> Operand<'a> {
         source: &'a dyn BlockSource,
         pairs: Form,
     ) -> Operand<'a> {
-        let form = match precision {
-            Precision::F32 => Form::Single,
-            Precision::Bf16 if level.has_bf16() => pairs,
-            Precision::Bf16 => Form::Rounded,
-        };
+        let form = Form::of(level, precision, pairs);
         Operand { source, form }
     }
 
@@ -203,6 +210,54 @@ impl BlockSource for Operand<'_> {
     fn direct(&self) -> Option<(&[f32], usize)> {
         let direct = self.source.direct();
         direct.filter(|_| self.form == Form::Single)
+    }
+}
+
+/// Rounds numbers, in pairs of adjacent ones where products take pairs.
+pub(crate) fn round_line(level: Simd, precision: Precision, from: &[f32], to: &mut [f32]) {
+    let form = Form::of(level, precision, Form::PairsOfColumns);
+    let shape = [1, to.len()];
+    run(
+        level,
+        Round {
+            form,
+            from,
+            apart: 0,
+            to,
+            stride: 0,
+            shape,
+        },
+    );
+}
+
+/// Rounds lines of `len` numbers. Where products take pairs, they are those of a line and the next, or 0 behind the
+/// last; every `step`-th line begins some.
+pub(crate) fn round_lines(
+    level: Simd,
+    precision: Precision,
+    from: &[f32],
+    len: usize,
+    step: usize,
+    to: &mut [f32],
+) {
+    let form = Form::of(level, precision, Form::PairsOfRows);
+    for (i, to) in to.chunks_exact_mut(len).enumerate() {
+        let rest = &from[i * step * len..];
+        let mut last = Vec::new();
+        if rest.len() < 2 * len {
+            last = rest.to_vec();
+            last.resize(2 * len, 0.0);
+        }
+        let from = if last.is_empty() { rest } else { &last };
+        let round = Round {
+            form,
+            from,
+            apart: len,
+            to,
+            stride: 0,
+            shape: [1, len],
+        };
+        run(level, round);
     }
 }
 

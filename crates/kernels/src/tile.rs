@@ -15,7 +15,7 @@ pub(crate) const DEPTH: usize = 256;
 /// rows, and 17 cache lines avoid conflicts in the cache.
 pub(crate) const ROW: usize = DEPTH + 16;
 
-/// Other distances between the rows of `a` for which there are tiles: channels of a pixel.
+/// Other distances between the rows of `a` for which there are tiles: channels of a pixel, and half of them.
 pub(crate) const STEPS: [usize; 3] = [16, 32, 64];
 
 /// Rows of the highest tile of all levels.
@@ -32,7 +32,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) pairs: bool,
     /// Element (i, p) of line l is at `i·a_row + p·a_column + l·a_line`.
     pub(crate) a: &'a [f32],
-    /// 1, [`ROW`] or one of [`STEPS`].
+    /// 1, [`ROW`], one of [`STEPS`] or half of one.
     pub(crate) a_row: usize,
     /// See `a`.
     pub(crate) a_column: usize,
@@ -97,6 +97,7 @@ macro_rules! dispatch {
     ($function:ident $height:literal $vectors:literal $tile:expr) => {
         match $tile.a_row {
             1 => $function::<$height, $vectors, 1>($tile),
+            8 => $function::<$height, $vectors, 8>($tile),
             16 => $function::<$height, $vectors, 16>($tile),
             32 => $function::<$height, $vectors, 32>($tile),
             64 => $function::<$height, $vectors, 64>($tile),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use pelton_kernels::norm::{Backward, BatchNorm, Gradients, Running, Saved};
-use pelton_kernels::{Conv, Pool};
+use pelton_kernels::{Conv, Pool, Precision};
 
 fn numbers(n: usize, seed: usize) -> Vec<f32> {
     (0..n)
@@ -47,6 +47,7 @@ fn convolution() {
         ("wide", [2, 4], [1, 3], [0, 2]),
     ] {
         let conv = Conv {
+            precision: Precision::F32,
             batch: 2,
             input: [6, 7],
             in_channels: 3,

@@ -2,7 +2,8 @@
 //!
 //! Arguments: a net for images, the image's height, width and channels, the batch; or `lstm`, `lstm-tied` or
 //! `transformer`, the words, width, layers, batch and steps. Each line of standard input requests a step; the
-//! answer is its seconds. `PELTON_THREADS` is the number of threads (2).
+//! answer is its seconds. `PELTON_THREADS` is the number of threads (2), `PELTON_PRECISION` is f32
+//! or bf16 (f32).
 
 use std::io::BufRead;
 use std::time::Instant;
@@ -28,6 +29,11 @@ fn main() {
     let (net, job) = match arguments[0].as_str() {
         name @ ("lstm" | "lstm-tied" | "transformer") => language(name, &sizes),
         name => images(name, &sizes),
+    };
+    let precision = std::env::var("PELTON_PRECISION").map_or("f32".to_string(), |of| of);
+    let net = Net {
+        precision: precision.parse().expect("f32 or bf16"),
+        ..net
     };
     let threads = std::env::var("PELTON_THREADS").map_or(2, |n| n.parse().expect("a number"));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();

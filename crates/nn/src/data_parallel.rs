@@ -241,7 +241,7 @@ impl DataParallel {
 
     /// A tape whose leaves are the parameters and, last, the input of a segment.
     pub(crate) fn tape(&self) -> Tape {
-        Tape::new(self.parameters.len() + 1)
+        Tape::new(self.parameters.len() + 1, self.net.precision)
     }
 
     /// What a segment begins with, on its [`tape`](DataParallel::tape).

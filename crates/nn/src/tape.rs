@@ -7,6 +7,8 @@
 
 use std::ops::Deref;
 
+use pelton_kernels::Precision;
+
 use crate::tensor::Tensor;
 
 /// A tensor, and its index on the tape where a gradient is asked of it.
@@ -46,13 +48,16 @@ type Gradients = Vec<Option<Tensor>>;
 type Backward = Box<dyn FnOnce(Tensor, &mut Gradients) + Send>;
 
 pub(crate) struct Tape {
+    /// Of what layers multiply.
+    pub(crate) precision: Precision,
     leaves: usize,
     nodes: Vec<Backward>,
 }
 
 impl Tape {
-    pub(crate) fn new(leaves: usize) -> Tape {
+    pub(crate) fn new(leaves: usize, precision: Precision) -> Tape {
         Tape {
+            precision,
             leaves,
             nodes: Vec::new(),
         }
@@ -60,7 +65,7 @@ impl Tape {
 
     /// Records nothing.
     pub(crate) fn off() -> Tape {
-        Tape::new(0)
+        Tape::new(0, Precision::F32)
     }
 
     /// A tensor whose gradient [`backward`](Tape::backward) returns under `index`.
@@ -137,7 +142,7 @@ mod tests {
 
     #[test]
     fn gradients_add_up_over_all_uses() {
-        let mut tape = Tape::new(3);
+        let mut tape = Tape::new(3, Precision::F32);
         let x = tape.leaf(0, Tensor::of(&[1.0, -2.0], &[2]));
         let y = tape.leaf(1, Tensor::of(&[3.0, 4.0], &[2]));
         let first = combine(&mut tape, &x, 5.0, &y);

@@ -73,9 +73,6 @@ pub struct HeadConfig {
     /// How features and classes are compared.
     #[serde(with = "as_text")]
     pub logits: Logits,
-    /// Of the operands of the head's products; weights and sums are f32.
-    #[serde(with = "as_text")]
-    pub precision: Precision,
     /// Learning rate of the head as a multiple of that of the net.
     pub rate: f32,
     /// Micro-batches that a rank's part of a batch is cut into.
@@ -84,6 +81,10 @@ pub struct HeadConfig {
     pub overlap: bool,
     /// Part of the gradients of the net's large parameters that travels between ranks; 1 for all.
     pub density: f64,
+    /// Read from older configurations and not written: it is one of the whole net.
+    #[doc(hidden)]
+    #[serde(with = "as_text::option", skip_serializing)]
+    pub precision: Option<Precision>,
 }
 
 impl Default for HeadConfig {
@@ -96,11 +97,11 @@ impl Default for HeadConfig {
             rebuild: None,
             embedding: 128,
             logits: Logits::default(),
-            precision: Precision::F32,
             rate: 1.0,
             micro_batches: 1,
             overlap: true,
             density: 1.0,
+            precision: None,
         }
     }
 }
@@ -122,7 +123,7 @@ impl HeadConfig {
             d: net.classes,
             correct: self.correct,
             centre: self.centre,
-            precision: self.precision,
+            precision: fit.precision,
             seed: fit.seed,
             scratch_bytes: HeadOptions::SCRATCH_BYTES,
         };
@@ -137,17 +138,6 @@ impl HeadConfig {
 
     /// What the budget of a step comes to, where it is one: a sentence each.
     pub(crate) fn notes(&self, fit: &FitConfig, classes: u64) -> Vec<String> {
-        let mut notes = self.notes_of_budget(fit, classes);
-        if self.precision == Precision::Bf16 && !self.precision.is_fast() {
-            notes.push(
-                "`precision` bf16 is not faster here: this processor lacks AVX-512 BF16"
-                    .to_string(),
-            );
-        }
-        notes
-    }
-
-    fn notes_of_budget(&self, fit: &FitConfig, classes: u64) -> Vec<String> {
         let budget = self.kind.budget(classes, self.correct);
         let own = (fit.batch * fit.accumulate).min(classes);
         if budget.all < own {

@@ -56,7 +56,11 @@ pub struct ImageConfig {
 impl ImageConfig {
     /// Reads a configuration: the `run.toml` of a run, or a file like it.
     pub fn read(path: &Path) -> Result<ImageConfig, TrainError> {
-        crate::config::read(path)
+        let mut config: ImageConfig = crate::config::read(path)?;
+        if let Some(precision) = config.head.as_mut().and_then(|head| head.precision.take()) {
+            config.fit.precision = precision;
+        }
+        Ok(config)
     }
 }
 
@@ -90,7 +94,10 @@ impl ImageConfig {
                 self.model
             )));
         }
-        Ok(self.model.net(input, out, self.width)?)
+        Ok(Net {
+            precision: self.fit.precision,
+            ..self.model.net(input, out, self.width)?
+        })
     }
 
     /// Identifies what saved parameters and state belong to.
@@ -105,7 +112,6 @@ impl ImageConfig {
                 ("head", head.kind.to_string()),
                 ("centre", head.centre.to_string()),
                 ("logits", head.logits.to_string()),
-                ("precision", head.precision.to_string()),
                 ("embedding", head.embedding.to_string()),
             ]),
             None => all.push(("head", "none".to_string())),
@@ -270,6 +276,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     {
         (context.observer)(Event::Note(&note));
     }
+    config.fit.note_precision(context);
     let comm = context.comm.duplicate().map_err(DataError::from)?;
     let trainer = config.trainer(net, classes, comm)?;
     let of = Fit {

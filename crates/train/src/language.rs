@@ -167,9 +167,13 @@ impl LanguageConfig {
             dropout: self.dropout,
             tied: self.tied,
         };
-        Ok(match self.model {
+        let net = match self.model {
             LanguageNet::Lstm => nets::lstm(&model)?,
             LanguageNet::Transformer => nets::transformer(&model)?,
+        };
+        Ok(nets::Net {
+            precision: self.fit.precision,
+            ..net
         })
     }
 
@@ -363,6 +367,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         data.dataset.records()
     );
     (context.observer)(Event::Note(&note));
+    config.fit.note_precision(context);
     same_data(context, VOCABULARY, |file| {
         Vocabulary::load(file).is_ok_and(|old| old.fingerprint() == vocabulary.fingerprint())
     })?;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pelton_comm::{Comm, run_ranks};
 use pelton_data::{PeerConfig, PeerMode};
 use pelton_run::{Event, RunContext, RunOptions};
+use pelton_train::classify::Precision;
 use pelton_train::evaluate::EvaluateConfig;
 use pelton_train::finished::{self, Predicted, SampleConfig};
 use pelton_train::language::{LanguageNet, Parallel};
@@ -183,6 +184,51 @@ fn an_interrupted_run_on_text_goes_on_exactly() {
         assert_eq!(resumed.test_perplexity, expected.test_perplexity);
         // Fewer than the words there are: something was learnt.
         assert!(expected.test_perplexity.unwrap() < 15.0, "{expected:?}");
+    }
+}
+
+/// Products in bf16 lead to other parameters, little away in these few steps; whatever measures is in f32.
+#[test]
+fn half_precision_goes_on_exactly_and_is_measured_in_single() {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, language) = (
+        &mut small_image(folder.path()),
+        &mut small_language(folder.path()),
+    );
+    image.fit.rate = Some(0.01);
+    let mut precision = |to: Precision| {
+        (image.fit.precision, language.fit.precision) = (to, to);
+        (image.clone(), language.clone())
+    };
+    let [single, half] = [Precision::F32, Precision::Bf16].map(&mut precision);
+    for is_text in [false, true] {
+        let start =
+            |(image, language): &(ImageConfig, LanguageConfig), name: &str, resume, steps| {
+                let out = folder.path().join(format!("{name}-{is_text}"));
+                let run = |out: &Path| match is_text {
+                    false => run(out.into(), resume, steps, |c| image::run(image, c)),
+                    true => run(out.into(), resume, steps, |c| language::run(language, c)),
+                };
+                run(&out).map(|summary| (model(&out), summary, out))
+            };
+        let (exact, ..) = start(&single, "exact", false, None).unwrap();
+        let (whole, trained, out) = start(&half, "whole", false, None).unwrap();
+        start(&half, "parts", false, Some(3)).unwrap_err();
+        let refused = start(&single, "parts", true, None).unwrap_err().to_string();
+        assert!(refused.contains("`precision` bf16"), "{refused}");
+        assert_eq!(start(&half, "parts", true, None).unwrap().0, whole);
+        let (mut size, mut away) = (0.0, 0.0);
+        for (x, y) in exact.iter().zip(&whole) {
+            assert!(x != y, "{}", x.0);
+            size += x.1.iter().map(|x| x * x).sum::<f32>();
+            away += (x.1.iter().zip(&y.1))
+                .map(|(x, y)| (x - y).powi(2))
+                .sum::<f32>();
+        }
+        assert!(away < 1e-3 * size, "{away} of {size}");
+        let test = [&half.0.fit.test[0], &half.1.fit.test[0]][usize::from(is_text)];
+        let figures = alone(|c| finished::eval(&measured(&out, test), None, c)).unwrap();
+        assert_eq!(Some(figures.test_loss), trained.test_loss);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Fully connected layer, layer norm, GELU, embedding and dropout.
 
 use super::*;
+use crate::Precision;
 use crate::dropout::dropout_at;
 use crate::simd::Simd;
 use crate::{Gelu, LayerNorm, Linear, LinearGradients, embedding};
@@ -227,6 +228,7 @@ fn linear_both_ways() {
         let (x, rest) = all.split_at(sizes[0]);
         let (weights, bias) = rest.split_at(sizes[1]);
         let linear = Linear {
+            precision: Precision::F32,
             weights,
             bias: Some(bias),
             inputs,

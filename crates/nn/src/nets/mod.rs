@@ -12,6 +12,8 @@ pub use resnet::{iresnet18, resnet20, resnet32, resnet50};
 pub use small::{mlp, small};
 pub use vgg::vgg16;
 
+use pelton_kernels::Precision;
+
 use crate::error::NnError;
 use crate::layer::{Flow, Layer, Summary, follow};
 
@@ -26,6 +28,8 @@ pub struct Net {
     pub summary: Summary,
     /// Classes or words at its end.
     pub classes: usize,
+    /// Of what its layers multiply in training; evaluation is f32. [`Net::new`] says f32.
+    pub precision: Precision,
 }
 
 impl Net {
@@ -43,6 +47,7 @@ impl Net {
             input,
             summary,
             classes,
+            precision: Precision::F32,
         })
     }
 

@@ -27,6 +27,7 @@ pub(crate) fn conv2d(
         kernel: [kernel[1], kernel[2]],
         stride: [at.stride; 2],
         padding: [at.padding; 2],
+        precision: tape.precision,
     };
     let mut y = Block::new(conv.output_len());
     conv.forward(x, weight, bias.map(|b| &***b), relu, &mut y);

@@ -1,13 +1,14 @@
 //! Fully connected layers and what is done number by number.
 
-use pelton_kernels::{Gelu, Linear, LinearGradients, relu_backward};
+use pelton_kernels::{Gelu, Linear, LinearGradients, Precision, relu_backward};
 
 use crate::memory::Block;
 use crate::tape::{Tape, Taped};
 use crate::tensor::Tensor;
 
-fn layer<'a>(weights: &'a Tensor, bias: Option<&'a Taped>) -> Linear<'a> {
+fn layer<'a>(weights: &'a Tensor, bias: Option<&'a Taped>, precision: Precision) -> Linear<'a> {
     Linear {
+        precision,
         weights,
         bias: bias.map(|bias| &***bias),
         inputs: weights.shape()[1],
@@ -17,7 +18,8 @@ fn layer<'a>(weights: &'a Tensor, bias: Option<&'a Taped>) -> Linear<'a> {
 
 /// x·wᵀ + b over the last axis; `weight` is [out, in].
 pub(crate) fn linear(tape: &mut Tape, x: &Taped, weight: &Taped, bias: Option<&Taped>) -> Taped {
-    let of = layer(weight, bias);
+    let precision = tape.precision;
+    let of = layer(weight, bias, precision);
     let mut shape = x.shape().to_vec();
     *shape.last_mut().expect("an axis") = of.outputs;
     let mut y = Block::new(shape.iter().product());
@@ -26,7 +28,7 @@ pub(crate) fn linear(tape: &mut Tape, x: &Taped, weight: &Taped, bias: Option<&T
     let inputs = [x.node, weight.node, bias.and_then(|bias| bias.node)];
     let (x, weight) = (x.value.clone(), weight.value.clone());
     tape.record(inputs, Tensor::new(y, &shape), move |dy, wanted| {
-        let of = layer(&weight, None);
+        let of = layer(&weight, None, precision);
         let mut dx = wanted[0].then(|| Block::new(x.len()));
         let mut dw = Block::new(weight.len());
         let mut db = wanted[2].then(|| Block::new(of.outputs));

@@ -1,6 +1,7 @@
 //! Every operator on a tape against a plain version in f64, on odd shapes: its values, and its gradients against central
 //! differences of the plain version.
 
+use pelton_kernels::Precision;
 use pelton_key::KeyedRng;
 
 use super::*;
@@ -63,7 +64,7 @@ fn check(
     ours: impl Fn(&mut Tape, &[Taped]) -> Taped,
     plain: impl Fn(&[Vec<f64>]) -> Vec<f64>,
 ) {
-    let mut tape = Tape::new(shapes.len());
+    let mut tape = Tape::new(shapes.len(), Precision::F32);
     let inputs: Vec<Taped> = (shapes.iter().enumerate())
         .map(|(k, shape)| tape.leaf(k, random(k as u64, shape)))
         .collect();

@@ -12,6 +12,8 @@ use pelton_feed::PipelineConfig;
 use pelton_fetch::Access;
 use pelton_nn::{Course, GrowingBatch, Growth, Rule, Schedule};
 use pelton_plan::Order;
+use pelton_run::{Event, RunContext};
+use pelton_softmax::Precision;
 use pelton_storage::spare_memory;
 use serde::{Deserialize, Serialize};
 
@@ -175,6 +177,9 @@ pub struct FitConfig {
     /// Epochs without a better validation loss after which training ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<u64>,
+    /// Of the operands of products in training; weights, sums, norms and evaluation are f32, recurrent layers too.
+    #[serde(with = "as_text")]
+    pub precision: Precision,
     /// Random seed.
     pub seed: u64,
     /// Read from older configurations and not written: nets train on the CPU.
@@ -216,6 +221,7 @@ impl Default for FitConfig {
             smoothing: 0.0,
             clip: None,
             patience: None,
+            precision: Precision::F32,
             seed: 0,
             device: Device::Cpu,
             threads: 0,
@@ -235,8 +241,17 @@ impl FitConfig {
     pub(crate) fn decisive(&self) -> Vec<(&'static str, String)> {
         vec![
             ("optimizer", self.optimizer.to_string()),
+            ("precision", self.precision.to_string()),
             ("seed", self.seed.to_string()),
         ]
+    }
+
+    /// Says where half precision gains no time.
+    pub(crate) fn note_precision(&self, context: &mut RunContext<'_>) {
+        if self.precision == Precision::Bf16 && !self.precision.is_fast() {
+            let note = "`precision` bf16 is not faster here: this processor lacks AVX-512 BF16";
+            (context.observer)(Event::Note(note));
+        }
     }
 
     /// Refuses what cannot be.

@@ -217,9 +217,8 @@ fn a_run_that_diverges_says_so() {
                     (config.fit.momentum, config.fit.nesterov) = (momentum, nesterov);
                     (config.fit.rate, config.fit.clip) = (Some(rate), clip);
                     config.fit.epochs = 3;
-                    let head = config.head.as_mut().unwrap();
-                    head.logits = logits.parse().unwrap();
-                    head.precision = precision.parse().unwrap();
+                    config.head.as_mut().unwrap().logits = logits.parse().unwrap();
+                    config.fit.precision = precision.parse().unwrap();
                     let what = format!(
                         "{kind} {optimizer} {momentum} {rate:e} {logits} {model} {ranks} {precision}"
                     );
@@ -255,16 +254,16 @@ fn half_precision_learns_and_goes_on_exactly() {
         let [f32, whole, parts] =
             ["f32", "whole", "parts"].map(|name| folder.path().join(format!("{kind}-{name}")));
         run(&config, &f32, 2, false, None).unwrap();
-        config.head.as_mut().unwrap().precision = Precision::Bf16;
+        config.fit.precision = Precision::Bf16;
         run(&config, &whole, 2, false, None).unwrap();
         run(&config, &parts, 2, false, Some(15)).unwrap_err();
         let kept = std::fs::read_to_string(parts.join("run.toml")).unwrap();
         assert!(kept.contains("precision = \"bf16\""), "{kept}");
-        config.head.as_mut().unwrap().precision = Precision::F32;
+        config.fit.precision = Precision::F32;
         let refused = run(&config, &parts, 2, true, None).unwrap_err().to_string();
         let said = "started with `precision` bf16 and cannot continue with f32";
         assert!(refused.contains(said), "{refused}");
-        config.head.as_mut().unwrap().precision = Precision::Bf16;
+        config.fit.precision = Precision::Bf16;
         run(&config, &parts, 2, true, None).unwrap();
         let (expected, found) = (losses(&f32), losses(&whole));
         assert_eq!(found, losses(&parts), "{kind}");
