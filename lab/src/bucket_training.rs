@@ -5,30 +5,31 @@
 //! the softmax skips them; and with padding that is words, each sentence's last one repeated, as in a trainer
 //! that ignores padding and computes everything. So no speedup is claimed only over the second.
 //!
-//! By default a twelfth of the sentences is used, evenly spread, with the words of all of them. Cost then: a good
-//! hour on two idle cores, by the time of a step.
+//! By default a sixth of the sentences is timed, evenly spread, with the words of all of them, and all are learnt where
+//! perplexity is followed.
 
 use std::path::{Path, PathBuf};
 
 use pelton_data::{DataConfig, Validation};
 use pelton_plan::BucketPolicy;
-use pelton_run::{Event, RunContext, RunOptions, peak_rss_bytes, reset_peak_rss, write_atomically};
+use pelton_run::{Event, RunContext, write_atomically};
 use pelton_tools::vocabulary::{VocabularyConfig, vocabulary};
-use pelton_train::language::{self, Parallel};
+use pelton_train::language::Parallel;
 use pelton_train::{FitConfig, LanguageConfig, NetEpoch, TrainError};
 use serde_json::{Value, json};
 
 use super::buckets::{known, known_batch};
 use super::idx::some_of;
-use super::nets::{constant, train};
+use super::nets::{constant, reached};
 use super::raw_runs::RawRuns;
 use crate::experiment::{NetSetting, SetConfig};
-use crate::table::{ReproduceConfig, Reproduction, Row, median};
+use crate::table::{ReproduceConfig, Reproduction, Row, median, unwritable};
+use crate::trainings::{Job, Training, Trainings};
 
 const COLUMNS: &str = "data,sentences,batch,ranks,parallel,policy,padding_is_words,measured_on,epoch,\
                        compute_s,wait_s,words,padded_fraction,peak_rss_bytes,train_loss,validation_loss,wall_s";
-/// Share of the sentences that is used by default.
-const DEFAULT_SHARE: f64 = 1.0 / 12.0;
+/// Share of the sentences that is timed by default.
+const TIMED_SHARE: f64 = 1.0 / 6.0;
 /// Epochs that are timed.
 const TIMED: u64 = 2;
 /// Epochs of the published minutes.
@@ -85,6 +86,8 @@ struct Texts {
     /// The same, all as long as the longest.
     lengthened: PathBuf,
     sentences: u64,
+    /// Mean words of one, its end included.
+    mean_words: f64,
     /// Of the whole text.
     all_sentences: u64,
     /// Of the whole text.
@@ -99,6 +102,7 @@ struct Table<'a> {
     net: &'a NetSetting,
     texts: Texts,
     raw: RawRuns,
+    trainings: Trainings,
 }
 
 /// Adds what training took to the table.
@@ -146,15 +150,16 @@ pub(super) fn bucket_training(
             }),
     );
     for set in &experiment.sets {
-        let Some(texts) = texts(config, set, context)? else {
+        let Some(timed) = texts(config, set, TIMED_SHARE, context)? else {
             continue;
         };
         let path = config.out.join(format!("buckets-{}-trained.csv", set.name));
         let mut table = Table {
             config,
             net,
-            texts,
+            texts: timed,
             raw: RawRuns::create(&path, COLUMNS)?,
+            trainings: Trainings::open(&config.out)?,
         };
         for &batch in &experiment.batches {
             for &division in &divisions {
@@ -169,6 +174,9 @@ pub(super) fn bucket_training(
             parallel: Parallel::Data,
         };
         let epochs = Some(experiment.epochs);
+        if let Some(all) = texts(config, set, 1.0, context)? {
+            table.texts = all;
+        }
         let measured = table.turns(&followed, net.batch, alone, epochs, context)?;
         reproduction.rows.extend(table.curves(&measured));
         reproduction.files.push(path);
@@ -179,9 +187,10 @@ pub(super) fn bucket_training(
 
 const NONE: &str = "none";
 
-const NOTES: [&str; 3] = [
+const NOTES: [&str; 4] = [
     "trained: ways take turns, an epoch each; seconds are those of training, waits for batches included and the start aside, the middle of two epochs",
     "none, padding is words: every sentence is repeated to the longest in its last word, and the softmax is computed of all of it; in the other rows padded cells have no target and no softmax, though the layer before it is multiplied out",
+    "pack has so many rows in a batch that it holds as many words as the others' sentences do",
     "peak memory is that of the process from the start of a turn to its end, the program and the feed included",
 ];
 
@@ -199,6 +208,9 @@ impl Table<'_> {
         let mut all: Vec<Measured> = Vec::new();
         let epochs = followed.unwrap_or(TIMED);
         let what = self.data(batch, division);
+        let folders = self.config.out.join("runs");
+        let name = what.replace([' ', ','], "-");
+        let folder = |at: usize| folders.join(format!("{name}-{epochs}-{at}"));
         for turn in 1..=epochs {
             for (at, way) in ways.iter().enumerate() {
                 let total = epochs * ways.len() as u64;
@@ -206,21 +218,20 @@ impl Table<'_> {
                 let what = &what;
                 (context.observer)(Event::Progress { what, done, total });
                 let job = self.job(way, batch, division, turn, followed.is_some());
-                let folder = RunOptions {
-                    out: self.config.out.join(format!("run-{at}")),
-                    resume: turn > 1,
-                    overwrite: true,
+                let training = Training {
+                    job: Job::Text(Box::new(job)),
+                    ranks: division.ranks,
+                    link: None,
                 };
-                let counts = reset_peak_rss();
-                let run = |own: RunContext<'_>| language::run(&job, own);
-                let trained = train(&folder, division.ranks, None, context, run)?;
-                let peak_bytes = counts.then(peak_rss_bytes);
+                let trained = self.trainings.train_in(&training, &folder(at), context)?;
                 let before = all.get(at).and_then(|before| before.peak_bytes);
                 let measured = Measured {
                     way: way.clone(),
                     epochs: trained.epochs,
-                    padded_fraction: trained.summary.map_or(f64::NAN, |s| s.padded_fraction),
-                    peak_bytes: peak_bytes.max(before),
+                    padded_fraction: (trained.summary)
+                        .and_then(|summary| summary["padded_fraction"].as_f64())
+                        .unwrap_or(f64::NAN),
+                    peak_bytes: trained.peak_bytes.max(before),
                 };
                 self.write_raw(&measured, batch, division, followed.is_some())?;
                 match all.get_mut(at) {
@@ -229,7 +240,21 @@ impl Table<'_> {
                 }
             }
         }
+        for folder in (0..ways.len()).map(folder).filter(|folder| folder.exists()) {
+            std::fs::remove_dir_all(&folder).map_err(|error| unwritable(&folder, &error))?;
+        }
         Ok(all)
+    }
+
+    /// Rows of a batch: as many as sentences, and of packed rows so many that they hold as many words.
+    fn rows_of(&self, way: &Way, sentences: u64) -> u64 {
+        match &way.policy {
+            BucketPolicy::Pack(packing) => {
+                let words = sentences as f64 * self.texts.mean_words;
+                (words / f64::from(packing.row_length())).round().max(1.0) as u64
+            }
+            _ => sentences,
+        }
     }
 
     fn job(
@@ -258,7 +283,7 @@ impl Table<'_> {
                 nesterov: plain.fit.nesterov,
                 weight_decay: plain.fit.weight_decay,
                 clip: plain.fit.clip,
-                ..constant(self.net.rate, batch, epochs, 0)
+                ..constant(self.net.rate, self.rows_of(way, batch), epochs, 0)
             },
             ..plain
         };
@@ -410,10 +435,8 @@ impl Table<'_> {
         put("validation perplexity after each epoch", &|epochs| {
             json!(losses(epochs))
         });
-        put("best validation perplexity", &|epochs| {
-            let best = losses(epochs).into_iter().fold(f64::INFINITY, f64::min);
-            json!(best)
-        });
+        let best = |epochs: &[NetEpoch]| losses(epochs).into_iter().fold(f64::INFINITY, f64::min);
+        put("best validation perplexity", &|epochs| json!(best(epochs)));
         put("seconds of training up to each epoch", &|epochs| {
             let mut sum = 0.0;
             let sums = epochs.iter().map(|epoch| {
@@ -421,6 +444,20 @@ impl Table<'_> {
                 rounded(sum)
             });
             json!(sums.collect::<Vec<f64>>())
+        });
+        let goal = all
+            .iter()
+            .map(|measured| best(&measured.epochs))
+            .fold(0.0, f64::max);
+        let figure = format!("seconds of training to a perplexity of {goal:.2}, which all reach");
+        put(&figure, &|epochs| {
+            let Some(after) = reached(&losses(epochs), goal) else {
+                return Value::Null;
+            };
+            let seconds = |epoch: &NetEpoch| epoch.compute_s + epoch.wait_s;
+            let whole = epochs.iter().take(after as usize).map(seconds).sum::<f64>();
+            let next = epochs.get(after as usize).map_or(0.0, seconds);
+            json!(rounded(whole + after.fract() * next))
         });
         put(
             "seconds by the clock, measuring and saving included",
@@ -447,6 +484,7 @@ fn data(config: &ReproduceConfig, path: &Path) -> DataConfig {
 fn texts(
     config: &ReproduceConfig,
     set: &SetConfig,
+    share: f64,
     context: &mut RunContext<'_>,
 ) -> Result<Option<Texts>, TrainError> {
     let Some(folder) = &config.real_data else {
@@ -470,7 +508,7 @@ fn texts(
         .lines()
         .filter(|line| !line.trim().is_empty())
         .collect();
-    let share = (DEFAULT_SHARE * config.scale).min(1.0);
+    let share = (share * config.scale).min(1.0);
     let count = (lines.len() as f64 * share).round().max(1.0) as u64;
     let used = some_of(lines.len() as u64, count);
     let sample: Vec<&str> = (0..lines.len())
@@ -486,12 +524,18 @@ fn texts(
             line.to_string() + &format!(" {last}").repeat(longest - words(line))
         })
         .collect();
-    let file = |name: &str| config.out.join("data").join(format!("{}{name}", set.name));
+    let file = |name: &str| {
+        let file = format!("{}-{count}{name}", set.name);
+        config.out.join("data").join(file)
+    };
     let made = Texts {
         name: set.name.clone(),
         sample: file("-sample.txt"),
         lengthened: file("-lengthened.txt"),
         sentences: sample.len() as u64,
+        mean_words: 1.0
+            + sample.iter().map(|line| words(line)).sum::<usize>() as f64
+                / sample.len().max(1) as f64,
         all_sentences: lines.len() as u64,
         vocabulary: file("-vocabulary.txt"),
         words: 0,

@@ -8,15 +8,16 @@
 
 use pelton_data::{DataConfig, PeerConfig, PeerMode, Validation};
 use pelton_plan::{Order, randomness_level};
-use pelton_run::{Event, RunContext, RunOptions};
-use pelton_train::{FitConfig, ImageConfig, TrainError, image};
+use pelton_run::{Event, RunContext};
+use pelton_train::{FitConfig, ImageConfig, NetEpoch, TrainError};
 use serde_json::{Value, json};
 
-use super::nets::{constant, train};
+use super::nets::constant;
 use super::pictures::{Pictures, find};
 use super::raw_runs::RawRuns;
 use crate::experiment::NetSetting;
-use crate::table::{ReproduceConfig, Reproduction, Row, median};
+use crate::table::{ReproduceConfig, Reproduction, Row, interval, median};
+use crate::trainings::{Job, Training, Trainings};
 
 const COLUMNS: &str =
     "net,data,pictures,method,order,seed,epoch,train_loss,validation_loss,accuracy_percent,seconds";
@@ -51,12 +52,14 @@ pub(super) fn deepio_nets(
     if experiment.nets.is_empty() {
         return Ok(());
     }
-    let share = (DEFAULT_SHARE * config.scale).min(1.0);
-    let counts = PICTURES.map(|whole| (whole * share).round().max(20.0) as u64);
+    let shares = [DEFAULT_SHARE * config.scale, config.scale];
+    let count = |at: usize| (PICTURES[at] * shares[at].min(1.0)).round().max(20.0) as u64;
+    let counts = [count(0), count(1)];
     let pictures = find(config, &experiment.pictures, counts, context)?;
     let mut raw = RawRuns::create(&config.out.join("deepio-order-nets.csv"), COLUMNS)?;
+    let mut trainings = Trainings::open(&config.out)?;
     for net in &experiment.nets {
-        let mut found = Vec::new();
+        let (mut found, mut best) = (Vec::new(), Vec::new());
         for compared in compared(config, &pictures) {
             let loads = match compared.peers.mode {
                 PeerMode::Opportunistic { .. } => loads(&compared.peers),
@@ -67,12 +70,31 @@ pub(super) fn deepio_nets(
                 reproduction.notes.push(left_out);
                 continue;
             }
-            let curves = curves(config, net, &pictures, &compared, &mut raw, context)?;
+            let curves = curves(
+                config,
+                net,
+                &pictures,
+                &compared,
+                &mut raw,
+                &mut trainings,
+                context,
+            )?;
+            best.push((compared.name.clone(), curves.best.clone()));
             found.extend(rows(net, &pictures, &compared, curves));
         }
         // Figure by figure, order by order within one.
         found.sort_by(|a: &Row, b: &Row| (&a.table, &a.figure).cmp(&(&b.table, &b.figure)));
         reproduction.rows.extend(found);
+        let (of, full) = &best[0];
+        reproduction.notes.extend(best[1..].iter().map(|(name, own)| {
+            let points: Vec<f64> = own.iter().zip(full).map(|(a, b)| a - b).collect();
+            let (mean, half) = interval(&points);
+            format!(
+                "{}, {name}: {mean:+.2} points against {of}, 95 % interval ± {half:.2} over {} paired seeds",
+                net.model,
+                points.len()
+            )
+        }));
     }
     reproduction.notes.push(format!(
         "nets: {RANKS} ranks, the data in their memory or a part of it; {} pictures sorted by class, accuracy on others, the middle of {} seeds; memory for all of them stands under Figure 7",
@@ -152,24 +174,30 @@ fn compared(config: &ReproduceConfig, pictures: &Pictures) -> Vec<Compared> {
     all
 }
 
-/// Validation loss, and accuracy in percent, after each epoch.
+/// What the trainings of an order left.
+struct Curves {
+    /// After each epoch, the middle of the seeds.
+    losses: Vec<f64>,
+    /// The same in percent.
+    accuracies: Vec<f64>,
+    /// The best accuracy of each seed.
+    best: Vec<f64>,
+}
+
 fn curves(
     config: &ReproduceConfig,
     net: &NetSetting,
     pictures: &Pictures,
     compared: &Compared,
     raw: &mut RawRuns,
+    trainings: &mut Trainings,
     context: &mut RunContext<'_>,
-) -> Result<[Vec<f64>; 2], TrainError> {
+) -> Result<Curves, TrainError> {
     let text = |path: &std::path::Path| path.display().to_string();
     let [mean, deviation] = pictures.moments;
-    let folder = RunOptions {
-        out: config.out.join("run"),
-        overwrite: true,
-        ..RunOptions::default()
-    };
     let mut losses: Vec<Vec<f64>> = Vec::new();
     let mut accuracies: Vec<Vec<f64>> = Vec::new();
+    let mut best = Vec::new();
     for seed in 0..config.seeds.min(MOST_SEEDS) {
         let what = format!("{}, {}, seed {seed}", net.model, compared.name);
         (context.observer)(Event::Note(&what));
@@ -195,9 +223,16 @@ fn curves(
             ..ImageConfig::default()
         };
         job.pipeline.augment = format!("normalise:{mean:.4}:{deviation:.4}").parse().ok();
-        let trained = train(&folder, RANKS, None, context, |own| image::run(&job, own))?;
+        let training = Training {
+            job: Job::Images(Box::new(job)),
+            ranks: RANKS,
+            link: None,
+        };
+        let trained = trainings.train(&training, context)?;
+        let of_epoch = |epoch: &NetEpoch| 100.0 * epoch.validation_accuracy.unwrap_or(0.0);
+        best.push(trained.epochs.iter().map(of_epoch).fold(0.0, f64::max));
         for (at, epoch) in trained.epochs.iter().enumerate() {
-            let accuracy = 100.0 * epoch.validation_accuracy.unwrap_or(0.0);
+            let accuracy = of_epoch(epoch);
             let loss = epoch.validation_loss.unwrap_or(f64::NAN);
             for (all, value) in [(&mut losses, loss), (&mut accuracies, accuracy)] {
                 all.resize(all.len().max(at + 1), vec![]);
@@ -218,15 +253,16 @@ fn curves(
             ])?;
         }
     }
-    Ok([losses, accuracies].map(|all| all.into_iter().map(median).collect()))
+    let [losses, accuracies] =
+        [losses, accuracies].map(|all| all.into_iter().map(median).collect());
+    Ok(Curves {
+        losses,
+        accuracies,
+        best,
+    })
 }
 
-fn rows(
-    net: &NetSetting,
-    pictures: &Pictures,
-    compared: &Compared,
-    [losses, accuracies]: [Vec<f64>; 2],
-) -> Vec<Row> {
+fn rows(net: &NetSetting, pictures: &Pictures, compared: &Compared, curves: Curves) -> Vec<Row> {
     let row = |figure: &str, published: Value, measured: Value| Row {
         table: compared.figure.to_string(),
         data: format!("{} on {} sorted by class", net.model, pictures.name),
@@ -243,6 +279,9 @@ fn rows(
     let level = compared
         .level
         .map(|[printed, own]| row("randomness level RL in percent", json!(printed), json!(own)));
+    let Curves {
+        losses, accuracies, ..
+    } = curves;
     let best = accuracies.iter().copied().fold(0.0, f64::max);
     level
         .into_iter()

@@ -111,13 +111,21 @@ fn bars(rows: &[Row]) -> Vec<Bars> {
                 let title = format!("{}: {}, {}", row.table, row.data, row.figure);
                 (title, row.method.clone(), value.as_f64())
             }
+            Value::Number(value) if row.figure.ends_with("_per_s") => {
+                let title = format!("{}: {}, {}", row.table, row.data, row.figure);
+                (title, row.method.clone(), value.as_f64())
+            }
             Value::Number(value) if row.figure == PADDED => {
                 let title = format!("{}, {}", row.data, row.figure);
                 (title, row.method.clone(), value.as_f64())
             }
             _ => continue,
         };
-        let unit = if row.figure == PADDED { "%" } else { "s" };
+        let unit = match row.figure.as_str() {
+            PADDED => "%",
+            figure if figure.ends_with("_per_s") => "a second",
+            _ => "s",
+        };
         let bar = (name, value.unwrap_or(f64::NAN));
         match charts.iter_mut().find(|chart| chart.title == title) {
             Some(chart) => chart.bars.push(bar),

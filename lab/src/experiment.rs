@@ -17,7 +17,7 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments");
 pub struct Experiment {
     /// Its name, as `reproduce` is given it.
     pub name: String,
-    /// Epochs that fixed block minimization runs.
+    /// Epochs that block minimization runs.
     #[serde(default = "thirty")]
     pub epochs: u64,
     /// Seeds to repeat with.
@@ -59,6 +59,9 @@ pub struct Experiment {
     /// Learning rates over those of the nets, each tried.
     #[serde(default)]
     pub rates: Vec<f64>,
+    /// The course of the learning rate of nets, as `--schedule` has it.
+    #[serde(default = "constant")]
+    pub schedule: String,
     /// Time of the source for a batch over that of a training step.
     #[serde(default)]
     pub ratio: f64,
@@ -97,7 +100,7 @@ pub struct Experiment {
 /// What a run trains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Job {
+pub enum Kind {
     /// As `train classify` and `train image` do.
     #[default]
     Classify,
@@ -115,7 +118,7 @@ pub struct RunSetting {
     pub method: String,
     /// What it trains.
     #[serde(default)]
-    pub job: Job,
+    pub job: Kind,
     /// Classes at scale 1, where the data is generated: what `{classes}` in its name becomes.
     #[serde(default)]
     pub classes: u64,
@@ -163,6 +166,12 @@ pub struct NetSetting {
     /// Echoes that are compared, as loaders have them; `none` is the first.
     #[serde(default)]
     pub echoes: Vec<String>,
+    /// Those of them whose times are waited for too, not only modelled.
+    #[serde(default)]
+    pub waits: Vec<String>,
+    /// Accuracy that is known to be possible on the data.
+    #[serde(default)]
+    pub known: Option<f64>,
 }
 
 /// One data set of an experiment: generated where it has `rows`, else files below the folder of real
@@ -212,6 +221,48 @@ impl Experiment {
         names
     }
 
+    /// Keeps the runs, sets, nets and policies whose names contain `only`. Lists without such a name stay whole.
+    ///
+    /// Errors: no name that contains it.
+    pub fn keep(&mut self, only: &str) -> Result<(), TrainError> {
+        fn matching<T: Clone>(
+            all: &mut Vec<T>,
+            only: &str,
+            names: &mut Vec<String>,
+            name: impl Fn(&T) -> &str,
+        ) -> bool {
+            names.extend(all.iter().map(|of| name(of).to_string()));
+            let kept: Vec<T> = all
+                .iter()
+                .filter(|of| name(of).contains(only))
+                .cloned()
+                .collect();
+            let some = !kept.is_empty();
+            if some {
+                *all = kept;
+            }
+            some
+        }
+        let mut names = Vec::new();
+        let found = [
+            matching(&mut self.runs, only, &mut names, |run| &run.method),
+            matching(&mut self.sets, only, &mut names, |set| &set.name),
+            matching(&mut self.texts, only, &mut names, |set| &set.name),
+            matching(&mut self.nets, only, &mut names, |net| &net.model),
+            matching(&mut self.policies, only, &mut names, |policy| policy),
+        ];
+        matching(&mut self.followed, only, &mut names, |policy| policy);
+        if found.contains(&true) {
+            return Ok(());
+        }
+        names.dedup();
+        Err(TrainError::config(format!(
+            "`only` {only} is in no name of the table {}; use one of: {}",
+            self.name,
+            names.join("; ")
+        )))
+    }
+
     fn read(path: &Path) -> Result<Experiment, TrainError> {
         let wrong = |problem: String| TrainError::config(format!("{}: {problem}", path.display()));
         let text = std::fs::read_to_string(path)
@@ -223,6 +274,10 @@ impl Experiment {
             ))
         })
     }
+}
+
+fn constant() -> String {
+    "constant".to_string()
 }
 
 fn thirty() -> u64 {
@@ -246,4 +301,24 @@ fn inner_passes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<InnerPasses>, 
         .iter()
         .map(|text| text.parse().map_err(serde::de::Error::custom))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_chosen_by_name() {
+        let mut heads = Experiment::find("knn-softmax").unwrap();
+        heads.keep("sampled").unwrap();
+        assert!(
+            heads.runs.len() > 2 && heads.runs.iter().all(|run| run.method.contains("sampled"))
+        );
+        let error = heads.keep("nonsense").unwrap_err().to_string();
+        assert!(error.contains("sampled, 5 %"), "{error}");
+        let mut nets = Experiment::find("lirs-dnn").unwrap();
+        let sets = nets.sets.len();
+        nets.keep("vgg").unwrap();
+        assert_eq!((nets.nets.len(), nets.sets.len()), (1, sets));
+    }
 }

@@ -60,16 +60,21 @@ pub(super) fn reader(
     )?)
 }
 
-/// Writes an IDX file of bytes whose records have these sizes.
+/// IDX's codes of bytes, and of numbers of 4 bytes, the highest first.
+pub(super) const BYTES: u8 = 0x08;
+pub(super) const INTEGERS: u8 = 0x0c;
+
+/// Writes an IDX file of one of these types whose records have these sizes.
 pub(super) fn write_idx(
     path: &Path,
+    kind: u8,
     count: u64,
     sizes: &[u32],
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), TrainError> {
     write_atomically(path, |path| {
         let mut out = BufWriter::new(File::create(path)?);
-        out.write_all(&[0, 0, 8, 1 + sizes.len() as u8])?;
+        out.write_all(&[0, 0, kind, 1 + sizes.len() as u8])?;
         out.write_all(&(count as u32).to_be_bytes())?;
         sizes
             .iter()

@@ -20,6 +20,7 @@ mod echo;
 mod experiment;
 mod idx;
 mod lirs_dnn;
+mod machine;
 mod measured;
 mod memory;
 mod method;
@@ -38,6 +39,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod top_k;
+mod trainings;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -73,6 +75,12 @@ pub struct ReproduceArguments {
     /// Seeds to repeat with (default: what the experiment says, 5)
     #[arg(long)]
     pub seeds: Option<u64>,
+    /// Only the runs, data sets, nets or policies whose names contain this
+    #[arg(long, value_name = "ROW")]
+    pub only: Option<String>,
+    /// Measure although other work takes more than a tenth of the machine; the results say so
+    #[arg(long)]
+    pub noisy: bool,
     /// Folder of real data sets (default: PELTON_DATA, then ../shared/data)
     #[arg(long)]
     pub real_data: Option<PathBuf>,

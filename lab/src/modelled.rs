@@ -68,8 +68,8 @@ impl Way {
     /// The ways that a method can be read in.
     pub fn of(method: Method) -> &'static [Way] {
         match method {
-            Method::FixedBmf => &[Way::Gathered, Way::Published],
-            Method::PermutedBmf | Method::Queue => &[Way::Gathered],
+            Method::BASELINE => &[Way::Gathered, Way::Published],
+            Method::FixedBmf | Method::Queue => &[Way::Gathered],
             Method::LirsRow => &[Way::Published, Way::Window, Way::Scatter],
             Method::LirsPage => &[Way::Published],
             Method::FileOrder => &[],

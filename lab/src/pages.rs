@@ -78,7 +78,7 @@ fn one_set(
 ) -> Result<Vec<Row>, TrainError> {
     let records = held.dataset().records();
     let mut training = Training {
-        order: Method::FixedBmf.order(held.blocks, records),
+        order: Method::BASELINE.order(held.blocks, records),
         unit_records: None,
         inner: config.experiment.inner_passes[0],
         epochs: config.experiment.epochs,
@@ -290,7 +290,7 @@ fn unit_rows(held: &DataInMemory, unit: &Unit) -> Vec<Row> {
     };
     row(
         name.clone(),
-        "epochs to the best of fixed BMF",
+        "epochs to the best of BMF",
         epochs,
         "median over seeds",
     );
@@ -324,7 +324,7 @@ fn against_published(
     let share = config.experiment.memory_share;
     let bmf = modelled::times(
         held,
-        Method::FixedBmf,
+        Method::BASELINE,
         Way::Gathered,
         &optane,
         share,

@@ -10,7 +10,7 @@ use pelton_run::{Interrupt, RunContext};
 use pelton_train::TrainError;
 
 use crate::experiment::SetConfig;
-use crate::idx::{reader, real, write_idx};
+use crate::idx::{BYTES, INTEGERS, reader, real, write_idx};
 use crate::table::ReproduceConfig;
 
 /// Generator of the random order.
@@ -71,11 +71,11 @@ pub(super) fn find(
     let mut training = read_some(&opened, train, context.interrupt)?;
     let held_out = read_some(&held_out, test, context.interrupt)?;
     let moments = training.moments();
-    let file = |name: &str| {
-        config
-            .out
-            .join("data")
-            .join(format!("{name}-images-idx3-ubyte"))
+    let file = |part: &str| {
+        // The labels stand where a name has `labels` for its first `images`.
+        let name = set.name.replace(':', "-").replace("images", "pictures");
+        let file = format!("{name}-{part}-images-idx3-ubyte");
+        config.out.join("data").join(file)
     };
     let [shuffled, sorted, test] = ["shuffled", "sorted", "test"].map(file);
     let mut rng = KeyedRng::new(key(0, 0, SHUFFLED));
@@ -102,7 +102,7 @@ struct DataInMemory {
     /// Height, width and channels.
     sizes: Vec<usize>,
     pixels: Vec<u8>,
-    classes: Vec<u8>,
+    classes: Vec<i32>,
     /// Which are written, one after the other.
     order: Vec<usize>,
 }
@@ -116,12 +116,12 @@ impl DataInMemory {
         let bytes: usize = self.sizes.iter().product();
         let count = self.order.len() as u64;
         let sizes: Vec<u32> = self.sizes.iter().map(|&size| size as u32).collect();
-        write_idx(Path::new(&labels), count, &[], |out| {
+        write_idx(Path::new(&labels), INTEGERS, count, &[], |out| {
             self.order
                 .iter()
-                .try_for_each(|&i| out.write_all(&[self.classes[i]]))
+                .try_for_each(|&i| out.write_all(&self.classes[i].to_be_bytes()))
         })?;
-        write_idx(images, count, &sizes, |out| {
+        write_idx(images, BYTES, count, &sizes, |out| {
             let picture = |&i: &usize| out.write_all(&self.pixels[i * bytes..][..bytes]);
             self.order.iter().try_for_each(picture)
         })
@@ -163,7 +163,8 @@ fn read_some(
         };
         held.sizes = images.shape().dims[1..].to_vec();
         held.pixels.extend_from_slice(pixels);
-        held.classes.extend(labels.iter().map(|&label| label as u8));
+        held.classes
+            .extend(labels.iter().map(|&label| label as i32));
     }
     held.order = (0..held.classes.len()).collect();
     Ok(held)

@@ -8,12 +8,16 @@ use serde_json::Value;
 
 use crate::ReproduceArguments;
 use crate::experiment::Experiment;
+use crate::machine;
 use crate::reproduce::reproduce;
 use crate::table::{ReproduceConfig, Reproduction, Row};
 
 /// Runs the work of a published table and prints its figures next to ours.
 pub fn reproduce_and_print(arguments: ReproduceArguments) -> Result<(), Failure> {
-    let experiment = Experiment::find(&arguments.name)?;
+    let mut experiment = Experiment::find(&arguments.name)?;
+    if let Some(only) = &arguments.only {
+        experiment.keep(only)?;
+    }
     if let Some(folder) = arguments
         .real_data
         .as_ref()
@@ -22,6 +26,12 @@ pub fn reproduce_and_print(arguments: ReproduceArguments) -> Result<(), Failure>
         return Err(usage(anyhow::anyhow!(
             "--real-data {}: is not a folder; check the path, or leave the flag out",
             folder.display()
+        )));
+    }
+    if let Some(others) = machine::busy().filter(|_| !arguments.noisy) {
+        return Err(usage(anyhow::anyhow!(
+            "other work takes {others:.1} of {} processors, so times would not be those of the table; wait until it is done, or give --noisy",
+            machine::processors()
         )));
     }
     let config = ReproduceConfig {

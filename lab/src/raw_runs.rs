@@ -26,25 +26,18 @@ impl RawRuns {
         Ok(raw)
     }
 
-    /// Opens the existing file for appending, or creates one.
-    ///
-    /// Errors: a file with other columns; one that cannot be read or written.
-    pub fn open(path: &Path, columns: &str) -> Result<RawRuns, TrainError> {
-        let Ok(text) = std::fs::read_to_string(path) else {
-            return RawRuns::create(path, columns);
+    /// Opens a file for appending, or creates one.
+    pub fn append(path: &Path) -> Result<RawRuns, TrainError> {
+        let open = || {
+            let file = File::options().append(true).create(true).open(path)?;
+            Ok((file, std::fs::read(path)?))
         };
-        if text.lines().next() != Some(columns) {
-            return Err(TrainError::config(format!(
-                "{}: has the runs of another table; remove it or name another folder with `out`",
-                path.display()
-            )));
-        }
-        let file = File::options().append(true).open(path);
+        let (file, bytes) = open().map_err(|error| unwritable(path, &error))?;
         let mut raw = RawRuns {
             path: path.to_path_buf(),
-            file: BufWriter::new(file.map_err(|error| unwritable(path, &error))?),
+            file: BufWriter::new(file),
         };
-        if !text.ends_with('\n') {
+        if bytes.last().is_some_and(|&last| last != b'\n') {
             // A line was cut short; what follows begins a new one.
             raw.line(&[])?;
         }

@@ -1,6 +1,6 @@
 //! The job `reproduce`: the work of a published table, its figures next to ours.
 //!
-//! * `lirs-svm`: LIRS Tables 3 and 4, Figures 9 and 10: epochs to the best of fixed block
+//! * `lirs-svm`: LIRS Tables 3 and 4, Figures 9 and 10: epochs to the best of block
 //!   minimization, accuracy, total time by device;
 //! * `lirs-pages`: Figure 11: rows, pages and larger units;
 //! * `lirs-memory`: Table 5: the tables in memory;
@@ -19,6 +19,7 @@
 use pelton_run::{RunContext, write_atomically};
 use pelton_train::TrainError;
 
+use crate::machine::{self, Others};
 use crate::table::{ReproduceConfig, Reproduction};
 use crate::{
     bucket_training, buckets, deepio_bandwidth, deepio_nets, deepio_order, drawing, echo, lirs_dnn,
@@ -47,6 +48,7 @@ pub fn reproduce(
             data.display()
         ))
     })?;
+    let others = Others::now();
     let mut reproduction = match config.experiment.name.as_str() {
         "lirs-svm" => svm::lirs_svm(config, context)?,
         "lirs-pages" => pages::lirs_pages(config, context)?,
@@ -68,6 +70,11 @@ pub fn reproduce(
         "buckets" => bucket_training::bucket_training(config, context, &mut reproduction)?,
         "deepio-order" => deepio_nets::deepio_nets(config, context, &mut reproduction)?,
         _ => (),
+    }
+    let notes = &mut reproduction.notes;
+    notes.insert(0, machine::description());
+    if let Some(others) = others.and_then(|others| others.processors()) {
+        notes.push(format!("other work took {others:.2} processors meanwhile"));
     }
     let page = config.out.join(format!("{}.html", reproduction.name));
     let html = drawing::report(&reproduction).to_html();

@@ -2,25 +2,18 @@
 //! summaries that are shown.
 //!
 //! A run's configuration is the base's with what the run changes, both as in `run.toml`. Runs take turns, seed by
-//! seed, so that a slow moment of the machine meets all alike, and accuracies are compared within a seed. Each
-//! finished run is a line of a CSV file. A table that was interrupted continues: finished runs are read from that
-//! file, and the current one resumes from its checkpoint.
+//! seed, so that a slow moment of the machine meets all alike, and accuracies are compared within a seed.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::Instant;
-
-use pelton_key::Digest;
-use pelton_run::{Event, RunContext, RunOptions};
-use pelton_train::{ImageConfig, LanguageConfig, TrainError, image, language};
+use pelton_run::{Event, RunContext};
+use pelton_train::{ImageConfig, LanguageConfig, NetEpoch, TrainError};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toml::{Table, Value as Toml};
 
-use crate::experiment::{Experiment, Job, RunSetting};
-use crate::nets::train;
+use crate::experiment::{Experiment, Kind, RunSetting};
 use crate::raw_runs::RawRuns;
-use crate::table::{ReproduceConfig, Reproduction, Row, median, unwritable};
+use crate::table::{ReproduceConfig, Reproduction, Row, interval, median};
+use crate::trainings::{Job, Trained, Training, Trainings};
 
 /// `changes` over `base`, table by table.
 fn merged(base: &Table, changes: &Table) -> Table {
@@ -33,6 +26,43 @@ fn merged(base: &Table, changes: &Table) -> Table {
         all.insert(key.clone(), value);
     }
     all
+}
+
+/// Puts the number of classes wherever a text says `{classes}`.
+fn name_classes(settings: &mut Table, classes: &str) {
+    fn within(value: &mut Toml, classes: &str) {
+        match value {
+            Toml::String(text) => *text = text.replace("{classes}", classes),
+            Toml::Array(all) => all.iter_mut().for_each(|value| within(value, classes)),
+            Toml::Table(table) => name_classes(table, classes),
+            _ => (),
+        }
+    }
+    for (_, value) in settings.iter_mut() {
+        within(value, classes);
+    }
+}
+
+/// What of an epoch is drawn, with its name.
+type OfEpoch = (&'static str, fn(&NetEpoch) -> Option<f64>);
+
+const CURVES: [OfEpoch; 3] = [
+    ("accuracy after each epoch, %", |epoch| {
+        Some(100.0 * epoch.validation_accuracy?)
+    }),
+    ("learning rate after each epoch", |epoch| Some(epoch.rate)),
+    ("examples of a step after each epoch", |epoch| {
+        Some(epoch.step_examples as f64)
+    }),
+];
+
+/// The middle of the seeds, epoch by epoch; none where an epoch of one has no such value.
+fn curve(trained: &[Trained], of: fn(&NetEpoch) -> Option<f64>) -> Option<Vec<f64>> {
+    let epochs = trained.iter().map(|one| one.epochs.len()).min()?;
+    let at = |epoch: usize| -> Option<Vec<f64>> {
+        trained.iter().map(|one| of(&one.epochs[epoch])).collect()
+    };
+    (0..epochs).map(|epoch| at(epoch).map(median)).collect()
 }
 
 /// The settings of a run, for one seed.
@@ -53,12 +83,7 @@ fn settings(
     set("fit", "seed", Toml::Integer(seed as i64));
     let cache = config.out.join("data").display().to_string();
     set("data", "cache_dir", Toml::String(cache));
-    let paths = all.get_mut("data").and_then(|data| data.get_mut("paths"));
-    for path in paths.and_then(Toml::as_array_mut).into_iter().flatten() {
-        if let Toml::String(path) = path {
-            *path = path.replace("{classes}", &classes);
-        }
-    }
+    name_classes(&mut all, &classes);
     all
 }
 
@@ -74,73 +99,24 @@ fn configuration<T: DeserializeOwned>(settings: Table, method: &str) -> Result<T
         })
 }
 
-/// Identifies a run: its settings, the ranks and the network.
-fn key_of(run: &RunSetting, settings: &Table) -> String {
-    let text = format!("{:?} {} {:?} {settings}", run.job, run.ranks, run.link);
-    let words = text.bytes().map(u64::from);
-    format!("{:016x}", Digest::new(0).words(words).value())
-}
-
-/// Trains one run and gives the figures of its summary; null where the loss is not a number.
-fn run_one(
-    run: &RunSetting,
-    settings: Table,
-    folder: &Path,
-    context: &RunContext<'_>,
-) -> Result<Value, TrainError> {
-    let folder = RunOptions {
-        out: folder.to_path_buf(),
-        resume: true,
-        overwrite: false,
+/// One run for one seed.
+fn training(run: &RunSetting, config: &ReproduceConfig, seed: u64) -> Result<Training, TrainError> {
+    let settings = settings(&config.experiment, run, config, seed);
+    let job = match run.job {
+        Kind::Classify => Job::Images(Box::new(configuration::<ImageConfig>(
+            settings,
+            &run.method,
+        )?)),
+        Kind::Language => Job::Text(Box::new(configuration::<LanguageConfig>(
+            settings,
+            &run.method,
+        )?)),
     };
-    let trained = match run.job {
-        Job::Classify => {
-            let job: ImageConfig = configuration(settings, &run.method)?;
-            train(&folder, run.ranks, run.link, context, |own| {
-                image::run(&job, own)
-            })?
-        }
-        Job::Language => {
-            let job: LanguageConfig = configuration(settings, &run.method)?;
-            train(&folder, run.ranks, run.link, context, |own| {
-                language::run(&job, own)
-            })?
-        }
-    };
-    std::fs::remove_dir_all(&folder.out).map_err(|error| unwritable(&folder.out, &error))?;
-    let value = |summary| serde_json::to_value(summary).expect("numbers and text");
-    Ok(trained.summary.map_or(Value::Null, value))
-}
-
-/// The figures of finished runs by their keys, with their seconds.
-fn finished(path: &Path, shown: &[String]) -> BTreeMap<String, (f64, Value)> {
-    // Where there is no file yet, nothing is finished.
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let mut all = BTreeMap::new();
-    for line in text.lines().skip(1) {
-        // Only the name of the method is quoted.
-        let parts: Vec<&str> = line.split('"').collect();
-        let [key, _, rest] = parts[..] else { continue };
-        let cells: Vec<&str> = rest.split(',').skip(3).collect();
-        let [seconds, values @ ..] = &cells[..] else {
-            continue;
-        };
-        // A line that was cut short is not a finished run.
-        let values: Result<Vec<Value>, _> = values
-            .iter()
-            .map(|cell| serde_json::from_str(cell))
-            .collect();
-        if let (Ok(seconds), Ok(values)) = (seconds.parse(), values)
-            && values.len() == shown.len()
-        {
-            let figures = shown.iter().cloned().zip(values).collect();
-            all.insert(
-                key.trim_end_matches(',').to_string(),
-                (seconds, Value::Object(figures)),
-            );
-        }
-    }
-    all
+    Ok(Training {
+        job,
+        ranks: run.ranks,
+        link: run.link,
+    })
 }
 
 /// Runs all lines that are not finished and shows the figures of all.
@@ -151,23 +127,19 @@ pub(super) fn table_of_runs(
     let experiment = &config.experiment;
     let shown = &experiment.shown;
     let path = config.out.join(format!("{}.csv", experiment.name));
-    let mut finished = finished(&path, shown);
-    let columns = format!("key,method,seed,ranks,wall_s,{}", shown.join(","));
-    let mut raw = RawRuns::open(&path, &columns)?;
-    let mut figures: Vec<Vec<Value>> = vec![Vec::new(); experiment.runs.len()];
-    let turns =
-        (0..config.seeds).flat_map(|seed| (0..experiment.runs.len()).map(move |at| (seed, at)));
-    let all: Vec<(u64, usize, Table, String)> = turns
-        .map(|(seed, at)| {
-            let run = &experiment.runs[at];
-            let settings = settings(experiment, run, config, seed);
-            let key = key_of(run, &settings);
-            (seed, at, settings, key)
-        })
-        .collect();
+    let columns = format!("method,seed,ranks,commit,others,wall_s,{}", shown.join(","));
+    let mut raw = RawRuns::create(&path, &columns)?;
+    let mut trainings = Trainings::open(&config.out)?;
+    let mut figures: Vec<Vec<Trained>> = vec![Vec::new(); experiment.runs.len()];
+    let mut all = Vec::new();
+    for seed in 0..config.seeds {
+        for (at, run) in experiment.runs.iter().enumerate() {
+            all.push((seed, at, training(run, config, seed)?));
+        }
+    }
     let mut left = all
         .iter()
-        .filter(|(.., key)| !finished.contains_key(key))
+        .filter(|(.., training)| !trainings.has(training))
         .count();
     (context.observer)(Event::Note(&format!(
         "{}: {} runs, {} of them finished; {}",
@@ -184,42 +156,51 @@ pub(super) fn table_of_runs(
             None => "how long they take is not known before the first".to_string(),
         }
     )));
-    for (seed, at, settings, key) in all {
+    let mut seconds = 0.0;
+    for (seed, at, training) in all {
         let run = &experiment.runs[at];
-        if let Some((_, summary)) = finished.get(&key) {
-            figures[at].push(summary.clone());
-            continue;
+        let is_new = !trainings.has(&training);
+        if is_new {
+            (context.observer)(Event::Note(&format!("{}, seed {seed}", run.method)));
         }
-        (context.observer)(Event::Note(&format!("{}, seed {seed}", run.method)));
-        let began = Instant::now();
-        let folder = config.out.join("runs").join(&key);
-        let summary = run_one(run, settings, &folder, context)?;
-        let seconds = began.elapsed().as_secs_f64();
-        let values = shown.iter().map(|name| format!(",{}", summary[name]));
-        let (method, ranks) = (&run.method, run.ranks);
+        let trained = trainings.train(&training, context)?;
+        let figure = |name| {
+            trained
+                .summary
+                .as_ref()
+                .map_or(&Value::Null, |all| &all[name])
+        };
+        let values = shown.iter().map(|name| format!(",{}", figure(name)));
+        let others = trained
+            .others
+            .map_or(String::new(), |others| format!("{others:.2}"));
         raw.line(&[&format!(
-            "{key},\"{method}\",{seed},{ranks},{seconds:.1}{}",
+            "\"{}\",{seed},{},{},{others},{:.1}{}",
+            run.method,
+            run.ranks,
+            trained.commit,
+            trained.seconds,
             values.collect::<String>()
         )])?;
-        finished.insert(key, (seconds, summary.clone()));
-        figures[at].push(summary);
-        left -= 1;
-        let mean =
-            finished.values().map(|(seconds, _)| seconds).sum::<f64>() / finished.len() as f64;
-        (context.observer)(Event::Note(&format!(
-            "{seconds:.0} s; {left} runs to go, about {:.0} minutes",
-            mean * left as f64 / 60.0
-        )));
+        seconds += trained.seconds;
+        if is_new {
+            left -= 1;
+            let mean = seconds / (1 + figures.iter().map(Vec::len).sum::<usize>()) as f64;
+            (context.observer)(Event::Note(&format!(
+                "{:.0} s; {left} runs to go, about {:.0} minutes",
+                trained.seconds,
+                mean * left as f64 / 60.0
+            )));
+        }
+        figures[at].push(trained);
     }
     let mut rows = Vec::new();
     let mut notes = Vec::new();
     for name in &experiment.shown {
         for (at, run) in experiment.runs.iter().enumerate() {
-            let of = |figures: &Vec<Value>| -> Vec<f64> {
-                figures
-                    .iter()
-                    .filter_map(|summary| summary[name].as_f64())
-                    .collect()
+            let of = |trained: &[Trained]| -> Vec<f64> {
+                let summaries = trained.iter().filter_map(|one| one.summary.as_ref());
+                summaries.filter_map(|all| all[name].as_f64()).collect()
             };
             let (own, first) = (of(&figures[at]), of(&figures[0]));
             rows.push(Row {
@@ -252,6 +233,27 @@ pub(super) fn table_of_runs(
             }
         }
     }
+    for (name, of) in CURVES {
+        // Rates and steps are drawn where accuracies are.
+        let followed = |trained: &[Trained]| curve(trained, CURVES[0].1).and(curve(trained, of));
+        rows.extend(
+            experiment
+                .runs
+                .iter()
+                .zip(&figures)
+                .filter_map(|(run, trained)| {
+                    Some(Row {
+                        table: run.table.clone(),
+                        data: format!("{} classes", run.classes_at(config.scale)),
+                        method: run.method.clone(),
+                        figure: name.to_string(),
+                        measured: json!(followed(trained)?),
+                        differs: experiment.differs.clone(),
+                        ..Row::default()
+                    })
+                }),
+        );
+    }
     Ok(Reproduction {
         name: experiment.name.clone(),
         rows,
@@ -260,21 +262,10 @@ pub(super) fn table_of_runs(
     })
 }
 
-/// Mean and half the width of its 95 % interval (Student's t).
-fn interval(values: &[f64]) -> (f64, f64) {
-    const T: [f64; 10] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23];
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    if values.len() < 2 {
-        return (mean, f64::INFINITY);
-    }
-    let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    let t = T.get(values.len() - 2).copied().unwrap_or(1.96);
-    (mean, t * (variance / n).sqrt())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn config(experiment: Experiment, out: &Path) -> ReproduceConfig {
@@ -308,7 +299,6 @@ mod tests {
             (head.embedding, job.data.paths),
             (32, vec!["demo:classes:100".to_string()])
         );
-        assert_ne!(key_of(&run, &of_seed(7)), key_of(&run, &of_seed(8)));
     }
 
     #[test]
@@ -319,15 +309,8 @@ mod tests {
             tables += u32::from(!experiment.runs.is_empty());
             let config = config(experiment, Path::new("out"));
             for run in &config.experiment.runs {
-                let settings = settings(&config.experiment, run, &config, 0);
-                match run.job {
-                    Job::Classify => {
-                        let job: ImageConfig = configuration(settings, &run.method).unwrap();
-                        assert!(job.head.is_some(), "{name}: {}", run.method);
-                    }
-                    Job::Language => {
-                        configuration::<LanguageConfig>(settings, &run.method).unwrap();
-                    }
+                if let Job::Images(job) = training(run, &config, 0).unwrap().job {
+                    assert!(job.head.is_some(), "{name}: {}", run.method);
                 }
             }
         }
@@ -364,12 +347,17 @@ mod tests {
         let one = std::fs::read_to_string(&path).unwrap();
         assert_eq!(one.lines().count(), 3);
         // Killed while it wrote the second line.
-        std::fs::write(&path, &one[..one.len() - 4]).unwrap();
+        let kept = folder.path().join("trainings.jsonl");
+        let lines = std::fs::read_to_string(&kept).unwrap();
+        std::fs::write(&kept, &lines[..lines.len() - 4]).unwrap();
         config.seeds = 2;
         let (rows, notes) = table(&config);
         let all = std::fs::read_to_string(&path).unwrap();
         assert!(notes[0].contains("4 runs, 1 of them finished"), "{notes:?}");
-        assert_eq!(all.lines().count(), 6, "the cut line stays: {all}");
+        assert_eq!(all.lines().count(), 5, "{all}");
+        // The first run was read, not made again.
+        let first = |text: &str| text.lines().nth(1).unwrap().to_string();
+        assert_eq!(first(&all), first(&one));
         assert_eq!(rows.len(), 4);
         let (again, notes) = table(&config);
         assert!(
@@ -382,18 +370,5 @@ mod tests {
                 .unwrap()
                 .any(|_| true)
         );
-        std::fs::write(&path, "other columns\n").unwrap();
-        let refused = table_of_runs(
-            &config,
-            &mut RunContext::new(&comm, &interrupt, &mut |_| {}),
-        );
-        assert!(refused.unwrap_err().to_string().contains("another table"));
-    }
-
-    #[test]
-    fn intervals_are_students() {
-        // t of 4 degrees of freedom is 2.776; the deviation of 1 to 5 is the root of 2.5.
-        let (mean, half) = interval(&[1.0, 2.0, 3.0, 4.0, 5.0]);
-        assert!((mean - 3.0).abs() < 1e-12 && (half - 2.78 * 0.5f64.sqrt()).abs() < 1e-9);
     }
 }

@@ -85,3 +85,28 @@ pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> TrainError {
         path.display()
     ))
 }
+
+/// Mean and half the width of its 95 % interval (Student's t).
+pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
+    const T: [f64; 10] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23];
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    if values.len() < 2 {
+        return (mean, f64::INFINITY);
+    }
+    let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    let t = T.get(values.len() - 2).copied().unwrap_or(1.96);
+    (mean, t * (variance / n).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_students() {
+        // t of 4 degrees of freedom is 2.776; the deviation of 1 to 5 is the root of 2.5.
+        let (mean, half) = interval(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert!((mean - 3.0).abs() < 1e-12 && (half - 2.78 * 0.5f64.sqrt()).abs() < 1e-9);
+    }
+}

@@ -318,11 +318,12 @@ fn reading_small_rows_by_units_is_cheaper_and_ranges_beat_two_pages() {
 #[test]
 fn nets_learn_from_sorted_files_in_full_order_only() {
     let folder = tempfile::tempdir().unwrap();
-    let mut config = config("lirs-dnn", 0.12, folder.path());
+    let mut config = config("lirs-dnn", 0.02, folder.path());
     config.experiment.sets.retain(|set| set.rows.is_some());
     config.experiment.nets.truncate(1);
     config.experiment.queues = vec![0.0078];
-    config.experiment.epochs = 2;
+    (config.experiment.epochs, config.experiment.rates) = (2, vec![1.0]);
+    config.experiment.schedule = "constant".to_string();
     let net = &mut config.experiment.nets[0];
     // A batch norm begins to learn at once.
     (net.model, net.width) = ("resnet20".to_string(), 0.25);
@@ -375,7 +376,7 @@ fn buckets_are_trained_on_the_same_words() {
     for (file, text) in &texts {
         std::fs::write(folder.path().join(file), text).unwrap();
     }
-    let mut config = config("buckets", 6.0, &folder.path().join("out"));
+    let mut config = config("buckets", 3.0, &folder.path().join("out"));
     config.real_data = Some(folder.path().to_path_buf());
     config.experiment.batches = vec![8];
     config.experiment.policies = ["none", "static:4,8", "auto", "pack:24"]
@@ -384,17 +385,19 @@ fn buckets_are_trained_on_the_same_words() {
     config.experiment.followed = vec!["auto".to_string()];
     config.experiment.epochs = 3;
     let net = &mut config.experiment.nets[0];
-    (net.width, net.batch) = (0.05, 8);
+    (net.width, net.batch, net.rate) = (0.05, 8, 5.0);
     let found = reproduced(&config, &Arc::default()).unwrap();
-    // Half of the sentences, each with its end.
-    let used = super::idx::some_of(120, 60);
-    let all = texts[0].1.lines().zip(0..);
-    let lengths = all.filter(|(_, i)| used.contains(*i));
-    let lengths: Vec<usize> = lengths
-        .map(|(line, _)| 1 + line.split(' ').count())
-        .collect();
-    let words = lengths.iter().sum::<usize>();
-    let cells = 60 * lengths.iter().max().unwrap();
+    // Half of the sentences are timed and all followed, each with its end.
+    let size = |count: u64| {
+        let used = super::idx::some_of(120, count);
+        let all = texts[0].1.lines().zip(0..);
+        let lengths = all.filter(|(_, i)| used.contains(*i));
+        let lengths: Vec<usize> = lengths
+            .map(|(line, _)| 1 + line.split(' ').count())
+            .collect();
+        let longest = lengths.iter().max().unwrap();
+        (lengths.iter().sum::<usize>(), lengths.len() * longest)
+    };
     let raw = std::fs::read_to_string(config.out.join("buckets-ptb-trained.csv")).unwrap();
     let mut lines = 0;
     for line in raw.lines().skip(1) {
@@ -402,6 +405,7 @@ fn buckets_are_trained_on_the_same_words() {
         let (policy, rest) = rest.split_once("\",").unwrap();
         let columns: Vec<&str> = rest.split(',').collect();
         let (padding_is_words, trained) = (columns[0] == "true", columns[5]);
+        let (words, cells) = size(before.split(',').nth(1).unwrap().parse().unwrap());
         let expected = if padding_is_words { cells } else { words };
         assert_eq!(trained, expected.to_string(), "{line}");
         // Of several ranks the first one's is told.

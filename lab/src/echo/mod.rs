@@ -36,10 +36,11 @@ pub(super) fn echo_table(
     context: &mut RunContext<'_>,
 ) -> Result<Reproduction, TrainError> {
     let conditions = checked(config)?;
-    let mut raw = Raw::create(config)?;
+    let mut raw = Raw::open(config)?;
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     for (setting, conditions) in config.experiment.nets.iter().zip(conditions) {
-        let workload = Workload::new(config, setting, context)?;
+        let mut workload = Workload::new(config, setting, context)?;
+        workload.step_s = raw.step_s(&workload)?;
         let rates: Vec<f64> = config
             .experiment
             .rates
@@ -47,12 +48,23 @@ pub(super) fn echo_table(
             .map(|x| x * setting.rate)
             .collect();
         let target = tuning::target(&workload, config.seeds, &rates, &mut raw)?;
+        if let Some(known) = setting
+            .known
+            .filter(|known| workload.of_pictures && target < 0.5 * known)
+        {
+            return Err(TrainError::config(format!(
+                "{}: the target would be {:.1} % where {:.1} % is known to be possible; train for more `epochs`, or on more data by a larger `scale`",
+                workload.name,
+                100.0 * target,
+                100.0 * known
+            )));
+        }
         let until = Until {
             target,
             least: 0,
             most: (PATIENCE * workload.budget as f64) as u64,
         };
-        let total = conditions.len() as u64 * (1 + config.seeds);
+        let total = conditions.len() as u64 * (1 + config.seeds) + setting.waits.len() as u64;
         let mut done = 0;
         let mut advance = |what: &str| {
             done += 1;
@@ -67,6 +79,7 @@ pub(super) fn echo_table(
                 condition,
                 tuned,
                 trials: Vec::new(),
+                waited: None,
             });
         }
         let until = Until {
@@ -80,14 +93,26 @@ pub(super) fn echo_table(
                     condition: each.condition,
                     rate: each.tuned.rate,
                     seed,
-                    paced: each.condition.is_paced(&workload),
+                    paced: each.condition.is_auto(),
                     until,
                 };
-                let trial = workload.train(&run)?;
-                raw.line(&workload, "measured", &run, &trial)?;
-                each.trials.push(trial);
+                each.trials.push(raw.trained(&workload, "measured", &run)?);
                 advance("training");
             }
+        }
+        for each in &mut measured {
+            if !setting.waits.contains(&each.condition.to_string()) {
+                continue;
+            }
+            let run = Run {
+                condition: each.condition,
+                rate: each.tuned.rate,
+                seed: 0,
+                paced: true,
+                until,
+            };
+            each.waited = Some(raw.trained(&workload, "waited", &run)?);
+            advance("training while the source is waited for");
         }
         rows.extend(figures::rows(&workload, &measured));
         notes.extend(figures::notes(config, &workload, target, &rates, &measured));
@@ -123,6 +148,7 @@ fn checked(config: &ReproduceConfig) -> Result<Vec<Vec<Condition>>, TrainError> 
             net.echoes.iter().map(|echo| echo.parse()).collect();
         let conditions = conditions.map_err(|error| wrong(&error))?;
         let fits = conditions.first() == Some(&Condition(None))
+            && net.waits.iter().all(|echo| net.echoes.contains(echo))
             && (1..=1024).contains(&net.batch)
             && within(net.rate, 1e-9, 1e3)
             && within(net.width, 0.01, 10.0);
@@ -130,7 +156,7 @@ fn checked(config: &ReproduceConfig) -> Result<Vec<Vec<Condition>>, TrainError> 
             Ok(conditions)
         } else {
             Err(wrong(
-                "a net has `echoes` that begin with none, a batch from 1 to 1024, a rate above 0 and a width from 0.01 to 10",
+                "a net has `echoes` that begin with none, `waits` among them, a batch from 1 to 1024, a rate above 0 and a width from 0.01 to 10",
             ))
         }
     };

@@ -22,6 +22,8 @@ fn config(out: &Path) -> ReproduceConfig {
     };
     (pictures.width, pictures.batch) = (0.1, 16);
     pictures.echoes = echoes.map(str::to_string).to_vec();
+    pictures.waits = ["none", "before:3"].map(str::to_string).to_vec();
+    pictures.known = None;
     (sentences.width, sentences.batch) = (0.04, 16);
     sentences.echoes.truncate(2);
     experiment.nets.truncate(2);
@@ -76,7 +78,11 @@ fn every_condition_is_in_the_table() {
         (2 + 1, 8, 8),
         "with the line of names: {raw}"
     );
-    assert_eq!(phase(",real,"), 4, "{raw}");
+    // Both of auto, and those that are waited for.
+    assert_eq!((phase(",real,"), phase(",waited,")), (4, 2), "{raw}");
+    // Once more, from what is kept.
+    let again = self::table(&config).unwrap();
+    assert_eq!(again.rows, table.rows);
 }
 
 #[test]
@@ -172,6 +178,7 @@ fn experiments_without_what_is_needed_are_refused() {
         |e| e.nets[0].batch = 0,
         |e| e.nets[0].width = 0.0,
         |e| e.epochs = 0,
+        |e| e.nets[0].waits = vec!["before:7".to_string()],
     ] {
         assert!(check(change).contains("experiments/echo.toml"));
     }

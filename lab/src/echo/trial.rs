@@ -6,9 +6,10 @@
 //! **Modelled**, batches come as fast as they can and n steps on f fresh batches take t_down·max(R·f, n). With a fixed
 //! echo the sequence of batches, and so the net, is the same either way.
 
-use pelton_feed::{EchoPoint, EchoSetting};
+use pelton_feed::EchoSetting;
 use pelton_plan::Echo;
 use pelton_train::TrainError;
+use serde::{Deserialize, Serialize};
 
 use super::source::Clock;
 use super::workload::{Learner, Workload};
@@ -47,16 +48,6 @@ impl Condition {
         matches!(self.0, Some(EchoSetting::Auto(_)))
     }
 
-    /// Whether trainings are in real time: on pictures, those that repeat before augmentation, as `auto` does.
-    pub fn is_paced(self, workload: &Workload) -> bool {
-        let before = match self.0 {
-            Some(EchoSetting::Examples(_, point)) => point == EchoPoint::BeforeAugment,
-            Some(EchoSetting::Batches(_)) => false,
-            Some(EchoSetting::Auto(_)) | None => true,
-        };
-        before && workload.of_pictures
-    }
-
     /// With windows of the workload's size.
     fn echo(self, workload: &Workload) -> Result<Option<EchoSetting>, TrainError> {
         let batches = (workload.window / workload.batch as u32).max(1);
@@ -93,7 +84,7 @@ pub(super) struct Run {
 }
 
 /// A look at the held-out data.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Look {
     pub fresh: u64,
     pub used: u64,
@@ -103,7 +94,7 @@ pub(super) struct Look {
 }
 
 /// Where the target was met, between two looks.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Reached {
     pub fresh: f64,
     pub used: f64,
@@ -111,7 +102,7 @@ pub(super) struct Reached {
 }
 
 /// What a training left.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Trial {
     pub looks: Vec<Look>,
     pub reached: Option<Reached>,

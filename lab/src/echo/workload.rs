@@ -230,6 +230,15 @@ impl Workload {
         ))
     }
 
+    /// 99 % of an accuracy, or what belongs to 101 % of a perplexity.
+    pub fn nearly(&self, quality: f64) -> f64 {
+        if self.of_pictures {
+            0.99 * quality
+        } else {
+            quality - libm::log(1.01)
+        }
+    }
+
     /// How a quality is shown: accuracy in percent, or perplexity.
     pub fn shown(&self, quality: f64) -> f64 {
         if self.of_pictures {

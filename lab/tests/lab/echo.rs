@@ -22,14 +22,15 @@ rows = 10000
 fn the_table_has_every_condition_and_leaves_its_runs() {
     let place = Place::new();
     place.write("small.toml", SMALL);
-    let table = place.json("reproduce small.toml --scale 0.01 --seeds 1 --out tables");
+    let table = place.json("reproduce small.toml --scale 0.01 --seeds 1 --noisy --out tables");
     let rows = table["rows"].as_array().unwrap();
     for method in ["none", "before:5", "auto"] {
         let of_method = rows.iter().filter(|row| row["method"] == method);
         assert!(of_method.count() > 4, "{method}: {table}");
     }
     let gain = |row: &&serde_json::Value| {
-        row["figure"] == "time without echo over time to the target" && row["method"] == "before:5"
+        row["figure"] == "time without echo over time to the target, modelled"
+            && row["method"] == "before:5"
     };
     assert_eq!(rows.iter().find(gain).unwrap()["published"], 3.25);
     let raw = String::from_utf8(place.read("tables/echo-runs.csv")).unwrap();
@@ -44,7 +45,11 @@ fn what_cannot_be_is_refused_with_a_remedy() {
     let place = Place::new();
     let check = |from: &str, to: &str, parts: &[&str]| {
         place.write("wrong.toml", SMALL.replace(from, to));
-        place.refuses("reproduce wrong.toml --scale 0.01 --out tables", 2, parts);
+        place.refuses(
+            "reproduce wrong.toml --scale 0.01 --out tables --noisy",
+            2,
+            parts,
+        );
     };
     check("\"none\", ", "", &["`echoes`", "experiments/echo.toml"]);
     check("before:5", "before:0.5", &["0.5"]);

@@ -16,8 +16,13 @@ fn what_is_no_table_is_refused_with_a_remedy() {
             "lirs-svm --real-data absent",
             ["--real-data absent", "is not a folder"],
         ),
+        ("lirs-svm --only nothing", ["--only nothing", "kdd"]),
     ] {
-        place.refuses(&format!("reproduce {flags} --out tables"), 2, &parts);
+        place.refuses(
+            &format!("reproduce {flags} --out tables --noisy"),
+            2,
+            &parts,
+        );
     }
 }
 
@@ -29,7 +34,7 @@ fn ctrl_c_ends_a_table_soon_and_leaves_no_half_file() {
         ("lirs-pages", 1.0),
         ("lirs-memory", 100.0),
     ] {
-        let line = format!("reproduce {name} --scale {scale} --out tables");
+        let line = format!("reproduce {name} --scale {scale} --out tables --noisy");
         let mut child = place.start(&line);
         wait_for_handler(&mut child);
         std::thread::sleep(Duration::from_millis(150));
@@ -45,5 +50,25 @@ fn ctrl_c_ends_a_table_soon_and_leaves_no_half_file() {
             let whole = !name.to_string_lossy().starts_with('.');
             assert!(whole, "{name:?} is half a file");
         }
+    }
+}
+
+#[test]
+fn times_are_not_taken_beside_other_work() {
+    let spin = || {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "while :; do :; done"]).spawn().unwrap()
+    };
+    let count = std::thread::available_parallelism().unwrap();
+    let others: Vec<_> = (0..count.get()).map(|_| spin()).collect();
+    let place = Place::new();
+    place.refuses(
+        "reproduce topk --out tables",
+        2,
+        &["other work takes", "--noisy"],
+    );
+    for mut other in others {
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 }

@@ -277,6 +277,7 @@ impl Run<'_, '_> {
                 break;
             }
             progress.epoch.rate = rate;
+            progress.epoch.step_examples = parts * self.of.config.batch;
             let (done, total) = (source.place().step, batches);
             (context.observer)(Event::Progress {
                 what: &what,

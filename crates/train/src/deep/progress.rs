@@ -55,6 +55,8 @@ pub struct NetEpoch {
     pub validation_accuracy: Option<f64>,
     /// Learning rate of the last step.
     pub rate: f64,
+    /// Examples of the last step, over all ranks.
+    pub step_examples: u64,
     /// Seconds spent waiting for batches.
     pub wait_s: f64,
     /// Seconds of steps.

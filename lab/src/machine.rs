@@ -1,0 +1,148 @@
+//! What else this machine does while a table is measured, and what is measured.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Ticks of `/proc` a second, on every Linux.
+const TICKS: f64 = 100.0;
+/// Share of the machine that other work may take before times are refused.
+const MOST_OTHERS: f64 = 0.1;
+
+/// The work of other processes since a moment.
+pub(crate) struct Others {
+    began: Instant,
+    busy: f64,
+    own: f64,
+}
+
+impl Others {
+    /// From now on.
+    pub(crate) fn now() -> Option<Others> {
+        let all = std::fs::read_to_string("/proc/stat").ok()?;
+        let own = std::fs::read_to_string("/proc/self/stat").ok()?;
+        let number = |text: &str| text.parse::<f64>().ok();
+        // user, nice, system, idle, iowait, irq, softirq, steal
+        let all: Vec<f64> = all
+            .lines()
+            .next()?
+            .split_whitespace()
+            .skip(1)
+            .filter_map(number)
+            .collect();
+        let busy = [0, 1, 2, 5, 6, 7]
+            .iter()
+            .filter_map(|&at| all.get(at))
+            .sum();
+        // The name, in brackets, may hold blanks. Fields 14 to 17: user, system, and those of children.
+        let own: Vec<&str> = own.rsplit_once(')')?.1.split_whitespace().collect();
+        let own = own
+            .get(11..15)?
+            .iter()
+            .filter_map(|text| number(text))
+            .sum();
+        Some(Others {
+            began: Instant::now(),
+            busy,
+            own,
+        })
+    }
+
+    /// Processors that they took on average.
+    pub(crate) fn processors(&self) -> Option<f64> {
+        let now = Others::now()?;
+        let ticks = TICKS * (now.began - self.began).as_secs_f64();
+        Some(((now.busy - self.busy - (now.own - self.own)) / ticks).max(0.0))
+    }
+}
+
+/// Those of this process.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Processors that other work takes, if they are too many to measure times beside them.
+pub(crate) fn busy() -> Option<f64> {
+    let others = Others::now()?;
+    std::thread::sleep(Duration::from_secs(1));
+    let others = others.processors()?;
+    (others > MOST_OTHERS * processors() as f64).then_some(others)
+}
+
+/// What a program prints in the repository, if it is there and succeeds.
+fn said(program: &str, arguments: &[&str]) -> Option<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(program)
+        .current_dir(folder)
+        .args(arguments)
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_string())
+}
+
+/// The commit of the repository, with `+` where files differ from it; empty where that is unknown.
+pub(crate) fn commit() -> String {
+    let Some(commit) = said("git", &["rev-parse", "--short=10", "HEAD"]) else {
+        return String::new();
+    };
+    let changed = said("git", &["status", "--porcelain", "--untracked-files=no"]);
+    commit
+        + if changed.is_some_and(|files| !files.is_empty()) {
+            "+"
+        } else {
+            ""
+        }
+}
+
+/// Date, processors, memory and commit.
+pub(crate) fn description() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let field = |path: &str, name: &str| {
+        let text = read(path);
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_string())
+    };
+    let model =
+        field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_string());
+    let memory = field("/proc/meminfo", "MemTotal")
+        .and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    let memory = memory.map_or(String::new(), |kib| {
+        format!(", {:.0} GiB", kib / f64::from(1 << 20))
+    });
+    let date = said("date", &["+%F"]).unwrap_or_default();
+    format!(
+        "{date}; {model}, {} processors{memory}; commit {}",
+        processors(),
+        commit()
+    )
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_of_others_is_told_from_our_own() {
+        let busy = |what: &mut dyn FnMut()| {
+            let others = Others::now().unwrap();
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(700) {
+                what();
+            }
+            others.processors().unwrap()
+        };
+        let idle = busy(&mut || std::thread::sleep(Duration::from_millis(10)));
+        let own = busy(&mut || _ = std::hint::black_box([0u8; 4096]));
+        let spin = ["-c", "while :; do :; done"];
+        let mut child = Command::new("sh").args(spin).spawn().unwrap();
+        let beside = busy(&mut || std::thread::sleep(Duration::from_millis(10)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Tests run beside others, which take what is left.
+        let most = processors() as f64 + 0.2;
+        assert!(idle <= most && own <= most - 0.5, "{idle} {own}");
+        assert!((0.2..=most).contains(&beside), "{beside}");
+    }
+}

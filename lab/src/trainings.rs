@@ -1,0 +1,204 @@
+//! Trainings of tables: jobs of `pelton train`, kept when they are finished.
+//!
+//! A table that was interrupted continues: finished trainings are lines of `trainings.jsonl`, by their settings, and the
+//! current one resumes from its checkpoint.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use pelton_comm::run_ranks_over;
+use pelton_key::Digest;
+use pelton_run::{Event, RunContext, RunOptions, peak_rss_bytes, reset_peak_rss};
+use pelton_train::{
+    ImageConfig, LanguageConfig, NetEpoch, NetSummary, TrainError, image, language,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::machine::{Others, commit};
+use crate::raw_runs::RawRuns;
+use crate::table::{interrupted, unwritable};
+
+/// What a training trains.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Job {
+    /// As `train image` and `train classify` do.
+    Images(Box<ImageConfig>),
+    /// As `train language` does.
+    Text(Box<LanguageConfig>),
+}
+
+/// A training to be done.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Training {
+    pub(crate) job: Job,
+    /// Ranks, threads of this process.
+    pub(crate) ranks: usize,
+    /// Bytes a second of a modelled network between them, if any.
+    pub(crate) link: Option<f64>,
+}
+
+impl Training {
+    fn key(&self) -> String {
+        let text = serde_json::to_string(self).expect("settings are text and numbers");
+        let words = text.bytes().map(u64::from);
+        format!("{:016x}", Digest::new(0).words(words).value())
+    }
+}
+
+/// What a training left.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Trained {
+    key: String,
+    /// Of the code that trained it.
+    pub(crate) commit: String,
+    /// By the clock; of a training that was resumed, of its last part.
+    pub(crate) seconds: f64,
+    /// Processors that other work took meanwhile, where that is known.
+    pub(crate) others: Option<f64>,
+    /// Of the process from its beginning on, where that is known.
+    pub(crate) peak_bytes: Option<u64>,
+    /// Finished epochs; a loss that is not a number ends them and is not an error.
+    pub(crate) epochs: Vec<NetEpoch>,
+    /// Figures of the whole, where it came to its end.
+    pub(crate) summary: Option<Value>,
+}
+
+/// All trainings of a folder.
+pub(crate) struct Trainings {
+    out: PathBuf,
+    file: RawRuns,
+    finished: BTreeMap<String, Trained>,
+}
+
+impl Trainings {
+    /// Those that are finished in the folder `out` of a table.
+    pub(crate) fn open(out: &Path) -> Result<Trainings, TrainError> {
+        let path = out.join("trainings.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        // A line that was cut short is not a finished training.
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        Ok(Trainings {
+            out: out.to_path_buf(),
+            finished: lines
+                .map(|trained: Trained| (trained.key.clone(), trained))
+                .collect(),
+            file: RawRuns::append(&path)?,
+        })
+    }
+
+    /// Whether a training is finished.
+    pub(crate) fn has(&self, training: &Training) -> bool {
+        self.finished.contains_key(&training.key())
+    }
+
+    /// Trains, unless it is finished.
+    pub(crate) fn train(
+        &mut self,
+        training: &Training,
+        context: &mut RunContext<'_>,
+    ) -> Result<Trained, TrainError> {
+        let folder = self.out.join("runs").join(training.key());
+        let trained = self.train_in(training, &folder, context)?;
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).map_err(|error| unwritable(&folder, &error))?;
+        }
+        Ok(trained)
+    }
+
+    /// Trains in this folder, from the checkpoint in it on, unless it is finished.
+    pub(crate) fn train_in(
+        &mut self,
+        training: &Training,
+        folder: &Path,
+        context: &mut RunContext<'_>,
+    ) -> Result<Trained, TrainError> {
+        let key = training.key();
+        if let Some(trained) = self.finished.get(&key) {
+            return Ok(trained.clone());
+        }
+        let folder = RunOptions {
+            out: folder.to_path_buf(),
+            resume: true,
+            overwrite: false,
+        };
+        let counts = reset_peak_rss();
+        let (others, began) = (Others::now(), Instant::now());
+        let (epochs, summary) = run(training, &folder, context)?;
+        let value = |summary| serde_json::to_value(summary).expect("numbers and text");
+        let trained = Trained {
+            key: key.clone(),
+            commit: commit(),
+            seconds: began.elapsed().as_secs_f64(),
+            others: others.and_then(|others| others.processors()),
+            peak_bytes: counts.then(peak_rss_bytes),
+            epochs,
+            summary: summary.map(value),
+        };
+        let line = serde_json::to_string(&trained).expect("numbers and text");
+        self.file.line(&[&line])?;
+        self.finished.insert(key, trained.clone());
+        Ok(trained)
+    }
+}
+
+/// Runs a job in this folder, to its end or to a loss that is not a number; of its events only progress is passed on.
+fn run(
+    training: &Training,
+    folder: &RunOptions,
+    context: &mut RunContext<'_>,
+) -> Result<(Vec<NetEpoch>, Option<NetSummary>), TrainError> {
+    let (interrupt, observer) = (context.interrupt, &mut *context.observer);
+    let (sender, receiver) = mpsc::channel();
+    let summaries = std::thread::scope(|scope| {
+        let all = scope.spawn(move || {
+            run_ranks_over(training.link, training.ranks, |comm| {
+                let sender = sender.clone();
+                let passed_on = &mut |event: Event<'_>| {
+                    if let Event::Progress { what, done, total } = event
+                        && comm.rank() == 0
+                    {
+                        // The other end is gone only after this one.
+                        let _ = sender.send((what.to_string(), done, total));
+                    }
+                };
+                let own = RunContext::new(&comm, interrupt, passed_on).in_folder(folder);
+                match &training.job {
+                    Job::Images(job) => image::run(job, own),
+                    Job::Text(job) => language::run(job, own),
+                }
+            })
+        });
+        for (what, done, total) in receiver {
+            observer(Event::Progress {
+                what: &what,
+                done,
+                total,
+            });
+        }
+        all.join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    let summary = match summaries.map_err(|failed| failed.source) {
+        Ok(summaries) => summaries.into_iter().next(),
+        Err(TrainError::NotANumber { .. }) => None,
+        Err(TrainError::Interrupted { .. }) => return Err(interrupted()),
+        Err(error) => return Err(error),
+    };
+    let file = folder.out.join("metrics.jsonl");
+    // Where the first epoch failed there is none.
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let epochs: Result<Vec<NetEpoch>, _> = text.lines().map(serde_json::from_str).collect();
+    let epochs = epochs.map_err(|error| {
+        TrainError::config(format!(
+            "{}: cannot be read ({error}); run it again",
+            file.display()
+        ))
+    })?;
+    Ok((epochs, summary))
+}
