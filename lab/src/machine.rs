@@ -81,12 +81,15 @@ fn said(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| text.trim().to_string())
 }
 
-/// The commit of the repository, with `+` where files differ from it; empty where that is unknown.
+/// The commit of the repository, with `+` where its code differs from it; empty where that is unknown.
 pub(crate) fn commit() -> String {
     let Some(commit) = said("git", &["rev-parse", "--short=10", "HEAD"]) else {
         return String::new();
     };
-    let changed = said("git", &["status", "--porcelain", "--untracked-files=no"]);
+    let of_code = ["../Cargo.lock", "../crates", "../experiments", "."];
+    let mut arguments = vec!["status", "--porcelain", "--untracked-files=no", "--"];
+    arguments.extend(of_code);
+    let changed = said("git", &arguments);
     commit
         + if changed.is_some_and(|files| !files.is_empty()) {
             "+"
