@@ -62,6 +62,9 @@ pub struct Experiment {
     /// The course of the learning rate of nets, as `--schedule` has it.
     #[serde(default = "constant")]
     pub schedule: String,
+    /// Of the numbers that nets multiply in training, as `--precision` has it.
+    #[serde(default = "single")]
+    pub precision: String,
     /// Time of the source for a batch over that of a training step.
     #[serde(default)]
     pub ratio: f64,
@@ -278,6 +281,10 @@ impl Experiment {
 
 fn constant() -> String {
     "constant".to_string()
+}
+
+fn single() -> String {
+    "f32".to_string()
 }
 
 fn thirty() -> u64 {

@@ -255,6 +255,7 @@ impl Table<'_> {
                 order: way.order(pictures.count),
                 validation: Some(Validation::Data(text(&pictures.test))),
                 schedule: experiment.schedule.parse().map_err(TrainError::config)?,
+                precision: experiment.precision.parse().map_err(TrainError::config)?,
                 checkpoint_seconds: 600.0,
                 ..constant(rate, net.batch, epochs, seed)
             },

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Ticks of `/proc` a second, on every Linux.
@@ -81,21 +82,20 @@ fn said(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| text.trim().to_string())
 }
 
-/// The commit of the repository, with `+` where its code differs from it; empty where that is unknown.
-pub(crate) fn commit() -> String {
-    let Some(commit) = said("git", &["rev-parse", "--short=10", "HEAD"]) else {
-        return String::new();
-    };
-    let of_code = ["../Cargo.lock", "../crates", "../experiments", "."];
-    let mut arguments = vec!["status", "--porcelain", "--untracked-files=no", "--"];
-    arguments.extend(of_code);
-    let changed = said("git", &arguments);
-    commit
-        + if changed.is_some_and(|files| !files.is_empty()) {
-            "+"
-        } else {
-            ""
-        }
+/// The commit of the repository when this is first asked, with `+` where its code differs from it; empty where that is
+/// unknown.
+pub(crate) fn commit() -> &'static str {
+    static COMMIT: OnceLock<String> = OnceLock::new();
+    COMMIT.get_or_init(|| {
+        let Some(commit) = said("git", &["rev-parse", "--short=10", "HEAD"]) else {
+            return String::new();
+        };
+        let of_code = ["../Cargo.lock", "../crates", "../experiments", "."];
+        let mut arguments = vec!["status", "--porcelain", "--untracked-files=no", "--"];
+        arguments.extend(of_code);
+        let changed = said("git", &arguments).is_some_and(|files| !files.is_empty());
+        commit + if changed { "+" } else { "" }
+    })
 }
 
 /// Date, processors, memory and commit.

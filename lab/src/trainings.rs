@@ -133,7 +133,7 @@ impl Trainings {
         let value = |summary| serde_json::to_value(summary).expect("numbers and text");
         let trained = Trained {
             key: key.clone(),
-            commit: commit(),
+            commit: commit().to_string(),
             seconds: began.elapsed().as_secs_f64(),
             others: others.and_then(|others| others.processors()),
             peak_bytes: counts.then(peak_rss_bytes),
