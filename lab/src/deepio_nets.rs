@@ -6,10 +6,10 @@
 //! draws from what has been loaded. Sorted by class, since neighbours are alike there; a shuffled file makes
 //! chunks harmless.
 
-use pelton_data::{DataConfig, PeerConfig, PeerMode, Validation};
+use pelton_data::{PeerConfig, PeerMode};
 use pelton_plan::{Order, randomness_level};
 use pelton_run::{Event, RunContext};
-use pelton_train::{FitConfig, ImageConfig, NetEpoch, TrainError};
+use pelton_train::{FitConfig, NetEpoch, TrainError};
 use serde_json::{Value, json};
 
 use super::nets::constant;
@@ -193,36 +193,19 @@ fn curves(
     trainings: &mut Trainings,
     context: &mut RunContext<'_>,
 ) -> Result<Curves, TrainError> {
-    let text = |path: &std::path::Path| path.display().to_string();
-    let [mean, deviation] = pictures.moments;
     let mut losses: Vec<Vec<f64>> = Vec::new();
     let mut accuracies: Vec<Vec<f64>> = Vec::new();
     let mut best = Vec::new();
     for seed in 0..config.seeds.min(MOST_SEEDS) {
         let what = format!("{}, {}, seed {seed}", net.model, compared.name);
         (context.observer)(Event::Note(&what));
-        let mut job = ImageConfig {
-            model: net.model.parse().map_err(TrainError::config)?,
-            width: net.width,
-            data: DataConfig {
-                paths: vec![text(&pictures.sorted)],
-                cache_dir: Some(config.out.join("data")),
-                ..DataConfig::default()
-            },
-            fit: FitConfig {
-                order: compared.order,
-                cache: Some(compared.peers.clone()),
-                validation: Some(Validation::Data(text(&pictures.test))),
-                ..constant(
-                    net.rate,
-                    net.batch,
-                    net.epochs.unwrap_or(config.experiment.epochs),
-                    seed,
-                )
-            },
-            ..ImageConfig::default()
+        let epochs = net.epochs.unwrap_or(config.experiment.epochs);
+        let fit = FitConfig {
+            order: compared.order,
+            cache: Some(compared.peers.clone()),
+            ..constant(net.rate, net.batch, epochs, seed)
         };
-        job.pipeline.augment = format!("normalise:{mean:.4}:{deviation:.4}").parse().ok();
+        let job = pictures.job(net, &pictures.sorted, fit, config)?;
         let training = Training {
             job: Job::Images(Box::new(job)),
             ranks: RANKS,

@@ -7,11 +7,10 @@
 //! queue's file is shuffled first and then read sequentially, LIRS reads each picture separately; both load
 //! while they compute, and computing takes as long as measured here.
 
-use pelton_data::{DataConfig, Validation};
 use pelton_plan::Order;
 use pelton_run::{Event, RunContext};
 use pelton_storage::{DeviceUse, PAGE_BYTES};
-use pelton_train::{FitConfig, ImageConfig, NetEpoch, TrainError};
+use pelton_train::{FitConfig, NetEpoch, TrainError};
 use serde_json::{Value, json};
 
 use super::modelled::{Work, devices};
@@ -240,28 +239,19 @@ impl Table<'_> {
         } else {
             &pictures.shuffled
         };
-        let text = |path: &std::path::Path| path.display().to_string();
-        let [mean, deviation] = pictures.moments;
-        let epochs = net.epochs.unwrap_or(experiment.epochs);
-        let mut job = ImageConfig {
-            model: net.model.parse().map_err(TrainError::config)?,
-            width: net.width,
-            data: DataConfig {
-                paths: vec![text(path)],
-                cache_dir: Some(self.config.out.join("data")),
-                ..DataConfig::default()
-            },
-            fit: FitConfig {
-                order: way.order(pictures.count),
-                validation: Some(Validation::Data(text(&pictures.test))),
-                schedule: experiment.schedule.parse().map_err(TrainError::config)?,
-                precision: experiment.precision.parse().map_err(TrainError::config)?,
-                checkpoint_seconds: 600.0,
-                ..constant(rate, net.batch, epochs, seed)
-            },
-            ..ImageConfig::default()
+        let fit = FitConfig {
+            order: way.order(pictures.count),
+            schedule: experiment.schedule.parse().map_err(TrainError::config)?,
+            precision: experiment.precision.parse().map_err(TrainError::config)?,
+            checkpoint_seconds: 600.0,
+            ..constant(
+                rate,
+                net.batch,
+                net.epochs.unwrap_or(experiment.epochs),
+                seed,
+            )
         };
-        job.pipeline.augment = format!("normalise:{mean:.4}:{deviation:.4}").parse().ok();
+        let job = pictures.job(net, path, fit, self.config)?;
         Ok(Training {
             job: Job::Images(Box::new(job)),
             ranks: 1,

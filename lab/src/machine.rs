@@ -62,7 +62,7 @@ pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Processors that other work takes, if they are too many to measure times beside them.
+/// Processors that other work takes, if times would suffer from it.
 pub(crate) fn busy() -> Option<f64> {
     let others = Others::now()?;
     std::thread::sleep(Duration::from_secs(1));
@@ -140,12 +140,12 @@ mod tests {
         let own = busy(&mut || _ = std::hint::black_box([0u8; 4096]));
         let spin = ["-c", "while :; do :; done"];
         let mut child = Command::new("sh").args(spin).spawn().unwrap();
-        let beside = busy(&mut || std::thread::sleep(Duration::from_millis(10)));
+        let loaded = busy(&mut || std::thread::sleep(Duration::from_millis(10)));
         child.kill().unwrap();
         child.wait().unwrap();
-        // Tests run beside others, which take what is left.
+        // Other tests run at the same time, and take what is left.
         let most = processors() as f64 + 0.2;
         assert!(idle <= most && own <= most - 0.5, "{idle} {own}");
-        assert!((0.2..=most).contains(&beside), "{beside}");
+        assert!((0.2..=most).contains(&loaded), "{loaded}");
     }
 }

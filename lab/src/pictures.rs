@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelton_data::{DataConfig, Expected, OpenedData, open};
+use pelton_data::{DataConfig, Expected, OpenedData, Validation, open};
 use pelton_feed::{IMAGE, LABEL};
 use pelton_key::{KeyedRng, Stage, key};
 use pelton_run::{Interrupt, RunContext};
-use pelton_train::TrainError;
+use pelton_train::{FitConfig, ImageConfig, TrainError};
 
-use crate::experiment::SetConfig;
+use crate::experiment::{NetSetting, SetConfig};
 use crate::idx::{BYTES, INTEGERS, reader, real, write_idx};
 use crate::table::ReproduceConfig;
 
@@ -32,6 +32,36 @@ pub(super) struct Pictures {
     pub bytes: u64,
     /// Mean and standard deviation of a pixel of one.
     pub moments: [f64; 2],
+}
+
+impl Pictures {
+    /// A net that learns those of a file, measured on the others after each epoch.
+    pub fn job(
+        &self,
+        net: &NetSetting,
+        file: &Path,
+        fit: FitConfig,
+        config: &ReproduceConfig,
+    ) -> Result<ImageConfig, TrainError> {
+        let text = |path: &Path| path.display().to_string();
+        let [mean, deviation] = self.moments;
+        let mut job = ImageConfig {
+            model: net.model.parse().map_err(TrainError::config)?,
+            width: net.width,
+            data: DataConfig {
+                paths: vec![text(file)],
+                cache_dir: Some(config.out.join("data")),
+                ..DataConfig::default()
+            },
+            fit: FitConfig {
+                validation: Some(Validation::Data(text(&self.test))),
+                ..fit
+            },
+            ..ImageConfig::default()
+        };
+        job.pipeline.augment = format!("normalise:{mean:.4}:{deviation:.4}").parse().ok();
+        Ok(job)
+    }
 }
 
 /// The first existing set, with at most this many pictures to train on and to test with.
