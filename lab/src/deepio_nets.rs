@@ -16,7 +16,7 @@ use super::nets::constant;
 use super::pictures::{Pictures, find};
 use super::raw_runs::RawRuns;
 use crate::experiment::NetSetting;
-use crate::table::{ReproduceConfig, Reproduction, Row, interval, median};
+use crate::table::{ReproduceConfig, Reproduction, Row, difference, median};
 use crate::trainings::{Job, Training, Trainings};
 
 const COLUMNS: &str =
@@ -86,15 +86,12 @@ pub(super) fn deepio_nets(
         found.sort_by(|a: &Row, b: &Row| (&a.table, &a.figure).cmp(&(&b.table, &b.figure)));
         reproduction.rows.extend(found);
         let (of, full) = &best[0];
-        reproduction.notes.extend(best[1..].iter().map(|(name, own)| {
-            let points: Vec<f64> = own.iter().zip(full).map(|(a, b)| a - b).collect();
-            let (mean, half) = interval(&points);
-            format!(
-                "{}, {name}: {mean:+.2} points against {of}, 95 % interval ± {half:.2} over {} paired seeds",
-                net.model,
-                points.len()
-            )
-        }));
+        reproduction
+            .notes
+            .extend(best[1..].iter().map(|(name, own)| {
+                let points: Vec<f64> = own.iter().zip(full).map(|(a, b)| a - b).collect();
+                format!("{}, {name}: {}", net.model, difference(&points, of))
+            }));
     }
     reproduction.notes.push(format!(
         "nets: {RANKS} ranks, the data in their memory or a part of it; {} pictures sorted by class, accuracy on others, the middle of {} seeds; memory for all of them stands under Figure 7",

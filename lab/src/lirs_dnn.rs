@@ -19,7 +19,7 @@ use super::pictures::{Pictures, find};
 use super::raw_runs::RawRuns;
 use crate::experiment::{NetSetting, SetConfig};
 use crate::idx::real;
-use crate::table::{ReproduceConfig, Reproduction, Row, interval, median};
+use crate::table::{ReproduceConfig, Reproduction, Row, difference, median};
 use crate::trainings::{Job, Trained, Training, Trainings};
 
 const COLUMNS: &str = "net,data,file,order,rate,seed,epoch,train_loss,validation_loss,accuracy_percent,compute_s,wait_s,commit";
@@ -274,14 +274,10 @@ fn differences(
     let note = |(way, queue): &(Way, Followed)| {
         let pairs = lirs.accuracies.iter().zip(&queue.accuracies);
         let points: Vec<f64> = pairs.map(|(lirs, queue)| lirs - queue).collect();
-        let (mean, half) = interval(&points);
+        let data = format!("{} on {} {}", net.model, pictures.name, file(is_sorted));
         format!(
-            "{} on {} {}: LIRS {mean:+.2} points against the {}, 95 % interval ± {half:.2} over {} paired seeds",
-            net.model,
-            pictures.name,
-            file(is_sorted),
-            way.name(),
-            points.len()
+            "{data}: LIRS {}",
+            difference(&points, &format!("the {}", way.name()))
         )
     };
     queues.map(note).collect()

@@ -12,7 +12,7 @@ use toml::{Table, Value as Toml};
 
 use crate::experiment::{Experiment, Kind, RunSetting};
 use crate::raw_runs::RawRuns;
-use crate::table::{ReproduceConfig, Reproduction, Row, interval, median};
+use crate::table::{ReproduceConfig, Reproduction, Row, difference, median};
 use crate::trainings::{Job, Trained, Training, Trainings};
 
 /// `changes` over `base`, table by table.
@@ -127,7 +127,10 @@ pub(super) fn table_of_runs(
     let experiment = &config.experiment;
     let shown = &experiment.shown;
     let path = config.out.join(format!("{}.csv", experiment.name));
-    let columns = format!("method,seed,ranks,commit,others,wall_s,{}", shown.join(","));
+    let columns = format!(
+        "method,seed,ranks,commit,others,seconds,{}",
+        shown.join(",")
+    );
     let mut raw = RawRuns::create(&path, &columns)?;
     let mut trainings = Trainings::open(&config.out)?;
     let mut figures: Vec<Vec<Trained>> = vec![Vec::new(); experiment.runs.len()];
@@ -147,6 +150,7 @@ pub(super) fn table_of_runs(
         all.len(),
         all.len() - left,
         match experiment.minutes {
+            _ if left == 0 => "none is left".to_string(),
             Some(minutes) => {
                 let seeds = config.seeds as f64 / experiment.seeds as f64;
                 let share = left as f64 / all.len() as f64;
@@ -223,13 +227,8 @@ pub(super) fn table_of_runs(
                     .zip(&first)
                     .map(|(a, b)| 100.0 * (a - b))
                     .collect();
-                let (mean, half) = interval(&points);
-                notes.push(format!(
-                    "{}: {mean:+.3} points against {}, 95 % interval ± {half:.3} over {} paired seeds",
-                    run.method,
-                    experiment.runs[0].method,
-                    points.len()
-                ));
+                let points = difference(&points, &experiment.runs[0].method);
+                notes.push(format!("{}: {points}", run.method));
             }
         }
     }

@@ -86,8 +86,19 @@ pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> TrainError {
     ))
 }
 
+/// How far paired seeds differ in points, with the interval of 95 % where there are several.
+pub(crate) fn difference(points: &[f64], than: &str) -> String {
+    let (mean, half) = interval(points);
+    match points.len() {
+        1 => format!("{mean:+.2} points against {than}, one seed"),
+        seeds => format!(
+            "{mean:+.2} points against {than}, 95 % interval ± {half:.2} over {seeds} paired seeds"
+        ),
+    }
+}
+
 /// Mean and half the width of its 95 % interval (Student's t).
-pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
+fn interval(values: &[f64]) -> (f64, f64) {
     const T: [f64; 10] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23];
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
