@@ -43,10 +43,14 @@ pub(crate) struct Training {
 
 impl Training {
     fn key(&self) -> String {
-        let text = serde_json::to_string(self).expect("settings are text and numbers");
-        let words = text.bytes().map(u64::from);
-        format!("{:016x}", Digest::new(0).words(words).value())
+        key_of(&serde_json::to_string(self).expect("settings are text and numbers"))
     }
+}
+
+/// Identifies a training by what it is said to be.
+pub(crate) fn key_of(text: &str) -> String {
+    let words = text.bytes().map(u64::from);
+    format!("{:016x}", Digest::new(0).words(words).value())
 }
 
 /// What a training left.

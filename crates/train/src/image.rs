@@ -15,7 +15,6 @@ use pelton_image::Pipeline;
 pub use pelton_nn::nets::ImageModel;
 use pelton_nn::{Flow, Net, Trainer, trainer};
 use pelton_run::{Event, RunContext, RunFolder};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::class_weights::ClassWeights;
@@ -303,7 +302,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     same_data(context, CLASSES, |file| {
         Classes::read(file).is_some_and(|before| before.are(&written))
     })?;
-    same_settings(&config, context, ImageConfig::decisive)?;
+    same_settings(&config, context, ImageConfig::read, ImageConfig::decisive)?;
     let mut folder = open_folder(&config, context)?;
     if folder.is_written() {
         folder.write_json(CLASSES, &written)?;
@@ -411,9 +410,10 @@ pub(crate) fn same_data(
 }
 
 /// Refuses to resume from a checkpoint of other settings, according to the configuration next to it.
-pub(crate) fn same_settings<C: DeserializeOwned>(
+pub(crate) fn same_settings<C>(
     config: &C,
     context: &RunContext<'_>,
+    read: impl Fn(&Path) -> Result<C, TrainError>,
     decisive: impl Fn(&C) -> Vec<(&'static str, String)>,
 ) -> Result<(), TrainError> {
     let out = &context.folder.out;
@@ -421,7 +421,7 @@ pub(crate) fn same_settings<C: DeserializeOwned>(
         return Ok(());
     }
     let file = out.join("run.toml");
-    let before = decisive(&crate::config::read(&file)?);
+    let before = decisive(&read(&file)?);
     let changed = decisive(config).into_iter().find_map(|(name, now)| {
         match before.iter().find(|(other, _)| *other == name) {
             Some((_, then)) if *then == now => None,

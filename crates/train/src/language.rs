@@ -371,7 +371,12 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
     same_data(context, VOCABULARY, |file| {
         Vocabulary::load(file).is_ok_and(|old| old.fingerprint() == vocabulary.fingerprint())
     })?;
-    same_settings(config, context, LanguageConfig::decisive)?;
+    same_settings(
+        config,
+        context,
+        LanguageConfig::read,
+        LanguageConfig::decisive,
+    )?;
     let mut folder = open_folder(config, context)?;
     if folder.is_written() {
         let file = folder.path().join(VOCABULARY);

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use pelton_key::Digest;
 use pelton_train::TrainError;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +10,7 @@ use super::trial::{Look, Run, Trial, best};
 use super::workload::Workload;
 use crate::raw_runs::RawRuns;
 use crate::table::ReproduceConfig;
+use crate::trainings::key_of;
 
 const COLUMNS: &str = "workload,phase,echo,rate,seed,time,target,fresh_to_target,used_to_target,seconds_to_target,\
                        best_at_equal_fresh,best_at_equal_steps,fresh,used,steps,seconds,mean_step_s";
@@ -38,9 +38,7 @@ fn key(workload: &Workload, run: Option<&Run>) -> String {
         budget,
         ..
     } = workload;
-    let text = format!("{name} {note} {ratio} {budget} {run:?}");
-    let words = text.bytes().map(u64::from);
-    format!("{:016x}", Digest::new(0).words(words).value())
+    key_of(&format!("{name} {note} {ratio} {budget} {run:?}"))
 }
 
 impl Raw {
