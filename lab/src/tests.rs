@@ -586,7 +586,8 @@ fn buckets_of_the_penn_treebank_drop_nothing() {
             real.display()
         );
         let left_out = reproduced(&config, &Arc::default()).unwrap();
-        assert!(left_out.rows.is_empty() && left_out.notes.last().unwrap().contains("left out"));
+        assert!(left_out.rows.is_empty());
+        assert!(left_out.notes.iter().any(|note| note.contains("left out")));
         return;
     }
     config.real_data = Some(real);
