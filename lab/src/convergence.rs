@@ -15,6 +15,7 @@ use pelton_linear::{
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 use pelton_run::Interrupt;
 use pelton_train::TrainError;
+use serde::{Deserialize, Serialize};
 
 use super::data_in_memory::DataInMemory;
 use crate::table::{interrupted, median};
@@ -39,7 +40,7 @@ pub(super) struct Training {
 }
 
 /// The state after an epoch.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Epoch {
     /// (P(w) − P*) / P*.
     pub difference: f64,
@@ -50,7 +51,7 @@ pub(super) struct Epoch {
 }
 
 /// One run, epoch by epoch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Run {
     pub seed: u64,
     pub epochs: Vec<Epoch>,
@@ -117,7 +118,8 @@ pub(super) fn runs(
             let Some((training, seed)) = jobs.get(place) else {
                 return;
             };
-            let result = run(held, *training, *seed, interrupt);
+            let what = format!("{training:?} {seed}");
+            let result = held.kept(&what, || run(held, *training, *seed, interrupt));
             *results[place]
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner) = Some(result);
@@ -218,12 +220,18 @@ fn accuracy(held: &DataInMemory, weights: &Weights) -> Result<f64, TrainError> {
     Ok(100.0 * losses.accuracy())
 }
 
-/// The optimum to a relative gap of [`OPTIMUM_GAP`], or as near as the sweeps allowed come: every
-/// sweep solves all rows at once.
+/// The optimum to a relative gap of [`OPTIMUM_GAP`], or as near as the sweeps allowed come.
 pub(super) fn optimum(
     held: &DataInMemory,
     interrupt: &Interrupt,
 ) -> Result<Certificate, TrainError> {
+    let solved = || solved(held, interrupt).map(|best| (best.primal, best.dual));
+    let (primal, dual) = held.kept("the optimum", solved)?;
+    Ok(Certificate { primal, dual })
+}
+
+/// Every sweep solves all rows at once.
+fn solved(held: &DataInMemory, interrupt: &Interrupt) -> Result<Certificate, TrainError> {
     const MOST_SWEEPS: u64 = 300;
     let inner = InnerPasses::Until {
         epsilon: 1e-5,

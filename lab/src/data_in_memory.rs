@@ -1,7 +1,7 @@
 //! Data sets held in memory: those of LIRS Table 1 at a scale that fits this machine, and real ones.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pelton_data::{self as data, DataConfig, Expected, OpenedData, hold_rows};
 use pelton_fetch::FetchOptions;
@@ -11,9 +11,12 @@ use pelton_format::{
 use pelton_linear::{Loss, Problem};
 use pelton_run::{Interrupt, RunContext};
 use pelton_train::TrainError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::experiment::SetConfig;
 use super::published::{Published, published};
+use crate::kept::{Kept, key_at_commit};
 use crate::table::ReproduceConfig;
 
 /// Fewest rows of a block, at any scale.
@@ -35,6 +38,7 @@ pub(super) struct DataInMemory {
     pub test: Option<RowTable>,
     /// The order of records in the file; `None` for their natural order.
     pub arrangement: Option<Vec<u64>>,
+    kept: Mutex<Kept>,
 }
 
 impl DataInMemory {
@@ -49,6 +53,32 @@ impl DataInMemory {
                 *place = arrangement[*place as usize];
             }
         }
+    }
+
+    /// What `make` finds on this data, or found before the table was interrupted.
+    pub fn kept<T: Serialize + DeserializeOwned>(
+        &self,
+        what: &str,
+        make: impl FnOnce() -> Result<T, TrainError>,
+    ) -> Result<T, TrainError> {
+        let key = key_at_commit(&format!(
+            "{} in {} records, {} bytes, {} blocks, arranged {}: {what}",
+            self.name,
+            self.dataset().records(),
+            self.dataset().bytes(),
+            self.blocks,
+            self.arrangement.is_some()
+        ));
+        if let Some(found) = self.all_kept().get(&key) {
+            return Ok(found);
+        }
+        let found = make()?;
+        self.all_kept().keep(&key, &found)?;
+        Ok(found)
+    }
+
+    fn all_kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How the data differs from the paper's.
@@ -88,7 +118,7 @@ pub(super) fn hold(
 ) -> Result<Option<DataInMemory>, TrainError> {
     if let Some(rows) = set.rows {
         let data = generated(config, &set.name, rows, set.blocks);
-        return hold_data(set, data, Vec::new(), context).map(Some);
+        return hold_data(config, set, data, Vec::new(), context).map(Some);
     }
     let (Some(folder), Some(train)) = (&config.real_data, &set.train) else {
         return Ok(None);
@@ -114,10 +144,11 @@ pub(super) fn hold(
         data.positive = None;
         test = vec![kept.display().to_string()];
     }
-    hold_data(set, data, test, context).map(Some)
+    hold_data(config, set, data, test, context).map(Some)
 }
 
 fn hold_data(
+    table: &ReproduceConfig,
     set: &SetConfig,
     config: DataConfig,
     test: Vec<String>,
@@ -159,6 +190,7 @@ fn hold_data(
         opened,
         test,
         arrangement: None,
+        kept: Mutex::new(Kept::open(&table.out)?),
     })
 }
 

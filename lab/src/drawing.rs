@@ -20,6 +20,23 @@ pub(super) fn report(reproduction: &Reproduction) -> Report {
     }
 }
 
+/// Every chart of a page as a file of its own, named after its title.
+pub(super) fn files(report: &Report) -> Vec<(String, String)> {
+    let plots = report
+        .series
+        .iter()
+        .map(|plot| (&plot.title, plot.to_svg()));
+    let bars = report.bars.iter().map(|bars| (&bars.title, bars.to_svg()));
+    let file = |title: &str| {
+        let words = title.split(|letter: char| !letter.is_ascii_alphanumeric());
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        let name = words.join("-").to_ascii_lowercase();
+        name.chars().take(100).collect::<String>() + ".svg"
+    };
+    let all = plots.chain(bars);
+    all.map(|(title, drawing)| (file(title), drawing)).collect()
+}
+
 /// Every figure that has a published one next to it.
 fn summary(rows: &[Row]) -> Vec<(String, String, String)> {
     rows.iter()

@@ -19,6 +19,7 @@ mod drawing;
 mod echo;
 mod experiment;
 mod idx;
+mod kept;
 mod lirs_dnn;
 mod machine;
 mod measured;

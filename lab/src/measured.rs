@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use pelton_run::Interrupt;
 use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::data_in_memory::DataInMemory;
@@ -35,12 +36,13 @@ pub(super) fn paths(method: Method) -> &'static [&'static str] {
 }
 
 /// A measured run.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Measured {
     pub times: Times,
     /// Memory budget over the bytes of the data.
     pub memory_share: f64,
     /// How the page cache was kept out.
-    pub cache: &'static str,
+    pub cache: String,
     /// Peak resident memory of the run.
     pub peak_rss_bytes: u64,
     /// Limit of its control group.
@@ -95,7 +97,8 @@ pub(super) fn train(
             None => {
                 "page cache emptied and direct reads: no memory-limited group is permitted here"
             }
-        },
+        }
+        .to_string(),
         peak_rss_bytes: figures["peak_rss_bytes"].as_u64().unwrap_or(0),
         limit_bytes: group.map(|_| limit_bytes),
     })

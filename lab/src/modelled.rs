@@ -22,7 +22,7 @@ use pelton_fetch::{Access, DeviceSpeed, Fetch, FetchOptions, pane_row_bytes};
 use pelton_plan::{Batching, Order};
 use pelton_storage::{DeviceModel, DeviceUse, ModelledDevice, PAGE_BYTES, ThrottleMode, Throttled};
 use pelton_train::TrainError;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::data_in_memory::DataInMemory;
 use super::method::Method;
@@ -32,7 +32,7 @@ use super::method::Method;
 const BUFFER_BYTES: u64 = 256 << 10;
 
 /// Seconds until the target was reached, divided as LIRS equation 1 does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Times {
     pub total_s: f64,
     pub prepare_s: f64,

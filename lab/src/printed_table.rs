@@ -42,7 +42,17 @@ pub fn reproduce_and_print(arguments: ReproduceArguments) -> Result<(), Failure>
         program: std::env::current_exe().ok(),
         experiment,
     };
-    let mut table = with_console(|context| reproduce(&config, context))?;
+    let table = with_console(|context| reproduce(&config, context));
+    let mut table = table.map_err(|failure| match failure.code {
+        130 => Failure {
+            error: anyhow::anyhow!(
+                "interrupted; what is finished is kept in {}, and the same command continues",
+                config.out.display()
+            ),
+            ..failure
+        },
+        _ => failure,
+    })?;
     for note in &mut table.notes {
         *note = flags::named(note);
     }

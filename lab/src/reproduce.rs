@@ -26,6 +26,9 @@ use crate::{
     memory, pages, runs, svm, top_k,
 };
 
+/// Folder of the drawings.
+const CHARTS: &str = "charts";
+
 /// Runs the work of a table and leaves raw runs and a report in the folder.
 ///
 /// Errors: bad configuration; data that cannot be generated or read; an interruption.
@@ -41,13 +44,14 @@ pub fn reproduce(
             config.scale, config.seeds
         )));
     }
-    let data = config.out.join("data");
-    std::fs::create_dir_all(&data).map_err(|error| {
-        TrainError::config(format!(
-            "{}: cannot be made: {error}; name another folder with `out`",
-            data.display()
-        ))
-    })?;
+    for folder in ["data", CHARTS].map(|name| config.out.join(name)) {
+        std::fs::create_dir_all(&folder).map_err(|error| {
+            TrainError::config(format!(
+                "{}: cannot be made: {error}; name another folder with `out`",
+                folder.display()
+            ))
+        })?;
+    }
     let others = Others::now();
     let mut reproduction = match config.experiment.name.as_str() {
         "lirs-svm" => svm::lirs_svm(config, context)?,
@@ -77,8 +81,12 @@ pub fn reproduce(
         notes.push(format!("other work took {others:.2} processors meanwhile"));
     }
     let page = config.out.join(format!("{}.html", reproduction.name));
-    let html = drawing::report(&reproduction).to_html();
-    write_atomically(&page, |path| std::fs::write(path, html))?;
+    let report = drawing::report(&reproduction);
+    for (name, drawing) in drawing::files(&report) {
+        let path = config.out.join(CHARTS).join(name);
+        write_atomically(&path, |path| std::fs::write(path, drawing))?;
+    }
+    write_atomically(&page, |path| std::fs::write(path, report.to_html()))?;
     reproduction.files.push(page);
     Ok(reproduction)
 }

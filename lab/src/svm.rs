@@ -328,7 +328,13 @@ fn times(
             let ours = if is_ours { " [ours]" } else { "" };
             let name = format!("{} by {access}{ours}", method.name());
             let epochs = epochs.ceil() as u64;
-            let found = measured::train(config, held, *method, access, epochs, context.interrupt);
+            let found = held.kept(
+                &format!("{name}, {epochs} epochs, memory {share}, on this disk"),
+                || {
+                    measured::train(config, held, *method, access, epochs, context.interrupt)
+                        .map_err(TrainError::config)
+                },
+            );
             if context.interrupt.load(Ordering::Relaxed) {
                 return Err(interrupted());
             }

@@ -1,15 +1,13 @@
 //! Trainings of tables: jobs of `pelton train`, kept when they are finished.
 //!
-//! A table that was interrupted continues: finished trainings are lines of `trainings.jsonl`, by their settings, and the
-//! current one resumes from its checkpoint.
+//! A table that was interrupted continues: finished trainings are kept by their settings, and the current one resumes from
+//! its checkpoint.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Instant;
 
 use pelton_comm::run_ranks_over;
-use pelton_key::Digest;
 use pelton_run::{Event, RunContext, RunOptions, peak_rss_bytes, reset_peak_rss};
 use pelton_train::{
     ImageConfig, LanguageConfig, NetEpoch, NetSummary, TrainError, image, language,
@@ -17,8 +15,8 @@ use pelton_train::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::kept::{Kept, key_of};
 use crate::machine::{Others, commit};
-use crate::raw_runs::RawRuns;
 use crate::table::{interrupted, unwritable};
 
 /// What a training trains.
@@ -47,16 +45,9 @@ impl Training {
     }
 }
 
-/// Identifies a training by what it is said to be.
-pub(crate) fn key_of(text: &str) -> String {
-    let words = text.bytes().map(u64::from);
-    format!("{:016x}", Digest::new(0).words(words).value())
-}
-
 /// What a training left.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Trained {
-    key: String,
     /// Of the code that trained it.
     pub(crate) commit: String,
     /// By the clock; of a training that was resumed, of its last part.
@@ -74,31 +65,21 @@ pub(crate) struct Trained {
 /// All trainings of a folder.
 pub(crate) struct Trainings {
     out: PathBuf,
-    file: RawRuns,
-    finished: BTreeMap<String, Trained>,
+    kept: Kept,
 }
 
 impl Trainings {
     /// Those that are finished in the folder `out` of a table.
     pub(crate) fn open(out: &Path) -> Result<Trainings, TrainError> {
-        let path = out.join("trainings.jsonl");
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        // A line that was cut short is not a finished training.
-        let lines = text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
         Ok(Trainings {
             out: out.to_path_buf(),
-            finished: lines
-                .map(|trained: Trained| (trained.key.clone(), trained))
-                .collect(),
-            file: RawRuns::append(&path)?,
+            kept: Kept::open(out)?,
         })
     }
 
     /// Whether a training is finished.
     pub(crate) fn has(&self, training: &Training) -> bool {
-        self.finished.contains_key(&training.key())
+        self.kept.get::<Trained>(&training.key()).is_some()
     }
 
     /// Trains, unless it is finished.
@@ -123,8 +104,8 @@ impl Trainings {
         context: &mut RunContext<'_>,
     ) -> Result<Trained, TrainError> {
         let key = training.key();
-        if let Some(trained) = self.finished.get(&key) {
-            return Ok(trained.clone());
+        if let Some(trained) = self.kept.get(&key) {
+            return Ok(trained);
         }
         let folder = RunOptions {
             out: folder.to_path_buf(),
@@ -136,7 +117,6 @@ impl Trainings {
         let (epochs, summary) = run(training, &folder, context)?;
         let value = |summary| serde_json::to_value(summary).expect("numbers and text");
         let trained = Trained {
-            key: key.clone(),
             commit: commit().to_string(),
             seconds: began.elapsed().as_secs_f64(),
             others: others.and_then(|others| others.processors()),
@@ -144,9 +124,7 @@ impl Trainings {
             epochs,
             summary: summary.map(value),
         };
-        let line = serde_json::to_string(&trained).expect("numbers and text");
-        self.file.line(&[&line])?;
-        self.finished.insert(key, trained.clone());
+        self.kept.keep(&key, &trained)?;
         Ok(trained)
     }
 }

@@ -26,6 +26,20 @@ impl Histogram {
     }
 }
 
+impl Plot {
+    /// The plot as an SVG file, its legend below.
+    pub fn to_svg(&self) -> String {
+        lines::svg(self)
+    }
+}
+
+impl Bars {
+    /// The bars as an SVG file.
+    pub fn to_svg(&self) -> String {
+        bars::svg(self)
+    }
+}
+
 impl Report {
     /// The page.
     pub fn to_html(&self) -> String {

@@ -23,6 +23,7 @@ use pelton_train::TrainError;
 
 use super::experiment::SetConfig;
 use super::raw_runs::RawRuns;
+use crate::kept::{Kept, key_at_commit};
 use crate::table::{ReproduceConfig, Reproduction, Row, interrupted};
 use read_path::{Measured, ReadPath, Shape, row};
 
@@ -43,6 +44,7 @@ pub(super) fn deepio_bandwidth(
     context: &mut RunContext<'_>,
 ) -> Result<Reproduction, TrainError> {
     let mut raw = RawRuns::create(&config.out.join("deepio-bandwidth-runs.csv"), COLUMNS)?;
+    let mut kept = Kept::open(&config.out)?;
     let mut rows = Vec::new();
     for set in &config.experiment.sets {
         let (data, record_bytes, records) = records::records(config, set)?;
@@ -53,7 +55,7 @@ pub(super) fn deepio_bandwidth(
                 .max(1),
             unit_bytes: unit_bytes.min(record_bytes * records / LEAST_UNITS),
         };
-        let measured = one_set(config, set, &data, shape, &mut raw, context)?;
+        let measured = one_set(config, set, &data, shape, (&mut raw, &mut kept), context)?;
         rows.extend(bandwidths(set, &measured));
         rows.extend(gains(set, &measured));
         rows.extend(predicted::rows(set, shape, &measured));
@@ -82,7 +84,7 @@ fn one_set(
     set: &SetConfig,
     data: &DataConfig,
     shape: Shape,
-    raw: &mut RawRuns,
+    (raw, kept): (&mut RawRuns, &mut Kept),
     context: &mut RunContext<'_>,
 ) -> Result<Vec<Measured>, TrainError> {
     let experiment = &config.experiment;
@@ -109,10 +111,22 @@ fn one_set(
     // Ways take turns, so that a slow moment of the machine does not meet one of them only.
     for seed in 0..config.seeds {
         for measured in &mut all {
-            let report = run(data, measured, shape, seed, context.interrupt)?;
-            if context.interrupt.load(Ordering::Relaxed) {
-                return Err(interrupted());
-            }
+            let what = format!(
+                "{} at scale {}, {shape:?}, {} ranks, {:?}, seed {seed}",
+                set.name, config.scale, measured.ranks, measured.way
+            );
+            let key = key_at_commit(&what);
+            let report = match kept.get(&key) {
+                Some(report) => report,
+                None => {
+                    let report = run(data, measured, shape, seed, context.interrupt)?;
+                    if context.interrupt.load(Ordering::Relaxed) {
+                        return Err(interrupted());
+                    }
+                    kept.keep(&key, &report)?;
+                    report
+                }
+            };
             write_raw(raw, set, measured, seed, &report)?;
             measured.runs.push(report);
             done += 1;

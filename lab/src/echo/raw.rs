@@ -1,16 +1,14 @@
 //! The raw runs, and trainings that are kept, so that an interrupted table continues.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pelton_train::TrainError;
-use serde::{Deserialize, Serialize};
 
 use super::trial::{Look, Run, Trial, best};
 use super::workload::Workload;
+use crate::kept::{Kept, key_of};
 use crate::raw_runs::RawRuns;
 use crate::table::ReproduceConfig;
-use crate::trainings::key_of;
 
 const COLUMNS: &str = "workload,phase,echo,rate,seed,time,target,fresh_to_target,used_to_target,seconds_to_target,\
                        best_at_equal_fresh,best_at_equal_steps,fresh,used,steps,seconds,mean_step_s";
@@ -18,18 +16,10 @@ const COLUMNS: &str = "workload,phase,echo,rate,seed,time,target,fresh_to_target
 /// The files in which every training is written down.
 pub(super) struct Raw {
     runs: RawRuns,
-    kept: RawRuns,
-    steps: BTreeMap<String, f64>,
-    trials: BTreeMap<String, Trial>,
+    kept: Kept,
 }
 
-/// A line of what is kept: a training, or the time of a step.
-#[derive(Serialize, Deserialize)]
-enum Kept {
-    Step(String, f64),
-    Trial(String, Trial),
-}
-
+/// Of a training, or of the time of a step.
 fn key(workload: &Workload, run: Option<&Run>) -> String {
     let Workload {
         name,
@@ -43,24 +33,9 @@ fn key(workload: &Workload, run: Option<&Run>) -> String {
 
 impl Raw {
     pub(super) fn open(config: &ReproduceConfig) -> Result<Raw, TrainError> {
-        let path = config.out.join("echo-trainings.jsonl");
-        let (mut steps, mut trials) = (BTreeMap::new(), BTreeMap::new());
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        // A line that was cut short is not a finished training.
-        for kept in text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-        {
-            match kept {
-                Kept::Step(key, seconds) => drop(steps.insert(key, seconds)),
-                Kept::Trial(key, trial) => drop(trials.insert(key, trial)),
-            }
-        }
         Ok(Raw {
             runs: RawRuns::create(&config.out.join("echo-runs.csv"), COLUMNS)?,
-            kept: RawRuns::append(&path)?,
-            steps,
-            trials,
+            kept: Kept::open(&config.out)?,
         })
     }
 
@@ -68,18 +43,13 @@ impl Raw {
         self.runs.path()
     }
 
-    fn keep(&mut self, kept: &Kept) -> Result<(), TrainError> {
-        let line = serde_json::to_string(kept).expect("numbers and text");
-        self.kept.line(&[&line])
-    }
-
     /// The time of a step when the table was begun; now, where it begins.
     pub(super) fn step_s(&mut self, workload: &Workload) -> Result<f64, TrainError> {
         let key = key(workload, None);
-        if let Some(&seconds) = self.steps.get(&key) {
+        if let Some(seconds) = self.kept.get(&key) {
             return Ok(seconds);
         }
-        self.keep(&Kept::Step(key, workload.step_s))?;
+        self.kept.keep(&key, &workload.step_s)?;
         Ok(workload.step_s)
     }
 
@@ -100,7 +70,7 @@ impl Raw {
 
     /// A training that is finished.
     pub(super) fn finished(&self, workload: &Workload, run: &Run) -> Option<Trial> {
-        self.trials.get(&key(workload, Some(run))).cloned()
+        self.kept.get(&key(workload, Some(run)))
     }
 
     /// Writes a training down.
@@ -112,9 +82,8 @@ impl Raw {
         trial: &Trial,
     ) -> Result<(), TrainError> {
         let key = key(workload, Some(run));
-        if !self.trials.contains_key(&key) {
-            self.keep(&Kept::Trial(key.clone(), trial.clone()))?;
-            self.trials.insert(key, trial.clone());
+        if self.kept.get::<Trial>(&key).is_none() {
+            self.kept.keep(&key, trial)?;
         }
         let text = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.3}"));
         let quality = |value: f64| {

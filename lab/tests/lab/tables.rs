@@ -54,6 +54,40 @@ fn ctrl_c_ends_a_table_soon_and_leaves_no_half_file() {
 }
 
 #[test]
+fn what_is_finished_is_not_measured_again() {
+    for (line, runs, of_one) in [
+        ("lirs-svm --only kdd --scale 0.01", "lirs-svm-runs.csv", 30),
+        (
+            "deepio-bandwidth --only records:4096 --scale 0.05",
+            "deepio-bandwidth-runs.csv",
+            1,
+        ),
+    ] {
+        let place = Place::new();
+        let line = format!("reproduce {line} --seeds 1 --out tables --noisy");
+        let read = |name: &str| std::fs::read_to_string(place.path("tables").join(name)).unwrap();
+        place.json(&line);
+        let measured = read(runs);
+        // A line that was cut short is measured again; it is the last, which stands alone.
+        let kept = read("trainings.jsonl");
+        let cut = kept.trim_end().len() - 9;
+        std::fs::write(place.path("tables/trainings.jsonl"), &kept[..cut]).unwrap();
+        place.json(&line);
+        let again = read(runs);
+        let differ = measured.lines().zip(again.lines());
+        let differ = differ.filter(|(before, now)| before != now).count();
+        assert!(
+            differ <= of_one,
+            "{line}: {differ} lines were measured again"
+        );
+        let lines = measured.lines().count();
+        assert_eq!(again.lines().count(), lines);
+        assert!(lines > 10 * of_one, "{line}: {lines} lines are few");
+        assert!(place.path("tables/charts").is_dir());
+    }
+}
+
+#[test]
 fn times_are_not_taken_beside_other_work() {
     let spin = || {
         let mut shell = std::process::Command::new("sh");

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::axis::number;
 use super::escape::escaped;
 use super::figures::{Bars, StageUse};
+use super::frame;
 use super::lines::COLOURS;
 
 /// Size of the drawing in its own units.
@@ -53,6 +54,25 @@ pub(super) fn stages(page: &mut String, stages: &[StageUse]) {
 
 /// Appends a figure with a bar a value.
 pub(super) fn figure(page: &mut String, bars: &Bars) {
+    let _ = writeln!(
+        page,
+        "<figure>\n<figcaption>{}</figcaption>",
+        escaped(&bars.title)
+    );
+    open(page, &bars.title, bars.bars.len());
+    draw(page, bars);
+    page.push_str("</svg>\n</figure>\n");
+}
+
+/// A file of its own.
+pub(super) fn svg(bars: &Bars) -> String {
+    let mut drawing = String::new();
+    draw(&mut drawing, bars);
+    let height = ROW * bars.bars.len() as f64 + 4.0;
+    frame::file(&bars.title, WIDTH, height, &drawing)
+}
+
+fn draw(page: &mut String, bars: &Bars) {
     let shown = |value: f64| {
         if value.is_finite() {
             value.max(0.0)
@@ -62,12 +82,6 @@ pub(super) fn figure(page: &mut String, bars: &Bars) {
     };
     let greatest = bars.bars.iter().map(|bar| shown(bar.1)).fold(0.0, f64::max);
     let full = bars.full.filter(|full| *full > 0.0).unwrap_or(greatest);
-    let _ = writeln!(
-        page,
-        "<figure>\n<figcaption>{}</figcaption>",
-        escaped(&bars.title)
-    );
-    open(page, &bars.title, bars.bars.len());
     for (row, (name, value)) in bars.bars.iter().enumerate() {
         let space = if bars.unit.is_empty() { "" } else { " " };
         let text = if value.is_finite() {
@@ -80,7 +94,6 @@ pub(super) fn figure(page: &mut String, bars: &Bars) {
         let class = format!("c{}", row % COLOURS);
         bar(page, row, &class, 0.0, width(shown(*value), full));
     }
-    page.push_str("</svg>\n</figure>\n");
 }
 
 fn width(value: f64, full: f64) -> f64 {

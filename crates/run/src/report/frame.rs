@@ -5,6 +5,23 @@ use std::fmt::Write as _;
 use super::axis::Axis;
 use super::escape::escaped;
 
+/// Height of the title of a file.
+const HEAD: f64 = 26.0;
+
+/// A drawing as a separate SVG file, under its title; it follows its reader's light or dark setting.
+pub(super) fn file(title: &str, width: f64, height: f64, drawing: &str) -> String {
+    let title = escaped(title);
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {}\" role=\"img\" \
+         aria-label=\"{title}\">\n<style>\n{}svg {{ background: var(--card); font-family: system-ui, \
+         sans-serif; }}\n</style>\n<text class=\"name\" x=\"4\" y=\"18\">{title}</text>\n\
+         <g transform=\"translate(0 {HEAD})\">\n{drawing}</g>\n</svg>\n",
+        HEAD + height,
+        include_str!("style.css")
+    )
+}
+
 /// The positions of the axes, in pixels.
 pub(super) struct Frame {
     pub left: f64,

@@ -5,15 +5,13 @@ use std::fmt::Write as _;
 use super::axis::{Axis, number};
 use super::escape::escaped;
 use super::figures::{Histogram, Marks};
-use super::frame::Frame;
+use super::frame::{self, Frame};
 use super::lines::COLOURS;
 
 /// Size of the drawing in its own units.
 const WIDTH: f64 = 720.0;
 const LEFT: f64 = 66.0;
 const RIGHT: f64 = 18.0;
-/// Height of the title.
-const HEAD: f64 = 26.0;
 const TOP: f64 = 30.0;
 const BARS: f64 = 230.0;
 /// Height of the ticks and their numbers under the bars.
@@ -32,32 +30,22 @@ const FRAME: Frame = Frame {
 
 /// The file.
 pub(super) fn svg(histogram: &Histogram) -> String {
-    let height = HEAD + TOP + BARS + SCALE + STRIP * histogram.marks.len() as f64;
-    let title = escaped(&histogram.title);
-    let mut file = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    let _ = write!(
-        file,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
-         aria-label=\"{title}\">\n<style>\n{}svg {{ background: var(--card); font-family: system-ui, \
-         sans-serif; }}\n</style>\n<text class=\"name\" x=\"4\" y=\"18\">{title}</text>\n\
-         <g transform=\"translate(0 {HEAD})\">\n",
-        include_str!("style.css")
-    );
+    let height = TOP + BARS + SCALE + STRIP * histogram.marks.len() as f64;
+    let mut drawing = String::new();
     let ends = histogram.counts.iter().flat_map(|bar| [bar.0, bar.1]);
     let x = Axis::spanning(ends, 8);
     let tallest = histogram.counts.iter().map(|bar| bar.2).max().unwrap_or(0);
     let y = Axis::linear([0.0, tallest as f64].into_iter(), 5);
     FRAME.axes(
-        &mut file,
+        &mut drawing,
         (&x, &histogram.x_label),
         (&y, &histogram.y_label),
     );
-    bars(&mut file, histogram, &x, &y);
+    bars(&mut drawing, histogram, &x, &y);
     for (place, marks) in histogram.marks.iter().enumerate() {
-        strip(&mut file, place, marks, &x);
+        strip(&mut drawing, place, marks, &x);
     }
-    file.push_str("</g>\n</svg>\n");
-    file
+    frame::file(&histogram.title, WIDTH, height, &drawing)
 }
 
 fn bars(page: &mut String, histogram: &Histogram, x: &Axis, y: &Axis) {

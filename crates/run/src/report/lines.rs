@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::axis::{Axis, number};
 use super::escape::escaped;
 use super::figures::Plot;
-use super::frame::Frame;
+use super::frame::{self, Frame};
 
 /// Size of the drawing in its own units; it is scaled to the width of its column.
 const WIDTH: f64 = 640.0;
@@ -29,40 +29,79 @@ const MOST_MARKED: usize = 40;
 /// More points than the width of the drawing would overlap.
 const MOST_POINTS: usize = 1000;
 
+/// Height of a name in the legend of a file.
+const NAME: f64 = 20.0;
+
+/// The points of a line that are drawn, with its name.
+type Line<'a> = (&'a str, Vec<(f64, f64)>);
+
 /// Appends a figure with the plot, or with a sentence where there is nothing to plot.
 pub(super) fn figure(page: &mut String, plot: &Plot) {
-    let lines: Vec<(&str, Vec<(f64, f64)>)> = plot
-        .lines
-        .iter()
-        .map(|(name, points)| (name.as_str(), shown(points, plot.log_y)))
-        .collect();
-    let _ = writeln!(
-        page,
-        "<figure>\n<figcaption>{}</figcaption>",
-        escaped(&plot.title)
-    );
+    let lines = lines_of(plot);
+    let title = escaped(&plot.title);
+    let _ = writeln!(page, "<figure>\n<figcaption>{title}</figcaption>");
     if lines.iter().all(|(_, points)| points.is_empty()) {
         page.push_str("<p class=\"none\">No values were recorded.</p>\n</figure>\n");
         return;
     }
     legend(page, &lines);
+    let _ = writeln!(
+        page,
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">"
+    );
+    draw(page, plot, &lines);
+    page.push_str("</svg>\n</figure>\n");
+}
+
+/// A file of its own, with its legend below.
+pub(super) fn svg(plot: &Plot) -> String {
+    let lines = lines_of(plot);
+    let mut drawing = String::new();
+    draw(&mut drawing, plot, &lines);
+    for (place, (name, points)) in lines.iter().enumerate() {
+        let colour = place % COLOURS;
+        let at = HEIGHT + NAME * place as f64;
+        let last = points
+            .last()
+            .map_or(String::new(), |(_, last)| number(*last));
+        let dashed = if place >= COLOURS { ", dashed" } else { "" };
+        let _ = writeln!(
+            drawing,
+            "<rect class=\"c{colour}\" x=\"{LEFT}\" y=\"{:.1}\" width=\"14\" height=\"4\"/>\
+             <text class=\"name\" x=\"{:.1}\" y=\"{:.1}\">{}{dashed}: {last}</text>",
+            at + 3.0,
+            LEFT + 22.0,
+            at + 9.0,
+            escaped(name)
+        );
+    }
+    let height = HEIGHT + NAME * lines.len() as f64;
+    frame::file(&plot.title, WIDTH, height, &drawing)
+}
+
+fn lines_of(plot: &Plot) -> Vec<Line<'_>> {
+    plot.lines
+        .iter()
+        .map(|(name, points)| (name.as_str(), shown(points, plot.log_y)))
+        .collect()
+}
+
+/// The axes and the lines; nothing where there is no point.
+fn draw(page: &mut String, plot: &Plot, lines: &[Line<'_>]) {
     let all = || lines.iter().flat_map(|(_, points)| points);
+    if all().next().is_none() {
+        return;
+    }
     let x = Axis::spanning(all().map(|point| point.0), 8);
     let y = if plot.log_y {
         Axis::logarithmic(all().map(|point| point.1))
     } else {
         Axis::linear(all().map(|point| point.1), 5)
     };
-    let _ = writeln!(
-        page,
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
-        escaped(&plot.title)
-    );
     FRAME.axes(page, (&x, &plot.x_label), (&y, &plot.y_label));
     for (number, (name, points)) in lines.iter().enumerate() {
         line(page, number, name, points, &x, &y);
     }
-    page.push_str("</svg>\n</figure>\n");
 }
 
 fn shown(points: &[(f64, f64)], log_y: bool) -> Vec<(f64, f64)> {
@@ -85,7 +124,7 @@ fn plottable(value: f64) -> bool {
 }
 
 /// Names of the lines with their last values.
-fn legend(page: &mut String, lines: &[(&str, Vec<(f64, f64)>)]) {
+fn legend(page: &mut String, lines: &[Line<'_>]) {
     page.push_str("<p class=\"legend\">");
     for (place, (name, points)) in lines.iter().enumerate() {
         let colour = place % COLOURS;

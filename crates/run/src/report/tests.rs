@@ -176,7 +176,7 @@ fn long_lines_are_thinned_and_keep_their_end() {
 }
 
 #[test]
-fn a_histogram_is_a_file_of_its_own_whatever_its_texts() {
+fn a_drawing_is_a_file_of_its_own_whatever_its_texts() {
     let name = "<a & \"b\">";
     let histogram = Histogram {
         title: text(name),
@@ -188,8 +188,40 @@ fn a_histogram_is_a_file_of_its_own_whatever_its_texts() {
             at: vec![0.5, 2.5],
         }],
     };
-    for histogram in [histogram, Histogram::default()] {
-        let file = histogram.to_svg();
+    let plot = Plot {
+        title: text(name),
+        x_label: text(name),
+        y_label: text(name),
+        log_y: true,
+        lines: vec![
+            (
+                text(name),
+                vec![(0.0, 1.0), (1.0, f64::NAN), (2.0, -1.0), (3.0, 9.0)]
+            );
+            8
+        ],
+    };
+    let bars = Bars {
+        title: text(name),
+        unit: text(name),
+        full: None,
+        bars: vec![(text(name), 1.0), (text(name), f64::INFINITY)],
+    };
+    let files = [
+        histogram.to_svg(),
+        Histogram::default().to_svg(),
+        plot.to_svg(),
+        Plot::default().to_svg(),
+        bars.to_svg(),
+        Bars::default().to_svg(),
+    ];
+    assert_eq!(files[2].matches("<polyline").count(), 8, "a line each");
+    assert_eq!(
+        files[2].matches(": 9</text>").count(),
+        8,
+        "and its last value"
+    );
+    for file in files {
         let (declaration, drawing) = file.split_once('\n').unwrap();
         assert!(declaration.starts_with("<?xml"));
         check_well_formed(drawing);

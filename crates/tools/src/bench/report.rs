@@ -3,10 +3,10 @@
 use pelton_comm::{Comm, Reduction};
 use pelton_data::{DataError, PeerFigures};
 use pelton_feed::{Exif, StageMeters};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The measurements.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BenchReport {
     /// Examples of all batches over the seconds in which they were taken, `wall_s` less `open_s`.
     pub examples_per_s: f64,
@@ -52,7 +52,8 @@ pub struct BenchReport {
     pub echoed_examples: u64,
     /// Appearances that the plan leaves out.
     pub dropped: u64,
-    /// Work of each stage.
+    /// Work of each stage; none in a report that is read back.
+    #[serde(skip_deserializing)]
     pub stages: Vec<StageMeters>,
     /// Elements of batches that are padding, over all.
     pub padded_fraction: f64,
