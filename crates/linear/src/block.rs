@@ -13,8 +13,8 @@ use crate::abandoned::{Before, Halt};
 use crate::active::Active;
 use crate::error::LinearError;
 use crate::kernels::{BlockRows, Simd};
-use crate::loss::LossFunction;
-use crate::problem::{LabelTerms, Problem};
+use crate::loss::{LossFunction, RowTerms};
+use crate::problem::Problem;
 use crate::visit::{RowAddress, Segment, Visit};
 
 /// Working memory for blocks, reused from block to block.
@@ -22,6 +22,9 @@ use crate::visit::{RowAddress, Segment, Visit};
 pub struct Scratch {
     pub(crate) simd: Simd,
     pub(crate) visits: Vec<Visit>,
+    /// The labels of the rows, where rows of one label differ in target or cost; a visit then has the number of its row
+    /// in place of the label.
+    pub(crate) labels: Vec<u32>,
     pub(crate) active: Active,
     pub(crate) slack: Vec<f32>,
     /// The reason to end a block early, and what it has changed so far.
@@ -35,6 +38,7 @@ impl Scratch {
         Scratch {
             simd,
             visits: Vec::new(),
+            labels: Vec::new(),
             active: Active::default(),
             slack: Vec::new(),
             halt: None,
@@ -58,7 +62,7 @@ impl Scratch {
     pub fn heap_bytes(&self) -> usize {
         size_of::<Visit>() * self.visits.capacity()
             + self.active.heap_bytes()
-            + 4 * self.slack.capacity()
+            + 4 * (self.slack.capacity() + self.labels.capacity())
             + self.before.heap_bytes()
     }
 
@@ -83,7 +87,7 @@ impl Scratch {
             let (place, values) = locate(problem.features(), block, i)?;
             let label = block.label(i);
             problem.check_label(label)?;
-            let q = squared_norm(values) + bias * bias + terms.of(label).dual.diagonal;
+            let q = squared_norm(values) + bias * bias + terms.of(label, block.id(i)).dual.diagonal;
             if !q.is_finite() {
                 return Err(LinearError::TooLarge {
                     record: block.id(i),
@@ -101,18 +105,29 @@ impl Scratch {
         Ok(())
     }
 
+    /// Where rows of one label differ, lets each visit name its row instead.
+    pub(crate) fn name_rows(&mut self, problem: &Problem) {
+        self.labels.clear();
+        if problem.rows_differ() {
+            self.labels.extend(self.visits.iter().map(|visit| visit.label));
+            for (visit, row) in self.visits.iter_mut().zip(0..) {
+                visit.label = row;
+            }
+        }
+    }
+
     /// Takes the dual variables of the rows `ids` from `stored`; returns what they add to the dual value.
     pub(crate) fn take_duals(
         &mut self,
         loss: &impl LossFunction,
-        terms: &LabelTerms,
+        terms: &[RowTerms],
         ids: &[u64],
         stored: &[f32],
     ) -> f64 {
         let mut sum = 0.0;
         for (visit, &id) in self.visits.iter_mut().zip(ids) {
             visit.alpha = stored[id as usize];
-            sum += loss.dual_term(&terms.of(visit.label), visit.alpha);
+            sum += loss.dual_term(&terms[visit.label as usize], visit.alpha);
         }
         sum
     }
@@ -121,26 +136,26 @@ impl Scratch {
     pub(crate) fn put_duals(
         &self,
         loss: &impl LossFunction,
-        terms: &LabelTerms,
+        terms: &[RowTerms],
         ids: &[u64],
         stored: &mut [f32],
     ) -> f64 {
         let mut sum = 0.0;
         for (visit, &id) in self.visits.iter().zip(ids) {
             stored[id as usize] = visit.alpha;
-            sum += loss.dual_term(&terms.of(visit.label), visit.alpha);
+            sum += loss.dual_term(&terms[visit.label as usize], visit.alpha);
         }
         sum
     }
 
     /// Folds the gradients of the subproblem just solved into `slack`.
-    pub(crate) fn fold_slack(&mut self, loss: &impl LossFunction, terms: &LabelTerms, first: bool) {
+    pub(crate) fn fold_slack(&mut self, loss: &impl LossFunction, terms: &[RowTerms], first: bool) {
         if first {
             self.slack.clear();
             self.slack.resize(self.visits.len(), f32::INFINITY);
         }
         for (slack, visit) in self.slack.iter_mut().zip(&self.visits) {
-            let free = loss.is_free(&terms.of(visit.label), visit.alpha);
+            let free = loss.is_free(&terms[visit.label as usize], visit.alpha);
             let g = visit.gradient.abs();
             // −0.0 would not be below 0.
             let this = if free { -g.max(f32::MIN_POSITIVE) } else { g };

@@ -57,7 +57,7 @@ impl LossSum {
                 let label = block.label(start + i);
                 problem.check_label(label)?;
                 for (subproblem, loss) in self.loss.iter_mut().enumerate() {
-                    let row = terms[subproblem].of(label);
+                    let row = terms[subproblem].of(label, block.id(start + i));
                     let u = f64::from(row.sign) * values[subproblem * length + i];
                     *loss += row.cost * function.value(u, f64::from(row.target));
                 }
@@ -171,7 +171,7 @@ impl DualBound {
                 let mut added = 0.0;
                 scales.clear();
                 for i in chunk.clone() {
-                    let row = label_terms[subproblem].of(block.label(i));
+                    let row = label_terms[subproblem].of(block.label(i), block.id(i));
                     let stored = duals.stored(subproblem)[block.id(i) as usize];
                     let term = loss.dual_term(&row, stored);
                     added += term - loss.term_error(&row, stored);

@@ -57,7 +57,7 @@ impl Duals {
     /// α of a record of label `class`.
     pub fn alpha(&self, problem: &Problem, subproblem: usize, record: u64, class: u32) -> f64 {
         let stored = self.alpha[subproblem][record as usize];
-        let row = problem.row(subproblem, class);
+        let row = problem.terms(subproblem).of(class, record);
         problem.loss().function().decode(&row, stored)
     }
 

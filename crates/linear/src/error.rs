@@ -26,6 +26,17 @@ pub enum LinearError {
         /// The cost.
         found: f64,
     },
+    /// The weight of a record is unusable.
+    #[error("record {record} has the weight {found}; weights are numbers of at least 0")]
+    SampleWeight {
+        /// Record id.
+        record: u64,
+        /// The weight.
+        found: f32,
+    },
+    /// Every record has the weight 0.
+    #[error("every record has the weight 0, so there is nothing to learn; give some a weight above 0")]
+    NoSampleWeight,
     /// The bias is unusable.
     #[error("a bias of {found:e} is out of range; give a number above 0 and below 1e19, or none")]
     Bias {

@@ -15,7 +15,7 @@ use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::kernels::{Kernel, Simd, run};
 use crate::loss::{LossFunction, WithLoss};
-use crate::problem::{LabelTerms, Problem};
+use crate::problem::{Problem, Terms};
 use crate::random::{Stream, derive};
 use crate::weights::Weights;
 
@@ -57,7 +57,7 @@ impl FineDescent<'_> {
             let mut w = vec![0.0; width];
             let terms = problem.terms(subproblem);
             for (i, alpha) in alpha.iter().enumerate() {
-                let sign = f64::from(terms.of(rows.label(i)).sign);
+                let sign = f64::from(terms.of(rows.label(i), rows.id(i)).sign);
                 add(&mut w, bias, rows.row(i), sign * alpha);
             }
             w
@@ -162,7 +162,7 @@ const SETTLED: u32 = 1 << 31;
 struct Part<'a, 'b> {
     run: &'a mut FineDescent<'b>,
     subproblem: usize,
-    terms: &'a LabelTerms,
+    terms: &'a Terms,
     order: &'a mut [u32],
 }
 
@@ -201,10 +201,9 @@ impl<L: LossFunction> Kernel for PartOf<'_, '_, L> {
         } = run;
         let (w, alpha) = (&mut w[subproblem], &mut alpha[subproblem]);
         let bias = f64::from(problem.bias().unwrap_or(0.0));
-        let is_real = self.loss.has_real_targets();
         for row in order {
             let i = *row as usize;
-            let (x, terms) = (rows.row(i), terms.of_kind(is_real, rows.label(i)));
+            let (x, terms) = (rows.row(i), terms.of(rows.label(i), rows.id(i)));
             let sign = f64::from(terms.sign);
             let before = alpha[i];
             let u = sign * dot(w, bias, x);

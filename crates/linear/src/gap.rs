@@ -46,7 +46,7 @@ pub(crate) fn for_each_gap(
         for i in 0..length {
             let record = block.id(start + i) as usize;
             for (subproblem, terms) in terms.iter().enumerate() {
-                let row = terms.of(block.label(start + i));
+                let row = terms.of(block.label(start + i), record as u64);
                 let u = f64::from(row.sign) * values[subproblem * length + i];
                 let stored = duals.stored(subproblem)[record];
                 let term = row.cost * loss.value(u, f64::from(row.target))

@@ -14,8 +14,8 @@ use crate::block::{Scratch, block_rows};
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::kernels::{self, BlockRows, Simd};
-use crate::loss::{LossFunction, Watch, WithLoss};
-use crate::problem::{LabelTerms, Problem};
+use crate::loss::{LossFunction, RowTerms, Watch, WithLoss};
+use crate::problem::Problem;
 use crate::random::derive;
 use crate::step::{Outcome, Step};
 use crate::visit::{RowAddress, Visit};
@@ -139,8 +139,10 @@ pub(crate) fn solve_rows<R: VisitRows>(
         between_looks = visits_between_looks(cost, count);
         scratch.before.begin(weights, count as f64, cost);
     }
+    scratch.name_rows(problem);
     for subproblem in 0..weights.len() {
         let terms = problem.terms(subproblem);
+        let terms = terms.table(&scratch.labels, ids);
         let run = Run {
             rows: rows(subproblem),
             terms: &terms,
@@ -165,7 +167,7 @@ pub(crate) fn solve_rows<R: VisitRows>(
 /// One subproblem on one block.
 struct Run<'a, R> {
     rows: R,
-    terms: &'a LabelTerms,
+    terms: &'a [RowTerms],
     ids: &'a [u64],
     subproblem: usize,
     last: bool,
@@ -253,16 +255,15 @@ impl<R: VisitRows> Run<'_, R> {
 /// Coordinate descent for one loss.
 struct Descent<'a, L> {
     loss: L,
-    terms: &'a LabelTerms,
+    terms: &'a [RowTerms],
     watch: Watch,
 }
 
 impl<L: LossFunction> Step for Descent<'_, L> {
     #[inline(always)]
     fn step(&mut self, visit: &mut Visit, dot: f32) -> Outcome {
-        let is_real = self.loss.has_real_targets();
-        let row = self.terms.of_kind(is_real, visit.label);
-        self.loss.step(&row, visit, dot, &mut self.watch)
+        let row = &self.terms[visit.label as usize];
+        self.loss.step(row, visit, dot, &mut self.watch)
     }
 }
 

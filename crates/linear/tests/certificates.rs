@@ -1,5 +1,5 @@
 //! A certificate is a proof: on random problems no dual value lies above the optimum, whatever the solver, the loss,
-//! the weights of classes, the bias and the blocks; and no primal value below it.
+//! the weights of classes and records, the bias and the blocks; and no primal value below it.
 //!
 //! The optimum is bounded from above by a reference that shares nothing with the library: coordinate descent in f64 over
 //! plain vectors, and the primal value of its w from the definition. `PELTON_CERTIFICATES` sets the number of problems.
@@ -64,6 +64,16 @@ fn case(numbers: &mut Numbers) -> Case {
     if numbers.below(3) == 0 {
         problem = problem.with_class_weight(1, power(numbers, 1.0)).unwrap();
     }
+    if numbers.below(3) == 0 {
+        let weight = |numbers: &mut Numbers| match numbers.below(4) {
+            0 => 0.0,
+            1 => 1.0,
+            _ => power(numbers, 2.0) as f32,
+        };
+        let mut weights: Vec<f32> = (0..count).map(|_| weight(numbers)).collect();
+        weights[numbers.below(count)] = 2.0;
+        problem = problem.with_sample_weights(weights.into()).unwrap();
+    }
     Case { problem, rows }
 }
 
@@ -85,7 +95,7 @@ fn reference(case: &Case) -> f64 {
             .map(|i| f64::from(problem.sign(subproblem, rows.label(i))))
             .collect();
         let cost: Vec<f64> = (0..rows.len())
-            .map(|i| problem.cost(rows.label(i)))
+            .map(|i| problem.cost_of(rows.label(i), i as u64))
             .collect();
         let mut w = vec![0.0; x[0].len()];
         let mut alpha = vec![0.0; x.len()];
@@ -224,7 +234,7 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
         .map(|subproblem| support::dual_value(problem, &all, solver.duals(), subproblem))
         .sum();
     // What decoding the α of the logistic loss can be off by is in proportion to the costs.
-    let costs: f64 = (0..rows.len()).map(|i| problem.cost(rows.label(i))).sum();
+    let costs: f64 = (0..rows.len()).map(|i| problem.cost_of(rows.label(i), i as u64)).sum();
     let allowed = 1e-10 * (exact.abs() + reached) + 1e-12 * costs;
     let found = bound.value();
     assert!(

@@ -271,8 +271,7 @@ impl Newton {
         peers(Exchange::Sum(&mut counts))?;
         self.losses.rows = counts[0] as u64;
         self.losses.correct = counts[1] as u64;
-        let costs = (0..self.problem.classes() as u32).map(|class| self.problem.cost(class));
-        let largest = costs.fold(0.0, f64::max);
+        let largest = self.problem.largest_cost();
         let smoothing = self.problem.loss().function().smoothing();
         for (subproblem, sums) in total.sums.into_iter().enumerate() {
             if self.points[subproblem].search.is_some() {

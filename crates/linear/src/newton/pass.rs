@@ -158,6 +158,7 @@ struct Work {
     x: Vec<f32>,
     norms: Vec<f64>,
     labels: Vec<u32>,
+    records: Vec<u64>,
     /// w·x of the rounded weights of each subproblem.
     values: Vec<f64>,
     /// Of one subproblem: signs, targets and costs, margins, what the loss prepares of these, and what follows.
@@ -216,8 +217,10 @@ impl Pass<'_> {
         work.x.clear();
         work.x.resize(chunk.len() * width, 0.0);
         work.labels.clear();
+        work.records.clear();
         for (i, x) in chunk.zip(work.x.chunks_exact_mut(width)) {
             work.labels.push(rows.label(i));
+            work.records.push(rows.id(i));
             match rows.row(i) {
                 Row::Dense(values) => x[..features].copy_from_slice(values),
                 Row::Sparse { indices, values } => {
@@ -287,8 +290,8 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
             work.signs.clear();
             work.targets.clear();
             work.costs.clear();
-            for &label in &work.labels {
-                let row = label_terms.of_kind(loss.has_real_targets(), label);
+            for (&label, &record) in work.labels.iter().zip(&work.records) {
+                let row = label_terms.of(label, record);
                 work.signs.push(f64::from(row.sign));
                 work.targets.push(f64::from(row.target));
                 work.costs.push(row.cost);

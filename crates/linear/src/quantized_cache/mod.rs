@@ -127,7 +127,7 @@ impl QuantizedCache {
                 if old.is_nan() {
                     continue;
                 }
-                let row = terms.of(block.label(i));
+                let row = terms.of(block.label(i), id as u64);
                 let change = loss.decode(&row, stored[id]) - loss.decode(&row, old);
                 changes.push((i, change as f32 * row.sign));
             }
@@ -313,7 +313,7 @@ impl QuantizedCache {
         scratch.visits.clear();
         scratch.visits.extend(slots.iter().map(|&slot| {
             let label = self.labels[slot];
-            let q = self.norms[slot] + terms.of(label).dual.diagonal;
+            let q = self.norms[slot] + terms.of(label, self.ids[slot]).dual.diagonal;
             let place = RowAddress {
                 segment: 0,
                 start: slot as u32,

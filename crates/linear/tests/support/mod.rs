@@ -94,7 +94,7 @@ pub fn dual_value(problem: &Problem, rows: &RowTable, duals: &Duals, subproblem:
     for i in 0..rows.len() {
         let class = rows.label(i);
         let alpha = duals.alpha(problem, subproblem, rows.id(i), class);
-        let cost = problem.cost(class);
+        let cost = problem.cost_of(class, rows.id(i));
         terms += match problem.loss() {
             Loss::Hinge => alpha,
             Loss::SquaredHinge => alpha - alpha * alpha / (4.0 * cost),

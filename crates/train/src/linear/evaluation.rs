@@ -56,7 +56,9 @@ pub(super) fn accuracy(
     weights: &Weights,
 ) -> Result<f64, TrainError> {
     let (feed, ranks) = (&task.division.budget.feed, task.ranks);
-    let found = evaluate(&test.dataset, &task.problem, weights, feed)?;
+    // Weights are those of the training records.
+    let problem = task.problem.without_sample_weights();
+    let found = evaluate(&test.dataset, &problem, weights, feed)?;
     ranks.check_bad_records(feed, &test.dataset, &found.meters)?;
     let mut losses = found.losses;
     ranks.together(|peers| losses.add_up(peers))?;
