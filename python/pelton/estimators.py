@@ -24,10 +24,10 @@ from scipy import sparse
 from scipy.special import log_expit, logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils import check_random_state, column_or_1d, compute_class_weight
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from . import _pelton
 from ._names import file_name
@@ -82,14 +82,16 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _loss(self) -> str:
         raise NotImplementedError
 
-    def fit(self, X: Any, y: Any = None, **data: Any) -> Any:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **data: Any) -> Any:
         """Trains on an array or CSR matrix ``X`` with classes ``y``, or on files.
+
+        ``sample_weight`` has a factor on ``C`` for each row.
 
         Files are a path, a pattern or a list of them, and keywords those of ``pelton.load``, such as ``label``, the column
         of the classes. They are read within ``memory``, however large they are.
         """
         if _names_files(X):
-            return self._fit_files(X, y, data)
+            return self._fit_files(X, y, sample_weight, data)
         if data:
             raise TypeError(f"`{next(iter(data))}` applies to files, and X is an array; leave it out or give files")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -104,25 +106,30 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         centre = self._centre(X)
         _hand_over(rows, X, places.astype(np.uint32), centre)
         centre = None if centre is None else centre.tolist()
-        self._take(rows.fit(json.dumps(config), len(classes), self._threads(), centre), classes)
+        weights = None if sample_weight is None else _weights(_check_sample_weight(sample_weight, X))
+        self._take(rows.fit(json.dumps(config), len(classes), self._threads(), centre, weights), classes)
         return self
 
-    def _fit_files(self, X: Any, y: Any, data: dict[str, Any]) -> Any:
+    def _fit_files(self, X: Any, y: Any, sample_weight: Any, data: dict[str, Any]) -> Any:
         if y is not None:
             raise TypeError("y is only for arrays; for files, name the column of classes with `label`")
         weights = self.class_weight
-        if isinstance(weights, str):
-            raise ValueError(
-                f"class_weight={weights!r} needs the classes of all rows in memory, as arrays have them; give a dict for files"
-            )
-        names = [(_plain(name), float(factor)) for name, factor in (weights or {}).items()]
+        if isinstance(weights, str) and weights != "balanced":
+            raise ValueError(f"class_weight={weights!r} is not known; give 'balanced' or a dict")
+        named = weights if isinstance(weights, Mapping) else {}
         config = {
-            **self._config(names),
+            **self._config([(_plain(name), float(factor)) for name, factor in named.items()]),
+            "balanced": weights == "balanced",
             "data": load(X, **data)._data,
             "threads": self.threads or _LOADING_THREADS,
             "scratch_dir": None if self.scratch_dir is None else file_name(self.scratch_dir),
         }
-        columns = self._take(_pelton.fit_linear(json.dumps(config), self._threads()), None)
+        if sample_weight is None or _names_files(sample_weight):
+            config["sample_weights"] = None if sample_weight is None else file_name(sample_weight)
+            weights = None
+        else:
+            weights = _weights(column_or_1d(sample_weight))
+        columns = self._take(_pelton.fit_linear(json.dumps(config), self._threads(), weights), None)
         self.n_features_in_ = self.coef_.shape[1]
         if columns:
             # With these scikit-learn checks the columns of data frames.
@@ -254,7 +261,7 @@ class LinearClassifier(_LinearModel):
     loss : ``"hinge"`` or ``"squared_hinge"``; the command's names, ``"l1"`` and ``"l2"``, mean the same.
     fit_intercept : whether every row gets a constant feature, whose weight is regularised like the others.
     intercept_scaling : the value of that feature (the command's ``--bias``).
-    class_weight : factors on ``C`` by class, as a dict or, for arrays, ``"balanced"``.
+    class_weight : factors on ``C`` by class, as a dict, or ``"balanced"``: one over the class's share of the rows.
     tol : the certified relative gap, (primal − dual) / dual, at which training ends.
     max_epochs : maximum number of epochs, or passes of Newton's method; ``None`` for 1000 visits of a row, or 300
         passes (30 epochs for files that do not fit in memory).
@@ -346,6 +353,14 @@ def _names_files(X: Any) -> bool:
     if isinstance(X, (list, tuple)):
         return len(X) > 0 and all(isinstance(name, (str, bytes, os.PathLike)) for name in X)
     return isinstance(X, (str, bytes, os.PathLike))
+
+
+def _weights(values: np.ndarray) -> bytes:
+    values = np.asarray(values, dtype=np.float64)
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(wrong):
+        raise ValueError(f"sample_weight[{wrong[0]}] is {values[wrong[0]]}; weights are numbers of at least 0")
+    return _bytes_of(values, np.float32)
 
 
 def _check_number(name: str, value: Any, above: float, below: float) -> None:

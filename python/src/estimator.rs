@@ -120,7 +120,7 @@ impl LinearRows {
 
     /// Trains on the rows, which have the classes 0, 1, … below `classes`, and gives them up; what is in `centre` was
     /// subtracted from each feature.
-    #[pyo3(signature = (config, classes, threads, centre=None))]
+    #[pyo3(signature = (config, classes, threads, centre=None, weights=None))]
     fn fit(
         &mut self,
         py: Python<'_>,
@@ -128,8 +128,9 @@ impl LinearRows {
         classes: usize,
         threads: usize,
         centre: Option<Vec<f64>>,
+        weights: Option<&[u8]>,
     ) -> PyResult<Found> {
-        let config = parse(config)?;
+        let config = parse(config, weights)?;
         let segments = std::mem::take(&mut self.segments);
         let (labels, features) = (ClassMap::counted(classes), self.features);
         train(py, threads, move |interrupt| {
@@ -188,8 +189,14 @@ type Found = (
 
 /// Trains on the files that a configuration in JSON names.
 #[pyfunction]
-pub(crate) fn fit_linear(py: Python<'_>, config: &str, threads: usize) -> PyResult<Found> {
-    let config = parse(config)?;
+#[pyo3(signature = (config, threads, weights=None))]
+pub(crate) fn fit_linear(
+    py: Python<'_>,
+    config: &str,
+    threads: usize,
+    weights: Option<&[u8]>,
+) -> PyResult<Found> {
+    let config = parse(config, weights)?;
     train(py, threads, move |interrupt| {
         let comm = Comm::alone();
         let observer = &mut |_: Event<'_>| {};
@@ -197,8 +204,15 @@ pub(crate) fn fit_linear(py: Python<'_>, config: &str, threads: usize) -> PyResu
     })
 }
 
-fn parse(config: &str) -> PyResult<LinearConfig> {
-    serde_json::from_str(config).map_err(|error| of_settings(&error))
+/// The settings, with the f32 of the records' weights.
+fn parse(config: &str, weights: Option<&[u8]>) -> PyResult<LinearConfig> {
+    let config: LinearConfig =
+        serde_json::from_str(config).map_err(|error| of_settings(&error))?;
+    let weights = weights.map(numbers::<f32>).transpose()?;
+    Ok(LinearConfig {
+        given_weights: weights.map(|weights| weights.into()),
+        ..config
+    })
 }
 
 /// Trains on its own threads: those of a longer-lived pool would be missing in a forked process.

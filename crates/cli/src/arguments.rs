@@ -98,9 +98,13 @@ pub struct LinearArguments {
     /// Cost C of a unit of loss
     #[arg(long)]
     pub cost: Option<f64>,
-    /// Factor on the cost of a label, as LABEL=FACTOR; may be repeated
+    /// Factor on the cost of a label, as LABEL=FACTOR; may be repeated. Or balanced: one over the label's share of the
+    /// records
     #[arg(long, value_parser = class_weight)]
-    pub class_weight: Vec<(ClassName, f64)>,
+    pub class_weight: Vec<ClassWeight>,
+    /// Factors on the cost of the records: an npy file, or a text with one a line
+    #[arg(long, value_name = "FILE")]
+    pub sample_weights: Option<PathBuf>,
     /// Append a constant feature of this value to every row
     #[arg(long)]
     pub bias: Option<f32>,
@@ -198,8 +202,15 @@ impl LinearArguments {
         set(&mut config.loss, self.loss);
         set(&mut config.cost, self.cost);
         if !self.class_weight.is_empty() {
-            config.class_weights = std::mem::take(&mut self.class_weight);
+            config.balanced = self.class_weight.contains(&ClassWeight::Balanced);
+            let factors = std::mem::take(&mut self.class_weight).into_iter();
+            let factors = factors.filter_map(|weight| match weight {
+                ClassWeight::Balanced => None,
+                ClassWeight::Factor(label, factor) => Some((label, factor)),
+            });
+            config.class_weights = factors.collect();
         }
+        set_option(&mut config.sample_weights, self.sample_weights.take());
         set_option(&mut config.bias, self.bias);
         set(&mut config.scale, self.scale);
         set(&mut config.order, self.order);
@@ -237,11 +248,24 @@ impl LinearArguments {
     }
 }
 
-fn class_weight(text: &str) -> Result<(ClassName, f64), String> {
-    let wrong = || format!("`{text}` is not LABEL=FACTOR, for example 1=2.5 or -1=0.5");
+/// A value of `--class-weight`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClassWeight {
+    /// One over the share of each class.
+    Balanced,
+    /// A factor on the cost of one label.
+    Factor(ClassName, f64),
+}
+
+fn class_weight(text: &str) -> Result<ClassWeight, String> {
+    if text == "balanced" {
+        return Ok(ClassWeight::Balanced);
+    }
+    let wrong =
+        || format!("`{text}` is not LABEL=FACTOR, for example 1=2.5 or -1=0.5, nor balanced");
     let (label, factor) = text.rsplit_once('=').ok_or_else(wrong)?;
     match (label.parse(), factor.parse()) {
-        (Ok(label), Ok(factor)) => Ok((label, factor)),
+        (Ok(label), Ok(factor)) => Ok(ClassWeight::Factor(label, factor)),
         _ => Err(wrong()),
     }
 }

@@ -109,7 +109,8 @@ impl Scratch {
     pub(crate) fn name_rows(&mut self, problem: &Problem) {
         self.labels.clear();
         if problem.rows_differ() {
-            self.labels.extend(self.visits.iter().map(|visit| visit.label));
+            self.labels
+                .extend(self.visits.iter().map(|visit| visit.label));
             for (visit, row) in self.visits.iter_mut().zip(0..) {
                 visit.label = row;
             }

@@ -35,7 +35,9 @@ pub enum LinearError {
         found: f32,
     },
     /// Every record has the weight 0.
-    #[error("every record has the weight 0, so there is nothing to learn; give some a weight above 0")]
+    #[error(
+        "every record has the weight 0, so there is nothing to learn; give some a weight above 0"
+    )]
     NoSampleWeight,
     /// The bias is unusable.
     #[error("a bias of {found:e} is out of range; give a number above 0 and below 1e19, or none")]

@@ -264,7 +264,10 @@ impl Terms {
             return Cow::Borrowed(&self.of_classes);
         }
         let rows = labels.iter().zip(records);
-        Cow::Owned(rows.map(|(&label, &record)| self.of(label, record)).collect())
+        Cow::Owned(
+            rows.map(|(&label, &record)| self.of(label, record))
+                .collect(),
+        )
     }
 }
 

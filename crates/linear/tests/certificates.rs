@@ -234,7 +234,9 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
         .map(|subproblem| support::dual_value(problem, &all, solver.duals(), subproblem))
         .sum();
     // What decoding the α of the logistic loss can be off by is in proportion to the costs.
-    let costs: f64 = (0..rows.len()).map(|i| problem.cost_of(rows.label(i), i as u64)).sum();
+    let costs: f64 = (0..rows.len())
+        .map(|i| problem.cost_of(rows.label(i), i as u64))
+        .sum();
     let allowed = 1e-10 * (exact.abs() + reached) + 1e-12 * costs;
     let found = bound.value();
     assert!(

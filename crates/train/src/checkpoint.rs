@@ -46,6 +46,9 @@ pub struct Progress {
     pub scale: Scaling,
     /// Whether rows are read from a packed copy, where records have other lengths.
     pub packed: bool,
+    /// Digest of the weights of records; 0 without any.
+    #[serde(default)]
+    pub weights: u64,
     /// Epoch of the next batch.
     pub cursor_epoch: u64,
     /// The next batch of that epoch: as many are done.

@@ -2,6 +2,7 @@
 //! from it again repeats the run.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pelton_data::{DataConfig, as_text};
 use pelton_fetch::{Access, OnBadRecord};
@@ -104,6 +105,15 @@ pub struct LinearConfig {
     pub cost: f64,
     /// Factors on the cost by label.
     pub class_weights: Vec<(ClassName, f64)>,
+    /// Whether the cost of a class is also divided by its share of the records, so that all classes count alike.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub balanced: bool,
+    /// File of factors on the cost by record: an npy array, or a text with one a line.
+    #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
+    pub sample_weights: Option<PathBuf>,
+    /// The same in memory; wins over the file.
+    #[serde(skip)]
+    pub given_weights: Option<Arc<[f32]>>,
     /// Value of a constant feature appended to every row.
     pub bias: Option<f32>,
     /// How the problem is solved.
@@ -190,6 +200,9 @@ impl Default for LinearConfig {
             loss: Loss::Hinge,
             cost: 1.0,
             class_weights: Vec::new(),
+            balanced: false,
+            sample_weights: None,
+            given_weights: None,
             bias: None,
             solver: Solver::Auto,
             scale: Scaling::None,

@@ -18,6 +18,7 @@ use super::outcome::Fitted;
 use super::problem::{Shape, problem};
 use super::ranks::Ranks;
 use super::scaling;
+use super::weighting::Weighting;
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
@@ -46,7 +47,9 @@ pub fn fit_rows(
         features: features as u64,
         stored: stored as u64,
     };
-    let problem = Arc::new(problem(&config, &labels, &shape)?);
+    let problem = problem(&config, &labels, &shape)?;
+    let weighting = Weighting::of_rows(&config, shape.records)?;
+    let problem = Arc::new(weighting.apply(problem)?);
     let is_open = config.solver == Solver::Auto;
     let memory = config.memory_bytes;
     choice::choose_solver(&mut config, &problem, &shape, memory, 1)?;

@@ -33,6 +33,7 @@ mod rows;
 mod scaling;
 mod session;
 mod task;
+mod weighting;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,6 +70,7 @@ use resume::Before;
 use rows::Rows;
 use session::Session;
 use task::Task;
+use weighting::Weighting;
 
 /// Trains a linear model and leaves its files in the run folder. Each rank has its own memory budget; only
 /// rank 0 writes the folder, and its figures cover all ranks.
@@ -135,7 +137,10 @@ fn train<T>(
     let share = ranks.share(&data.dataset);
     let budget = Budget::new(&config, &data, share, interrupt, observer);
     let rows = prepare(&config, data, &budget, before.as_ref(), ranks, observer)?;
+    let context = RunContext::new(comm, interrupt, &mut *observer);
+    let weighting = Weighting::of(&config, &rows.data, context)?;
     let problem = problem(&config, rows.data.dataset.labels(), &Shape::of(&rows.data))?;
+    let problem = weighting.apply(problem)?;
     let division = Division::new(&config, &rows.data, &problem, budget)?;
     let task = &Task {
         config: &config,
@@ -144,6 +149,7 @@ fn train<T>(
         interrupt,
         rows,
         problem: Arc::new(problem),
+        weighting,
         division,
     };
     task.tell();

@@ -104,6 +104,9 @@ pub(super) fn read(
     if progress.scale != task.config.scale {
         return Err(before.wrong("belongs to a run with another `scale`"));
     }
+    if progress.weights != task.weighting.digest() {
+        return Err(before.wrong("belongs to a run with another `sample_weights`"));
+    }
     if let Some(flag) = other_problem(before, task) {
         return Err(before.wrong(&format!("belongs to a run with another {flag}")));
     }
@@ -138,7 +141,7 @@ fn other_problem(before: &Before, task: &Task<'_>) -> Option<&'static str> {
         ("`cost`", before.cost == config.cost),
         (
             "`class_weight`",
-            before.class_weights == config.class_weights,
+            before.class_weights == config.class_weights && before.balanced == config.balanced,
         ),
         ("`bias`", before.bias == config.bias),
         ("`solver`", open || before.solver == config.solver),

@@ -10,6 +10,7 @@ use pelton_run::Interrupt;
 use super::division::Division;
 use super::ranks::Ranks;
 use super::rows::Rows;
+use super::weighting::Weighting;
 use crate::checkpoint::Progress;
 use crate::config::LinearConfig;
 use crate::error::TrainError;
@@ -24,6 +25,7 @@ pub(super) struct Task<'a> {
     pub interrupt: &'a Interrupt,
     pub rows: Rows,
     pub problem: Arc<Problem>,
+    pub weighting: Weighting,
     pub division: Division,
 }
 
@@ -39,6 +41,10 @@ impl Task<'_> {
             .with("the count of rows kept as codes", options.coded_rows)
             .with("rows left unread", options.skip)
             .with("renumbered features", self.rows.numbering.is_some())
+            .with_digest(
+                "weights of records with the digest",
+                self.weighting.digest(),
+            )
     }
 
     /// Whether rows are in memory on one rank, where coordinate descent and Newton's method may alternate.
@@ -76,6 +82,7 @@ impl Task<'_> {
             numbered: self.rows.numbering.is_some(),
             scale: self.config.scale,
             packed: self.rows.packed,
+            weights: self.weighting.digest(),
             ..Progress::default()
         }
     }

@@ -1,0 +1,128 @@
+//! What rows count for where that is not the same for all: factors on the cost by class and by record.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pelton_data::{OpenedData, several_classes};
+use pelton_feed::BadExamples;
+use pelton_fetch::OnBadRecord;
+use pelton_format::npy_numbers;
+use pelton_key::Digest;
+use pelton_linear::{LinearError, Problem};
+use pelton_run::RunContext;
+
+use crate::config::LinearConfig;
+use crate::error::TrainError;
+
+/// Factors on the cost.
+#[derive(Default)]
+pub(super) struct Weighting {
+    /// By class, where all classes are to count alike.
+    balance: Vec<f64>,
+    /// By record.
+    samples: Option<Arc<[f32]>>,
+}
+
+impl Weighting {
+    /// That of a configuration. All ranks call it.
+    ///
+    /// Errors: a file that cannot be read, or does not have a number for each record.
+    pub fn of(
+        config: &LinearConfig,
+        data: &OpenedData,
+        mut context: RunContext<'_>,
+    ) -> Result<Weighting, TrainError> {
+        let balance = if config.balanced {
+            let policy = match config.on_bad_record {
+                OnBadRecord::Fail => BadExamples::Fail,
+                _ => BadExamples::Skip { limit: None },
+            };
+            let setting = "`class_weight` balanced";
+            let classes = several_classes(&data.dataset, setting, policy, &mut context)?;
+            let mut counts = vec![0_u64; data.dataset.labels().len()];
+            for class in &classes {
+                counts[*class as usize] += 1;
+            }
+            let mean = classes.len() as f64 / counts.len() as f64;
+            counts
+                .iter()
+                .map(|&count| mean / count.max(1) as f64)
+                .collect()
+        } else {
+            Vec::new()
+        };
+        Ok(Weighting {
+            balance,
+            samples: samples(config, data.dataset.records())?,
+        })
+    }
+
+    /// That of rows in memory.
+    pub fn of_rows(config: &LinearConfig, records: u64) -> Result<Weighting, TrainError> {
+        Ok(Weighting {
+            balance: Vec::new(),
+            samples: samples(config, records)?,
+        })
+    }
+
+    /// A problem in which rows count for so much.
+    pub fn apply(&self, mut problem: Problem) -> Result<Problem, LinearError> {
+        for (class, factor) in (0..).zip(&self.balance) {
+            problem = problem.with_class_weight(class, *factor)?;
+        }
+        match &self.samples {
+            Some(samples) => problem.with_sample_weights(Arc::clone(samples)),
+            None => Ok(problem),
+        }
+    }
+
+    /// Tells the weights of records apart from others; 0 where there are none.
+    pub fn digest(&self) -> u64 {
+        self.samples.as_ref().map_or(0, |weights| {
+            Digest::new(25)
+                .words(weights.iter().map(|weight| u64::from(weight.to_bits())))
+                .value()
+        })
+    }
+}
+
+/// The weights of all records, where there are some.
+fn samples(config: &LinearConfig, records: u64) -> Result<Option<Arc<[f32]>>, TrainError> {
+    let (weights, name) = match (&config.given_weights, &config.sample_weights) {
+        (Some(given), _) => (Arc::clone(given), "`sample_weights`".to_string()),
+        (None, Some(file)) => (numbers(file)?.into(), file.display().to_string()),
+        (None, None) => return Ok(None),
+    };
+    if weights.len() as u64 != records {
+        return Err(TrainError::config(format!(
+            "{name}: has {} weights for {records} records; give one to each record, in their order",
+            weights.len()
+        )));
+    }
+    Ok(Some(weights))
+}
+
+/// The numbers of an npy file, or of a text with one a line.
+fn numbers(file: &Path) -> Result<Vec<f32>, TrainError> {
+    if file.extension().is_some_and(|extension| extension == "npy") {
+        let numbers = npy_numbers(file)?;
+        return Ok(numbers.into_iter().map(|number| number as f32).collect());
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        TrainError::config(format!(
+            "{}: cannot be read ({error}); give an npy file, or a text with one weight a line",
+            file.display()
+        ))
+    })?;
+    let lines = text.lines().zip(1..);
+    lines
+        .map(|(line, number)| {
+            line.trim().parse().map_err(|_| {
+                TrainError::config(format!(
+                    "{}: line {number} is {line:?}, which is not a number; give one weight a line, without a header",
+                    file.display()
+                ))
+            })
+        })
+        .collect()
+}
