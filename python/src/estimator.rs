@@ -206,8 +206,7 @@ pub(crate) fn fit_linear(
 
 /// The settings, with the f32 of the records' weights.
 fn parse(config: &str, weights: Option<&[u8]>) -> PyResult<LinearConfig> {
-    let config: LinearConfig =
-        serde_json::from_str(config).map_err(|error| of_settings(&error))?;
+    let config: LinearConfig = serde_json::from_str(config).map_err(|error| of_settings(&error))?;
     let weights = weights.map(numbers::<f32>).transpose()?;
     Ok(LinearConfig {
         given_weights: weights.map(|weights| weights.into()),

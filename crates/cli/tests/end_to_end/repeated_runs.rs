@@ -163,6 +163,34 @@ fn weights_of_classes_and_bias_change_the_model_as_they_should() {
     };
     assert_eq!(share_of_ones("", "plain"), 0);
     assert_eq!(share_of_ones("--class-weight 1=50", "heavy"), 50);
+    let weights: Vec<&str> = (0..50)
+        .map(|i| if i % 5 == 0 { "50" } else { "1" })
+        .collect();
+    place.write("weights.txt", weights.join("\n"));
+    assert_eq!(share_of_ones("--sample-weights weights.txt", "rows"), 50);
+    let balanced = |label: u32| {
+        let flags = format!("--class-weight balanced --class-weight {label}=1.5");
+        share_of_ones(&flags, &format!("balanced-{label}"))
+    };
+    assert_eq!((balanced(1), balanced(2)), (50, 0));
+    // The weights belong to the training data, and without them eval has no primal value.
+    let evaluated = place.json("eval runs/rows train");
+    assert!(evaluated["primal"].is_null(), "{evaluated}");
+    assert!(!place.json("eval runs/balanced-1 train")["primal"].is_null());
+    for (content, parts) in [
+        ("1\n2\n", ["2 weights for 50 records", "in their order"]),
+        ("1\nx\n", ["line 2", "not a number"]),
+    ] {
+        place.write("wrong.txt", content);
+        let line = "train linear train --sample-weights wrong.txt --out runs/none";
+        place.refuses(line, 2, &parts);
+    }
+    place.write("weights.txt", weights.join("\n").replace("50", "49"));
+    place.refuses(
+        "train linear train --bias 1 --epochs 50 --sample-weights weights.txt --out runs/rows --resume",
+        2,
+        &["another --sample-weights"],
+    );
     place.refuses(
         "train linear train --class-weight 9=2 --out runs/none",
         2,

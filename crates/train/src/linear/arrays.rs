@@ -99,7 +99,7 @@ pub fn fit_rows(
     Ok(Fitted {
         model: Model {
             loss: config.loss,
-            cost: Some(config.cost),
+            cost: (weighting.digest() == 0).then_some(config.cost),
             class_weights: problem.class_weights().to_vec(),
             classes: labels,
             means: None,

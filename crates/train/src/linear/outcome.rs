@@ -147,7 +147,8 @@ pub(super) fn model(task: &Task<'_>, weights: Weights) -> Model {
     let dataset = &task.rows.data.dataset;
     Model {
         loss: task.config.loss,
-        cost: Some(task.config.cost),
+        // Without the weights of the records it says nothing.
+        cost: (task.weighting.digest() == 0).then_some(task.config.cost),
         class_weights: task.problem.class_weights().to_vec(),
         classes: dataset.labels().clone(),
         means: dataset.means().map(|means| means.to_vec()),
