@@ -20,7 +20,7 @@
 //! A [`Problem`] says what is minimised, by one of the losses in `loss`. [`solve_block`] improves [`Weights`] and
 //! [`Duals`] on the rows of one block; its inner loops are `kernels`, plain ones and faster ones chosen at run
 //! time. [`LossSum`] and [`dual_value`] give the [`Certificate`]: the largest possible distance of the solution
-//! from the optimum. [`predict`] and [`Confusion`] use the weights; [`Model`] saves them, also in LIBLINEAR's
+//! from the optimum. [`predict`] and [`Metrics`] use the weights; [`Model`] saves them, also in LIBLINEAR's
 //! format.
 //!
 //! [`OutOfCore`] drives [`solve_block`] over the blocks that a feed brings, with the α of every row
@@ -67,6 +67,7 @@ mod scaling;
 
 mod certificate;
 mod gap;
+mod metrics;
 mod predict;
 
 mod newton;
@@ -90,12 +91,13 @@ pub use fine::FineDescent;
 pub use gap::gap_of_rows;
 pub use kernels::Simd;
 pub use loss::Loss;
+pub use metrics::{CalibrationBin, ClassFigures, Figures, Metrics};
 pub use model::Model;
 pub use newton::{MOST_NEWTON_FEATURES, Newton, NewtonPass, modelled_costs, newton_pays};
 pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
 pub use peers::{Exchange, Peers, alone};
-pub use predict::{Confusion, Prediction, predict, probabilities};
+pub use predict::{Prediction, predict, probabilities};
 pub use problem::Problem;
 pub use quantized_cache::{QuantizedCache, SavedCodes};
 pub use saved_state::SavedState;

@@ -8,9 +8,7 @@
 
 use pelton_format::{Row, RowTable};
 
-use crate::error::LinearError;
 use crate::loss::Loss;
-use crate::problem::Problem;
 use crate::weights::Weights;
 
 /// The prediction for one row.
@@ -80,7 +78,7 @@ fn class_of(values: &[f64]) -> u32 {
 /// for two classes; else σ of each value, divided by their sum, all as multiples of the largest, for all may be smaller
 /// than numbers can be. `None` for other losses, whose values are not log-odds.
 pub fn probabilities(loss: Loss, values: &[f64], out: &mut Vec<f64>) -> Option<()> {
-    let log_share = loss.function().log_probability()?;
+    let log_share = loss.log_share()?;
     out.clear();
     if let [value] = *values {
         out.extend([value, -value].map(|value| log_share(value).exp()));
@@ -93,58 +91,4 @@ pub fn probabilities(loss: Loss, values: &[f64], out: &mut Vec<f64>) -> Option<(
     let sum: f64 = out.iter().sum();
     out.iter_mut().for_each(|share| *share /= sum);
     Some(())
-}
-
-/// How often rows of one class were given another.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Confusion {
-    classes: usize,
-    counts: Vec<u64>,
-}
-
-impl Confusion {
-    /// Nothing counted yet.
-    pub fn new(classes: usize) -> Confusion {
-        Confusion {
-            classes,
-            counts: vec![0; classes * classes],
-        }
-    }
-
-    /// Adds the rows of a block.
-    pub fn add(
-        &mut self,
-        problem: &Problem,
-        block: &RowTable,
-        weights: &Weights,
-    ) -> Result<(), LinearError> {
-        let classes = problem.classes();
-        let mut labels = (0..block.len()).map(|i| block.label(i));
-        if let Some(class) = labels.find(|&class| class as usize >= classes) {
-            return Err(LinearError::UnknownClass { class, classes });
-        }
-        predict(weights, block, |i, prediction| {
-            let class = block.label(i) as usize;
-            self.counts[class * self.classes + prediction.class as usize] += 1;
-        });
-        Ok(())
-    }
-
-    /// Rows of class `class` that were given class `predicted`.
-    pub fn count(&self, class: u32, predicted: u32) -> u64 {
-        self.counts[class as usize * self.classes + predicted as usize]
-    }
-
-    /// Rows counted.
-    pub fn rows(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-
-    /// Share of the rows given their own class; 0 when there are none.
-    pub fn accuracy(&self) -> f64 {
-        let correct: u64 = (0..self.classes)
-            .map(|c| self.counts[c * (self.classes + 1)])
-            .sum();
-        correct as f64 / self.rows().max(1) as f64
-    }
 }

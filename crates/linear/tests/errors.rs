@@ -92,11 +92,6 @@ fn labels_unknown_to_a_certificate_or_count() {
         sum.add(&problem(), &table, &weights, Simd::best()),
         "class 5 does not exist",
     );
-    let mut confusion = Confusion::new(2);
-    check(
-        confusion.add(&problem(), &table, &weights),
-        "class 5 does not exist",
-    );
 }
 
 fn model(labels: Vec<f64>) -> Model {

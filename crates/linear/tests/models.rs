@@ -203,7 +203,7 @@ fn probabilities_of_low_values_are_numbers() {
 #[test]
 fn predictions_count_and_rank_as_the_weights_say() {
     for classes in [2, 4] {
-        let (problem, rows, model) = trained(Loss::Logistic, classes, Some(1.0));
+        let (_, rows, model) = trained(Loss::Logistic, classes, Some(1.0));
         let mut correct = 0;
         let mut probability = Vec::new();
         predict(&model.weights, &rows, |i, prediction| {
@@ -213,16 +213,15 @@ fn predictions_count_and_rank_as_the_weights_say() {
             let largest = probability.iter().copied().fold(0.0, f64::max);
             assert_eq!(probability[prediction.class as usize], largest);
         });
-        let mut confusion = Confusion::new(classes);
-        confusion.add(&problem, &rows, &model.weights).unwrap();
-        assert_eq!(confusion.rows(), 400);
-        assert_eq!(confusion.accuracy(), correct as f64 / 400.0);
-        assert!(confusion.accuracy() > 0.6, "{}", confusion.accuracy());
-        let all: u64 = (0..classes as u32)
-            .flat_map(|a| (0..classes as u32).map(move |b| (a, b)))
-            .map(|(a, b)| confusion.count(a, b))
-            .sum();
-        assert_eq!(all, 400);
+        let mut metrics = Metrics::new(model.loss, classes, 1, 1 << 20);
+        predict(&model.weights, &rows, |i, prediction| {
+            metrics.add(rows.label(i), prediction);
+        });
+        let figures = metrics.figures();
+        assert_eq!(figures.records, 400);
+        assert_eq!(figures.accuracy, correct as f64 / 400.0);
+        assert!(figures.accuracy > 0.6 && figures.auc.unwrap() > 0.6);
+        assert_eq!(figures.confusion.iter().flatten().sum::<u64>(), 400);
         assert!(probabilities(Loss::Hinge, &[1.0], &mut probability).is_none());
     }
 }

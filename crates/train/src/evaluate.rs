@@ -13,8 +13,8 @@ use pelton_run::{Interrupt, RunContext, peak_rss_bytes};
 
 use crate::config::LinearConfig;
 use crate::error::TrainError;
-use crate::linear::{evaluate, for_each_batch};
-use crate::summary::LinearSummary;
+use crate::linear::{evaluate, for_each_batch, metrics};
+use crate::summary::{LinearSummary, TestFigures};
 
 /// A model and how the data it was trained on was read.
 #[derive(Debug)]
@@ -137,12 +137,12 @@ impl EvaluateConfig {
             interrupt: Arc::clone(interrupt),
             on_bad_record: OnBadRecord::Fail,
             device: opened.device.speed(),
-            ..FetchOptions::with_memory(self.memory_bytes)
+            ..FetchOptions::with_memory(self.memory_bytes / 2)
         }
     }
 }
 
-/// Accuracy of a model on data with labels, and its primal value where it says its cost.
+/// How well a model predicts data with labels, and its primal value where it says its cost.
 pub fn eval(
     config: &EvaluateConfig,
     mut context: RunContext<'_>,
@@ -152,17 +152,21 @@ pub fn eval(
     let dataset = &opened.dataset;
     let weights = &trained.model.weights;
     let problem = trained.model.problem()?;
-    let evaluation = evaluate(
-        dataset,
-        &problem,
-        weights,
-        &config.feed(&opened, context.interrupt),
-    )?;
+    // Half of the memory is for the rows that are read, half for their scores.
+    let feed = config.feed(&opened, context.interrupt);
+    let mut metrics = metrics(
+        problem.loss(),
+        &trained.model.classes,
+        config.memory_bytes / 2,
+    );
+    let evaluation = evaluate(dataset, &problem, weights, &feed, Some(&mut metrics))?;
+    let test = TestFigures::of(&metrics, &trained.model.classes);
     let meters = &evaluation.meters;
     Ok(LinearSummary {
         // Of a model that does not say its cost there is none.
         primal: (trained.model.cost).map(|_| evaluation.losses.primal(weights)),
-        test_accuracy: Some(evaluation.losses.accuracy()),
+        test_accuracy: Some(test.figures.accuracy),
+        test: Some(test),
         passes: meters.used_bytes as f64 / dataset.bytes().max(1) as f64,
         wall_s: began.elapsed().as_secs_f64(),
         prepare_s: dataset.index_report().scan_seconds,

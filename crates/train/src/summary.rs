@@ -1,6 +1,33 @@
 //! The figures of a finished run, under the names that `--json` prints.
 
+use pelton_format::ClassMap;
+use pelton_linear::{Figures, Metrics};
 use serde::{Deserialize, Serialize};
+
+/// How well a model predicts, and what its classes are called.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TestFigures {
+    /// The classes, in the order of `by_class` and `confusion`.
+    pub classes: Vec<String>,
+    /// The figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Whether areas are absent because the scores of all rows did not fit in memory, or were those of several ranks.
+    pub lacks_room: bool,
+}
+
+impl TestFigures {
+    /// Those of all rows added.
+    pub(crate) fn of(metrics: &Metrics, classes: &ClassMap) -> TestFigures {
+        TestFigures {
+            classes: (0..classes.len() as u32)
+                .map(|class| classes.describe(class))
+                .collect(),
+            figures: metrics.figures(),
+            lacks_room: metrics.lacks_room(),
+        }
+    }
+}
 
 /// Figures of `train linear` and `eval`. Absent figures were not measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +44,8 @@ pub struct LinearSummary {
     pub optimum: Option<f64>,
     /// Share of test examples predicted right.
     pub test_accuracy: Option<f64>,
+    /// How well the model predicts the test examples.
+    pub test: Option<TestFigures>,
     /// Share of training examples predicted right, where it was evaluated.
     pub train_accuracy: Option<f64>,
     /// Epochs of training.

@@ -12,7 +12,7 @@ use pelton_train::embeddings::write_embeddings;
 use pelton_train::evaluate::{self, EvaluateConfig};
 #[cfg(feature = "nets")]
 use pelton_train::finished::{self, Predicted, SampleConfig};
-use pelton_train::memory_budget;
+use pelton_train::{TestFigures, memory_budget};
 #[cfg(feature = "nets")]
 use pelton_train::{retrieval, verification};
 
@@ -83,8 +83,51 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
             "accuracy {accuracy:.4} % of {} examples{}",
             summary.records,
             primal.unwrap_or_default()
-        )
+        )?;
+        let test = summary.test.iter().flat_map(figures_of);
+        test.into_iter()
+            .try_for_each(|line| writeln!(out, "{line}"))
     })
+}
+
+/// Classes up to which each has a line.
+const MOST_CLASS_LINES: usize = 20;
+
+/// The figures of a model on data with labels, after its accuracy: a line of them, then one a class.
+pub(super) fn figures_of(test: &TestFigures) -> Vec<String> {
+    let figures = &test.figures;
+    let of = match figures.positive {
+        Some(class) => format!(" of class {}", test.classes[class as usize]),
+        None => String::new(),
+    };
+    let known = |name: String, value: Option<f64>| Some(format!("{name} {:.4}", value?));
+    let known = [
+        known("log loss".to_string(), figures.log_loss),
+        known("AUC".to_string(), figures.auc),
+        known(format!("average precision{of}"), figures.average_precision),
+        known("Brier score".to_string(), figures.brier),
+        known("mean F1".to_string(), Some(figures.f1)),
+    ];
+    let mut lines = vec![known.into_iter().flatten().collect::<Vec<_>>().join(", ")];
+    if test.lacks_room {
+        lines.push("no AUC: the scores of all rows do not fit in --memory, or several ranks have them; run `pelton eval` with more".to_string());
+    }
+    if test.classes.len() <= MOST_CLASS_LINES {
+        let names = test.classes.iter().map(|name| name.chars().count());
+        let width = names.max().unwrap_or(0).max("class".len());
+        lines.push(format!(
+            "{:width$}  {:>9}  precision  recall      F1",
+            "class", "examples"
+        ));
+        let classes = test.classes.iter().zip(&figures.by_class);
+        lines.extend(classes.map(|(name, class)| {
+            format!(
+                "{name:width$}  {:>9}  {:>9.4}  {:.4}  {:.4}",
+                class.records, class.precision, class.recall, class.f1
+            )
+        }));
+    }
+    lines
 }
 
 #[cfg(feature = "nets")]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use pelton_train::linear::{self, RunOptions};
 use pelton_train::{LinearConfig, LinearSummary, Solver, memory_budget};
 
+use super::model::figures_of;
 use crate::arguments::LinearArguments;
 use crate::bytes::human;
 use crate::flags;
@@ -100,6 +101,9 @@ fn print_summary(summary: &LinearSummary, out: &Path) {
     let figure = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.4e}"));
     if let Some(accuracy) = summary.test_accuracy {
         eprintln!("test accuracy     {:.2} %", 100.0 * accuracy);
+    }
+    for line in summary.test.iter().flat_map(figures_of) {
+        eprintln!("                  {line}");
     }
     eprintln!(
         "certificate       primal {}, dual {}: at most {} from the optimum",

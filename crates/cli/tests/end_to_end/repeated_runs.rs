@@ -197,3 +197,45 @@ fn weights_of_classes_and_bias_change_the_model_as_they_should() {
         &["--class-weight 9=2", "label 9"],
     );
 }
+
+#[test]
+fn tests_of_a_model_have_figures_of_every_class() {
+    let place = Place::new();
+    let text: String = (0..60)
+        .map(|i| {
+            format!(
+                "{},{},{}\n",
+                i % 7,
+                (i * i) % 11,
+                ["no", "yes"][usize::from(i % 7 > 2)]
+            )
+        })
+        .collect();
+    place.write("table.csv", &text);
+    let line = "train linear table.csv --test table.csv --loss logistic --bias 1 --out run";
+    let trained = place.json(line);
+    let figures = place.json("eval run table.csv");
+    assert_eq!(trained["test"], figures["test"]);
+    let test = &figures["test"];
+    assert_eq!(test["accuracy"], figures["test_accuracy"]);
+    let positive = test["positive"].as_u64().unwrap() as usize;
+    assert_eq!(test["classes"][positive], "yes");
+    assert!(number(test, "auc") > 0.95 && number(test, "log_loss") < 0.5);
+    assert_eq!(test["by_class"][positive]["records"], 33);
+    let told = place.ok("eval run table.csv").stdout;
+    for part in ["AUC", "average precision of class yes", "recall", "no "] {
+        assert!(told.contains(part), "{told}");
+    }
+    // Scores that do not fit are said to be missing.
+    let cramped = place.json("eval run table.csv --memory 3000");
+    assert!(cramped["test"]["auc"].is_null() && cramped["test"]["lacks_room"] == true);
+    assert_eq!(cramped["test"]["log_loss"], test["log_loss"]);
+    // The loss of a support vector machine has no probabilities.
+    place.ok("train linear table.csv --out svm");
+    let svm = place.json("eval svm table.csv");
+    assert!(svm["test"]["log_loss"].is_null() && svm["test"]["auc"].is_number());
+    // Nor do several ranks have areas, but all counts.
+    let ranks = place.json(&line.replace("--out run", "--ranks 2 --out ranks"));
+    assert!(ranks["test"]["auc"].is_null());
+    assert_eq!(ranks["test"]["records"], 60);
+}

@@ -71,7 +71,12 @@ impl Loss {
 
     /// Whether decision values are log-odds, so that class probabilities exist.
     pub fn has_probabilities(self) -> bool {
-        self.function().log_probability().is_some()
+        self.log_share().is_some()
+    }
+
+    /// The logarithm of the probability of a class by its value, where decision values are log-odds.
+    pub(crate) fn log_share(self) -> Option<fn(f64) -> f64> {
+        self.function().log_probability()
     }
 
     /// Whether the optimum needs steps in 64 bits, which [`crate::FineDescent`] makes.

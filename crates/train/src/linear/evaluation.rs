@@ -1,14 +1,15 @@
-//! How good a model is: losses and accuracy over a whole data set in one pass in the order of its files.
+//! How good a model is: losses and figures over a whole data set in one pass in the order of its files.
 
 use std::sync::Arc;
 
 use pelton_data::OpenedData;
 use pelton_fetch::{FetchOptions, Meters};
-use pelton_format::Dataset;
-use pelton_linear::{LossSum, Problem, Simd, Weights, predict};
+use pelton_format::{ClassMap, Dataset};
+use pelton_linear::{Loss, LossSum, Metrics, Problem, Simd, Weights, predict};
 
 use super::task::Task;
 use crate::error::TrainError;
+use crate::summary::TestFigures;
 
 /// Losses of a model over a data set.
 #[derive(Clone, Debug)]
@@ -19,25 +20,41 @@ pub struct Evaluation {
     pub meters: Meters,
 }
 
-/// Sums the losses of `weights` over every record of `dataset` in file order within a budget. Rows count as
-/// right where [`predict`] gives them their class.
+/// Sums the losses of `weights` over every record of `dataset` in file order within a budget, and adds the rows to
+/// `metrics`. Rows count as right where [`predict`] gives them their class.
 pub fn evaluate(
     dataset: &Arc<Dataset>,
     problem: &Problem,
     weights: &Weights,
     feed: &FetchOptions,
+    mut metrics: Option<&mut Metrics>,
 ) -> Result<Evaluation, TrainError> {
     let mut losses = LossSum::new(problem);
     let mut correct = 0;
     let meters = for_each_batch(dataset, feed, |batch| {
         losses.add(problem, &batch.rows, weights, Simd::best())?;
         predict(weights, &batch.rows, |i, prediction| {
-            correct += u64::from(prediction.class == batch.rows.label(i));
+            let class = batch.rows.label(i);
+            correct += u64::from(prediction.class == class);
+            if let Some(metrics) = &mut metrics {
+                metrics.add(class, prediction);
+            }
         });
         Ok(())
     })?;
     losses.correct = correct;
     Ok(Evaluation { losses, meters })
+}
+
+/// Figures of no rows yet, ranked by the class with the greater label where there are two: as in scikit-learn.
+pub(crate) fn metrics(loss: Loss, classes: &ClassMap, room: u64) -> Metrics {
+    let greater = match (classes.names(), classes.values()) {
+        ([first, second], _) => second > first,
+        (_, [first, second]) => second > first,
+        _ => true,
+    };
+    let room = usize::try_from(room).unwrap_or(usize::MAX);
+    Metrics::new(loss, classes.len(), u32::from(greater), room)
 }
 
 /// [`pelton_data::for_each_batch`] with this crate's errors.
@@ -49,18 +66,21 @@ pub(crate) fn for_each_batch(
     pelton_data::for_each_batch(dataset, feed, each)
 }
 
-/// Share of the test examples that the model predicts right.
-pub(super) fn accuracy(
+/// How well the model predicts the test data.
+pub(super) fn test(
     task: &Task<'_>,
     test: &OpenedData,
     weights: &Weights,
-) -> Result<f64, TrainError> {
+) -> Result<TestFigures, TrainError> {
     let (feed, ranks) = (&task.division.budget.feed, task.ranks);
     // Weights are those of the training records.
     let problem = task.problem.without_sample_weights();
-    let found = evaluate(&test.dataset, &problem, weights, feed)?;
+    let classes = test.dataset.labels();
+    let mut metrics = metrics(problem.loss(), classes, feed.memory_bytes);
+    let found = evaluate(&test.dataset, &problem, weights, feed, Some(&mut metrics))?;
     ranks.check_bad_records(feed, &test.dataset, &found.meters)?;
-    let mut losses = found.losses;
-    ranks.together(|peers| losses.add_up(peers))?;
-    Ok(losses.accuracy())
+    if ranks.comm().is_some() {
+        ranks.together(|peers| metrics.add_up(peers))?;
+    }
+    Ok(TestFigures::of(&metrics, classes))
 }

@@ -46,8 +46,8 @@ use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
 use pelton_storage::memory_limit;
 
 pub use arrays::fit_rows;
-pub(crate) use evaluation::for_each_batch;
 pub use evaluation::{Evaluation, evaluate};
+pub(crate) use evaluation::{for_each_batch, metrics};
 pub use outcome::Fitted;
 pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use pelton_run::RunOptions;
@@ -231,8 +231,8 @@ fn train<T>(
     if folder.is_written() {
         outcome::write_model(&folder, task, &model).map_err(in_folder)?;
     }
-    let accuracy = test.map(|test| evaluation::accuracy(task, &test, &model.weights));
-    if accuracy.as_ref().is_some_and(Result::is_err) && folder.is_written() {
+    let tested = test.map(|test| evaluation::test(task, &test, &model.weights));
+    if tested.as_ref().is_some_and(Result::is_err) && folder.is_written() {
         observer(Event::Note(&format!(
             "the model was written to {}, but testing it failed",
             folder.path().display()
@@ -241,7 +241,7 @@ fn train<T>(
     let ended = Ended {
         trained,
         model,
-        test_accuracy: accuracy.transpose().map_err(in_folder)?,
+        test: tested.transpose().map_err(in_folder)?,
         optimum,
     };
     end(&mut folder, task, ended).map_err(in_folder)

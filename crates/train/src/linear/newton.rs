@@ -124,7 +124,7 @@ impl Passes<'_> {
                 losses
             }
             Over::Files(dataset, feed) => {
-                let found = evaluate(dataset, self.problem, &weights, feed)?;
+                let found = evaluate(dataset, self.problem, &weights, feed, None)?;
                 let work = totals_of(&found.meters);
                 spent = self.ranks.agree(false, false, work)?.totals;
                 found.losses

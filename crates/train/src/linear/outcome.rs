@@ -12,7 +12,7 @@ use super::report::report;
 use super::task::Task;
 use crate::config::Solver;
 use crate::error::TrainError;
-use crate::summary::LinearSummary;
+use crate::summary::{LinearSummary, TestFigures};
 
 /// Name of the model in the run folder.
 pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
@@ -39,7 +39,7 @@ pub struct Fitted {
 pub(super) struct Ended {
     pub trained: Trained,
     pub model: Model,
-    pub test_accuracy: Option<f64>,
+    pub test: Option<TestFigures>,
     pub optimum: Option<f64>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn write(
 ) -> Result<LinearSummary, TrainError> {
     let Ended {
         trained,
-        test_accuracy,
+        test,
         optimum,
         ..
     } = ended;
@@ -99,7 +99,8 @@ pub(super) fn write(
         relative_gap: Some(solved.certificate.relative_gap()),
         relative_difference: optimum.map(|optimum| (primal - optimum) / optimum),
         optimum,
-        test_accuracy,
+        test_accuracy: test.as_ref().map(|test| test.figures.accuracy),
+        test,
         train_accuracy: Some(solved.accuracy),
         epochs: trained.epochs.len() as u64,
         passes: totals.rows as f64 / dataset.records().max(1) as f64,

@@ -47,6 +47,29 @@ fn figures(summary: &LinearSummary) -> Vec<(String, String, String)> {
             "test examples predicted right",
         );
     }
+    if let Some(test) = &summary.test {
+        let figures = &test.figures;
+        let mut known = |name: &str, value: Option<f64>, what: &str| {
+            if let Some(value) = value {
+                row(name, format!("{value:.4}"), what);
+            }
+        };
+        known(
+            "AUC",
+            figures.auc,
+            "area under the ROC curve of the test examples",
+        );
+        known(
+            "log loss",
+            figures.log_loss,
+            "mean of -ln p of the right class, test examples",
+        );
+        known(
+            "mean F1",
+            Some(figures.f1),
+            "over the classes of the test examples",
+        );
+    }
     if let Some(accuracy) = summary.train_accuracy {
         row(
             "training accuracy",
