@@ -32,7 +32,7 @@ pub struct Metrics {
     /// One a row with two classes, else one a row and class.
     scores: Vec<f64>,
     /// Most bytes for labels and scores, and for sorting these; beyond it there are none.
-    room: usize,
+    room: u64,
     shares: Vec<f64>,
 }
 
@@ -90,8 +90,14 @@ pub struct CalibrationBin {
 }
 
 impl Metrics {
+    /// Bytes for labels and scores, and for sorting the scores of one class, of so many rows.
+    pub fn bytes(classes: usize, records: u64) -> u64 {
+        let each = if classes == 2 { 1 } else { classes };
+        records * (4 + 8 * each + size_of::<(f64, bool)>()) as u64
+    }
+
     /// No rows yet. Two classes are ranked by `positive`; labels and scores take up to `room` bytes.
-    pub fn new(loss: Loss, classes: usize, positive: u32, room: usize) -> Metrics {
+    pub fn new(loss: Loss, classes: usize, positive: u32, room: u64) -> Metrics {
         Metrics {
             loss,
             positive,
@@ -153,10 +159,7 @@ impl Metrics {
     }
 
     fn rank(&mut self, class: u32, prediction: Prediction<'_>, shares: Option<&Vec<f64>>) {
-        let each = prediction.values.len();
-        // Those kept, and pairs of which one class at a time is sorted.
-        let bytes = (self.labels.len() + 1) * (4 + 8 * each + size_of::<(f64, bool)>());
-        if bytes > self.room {
+        if Metrics::bytes(self.counts.len(), self.labels.len() as u64 + 1) > self.room {
             (self.labels, self.scores, self.room) = (Vec::new(), Vec::new(), 0);
             return;
         }

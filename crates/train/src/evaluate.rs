@@ -132,12 +132,13 @@ impl EvaluateConfig {
         Ok((trained, opened.scaled(scale.as_ref())))
     }
 
-    fn feed(&self, opened: &OpenedData, interrupt: &Interrupt) -> FetchOptions {
+    /// In the memory, less what is taken from it otherwise.
+    fn feed(&self, opened: &OpenedData, taken: u64, interrupt: &Interrupt) -> FetchOptions {
         FetchOptions {
             interrupt: Arc::clone(interrupt),
             on_bad_record: OnBadRecord::Fail,
             device: opened.device.speed(),
-            ..FetchOptions::with_memory(self.memory_bytes / 2)
+            ..FetchOptions::with_memory(self.memory_bytes - taken)
         }
     }
 }
@@ -152,15 +153,11 @@ pub fn eval(
     let dataset = &opened.dataset;
     let weights = &trained.model.weights;
     let problem = trained.model.problem()?;
-    // Half of the memory is for the rows that are read, half for their scores.
-    let feed = config.feed(&opened, context.interrupt);
-    let mut metrics = metrics(
-        problem.loss(),
-        &trained.model.classes,
-        config.memory_bytes / 2,
-    );
+    let (classes, records) = (&trained.model.classes, dataset.records());
+    let (mut metrics, room) = metrics(problem.loss(), classes, records, config.memory_bytes);
+    let feed = config.feed(&opened, room, context.interrupt);
     let evaluation = evaluate(dataset, &problem, weights, &feed, Some(&mut metrics))?;
-    let test = TestFigures::of(&metrics, &trained.model.classes);
+    let test = TestFigures::of(&metrics, classes);
     let meters = &evaluation.meters;
     Ok(LinearSummary {
         // Of a model that does not say its cost there is none.
@@ -218,7 +215,7 @@ pub fn predict_lines(
     }
     for_each_batch(
         &opened.dataset,
-        &config.feed(&opened, context.interrupt),
+        &config.feed(&opened, 0, context.interrupt),
         |batch| {
             predict(&model.weights, &batch.rows, |_, prediction| {
                 let mut line = labels.describe(prediction.class);

@@ -22,7 +22,7 @@ fn rows(seed: u64, count: u64, classes: usize) -> Vec<(u32, Vec<f64>)> {
         .collect()
 }
 
-fn metrics(rows: &[(u32, Vec<f64>)], loss: Loss, classes: usize, room: usize) -> Metrics {
+fn metrics(rows: &[(u32, Vec<f64>)], loss: Loss, classes: usize, room: u64) -> Metrics {
     let mut metrics = Metrics::new(loss, classes, 1, room);
     for (label, values) in rows {
         let best = |best: usize, at: usize| if values[at] > values[best] { at } else { best };

@@ -46,15 +46,18 @@ pub fn evaluate(
     Ok(Evaluation { losses, meters })
 }
 
-/// Figures of no rows yet, ranked by the class with the greater label where there are two: as in scikit-learn.
-pub(crate) fn metrics(loss: Loss, classes: &ClassMap, room: u64) -> Metrics {
+/// Figures of no rows yet, ranked by the class with the greater label where there are two, as in scikit-learn; and the
+/// bytes that the scores of so many rows will take: none where half of the memory is not enough.
+pub(crate) fn metrics(loss: Loss, classes: &ClassMap, records: u64, memory: u64) -> (Metrics, u64) {
     let greater = match (classes.names(), classes.values()) {
         ([first, second], _) => second > first,
         (_, [first, second]) => second > first,
         _ => true,
     };
-    let room = usize::try_from(room).unwrap_or(usize::MAX);
-    Metrics::new(loss, classes.len(), u32::from(greater), room)
+    let bytes = Metrics::bytes(classes.len(), records);
+    let room = if bytes <= memory / 2 { bytes } else { 0 };
+    let positive = u32::from(greater);
+    (Metrics::new(loss, classes.len(), positive, room), room)
 }
 
 /// [`pelton_data::for_each_batch`] with this crate's errors.
@@ -76,7 +79,12 @@ pub(super) fn test(
     // Weights are those of the training records.
     let problem = task.problem.without_sample_weights();
     let classes = test.dataset.labels();
-    let mut metrics = metrics(problem.loss(), classes, feed.memory_bytes);
+    let records = test.dataset.records();
+    let (mut metrics, room) = metrics(problem.loss(), classes, records, feed.memory_bytes);
+    let feed = &FetchOptions {
+        memory_bytes: feed.memory_bytes - room,
+        ..feed.clone()
+    };
     let found = evaluate(&test.dataset, &problem, weights, feed, Some(&mut metrics))?;
     ranks.check_bad_records(feed, &test.dataset, &found.meters)?;
     if ranks.comm().is_some() {
