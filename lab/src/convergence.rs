@@ -210,7 +210,7 @@ fn solver(held: &DataInMemory, inner: InnerPasses, seed: u64) -> OutOfCore {
 fn primal(held: &DataInMemory, weights: &Weights) -> Result<f64, TrainError> {
     let mut losses = LossSum::new(&held.problem);
     losses.add(&held.problem, &held.rows, weights, Simd::best())?;
-    Ok(losses.primal(weights))
+    Ok(losses.primal(&held.problem, weights))
 }
 
 fn accuracy(held: &DataInMemory, weights: &Weights) -> Result<f64, TrainError> {
@@ -253,7 +253,7 @@ fn solved(held: &DataInMemory, interrupt: &Interrupt) -> Result<Certificate, Tra
         best.primal = best.primal.min(primal(held, solver.weights())?);
         let mut bound = DualBound::new(&held.problem);
         bound.add(&held.problem, &held.rows, solver.duals(), Simd::best());
-        best.dual = best.dual.max(bound.value());
+        best.dual = best.dual.max(bound.value(&held.problem));
         solver.put_right(&bound);
         let gap = best.relative_gap();
         if gap <= OPTIMUM_GAP {

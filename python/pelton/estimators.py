@@ -6,8 +6,8 @@
 >>> model.gap_                                       # at most so far from the optimum, proven
 3.1e-05
 
-They minimise ½‖w‖² + C Σ loss(y·w·x), as LIBLINEAR does; a bias is a weight like the others. With more than two classes,
-each is trained against the rest.
+They minimise ½‖w‖² + C Σ loss(y·(w·x + b)); the intercept b is free, as in scikit-learn, or a weight like the others, as in
+LIBLINEAR. With more than two classes, each is trained against the rest.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         C: float = 1.0,
         *,
         fit_intercept: bool = True,
+        regularise_intercept: bool = False,
         intercept_scaling: float = 1.0,
         class_weight: Mapping[Any, float] | str | None = None,
         tol: float = 1e-4,
@@ -68,6 +69,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.C = C
         self.fit_intercept = fit_intercept
+        self.regularise_intercept = regularise_intercept
         self.intercept_scaling = intercept_scaling
         self.class_weight = class_weight
         self.tol = tol
@@ -173,6 +175,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "cost": float(self.C),
             "class_weights": class_weights,
             "bias": float(self.intercept_scaling) if self.fit_intercept else None,
+            "free_bias": bool(self.fit_intercept and not self.regularise_intercept),
             "solver": self.solver,
             "scale": self.scale,
             "memory_bytes": _pelton.memory_budget(1 << 30, ranks_here()) if self.memory is None else parse_bytes(self.memory),
@@ -259,7 +262,8 @@ class LinearClassifier(_LinearModel):
     ----------
     C : cost of a unit of loss.
     loss : ``"hinge"`` or ``"squared_hinge"``; the command's names, ``"l1"`` and ``"l2"``, mean the same.
-    fit_intercept : whether every row gets a constant feature, whose weight is regularised like the others.
+    fit_intercept : whether every row gets a constant feature.
+    regularise_intercept : whether its weight counts in ‖w‖², as in LIBLINEAR; by default it is free, as in scikit-learn.
     intercept_scaling : the value of that feature (the command's ``--bias``).
     class_weight : factors on ``C`` by class, as a dict, or ``"balanced"``: one over the class's share of the rows.
     tol : the certified relative gap, (primal − dual) / dual, at which training ends.
@@ -292,6 +296,7 @@ class LinearClassifier(_LinearModel):
         *,
         loss: str = "hinge",
         fit_intercept: bool = True,
+        regularise_intercept: bool = False,
         intercept_scaling: float = 1.0,
         class_weight: Mapping[Any, float] | str | None = None,
         tol: float = 1e-4,
@@ -306,6 +311,7 @@ class LinearClassifier(_LinearModel):
         super().__init__(
             C,
             fit_intercept=fit_intercept,
+            regularise_intercept=regularise_intercept,
             intercept_scaling=intercept_scaling,
             class_weight=class_weight,
             tol=tol,

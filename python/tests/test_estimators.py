@@ -21,7 +21,7 @@ from sklearn.base import clone
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression as SklearnLogistic
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pelton
@@ -35,7 +35,8 @@ LOSSES = {
 
 
 def make(loss, **settings):
-    settings = {"random_state": 0, **settings}
+    """With a regularised intercept, unless told otherwise: as the references have it."""
+    settings = {"random_state": 0, "regularise_intercept": True, **settings}
     return LogisticRegression(**settings) if loss == "logistic" else LinearClassifier(loss=loss, **settings)
 
 
@@ -92,6 +93,35 @@ def beyond_32_bits(estimator):
 )
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("solver", ["newton", "coordinate-descent"])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("C", [0.01, 1.0])
+def test_the_intercept_is_free_as_scikit_learns(loss, C, solver):
+    X, y = problem(rows=500)
+    # Far from 0 and mostly of one class, so that a regularised intercept is far from a free one.
+    kept = (y == 1) | (np.arange(len(y)) % 5 == 0)
+    X, y = X[kept] + np.float32(1.5), y[kept]
+    model = make(loss, C=C, solver=solver, regularise_intercept=False, tol=1e-5, max_epochs=3000).fit(X, y)
+    signs = 2.0 * y - 1.0
+    if loss == "hinge":
+        expected = SVC(C=C, kernel="linear", tol=1e-10).fit(X.astype(np.float64), y)
+    elif loss == "logistic":
+        expected = SklearnLogistic(C=C, tol=1e-12, max_iter=10_000).fit(X.astype(np.float64), y)
+    else:
+        expected = LinearSVC(C=C, dual=False, intercept_scaling=1e4, tol=1e-12, max_iter=100_000).fit(X.astype(np.float64), y)
+
+    def value(w, b):
+        return 0.5 * w @ w + float(np.float32(C)) * LOSSES[loss](signs * (X.astype(np.float64) @ w + b)).sum()
+
+    best = value(expected.coef_[0], expected.intercept_[0])
+    found = value(model.coef_[0], model.intercept_[0])
+    assert found == pytest.approx(model.primal_, rel=1e-6)
+    assert model.dual_ <= best and found <= best * (1.0 + 1e-4)
+    assert model.gap_ <= 1e-5 or loss == "hinge" and model.gap_ <= 1e-3
+    regularised = make(loss, C=C, solver=solver).fit(X, y)
+    assert value(regularised.coef_[0], regularised.intercept_[0]) > found * (1.0 + 1e-6)
 
 
 @pytest.mark.parametrize("solver", ["newton", "coordinate-descent"])
@@ -313,7 +343,7 @@ def test_each_class_is_trained_against_the_rest(loss):
 def test_probabilities():
     X, y = problem()
     model = LogisticRegression(tol=1e-8).fit(X, y)
-    other = SklearnLogistic(solver="liblinear", tol=1e-10).fit(X, y)
+    other = SklearnLogistic(tol=1e-10).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X), other.predict_proba(X), atol=1e-4)
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
     X, y = problem(classes=3)

@@ -108,6 +108,10 @@ pub struct LinearArguments {
     /// Append a constant feature of this value to every row
     #[arg(long)]
     pub bias: Option<f32>,
+    /// Intercept: free (its weight is not regularised, as in scikit-learn), regularised (as the others, as in
+    /// LIBLINEAR: --bias 1) or none
+    #[arg(long)]
+    pub intercept: Option<Intercept>,
     /// Scale features before training; the model contains the scale: standard (zero mean and unit deviation;
     /// unit deviation only for sparse rows), max-abs (within -1 and 1) or none
     #[arg(long)]
@@ -212,6 +216,17 @@ impl LinearArguments {
         }
         set_option(&mut config.sample_weights, self.sample_weights.take());
         set_option(&mut config.bias, self.bias);
+        if let Some(intercept) = self.intercept {
+            anyhow::ensure!(
+                intercept != Intercept::None || self.bias.is_none(),
+                "--intercept none and --bias contradict each other; give one of them"
+            );
+            config.free_bias = intercept == Intercept::Free;
+            config.bias = match intercept {
+                Intercept::None => None,
+                _ => config.bias.or(Some(1.0)),
+            };
+        }
         set(&mut config.scale, self.scale);
         set(&mut config.order, self.order);
         anyhow::ensure!(
@@ -246,6 +261,17 @@ impl LinearArguments {
         }
         Ok(())
     }
+}
+
+/// A value of `--intercept`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Intercept {
+    /// Not regularised.
+    Free,
+    /// Regularised as the other weights.
+    Regularised,
+    /// There is none.
+    None,
 }
 
 /// A value of `--class-weight`.

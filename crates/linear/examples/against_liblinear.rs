@@ -112,8 +112,8 @@ fn solve(
     let mut sum = LossSum::new(problem);
     sum.add(problem, table, &weights, Simd::best())?;
     let certificate = Certificate {
-        primal: sum.primal(&weights),
-        dual: dual_value(&weights, &duals),
+        primal: sum.primal(problem, &weights),
+        dual: dual_value(problem, &weights, &duals),
     };
     Ok(Run {
         seconds,

@@ -70,9 +70,12 @@ impl LossSum {
     }
 
     /// P(w) = ½‖w‖² + Σ C_i ξ_i over all subproblems, when every row has been added.
-    pub fn primal(&self, weights: &Weights) -> f64 {
+    pub fn primal(&self, problem: &Problem, weights: &Weights) -> f64 {
+        let entries = problem.regularised();
         (0..weights.subproblems())
-            .map(|subproblem| 0.5 * weights.squared_norm(subproblem) + self.loss[subproblem])
+            .map(|subproblem| {
+                0.5 * weights.squared_norm(subproblem, entries) + self.loss[subproblem]
+            })
             .sum()
     }
 
@@ -95,9 +98,12 @@ impl LossSum {
 /// The dual value Σ d(α) − ½‖w‖² over all subproblems, as far as
 /// `weights` are those that belong to `duals`: w that was updated in f32 has drifted from them, so this is an
 /// estimate. [`DualBound`] is the proof.
-pub fn dual_value(weights: &Weights, duals: &Duals) -> f64 {
+pub fn dual_value(problem: &Problem, weights: &Weights, duals: &Duals) -> f64 {
+    let entries = problem.regularised();
     (0..weights.subproblems())
-        .map(|subproblem| duals.terms()[subproblem] - 0.5 * weights.squared_norm(subproblem))
+        .map(|subproblem| {
+            duals.terms()[subproblem] - 0.5 * weights.squared_norm(subproblem, entries)
+        })
         .sum()
 }
 
@@ -131,12 +137,16 @@ impl Certificate {
 /// With ε = 2^-53, n additions err by at most γ = nε / (1 − nε) of the sum of magnitudes (Higham, Accuracy and
 /// Stability of Numerical Algorithms, 2002, §4.2): of Σ |d(α)|, and of Σ |α| ‖x‖ in the norm of Σ α s x.
 ///
-/// Memory: 8 bytes a feature and subproblem. Cost: one addition of each row.
+/// Where the bias is free, α is feasible only if Σ α s = 0. Then rows of positive and of negative α s are summed apart,
+/// and the α of the heavier side are shrunk until both weigh the same: since d is concave and 0 at 0, the terms of r α
+/// are at least r times those of α.
+///
+/// Memory: 8 bytes a feature and subproblem, twice that with a free bias. Cost: one addition of each row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DualBound {
-    /// Σ α_i s_i x_i of each subproblem.
+    /// Σ α_i s_i x_i of each subproblem; with a free bias of its positive, then of its negative α_i s_i.
     pub sums: Vec<Vec<f64>>,
-    /// For each subproblem: the terms of α, their magnitudes, Σ |α_i| ‖x_i‖.
+    /// For each of these: the terms of α, their magnitudes, Σ |α_i| ‖x_i‖.
     pub figures: Vec<[f64; 3]>,
     /// Rows added, those taken off again counted twice more.
     pub additions: u64,
@@ -145,12 +155,19 @@ pub struct DualBound {
 impl DualBound {
     /// Of α = 0.
     pub fn new(problem: &Problem) -> DualBound {
-        let length = problem.features() + usize::from(problem.bias().is_some());
+        let count = problem.subproblems() * sides(problem);
         DualBound {
-            sums: vec![vec![0.0; length]; problem.subproblems()],
-            figures: vec![[0.0; 3]; problem.subproblems()],
+            sums: vec![vec![0.0; problem.length()]; count],
+            figures: vec![[0.0; 3]; count],
             additions: 0,
         }
+    }
+
+    /// Whether it is one of the problem.
+    pub(crate) fn fits(&self, problem: &Problem) -> bool {
+        let count = problem.subproblems() * sides(problem);
+        let fits = |sum: &Vec<f64>| sum.len() == problem.length();
+        self.sums.len() == count && self.figures.len() == count && self.sums.iter().all(fits)
     }
 
     /// Adds rows under their present α.
@@ -162,21 +179,28 @@ impl DualBound {
             .map(|s| problem.terms(s))
             .collect();
         self.additions += block.len() as u64;
+        let sides = sides(problem);
         for start in (0..block.len()).step_by(CHUNK) {
             let chunk = start..block.len().min(start + CHUNK);
             places.clear();
             places_clipped(problem.features(), block, chunk.clone(), &mut places);
-            for (subproblem, sum) in self.sums.iter_mut().enumerate() {
-                let [terms, magnitudes, size] = &mut self.figures[subproblem];
+            for (place, sum) in self.sums.iter_mut().enumerate() {
+                let (subproblem, side) = (place / sides, place % sides);
+                let [terms, magnitudes, size] = &mut self.figures[place];
                 let mut added = 0.0;
                 scales.clear();
                 for i in chunk.clone() {
                     let row = label_terms[subproblem].of(block.label(i), block.id(i));
                     let stored = duals.stored(subproblem)[block.id(i) as usize];
+                    let scale = f64::from(row.sign) * loss.decode(&row, stored);
+                    if sides == 2 && side != usize::from(scale < 0.0) {
+                        scales.push(0.0);
+                        continue;
+                    }
                     let term = loss.dual_term(&row, stored);
                     added += term - loss.term_error(&row, stored);
                     *magnitudes += term.abs();
-                    scales.push(f64::from(row.sign) * loss.decode(&row, stored));
+                    scales.push(scale);
                 }
                 *terms += added;
                 *size += kernels::add_rows(simd, &rows, &places, &scales, sum);
@@ -185,30 +209,86 @@ impl DualBound {
     }
 
     /// The bound, over all subproblems, once every row has been added: rounding is taken off.
-    pub fn value(&self) -> f64 {
+    pub fn value(&self, problem: &Problem) -> f64 {
         let gamma = |count: usize| {
             let off = count as f64 * 0.5 * f64::EPSILON;
             off / (1.0 - off)
         };
         // Those of the terms, and a few that make them up.
         let additions = gamma(self.additions as usize + 8);
-        let bounds = self.sums.iter().zip(&self.figures);
-        let bounds = bounds.map(|(sum, &[terms, magnitudes, size])| {
-            let norm = sum.iter().map(|v| v * v).sum::<f64>().sqrt();
-            let norm = (norm + additions * size) * (1.0 + gamma(sum.len() + 8));
-            terms - additions * magnitudes - 0.5 * norm * norm
+        let (sides, entries) = (sides(problem), problem.regularised());
+        let places = self.sums.chunks(sides).zip(self.figures.chunks(sides));
+        let bounds = places.map(|(sums, figures)| {
+            let weights: Vec<f64> = sums
+                .iter()
+                .map(|sum| sum.last().map_or(0.0, |b| b.abs()))
+                .collect();
+            let shares = match weights[..] {
+                // What a side weighs is known to `additions` of it, as all of its numbers have one sign.
+                [positive, negative] => balance(positive, negative),
+                _ => [1.0; 2],
+            };
+            let additions = if sides == 2 {
+                5.0 * additions
+            } else {
+                additions
+            };
+            let of = |figure: usize| -> f64 {
+                figures
+                    .iter()
+                    .zip(shares)
+                    .map(|(figures, share)| share * figures[figure])
+                    .sum()
+            };
+            let entry = |j: usize| -> f64 {
+                sums.iter()
+                    .zip(shares)
+                    .map(|(sum, share)| share * sum[j])
+                    .sum()
+            };
+            let norm = (0..entries).map(entry).map(|v| v * v).sum::<f64>().sqrt();
+            let norm = (norm + additions * of(2)) * (1.0 + gamma(entries + 8));
+            of(0) - additions * of(1) - 0.5 * norm * norm
         });
         let bounds: Vec<f64> = bounds.collect();
         let magnitude: f64 = bounds.iter().map(|bound| bound.abs()).sum();
         bounds.iter().sum::<f64>() - gamma(bounds.len() + 2) * magnitude
     }
 
-    /// Makes `weights` the sums, rounded once.
-    pub(crate) fn round_into(&self, weights: &mut Weights) {
-        for (subproblem, sum) in self.sums.iter().enumerate() {
+    /// Makes `weights` the sums, rounded once; a free bias weighs its centre more.
+    pub(crate) fn round_into(&self, problem: &Problem, centres: &[f64], weights: &mut Weights) {
+        for (subproblem, sums) in self.sums.chunks(sides(problem)).enumerate() {
             let w = weights.vector_mut(subproblem);
-            w.iter_mut().zip(sum).for_each(|(w, &sum)| *w = sum as f32);
+            for (j, w) in w.iter_mut().enumerate() {
+                *w = sums.iter().map(|sum| sum[j]).sum::<f64>() as f32;
+            }
+            if let (Some(centre), Some(bias)) = (centres.get(subproblem), w.last_mut()) {
+                let sum: f64 = sums.iter().filter_map(|sum| sum.last()).sum();
+                *bias = (centre + sum) as f32;
+            }
         }
+    }
+
+    /// The terms of each subproblem.
+    pub(crate) fn terms(&self, problem: &Problem) -> impl Iterator<Item = f64> {
+        let figures = self.figures.chunks(sides(problem));
+        figures.map(|figures| figures.iter().map(|figures| figures[0]).sum())
+    }
+}
+
+/// Parts of the sums of a subproblem.
+fn sides(problem: &Problem) -> usize {
+    1 + usize::from(problem.bias_is_free())
+}
+
+/// Factors on two sides after which both weigh the same.
+pub(crate) fn balance(positive: f64, negative: f64) -> [f64; 2] {
+    if positive > negative {
+        [negative / positive, 1.0]
+    } else if negative > positive {
+        [1.0, positive / negative]
+    } else {
+        [1.0; 2]
     }
 }
 

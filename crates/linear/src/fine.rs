@@ -29,6 +29,8 @@ pub struct FineDescent<'a> {
     problem: &'a Problem,
     rows: &'a RowTable,
     w: Vec<Vec<f64>>,
+    /// The centre of a free bias in each subproblem; none otherwise.
+    centres: Vec<f64>,
     alpha: Vec<Vec<f64>>,
     /// ‖x‖² of each row, the bias included.
     squares: Vec<f64>,
@@ -36,18 +38,20 @@ pub struct FineDescent<'a> {
 }
 
 impl FineDescent<'_> {
-    /// Resumes from `duals`, whose records are the numbers of the rows; `None` for a loss that does not need it.
+    /// Resumes from `duals`, whose records are the numbers of the rows, and the centres of free biases; `None` for a loss
+    /// that does not need it.
     pub fn new<'a>(
         problem: &'a Problem,
         rows: &'a RowTable,
         duals: &Duals,
+        centres: &[f64],
         simd: Simd,
     ) -> Option<FineDescent<'a>> {
         if !problem.loss().needs_fine_steps() {
             return None;
         }
         let bias = f64::from(problem.bias().unwrap_or(0.0));
-        let width = problem.features() + usize::from(problem.bias().is_some());
+        let width = problem.length();
         let stored = |subproblem: usize| {
             let of = |i: usize| f64::from(duals.stored(subproblem)[rows.id(i) as usize]);
             (0..rows.len()).map(of).collect()
@@ -60,12 +64,16 @@ impl FineDescent<'_> {
                 let sign = f64::from(terms.of(rows.label(i), rows.id(i)).sign);
                 add(&mut w, bias, rows.row(i), sign * alpha);
             }
+            if let (Some(centre), Some(bias)) = (centres.get(subproblem), w.last_mut()) {
+                *bias += centre;
+            }
             w
         });
         let square = |i| square(rows.row(i)) + bias * bias;
         Some(FineDescent {
             w: w.collect(),
             squares: (0..rows.len()).map(square).collect(),
+            centres: centres.to_vec(),
             problem,
             rows,
             alpha,
@@ -77,6 +85,12 @@ impl FineDescent<'_> {
     /// visits. An interruption ends it between two visits.
     pub fn round(&mut self, key: u64, interrupt: &AtomicBool) -> u64 {
         let (mut visits, loss) = (0, self.problem.loss());
+        // As `OutOfCore` does before an epoch.
+        for (centre, w) in self.centres.iter_mut().zip(&mut self.w) {
+            if let Some(bias) = w.last_mut() {
+                (*bias, *centre) = (2.0 * *bias - *centre, *bias);
+            }
+        }
         for subproblem in 0..self.w.len() {
             let terms = self.problem.terms(subproblem);
             let mut order: Vec<u32> = (0..self.rows.len() as u32).collect();
@@ -105,16 +119,20 @@ impl FineDescent<'_> {
         visits
     }
 
-    /// What [`FineDescent::restore`] takes up: w and α of each subproblem.
+    /// What [`FineDescent::restore`] takes up: w and α of each subproblem, and the centres of free biases.
     pub fn save(&self) -> Vec<Vec<f64>> {
-        self.w.iter().chain(&self.alpha).cloned().collect()
+        let vectors = self.w.iter().chain(&self.alpha);
+        let centres = (!self.centres.is_empty()).then_some(&self.centres);
+        vectors.chain(centres).cloned().collect()
     }
 
     /// Takes up what was saved of a run over the same rows.
     ///
     /// Errors: vectors of other lengths.
     pub fn restore(&mut self, saved: &[Vec<f64>]) -> Result<(), LinearError> {
-        let own: Vec<&mut Vec<f64>> = self.w.iter_mut().chain(&mut self.alpha).collect();
+        let vectors = self.w.iter_mut().chain(&mut self.alpha);
+        let centres = Some(&mut self.centres).filter(|centres| !centres.is_empty());
+        let own: Vec<&mut Vec<f64>> = vectors.chain(centres).collect();
         let fits = |(own, saved): (&&mut Vec<f64>, &Vec<f64>)| own.len() == saved.len();
         if own.len() != saved.len() || !own.iter().zip(saved).all(fits) {
             return Err(LinearError::StateMismatch {
@@ -148,8 +166,8 @@ impl FineDescent<'_> {
         let mut losses = LossSum::new(problem);
         losses.add(problem, rows, &weights, self.simd)?;
         let certificate = Certificate {
-            primal: losses.primal(&weights),
-            dual: bound.value(),
+            primal: losses.primal(problem, &weights),
+            dual: bound.value(problem),
         };
         Ok((weights, certificate))
     }

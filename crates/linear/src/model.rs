@@ -28,6 +28,9 @@ impl Model {
         if let Some(bias) = self.weights.bias() {
             problem = problem.with_bias(bias)?;
         }
+        if self.bias_is_free {
+            problem = problem.with_free_bias();
+        }
         for (class, &weight) in (0..).zip(&self.class_weights) {
             problem = problem.with_class_weight(class, weight)?;
         }

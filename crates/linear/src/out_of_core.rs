@@ -93,6 +93,8 @@ pub struct OutOfCore {
     pub(crate) options: OutOfCoreOptions,
     pub(crate) weights: Weights,
     pub(crate) duals: Duals,
+    /// The centre of a free bias in each subproblem; none otherwise.
+    pub(crate) centres: Vec<f64>,
     pub(crate) skip: Option<SkipTable>,
     pub(crate) coded: Option<QuantizedCache>,
     pub(crate) epoch: EpochState,
@@ -167,6 +169,10 @@ impl OutOfCore {
         OutOfCore {
             weights: Weights::zeros(&problem),
             duals: Duals::zeros(&problem, records),
+            centres: match problem.bias_is_free() {
+                true => vec![0.0; problem.subproblems()],
+                false => Vec::new(),
+            },
             skip: options.skip.then(|| SkipTable::new(records)),
             coded: (options.coded_rows > 0)
                 .then(|| QuantizedCache::new(&problem, records, options.coded_rows)),
@@ -283,7 +289,7 @@ impl OutOfCore {
 
     /// D(α), as far as w has not drifted from the α: an estimate.
     pub fn dual(&self) -> f64 {
-        dual_value(&self.weights, &self.duals)
+        dual_value(&self.problem, &self.weights, &self.duals)
     }
 
     /// Begins an epoch. With `reads_all` no row is left unread for being settled, which a
@@ -300,13 +306,35 @@ impl OutOfCore {
             _ => self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES),
         };
         match refined {
-            Ok(refined) => self.take_snapshot(before, refined),
+            Ok(refined) => {
+                self.take_snapshot(before, refined);
+                if epoch > 0 {
+                    self.move_centres();
+                }
+            }
             Err(error) => {
                 self.epoch = before;
                 return Err(error);
             }
         }
         Ok(())
+    }
+
+    /// Makes the free biases the centres of the next proximal step, at which they are as far from them as before: so far
+    /// are the α from balance.
+    fn move_centres(&mut self) {
+        for (subproblem, centre) in self.centres.iter_mut().enumerate() {
+            if let Some(bias) = self.weights.vector_mut(subproblem).last_mut() {
+                let found = f64::from(*bias);
+                *bias = (2.0 * found - *centre) as f32;
+                *centre = found;
+            }
+        }
+    }
+
+    /// The centres of free biases.
+    pub fn centres(&self) -> &[f64] {
+        &self.centres
     }
 
     /// Whether the present epoch ends with a certificate.
@@ -495,17 +523,16 @@ impl OutOfCore {
         let mut losses = LossSum::new(&self.problem);
         losses.add(&self.problem, rows, weights, self.simd)?;
         let certificate = Certificate {
-            primal: losses.primal(weights),
-            dual: bound.value(),
+            primal: losses.primal(&self.problem, weights),
+            dual: bound.value(&self.problem),
         };
         Ok((certificate, losses, is_snapshot))
     }
 
     /// Makes w what the α of all rows say, which `bound` has summed.
     pub fn put_right(&mut self, bound: &DualBound) {
-        bound.round_into(&mut self.weights);
-        self.duals
-            .set_terms(bound.figures.iter().map(|figures| figures[0]));
+        bound.round_into(&self.problem, &self.centres, &mut self.weights);
+        self.duals.set_terms(bound.terms(&self.problem));
     }
 
     /// Ends an epoch: its figures.
@@ -513,7 +540,7 @@ impl OutOfCore {
         let dual = match self.epoch.bound.take() {
             Some(bound) => {
                 self.put_right(&bound);
-                bound.value()
+                bound.value(&self.problem)
             }
             None => self.dual(),
         };
@@ -521,7 +548,7 @@ impl OutOfCore {
             .epoch
             .snapshot
             .as_ref()
-            .map(|snapshot| snapshot.losses.primal(&snapshot.weights));
+            .map(|snapshot| snapshot.losses.primal(&self.problem, &snapshot.weights));
         EpochOutcome {
             dual,
             primal_estimate: dual + self.epoch.gap,

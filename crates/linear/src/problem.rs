@@ -8,9 +8,11 @@
 //! The label of a row is its class, with s_i = ±1 by the subproblem and t_i = 1; for a loss of real targets it is
 //! the bits of the target as an f32, with s_i = 1.
 //!
-//! A bias is one more feature of constant value, so it is regularised (as LIBLINEAR's `-B`).
-//! An unregularised bias was rejected: its dual has an equality constraint, and coordinate descent
-//! over single variables cannot move along it.
+//! A bias is one more feature of constant value B, with the weight b: regularised as the others (as LIBLINEAR's `-B`),
+//! or free, P(w) then being without ½b². The dual of a free one has the constraint Σ s_i α_i = 0, along which coordinate
+//! descent over single variables cannot move. So it solves problems with ½(b − c)² instead, and moves the centre c to
+//! the b it has found before each epoch: the proximal point method, or the method of multipliers on the dual
+//! (Rockafellar, Mathematics of Operations Research 1976), whose solutions converge to that of the free problem.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ pub struct Problem {
     loss: Loss,
     features: usize,
     bias: Option<f32>,
+    bias_is_free: bool,
     costs: Vec<f64>,
     /// Factors on the cost by class.
     weights: Vec<f64>,
@@ -53,6 +56,7 @@ impl Problem {
             loss,
             features,
             bias: None,
+            bias_is_free: false,
             costs: vec![cost; classes],
             weights: vec![1.0; classes],
             samples: None,
@@ -67,6 +71,13 @@ impl Problem {
         }
         self.bias = Some(bias);
         Ok(self)
+    }
+
+    /// Leaves the weight of the constant feature, which is 1 where there is none yet, out of ‖w‖².
+    pub fn with_free_bias(mut self) -> Problem {
+        self.bias = self.bias.or(Some(1.0));
+        self.bias_is_free = true;
+        self
     }
 
     /// Multiplies the cost of the rows of class `class` by `weight`, in every subproblem: the same
@@ -126,6 +137,26 @@ impl Problem {
     /// Value of the constant feature.
     pub fn bias(&self) -> Option<f32> {
         self.bias
+    }
+
+    /// Whether the weight of the constant feature is not regularised.
+    pub fn bias_is_free(&self) -> bool {
+        self.bias_is_free
+    }
+
+    /// Entries of a weight vector.
+    pub(crate) fn length(&self) -> usize {
+        self.features + usize::from(self.bias.is_some())
+    }
+
+    /// The entry of a weight vector that is a free bias.
+    pub(crate) fn free_bias(&self) -> Option<usize> {
+        self.bias_is_free.then_some(self.features)
+    }
+
+    /// The entries of a weight vector that count in ‖w‖².
+    pub(crate) fn regularised(&self) -> usize {
+        self.length() - usize::from(self.bias_is_free)
     }
 
     /// The same problem over rows of another number of features.

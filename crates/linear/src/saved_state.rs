@@ -17,6 +17,8 @@ use crate::weights::Weights;
 pub struct SavedState<'a> {
     /// w of each subproblem.
     pub weights: Vec<Cow<'a, [f32]>>,
+    /// The centres of free biases.
+    pub centres: Vec<f64>,
     /// Stored α of each subproblem.
     pub alpha: Vec<Cow<'a, [f32]>>,
     /// Dual value of each subproblem without −½‖w‖².
@@ -76,6 +78,7 @@ impl OutOfCore {
         let losses = epoch.snapshot.as_ref().map(|snapshot| &snapshot.losses);
         SavedState {
             weights: self.vectors(&self.weights),
+            centres: self.centres.clone(),
             alpha: (0..self.duals.subproblems())
                 .map(|subproblem| Cow::Borrowed(self.duals.stored(subproblem)))
                 .collect(),
@@ -111,6 +114,7 @@ impl OutOfCore {
         };
         let alpha = state.alpha.into_iter().map(Cow::into_owned).collect();
         self.weights = from_vectors(state.weights);
+        self.centres = state.centres;
         self.duals = Duals::from_parts(self.duals.records(), alpha, state.terms);
         self.skip = state
             .skip
@@ -159,7 +163,8 @@ impl OutOfCore {
         let fits = |vectors: &[Cow<'_, [f32]>], length: usize| {
             vectors.len() == subproblems && vectors.iter().all(|vector| vector.len() == length)
         };
-        let problem = if !fits(&state.weights, length) {
+        let problem = if !fits(&state.weights, length) || state.centres.len() != self.centres.len()
+        {
             "weights"
         } else if !fits(&state.alpha, records) || state.terms.len() != subproblems {
             "dual variables"
@@ -178,12 +183,7 @@ impl OutOfCore {
             .is_some_and(|vectors| !fits(vectors, length))
         {
             "mean weights"
-        } else if state.bound.as_ref().is_some_and(|bound| {
-            let sums = &bound.sums;
-            sums.len() != subproblems
-                || bound.figures.len() != subproblems
-                || sums.iter().any(|sum| sum.len() != length)
-        }) {
+        } else if !(state.bound.as_ref()).is_none_or(|bound| bound.fits(&self.problem)) {
             "lower bound"
         } else {
             return Ok(());

@@ -34,7 +34,7 @@ impl Clone for Weights {
 impl Weights {
     /// All weights 0.
     pub fn zeros(problem: &Problem) -> Weights {
-        let length = problem.features() + usize::from(problem.bias().is_some());
+        let length = problem.length();
         Weights {
             features: problem.features(),
             bias: problem.bias(),
@@ -107,9 +107,9 @@ impl Weights {
         }
     }
 
-    /// ‖w‖² of a subproblem, summed in f64.
-    pub fn squared_norm(&self, subproblem: usize) -> f64 {
-        squared_norm(&self.vectors[subproblem])
+    /// ‖w‖² of the first entries of a subproblem's vector, summed in f64.
+    pub(crate) fn squared_norm(&self, subproblem: usize, entries: usize) -> f64 {
+        squared_norm(&self.vectors[subproblem][..entries])
     }
 
     /// Bytes on the heap.

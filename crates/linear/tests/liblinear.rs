@@ -129,8 +129,8 @@ fn check(name: &str, inner: InnerPasses) {
         let report = report.unwrap();
         let mut sum = LossSum::new(&problem);
         sum.add(&problem, &table, &weights, Simd::best()).unwrap();
-        let primal = sum.primal(&weights);
-        let dual = dual_value(&weights, &duals);
+        let primal = sum.primal(&problem, &weights);
+        let dual = dual_value(&problem, &weights, &duals);
         eprintln!("{line}: primal {primal} dual {dual} {report:?}");
         let difference = (primal - expected).abs() / expected;
         assert!(

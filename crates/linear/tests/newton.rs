@@ -16,7 +16,7 @@ const LOSSES: [Loss; 3] = [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic];
 fn primal(problem: &Problem, rows: &RowTable, weights: &Weights) -> f64 {
     let mut losses = LossSum::new(problem);
     losses.add(problem, rows, weights, Simd::best()).unwrap();
-    losses.primal(weights)
+    losses.primal(problem, weights)
 }
 
 fn end_pass(newton: &mut Newton) -> NewtonPass {
@@ -42,7 +42,7 @@ fn solve(problem: &Problem, rows: &RowTable, wanted: f64) -> (Certificate, Weigh
                 "{exact} {stated}"
             );
             if let Some(losses) = losses {
-                assert!((losses.primal(&weights) / exact - 1.0).abs() < 1e-12);
+                assert!((losses.primal(&problem, &weights) / exact - 1.0).abs() < 1e-12);
                 assert_eq!(losses.rows, rows.len() as u64);
             }
             return (found.certificate, weights, pass);
@@ -383,6 +383,92 @@ fn ordinary_problems_are_solved_at_any_scale() {
                     }
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn a_free_bias_is_found_by_every_solver() {
+    // Rows far from 0, most of one class, for which a regularised bias would be far from the free one.
+    let plain = planted(Layout::Sparse, 600, 40, 2, 5);
+    let mut rows = pelton_format::Rows::new(Layout::Sparse);
+    for i in 0..plain.len() {
+        if plain.label(i) == 0 || i % 5 == 0 {
+            rows.push(plain.label(i), plain.row(i));
+        }
+    }
+    let (count, rows) = (rows.len(), table(rows));
+    for loss in LOSSES {
+        for cost in [0.01, 1.0] {
+            let problem = Problem::new(loss, cost, 40, 2).unwrap().with_free_bias();
+            let problem = Arc::new(problem);
+            let mut newton = Newton::new(Arc::clone(&problem), count, 1e-6, Simd::best());
+            let mut best = f64::INFINITY;
+            for _ in 0..200 {
+                newton.begin_pass();
+                assert!(newton.add(&rows, &NEVER).unwrap());
+                let found = end_pass(&mut newton);
+                best = found.certificate.primal;
+                if found.done {
+                    assert!(found.certificate.relative_gap() < 2e-6, "{loss}: {found:?}");
+                    break;
+                }
+            }
+            let regularised = Problem::new(loss, cost, 40, 2).unwrap();
+            let regularised = Arc::new(regularised.with_bias(1.0).unwrap());
+            let mut other = Newton::new(regularised, count, 1e-6, Simd::best());
+            for _ in 0..200 {
+                other.begin_pass();
+                assert!(other.add(&rows, &NEVER).unwrap());
+                if end_pass(&mut other).done {
+                    break;
+                }
+            }
+            let bias = |newton: &Newton| newton.best().0.vector(0)[40];
+            assert!((bias(&newton) - bias(&other)).abs() > 1e-3, "{loss} {cost}");
+            for blocks in [1, 4] {
+                let options = OutOfCoreOptions {
+                    inner: InnerPasses::Until {
+                        epsilon: 0.01,
+                        at_most: 50,
+                    },
+                    tighten: Some(1e-4),
+                    skip: false,
+                    coded_rows: 0,
+                    snapshots: false,
+                    held: true,
+                    seed: 1,
+                };
+                let mut solver = OutOfCore::new(Arc::clone(&problem), count as u64, options);
+                let (mut gap, mut primal) = (f64::INFINITY, f64::INFINITY);
+                for epoch in 0..60 {
+                    solver.begin_epoch(epoch, true).unwrap();
+                    for block in 0..blocks {
+                        let ids: Vec<u64> = (0..count as u64)
+                            .filter(|id| (id + epoch) % blocks == block)
+                            .collect();
+                        solver.train(&rows.select(&ids), block).unwrap();
+                    }
+                    solver.end_epoch();
+                    let (found, ..) = solver.certify(&rows).unwrap();
+                    gap = found.relative_gap().min(gap);
+                    primal = found.primal.min(primal);
+                    if gap < 1e-4 {
+                        break;
+                    }
+                }
+                let most = if blocks == 1 { 1e-4 } else { 2e-2 };
+                assert!(gap <= most, "{loss} {cost} in {blocks}: {gap}");
+                assert!(primal <= best * (1.0 + most) && best <= primal * (1.0 + 1e-6));
+            }
+            let duals = Duals::zeros(&problem, count);
+            let fine = FineDescent::new(&problem, &rows, &duals, &[0.0], Simd::best());
+            let Some(mut fine) = fine else { continue };
+            for round in 0..80 {
+                fine.round(round, &NEVER);
+            }
+            let (_, found) = fine.certify().unwrap();
+            assert!(found.relative_gap() < 1e-5, "{cost} in f64: {found:?}");
         }
     }
 }

@@ -71,8 +71,8 @@ fn gap(solver: &mut OutOfCore, rows: &Rows) -> f64 {
         .check_rows(&table, false, &mut losses, &mut bound)
         .unwrap();
     let certificate = Certificate {
-        primal: losses.primal(solver.weights()),
-        dual: bound.value(),
+        primal: losses.primal(solver.problem(), solver.weights()),
+        dual: bound.value(solver.problem()),
     };
     certificate.relative_gap()
 }
@@ -182,7 +182,7 @@ fn certified(loss: Loss, classes: usize, coded_rows: usize, epochs: u64) -> Vec<
         losses
             .add(solver.problem(), &all, snapshot, Simd::best())
             .unwrap();
-        assert!((losses.primal(snapshot) / primal - 1.0).abs() < 1e-12);
+        assert!((losses.primal(solver.problem(), snapshot) / primal - 1.0).abs() < 1e-12);
         let dual = exact_dual(&solver, &all);
         assert!(
             outcome.dual <= dual && (outcome.dual / dual - 1.0).abs() < 1e-10,
@@ -239,7 +239,7 @@ fn a_last_pass_makes_w_exact_and_certifies_the_best_weights() {
     assert_eq!(before, dual, "the pass changes no α");
     assert!((solver.dual() / dual - 1.0).abs() < 1e-6);
     assert!(inexact > 1e-5, "the case must occur: {inexact}");
-    let primal = losses.primal(&solver.snapshot().unwrap().weights);
+    let primal = losses.primal(solver.problem(), &solver.snapshot().unwrap().weights);
     let reached = Certificate { primal, dual }.relative_gap();
     assert!(reached < 0.01, "{reached}");
 }

@@ -27,8 +27,8 @@ fn certify(
     let mut sum = LossSum::new(problem);
     sum.add(problem, table, weights, Simd::best()).unwrap();
     let certificate = Certificate {
-        primal: sum.primal(weights),
-        dual: dual_value(weights, duals),
+        primal: sum.primal(problem, weights),
+        dual: dual_value(problem, weights, duals),
     };
     (certificate, sum.accuracy())
 }
@@ -235,7 +235,7 @@ fn solving_block_after_block_reaches_the_same_optimum() {
                 &mut scratch,
             )
             .unwrap();
-            let dual = dual_value(&weights, &duals);
+            let dual = dual_value(&problem, &weights, &duals);
             // Each block can only raise the dual value, up to the rounding of w.
             assert!(
                 dual >= dual_before - 1e-5 * dual.abs(),

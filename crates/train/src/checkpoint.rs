@@ -220,6 +220,9 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<Tensor<'a>> {
         let figures = bound.figures.as_flattened();
         tensors.push(Tensor::new("bound_figures", Dtype::F64, figures));
     }
+    if !state.centres.is_empty() {
+        tensors.push(Tensor::new("centres", Dtype::F64, &state.centres));
+    }
     tensors.push(Tensor::new("terms", Dtype::F64, &state.terms));
     tensors.push(Tensor::new(
         "snapshot_loss",
@@ -284,6 +287,7 @@ fn state_of(file: &Checkpoint<'_>, progress: &Progress) -> Result<State<'static>
     let mean = file.vectors("mean")?;
     Ok(State::Descent(Box::new(SavedState {
         weights: file.vectors("w")?,
+        centres: file.values("centres", Dtype::F64)?.unwrap_or_default(),
         alpha: file.vectors("alpha")?,
         terms: file.required("terms", Dtype::F64)?,
         skip: file.values("skip", Dtype::U8)?.map(Cow::Owned),

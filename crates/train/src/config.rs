@@ -116,6 +116,9 @@ pub struct LinearConfig {
     pub given_weights: Option<Arc<[f32]>>,
     /// Value of a constant feature appended to every row.
     pub bias: Option<f32>,
+    /// Whether its weight is not regularised; without a value it is then 1.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub free_bias: bool,
     /// How the problem is solved.
     #[serde(with = "as_text")]
     pub solver: Solver,
@@ -204,6 +207,7 @@ impl Default for LinearConfig {
             sample_weights: None,
             given_weights: None,
             bias: None,
+            free_bias: false,
             solver: Solver::Auto,
             scale: Scaling::None,
             order: Order::Full,

@@ -161,7 +161,7 @@ pub fn eval(
     let meters = &evaluation.meters;
     Ok(LinearSummary {
         // Of a model that does not say its cost there is none.
-        primal: (trained.model.cost).map(|_| evaluation.losses.primal(weights)),
+        primal: (trained.model.cost).map(|_| evaluation.losses.primal(&problem, weights)),
         test_accuracy: Some(test.figures.accuracy),
         test: Some(test),
         passes: meters.used_bytes as f64 / dataset.bytes().max(1) as f64,

@@ -242,3 +242,64 @@ fn tests_of_a_model_have_figures_of_every_class() {
     assert!(ranks["test"]["auc"].is_null());
     assert_eq!(ranks["test"]["records"], 60);
 }
+
+#[test]
+fn a_free_intercept_is_certified_by_both_solvers_and_goes_on() {
+    let place = Place::new();
+    // Far from 0, and four of five of one class.
+    let text: String = (0..200)
+        .map(|i| {
+            let label = if (i * 7) % 5 == 0 { "no" } else { "yes" };
+            let x = 3.0 + f64::from(i % 13) * 0.1 + if label == "yes" { 0.2 } else { 0.0 };
+            format!("{x},{},{label}\n", (i * i) % 17)
+        })
+        .collect();
+    place.write("table.csv", text);
+    for loss in ["l1", "l2", "logistic"] {
+        let line = format!("train linear table.csv --loss {loss} --cost 0.1 --target 1e-4");
+        let run = |flags: &str| place.json(&format!("{line} {flags} --out {loss}-{}", flags.len()));
+        let newton = run("--intercept free --solver newton");
+        let descent = run("--intercept free --solver coordinate-descent --epochs 2000");
+        let regularised = run("--intercept regularised");
+        let none = run("--intercept none");
+        for figures in [&newton, &descent] {
+            assert!(number(figures, "relative_gap") <= 1e-4, "{loss}: {figures}");
+            assert!(
+                number(figures, "primal") < number(&regularised, "primal"),
+                "{loss}"
+            );
+        }
+        let off = number(&newton, "primal") / number(&descent, "primal") - 1.0;
+        assert!(off.abs() < 1e-4, "{loss}: {off}");
+        assert!(number(&regularised, "primal") < number(&none, "primal"));
+        assert_eq!(run("--bias 1")["primal"], regularised["primal"]);
+        // The model says that its intercept is free, and so evaluates to what training found.
+        let folder = format!("{loss}-{}", "--intercept free --solver newton".len());
+        let evaluated = place.json(&format!("eval {folder} table.csv"));
+        let off = number(&evaluated, "primal") / number(&newton, "primal") - 1.0;
+        assert!(off.abs() < 1e-6, "{loss}: {off}");
+    }
+    let whole = "train linear table.csv --intercept free --solver coordinate-descent --inner-passes 2 --epochs 6";
+    let expected = place.json(&format!("{whole} --out whole"));
+    place.json(&format!(
+        "{} --out parts",
+        whole.replace("--epochs 6", "--epochs 3")
+    ));
+    let resumed = place.json(&format!("{whole} --out parts --resume"));
+    assert_eq!(resumed["primal"], expected["primal"]);
+    for (flags, parts) in [
+        ("--intercept none --bias 2", ["--intercept none", "--bias"]),
+        ("--intercept some", ["some", "free"]),
+    ] {
+        place.refuses(
+            &format!("train linear table.csv {flags} --out x"),
+            2,
+            &parts,
+        );
+    }
+    place.refuses(
+        "train linear table.csv --intercept regularised --solver coordinate-descent --inner-passes 2 --epochs 9 --out parts --resume",
+        2,
+        &["another --intercept"],
+    );
+}

@@ -298,7 +298,7 @@ fn least_squares_are_those_of_the_normal_equations() {
             let duals = Duals::from_parts(400, vec![alpha.collect()], vec![0.0]);
             let mut bound = DualBound::new(&problem);
             bound.add(&problem, &rows, &duals, Simd::best());
-            assert!(bound.value() <= optimum);
+            assert!(bound.value(&problem) <= optimum);
         }
         // Newton's method: the step from w = 0 ends at the optimum.
         let mut newton = Newton::new(Arc::clone(&problem), 400, 1e-9, Simd::best());
@@ -351,6 +351,7 @@ fn what_a_loss_of_targets_cannot_do_is_refused() {
         class_weights: Vec::new(),
         classes: pelton_format::ClassMap::of(vec![1.0, 2.0], Vec::new()),
         means: None,
+        bias_is_free: false,
         weights: Weights::zeros(&problem),
         scale: None,
         columns: None,

@@ -24,6 +24,8 @@ pub struct Model {
     /// The replacement for a missing value of each feature, if it is the mean; LIBLINEAR's format does not hold
     /// them.
     pub means: Option<Vec<f32>>,
+    /// Whether the bias weight was not regularised.
+    pub bias_is_free: bool,
     /// The weights: one vector for two classes, else one a class.
     pub weights: Weights,
     /// The scale of the features that the weights are for; `None` if rows are not scaled.

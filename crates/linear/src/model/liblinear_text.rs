@@ -244,6 +244,7 @@ pub(crate) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearErro
         class_weights: Vec::new(),
         classes: ClassMap::new(header.labels),
         means: None,
+        bias_is_free: false,
         weights: Weights::from_vectors(features, bias, columns),
         scale: None,
         columns: None,

@@ -35,6 +35,9 @@ struct About {
     loss: String,
     cost: Option<f64>,
     bias: Option<f32>,
+    /// Whether the bias weight was not regularised; left out if it was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    free_bias: bool,
     /// Whether the weights are for scaled features; left out if not, as in files from before scales existed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     scaled: bool,
@@ -143,6 +146,7 @@ pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> 
         loss: model.loss.to_string(),
         cost: model.cost,
         bias: weights.bias(),
+        free_bias: model.bias_is_free,
         scaled: model.scale.is_some(),
         class_weights: model.class_weights.clone(),
         labels: model.classes.values().to_vec(),
@@ -259,6 +263,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
         class_weights: about.class_weights,
         classes: ClassMap::of(about.labels, about.names),
         means,
+        bias_is_free: about.free_bias && about.bias.is_some(),
         weights: Weights::from_vectors(features, about.bias, vectors),
         scale,
         columns: about.columns.map(Arc::new),

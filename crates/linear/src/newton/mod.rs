@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pelton_format::{Layout, RowTable};
 use rayon::prelude::*;
 
-use crate::certificate::{Certificate, LossSum};
+use crate::certificate::{Certificate, LossSum, balance};
 use crate::error::LinearError;
 use crate::kernels::Simd;
 use crate::loss::{Bend, Smoothing};
@@ -113,7 +113,7 @@ fn smoothed_at_once(problem: &Problem) -> bool {
 }
 
 fn width_of(problem: &Problem) -> usize {
-    problem.features() + usize::from(problem.bias().is_some())
+    problem.length()
 }
 
 /// Newton's method on a problem, between two passes.
@@ -147,9 +147,10 @@ impl Newton {
         } else {
             0.0
         };
+        let point = Point::new(padded(width), smoothing, problem.free_bias());
         Newton {
             wanted,
-            points: vec![Point::new(padded(width), smoothing); problem.subproblems()],
+            points: vec![point; problem.subproblems()],
             records,
             lanes: Vec::new(),
             losses: LossSum::new(&problem),
@@ -172,10 +173,15 @@ impl Newton {
 
     /// Begins a pass over all rows.
     pub fn begin_pass(&mut self) {
-        let width = self.points[0].w.len();
+        let (width, is_free) = (self.points[0].w.len(), self.problem.bias_is_free());
         let sums = |point: &Point| {
             let looks = !point.done && point.search.is_none();
-            Sums::new(width, looks, looks && point.smoothing > 0.0)
+            Sums::new(
+                width,
+                looks,
+                looks && point.smoothing > 0.0,
+                looks && is_free,
+            )
         };
         let lane = || Lane::new(self.points.iter().map(sums).collect());
         self.lanes = (0..lanes(width, self.points.len()))
@@ -313,8 +319,10 @@ impl Newton {
     ///
     /// Errors: a state with other shapes than this run's.
     pub fn restore(&mut self, saved: &[Vec<f64>]) -> Result<(), LinearError> {
-        let width = self.points[0].w.len();
-        let points = saved.iter().map(|saved| Point::from_numbers(saved, width));
+        let (width, free_bias) = (self.points[0].w.len(), self.problem.free_bias());
+        let points = saved
+            .iter()
+            .map(|saved| Point::from_numbers(saved, width, free_bias));
         let points: Option<Vec<Point>> = points.collect();
         self.points = points
             .filter(|points| points.len() == self.points.len())
@@ -335,7 +343,10 @@ impl Point {
     fn end_search(&mut self, sums: &Sums) {
         let from = self.search.take().expect("a search was under way");
         self.at_best = false;
-        let (start, length) = (dot(&from, &self.step), dot(&self.step, &self.step));
+        let (start, length) = (
+            self.product(&from, &self.step),
+            self.product(&self.step, &self.step),
+        );
         let slope = |trial: usize| {
             let t = 0.5_f64.powi(trial as i32);
             (t, start + t * length + sums.slopes[trial])
@@ -372,9 +383,9 @@ impl Point {
         let additions = gamma(additions + 16.0);
         let norm = dot(&self.rounded, &self.rounded).sqrt();
         let margins = gamma(width as f64 + 8.0) * norm * sums.loss_slope;
-        let primal = (0.5 * norm * norm + sums.loss)
-            * (1.0 + additions + gamma(width as f64 + 8.0))
-            + margins;
+        let squares = self.product(&self.rounded, &self.rounded);
+        let primal =
+            (0.5 * squares + sums.loss) * (1.0 + additions + gamma(width as f64 + 8.0)) + margins;
         if primal < self.best_primal {
             self.best_primal = primal;
             self.best_w.copy_from_slice(&self.rounded);
@@ -383,10 +394,15 @@ impl Point {
         if self.done {
             return;
         }
-        let gradient: Vec<f64> = self.w.iter().zip(&sums.sum).map(|(w, u)| w - u).collect();
-        let bound = dot(&sums.sum, &sums.sum).sqrt() + additions * sums.size;
+        let mut gradient: Vec<f64> = self.w.iter().zip(&sums.sum).map(|(w, u)| w - u).collect();
+        if let Some(bias) = self.free_bias {
+            gradient[bias] = -sums.sum[bias];
+        }
+        let (terms, feasible, slack) = self.feasible(&sums);
+        let additions = slack * additions;
+        let bound = self.product(&feasible, &feasible).sqrt() + additions * sums.size;
         let bound = bound * (1.0 + gamma(width as f64 + 8.0));
-        let terms = sums.terms - additions * sums.magnitudes - sums.rounding;
+        let terms = terms - additions * sums.magnitudes - sums.rounding;
         // Terms are concave and 0 at α = 0, so those of s α are at least s times these: the best of such bounds, which
         // counts far from the optimum, where u is much too long.
         let share = if bound > 0.0 {
@@ -398,7 +414,7 @@ impl Point {
         let dual = dual - 4.0 * f64::EPSILON * terms.abs();
         let rise = dual - self.best_dual;
         self.best_dual = self.best_dual.max(dual);
-        let value = 0.5 * dot(&self.w, &self.w) + sums.value;
+        let value = 0.5 * self.product(&self.w, &self.w) + sums.value;
         let is_smoothed = !sums.path.is_empty();
         if let Some((from, before, slope)) = self.before.take() {
             let is_beyond = if is_smoothed {
@@ -423,7 +439,7 @@ impl Point {
             .sum();
         let rounding = squares * HALF_A_UNIT.powi(2);
         let trace: f64 = (0..width).map(|j| sums.matrix[j * (width + 1)]).sum();
-        let Some(factor) = factor_of(sums.matrix, width) else {
+        let Some(factor) = factor_of(sums.matrix, width, self.free_bias) else {
             self.done = true;
             return;
         };
@@ -487,6 +503,20 @@ impl Point {
         }
     }
 
+    /// Σ terms and Σ α y x of the α that are feasible where the bias is free, those of the heavier side being shrunk, and
+    /// how many times more these can be off by.
+    fn feasible(&self, sums: &Sums) -> (f64, Vec<f64>, f64) {
+        let Some(bias) = self.free_bias else {
+            return (sums.terms, sums.sum.clone(), 1.0);
+        };
+        let weight = sums.positive[bias];
+        let [positive, negative] = balance(weight, weight - sums.sum[bias]);
+        let terms = positive * sums.positive_terms + negative * (sums.terms - sums.positive_terms);
+        let pairs = sums.positive.iter().zip(&sums.sum);
+        let sum = pairs.map(|(own, all)| positive * own + negative * (all - own));
+        (terms, sum.collect(), 5.0)
+    }
+
     fn to_numbers(&self) -> Vec<f64> {
         let (from, value, slope) = self.before.clone().unwrap_or_default();
         let mut numbers = vec![
@@ -511,7 +541,7 @@ impl Point {
         numbers
     }
 
-    fn from_numbers(numbers: &[f64], width: usize) -> Option<Point> {
+    fn from_numbers(numbers: &[f64], width: usize, free_bias: Option<usize>) -> Option<Point> {
         let (figures, rest) = numbers.split_first_chunk::<12>()?;
         let &[
             done,
@@ -533,7 +563,7 @@ impl Point {
             return None;
         }
         let mut vectors = vectors.map(<[f64]>::to_vec);
-        let mut point = Point::new(width, smoothing);
+        let mut point = Point::new(width, smoothing, free_bias);
         point.exact = exact != 0.0;
         point.go_to(vectors.next()?);
         point.step = vectors.next()?;
@@ -556,8 +586,10 @@ impl Point {
     }
 }
 
-/// The factor of I + H, of the lower triangle of H; `None` where numbers are not finite.
-fn factor_of(matrix: Vec<f64>, width: usize) -> Option<Vec<f64>> {
+/// The factor of I + H, of the lower triangle of H; `None` where numbers are not finite. A free bias has next to nothing
+/// in I: enough for a bias that no row has a curvature in.
+fn factor_of(matrix: Vec<f64>, width: usize, free_bias: Option<usize>) -> Option<Vec<f64>> {
+    const NEXT_TO_NOTHING: f64 = 1e-12;
     // Columns that are nearly the same leave a matrix that rounding makes indefinite; a little more on the
     // diagonal makes it definite, and the step shorter.
     [0.0, 1e-14, 1e-12, 1e-10, 1e-8]
@@ -565,7 +597,12 @@ fn factor_of(matrix: Vec<f64>, width: usize) -> Option<Vec<f64>> {
         .find_map(|more| {
             let mut factor = matrix.clone();
             for j in 0..width {
-                factor[j * (width + 1)] = (1.0 + factor[j * (width + 1)]) * (1.0 + more);
+                let own = if Some(j) == free_bias {
+                    NEXT_TO_NOTHING
+                } else {
+                    1.0
+                };
+                factor[j * (width + 1)] = (own + factor[j * (width + 1)]) * (1.0 + more);
             }
             cholesky::factor(&mut factor, width).then_some(factor)
         })

@@ -18,6 +18,8 @@ const TILE: usize = 8;
 const TILE_ROWS: usize = 4;
 /// Rows that are taken at a time where they are narrow, and else.
 const MOST_ROWS: [usize; 2] = [256, 128];
+/// Numbers of [`Sums`] that stand alone.
+const NUMBERS: usize = 10;
 /// Most lanes, and bytes of their matrices.
 const LANES: usize = 16;
 const LANE_BYTES: usize = 64 << 20;
@@ -56,6 +58,9 @@ pub(super) struct Sums {
     pub curvature: f64,
     /// Σ α y x.
     pub sum: Vec<f64>,
+    /// The part of the terms, and of Σ α y x, of the rows of positive α y; no vector where the bias is not free.
+    pub positive_terms: f64,
+    pub positive: Vec<f64>,
     /// −Σ ∂α/∂τ y x: how the gradient moves with τ; none where nothing is smoothed.
     pub path: Vec<f64>,
     /// Σ curvature x xᵀ: the lower triangle in rows of [`padded`] numbers.
@@ -66,7 +71,7 @@ pub(super) struct Sums {
 
 impl Sums {
     /// Zeros; `width` is padded.
-    pub fn new(width: usize, has_matrix: bool, has_path: bool) -> Sums {
+    pub fn new(width: usize, has_matrix: bool, has_path: bool, has_sides: bool) -> Sums {
         Sums {
             loss: 0.0,
             loss_slope: 0.0,
@@ -78,13 +83,15 @@ impl Sums {
             size: 0.0,
             curvature: 0.0,
             sum: vec![0.0; width],
+            positive_terms: 0.0,
+            positive: vec![0.0; if has_sides { width } else { 0 }],
             path: vec![0.0; if has_path { width } else { 0 }],
             matrix: vec![0.0; if has_matrix { width * width } else { 0 }],
             slopes: [0.0; TRIALS],
         }
     }
 
-    fn numbers(&mut self) -> [&mut f64; 9] {
+    fn numbers(&mut self) -> [&mut f64; NUMBERS] {
         [
             &mut self.loss,
             &mut self.loss_slope,
@@ -95,6 +102,7 @@ impl Sums {
             &mut self.rounding,
             &mut self.size,
             &mut self.curvature,
+            &mut self.positive_terms,
         ]
     }
 
@@ -103,6 +111,7 @@ impl Sums {
             *own += *other;
         }
         add(&mut self.sum, &other.sum);
+        add(&mut self.positive, &other.positive);
         add(&mut self.path, &other.path);
         add(&mut self.matrix, &other.matrix);
         add(&mut self.slopes, &other.slopes);
@@ -113,13 +122,14 @@ impl Sums {
         let mut flat: Vec<f64> = self.numbers().into_iter().map(|number| *number).collect();
         flat.extend(self.slopes);
         flat.extend(&self.sum);
+        flat.extend(&self.positive);
         flat.extend(&self.path);
         flat.extend(&self.matrix);
         flat
     }
 
     pub fn set_flat(&mut self, flat: &[f64]) {
-        let (numbers, rest) = flat.split_at(9);
+        let (numbers, rest) = flat.split_at(NUMBERS);
         for (own, number) in self.numbers().into_iter().zip(numbers) {
             *own = *number;
         }
@@ -127,6 +137,8 @@ impl Sums {
         self.slopes.copy_from_slice(slopes);
         let (sum, rest) = rest.split_at(self.sum.len());
         self.sum.copy_from_slice(sum);
+        let (positive, rest) = rest.split_at(self.positive.len());
+        self.positive.copy_from_slice(positive);
         let (path, matrix) = rest.split_at(self.path.len());
         self.path.copy_from_slice(path);
         self.matrix.copy_from_slice(matrix);
@@ -171,6 +183,7 @@ struct Work {
     /// Rows with curvature, times its root.
     curved: Vec<f64>,
     sum: Vec<f64>,
+    positive: Vec<f64>,
     path: Vec<f64>,
 }
 
@@ -357,6 +370,8 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
             work.curved.clear();
             work.sum.clear();
             work.sum.resize(width, 0.0);
+            work.positive.clear();
+            work.positive.resize(sums.positive.len(), 0.0);
             work.path.clear();
             work.path.resize(sums.path.len(), 0.0);
             let rows = work.x.chunks_exact(width).zip(&work.signs);
@@ -373,6 +388,12 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
                     for (sum, &x) in work.sum.iter_mut().zip(x) {
                         *sum += scale * f64::from(x);
                     }
+                    if scale > 0.0 && !work.positive.is_empty() {
+                        sums.positive_terms += terms.term;
+                        for (sum, &x) in work.positive.iter_mut().zip(x) {
+                            *sum += scale * f64::from(x);
+                        }
+                    }
                 }
                 if !work.path.is_empty() {
                     let scale = sign * terms.path;
@@ -387,6 +408,7 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
             }
             add(&mut sums.path, &work.path);
             add(&mut sums.sum, &work.sum);
+            add(&mut sums.positive, &work.positive);
             if !sums.matrix.is_empty() {
                 add_products::<FUSED>(&work.curved, width, &mut sums.matrix);
             }

@@ -1,11 +1,15 @@
 //! A subproblem between two passes: where the next pass looks, and the best that was found.
 
+use super::cholesky::dot;
+
 /// The first factor on τ.
 const FIRST_SHRINK: f64 = 0.1;
 
 /// One subproblem between two passes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Point {
+    /// The entry that does not count in ‖w‖², if there is one.
+    pub free_bias: Option<usize>,
     /// Where the next pass looks, and the same rounded to f32; all vectors are padded.
     pub w: Vec<f64>,
     pub rounded: Vec<f64>,
@@ -35,8 +39,9 @@ pub(super) struct Point {
 }
 
 impl Point {
-    pub fn new(width: usize, smoothing: f64) -> Point {
+    pub fn new(width: usize, smoothing: f64, free_bias: Option<usize>) -> Point {
         Point {
+            free_bias,
             w: vec![0.0; width],
             rounded: vec![0.0; width],
             step: vec![0.0; width],
@@ -54,6 +59,13 @@ impl Point {
             at_best: false,
             done: false,
         }
+    }
+
+    /// The product of two vectors over the entries that count in ‖w‖².
+    pub fn product(&self, a: &[f64], b: &[f64]) -> f64 {
+        // Behind a free bias there is only padding.
+        let count = self.free_bias.unwrap_or(a.len());
+        dot(&a[..count], &b[..count])
     }
 
     pub fn go_to(&mut self, w: Vec<f64>) {

@@ -87,13 +87,26 @@ pub fn table(rows: Rows) -> RowTable {
     RowTable::from_rows(rows, ids)
 }
 
-/// The dual value of a subproblem from its definition: row by row, f64, nothing of the library but the α.
+/// The dual value of a subproblem from its definition: row by row, f64, nothing of the library but the α; with a free
+/// bias those of the heavier side are multiplied by what balances both.
 pub fn dual_value(problem: &Problem, rows: &RowTable, duals: &Duals, subproblem: usize) -> f64 {
     let mut w = vec![0.0_f64; problem.features() + 1];
     let mut terms = 0.0;
+    let alpha_of = |i: usize| duals.alpha(problem, subproblem, rows.id(i), rows.label(i));
+    let mut factors = [1.0; 2];
+    if problem.bias_is_free() {
+        let weight = |sign: f32| -> f64 {
+            let own = |i: &usize| problem.sign(subproblem, rows.label(*i)) == sign;
+            (0..rows.len()).filter(own).map(alpha_of).sum()
+        };
+        let sides = [weight(1.0), weight(-1.0)];
+        let lighter = sides[0].min(sides[1]);
+        factors = sides.map(|side| if side > 0.0 { lighter / side } else { 1.0 });
+    }
     for i in 0..rows.len() {
         let class = rows.label(i);
-        let alpha = duals.alpha(problem, subproblem, rows.id(i), class);
+        let is_negative = problem.sign(subproblem, class) < 0.0;
+        let alpha = alpha_of(i) * factors[usize::from(is_negative)];
         let cost = problem.cost_of(class, rows.id(i));
         terms += match problem.loss() {
             Loss::Hinge => alpha,
@@ -108,7 +121,8 @@ pub fn dual_value(problem: &Problem, rows: &RowTable, duals: &Duals, subproblem:
         for (w, x) in w.iter_mut().zip(dense(rows.row(i), problem.features())) {
             *w += scale * x;
         }
-        w[problem.features()] += scale * f64::from(problem.bias().unwrap_or(0.0));
+        let bias = problem.bias().filter(|_| !problem.bias_is_free());
+        w[problem.features()] += scale * f64::from(bias.unwrap_or(0.0));
     }
     terms - 0.5 * w.iter().map(|w| w * w).sum::<f64>()
 }

@@ -351,7 +351,7 @@ impl Course<'_> {
         journal: &mut Journal<'_>,
     ) -> Result<ControlFlow<Solved, Stage>, TrainError> {
         let (problem, simd) = (solver.problem(), Simd::best());
-        let fine = FineDescent::new(problem, self.rows, solver.duals(), simd);
+        let fine = FineDescent::new(problem, self.rows, solver.duals(), solver.centres(), simd);
         let mut fine = fine.ok_or(LinearError::StateMismatch {
             part: "coordinate descent in f64",
         })?;

@@ -33,8 +33,8 @@ fn certificate(
         Ok(solver.check_rows(&batch.rows, false, &mut losses, &mut bound)?)
     })?;
     Ok(Certificate {
-        primal: losses.primal(solver.weights()),
-        dual: bound.value(),
+        primal: losses.primal(solver.problem(), solver.weights()),
+        dual: bound.value(solver.problem()),
     })
 }
 

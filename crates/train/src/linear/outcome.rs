@@ -153,6 +153,7 @@ pub(super) fn model(task: &Task<'_>, weights: Weights) -> Model {
         class_weights: task.problem.class_weights().to_vec(),
         classes: dataset.labels().clone(),
         means: dataset.means().map(|means| means.to_vec()),
+        bias_is_free: task.problem.bias_is_free(),
         weights,
         scale: task.rows.scale.as_deref().cloned(),
         columns: dataset.columns().cloned(),

@@ -51,6 +51,9 @@ pub(super) fn problem(
     if let Some(bias) = config.bias {
         problem = problem.with_bias(bias)?;
     }
+    if config.free_bias {
+        problem = problem.with_free_bias();
+    }
     let mut weighted = Vec::new();
     for (label, weight) in &config.class_weights {
         let class = labels.class_called(label).ok_or_else(|| {

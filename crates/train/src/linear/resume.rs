@@ -144,6 +144,7 @@ fn other_problem(before: &Before, task: &Task<'_>) -> Option<&'static str> {
             before.class_weights == config.class_weights && before.balanced == config.balanced,
         ),
         ("`bias`", before.bias == config.bias),
+        ("`intercept`", before.free_bias == config.free_bias),
         ("`solver`", open || before.solver == config.solver),
         ("`inner_passes`", before.inner_passes == config.inner_passes),
         ("`skip`", before.skip == config.skip),

@@ -249,8 +249,8 @@ impl<'a> Session<'a> {
             is_snapshot,
             accuracy: losses.accuracy(),
             certificate: Certificate {
-                primal: losses.primal(weights),
-                dual: bound.value(),
+                primal: losses.primal(self.solver.problem(), weights),
+                dual: bound.value(self.solver.problem()),
             },
         };
         journal.done = journal.done.plus(&Totals {
