@@ -180,7 +180,9 @@ impl<'a> Checkpoint<'a> {
             text: key(TEXT).ok_or_else(|| damaged("no progress"))?.clone(),
             checksum: key(CHECKSUM)
                 .or_else(|| key(EARLIER_CHECKSUM))
-                .and_then(|stated| u32::from_str_radix(stated, 16).ok()),
+                .and_then(|stated| u32::from_str_radix(stated, 16).ok().zip(Some(stated)))
+                // Of letters, the case too: a bit that changed is found wherever it is.
+                .and_then(|(sum, stated)| (*stated == format!("{sum:08x}")).then_some(sum)),
             covers_shapes: key(CHECKSUM).is_some(),
             file: SafeTensors::deserialize(bytes).map_err(|_| damaged("tensors"))?,
         })

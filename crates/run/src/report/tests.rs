@@ -217,7 +217,7 @@ fn a_drawing_is_a_file_of_its_own_whatever_its_texts() {
     ];
     assert_eq!(files[2].matches("<polyline").count(), 8, "a line each");
     assert_eq!(
-        files[2].matches(": 9</text>").count(),
+        files[2].matches(": 9.00</text>").count(),
         8,
         "and its last value"
     );
