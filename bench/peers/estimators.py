@@ -65,8 +65,8 @@ def estimator(side, loss, tol):
         import pelton
 
         if loss == "logistic":
-            return pelton.LogisticRegression(tol=tol, random_state=0)
-        return pelton.LinearClassifier(loss=loss, tol=tol, random_state=0)
+            return pelton.LogisticRegression(tol=tol, regularise_intercept=True, random_state=0)
+        return pelton.LinearClassifier(loss=loss, tol=tol, regularise_intercept=True, random_state=0)
     from sklearn.linear_model import LogisticRegression
     from sklearn.svm import LinearSVC
 

@@ -115,21 +115,21 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _fit_files(self, X: Any, y: Any, sample_weight: Any, data: dict[str, Any]) -> Any:
         if y is not None:
             raise TypeError("y is only for arrays; for files, name the column of classes with `label`")
-        weights = self.class_weight
-        if isinstance(weights, str) and weights != "balanced":
-            raise ValueError(f"class_weight={weights!r} is not known; give 'balanced' or a dict")
-        named = weights if isinstance(weights, Mapping) else {}
+        factors = self.class_weight
+        if isinstance(factors, str) and factors != "balanced":
+            raise ValueError(f"class_weight={factors!r} is not known; give 'balanced' or a dict")
+        named = factors if isinstance(factors, Mapping) else {}
         config = {
             **self._config([(_plain(name), float(factor)) for name, factor in named.items()]),
-            "balanced": weights == "balanced",
+            "balanced": factors == "balanced",
             "data": load(X, **data)._data,
             "threads": self.threads or _LOADING_THREADS,
             "scratch_dir": None if self.scratch_dir is None else file_name(self.scratch_dir),
         }
-        if sample_weight is None or _names_files(sample_weight):
-            config["sample_weights"] = None if sample_weight is None else file_name(sample_weight)
-            weights = None
-        else:
+        weights = None
+        if _names_files(sample_weight):
+            config["sample_weights"] = file_name(sample_weight)
+        elif sample_weight is not None:
             weights = _weights(column_or_1d(sample_weight))
         columns = self._take(_pelton.fit_linear(json.dumps(config), self._threads(), weights), None)
         self.n_features_in_ = self.coef_.shape[1]
