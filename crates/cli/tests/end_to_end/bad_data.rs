@@ -190,7 +190,11 @@ fn data_that_is_something_else_is_named_by_its_first_bad_record() {
             "1,2,0,\n3,4,1,\n",
             &["line 1", "column 4", "empty"],
         ),
-        ("german.csv", "1;2;0\n3;4;1\n", &["semicolons", "commas"]),
+        (
+            "german.csv",
+            "1,5;2;0\n3;4;1\n",
+            &["decimal commas", "points"],
+        ),
         (
             "names.csv",
             "a,b\nfoo,1\nbar,1\n",

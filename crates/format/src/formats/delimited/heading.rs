@@ -62,33 +62,45 @@ pub(crate) fn is_number_with_comma(cell: &[u8]) -> bool {
     }
 }
 
-/// What separates the cells of `lines`, in words, where that seems not to be `delimiter`; and the remedy.
-pub(crate) fn other_delimiter(
-    lines: &[&[u8]],
-    delimiter: u8,
-) -> Option<(&'static str, &'static str)> {
-    const OTHERS: [(u8, &str, &str); 5] = [
-        (b'\t', "tabs", "read it with `format` tsv"),
-        (
-            b';',
-            "semicolons",
-            "write it with commas between cells and points in numbers, as pandas.read_csv(NAME, sep=\";\").to_csv(NEW, index=False) does",
+/// What separates cells, and how a message calls it.
+const DELIMITERS: [(u8, &str); 5] = [
+    (b'\t', "tabs"),
+    (b';', "semicolons"),
+    (b'|', "vertical bars"),
+    (b',', "commas"),
+    (b' ', "blanks"),
+];
+
+/// The delimiter of `lines`, which is another than `usual` where that separates nothing, and how a message calls it.
+///
+/// Errors: cells separated by blanks, or numbers with decimal commas.
+pub(crate) fn delimiter_of(lines: &[&[u8]], usual: u8) -> Result<(u8, &'static str), FormatError> {
+    let refused =
+        |what: &'static str| Err(FormatError::new(what).of_kind(FormatErrorKind::Malformed));
+    match other_delimiter(lines, usual) {
+        None => Ok((usual, "")),
+        Some((b' ', _)) => refused(
+            "its cells seem to be separated by blanks; write it with commas, as pandas.read_csv(NAME, sep=r\"\\s+\").to_csv(NEW, index=False) does",
         ),
-        (
-            b'|',
-            "vertical bars",
-            "write it with commas, as pandas.read_csv(NAME, sep=\"|\").to_csv(NEW, index=False) does",
-        ),
-        (b',', "commas", "read it with `format` csv"),
-        (
-            b' ',
-            "blanks",
-            "write it with commas, as pandas.read_csv(NAME, sep=r\"\\s+\").to_csv(NEW, index=False) does",
-        ),
-    ];
+        Some(found) => {
+            let rows = lines.iter().map(|line| cells(line, found.0));
+            let has_comma = |cell: &&[u8]| cell.contains(&b',') && is_number_with_comma(cell);
+            match found.0 {
+                b',' => Ok(found),
+                _ if rows.flatten().any(|cell| has_comma(&cell)) => refused(
+                    "its numbers have decimal commas; write it with points, as pandas.read_csv(NAME, sep=\";\", decimal=\",\").to_csv(NEW, index=False) does",
+                ),
+                _ => Ok(found),
+            }
+        }
+    }
+}
+
+/// What separates the cells of `lines`, where that seems not to be `delimiter`.
+fn other_delimiter(lines: &[&[u8]], delimiter: u8) -> Option<(u8, &'static str)> {
     let (first, rest) = lines.split_first()?;
-    let others = OTHERS.iter().filter(|(other, ..)| *other != delimiter);
-    let mut others = others.filter(|(other, ..)| {
+    let others = DELIMITERS.iter().filter(|(other, _)| *other != delimiter);
+    let mut others = others.filter(|(other, _)| {
         let count = cells(first, *other).len();
         let alike = |line: &[u8]| cells(line, *other).len() == count;
         if count < 2 {
@@ -106,7 +118,7 @@ pub(crate) fn other_delimiter(
             && (records.iter())
                 .all(|line| alike(line) && cells(line, *other).iter().all(|cell| in_numbers(cell)))
     });
-    others.next().map(|(_, found, remedy)| (*found, *remedy))
+    others.next().copied()
 }
 
 /// The first number of a line of whole numbers that ascend by one.
@@ -428,7 +440,7 @@ mod tests {
     fn other_delimiters_are_told() {
         let check = |text: &str, delimiter: u8, expected: Option<&str>| {
             let found = other_delimiter(&first_lines(text.as_bytes(), true), delimiter);
-            assert_eq!(found.map(|(found, _)| found), expected, "{text}");
+            assert_eq!(found.map(|(_, found)| found), expected, "{text}");
         };
         check("\"a\";\"b\"\n1;2\n", b',', Some("semicolons"));
         check("1;2\n", b',', Some("semicolons"));

@@ -45,13 +45,13 @@ impl Format for Delimited {
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
-        let delimiter = self.delimiter;
         let file = source.input()?;
         let first = first_line_from(&file, source.start(), source.stamp.size)?;
         let Some((start, line)) = first else {
             return Err(FormatError::empty());
         };
-        let table = TableColumns::of(source, &line, delimiter, notes)?;
+        let table = TableColumns::of(source, &line, self.delimiter, notes)?;
+        let delimiter = table.delimiter;
         let (label, columns) = (table.label, table.count);
         let from = match table.schema {
             Some(_) => start + line.len() as u64,

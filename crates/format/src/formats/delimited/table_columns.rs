@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use pelton_batch::Schema;
 
-use crate::error::{FormatError, FormatErrorKind};
+use crate::error::FormatError;
 use crate::format::Source;
 use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::heading::{
-    Header, Heading, cells_of, excerpt_of_names, first_lines, other_delimiter,
+    Header, Heading, cells_of, delimiter_of, excerpt_of_names, first_lines,
 };
 use crate::formats::delimited::known_columns::KnownColumns;
 use crate::labels::no_label_column;
@@ -19,6 +19,8 @@ type Order = Option<Arc<[u32]>>;
 
 /// The columns of a CSV or TSV file.
 pub(crate) struct TableColumns {
+    /// What separates cells.
+    pub(crate) delimiter: u8,
     pub(crate) count: usize,
     pub(crate) label: Option<usize>,
     pub(crate) order: Order,
@@ -27,7 +29,7 @@ pub(crate) struct TableColumns {
 }
 
 impl TableColumns {
-    /// Reads the columns of a file whose first non-blank line is `line`.
+    /// Reads the columns of a file whose first non-blank line is `line`, and whose cells `delimiter` separates, or another.
     pub(crate) fn of(
         source: &Source<'_>,
         line: &[u8],
@@ -35,15 +37,18 @@ impl TableColumns {
         notes: &mut Vec<String>,
     ) -> Result<TableColumns, FormatError> {
         let (path, options) = (source.path, source.options);
-        let heading = Heading::read(line.trim_ascii_end(), delimiter);
-        let count = heading.columns;
         let start = source.start() as usize;
         let is_whole = source.head.len() as u64 >= source.stamp.size;
         let lines = first_lines(source.head.get(start..).unwrap_or_default(), is_whole);
-        if let Some((found, remedy)) = other_delimiter(&lines, delimiter) {
-            let what = format!("its cells seem to be separated by {found}; {remedy}");
-            return Err(FormatError::new(what).of_kind(FormatErrorKind::Malformed));
+        let (delimiter, name) = delimiter_of(&lines, delimiter)?;
+        if !name.is_empty() {
+            notes.push(format!(
+                "{}: its cells are separated by {name}",
+                path.display()
+            ));
         }
+        let heading = Heading::read(line.trim_ascii_end(), delimiter);
+        let count = heading.columns;
         let wanted = &options.label;
         let all_features = options.are_all_features(count);
         if count == 1 && !all_features {
@@ -94,6 +99,7 @@ impl TableColumns {
             label: label.map(|at| heading.names().swap_remove(at)),
         });
         Ok(TableColumns {
+            delimiter,
             count,
             label,
             order,
