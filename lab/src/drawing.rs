@@ -122,7 +122,7 @@ fn bars(rows: &[Row]) -> Vec<Bars> {
                 let (method, device) = row.method.split_once(": ").unwrap_or((&row.method, ""));
                 let total = times.get("total_s").and_then(Value::as_f64);
                 let title = format!("{}: {}, {device}, total time", row.table, row.data);
-                (title, parts(method, times), total)
+                (title, method.to_string(), total)
             }
             Value::Number(value) if row.figure.contains("seconds") => {
                 let title = format!("{}: {}, {}", row.table, row.data, row.figure);
@@ -155,16 +155,4 @@ fn bars(rows: &[Row]) -> Vec<Bars> {
         }
     }
     charts
-}
-
-/// A method with the parts of its time.
-fn parts(method: &str, times: &serde_json::Map<String, Value>) -> String {
-    let part = |name: &str| times.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN);
-    format!(
-        "{method} = {:.3} prepare + {:.3} load + {:.3} compute - {:.3} overlap",
-        part("prepare_s"),
-        part("load_s"),
-        part("compute_s"),
-        part("overlap_s")
-    )
 }

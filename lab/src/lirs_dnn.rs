@@ -125,7 +125,10 @@ pub(super) fn lirs_dnn(
                     let followed = table.follow(net, &pictures, is_sorted, way, context)?;
                     trained.push((way, followed));
                 }
-                rows.extend(compared(net, &pictures, is_sorted, &trained));
+                let mut found = compared(net, &pictures, is_sorted, &trained);
+                // Figure by figure, way by way within one.
+                found.sort_by(|a, b| (&a.table, &a.figure).cmp(&(&b.table, &b.figure)));
+                rows.extend(found);
                 notes.extend(differences(net, &pictures, is_sorted, &trained));
             }
         }

@@ -5,6 +5,7 @@
 //! If such a group is not permitted, the page cache is emptied and reads bypass it, and the row says so.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -74,6 +75,12 @@ pub(super) fn train(
         None => output_of(Command::new(program).args(&arguments), interrupt),
     };
     let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
+    if group.is_some() && output.status.signal() == Some(Signal::KILL.as_raw()) {
+        let limit = limit_bytes as f64 / 1e6;
+        return Err(format!(
+            "it was killed: it needs more than the {limit:.0} MB of its group"
+        ));
+    }
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         let last = text.lines().last().unwrap_or("no reason given");
