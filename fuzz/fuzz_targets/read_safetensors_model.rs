@@ -16,6 +16,7 @@ fn good() -> Vec<u8> {
         class_weights: vec![1.0, 2.0, 0.5],
         classes: ClassMap::named(["a", "b", "c"].map(String::from).to_vec()),
         means: Some(vec![0.5, -1.0]),
+        bias_is_free: false,
         weights: Weights::from_vectors(2, Some(1.0), vec![vec![0.5, -1.0, 2.0]; 3]),
         scale: Scale::new(vec![2.0, 0.5], vec![0.0, -1.0]),
         columns: None,
