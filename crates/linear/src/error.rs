@@ -20,14 +20,14 @@ pub enum LinearError {
     },
     /// The cost, or a cost times a class weight, is unusable.
     #[error(
-        "a cost of {found:?} (possibly multiplied by a class weight) is out of range; give a number between 1e-30 and 1e30"
+        "a cost of {found:?} (possibly multiplied by the weights of a class or record) is out of range; give a number between 1e-30 and 1e30"
     )]
     Cost {
         /// The cost.
         found: f64,
     },
     /// The weight of a record is unusable.
-    #[error("record {record} has the weight {found}; weights are numbers of at least 0")]
+    #[error("record {record} (from 0) has the weight {found}; weights are numbers of at least 0")]
     SampleWeight {
         /// Record id.
         record: u64,
