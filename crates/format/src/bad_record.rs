@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
 
 use crate::data_file::DataFile;
 use crate::error::{Fault, FormatError};
@@ -32,15 +31,16 @@ pub(crate) fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatEr
 fn line_error(file: &DataFile, record: u64, offset: u64, fault: Fault) -> FormatError {
     let error = FormatError::of_record(fault).in_file(&file.path);
     // For a remote file, everything before the record would have to be fetched.
-    let newlines = (!file.is_remote()).then(|| newlines_before(&file.source, offset));
+    let newlines = (!file.is_remote())
+        .then(|| File::open(&file.source).and_then(|text| newlines_in(text.take(offset))));
     match newlines {
         Some(Ok(newlines)) => error.at_line(newlines + 1),
         _ => error.in_record(record, offset),
     }
 }
 
-fn newlines_before(path: &Path, offset: u64) -> io::Result<u64> {
-    let mut text = File::open(path)?.take(offset);
+/// Counts the newlines of a text.
+pub(crate) fn newlines_in(mut text: impl Read) -> io::Result<u64> {
     let mut buffer = vec![0; 256 << 10];
     let mut newlines = 0;
     loop {

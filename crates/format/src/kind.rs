@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::FormatError;
+use crate::formats::delimited::cells::{Cells, bare};
 use crate::formats::delimited::heading::is_number_with_comma;
-use crate::formats::delimited::{bare, is_missing};
+use crate::formats::delimited::is_missing;
 use crate::remote::without_query;
 use crate::rows::number::parse_f64;
 
@@ -218,20 +219,20 @@ fn text_look(name: &str, head: &[u8]) -> Look {
     let second = more.first().copied();
     let says_text = [".txt", ".text"].iter().any(|end| name.ends_with(end));
     let is_mostly_numbers = |line: &[u8], delimiter: u8| {
-        let cells = line.split(|byte| *byte == delimiter).map(bare);
+        let cells = Cells::new(line, delimiter).map(bare);
         let numbers = cells.clone().filter(|cell| is_number(cell)).count();
         let missing = cells.clone().filter(|cell| is_missing(cell)).count();
         numbers > 0 && 2 * (numbers + missing) > cells.count()
     };
     let is_table = |line: &[u8], delimiter: u8| {
-        let mut cells = line.split(|byte| *byte == delimiter).map(bare);
+        let mut cells = Cells::new(line, delimiter).map(bare);
         if says_text {
             is_mostly_numbers(line, delimiter)
         } else {
-            cells.any(is_number)
+            cells.any(|cell| is_number(&cell))
         }
     };
-    let cells = |line: &[u8], delimiter: u8| line.split(|byte| *byte == delimiter).count();
+    let cells = |line: &[u8], delimiter: u8| Cells::new(line, delimiter).count();
     let has_numbers = |delimiter: u8| match second {
         Some(second) => {
             let count = cells(line, delimiter);
@@ -248,10 +249,9 @@ fn text_look(name: &str, head: &[u8]) -> Look {
     // The table format explains other delimiters.
     let is_of = |delimiter: u8| {
         let second = second.unwrap_or_default();
-        let mut cells = second.split(|byte| *byte == delimiter);
         line.contains(&delimiter)
             && second.contains(&delimiter)
-            && cells.all(|cell| is_number_with_comma(bare(cell)))
+            && Cells::new(second, delimiter).all(|cell| is_number_with_comma(&bare(cell)))
     };
     if is_of(b';') || is_of(b'|') || line.contains(&b',') && has_numbers(b',') {
         Look::Csv

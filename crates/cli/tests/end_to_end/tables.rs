@@ -110,6 +110,42 @@ fn classes_by_name() {
     place.refuses("eval numbers train.csv", 2, &parts);
 }
 
+/// The classes of the Titanic's passengers as a spreadsheet may have them, with commas, quotes and newlines.
+#[test]
+fn classes_and_columns_in_quotes() {
+    let place = Place::new();
+    let classes = [
+        "Third, or \"steerage\"",
+        "First\nclass",
+        "None of them, really",
+    ];
+    let rows = table(300, |[a, b, c], class| {
+        let name = classes[class].replace('"', "\"\"");
+        format!("\"{a}\", {b},\"{name}\",{c}\r")
+    });
+    let header = "\"fare, in pounds\",\"age\n(years)\",\"class\",\"a \"\"b\"\"\"\r\n";
+    place.write("train.csv", format!("{header}{rows}"));
+    let figures = place.json("index train.csv --label class");
+    let sorted = serde_json::json!([classes[1], classes[2], classes[0]]);
+    assert_eq!(
+        (&figures["label_names"], &figures["records"]),
+        (&sorted, &300.into())
+    );
+    let line = "train linear train.csv --label class --loss l2 --test train.csv --bias 1 --out run";
+    let accuracy = place.json(line)["test_accuracy"].as_f64().unwrap();
+    assert!(accuracy > 0.95, "{accuracy}");
+    place.write("bad.csv", format!("{header}{rows}1,2,\"First\nclass\"\n"));
+    let parts = ["bad.csv", "line 403", "3 columns where the first row has 4"];
+    place.refuses("eval run bad.csv", 2, &parts);
+    place.write("open.csv", format!("{header}{rows}1,\"2,x,3\n4,5,y,6\n"));
+    let parts = [
+        "open.csv",
+        "line 403",
+        "a quote opens a cell that does not end",
+    ];
+    place.refuses("eval run open.csv", 2, &parts);
+}
+
 #[test]
 fn missing_cells_are_filled_in_alike_everywhere() {
     let place = Place::new();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::{Fault, excerpt};
+use crate::formats::delimited::cells::bare;
 use crate::formats::delimited::{is_missing, numeric_label};
 use crate::labels::codes::{Codes, NO_CLASS};
 use crate::labels::{Classes, FileLabels};
@@ -19,7 +20,7 @@ pub(crate) enum Label<'a> {
     Number(f64),
     /// A position in the file's list of labels.
     Code(u32),
-    /// A cell of text in a column (from 0).
+    /// A cell of text as it is written, in a column (from 0).
     Cell(&'a [u8], usize),
 }
 
@@ -119,10 +120,12 @@ impl StoredLabels {
 
     #[inline]
     fn class_of_cell(&self, cell: &[u8], column: usize) -> Result<u32, Fault> {
-        let codes = match &self.cells {
-            Cells::Unread => return Ok(0),
-            Cells::Numbers => return self.class_of(numeric_label(cell, column)?),
-            Cells::Names(codes) => codes,
+        if let Cells::Unread = self.cells {
+            return Ok(0);
+        }
+        let cell = &*bare(cell);
+        let Cells::Names(codes) = &self.cells else {
+            return self.class_of(numeric_label(cell, column)?);
         };
         let name = std::str::from_utf8(cell).ok();
         match name.and_then(|name| codes.get(name)) {

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use crate::error::{FormatError, excerpt};
 use crate::formats::delimited::LabelColumn;
-use crate::formats::delimited::heading::Heading;
+use crate::formats::delimited::cells::{never_closes, records};
+use crate::formats::delimited::heading::{Heading, cells, may_delimit};
 
 /// Larger files are refused.
 const MOST_BYTES: u64 = 4 << 30;
@@ -45,12 +46,11 @@ impl LabelTable {
         label: &LabelColumn,
     ) -> Result<LabelTable, FormatError> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-        let mut lines = (1..)
-            .zip(bytes.split(|byte| *byte == b'\n'))
-            .filter(|(_, line)| !line.trim_ascii().is_empty());
-        let (_, first) = lines.next().ok_or_else(FormatError::empty)?;
+        let first = records(bytes, may_delimit).next();
+        let first = first.ok_or_else(FormatError::empty)?;
+        let (_, first) = first.map_err(never_closes)?;
         let delimiter = if first.contains(&b'\t') { b'\t' } else { b',' };
-        let heading = Heading::read(first.trim_ascii_end(), delimiter);
+        let heading = Heading::read(first, delimiter);
         let file = heading.label(file, true)?;
         let label = heading.label(label, true)?;
         if file == label {
@@ -61,8 +61,9 @@ impl LabelTable {
             return Err(FormatError::new(what).at_line(1));
         }
         let mut rows: Vec<(Vec<u8>, String)> = Vec::new();
-        for (number, line) in lines {
-            let cells = cells(line.trim_ascii_end(), delimiter);
+        for record in records(bytes, |byte| byte == delimiter).skip(1) {
+            let (number, record) = record.map_err(never_closes)?;
+            let cells = cells(record, delimiter);
             let (Some(file), Some(label)) = (cells.get(file), cells.get(label)) else {
                 let what = format!(
                     "it has {} columns where the heading has {}; make all lines alike",
@@ -76,7 +77,7 @@ impl LabelTable {
                     "the name of the image or its class is empty; fill it in or remove the line";
                 return Err(FormatError::new(what).at_line(number));
             }
-            rows.push((file.clone(), String::from_utf8_lossy(label).into_owned()));
+            rows.push((file.to_vec(), String::from_utf8_lossy(label).into_owned()));
         }
         LabelTable::of(rows).map_err(|name| {
             FormatError::new(format!(
@@ -130,54 +131,9 @@ impl LabelTable {
     }
 }
 
-/// The cells of a line.
-fn cells(line: &[u8], delimiter: u8) -> Vec<Vec<u8>> {
-    let mut cells = Vec::new();
-    let mut cell = Vec::new();
-    let mut quoted = false;
-    let mut at = 0;
-    while let Some(&byte) = line.get(at) {
-        match byte {
-            b'"' if quoted && line.get(at + 1) == Some(&b'"') => {
-                cell.push(b'"');
-                at += 1;
-            }
-            b'"' if quoted || cell.trim_ascii().is_empty() => quoted = !quoted,
-            _ if byte == delimiter && !quoted => {
-                cells.push(cell.trim_ascii().to_vec());
-                cell.clear();
-            }
-            _ => cell.push(byte),
-        }
-        at += 1;
-    }
-    cells.push(cell.trim_ascii().to_vec());
-    cells
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn check(line: &str, expected: &[&str]) {
-        let found = cells(line.as_bytes(), b',');
-        let expected: Vec<Vec<u8>> = expected
-            .iter()
-            .map(|cell| cell.as_bytes().to_vec())
-            .collect();
-        assert_eq!(found, expected, "{line}");
-    }
-
-    #[test]
-    fn lines() {
-        check("a,b,c", &["a", "b", "c"]);
-        check(
-            " \"a, b\" ,\"say \"\"no\"\"\",",
-            &["a, b", "say \"no\"", ""],
-        );
-        check("5'7\" tall,x", &["5'7\" tall", "x"]);
-        check("", &[""]);
-    }
 
     #[test]
     fn names_of_images() {

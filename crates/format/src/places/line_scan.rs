@@ -2,19 +2,26 @@
 //!
 //! Threads take chunks of [`CHUNK`] bytes in file order, each read into a buffer that stays in the second-level
 //! cache, with some bytes of margin on both sides so that the label after the last newline and the last index before
-//! the first one are at hand. A chunk depends on no other; its results are merged in file order. A chunk that its
-//! margins do not settle, and every file with comments after its first record, is scanned again line by line by
+//! the first one are at hand. A chunk depends on no other; its results are merged in file order. A file with a chunk
+//! that its margins do not settle, or with comments after its first record, is scanned again line by line by
 //! [`scan_lines`], which is also the reference in the tests.
+//!
+//! Whether a chunk of a table begins within a quoted cell follows from the quotes in a larger margin before it, or is
+//! assumed not to be so where these leave it open; merging compares that with the end of the chunk before
+//! ([`ChunkQuotes`](crate::places::chunk_quotes::ChunkQuotes)).
 //!
 //! Only the label and the last index of a line are parsed. A bad line is counted too: decoding it says what is wrong.
 //!
 //! Cost: one read of the file; memory 2.5 bytes a record for the result and a few megabytes.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::bad_record::newlines_in;
 use crate::error::FormatError;
+use crate::formats::delimited::cells::{bare, closing_quote, never_closes, opening_quote};
 use crate::formats::delimited::{LabelCell, label_cell};
 use crate::formats::libsvm::label_token;
 use crate::labels::codes::Codes;
@@ -30,6 +37,9 @@ use crate::rows::sample::without_line_end;
 
 /// Longer lines are not records, so a file without newlines does not fill the memory.
 const LONGEST_LINE: u64 = 1 << 30;
+
+/// Longer cells in quotes are not cells, so a stray quote does not make one of the rest of the file.
+const LONGEST_QUOTED: usize = 16 << 20;
 
 /// Scans the bytes of a file from `from`, which is the start of a line, up to `size`.
 pub(crate) fn scan_file(
@@ -57,8 +67,13 @@ pub(crate) fn scan_file(
 }
 
 /// Offset of the first line that is a record, or `size`, and the number of comments before it.
-fn first_record(file: &Input, shape: LineShape, from: u64, size: u64) -> io::Result<(u64, u64)> {
-    let mut lines = Lines::new(file, from, size);
+fn first_record(
+    file: &Input,
+    shape: LineShape,
+    from: u64,
+    size: u64,
+) -> Result<(u64, u64), FormatError> {
+    let mut lines = Lines::new(file, from, size, shape.delimiter());
     let mut comments = 0;
     while let Some((start, line)) = lines.next()? {
         if is_record(line, shape) {
@@ -69,13 +84,14 @@ fn first_record(file: &Input, shape: LineShape, from: u64, size: u64) -> io::Res
     Ok((size, comments))
 }
 
-/// The first line from `from` on that is not blank, with its offset.
-pub(crate) fn first_line_from(
+/// The first record of cells from `from` on, with its offset.
+pub(crate) fn first_record_from(
     file: &Input,
     from: u64,
     size: u64,
-) -> io::Result<Option<(u64, Vec<u8>)>> {
-    let mut lines = Lines::new(file, from, size);
+    delimiter: u8,
+) -> Result<Option<(u64, Vec<u8>)>, FormatError> {
+    let mut lines = Lines::new(file, from, size, Some(delimiter));
     while let Some((start, line)) = lines.next()? {
         if !line.trim_ascii().is_empty() {
             return Ok(Some((start, line.to_vec())));
@@ -96,36 +112,67 @@ fn is_record(line: &[u8], shape: LineShape) -> bool {
     }
 }
 
-/// Lines of a file with their offsets, loaded one at a time.
+/// Lines of a file with their offsets, loaded one at a time. Where cells have a delimiter, a newline in quotes ends none.
 pub(crate) struct Lines<'a> {
+    file: &'a Input,
     reader: io::Take<BufReader<InputReader<&'a Input>>>,
     at: u64,
     line: Vec<u8>,
+    delimiter: Option<u8>,
 }
 
 impl<'a> Lines<'a> {
-    pub(crate) fn new(file: &'a Input, from: u64, size: u64) -> Lines<'a> {
+    pub(crate) fn new(file: &'a Input, from: u64, size: u64, delimiter: Option<u8>) -> Lines<'a> {
         let reader = BufReader::with_capacity(64 << 10, file.from(from));
         Lines {
+            file,
             reader: reader.take(size - from),
             at: from,
             line: Vec::new(),
+            delimiter,
         }
     }
 
-    pub(crate) fn next(&mut self) -> io::Result<Option<(u64, &[u8])>> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u64, &[u8])>, FormatError> {
         self.line.clear();
-        let mut limited = self.reader.by_ref().take(LONGEST_LINE);
-        let length = limited.read_until(b'\n', &mut self.line)?;
-        if length as u64 == LONGEST_LINE {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "a line is longer than 1 GiB",
-            ));
+        // The quote that opened the cell at the line's present end, and where it may close.
+        let mut open = None;
+        loop {
+            let before = self.line.len();
+            let mut limited = self.reader.by_ref().take(LONGEST_LINE - before as u64);
+            let length = limited.read_until(b'\n', &mut self.line)?;
+            if self.line.len() as u64 == LONGEST_LINE {
+                let what = "a line is longer than 1 GiB";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
+            }
+            open = self.open_quote(before, open);
+            match open {
+                None => break,
+                Some(quote) if length == 0 || self.line.len() - quote > LONGEST_QUOTED => {
+                    let before = self.file.from(0).take(self.at + quote as u64);
+                    return Err(never_closes(newlines_in(before)? + 1));
+                }
+                Some(_) => {}
+            }
         }
         let start = self.at;
-        self.at += length as u64;
-        Ok((length > 0).then_some((start, &self.line)))
+        self.at += self.line.len() as u64;
+        Ok((!self.line.is_empty()).then_some((start, &self.line)))
+    }
+
+    /// The quote of the cell that is open at the end of the line, if `open` was before byte `at`.
+    fn open_quote(&self, mut at: usize, mut open: Option<usize>) -> Option<usize> {
+        let delimiter = self.delimiter?;
+        loop {
+            if let Some(quote) = open {
+                let Some(closing) = closing_quote(&self.line, at.max(quote + 1)) else {
+                    return open;
+                };
+                at = closing + 1;
+            }
+            let rest = at..self.line.len();
+            open = Some(opening_quote(&self.line, rest, |byte| byte == delimiter)?);
+        }
     }
 }
 
@@ -143,6 +190,10 @@ struct Merged {
     index_end: u64,
     nonzeros: u64,
     longest: u64,
+    /// Whether the chunks so far end within quotes.
+    in_quotes: bool,
+    /// A chunk assumed something else.
+    is_irregular: bool,
 }
 
 impl Merged {
@@ -158,6 +209,8 @@ impl Merged {
             index_end: 0,
             nonzeros: 0,
             longest: 0,
+            in_quotes: false,
+            is_irregular: false,
         }
     }
 
@@ -195,6 +248,8 @@ impl Merged {
 
     /// Takes over the result of the next chunk, and empties its lists.
     fn add(&mut self, scan: &Scan<'_>, chunk: u64, found: &mut ChunkFound) {
+        self.is_irregular |= found.begins_in_quotes != self.in_quotes;
+        self.in_quotes = found.ends_in_quotes;
         self.starts_after(scan.from + chunk * CHUNK, &found.starts);
         for &label in &found.labels {
             self.label(label);
@@ -250,10 +305,10 @@ impl Merged {
 }
 
 /// The plain scan: line by line, correct for any content.
-fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
+fn scan_lines(scan: &Scan<'_>) -> Result<Merged, FormatError> {
     let shape = scan.shape;
     let mut merged = Merged::new(128);
-    let mut lines = Lines::new(scan.file, scan.from, scan.size);
+    let mut lines = Lines::new(scan.file, scan.from, scan.size, shape.delimiter());
     while let Some((start, line)) = lines.next()? {
         scan.check_interrupt()?;
         if shape == LineShape::Libsvm {
@@ -274,7 +329,7 @@ fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
                 if let Backward::Index { index, .. } = last_index(line, line.len()) {
                     merged.index_end = merged.index_end.max(index + 1);
                 }
-                Some(label_token(line.trim_ascii_start()))
+                Some(Cow::Borrowed(label_token(line.trim_ascii_start())))
             }
             LineShape::Text => {
                 merged.nonzeros += without_line_end(line).len() as u64;
@@ -286,11 +341,11 @@ fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
                 columns,
             } => {
                 merged.nonzeros += shape.features();
-                let line = line.trim_ascii_end();
-                label.and_then(|label| label_cell(line, delimiter, label, columns))
+                let cell = label.and_then(|label| label_cell(line, delimiter, label, columns));
+                cell.map(bare)
             }
         };
-        match label.map_or(LabelCell::Neither, LabelCell::of) {
+        match label.as_deref().map_or(LabelCell::Neither, LabelCell::of) {
             LabelCell::Number(value) => merged.label(value),
             LabelCell::Name(name) if shape != LineShape::Libsvm => merged.name(name.to_string()),
             _ => {}
@@ -329,9 +384,12 @@ impl Scan<'_> {
                     Merged::new(CHUNK.min(self.size - self.from) / records)
                 });
                 merged.add(self, chunk, found);
-                merged.too_many_labels.is_none()
+                merged.too_many_labels.is_none() && !merged.is_irregular
             },
         );
+        if merged.as_ref().is_some_and(|merged| merged.is_irregular) {
+            return Ok(None);
+        }
         match outcome {
             Ok(()) => Ok(Some(merged.unwrap_or_else(|| Merged::new(1)))),
             Err(Stopped::Irregular) => Ok(None),
@@ -364,23 +422,31 @@ mod tests {
 
     /// Scans `text` both ways.
     fn scanned(text: &[u8], shape: LineShape) -> Located {
+        try_scan(text, shape).unwrap()
+    }
+
+    /// Scans `text` both ways, or says what is wrong with it.
+    fn try_scan(text: &[u8], shape: LineShape) -> Result<Located, String> {
         let input = Input::of_bytes(text);
         let size = text.len() as u64;
-        let (from, comments) = first_record(&input, shape, 0, size).unwrap();
-        let plain = scan_lines(&Scan {
-            file: &input,
-            shape,
-            from,
-            size,
-            interrupt: &AtomicBool::new(false),
-        });
-        let mut plain = plain.unwrap();
-        plain.comments += comments;
-        let plain = plain.finish(shape, size).unwrap();
+        let stop = &AtomicBool::new(false);
+        let plain = || {
+            let (from, comments) = first_record(&input, shape, 0, size)?;
+            let mut plain = scan_lines(&Scan {
+                file: &input,
+                shape,
+                from,
+                size,
+                interrupt: stop,
+            })?;
+            plain.comments += comments;
+            plain.finish(shape, size)
+        };
+        let plain = plain().map_err(|error| error.to_string());
         for threads in [1, 3] {
-            let stop = AtomicBool::new(false);
-            let fast = scan_file(&input, shape, 0, size, threads, &stop).unwrap();
-            assert_eq!(summary(&fast), summary(&plain));
+            let fast = scan_file(&input, shape, 0, size, threads, stop);
+            let fast = fast.map_err(|error| error.to_string());
+            assert_eq!(fast.as_ref().map(summary), plain.as_ref().map(summary));
         }
         plain
     }
@@ -547,6 +613,84 @@ mod tests {
         blank.extend_from_slice(b"\n2 7:1");
         assert_eq!(check(&blank, LineShape::Libsvm), 2);
         assert!(!is_regular(&blank, LineShape::Libsvm));
+    }
+
+    /// Quotes, newlines within them and line ends at every byte around a chunk's end.
+    #[test]
+    fn quoted_cells_across_chunks() {
+        let mut text = Vec::new();
+        while text.len() < CHUNK as usize + 4000 {
+            let row = text.len() % 7;
+            write!(
+                text,
+                "\"Doe, \"\"J\"\"\n{row}\", \"{row}\" ,{row}.5,\"a\"\"\n{row}\"\r\n"
+            )
+            .unwrap();
+        }
+        for label in [None, Some(0), Some(1), Some(2), Some(3)] {
+            let shape = LineShape::Delimited {
+                delimiter: b',',
+                label,
+                columns: 4,
+            };
+            assert!(is_regular(&text, shape));
+            for shift in 0..46 {
+                let mut shifted = vec![b' '; shift];
+                shifted.extend_from_slice(&text[..CHUNK as usize + 400]);
+                let end = shifted.len() - 1 - { shifted.iter().rev() }
+                    .position(|byte| *byte == b'\r')
+                    .unwrap();
+                let found = scanned(&shifted[..end], shape);
+                assert_eq!(
+                    found.starts.len(),
+                    memchr::memchr_iter(b'\r', &shifted).count() as u64
+                );
+                if label == Some(3) {
+                    assert_eq!(found.names[6], "a\"\n6");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_few_quotes_and_long_ones() {
+        let mut text = b"1,2,3\n".repeat(CHUNK as usize / 3);
+        text.extend_from_slice(b"1,\"2\n\",\"x, y\"\n");
+        text.extend(b"1,2,3\n".repeat(CHUNK as usize / 3));
+        assert!(is_regular(&text, LAST));
+        // A cell longer than a chunk leaves it to the plain scan.
+        text.extend_from_slice(b"1,\"");
+        text.resize(text.len() + 3 * CHUNK as usize, b'\n');
+        text.extend_from_slice(b"\",3\n4,5,6\n");
+        assert!(!is_regular(&text, LAST));
+        let records = scanned(&text, LAST).starts.len();
+        assert_eq!(records, 2 * (CHUNK / 3) + 3);
+    }
+
+    #[test]
+    fn a_quote_that_never_closes() {
+        let message = |text: &[u8]| try_scan(text, MIDDLE).err().unwrap();
+        let text = b"\n1,2,3\n\"4\n\",5,6\n7, \"8,9\n10,11,12\n";
+        assert!(message(text).starts_with("line 5: a quote opens"));
+        let long = [&text[..], &b"1,2,3\n".repeat(LONGEST_QUOTED / 6), b"\"\n"].concat();
+        assert!(message(&long).starts_with("line 5: a quote opens"));
+        assert!(message(b"\"a,b\n").starts_with("line 1: "));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn tables_with_quotes(
+            text in "([x1, \n\r]|,\"|\",|\n\"|\"\n|\"\"|\"){1,60}",
+            shift in 0usize..60,
+        ) {
+            let bytes = text.repeat(CHUNK as usize / text.len() + 40).into_bytes();
+            for shape in [FIRST, MIDDLE, LAST, NONE] {
+                let _ = try_scan(&bytes[..CHUNK as usize + shift], shape);
+                let _ = try_scan(text.as_bytes(), shape);
+            }
+        }
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! The offsets of records: by arithmetic, or in lists of starts, found by scans and saved in sidecars.
 
 pub(crate) mod byte_source;
+pub(crate) mod chunk_quotes;
 pub(crate) mod chunks_in_order;
 pub(crate) mod compressed;
 pub(crate) mod elias_fano;

@@ -8,14 +8,18 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use crate::formats::delimited::{LabelCell, bare};
+use crate::formats::delimited::LabelCell;
+use crate::formats::delimited::cells::{Cells, bare};
 use crate::formats::libsvm::QUERY;
+use crate::places::chunk_quotes::ChunkQuotes;
 use crate::places::chunks_in_order::CHUNK;
 use crate::places::input::Input;
 use crate::places::newlines::find_newlines;
 
 /// Bytes before a chunk that are read with it.
 const BEHIND: u64 = 256;
+/// The same for a table with quotes: cells of text are hardly longer.
+const BEHIND_QUOTES: u64 = 32 << 10;
 /// Bytes after a chunk that are read with it.
 const AHEAD: u64 = 256;
 /// The same where the label is not at an end of the line.
@@ -37,6 +41,14 @@ pub(crate) enum LineShape {
 }
 
 impl LineShape {
+    /// The delimiter of cells.
+    pub(crate) fn delimiter(self) -> Option<u8> {
+        match self {
+            LineShape::Delimited { delimiter, .. } => Some(delimiter),
+            LineShape::Libsvm | LineShape::Text => None,
+        }
+    }
+
     /// Features of a row of cells; 0 for other lines.
     pub(crate) fn features(self) -> u64 {
         match self {
@@ -72,6 +84,8 @@ pub(crate) struct ChunkFound {
     pub(crate) queries: u64,
     /// Bytes of the lines of text without their ends.
     pub(crate) text_bytes: u64,
+    pub(crate) begins_in_quotes: bool,
+    pub(crate) ends_in_quotes: bool,
 }
 
 /// Why a chunk has no result.
@@ -108,6 +122,8 @@ pub(crate) struct Worker<'a> {
     newlines: Vec<u32>,
     known: Vec<u64>,
     known_ends: Vec<u64>,
+    /// Bytes before a chunk that are read with it.
+    behind: u64,
 }
 
 impl<'a> Worker<'a> {
@@ -118,6 +134,7 @@ impl<'a> Worker<'a> {
             newlines: Vec::new(),
             known: vec![0; KNOWN],
             known_ends: vec![0; KNOWN],
+            behind: BEHIND,
         }
     }
 
@@ -137,11 +154,19 @@ impl<'a> Worker<'a> {
             } if label > 0 && label + 1 < columns => AHEAD_OF_COLUMN,
             _ => AHEAD,
         };
-        let window_start = start.saturating_sub(BEHIND).max(scan.from);
         let window_end = (end + ahead).min(scan.size);
         let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize((window_end - window_start) as usize, 0);
-        scan.file.read_exact_at(&mut buffer, window_start)?;
+        let (window_start, has_quotes) = loop {
+            let window_start = start.saturating_sub(self.behind).max(scan.from);
+            buffer.resize((window_end - window_start) as usize, 0);
+            scan.file.read_exact_at(&mut buffer, window_start)?;
+            let is_table = scan.shape.delimiter().is_some();
+            let has_quotes = is_table && memchr::memchr(b'"', &buffer).is_some();
+            if !has_quotes || self.behind == BEHIND_QUOTES {
+                break (window_start, has_quotes);
+            }
+            self.behind = BEHIND_QUOTES;
+        };
         let mut newlines = std::mem::take(&mut self.newlines);
         let inside = (start - window_start) as usize..(end - window_start) as usize;
         let tally = find_newlines(&buffer[inside.clone()], &mut newlines);
@@ -154,11 +179,30 @@ impl<'a> Worker<'a> {
         if tally.comment && scan.shape == LineShape::Libsvm {
             return Err(Stopped::Irregular);
         }
+        let (reaches_back, reaches_end) = (window_start == scan.from, window_end == scan.size);
+        let quotes = match scan.shape.delimiter().filter(|_| has_quotes) {
+            Some(delimiter) => ChunkQuotes::of(
+                &buffer,
+                inside.clone(),
+                reaches_back,
+                reaches_end,
+                delimiter,
+            )
+            .ok_or(Stopped::Irregular)?,
+            None => ChunkQuotes::default(),
+        };
+        if quotes.ends_in_quotes && end == scan.size {
+            return Err(Stopped::Irregular);
+        }
+        if !quotes.cells.is_empty() {
+            quotes.remove_quoted(&mut newlines, inside.start);
+        }
         let mut lines = ChunkLines {
             shape: scan.shape,
             window: &buffer,
-            reaches_back: window_start == scan.from,
-            reaches_end: window_end == scan.size,
+            reaches_back,
+            reaches_end,
+            quotes: &quotes,
             inside: inside.start,
             known: Known(&mut self.known),
             known_ends: Known(&mut self.known_ends),
@@ -167,6 +211,8 @@ impl<'a> Worker<'a> {
                 colons: tally.colons,
                 queries: 0,
                 text_bytes: 0,
+                begins_in_quotes: quotes.begins_in_quotes,
+                ends_in_quotes: quotes.ends_in_quotes,
                 ..spare
             },
         };
@@ -239,6 +285,7 @@ struct ChunkLines<'a> {
     reaches_back: bool,
     /// The window ends where the file does.
     reaches_end: bool,
+    quotes: &'a ChunkQuotes,
     /// Where the chunk starts in the window.
     inside: usize,
     known: Known<'a>,
@@ -283,15 +330,20 @@ impl ChunkLines<'_> {
             LineShape::Text => Ok(()),
             LineShape::Delimited { label: None, .. } => Ok(()),
             LineShape::Delimited {
-                label: Some(0),
-                delimiter,
-                ..
-            } => self.label_from(text, |byte| byte == delimiter || byte == b'\n'),
-            LineShape::Delimited {
                 label: Some(label),
                 columns,
                 ..
-            } if label + 1 == columns => Ok(()),
+            } if label + 1 == columns && label > 0 => Ok(()),
+            LineShape::Delimited {
+                label: Some(label),
+                delimiter,
+                ..
+            } if !self.quotes.cells.is_empty() => self.label_among_quotes(at, label, delimiter),
+            LineShape::Delimited {
+                label: Some(0),
+                delimiter,
+                ..
+            } => self.label_from(at, |byte| byte == delimiter || byte == b'\n'),
             LineShape::Delimited {
                 label: Some(label),
                 delimiter,
@@ -316,6 +368,40 @@ impl ChunkLines<'_> {
         }
     }
 
+    /// The label of the record at `at`, in a chunk with quotes.
+    fn label_among_quotes(
+        &mut self,
+        at: usize,
+        label: usize,
+        delimiter: u8,
+    ) -> Result<(), Stopped> {
+        let rest = &self.window[at..];
+        let mut cells = Cells::new(rest, delimiter);
+        let cell = (0..=label).map_while(|_| cells.next_range()).nth(label);
+        let cut_off = !self.reaches_end && !rest[cells.end..].contains(&b'\n');
+        match cell {
+            Some(cell) if !cells.is_done() || label == 0 && !cut_off => {
+                self.label(at + cell.start, at + cell.end);
+            }
+            _ if cut_off => return Err(Stopped::Irregular),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The last delimiter or newline before `at` that is not in quotes.
+    #[inline]
+    fn separator_before(&self, mut at: usize, delimiter: u8) -> Option<usize> {
+        loop {
+            let mut before = self.window[..at].iter();
+            let found = before.rposition(|byte| *byte == delimiter || *byte == b'\n')?;
+            match self.quotes.cell_around(found) {
+                Some(cell) => at = cell.start,
+                None => return Some(found).filter(|found| *found >= self.quotes.known_from),
+            }
+        }
+    }
+
     /// The line before `at` ends there.
     #[inline]
     fn end(&mut self, at: usize) -> Result<(), Stopped> {
@@ -325,18 +411,12 @@ impl ChunkLines<'_> {
                 label: Some(label),
                 columns,
                 delimiter,
-            } if label + 1 == columns && label > 0 => {
-                let before = &self.window[..at];
-                match before
-                    .iter()
-                    .rposition(|byte| *byte == delimiter || *byte == b'\n')
-                {
-                    Some(place) if before[place] == delimiter => self.label(place + 1, at),
-                    Some(_) => {}
-                    None if self.reaches_back => {}
-                    None => return Err(Stopped::Irregular),
-                }
-            }
+            } if label + 1 == columns && label > 0 => match self.separator_before(at, delimiter) {
+                Some(place) if self.window[place] == delimiter => self.label(place + 1, at),
+                Some(_) => {}
+                None if self.reaches_back => {}
+                None => return Err(Stopped::Irregular),
+            },
             LineShape::Delimited { .. } | LineShape::Text => {}
         }
         Ok(())
@@ -397,7 +477,7 @@ impl ChunkLines<'_> {
             }
             *place = token;
         }
-        match LabelCell::of(bare(&self.window[from..to])) {
+        match LabelCell::of(&bare(&self.window[from..to])) {
             LabelCell::Number(value) => self.found.labels.push(value),
             LabelCell::Name(name)
                 if self.shape != LineShape::Libsvm && !self.found.names.contains(name) =>

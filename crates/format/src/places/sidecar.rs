@@ -67,7 +67,8 @@ impl SidecarKey {
                 columns,
             }) => {
                 let label = label.map_or(u64::MAX, |label| label as u64);
-                (2, u64::from(delimiter), label, columns as u64)
+                // 2 were lines whose quotes hid no newlines.
+                (4, u64::from(delimiter), label, columns as u64)
             }
             RecordShape::Lines(LineShape::Text) => (3, 0, 0, 0),
             RecordShape::Classed { format, label } => (format, 0, label, 0),

@@ -16,6 +16,7 @@ mod json_lines;
 mod opening;
 mod packed_files;
 mod pixels;
+mod quoted_tables;
 mod real_data;
 mod remote;
 mod row_layouts;

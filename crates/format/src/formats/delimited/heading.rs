@@ -4,6 +4,7 @@
 //! Lines are compared with the next hundred at most, of those that the first 64 KiB of the file hold. An ambiguous
 //! first line is refused: a header read as a record, or the reverse, would train a model on nonsense.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -11,32 +12,45 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{FormatError, FormatErrorKind, excerpt};
-use crate::formats::delimited::{LabelColumn, bare, is_missing, truth};
+use crate::formats::delimited::cells::{Cells, bare, records};
+use crate::formats::delimited::{LabelColumn, is_missing, truth};
 use crate::labels::no_label_column;
 use crate::rows::number::{NotANumber, parse_f64};
 
 /// Most lines that the first one is compared with.
 const MOST_LINES: usize = 100;
 
-/// The complete, non-blank lines at the start of a file, without their ends.
-pub(crate) fn first_lines(head: &[u8], is_whole_file: bool) -> Vec<&[u8]> {
+/// The complete, non-blank records at the start of a file, without their ends. What separates their cells may be
+/// unknown yet.
+pub(crate) fn first_lines(
+    head: &[u8],
+    is_whole_file: bool,
+    is_delimiter: impl Fn(u8) -> bool,
+) -> Vec<&[u8]> {
     let end = if is_whole_file {
         head.len()
     } else {
         memchr::memrchr(b'\n', head).unwrap_or(head.len())
     };
-    let lines = head[..end].split(|byte| *byte == b'\n');
-    let lines = lines.map(<[u8]>::trim_ascii_end);
-    let lines = lines.filter(|line| !line.is_empty());
-    lines.take(MOST_LINES + 1).collect()
+    let lines = records(&head[..end], is_delimiter).map_while(Result::ok);
+    lines.map(|(_, line)| line).take(MOST_LINES + 1).collect()
 }
 
-fn cells(line: &[u8], delimiter: u8) -> Vec<&[u8]> {
+/// Whether a byte may separate cells.
+pub(crate) fn may_delimit(byte: u8) -> bool {
+    DELIMITERS
+        .iter()
+        .any(|(delimiter, _)| *delimiter == byte && byte != b' ')
+}
+
+/// The cells of a line.
+pub(crate) fn cells(line: &[u8], delimiter: u8) -> Vec<Cow<'_, [u8]>> {
     if delimiter == b' ' {
         let cells = line.split(u8::is_ascii_whitespace);
-        return cells.filter(|cell| !cell.is_empty()).collect();
+        let cells = cells.filter(|cell| !cell.is_empty());
+        return cells.map(Cow::Borrowed).collect();
     }
-    line.split(|byte| *byte == delimiter).map(bare).collect()
+    Cells::new(line, delimiter).map(bare).collect()
 }
 
 fn is_number(cell: &[u8]) -> bool {
@@ -84,7 +98,7 @@ pub(crate) fn delimiter_of(lines: &[&[u8]], usual: u8) -> Result<(u8, &'static s
         ),
         Some(found) => {
             let rows = lines.iter().map(|line| cells(line, found.0));
-            let has_comma = |cell: &&[u8]| cell.contains(&b',') && is_number_with_comma(cell);
+            let has_comma = |cell: &[u8]| cell.contains(&b',') && is_number_with_comma(cell);
             match found.0 {
                 b',' => Ok(found),
                 _ if rows.flatten().any(|cell| has_comma(&cell)) => refused(
@@ -177,10 +191,8 @@ pub(crate) struct Heading {
 
 impl Heading {
     pub(crate) fn read(line: &[u8], delimiter: u8) -> Heading {
-        let cells: Vec<Vec<u8>> = line
-            .split(|byte| *byte == delimiter)
-            .map(|cell| bare(cell).to_vec())
-            .collect();
+        let cells = Cells::new(line, delimiter).map(|cell| bare(cell).into_owned());
+        let cells: Vec<Vec<u8>> = cells.collect();
         Heading {
             columns: cells.len(),
             cells,
@@ -199,7 +211,7 @@ impl Heading {
         &self,
         header: Header,
         label: Option<usize>,
-        others: &[Vec<&[u8]>],
+        others: &[Vec<Cow<'_, [u8]>>],
     ) -> Result<bool, FormatError> {
         match header {
             Header::Yes => return Ok(true),
@@ -232,17 +244,17 @@ impl Heading {
     }
 
     /// Why a line with numbers may be names rather than values of a record.
-    fn doubt(&self, label: Option<usize>, others: &[Vec<&[u8]>]) -> Option<&'static str> {
+    fn doubt(&self, label: Option<usize>, others: &[Vec<Cow<'_, [u8]>>]) -> Option<&'static str> {
         /// Columns that hardly any record counts up by chance.
         const MANY: usize = 5;
         /// Years exceed small values by this factor.
         const BEYOND: f64 = 10.0;
         let same_length = others.iter().filter(|row| row.len() == self.columns);
-        let others: Vec<&Vec<&[u8]>> = same_length.collect();
+        let others: Vec<&Vec<Cow<'_, [u8]>>> = same_length.collect();
         if others.is_empty() {
             return None;
         }
-        let below = |at: usize| others.iter().map(move |row| row[at]);
+        let below = |at: usize| others.iter().map(move |row| &*row[at]);
         let is_over_numbers = |at: &usize| {
             is_word(&self.cells[*at])
                 && below(*at).any(is_number)
@@ -349,11 +361,6 @@ pub(crate) fn excerpt_of_names(names: &[String]) -> String {
     }
 }
 
-/// The cells of lines.
-pub(crate) fn cells_of<'a>(lines: &[&'a [u8]], delimiter: u8) -> Vec<Vec<&'a [u8]>> {
-    lines.iter().map(|line| cells(line, delimiter)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -384,9 +391,9 @@ mod tests {
 
     /// How the first line of a text is read: "names", "record", or "asked about".
     fn taken(text: &str) -> &'static str {
-        let lines = first_lines(text.as_bytes(), true);
+        let lines = first_lines(text.as_bytes(), true, |byte| byte == b',');
         let heading = Heading::read(lines[0], b',');
-        let others = cells_of(&lines[1..], b',');
+        let others: Vec<_> = lines[1..].iter().map(|line| cells(line, b',')).collect();
         let last = Some(heading.columns - 1);
         match heading.names_columns(Header::Auto, last, &others) {
             Ok(true) => "names",
@@ -439,7 +446,8 @@ mod tests {
     #[test]
     fn other_delimiters_are_told() {
         let check = |text: &str, delimiter: u8, expected: Option<&str>| {
-            let found = other_delimiter(&first_lines(text.as_bytes(), true), delimiter);
+            let lines = first_lines(text.as_bytes(), true, may_delimit);
+            let found = other_delimiter(&lines, delimiter);
             assert_eq!(found.map(|(_, found)| found), expected, "{text}");
         };
         check("\"a\";\"b\"\n1;2\n", b',', Some("semicolons"));

@@ -1,18 +1,21 @@
 //! CSV and TSV: one record a line. Features are numbers; one column is the label, a number or a name.
 //!
-//! `heading.rs` decides whether the first line is the header. Cells may be in double quotes and have blanks around
-//! them; empty lines are skipped. Rows are dense: every row must have as many cells as the first line. Truth values
-//! among features are 1 and 0. A cell that is empty or says NA, NaN, null or `?` is missing: a fault, unless a value
-//! replaces missing ones.
+//! `heading.rs` decides whether the first line is the header. Cells may be in double quotes (`cells.rs`), so that a
+//! record may have several lines, and have blanks around them; empty lines are skipped. Rows are dense: every row must
+//! have as many cells as the first. Truth values among features are 1 and 0. A cell that is empty or says NA, NaN, null
+//! or `?` is missing: a fault, unless a value replaces missing ones.
 
+pub(crate) mod cells;
 pub(crate) mod heading;
 pub(crate) mod known_columns;
 pub(crate) mod table;
 pub(crate) mod table_columns;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::{Fault, excerpt};
+use crate::formats::delimited::cells::{Cells, bare};
 use crate::labels::json::JsonKey;
 use crate::labels::{LABEL_LIMIT, checked_label};
 use crate::rows::bad_number::bad_number;
@@ -71,21 +74,6 @@ impl DelimitedRules {
     }
 }
 
-/// A cell without the blanks and quotes around it.
-pub(crate) fn bare(cell: &[u8]) -> &[u8] {
-    let cell = cell.trim_ascii();
-    match cell {
-        [b'"', inner @ .., b'"'] => inner.trim_ascii(),
-        _ => cell,
-    }
-}
-
-fn first_line(bytes: &[u8]) -> &[u8] {
-    let end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
-    let line = &bytes[..end];
-    line.strip_suffix(b"\r").unwrap_or(line)
-}
-
 /// Whether a cell means that there is no value.
 pub(crate) fn is_missing(cell: &[u8]) -> bool {
     const WORDS: [&[u8]; 5] = [b"", b"?", b"na", b"nan", b"null"];
@@ -138,7 +126,8 @@ pub(crate) fn numeric_label(cell: &[u8], column: usize) -> Result<f64, Fault> {
     checked_label(value, || excerpt(cell))
 }
 
-/// Writes the features of the first line of `bytes` to `row`; returns the label's cell, where rows have one.
+/// Writes the features of the first record of `bytes` to `row`; returns the label's cell as it is written, where rows
+/// have one.
 pub fn decode_delimited_line<'b>(
     bytes: &'b [u8],
     rules: &DelimitedRules,
@@ -155,8 +144,8 @@ pub(crate) fn decode_cells<'b, T: Feature>(
     row: &mut [T],
 ) -> Result<Option<&'b [u8]>, Fault> {
     assert_eq!(row.len(), rules.features());
-    let line = first_line(bytes);
-    if line.trim_ascii().is_empty() {
+    let mut cells = Cells::new(bytes, rules.delimiter);
+    if cells.record().trim_ascii().is_empty() {
         return Err(Fault::NO_RECORD);
     }
     let label_at = rules.label.unwrap_or(usize::MAX);
@@ -166,48 +155,72 @@ pub(crate) fn decode_cells<'b, T: Feature>(
         FeatureType::Checked | FeatureType::F64 => T::of(T::MOST_EXACT),
     };
     let mut label_cell = None;
-    let mut at = 0;
     for column in 0..rules.columns {
-        if at > line.len() {
-            return Err(ragged(line, rules));
+        if cells.is_done() {
+            return Err(ragged(bytes, rules));
         }
         let feature = match &rules.order {
             None => column - usize::from(column > label_at),
             Some(order) => order[column] as usize,
         };
+        let line = cells.record();
         if column != label_at
-            && let Some((value, end)) = T::prefix(line, at)
+            && let Some((value, end)) = T::prefix(line, cells.at)
             && (end == line.len() || line[end] == rules.delimiter)
             && value.is_below(most)
         {
             row[feature] = value;
-            at = end + 1;
+            cells.at = end + 1;
             continue;
         }
-        let length = memchr::memchr(rules.delimiter, &line[at..]).unwrap_or(line.len() - at);
-        let cell = bare(&line[at..at + length]);
+        let cell = cells.next().unwrap_or_default();
         if column == label_at {
             label_cell = Some(cell);
         } else {
-            row[feature] = unusual_value(line, cell, column, feature, rules)?;
+            row[feature] = unusual_value(bytes, &bare(cell), column, feature, rules)?;
         }
-        at += length + 1;
     }
-    if at <= line.len() {
-        return Err(ragged(line, rules));
+    if !cells.is_done() {
+        return Err(ragged(bytes, rules));
     }
     Ok(label_cell)
 }
 
+/// Calls `f` with each cell of the first record of `bytes`, bare, and its column.
+#[cfg_attr(not(test), expect(dead_code, reason = "columns of text come next"))]
+pub(crate) fn each_cell<'b>(
+    bytes: &'b [u8],
+    rules: &DelimitedRules,
+    f: &mut dyn FnMut(usize, Cow<'b, [u8]>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut cells = Cells::new(bytes, rules.delimiter);
+    if cells.record().trim_ascii().is_empty() {
+        return Err(Fault::NO_RECORD);
+    }
+    for column in 0..rules.columns {
+        let cell = cells.next().ok_or_else(|| ragged(bytes, rules))?;
+        f(column, bare(cell))?;
+    }
+    if !cells.is_done() {
+        return Err(ragged(bytes, rules));
+    }
+    Ok(())
+}
+
 /// The value of a cell that is not a plain number.
 fn unusual_value<T: Feature>(
-    line: &[u8],
+    record: &[u8],
     cell: &[u8],
     column: usize,
     feature: usize,
     rules: &DelimitedRules,
 ) -> Result<T, Fault> {
     let column = column as u64 + 1;
+    // In a row that is too short or too long, a wrong cell is not what is wrong.
+    let or_ragged = |fault| match Cells::new(record, rules.delimiter).count() {
+        found if found == rules.columns => fault,
+        _ => ragged(record, rules),
+    };
     if let Some(value) = truth(cell) {
         return Ok(T::of(value));
     }
@@ -217,7 +230,7 @@ fn unusual_value<T: Feature>(
                 "column {column} holds {found:?}, which is not a number; columns of text are not features: encode them as numbers or remove them"
             ))
         };
-        let value = T::parse(cell).map_err(|why| bad_number(why, column, cell, bad))?;
+        let value = T::parse(cell).map_err(|why| or_ragged(bad_number(why, column, cell, bad)))?;
         if rules.dtype != FeatureType::F32 && is_rounded(cell, value) {
             return Err(rounded::<T>(column, excerpt(cell)));
         }
@@ -226,17 +239,16 @@ fn unusual_value<T: Feature>(
     if let Some(values) = &rules.missing {
         return Ok(T::of(f64::from(values[feature])));
     }
-    // A short row that ends in a delimiter is short rather than empty.
-    Err(match cells_of(line, rules) {
-        found if found != rules.columns => ragged(line, rules),
-        _ if cell.is_empty() => Fault::new(format!(
+    Err(or_ragged(if cell.is_empty() {
+        Fault::new(format!(
             "column {column} is empty; `missing` zero or `missing` mean fills such cells in"
-        )),
-        _ => Fault::new(format!(
+        ))
+    } else {
+        Fault::new(format!(
             "column {column} holds {found:?}, no value; `missing` zero or `missing` mean fills such cells in",
             found = excerpt(cell)
-        )),
-    })
+        ))
+    }))
 }
 
 /// A whole number that this type of feature rounds.
@@ -253,35 +265,38 @@ pub(crate) fn rounded<T: Feature>(column: u64, found: String) -> Fault {
     )
 }
 
-fn cells_of(line: &[u8], rules: &DelimitedRules) -> usize {
-    memchr::memchr_iter(rules.delimiter, line).count() + 1
-}
-
+/// A record with more or fewer cells than the first.
 #[cold]
-fn ragged(line: &[u8], rules: &DelimitedRules) -> Fault {
-    let (found, expected) = (cells_of(line, rules), rules.columns);
+fn ragged(record: &[u8], rules: &DelimitedRules) -> Fault {
+    let mut cells = Cells::new(record, rules.delimiter);
+    let (found, expected) = (cells.by_ref().count(), rules.columns);
+    let newlines = memchr::memchr_iter(b'\n', cells.record()).count();
+    let lines = match newlines {
+        0 => String::new(),
+        _ => format!(" and the quotes of a cell span {} lines", newlines + 1),
+    };
     Fault::new(format!(
-        "{found} columns where the first row has {expected}; make all rows alike"
+        "{found} columns where the first row has {expected}{lines}; make all rows alike"
     ))
 }
 
-/// The label's cell of a line: the last cell where the label is the last column, however many there are.
+/// The label's cell of a record, as it is written: the last cell where the label is the last column, however many there
+/// are.
 pub(crate) fn label_cell(
-    line: &[u8],
+    record: &[u8],
     delimiter: u8,
     label: usize,
     columns: usize,
 ) -> Option<&[u8]> {
-    let mut cells = line.split(|byte| *byte == delimiter);
-    let cell = if label == 0 {
+    let mut cells = Cells::new(record, delimiter);
+    if label == 0 {
         cells.next()
     } else if label + 1 == columns {
-        cells.next_back().filter(|last| last.len() < line.len())
+        cells.by_ref().skip(1).last()
     } else {
         // A cell is complete only where another follows.
-        cells.nth(label).filter(|_| cells.next().is_some())
-    };
-    cell.map(bare)
+        cells.nth(label).filter(|_| !cells.is_done())
+    }
 }
 
 #[cfg(test)]
@@ -309,7 +324,7 @@ mod tests {
             dtype: FeatureType::F32,
         };
         let cell = decode_delimited_line(line.as_bytes(), &rules, &mut row)?;
-        let label = numeric_label(cell.expect("it has a column"), label)?;
+        let label = numeric_label(&bare(cell.expect("it has a column")), label)?;
         Ok((label, row))
     }
 
@@ -402,8 +417,43 @@ mod tests {
         }
         refuses("1,inf,3", "not finite");
         refuses("1,1e400,3", "beyond 32-bit");
-        refuses("1,\"2,3", "column 2 holds \"\\\"2\"");
+        refuses("1,\"2,3", "2 columns where the first row has 3");
+        refuses(
+            "1,\"2\n\"\n4,5,6\n",
+            "2 columns where the first row has 3 and the quotes of a cell span 2 lines; make",
+        );
         refuses("1,1e99,3", "beyond 32-bit");
+    }
+
+    #[test]
+    fn each_cell_is_bare() {
+        let rules = DelimitedRules {
+            delimiter: b';',
+            columns: 3,
+            label: None,
+            order: None,
+            missing: None,
+            dtype: FeatureType::F32,
+        };
+        let cells = |record: &str| {
+            let mut found = Vec::new();
+            let outcome = each_cell(record.as_bytes(), &rules, &mut |column, cell| {
+                assert_eq!(column, found.len());
+                found.push(String::from_utf8(cell.into_owned()).unwrap());
+                Ok(())
+            });
+            outcome.map(|()| found)
+        };
+        let record = "7; \"Doe; \"\"J\"\"\n\" ;\r\n\r\n";
+        assert_eq!(cells(record).unwrap(), ["7", "Doe; \"J\"", ""]);
+        for (record, fault) in [
+            ("7;8\n", "2 columns where the first row has 3; make"),
+            ("7;8;9;\n", "4 columns where"),
+            ("\r\n", "holds no record"),
+        ] {
+            let found = cells(record).unwrap_err().to_string();
+            assert!(found.contains(fault), "{found}");
+        }
     }
 
     #[test]

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use crate::decoder::{Decoded, Decoder};
 use crate::error::FormatError;
 use crate::format::{Format, Match, Shard, Source};
-use crate::formats::delimited::table_columns::TableColumns;
+use crate::formats::delimited::table_columns::{TableColumns, delimiter_in};
 use crate::formats::delimited::{DelimitedRules, LabelColumn, decode_cells};
 use crate::kind::{Head, Look};
 use crate::labels::FileLabels;
 use crate::labels::stored::{Label, LabelForm};
 use crate::numbering::Numbering;
 use crate::places::LINE_ENDS;
-use crate::places::line_scan::first_line_from;
+use crate::places::line_scan::first_record_from;
 use crate::places::located::Located;
 use crate::places::scan_chunk::LineShape;
 use crate::rows::feature_type::FeatureType;
@@ -46,12 +46,12 @@ impl Format for Delimited {
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let file = source.input()?;
-        let first = first_line_from(&file, source.start(), source.stamp.size)?;
+        let delimiter = delimiter_in(source, self.delimiter, notes)?;
+        let first = first_record_from(&file, source.start(), source.stamp.size, delimiter)?;
         let Some((start, line)) = first else {
             return Err(FormatError::empty());
         };
-        let table = TableColumns::of(source, &line, self.delimiter, notes)?;
-        let delimiter = table.delimiter;
+        let table = TableColumns::of(source, &line, delimiter, notes)?;
         let (label, columns) = (table.label, table.count);
         let from = match table.schema {
             Some(_) => start + line.len() as u64,

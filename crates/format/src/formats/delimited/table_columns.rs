@@ -9,7 +9,7 @@ use crate::error::FormatError;
 use crate::format::Source;
 use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::heading::{
-    Header, Heading, cells_of, delimiter_of, excerpt_of_names, first_lines,
+    Header, Heading, cells, delimiter_of, excerpt_of_names, first_lines, may_delimit,
 };
 use crate::formats::delimited::known_columns::KnownColumns;
 use crate::labels::no_label_column;
@@ -19,8 +19,6 @@ type Order = Option<Arc<[u32]>>;
 
 /// The columns of a CSV or TSV file.
 pub(crate) struct TableColumns {
-    /// What separates cells.
-    pub(crate) delimiter: u8,
     pub(crate) count: usize,
     pub(crate) label: Option<usize>,
     pub(crate) order: Order,
@@ -28,8 +26,32 @@ pub(crate) struct TableColumns {
     pub(crate) schema: Option<Schema>,
 }
 
+/// What separates the cells of a file: `usual`, or something else, with a note.
+pub(crate) fn delimiter_in(
+    source: &Source<'_>,
+    usual: u8,
+    notes: &mut Vec<String>,
+) -> Result<u8, FormatError> {
+    let lines = first_lines_of(source, may_delimit);
+    let (delimiter, name) = delimiter_of(&lines, usual)?;
+    if !name.is_empty() {
+        notes.push(format!(
+            "{}: its cells are separated by {name}",
+            source.path.display()
+        ));
+    }
+    Ok(delimiter)
+}
+
+/// The first lines of a file.
+fn first_lines_of<'a>(source: &Source<'a>, is_delimiter: impl Fn(u8) -> bool) -> Vec<&'a [u8]> {
+    let text = source.head.get(source.start() as usize..);
+    let is_whole = source.head.len() as u64 >= source.stamp.size;
+    first_lines(text.unwrap_or_default(), is_whole, is_delimiter)
+}
+
 impl TableColumns {
-    /// Reads the columns of a file whose first non-blank line is `line`, and whose cells `delimiter` separates, or another.
+    /// Reads the columns of a file whose first non-blank line is `line`, and whose cells `delimiter` separates.
     pub(crate) fn of(
         source: &Source<'_>,
         line: &[u8],
@@ -37,16 +59,7 @@ impl TableColumns {
         notes: &mut Vec<String>,
     ) -> Result<TableColumns, FormatError> {
         let (path, options) = (source.path, source.options);
-        let start = source.start() as usize;
-        let is_whole = source.head.len() as u64 >= source.stamp.size;
-        let lines = first_lines(source.head.get(start..).unwrap_or_default(), is_whole);
-        let (delimiter, name) = delimiter_of(&lines, delimiter)?;
-        if !name.is_empty() {
-            notes.push(format!(
-                "{}: its cells are separated by {name}",
-                path.display()
-            ));
-        }
+        let lines = first_lines_of(source, |byte| byte == delimiter);
         let heading = Heading::read(line.trim_ascii_end(), delimiter);
         let count = heading.columns;
         let wanted = &options.label;
@@ -61,7 +74,8 @@ impl TableColumns {
         } else {
             heading.label(wanted, true).ok()
         };
-        let others = cells_of(lines.get(1..).unwrap_or_default(), delimiter);
+        let others = lines.iter().skip(1).map(|line| cells(line, delimiter));
+        let others: Vec<_> = others.collect();
         let is_known = match (&options.columns, wanted) {
             (_, LabelColumn::Name(name)) if heading.has(name) => true,
             (Some(known), _) => known.are_among(&heading.names()),
@@ -99,7 +113,6 @@ impl TableColumns {
             label: label.map(|at| heading.names().swap_remove(at)),
         });
         Ok(TableColumns {
-            delimiter,
             count,
             label,
             order,
