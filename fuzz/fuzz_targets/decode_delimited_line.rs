@@ -12,6 +12,7 @@ fuzz_target!(|line: &[u8]| {
     for label in [0, columns / 2, columns - 1] {
         let rules = DelimitedRules {
             delimiter: b',',
+            decimal_comma: false,
             columns,
             label: Some(label),
             order: None,

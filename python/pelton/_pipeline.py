@@ -60,6 +60,7 @@ def load(
     *,
     format: str | None = None,
     header: str | bool = "auto",
+    decimal: str = "auto",
     label: str | int | None = None,
     label_file: str | os.PathLike[str] | None = None,
     file_column: str = "first",
@@ -77,7 +78,8 @@ def load(
 
     Nothing is read before it is needed. ``format`` is detected from names and contents unless given; ``header`` says
     whether the first line of a text table names its columns (``"yes"``, ``"no"``, or ``"auto"``, which refuses an
-    ambiguous line); columns of further files are matched by these names; ``label`` is the
+    ambiguous line); ``decimal`` is what separates the fraction of its numbers (``"."``, ``","``, or ``"auto"``, which
+    takes commas where semicolons separate cells); columns of further files are matched by these names; ``label`` is the
     column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name; by default the last for text
     and none for NumPy's arrays), or ``"json:KEY"`` for samples of tar files; ``missing`` fills empty cells and null
     (``"zero"``, or ``"mean"`` for features). The
@@ -99,6 +101,7 @@ def load(
         "paths": [file_name(path) for path in paths],
         "format": format,
         "header": ("yes" if header else "no") if isinstance(header, bool) else header,
+        "decimal": decimal,
         "label": None if label is None else str(label),
         "whole_arrays": True if label is None else None,
         "label_file": label_file and file_name(label_file),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use pelton_train::{
-    ClassName, ClassSetting, DataConfig, FeatureType, Header, IoMode, Missing, path_text,
+    ClassName, ClassSetting, DataConfig, Decimal, FeatureType, Header, IoMode, Missing, path_text,
 };
 
 use crate::bytes::size;
@@ -28,6 +28,10 @@ pub struct DataArguments {
     /// the line and refuses an ambiguous one)
     #[arg(long)]
     pub header: Option<Header>,
+    /// What separates the fraction of numbers in CSV and TSV: auto, point or comma (default: auto, which takes
+    /// commas where semicolons separate cells and numbers have commas)
+    #[arg(long)]
+    pub decimal: Option<Decimal>,
     /// Label column of CSV, TSV, npy and --label-file: first, last, a position from 1, or a name; the field to
     /// use as label in records with several fields (default: label); for tar samples json:KEY, an integer or
     /// string in their .json members (dots between nested keys)
@@ -77,6 +81,7 @@ impl DataArguments {
         set_option(&mut config.format, self.format);
         config.zero_based |= self.zero_based;
         set(&mut config.header, self.header);
+        set(&mut config.decimal, self.decimal);
         set(&mut config.label, self.label);
         set_option(&mut config.label_file, self.label_file);
         set(&mut config.file_column, self.file_column);

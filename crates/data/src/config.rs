@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pelton_feed::as_text;
-use pelton_format::{ClassName, FeatureType, Header, Missing, RowLayout};
+use pelton_format::{ClassName, Decimal, FeatureType, Header, Missing, RowLayout};
 use pelton_storage::{LocalMode, path_text};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,8 @@ pub struct DataConfig {
     pub zero_based: bool,
     /// Whether the first line of CSV and TSV names the columns: auto, yes or no.
     pub header: Header,
+    /// What separates the fraction of numbers in CSV and TSV: auto, point or comma.
+    pub decimal: Decimal,
     /// Label column of CSV, TSV and npy: `first`, `last`, a position from 1, or a name; of tar samples `json:KEY`.
     pub label: String,
     /// Table of the classes of a folder's images, which `label` is a column of.
@@ -79,6 +81,7 @@ impl Default for DataConfig {
             format: None,
             zero_based: false,
             header: Header::Auto,
+            decimal: Decimal::Auto,
             label: "last".to_string(),
             label_file: None,
             file_column: "first".to_string(),

@@ -219,6 +219,7 @@ fn open_files(
         dtype: config.dtype,
         means: expected.and_then(|expected| expected.means.clone()),
         header: config.header,
+        decimal: config.decimal,
         columns: known.map(|schema| KnownColumns {
             schema,
             of: "the training data".into(),

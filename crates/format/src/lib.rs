@@ -64,6 +64,7 @@ pub use data_file::{Blocks, DataFile, Reach};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
 pub use error::{Fault, FormatError, FormatErrorKind};
 pub use formats::delimited::LabelColumn;
+pub use formats::delimited::decimal::Decimal;
 pub use formats::delimited::heading::Header;
 pub use formats::delimited::known_columns::KnownColumns;
 pub use formats::idx::writer::IdxWriter;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{FormatError, check_interrupt};
 use crate::formats::delimited::LabelColumn;
+use crate::formats::delimited::decimal::Decimal;
 use crate::formats::delimited::heading::Header;
 use crate::formats::delimited::known_columns::KnownColumns;
 use crate::kind::FormatKind;
@@ -104,6 +105,8 @@ pub struct OpenOptions {
     pub label: LabelColumn,
     /// Whether the first line of CSV and TSV names the columns.
     pub header: Header,
+    /// What separates the fraction of numbers in CSV and TSV.
+    pub decimal: Decimal,
     /// The columns of the training set, for reading a test set: files that name theirs must have the same, in any
     /// order.
     pub columns: Option<KnownColumns>,
@@ -179,6 +182,7 @@ impl Default for OpenOptions {
             zero_based: false,
             label: LabelColumn::default(),
             header: Header::Auto,
+            decimal: Decimal::Auto,
             columns: None,
             whole_arrays: false,
             label_file: None,

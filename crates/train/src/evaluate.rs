@@ -103,6 +103,9 @@ impl EvaluateConfig {
             if config.header == default.header {
                 config.header = run.data.header;
             }
+            if config.decimal == default.decimal {
+                config.decimal = run.data.decimal;
+            }
             config.positive = config.positive.or_else(|| run.data.positive.clone());
             config.cache_dir = config.cache_dir.or_else(|| run.data.cache_dir.clone());
         }

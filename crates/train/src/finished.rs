@@ -224,6 +224,9 @@ fn data_config(given: &DataConfig, run: &DataConfig) -> DataConfig {
     if config.header == default.header {
         config.header = run.header;
     }
+    if config.decimal == default.decimal {
+        config.decimal = run.decimal;
+    }
     if config.file_column == default.file_column {
         config.file_column.clone_from(&run.file_column);
     }

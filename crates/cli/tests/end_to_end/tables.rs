@@ -147,6 +147,48 @@ fn classes_and_columns_in_quotes() {
 }
 
 #[test]
+fn decimal_commas() {
+    let place = Place::new();
+    let with_commas = |separator: &str| {
+        table(300, |row, class| {
+            let [a, b, c] = row.map(|value| value.to_string().replace('.', ","));
+            [a, b, c, class.to_string()].join(separator)
+        })
+    };
+    let points = table(300, |[a, b, c], class| format!("{a},{b},{c},{class}"));
+    for (name, text) in [
+        ("commas.csv", with_commas(";")),
+        ("bars.csv", format!("a|b|c|y\n{}", with_commas("|"))),
+        (
+            "quoted.csv",
+            with_commas("\",\"")
+                .replace('\n', "\"\n\"")
+                .trim_end_matches('"')
+                .to_owned(),
+        ),
+        ("points.csv", points),
+    ] {
+        let quote = if name == "quoted.csv" { "\"" } else { "" };
+        place.write(name, format!("{quote}{text}"));
+    }
+    let line = "train linear points.csv --bias 1 --test points.csv";
+    let expected = place.json(line)["test_accuracy"].clone();
+    for line in [
+        "train linear commas.csv --bias 1 --test points.csv",
+        "train linear bars.csv --decimal , --bias 1 --test commas.csv",
+        "train linear quoted.csv --decimal comma --bias 1 --test bars.csv --out run",
+    ] {
+        assert_eq!(place.json(line)["test_accuracy"], expected, "{line}");
+    }
+    // The setting of the run.
+    let accuracy = &place.json("eval run bars.csv")["test_accuracy"];
+    assert_eq!(*accuracy, expected);
+    place.refuses("index bars.csv", 2, &["bars.csv", "`decimal`", "comma"]);
+    let parts = ["points.csv", "line 1", "whose point may separate thousands"];
+    place.refuses("train linear points.csv --decimal ,", 2, &parts);
+}
+
+#[test]
 fn missing_cells_are_filled_in_alike_everywhere() {
     let place = Place::new();
     let holes = |row: [f64; 3], class: usize| {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::{Fault, excerpt};
-use crate::formats::delimited::cells::bare;
+use crate::formats::delimited::decimal::cell_text;
 use crate::formats::delimited::{is_missing, numeric_label};
 use crate::labels::codes::{Codes, NO_CLASS};
 use crate::labels::{Classes, FileLabels};
@@ -20,8 +20,8 @@ pub(crate) enum Label<'a> {
     Number(f64),
     /// A position in the file's list of labels.
     Code(u32),
-    /// A cell of text as it is written, in a column (from 0).
-    Cell(&'a [u8], usize),
+    /// A cell of text as it is written, in a column (from 0), and whether numbers have decimal commas.
+    Cell(&'a [u8], usize, bool),
 }
 
 /// How the records of a file state their labels.
@@ -102,7 +102,9 @@ impl StoredLabels {
             Label::Code(code) => self.stored.class(code),
             Label::Listed => self.listed(record),
             Label::None => Ok(0),
-            Label::Cell(cell, column) => self.class_of_cell(cell, column),
+            Label::Cell(cell, column, decimal_comma) => {
+                self.class_of_cell(cell, column, decimal_comma)
+            }
         }
     }
 
@@ -119,11 +121,11 @@ impl StoredLabels {
     }
 
     #[inline]
-    fn class_of_cell(&self, cell: &[u8], column: usize) -> Result<u32, Fault> {
+    fn class_of_cell(&self, cell: &[u8], column: usize, decimal_comma: bool) -> Result<u32, Fault> {
         if let Cells::Unread = self.cells {
             return Ok(0);
         }
-        let cell = &*bare(cell);
+        let cell = &*cell_text(cell, decimal_comma, column)?;
         let Cells::Names(codes) = &self.cells else {
             return self.class_of(numeric_label(cell, column)?);
         };

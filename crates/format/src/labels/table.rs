@@ -50,7 +50,7 @@ impl LabelTable {
         let first = first.ok_or_else(FormatError::empty)?;
         let (_, first) = first.map_err(never_closes)?;
         let delimiter = if first.contains(&b'\t') { b'\t' } else { b',' };
-        let heading = Heading::read(first, delimiter);
+        let heading = Heading::read(first, delimiter, false);
         let file = heading.label(file, true)?;
         let label = heading.label(label, true)?;
         if file == label {
@@ -63,7 +63,7 @@ impl LabelTable {
         let mut rows: Vec<(Vec<u8>, String)> = Vec::new();
         for record in records(bytes, |byte| byte == delimiter).skip(1) {
             let (number, record) = record.map_err(never_closes)?;
-            let cells = cells(record, delimiter);
+            let cells = cells(record, delimiter, false);
             let (Some(file), Some(label)) = (cells.get(file), cells.get(label)) else {
                 let what = format!(
                     "it has {} columns where the heading has {}; make all lines alike",

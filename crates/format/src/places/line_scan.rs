@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::bad_record::newlines_in;
 use crate::error::FormatError;
-use crate::formats::delimited::cells::{bare, closing_quote, never_closes, opening_quote};
+use crate::formats::delimited::cells::{closing_quote, never_closes, opening_quote};
 use crate::formats::delimited::{LabelCell, label_cell};
 use crate::formats::libsvm::label_token;
 use crate::labels::codes::Codes;
@@ -339,10 +339,11 @@ fn scan_lines(scan: &Scan<'_>) -> Result<Merged, FormatError> {
                 delimiter,
                 label,
                 columns,
+                ..
             } => {
                 merged.nonzeros += shape.features();
                 let cell = label.and_then(|label| label_cell(line, delimiter, label, columns));
-                cell.map(bare)
+                cell.and_then(|cell| shape.label_text(cell))
             }
         };
         match label.as_deref().map_or(LabelCell::Neither, LabelCell::of) {
@@ -466,21 +467,25 @@ mod tests {
 
     const LAST: LineShape = LineShape::Delimited {
         delimiter: b',',
+        decimal_comma: false,
         label: Some(2),
         columns: 3,
     };
     const MIDDLE: LineShape = LineShape::Delimited {
         delimiter: b',',
+        decimal_comma: false,
         label: Some(1),
         columns: 3,
     };
     const FIRST: LineShape = LineShape::Delimited {
         delimiter: b',',
+        decimal_comma: false,
         label: Some(0),
         columns: 3,
     };
     const NONE: LineShape = LineShape::Delimited {
         delimiter: b',',
+        decimal_comma: false,
         label: None,
         columns: 3,
     };
@@ -602,6 +607,7 @@ mod tests {
                 &cells,
                 LineShape::Delimited {
                     delimiter: b',',
+                    decimal_comma: false,
                     label,
                     columns,
                 },
@@ -630,6 +636,7 @@ mod tests {
         for label in [None, Some(0), Some(1), Some(2), Some(3)] {
             let shape = LineShape::Delimited {
                 delimiter: b',',
+                decimal_comma: false,
                 label,
                 columns: 4,
             };

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 
-use pelton_format::{Dataset, Header, IndexSource, LabelColumn, OpenOptions, Row};
+use pelton_format::{Dataset, Decimal, Header, IndexSource, LabelColumn, OpenOptions, Row};
 use tempfile::tempdir;
 
 use crate::support::{file, options, rows};
@@ -79,6 +79,63 @@ fn faults_name_the_line_where_a_record_starts() {
     check(
         "\"1,2,a\n1,2,b\n",
         "x.csv: line 1: a quote opens a cell that does not end",
+    );
+}
+
+#[test]
+fn decimal_commas() {
+    let folder = tempdir().unwrap();
+    let open = |text: &str, decimal| {
+        let path = file(folder.path(), "x.csv", text);
+        let options = OpenOptions {
+            decimal,
+            ..options(folder.path())
+        };
+        Dataset::open(&[path], &options)
+    };
+    let table = "a;b;y\n1,5;2;0,5\n-3;0,25;1,5\n";
+    for (text, decimal) in [
+        (table, Decimal::Auto),
+        (table, Decimal::Comma),
+        (&table[6..], Decimal::Auto),
+        (
+            "a,b,y\n\"1,5\",2,\"0,5\"\n-3,\"0,25\",\"1,5\"\n",
+            Decimal::Comma,
+        ),
+    ] {
+        let dataset = open(text, decimal).unwrap();
+        assert_eq!(dataset.labels().values(), [0.5, 1.5], "{text}");
+        let rows = rows(&dataset).unwrap();
+        assert_eq!((rows.row(0), rows.label(0)), (Row::Dense(&[1.5, 2.0]), 0));
+        assert_eq!((rows.row(1), rows.label(1)), (Row::Dense(&[-3.0, 0.25]), 1));
+    }
+    let dataset = open(table, Decimal::Auto).unwrap();
+    let note = "x.csv: its cells are separated by semicolons, and its numbers have decimal commas";
+    assert!(dataset.notes()[0].ends_with(note), "{:?}", dataset.notes());
+    let refuses = |text: &str, decimal, expected: &str| {
+        let found = open(text, decimal).and_then(|dataset| rows(&dataset).map(drop));
+        let error = found.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    refuses(
+        "a;y\n1,5;0\n2.5;1\n",
+        Decimal::Auto,
+        "x.csv: its numbers have commas, which may be decimal ones or separate thousands; set `decimal` to comma",
+    );
+    refuses(
+        "a;y\n1,5;0\n1.234,5;1\n",
+        Decimal::Auto,
+        "x.csv: line 3: column 1 holds 1.234,5, whose point may separate thousands",
+    );
+    refuses(
+        "a;y\n1,5;0\n1;2.5\n",
+        Decimal::Comma,
+        "x.csv: line 3: column 2 holds 2.5, whose point may",
+    );
+    refuses(
+        table,
+        Decimal::Point,
+        "x.csv: line 2: column 1 holds \"1,5\", which is not a number; if the comma is a decimal one",
     );
 }
 

@@ -91,6 +91,7 @@ pub(crate) fn never_closes(line: u64) -> FormatError {
 }
 
 /// A cell without the blanks and quotes around it.
+#[inline]
 pub(crate) fn bare(cell: &[u8]) -> Cow<'_, [u8]> {
     let cell = cell.trim_ascii();
     let [b'"', inner @ ..] = cell else {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{FormatError, FormatErrorKind, excerpt};
 use crate::formats::delimited::cells::{Cells, bare, records};
+use crate::formats::delimited::decimal::{Decimal, cell_text};
 use crate::formats::delimited::{LabelColumn, is_missing, truth};
 use crate::labels::no_label_column;
 use crate::rows::number::{NotANumber, parse_f64};
@@ -43,14 +44,15 @@ pub(crate) fn may_delimit(byte: u8) -> bool {
         .any(|(delimiter, _)| *delimiter == byte && byte != b' ')
 }
 
-/// The cells of a line.
-pub(crate) fn cells(line: &[u8], delimiter: u8) -> Vec<Cow<'_, [u8]>> {
+/// The cells of a line, with points for the decimal commas of numbers.
+pub(crate) fn cells(line: &[u8], delimiter: u8, decimal_comma: bool) -> Vec<Cow<'_, [u8]>> {
     if delimiter == b' ' {
         let cells = line.split(u8::is_ascii_whitespace);
         let cells = cells.filter(|cell| !cell.is_empty());
         return cells.map(Cow::Borrowed).collect();
     }
-    Cells::new(line, delimiter).map(bare).collect()
+    let text = |cell| cell_text(cell, decimal_comma, 0).unwrap_or_else(|_| bare(cell));
+    Cells::new(line, delimiter).map(text).collect()
 }
 
 fn is_number(cell: &[u8]) -> bool {
@@ -85,38 +87,50 @@ const DELIMITERS: [(u8, &str); 5] = [
     (b' ', "blanks"),
 ];
 
-/// The delimiter of `lines`, which is another than `usual` where that separates nothing, and how a message calls it.
+/// The delimiter of `lines`, which is another than `usual` where that separates nothing, how a message calls it, and
+/// whether numbers have decimal commas.
 ///
-/// Errors: cells separated by blanks, or numbers with decimal commas.
-pub(crate) fn delimiter_of(lines: &[&[u8]], usual: u8) -> Result<(u8, &'static str), FormatError> {
+/// Errors: cells separated by blanks, or numbers whose commas may be decimal ones or separate thousands.
+pub(crate) fn delimiter_of(
+    lines: &[&[u8]],
+    usual: u8,
+    decimal: Decimal,
+) -> Result<(u8, &'static str, bool), FormatError> {
     let refused =
         |what: &'static str| Err(FormatError::new(what).of_kind(FormatErrorKind::Malformed));
-    match other_delimiter(lines, usual) {
-        None => Ok((usual, "")),
-        Some((b' ', _)) => refused(
-            "its cells seem to be separated by blanks; write it with commas, as pandas.read_csv(NAME, sep=r\"\\s+\").to_csv(NEW, index=False) does",
-        ),
-        Some(found) => {
-            let rows = lines.iter().map(|line| cells(line, found.0));
-            let has_comma = |cell: &[u8]| cell.contains(&b',') && is_number_with_comma(cell);
-            match found.0 {
-                b',' => Ok(found),
-                _ if rows.flatten().any(|cell| has_comma(&cell)) => refused(
-                    "its numbers have decimal commas; write it with points, as pandas.read_csv(NAME, sep=\";\", decimal=\",\").to_csv(NEW, index=False) does",
-                ),
-                _ => Ok(found),
-            }
+    let (delimiter, name) = match other_delimiter(lines, usual, decimal) {
+        None => return Ok((usual, "", decimal == Decimal::Comma)),
+        Some((b' ', _)) => {
+            return refused(
+                "its cells seem to be separated by blanks; write it with commas, as pandas.read_csv(NAME, sep=r\"\\s+\").to_csv(NEW, index=False) does",
+            );
         }
-    }
+        Some(found) => found,
+    };
+    let all = lines.iter().flat_map(|line| cells(line, delimiter, false));
+    let numbers: Vec<_> = all.filter(|cell| is_number_with_comma(cell)).collect();
+    let have = |byte: u8| numbers.iter().any(|number| number.contains(&byte));
+    let decimal_comma = match decimal {
+        Decimal::Comma => true,
+        Decimal::Point => false,
+        Decimal::Auto if delimiter == b',' || !have(b',') => false,
+        Decimal::Auto if delimiter == b';' && !have(b'.') => true,
+        Decimal::Auto => {
+            return refused(
+                "its numbers have commas, which may be decimal ones or separate thousands; set `decimal` to comma, or write them with points",
+            );
+        }
+    };
+    Ok((delimiter, name, decimal_comma))
 }
 
 /// What separates the cells of `lines`, where that seems not to be `delimiter`.
-fn other_delimiter(lines: &[&[u8]], delimiter: u8) -> Option<(u8, &'static str)> {
+fn other_delimiter(lines: &[&[u8]], delimiter: u8, decimal: Decimal) -> Option<(u8, &'static str)> {
     let (first, rest) = lines.split_first()?;
     let others = DELIMITERS.iter().filter(|(other, _)| *other != delimiter);
     let mut others = others.filter(|(other, _)| {
-        let count = cells(first, *other).len();
-        let alike = |line: &[u8]| cells(line, *other).len() == count;
+        let count = cells(first, *other, false).len();
+        let alike = |line: &[u8]| cells(line, *other, false).len() == count;
         if count < 2 {
             return false;
         }
@@ -127,10 +141,14 @@ fn other_delimiter(lines: &[&[u8]], delimiter: u8) -> Option<(u8, &'static str)>
         let records = if rest.is_empty() { lines } else { rest };
         let in_numbers = |cell: &[u8]| !cell.contains(&b',') || is_number_with_comma(cell);
         delimiter == b','
-            && *other == b';'
+            && (*other == b';' || *other != b' ' && decimal == Decimal::Comma)
             && alike(first)
-            && (records.iter())
-                .all(|line| alike(line) && cells(line, *other).iter().all(|cell| in_numbers(cell)))
+            && (records.iter()).all(|line| {
+                alike(line)
+                    && cells(line, *other, false)
+                        .iter()
+                        .all(|cell| in_numbers(cell))
+            })
     });
     others.next().copied()
 }
@@ -190,9 +208,9 @@ pub(crate) struct Heading {
 }
 
 impl Heading {
-    pub(crate) fn read(line: &[u8], delimiter: u8) -> Heading {
-        let cells = Cells::new(line, delimiter).map(|cell| bare(cell).into_owned());
-        let cells: Vec<Vec<u8>> = cells.collect();
+    pub(crate) fn read(line: &[u8], delimiter: u8, decimal_comma: bool) -> Heading {
+        let cells = cells(line, delimiter, decimal_comma).into_iter();
+        let cells: Vec<Vec<u8>> = cells.map(Cow::into_owned).collect();
         Heading {
             columns: cells.len(),
             cells,
@@ -367,7 +385,7 @@ mod tests {
 
     #[test]
     fn headings() {
-        let heading = Heading::read(b"a,\"b c\",label", b',');
+        let heading = Heading::read(b"a,\"b c\",label", b',', false);
         assert_eq!(heading.columns, 3);
         let named = |name: &str| LabelColumn::Name(name.into());
         assert_eq!(heading.label(&named("b c"), true).unwrap(), 1);
@@ -379,7 +397,7 @@ mod tests {
             "{error}"
         );
         assert!(heading.label(&LabelColumn::Position(0), true).is_err());
-        let twice = Heading::read(b"y,x,y", b',');
+        let twice = Heading::read(b"y,x,y", b',', false);
         let error = twice.label(&named("y"), true).unwrap_err().to_string();
         assert!(
             error.contains("line 1: columns 1 and 3 are both named \"y\""),
@@ -392,8 +410,11 @@ mod tests {
     /// How the first line of a text is read: "names", "record", or "asked about".
     fn taken(text: &str) -> &'static str {
         let lines = first_lines(text.as_bytes(), true, |byte| byte == b',');
-        let heading = Heading::read(lines[0], b',');
-        let others: Vec<_> = lines[1..].iter().map(|line| cells(line, b',')).collect();
+        let heading = Heading::read(lines[0], b',', false);
+        let others: Vec<_> = lines[1..]
+            .iter()
+            .map(|line| cells(line, b',', false))
+            .collect();
         let last = Some(heading.columns - 1);
         match heading.names_columns(Header::Auto, last, &others) {
             Ok(true) => "names",
@@ -444,10 +465,32 @@ mod tests {
     }
 
     #[test]
+    fn decimal_commas_are_told() {
+        let check = |text: &str, decimal, expected: Option<bool>| {
+            let lines = first_lines(text.as_bytes(), true, may_delimit);
+            let found = delimiter_of(&lines, b',', decimal);
+            assert_eq!(found.map(|found| found.2).ok(), expected, "{text}");
+        };
+        let (auto, comma, point) = (Decimal::Auto, Decimal::Comma, Decimal::Point);
+        check("a;y\n1,5;2\n3;0\n", auto, Some(true));
+        check("1,5;2\n3;0\n", auto, Some(true));
+        check("a;y\n1.5;2\n3;0\n", auto, Some(false));
+        check("a;y\n\"b, c\";2\n3;0\n", auto, Some(false));
+        // Thousands, perhaps.
+        check("a;y\n1,500;2\n3.5;0\n", auto, None);
+        check("a|y\n1,5|2\n3|0\n", auto, None);
+        check("a|y\n1,5|2\n3|0\n", comma, Some(true));
+        check("1,5|2\n3|0\n", comma, Some(true));
+        check("a;y\n1,5;2\n3;0\n", point, Some(false));
+        check("a,y\n\"1,5\",2\n", auto, Some(false));
+        check("a,y\n\"1,5\",2\n", comma, Some(true));
+    }
+
+    #[test]
     fn other_delimiters_are_told() {
         let check = |text: &str, delimiter: u8, expected: Option<&str>| {
             let lines = first_lines(text.as_bytes(), true, may_delimit);
-            let found = other_delimiter(&lines, delimiter);
+            let found = other_delimiter(&lines, delimiter, Decimal::Auto);
             assert_eq!(found.map(|(_, found)| found), expected, "{text}");
         };
         check("\"a\";\"b\"\n1;2\n", b',', Some("semicolons"));

@@ -6,6 +6,7 @@
 //! or `?` is missing: a fault, unless a value replaces missing ones.
 
 pub(crate) mod cells;
+pub(crate) mod decimal;
 pub(crate) mod heading;
 pub(crate) mod known_columns;
 pub(crate) mod table;
@@ -16,6 +17,8 @@ use std::sync::Arc;
 
 use crate::error::{Fault, excerpt};
 use crate::formats::delimited::cells::{Cells, bare};
+use crate::formats::delimited::decimal::cell_text;
+use crate::formats::delimited::heading::is_number_with_comma;
 use crate::labels::json::JsonKey;
 use crate::labels::{LABEL_LIMIT, checked_label};
 use crate::rows::bad_number::bad_number;
@@ -55,6 +58,8 @@ impl LabelColumn {
 pub struct DelimitedRules {
     /// The delimiter between cells.
     pub delimiter: u8,
+    /// Whether numbers have decimal commas.
+    pub decimal_comma: bool,
     /// Cells a row.
     pub columns: usize,
     /// Column of the label, from 0; `None` where rows have none.
@@ -168,6 +173,7 @@ pub(crate) fn decode_cells<'b, T: Feature>(
             && let Some((value, end)) = T::prefix(line, cells.at)
             && (end == line.len() || line[end] == rules.delimiter)
             && value.is_below(most)
+            && !(rules.decimal_comma && line[cells.at..end].contains(&b'.'))
         {
             row[feature] = value;
             cells.at = end + 1;
@@ -177,7 +183,8 @@ pub(crate) fn decode_cells<'b, T: Feature>(
         if column == label_at {
             label_cell = Some(cell);
         } else {
-            row[feature] = unusual_value(bytes, &bare(cell), column, feature, rules)?;
+            let text = cell_text(cell, rules.decimal_comma, column)?;
+            row[feature] = unusual_value(bytes, &text, column, feature, rules)?;
         }
     }
     if !cells.is_done() {
@@ -226,8 +233,13 @@ fn unusual_value<T: Feature>(
     }
     if !is_missing(cell) {
         let bad = |found| {
+            let remedy = if is_number_with_comma(cell) {
+                "if the comma is a decimal one, give `decimal` comma"
+            } else {
+                "columns of text are not features: encode them as numbers or remove them"
+            };
             Fault::new(format!(
-                "column {column} holds {found:?}, which is not a number; columns of text are not features: encode them as numbers or remove them"
+                "column {column} holds {found:?}, which is not a number; {remedy}"
             ))
         };
         let value = T::parse(cell).map_err(|why| or_ragged(bad_number(why, column, cell, bad)))?;
@@ -317,6 +329,7 @@ mod tests {
         let mut row = vec![0.0; columns - 1];
         let rules = DelimitedRules {
             delimiter: b',',
+            decimal_comma: false,
             columns,
             label: Some(label),
             order: None,
@@ -333,6 +346,7 @@ mod tests {
         let decode = |line: &str, dtype| {
             let rules = DelimitedRules {
                 delimiter: b',',
+                decimal_comma: false,
                 columns: 2,
                 label: None,
                 order: None,
@@ -426,9 +440,47 @@ mod tests {
     }
 
     #[test]
+    fn decimal_commas() {
+        let decode = |line: &str, decimal_comma| {
+            let rules = DelimitedRules {
+                delimiter: b';',
+                decimal_comma,
+                columns: 2,
+                label: None,
+                order: None,
+                missing: None,
+                dtype: FeatureType::Checked,
+            };
+            let mut row = [0.0_f32; 2];
+            let outcome = decode_cells(line.as_bytes(), &rules, &mut row);
+            outcome.map(|_| row).map_err(|fault| fault.to_string())
+        };
+        assert_eq!(decode("1,5; \"-2,25e1\"\n", true), Ok([1.5, -22.5]));
+        assert_eq!(decode("7;,5\r\n", true), Ok([7.0, 0.5]));
+        let refuses = |line: &str, decimal_comma, expected: &str| {
+            let fault = decode(line, decimal_comma).unwrap_err();
+            assert!(fault.starts_with(expected), "{fault}");
+        };
+        refuses("1;1.234\n", true, "column 2 holds 1.234, whose point");
+        refuses("1.234,5;1\n", true, "column 1 holds 1.234,5, whose point");
+        refuses(
+            "16777217,5;1\n",
+            true,
+            "column 1 holds 16777217.5, which features",
+        );
+        let remedy = "which is not a number; if the comma is a decimal one, give `decimal` comma";
+        refuses(
+            "1,5;1\n",
+            false,
+            &format!("column 1 holds \"1,5\", {remedy}"),
+        );
+    }
+
+    #[test]
     fn each_cell_is_bare() {
         let rules = DelimitedRules {
             delimiter: b';',
+            decimal_comma: true,
             columns: 3,
             label: None,
             order: None,
@@ -460,6 +512,7 @@ mod tests {
     fn columns_in_another_order_are_put_in_their_places() {
         let rules = DelimitedRules {
             delimiter: b',',
+            decimal_comma: false,
             columns: 4,
             label: Some(1),
             order: Some([2, 0, 0, 1].into()),
@@ -509,14 +562,10 @@ mod tests {
         ) {
             let label = label % columns;
             let line = cells.join(",");
-            let numbers: Option<Vec<f64>> = cells.iter().map(|cell| {
-                let cell = cell.trim();
-                let cell = if cell.len() >= 2 && cell.starts_with('"') && cell.ends_with('"') {
-                    cell[1..cell.len() - 1].trim()
-                } else {
-                    cell
-                };
-                cell.parse::<f64>().ok().filter(|v| v.is_finite() && (*v as f32).is_finite())
+            let cells = Cells::new(line.as_bytes(), b',').map(|cell| bare(cell).into_owned());
+            let numbers: Option<Vec<f64>> = cells.map(|cell| {
+                let number = String::from_utf8(cell).unwrap().parse::<f64>().ok();
+                number.filter(|v| v.is_finite() && (*v as f32).is_finite())
             }).collect();
             let numbers = numbers.filter(|numbers: &Vec<f64>| {
                 numbers.get(label).is_none_or(|label| label.abs() < LABEL_LIMIT)

@@ -46,12 +46,12 @@ impl Format for Delimited {
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let file = source.input()?;
-        let delimiter = delimiter_in(source, self.delimiter, notes)?;
+        let (delimiter, decimal_comma) = delimiter_in(source, self.delimiter, notes)?;
         let first = first_record_from(&file, source.start(), source.stamp.size, delimiter)?;
         let Some((start, line)) = first else {
             return Err(FormatError::empty());
         };
-        let table = TableColumns::of(source, &line, delimiter, notes)?;
+        let table = TableColumns::of(source, &line, (delimiter, decimal_comma), notes)?;
         let (label, columns) = (table.label, table.count);
         let from = match table.schema {
             Some(_) => start + line.len() as u64,
@@ -59,6 +59,7 @@ impl Format for Delimited {
         };
         let shape = LineShape::Delimited {
             delimiter,
+            decimal_comma,
             label,
             columns,
         };
@@ -66,6 +67,7 @@ impl Format for Delimited {
         note_a_class_each(source, &contents, notes);
         let decoder = DelimitedDecoder::new(DelimitedRules {
             delimiter,
+            decimal_comma,
             columns,
             label,
             order: table.order,
@@ -104,7 +106,9 @@ impl DelimitedDecoder {
     fn cells<'b, T: Feature>(&self, bytes: &'b [u8], row: &mut [T]) -> Decoded<'b> {
         let column = self.rules.label.unwrap_or(0);
         let cell = decode_cells(bytes, &self.rules, row)?;
-        Ok(cell.map_or(Label::None, |cell| Label::Cell(cell, column)))
+        Ok(cell.map_or(Label::None, |cell| {
+            Label::Cell(cell, column, self.rules.decimal_comma)
+        }))
     }
 }
 
@@ -126,7 +130,12 @@ impl Decoder for DelimitedDecoder {
 
     fn fingerprint(&self) -> [u64; 3] {
         let label = self.rules.label.map_or(u64::MAX, |label| label as u64);
-        [1 << 8 | u64::from(self.rules.delimiter), label, 0]
+        let decimal = u64::from(self.rules.decimal_comma);
+        [
+            decimal << 9 | 1 << 8 | u64::from(self.rules.delimiter),
+            label,
+            0,
+        ]
     }
 
     fn fields(&self) -> &RecordFields {

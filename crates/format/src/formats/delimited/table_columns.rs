@@ -26,21 +26,26 @@ pub(crate) struct TableColumns {
     pub(crate) schema: Option<Schema>,
 }
 
-/// What separates the cells of a file: `usual`, or something else, with a note.
+/// What separates the cells of a file, `usual` or something else, with a note; and whether numbers have decimal commas.
 pub(crate) fn delimiter_in(
     source: &Source<'_>,
     usual: u8,
     notes: &mut Vec<String>,
-) -> Result<u8, FormatError> {
+) -> Result<(u8, bool), FormatError> {
     let lines = first_lines_of(source, may_delimit);
-    let (delimiter, name) = delimiter_of(&lines, usual)?;
+    let (delimiter, name, decimal_comma) = delimiter_of(&lines, usual, source.options.decimal)?;
     if !name.is_empty() {
+        let numbers = if decimal_comma {
+            ", and its numbers have decimal commas"
+        } else {
+            ""
+        };
         notes.push(format!(
-            "{}: its cells are separated by {name}",
+            "{}: its cells are separated by {name}{numbers}",
             source.path.display()
         ));
     }
-    Ok(delimiter)
+    Ok((delimiter, decimal_comma))
 }
 
 /// The first lines of a file.
@@ -51,16 +56,17 @@ fn first_lines_of<'a>(source: &Source<'a>, is_delimiter: impl Fn(u8) -> bool) ->
 }
 
 impl TableColumns {
-    /// Reads the columns of a file whose first non-blank line is `line`, and whose cells `delimiter` separates.
+    /// Reads the columns of a file whose first non-blank line is `line`, whose cells `delimiter` separates, and whose
+    /// numbers have decimal commas or not.
     pub(crate) fn of(
         source: &Source<'_>,
         line: &[u8],
-        delimiter: u8,
+        (delimiter, decimal_comma): (u8, bool),
         notes: &mut Vec<String>,
     ) -> Result<TableColumns, FormatError> {
         let (path, options) = (source.path, source.options);
         let lines = first_lines_of(source, |byte| byte == delimiter);
-        let heading = Heading::read(line.trim_ascii_end(), delimiter);
+        let heading = Heading::read(line.trim_ascii_end(), delimiter, decimal_comma);
         let count = heading.columns;
         let wanted = &options.label;
         let all_features = options.are_all_features(count);
@@ -74,7 +80,10 @@ impl TableColumns {
         } else {
             heading.label(wanted, true).ok()
         };
-        let others = lines.iter().skip(1).map(|line| cells(line, delimiter));
+        let others = lines
+            .iter()
+            .skip(1)
+            .map(|line| cells(line, delimiter, decimal_comma));
         let others: Vec<_> = others.collect();
         let is_known = match (&options.columns, wanted) {
             (_, LabelColumn::Name(name)) if heading.has(name) => true,
