@@ -33,7 +33,7 @@ pub enum Command {
     Train(TrainCommand),
     /// Evaluate a trained model on labelled data
     Eval(EvalArguments),
-    /// Print the predicted label of every row of a file
+    /// Print the predicted label, or target, of every row of a file
     Predict(PredictArguments),
     /// Classify vectors or pictures over HTTP
     #[cfg(feature = "nets")]
@@ -66,7 +66,7 @@ pub enum Command {
 /// Kinds of model.
 #[derive(Debug, Subcommand)]
 pub enum TrainCommand {
-    /// Linear SVM or logistic regression, out of core
+    /// Linear SVM, logistic regression or a regression of real targets, out of core
     Linear(Box<LinearArguments>),
     /// A deep net that classifies images
     #[cfg(feature = "nets")]
@@ -95,6 +95,10 @@ pub struct LinearArguments {
     pub test: Vec<String>,
     #[arg(long, help = Loss::help())]
     pub loss: Option<Loss>,
+    /// Half the width of the tube of the epsilon-insensitive losses (default: 0.1, as in LIBLINEAR), or the error from
+    /// which on huber is linear (default: 1.35, as in scikit-learn)
+    #[arg(long)]
+    pub epsilon: Option<f64>,
     /// Cost C of a unit of loss
     #[arg(long)]
     pub cost: Option<f64>,
@@ -109,7 +113,7 @@ pub struct LinearArguments {
     #[arg(long)]
     pub bias: Option<f32>,
     /// Intercept: free (its weight is not regularised, as in scikit-learn), regularised (as the others, as in
-    /// LIBLINEAR: --bias 1) or none
+    /// LIBLINEAR: --bias 1) or none (default: none for classes, free for losses of real targets)
     #[arg(long)]
     pub intercept: Option<Intercept>,
     /// Scale features before training; the model contains the scale: standard (zero mean and unit deviation;
@@ -204,6 +208,10 @@ impl LinearArguments {
             config.test = std::mem::take(&mut self.test);
         }
         set(&mut config.loss, self.loss);
+        if let Some(epsilon) = self.epsilon {
+            let loss = config.loss.with_epsilon(epsilon);
+            config.loss = loss.map_err(anyhow::Error::msg)?;
+        }
         set(&mut config.cost, self.cost);
         if !self.class_weight.is_empty() {
             config.balanced = self.class_weight.contains(&ClassWeight::Balanced);

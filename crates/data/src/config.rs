@@ -63,6 +63,9 @@ pub struct DataConfig {
     /// Whether sparse rows become dense, as jobs that compute with them want it.
     #[serde(skip)]
     pub rows: RowLayout,
+    /// Whether labels are real targets, not classes.
+    #[serde(skip)]
+    pub targets: bool,
     /// Whether classes without names are ordered by number, as in nets.
     #[serde(skip)]
     pub by_number: bool,
@@ -93,6 +96,7 @@ impl Default for DataConfig {
             bytes_too: false,
             whole_arrays: false,
             rows: RowLayout::Stored,
+            targets: false,
             by_number: false,
             tolerant: false,
         }
@@ -104,6 +108,14 @@ impl DataConfig {
     pub fn with_rows(&self, rows: RowLayout) -> DataConfig {
         DataConfig {
             rows,
+            ..self.clone()
+        }
+    }
+
+    /// The same, with labels that are real targets.
+    pub fn with_targets(&self, targets: bool) -> DataConfig {
+        DataConfig {
+            targets,
             ..self.clone()
         }
     }

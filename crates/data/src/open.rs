@@ -211,6 +211,7 @@ fn open_files(
         file_column: column(&config.file_column),
         positive: config.positive.clone(),
         labels: classes,
+        targets: config.targets,
         by_number: config.by_number,
         tolerant: config.tolerant,
         any_label: expected.is_some_and(|expected| expected.any_label),

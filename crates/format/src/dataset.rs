@@ -13,7 +13,9 @@ use crate::data_file::DataFile;
 use crate::error::FormatError;
 use crate::format::{Opened, changed};
 use crate::formats::shard::folder::shards;
-use crate::labels::common::{common_names, known_classes, labelled, labels_of, positive_value};
+use crate::labels::common::{
+    check_targets, common_names, known_classes, labelled, labels_of, positive_value,
+};
 use crate::labels::stored::{LabelForm, StoredLabels};
 use crate::labels::{ClassMap, Classes};
 use crate::open::open_files;
@@ -124,6 +126,9 @@ pub struct IndexReport {
     pub scan_bytes_per_s: f64,
 }
 
+/// Begins the fingerprint of data whose labels are targets.
+const TARGETS: u64 = 0x7461_7267_6574_7321;
+
 /// Open files of a process in addition to its data, and of each data file: one past the page cache, one through it,
 /// and one while it is opened.
 const OPEN_FILES_BESIDE: u64 = 256;
@@ -151,7 +156,12 @@ impl Dataset {
         let known = known_classes(&opened, options, &mut notes);
         // With a positive label, two classes are known, whatever the files' own are.
         let own = known.as_ref().filter(|_| options.positive.is_none());
-        let names = common_names(&mut opened, own)?;
+        let names = if options.targets {
+            check_targets(&opened)?;
+            None
+        } else {
+            common_names(&mut opened, own)?
+        };
         let missing = MissingValues::of(&opened, options)?;
         let positive = match &options.positive {
             // Without a scan for labels, +1 may be either of them.
@@ -159,14 +169,20 @@ impl Dataset {
             Some(class) => Some(positive_value(&opened, class, names.as_deref(), options)?),
             None => None,
         };
-        let labelled = labelled(&opened, &mut notes);
+        let labelled = labelled(&opened, &mut notes) || options.targets;
         let given = known.as_ref().map_or(0, ClassMap::fingerprint);
-        let labels = labels_of(&opened, names, positive, known, options.by_number)?;
+        let given = if options.targets { TARGETS } else { given };
+        let labels = if options.targets {
+            ClassMap::default()
+        } else {
+            labels_of(&opened, names, positive, known, options.by_number)?
+        };
         let labels = Arc::new(labels);
         let classes = Classes {
             labels: Arc::clone(&labels),
             positive,
             any: options.any_label,
+            targets: options.targets,
         };
         let widest = opened
             .iter()
@@ -348,7 +364,7 @@ impl Dataset {
         self.first_bad
     }
 
-    /// The classes.
+    /// The classes; none where labels are targets.
     pub fn labels(&self) -> &ClassMap {
         &self.labels
     }

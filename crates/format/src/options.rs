@@ -117,6 +117,9 @@ pub struct OpenOptions {
     pub positive: Option<ClassName>,
     /// The known classes, such as those of the training set when reading a test set; other classes are faults.
     pub labels: Option<ClassMap>,
+    /// Labels are real targets, not classes: the label of a decoded record is the bits of its target as an f32, and
+    /// there is no list of labels.
+    pub targets: bool,
     /// Classes without names are sorted by their numbers, as nets have them; otherwise rows of features have them in
     /// order of first appearance.
     pub by_number: bool,
@@ -185,6 +188,7 @@ impl Default for OpenOptions {
             file_column: LabelColumn::First,
             positive: None,
             labels: None,
+            targets: false,
             by_number: false,
             tolerant: false,
             any_label: false,

@@ -13,8 +13,8 @@ use pelton_run::{Interrupt, RunContext, peak_rss_bytes};
 
 use crate::config::LinearConfig;
 use crate::error::TrainError;
-use crate::linear::{evaluate, for_each_batch, metrics};
-use crate::summary::{LinearSummary, TestFigures};
+use crate::linear::{Scores, evaluate, for_each_batch};
+use crate::summary::LinearSummary;
 
 /// A model and how the data it was trained on was read.
 #[derive(Debug)]
@@ -128,6 +128,7 @@ impl EvaluateConfig {
         expected.check(&config)?;
         let scale = trained.model.scale.clone().map(Arc::new);
         let config = config.with_rows(data::row_layout(scale.as_deref()));
+        let config = config.with_targets(model.loss.has_real_targets());
         let opened = data::open(&config, &config.paths, Some(&expected), context)?;
         Ok((trained, opened.scaled(scale.as_ref())))
     }
@@ -154,16 +155,17 @@ pub fn eval(
     let weights = &trained.model.weights;
     let problem = trained.model.problem()?;
     let (classes, records) = (&trained.model.classes, dataset.records());
-    let (mut metrics, room) = metrics(problem.loss(), classes, records, config.memory_bytes);
+    let (mut scores, room) = Scores::new(problem.loss(), classes, records, config.memory_bytes);
     let feed = config.feed(&opened, room, context.interrupt);
-    let evaluation = evaluate(dataset, &problem, weights, &feed, Some(&mut metrics))?;
-    let test = TestFigures::of(&metrics, classes);
+    let evaluation = evaluate(dataset, &problem, weights, &feed, Some(&mut scores))?;
+    let test = scores.tested(classes);
     let meters = &evaluation.meters;
     Ok(LinearSummary {
         // Of a model that does not say its cost there is none.
         primal: (trained.model.cost).map(|_| evaluation.losses.primal(&problem, weights)),
-        test_accuracy: Some(test.figures.accuracy),
-        test: Some(test),
+        test_accuracy: test.classes.as_ref().map(|test| test.figures.accuracy),
+        test: test.classes,
+        test_targets: test.targets,
         passes: meters.used_bytes as f64 / dataset.bytes().max(1) as f64,
         wall_s: began.elapsed().as_secs_f64(),
         prepare_s: dataset.index_report().scan_seconds,
@@ -189,7 +191,7 @@ pub fn eval(
     })
 }
 
-/// Writes the predicted label of every row to `out`, a line each, in file order; with
+/// Writes the predicted label or target of every row to `out`, a line each, in file order; with
 /// `with_probabilities` the probability of every class follows (logistic models), in the order that a first line states
 /// (a line of names).
 pub fn predict_lines(
@@ -218,7 +220,11 @@ pub fn predict_lines(
         &config.feed(&opened, 0, context.interrupt),
         |batch| {
             predict(&model.weights, &batch.rows, |_, prediction| {
-                let mut line = labels.describe(prediction.class);
+                let mut line = if model.loss.has_real_targets() {
+                    model.loss.prediction(prediction.values[0]).to_string()
+                } else {
+                    labels.describe(prediction.class)
+                };
                 if with_probabilities
                     && probabilities(model.loss, prediction.values, &mut shares).is_some()
                 {

@@ -78,6 +78,7 @@ pub use pelton_data::{
 };
 pub use pelton_fetch::{Access, OnBadRecord};
 pub use pelton_format::{ClassName, FeatureType, Header, Missing};
+pub use pelton_linear::TargetFigures;
 pub use pelton_linear::{InnerPasses, Loss, Scaling};
 pub use pelton_plan::Order;
 pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};

@@ -91,7 +91,7 @@ fn is_record(line: &[u8], shape: LineShape) -> bool {
     let line = line.trim_ascii_start();
     match line.first() {
         None => false,
-        Some(b'#') => shape != LineShape::Libsvm,
+        Some(b'#') => !shape.is_libsvm(),
         Some(_) => true,
     }
 }
@@ -205,7 +205,7 @@ impl Merged {
         self.queries += found.queries;
         self.index_end = self.index_end.max(found.index_end);
         self.nonzeros += match scan.shape {
-            LineShape::Libsvm => {
+            LineShape::Libsvm | LineShape::LibsvmTargets => {
                 // A query id that begins in one chunk may have its colon in the next.
                 self.colons += found.colons;
                 0
@@ -238,7 +238,7 @@ impl Merged {
             codes: Codes::One,
             names,
             tallies: match shape {
-                LineShape::Libsvm => vec![self.queries, self.comments],
+                LineShape::Libsvm | LineShape::LibsvmTargets => vec![self.queries, self.comments],
                 LineShape::Delimited { .. } | LineShape::Text => Vec::new(),
             },
             labels,
@@ -256,7 +256,7 @@ fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
     let mut lines = Lines::new(scan.file, scan.from, scan.size);
     while let Some((start, line)) = lines.next()? {
         scan.check_interrupt()?;
-        if shape == LineShape::Libsvm {
+        if shape.is_libsvm() {
             merged.comments += u64::from(line.contains(&b'#'));
         }
         if !is_record(line, shape) {
@@ -264,7 +264,7 @@ fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
         }
         merged.start(start);
         let label = match shape {
-            LineShape::Libsvm => {
+            LineShape::Libsvm | LineShape::LibsvmTargets => {
                 let line = line
                     .split(|byte| matches!(byte, b'#' | b'\n'))
                     .next()
@@ -274,7 +274,8 @@ fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
                 if let Backward::Index { index, .. } = last_index(line, line.len()) {
                     merged.index_end = merged.index_end.max(index + 1);
                 }
-                Some(label_token(line.trim_ascii_start()))
+                let label = label_token(line.trim_ascii_start());
+                Some(label).filter(|_| shape == LineShape::Libsvm)
             }
             LineShape::Text => {
                 merged.nonzeros += without_line_end(line).len() as u64;
@@ -557,7 +558,7 @@ mod tests {
             check(&bytes[..cut], LineShape::Libsvm);
             let without = text.replace('#', "").repeat(repeat).into_bytes();
             let cut = without.len().min(2 * CHUNK as usize);
-            for shape in [LineShape::Libsvm, FIRST, MIDDLE, LAST, NONE] {
+            for shape in [LineShape::Libsvm, LineShape::LibsvmTargets, FIRST, MIDDLE, LAST, NONE] {
                 check(&without[..cut], shape);
             }
         }

@@ -26,6 +26,8 @@ const AHEAD_OF_COLUMN: u64 = 64 << 10;
 pub(crate) enum LineShape {
     /// LIBSVM text.
     Libsvm,
+    /// LIBSVM text whose labels are targets, which a scan passes over.
+    LibsvmTargets,
     /// Cells between delimiters with the label, where there is one, in a column (from 0) of several.
     Delimited {
         delimiter: u8,
@@ -43,8 +45,13 @@ impl LineShape {
             LineShape::Delimited { label, columns, .. } => {
                 (columns - usize::from(label.is_some())) as u64
             }
-            LineShape::Libsvm | LineShape::Text => 0,
+            LineShape::Libsvm | LineShape::LibsvmTargets | LineShape::Text => 0,
         }
+    }
+
+    /// Whether lines are LIBSVM text.
+    pub(crate) fn is_libsvm(self) -> bool {
+        matches!(self, LineShape::Libsvm | LineShape::LibsvmTargets)
     }
 }
 
@@ -151,7 +158,7 @@ impl<'a> Worker<'a> {
             self.newlines = newlines;
             return Ok(found);
         }
-        if tally.comment && scan.shape == LineShape::Libsvm {
+        if tally.comment && scan.shape.is_libsvm() {
             return Err(Stopped::Irregular);
         }
         let mut lines = ChunkLines {
@@ -183,7 +190,7 @@ impl<'a> Worker<'a> {
             lines.end(buffer.len())?;
         }
         let mut found = lines.found;
-        if scan.shape == LineShape::Libsvm {
+        if scan.shape.is_libsvm() {
             // A line that begins in the chunk may end in its margin.
             let end = (inside.end + QUERY.len() - 1).min(buffer.len());
             found.queries = count_queries(&buffer[inside.start..end]);
@@ -280,7 +287,7 @@ impl ChunkLines<'_> {
         self.found.starts.push((at - self.inside) as u32);
         match self.shape {
             LineShape::Libsvm => self.label_from(text, |byte| byte <= b' '),
-            LineShape::Text => Ok(()),
+            LineShape::LibsvmTargets | LineShape::Text => Ok(()),
             LineShape::Delimited { label: None, .. } => Ok(()),
             LineShape::Delimited {
                 label: Some(0),
@@ -320,7 +327,7 @@ impl ChunkLines<'_> {
     #[inline]
     fn end(&mut self, at: usize) -> Result<(), Stopped> {
         match self.shape {
-            LineShape::Libsvm => return self.end_of_features(at),
+            LineShape::Libsvm | LineShape::LibsvmTargets => return self.end_of_features(at),
             LineShape::Delimited {
                 label: Some(label),
                 columns,

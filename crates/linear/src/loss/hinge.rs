@@ -108,7 +108,7 @@ impl LossFunction for Hinge {
 }
 
 /// What rounding margins to f64 costs the dual value falls with τ², and what smoothing leaves rises with τ.
-fn narrow(bend: &Bend) -> [f64; 2] {
+pub(super) fn narrow(bend: &Bend) -> [f64; 2] {
     let (tau, largest) = (bend.tau, bend.largest);
     let noise = 0.5 * (f64::EPSILON * bend.margin).powi(2) * largest / (8.0 * tau) * bend.trace;
     let finest = (noise * tau.powi(3) / bend.smoothing).cbrt();

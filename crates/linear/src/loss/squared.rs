@@ -1,9 +1,8 @@
-//! The squared loss of a real target: ξ = ½ (t − u)², d(α) = t α − α²/2C, α without bounds.
-//!
-//! This is what adding a loss takes.
+//! The squared loss of a real target: ξ = ½ (t − u)², d(α) = t α − α²/2C, α without bounds. With C = 1/λ it is ridge
+//! regression.
 
 use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
-use super::quadratic;
+use super::{quadratic, tube};
 use crate::step::Outcome;
 use crate::visit::Visit;
 
@@ -63,7 +62,7 @@ impl LossFunction for Squared {
     }
 
     fn needs_fine_steps(&self) -> bool {
-        false
+        true
     }
 
     #[inline(always)]
@@ -82,7 +81,10 @@ impl LossFunction for Squared {
     #[inline(always)]
     fn newton_loss(&self, u: f64, target: f64, cost: f64) -> [f64; 2] {
         let off = target - u;
-        [0.5 * cost * off * off, cost * (off.abs() + 1e-6)]
+        [
+            0.5 * cost * off * off,
+            cost * (off.abs() + tube::slack(u, target)),
+        ]
     }
 
     #[inline(always)]
@@ -96,8 +98,8 @@ impl LossFunction for Squared {
             curvature: cost,
             path: 0.0,
             smoothing: 0.0,
-            term: target * alpha - loss,
-            rounding: 4.0 * f64::EPSILON * ((target * alpha).abs() + loss),
+            term: tube::term(target, 0.0, 0.5 / cost, alpha),
+            rounding: tube::term_error(target, 0.0, 0.5 / cost, alpha),
         }
     }
 }

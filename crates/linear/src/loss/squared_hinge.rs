@@ -116,7 +116,7 @@ impl LossFunction for SquaredHinge {
     }
 }
 
-fn narrow(bend: &Bend) -> [f64; 2] {
+pub(super) fn narrow(bend: &Bend) -> [f64; 2] {
     let unit = 2.0 * bend.tau * bend.tau * (0.5 * bend.curvature).max(bend.largest);
     [unit, bend.over.sqrt() * bend.tau]
 }

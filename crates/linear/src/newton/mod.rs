@@ -60,7 +60,7 @@ use point::Point;
 /// Most features, the bias included, for which the matrix is formed.
 pub const MOST_NEWTON_FEATURES: usize = 1024;
 
-/// τ at first.
+/// τ at first, in units of [`LossFunction::distance`](crate::loss::LossFunction::distance).
 const FIRST_SMOOTHING: f64 = 0.3;
 /// Smallest and largest factor on τ.
 const SHRINK: [f64; 2] = [0.05, 0.6];
@@ -249,7 +249,7 @@ impl Newton {
             }
         }
         for i in 0..rows.len() {
-            self.problem.check_label(rows.label(i))?;
+            self.problem.check_label(rows.label(i), rows.id(i))?;
         }
         Ok(())
     }
@@ -278,14 +278,21 @@ impl Newton {
         self.losses.rows = counts[0] as u64;
         self.losses.correct = counts[1] as u64;
         let largest = self.problem.largest_cost();
-        let smoothing = self.problem.loss().function().smoothing();
+        let function = self.problem.loss().function();
+        let smoothing = function.smoothing();
         for (subproblem, sums) in total.sums.into_iter().enumerate() {
             if self.points[subproblem].search.is_some() {
                 self.points[subproblem].end_search(&sums);
             } else {
                 self.losses.loss[subproblem] = sums.loss;
-                let look = (counts[2], self.wanted, largest);
-                self.points[subproblem].end_look(sums, look, smoothing);
+                let mean = sums.value / (largest * counts[0]);
+                let look = Look {
+                    additions: counts[2],
+                    wanted: self.wanted,
+                    largest,
+                    distance: function.distance(mean),
+                };
+                self.points[subproblem].end_look(sums, &look, smoothing);
             }
         }
         let sum = |of: fn(&Point) -> f64| self.points.iter().map(of).sum();
@@ -338,6 +345,17 @@ impl Newton {
     }
 }
 
+/// What a pass is judged by, besides its sums.
+struct Look {
+    /// Additions over the rows, at most.
+    additions: f64,
+    wanted: f64,
+    /// The largest cost of a row.
+    largest: f64,
+    /// The unit of τ.
+    distance: f64,
+}
+
 impl Point {
     /// Ends a line search: goes where the slope is 0.
     fn end_search(&mut self, sums: &Sums) {
@@ -368,19 +386,16 @@ impl Point {
         self.go_to(w);
     }
 
-    /// Ends a pass with at most this many additions over rows of this largest cost: bounds, and a step.
-    fn end_look(
-        &mut self,
-        sums: Sums,
-        (additions, wanted, largest): (f64, f64, f64),
-        smoothing: Option<Smoothing>,
-    ) {
+    /// Ends a pass: bounds, and a step.
+    fn end_look(&mut self, sums: Sums, look: &Look, smoothing: Option<Smoothing>) {
+        let (wanted, largest) = (look.wanted, look.largest);
+        let is_first = self.best_primal == f64::INFINITY;
         let width = self.w.len();
         let gamma = |count: f64| {
             let off = count * 0.5 * f64::EPSILON;
             off / (1.0 - off)
         };
-        let additions = gamma(additions + 16.0);
+        let additions = gamma(look.additions + 16.0);
         let norm = dot(&self.rounded, &self.rounded).sqrt();
         let margins = gamma(width as f64 + 8.0) * norm * sums.loss_slope;
         let squares = self.product(&self.rounded, &self.rounded);
@@ -414,6 +429,13 @@ impl Point {
         let dual = dual - 4.0 * f64::EPSILON * terms.abs();
         let rise = dual - self.best_dual;
         self.best_dual = self.best_dual.max(dual);
+        if is_first && self.smoothing > 0.0 && look.distance != 1.0 {
+            // The rows have said what τ is measured in: the next pass looks here again. Where all losses are 0, so is the
+            // optimum.
+            self.smoothing = FIRST_SMOOTHING * look.distance;
+            self.done = self.smoothing == 0.0;
+            return;
+        }
         let value = 0.5 * self.product(&self.w, &self.w) + sums.value;
         let is_smoothed = !sums.path.is_empty();
         if let Some((from, before, slope)) = self.before.take() {
@@ -425,7 +447,7 @@ impl Point {
             if is_beyond {
                 self.searches += 1;
                 if smoothing.is_some_and(|smoothing| self.searches == smoothing.after) {
-                    self.smoothing = FIRST_SMOOTHING;
+                    self.smoothing = FIRST_SMOOTHING * look.distance;
                 } else {
                     self.search = Some(from);
                     return;

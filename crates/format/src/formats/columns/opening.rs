@@ -21,7 +21,7 @@ use super::storage::{BlockCache, CACHE_BYTES, DecodedBlocks, InPlace, Records};
 use super::table::{Table, TableFile, Wrong};
 use super::values::Values;
 use crate::data_file::{Blocks, Reach};
-use crate::error::{Fault, FormatError};
+use crate::error::{Fault, FormatError, FormatErrorKind};
 use crate::format::{Format, Match, Shard, Source, scan_threads};
 use crate::formats::delimited::LabelColumn;
 use crate::kind::Head;
@@ -314,6 +314,13 @@ fn found(
     let in_record = columns.iter().map(|i| all[*i].clone()).collect();
     let layout = Arc::new(RecordLayout::new(in_record).ok_or_else(too_long)?);
     let label_number = label.filter(|_| by_name.is_none());
+    if let (true, Some(at)) = (source.options.targets, by_name) {
+        let what = "text, and a regression needs numbers there; name another column with `label`";
+        let what = format!("column {} holds {what}", all[at].name);
+        return Err(FormatError::new(what).of_kind(FormatErrorKind::LabelColumn));
+    }
+    // Targets are no list of labels.
+    let listed = label.filter(|_| !source.options.targets);
     if records == 0 {
         return Err(FormatError::empty());
     }
@@ -324,9 +331,9 @@ fn found(
             .copied()
             .filter(|i| all[*i].kind.fixed_bytes().is_none())
             .collect(),
-        label,
+        label: listed,
     };
-    let located = match (layout.record_bytes(), label) {
+    let located = match (layout.record_bytes(), listed) {
         (Some(_), None) => None,
         (Some(_), Some(_)) => Some((
             scan(source, &*table, &layout, &wanted)?,
@@ -334,7 +341,7 @@ fn found(
         )),
         (None, _) => {
             // The version of the sidecar; the types of numbers in records depend on it.
-            let seed = format!("2 {all:?} {label:?}");
+            let seed = format!("2 {all:?} {listed:?}");
             let hash = seed
                 .bytes()
                 .fold(0, |hash, byte| mix(hash, u64::from(byte)));

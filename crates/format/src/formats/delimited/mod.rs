@@ -138,6 +138,20 @@ pub(crate) fn numeric_label(cell: &[u8], column: usize) -> Result<f64, Fault> {
     checked_label(value, || excerpt(cell))
 }
 
+/// The target in a cell of column `column` (from 0).
+pub(crate) fn target(cell: &[u8], column: usize) -> Result<f64, Fault> {
+    let column = column as u64 + 1;
+    if is_missing(cell) {
+        return Err(Fault::missing_label(column));
+    }
+    let named = |found| {
+        Fault::new(format!(
+            "target {found:?} in column {column} is not a number; correct it, name another column with `label`, or train a classifier with `loss` l1, l2 or logistic"
+        ))
+    };
+    parse_f64(cell).map_err(|why| bad_number(why, column, cell, named))
+}
+
 /// Writes the features of the first line of `bytes` to `row`; returns the label's cell, where rows have one.
 pub fn decode_delimited_line<'b>(
     bytes: &'b [u8],

@@ -59,7 +59,8 @@ impl Format for Delimited {
         };
         let shape = LineShape::Delimited {
             delimiter,
-            label,
+            // Targets are no list of labels, which a scan would make.
+            label: label.filter(|_| !source.options.targets),
             columns,
         };
         let (mut contents, index) = source.lines(shape, from, notes)?;
@@ -73,8 +74,9 @@ impl Format for Delimited {
             dtype: source.options.feature_type(),
         });
         let width = decoder.rules.features();
-        let (labels, nonzeros) = (std::mem::take(&mut contents.labels), contents.nonzeros);
+        let labels = std::mem::take(&mut contents.labels);
         let (records, layout) = (contents.starts.len(), Layout::Dense { width });
+        let nonzeros = records.saturating_mul(width as u64);
         let shard = Shard::features(layout, width as u64, records, nonzeros, decoder);
         Ok(Shard {
             // Tables have a label, even where every cell of it is bad.
