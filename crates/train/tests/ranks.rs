@@ -78,7 +78,7 @@ fn check_optimum(folder: &Path, config: &LinearConfig, ranks: &[usize]) {
 #[test]
 fn every_loss_in_memory() {
     let folder = tempfile::tempdir().unwrap();
-    for loss in [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic] {
+    for &loss in Loss::ALL {
         let config = LinearConfig {
             loss,
             bias: Some(0.5),
@@ -91,11 +91,15 @@ fn every_loss_in_memory() {
 #[test]
 fn every_loss_out_of_core() {
     let folder = tempfile::tempdir().unwrap();
-    for loss in [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic] {
+    for &loss in Loss::ALL {
+        let class_weights = match loss.has_real_targets() {
+            true => Vec::new(),
+            false => vec![(1.0.into(), 2.0)],
+        };
         let config = LinearConfig {
             loss,
             memory_bytes: 800_000,
-            class_weights: vec![(1.0.into(), 2.0)],
+            class_weights,
             ..demo(folder.path(), "demo:higgs:30000")
         };
         check_optimum(folder.path(), &config, &[2, 4]);

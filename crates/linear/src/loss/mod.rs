@@ -28,11 +28,11 @@ pub(crate) trait WithLoss {
 }
 
 macro_rules! losses {
-    ($($(#[doc = $doc:literal])+ $loss:ident $(($parameter:ident: f64 = $usual:literal))? = $function:expr,)+) => {
+    ($($(#[doc = $doc:literal])+ $loss:ident $(($parameter:ident: $number:ty = $usual:literal))? = $function:expr,)+) => {
         /// The loss of a row.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Loss {
-            $($(#[doc = $doc])+ $loss $((losses!(@number $parameter)))?,)+
+            $($(#[doc = $doc])+ $loss $(($number))?,)+
         }
 
         impl Loss {
@@ -64,7 +64,7 @@ macro_rules! losses {
             fn with_number(self, number: f64) -> Option<Loss> {
                 match self {
                     $($(Loss::$loss(_) => {
-                        let $parameter = number;
+                        let $parameter: $number = number;
                         Some(Loss::$loss($parameter))
                     })?)+
                     _ => None,
@@ -72,7 +72,6 @@ macro_rules! losses {
             }
         }
     };
-    (@number $parameter:ident) => { f64 };
 }
 
 losses! {
