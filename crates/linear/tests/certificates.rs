@@ -371,7 +371,14 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
     let costs: f64 = (0..rows.len())
         .map(|i| problem.cost_of(if is_real { 0 } else { rows.label(i) }, i as u64))
         .sum();
-    let allowed = 1e-10 * (exact.abs() + reached) + 1e-12 * costs;
+    // Terms of targets may be much larger than their sum.
+    let size = |i: usize| {
+        let alpha = solver.duals().alpha(problem, 0, i as u64, rows.label(i));
+        let target = f64::from(f32::from_bits(rows.label(i)).abs());
+        target * (alpha.abs() + problem.cost_of(0, i as u64))
+    };
+    let sizes: f64 = (0..rows.len()).filter(|_| is_real).map(size).sum();
+    let allowed = 1e-10 * (exact.abs() + reached) + 1e-12 * (costs + sizes);
     let found = bound.value(problem);
     // The terms of α that are shrunk are at least what the bound takes for them.
     let is_near = problem.bias_is_free() || found >= exact - allowed;
@@ -434,11 +441,12 @@ fn no_dual_value_lies_above_the_optimum() {
         descend(&case, number, &mut numbers, reached);
         finely(&case, number, reached);
         let mut before = f64::INFINITY;
-        // What no curvature decides, a free bias among a few hinges, is found less precisely.
-        let suffices: f64 = if case.problem.bias_is_free() {
-            1e-3
-        } else {
-            0.0
+        // What no curvature decides, a free bias among a few hinges, is found less precisely, and so are targets fitted
+        // exactly, by weights that 32 bits round.
+        let suffices: f64 = match case.problem.loss() {
+            Loss::EpsilonInsensitive(_) => 3e-3,
+            _ if case.problem.bias_is_free() => 2e-3,
+            _ => 0.0,
         };
         // Rows of one class, the others having no weight, and a free bias: an optimum of 0, which no relative gap is to.
         let has_optimum = |gap: f64| !case.problem.bias_is_free() || gap < 1e9;
