@@ -3,8 +3,8 @@
 //!
 //! It is two hinges, of t − u and of u − t, and Newton's method smooths both as it smooths the hinge.
 
-use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
-use super::hinge::{Hinge, narrow};
+use super::function::{Bend, Dual, LossFunction, NewtonTerms, RowTerms, Watch};
+use super::hinge::Hinge;
 use super::tube;
 use crate::step::Outcome;
 use crate::visit::Visit;
@@ -83,8 +83,12 @@ impl LossFunction for EpsilonInsensitive {
         30.0
     }
 
-    fn smoothing(&self) -> Option<Smoothing> {
-        Some(Smoothing { after: 0, narrow })
+    fn smoothing(&self) -> Option<u32> {
+        Some(0)
+    }
+
+    fn narrow(&self, bend: &Bend) -> [f64; 2] {
+        Hinge.narrow(bend)
     }
 
     fn distance(&self, mean: f64) -> f64 {

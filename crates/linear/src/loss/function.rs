@@ -108,8 +108,15 @@ pub(crate) trait LossFunction: Sync {
     /// Passes that Newton's method takes, about.
     fn newton_passes(&self) -> f64;
 
-    /// How Newton's method smooths it; `None` for a loss that needs no smoothing.
-    fn smoothing(&self) -> Option<Smoothing>;
+    /// Line searches after which Newton's method smooths it, 0 for at once; `None` for a loss that needs no smoothing.
+    fn smoothing(&self) -> Option<u32> {
+        None
+    }
+
+    /// The unit of the squared length of a step of Newton's method, and the least τ, while the loss is smoothed.
+    fn narrow(&self, bend: &Bend) -> [f64; 2] {
+        [1.0, bend.tau]
+    }
 
     /// The unit of τ: about how far u is from t where the mean of ξ is `mean`. Margins of classes have the unit 1.
     fn distance(&self, _mean: f64) -> f64 {
@@ -155,15 +162,6 @@ pub(crate) struct NewtonTerms {
     /// d(α), and what it can be off by.
     pub term: f64,
     pub rounding: f64,
-}
-
-/// Smoothing of a loss that has no curvature somewhere.
-#[derive(Clone, Copy)]
-pub(crate) struct Smoothing {
-    /// Line searches after which it begins: 0 for at once.
-    pub after: u32,
-    /// The unit of the squared length of a step, and the least τ.
-    pub narrow: fn(&Bend) -> [f64; 2],
 }
 
 /// The rows in the bend of a smoothed loss.

@@ -4,8 +4,7 @@
 //! Newton's method smooths it at both ends of the parabola, as it smooths the squared hinge: α = C [r − g(r − ε) +
 //! g(−r − ε)], g(s) = ½ (s + √(s² + 4τ²)), whose size stays below Cε. A row leaves about ½Cτ², or Cετ where τ is larger than ε.
 
-use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
-use super::squared_hinge::narrow;
+use super::function::{Bend, Dual, LossFunction, NewtonTerms, RowTerms, Watch};
 use super::{quadratic, tube};
 use crate::step::Outcome;
 use crate::visit::Visit;
@@ -87,8 +86,14 @@ impl LossFunction for Huber {
         12.0
     }
 
-    fn smoothing(&self) -> Option<Smoothing> {
-        Some(Smoothing { after: 0, narrow })
+    fn smoothing(&self) -> Option<u32> {
+        Some(0)
+    }
+
+    fn narrow(&self, bend: &Bend) -> [f64; 2] {
+        let (tau, width) = (bend.tau, bend.tau.min(self.epsilon));
+        let unit = 2.0 * tau * (0.5 * tau * bend.curvature).max(width * bend.largest);
+        [unit, bend.over.sqrt() * tau]
     }
 
     fn distance(&self, mean: f64) -> f64 {

@@ -19,7 +19,7 @@ mod tube;
 use std::fmt;
 use std::str::FromStr;
 
-pub(crate) use function::{Bend, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
+pub(crate) use function::{Bend, LossFunction, NewtonTerms, RowTerms, Watch};
 
 /// Something that is compiled for each loss.
 pub(crate) trait WithLoss {

@@ -5,7 +5,7 @@
 //! What t alone adds to e^u − t u makes the least ξ of a row 0, which relative gaps and certificates need, and changes
 //! no optimum. With z = u − ln t it is ξ = t (e^z − 1 − z), which keeps its digits where the fit is good.
 
-use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
+use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Watch};
 use super::tube;
 use crate::step::Outcome;
 use crate::visit::Visit;
@@ -108,10 +108,6 @@ impl LossFunction for Poisson {
 
     fn newton_passes(&self) -> f64 {
         15.0
-    }
-
-    fn smoothing(&self) -> Option<Smoothing> {
-        None
     }
 
     #[inline(always)]

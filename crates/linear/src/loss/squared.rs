@@ -1,7 +1,7 @@
 //! The squared loss of a real target: ξ = ½ (t − u)², d(α) = t α − α²/2C, α without bounds. With C = 1/λ it is ridge
 //! regression.
 
-use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
+use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Watch};
 use super::{quadratic, tube};
 use crate::step::Outcome;
 use crate::visit::Visit;
@@ -72,10 +72,6 @@ impl LossFunction for Squared {
 
     fn newton_passes(&self) -> f64 {
         2.0
-    }
-
-    fn smoothing(&self) -> Option<Smoothing> {
-        None
     }
 
     #[inline(always)]

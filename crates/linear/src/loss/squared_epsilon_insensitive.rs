@@ -3,8 +3,8 @@
 //!
 //! It is two squared hinges, of t − u and of u − t, and Newton's method smooths both as it smooths the squared hinge.
 
-use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
-use super::squared_hinge::{SquaredHinge, narrow};
+use super::function::{Bend, Dual, LossFunction, NewtonTerms, RowTerms, Watch};
+use super::squared_hinge::SquaredHinge;
 use super::tube;
 use crate::step::Outcome;
 use crate::visit::Visit;
@@ -85,8 +85,12 @@ impl LossFunction for SquaredEpsilonInsensitive {
         8.0
     }
 
-    fn smoothing(&self) -> Option<Smoothing> {
-        Some(Smoothing { after: 4, narrow })
+    fn smoothing(&self) -> Option<u32> {
+        Some(4)
+    }
+
+    fn narrow(&self, bend: &Bend) -> [f64; 2] {
+        SquaredHinge.narrow(bend)
     }
 
     fn distance(&self, mean: f64) -> f64 {

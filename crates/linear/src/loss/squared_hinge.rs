@@ -3,7 +3,7 @@
 //! Newton's method smooths it once four line searches were needed, as on separable classes and features of
 //! very different sizes: α = C (s + r), s = t − u, r = √(s² + 4τ²), of which a row leaves at most 2Cτ².
 
-use super::function::{Bend, Dual, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
+use super::function::{Bend, Dual, LossFunction, NewtonTerms, RowTerms, Watch};
 use super::quadratic;
 use crate::step::Outcome;
 use crate::visit::Visit;
@@ -76,8 +76,13 @@ impl LossFunction for SquaredHinge {
         8.0
     }
 
-    fn smoothing(&self) -> Option<Smoothing> {
-        Some(Smoothing { after: 4, narrow })
+    fn smoothing(&self) -> Option<u32> {
+        Some(4)
+    }
+
+    fn narrow(&self, bend: &Bend) -> [f64; 2] {
+        let unit = 2.0 * bend.tau * bend.tau * (0.5 * bend.curvature).max(bend.largest);
+        [unit, bend.over.sqrt() * bend.tau]
     }
 
     #[inline(always)]
@@ -114,9 +119,4 @@ impl LossFunction for SquaredHinge {
             rounding: 4.0 * f64::EPSILON * alpha * (target.abs() + s.max(0.0)),
         }
     }
-}
-
-pub(super) fn narrow(bend: &Bend) -> [f64; 2] {
-    let unit = 2.0 * bend.tau * bend.tau * (0.5 * bend.curvature).max(bend.largest);
-    [unit, bend.over.sqrt() * bend.tau]
 }

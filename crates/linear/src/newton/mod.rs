@@ -49,7 +49,7 @@ use rayon::prelude::*;
 use crate::certificate::{Certificate, LossSum, balance};
 use crate::error::LinearError;
 use crate::kernels::Simd;
-use crate::loss::{Bend, Smoothing};
+use crate::loss::{Bend, LossFunction};
 use crate::peers::{Exchange, Peers};
 use crate::problem::Problem;
 use crate::weights::Weights;
@@ -60,7 +60,7 @@ use point::Point;
 /// Most features, the bias included, for which the matrix is formed.
 pub const MOST_NEWTON_FEATURES: usize = 1024;
 
-/// τ at first, in units of [`LossFunction::distance`](crate::loss::LossFunction::distance).
+/// τ at first, in units of [`LossFunction::distance`].
 const FIRST_SMOOTHING: f64 = 0.3;
 /// Smallest and largest factor on τ.
 const SHRINK: [f64; 2] = [0.05, 0.6];
@@ -108,8 +108,7 @@ pub fn newton_pays(problem: &Problem, records: u64, values: f64) -> bool {
 
 /// Whether the loss is smoothed from the start.
 fn smoothed_at_once(problem: &Problem) -> bool {
-    let smoothing = problem.loss().function().smoothing();
-    smoothing.is_some_and(|smoothing| smoothing.after == 0)
+    problem.loss().function().smoothing() == Some(0)
 }
 
 fn width_of(problem: &Problem) -> usize {
@@ -279,7 +278,6 @@ impl Newton {
         self.losses.correct = counts[1] as u64;
         let largest = self.problem.largest_cost();
         let function = self.problem.loss().function();
-        let smoothing = function.smoothing();
         for (subproblem, sums) in total.sums.into_iter().enumerate() {
             if self.points[subproblem].search.is_some() {
                 self.points[subproblem].end_search(&sums);
@@ -292,7 +290,7 @@ impl Newton {
                     largest,
                     distance: function.distance(mean),
                 };
-                self.points[subproblem].end_look(sums, &look, smoothing);
+                self.points[subproblem].end_look(sums, &look, &*function);
             }
         }
         let sum = |of: fn(&Point) -> f64| self.points.iter().map(of).sum();
@@ -387,7 +385,7 @@ impl Point {
     }
 
     /// Ends a pass: bounds, and a step.
-    fn end_look(&mut self, sums: Sums, look: &Look, smoothing: Option<Smoothing>) {
+    fn end_look(&mut self, sums: Sums, look: &Look, loss: &dyn LossFunction) {
         let (wanted, largest) = (look.wanted, look.largest);
         let is_first = self.best_primal == f64::INFINITY;
         let width = self.w.len();
@@ -446,7 +444,7 @@ impl Point {
             };
             if is_beyond {
                 self.searches += 1;
-                if smoothing.is_some_and(|smoothing| self.searches == smoothing.after) {
+                if loss.smoothing() == Some(self.searches) {
                     self.smoothing = FIRST_SMOOTHING * look.distance;
                 } else {
                     self.search = Some(from);
@@ -477,11 +475,11 @@ impl Point {
         let gain = -0.5 * slope;
         let gap = self.best_primal - self.best_dual;
         let mut shrinks = false;
-        if let Some(smoothing) = smoothing.filter(|_| is_smoothed && sums.smoothing > 0.0) {
+        if is_smoothed && sums.smoothing > 0.0 {
             let tau = self.smoothing;
             // About as large as the products that add up to the margin of a row in the bend.
             let margin = (squares / sums.curvature).sqrt();
-            let [unit, least] = (smoothing.narrow)(&Bend {
+            let [unit, least] = loss.narrow(&Bend {
                 tau,
                 smoothing: sums.smoothing,
                 over: 0.5 * wanted * self.best_primal / sums.smoothing,
