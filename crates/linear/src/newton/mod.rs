@@ -369,6 +369,13 @@ impl Point {
         };
         // The slope rises with t; at 0 it is negative.
         let t = match (0..TRIALS).map(slope).position(|(_, slope)| slope <= 0.0) {
+            None if self.is_long(&from) => {
+                // Where hardly anything is curved, a free bias may step much too far: the next pass looks nearer.
+                let shortest = 0.5_f64.powi(TRIALS as i32);
+                self.step.iter_mut().for_each(|step| *step *= shortest);
+                self.search = Some(from);
+                return;
+            }
             None => 0.5_f64.powi(TRIALS as i32),
             Some(0) => 1.0,
             Some(below) => {
@@ -382,6 +389,12 @@ impl Point {
             .map(|(w, s)| w + t * s)
             .collect();
         self.go_to(w);
+    }
+
+    /// Whether the shortest step that a search tries still moves w by more than what rounding does.
+    fn is_long(&self, from: &[f64]) -> bool {
+        let largest = |vector: &[f64]| vector.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
+        0.5_f64.powi(TRIALS as i32) * largest(&self.step) > 1e-3 * largest(from)
     }
 
     /// Ends a pass: bounds, and a step.
