@@ -146,7 +146,10 @@ def test_files_are_arrays(loss, tmp_path):
         found = LinearRegressor(**settings).fit(path, label=label)
         np.testing.assert_array_equal(found.coef_, model.coef_)
         assert (found.intercept_, found.primal_) == (model.intercept_, model.primal_)
-    out_of_core = LinearRegressor(loss=loss, tol=1e-3, memory="64KiB", random_state=0).fit(tmp_path / "table.csv")
+    X, y = problem(loss, rows=20_000)
+    np.save(tmp_path / "large.npy", np.column_stack([X, y]))
+    model = LinearRegressor(loss=loss, tol=1e-4).fit(X, y)
+    out_of_core = LinearRegressor(loss=loss, tol=1e-3, memory="600KiB", random_state=0).fit(tmp_path / "large.npy", label="last")
     assert out_of_core.primal_ == pytest.approx(model.primal_, rel=1.1e-3)
     assert model.score(X, y) == r2_score(y, model.predict(X)) > (0.1 if loss == "poisson" else 0.3)
 

@@ -119,8 +119,8 @@ fn every_format_gives_one_model_and_its_figures() {
 #[test]
 fn every_loss_in_memory_and_out_of_core() {
     let place = Place::new();
-    place.write("rows.csv", csv(&rows(4000, false)));
-    place.write("counts.csv", csv(&rows(4000, true)));
+    place.write("rows.csv", csv(&rows(24_000, false)));
+    place.write("counts.csv", csv(&rows(24_000, true)));
     for loss in LOSSES {
         let data = if loss == "poisson" {
             "counts.csv"
@@ -133,7 +133,7 @@ fn every_loss_in_memory_and_out_of_core() {
         let gap = number(&held, "relative_gap");
         assert!(gap <= 1e-4, "{loss}: {gap}");
         for solver in ["newton", "coordinate-descent"] {
-            let line = format!("{line} --solver {solver} --memory 64KiB --out streamed");
+            let line = format!("{line} --solver {solver} --memory 500KiB --out streamed");
             let found = place.json(&line);
             let (primal, dual) = (number(&found, "primal"), number(&found, "dual"));
             assert!(
@@ -159,7 +159,7 @@ fn every_loss_in_memory_and_out_of_core() {
                 .stdout
                 .lines()
                 .count(),
-            4000
+            24_000
         );
     }
     // The number of a loss is a part of its name in configurations and models.
