@@ -107,6 +107,14 @@ impl EvaluateConfig {
             config.cache_dir = config.cache_dir.or_else(|| run.data.cache_dir.clone());
         }
         let model = &trained.model;
+        let of_classes = config.positive.is_some() || config.classes.is_some();
+        if model.loss.has_real_targets() && of_classes {
+            return Err(TrainError::config(format!(
+                "`positive` and `classes` are for classes, and {} predicts real targets (loss {}); leave them out",
+                self.model.display(),
+                model.loss
+            )));
+        }
         if self.data.missing == Some(Missing::Mean) && model.means.is_none() {
             return Err(TrainError::config(format!(
                 "`missing` mean: {} contains no means; give `missing` zero, or a run or model.safetensors trained with `missing` mean",

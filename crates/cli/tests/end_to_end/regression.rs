@@ -278,6 +278,11 @@ fn what_is_no_regression_is_refused() {
         2,
         &["no probabilities"],
     );
+    place.refuses(
+        "eval run good.csv --positive 1",
+        2,
+        &["--positive", "predicts real targets"],
+    );
     place.refuses("eval run text.csv", 2, &["text.csv", "line 52", "cheap"]);
     // Predictions do not need targets.
     assert_eq!(place.ok("predict run text.csv").stdout.lines().count(), 51);
