@@ -18,7 +18,8 @@
 //! bound.
 //!
 //! **Smoothing.** A loss without curvature somewhere is smoothed, to a bend of width τ (see [`crate::loss`]): the
-//! hinge from the beginning, by a barrier, the squared hinge where line searches were needed. For the hinge this
+//! hinge from the beginning, by a barrier, the squared hinge where line searches were needed; losses of real targets
+//! as these, τ being measured in residuals, which the first pass finds at w = 0. For the hinge this
 //! is the central path of an interior-point method on the dual, in w alone (Nesterov, Nemirovskii, Interior-point
 //! polynomial algorithms, 1994): each step goes to where the path will be at a smaller τ, along its tangent, or
 //! back to the path where the last step left it. τ ends where its part is half of the target gap. Rows keep no
