@@ -59,6 +59,10 @@ _LOADING_THREADS = 3
 class _LinearModel(BaseEstimator):  # type: ignore[misc]
     """What the estimators have in common."""
 
+    max_epochs: int | None
+    threads: int | None
+    random_state: int | np.random.RandomState | None
+
     def _loss(self) -> str:
         raise NotImplementedError
 
