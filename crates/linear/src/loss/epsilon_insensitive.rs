@@ -19,10 +19,6 @@ impl LossFunction for EpsilonInsensitive {
         "epsilon-insensitive"
     }
 
-    fn about(&self) -> &'static str {
-        "epsilon-insensitive"
-    }
-
     fn liblinear(&self) -> &'static [&'static str] {
         &["L2R_L1LOSS_SVR_DUAL"]
     }
@@ -47,10 +43,6 @@ impl LossFunction for EpsilonInsensitive {
             upper: cost as f32,
             diagonal: 0.0,
         }
-    }
-
-    fn decode(&self, _: &RowTerms, stored: f32) -> f64 {
-        f64::from(stored)
     }
 
     fn dual_term(&self, row: &RowTerms, stored: f32) -> f64 {

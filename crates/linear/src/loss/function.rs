@@ -53,10 +53,14 @@ pub(crate) trait LossFunction: Sync {
     fn name(&self) -> &'static str;
 
     /// The same with its common name, for a help text.
-    fn about(&self) -> &'static str;
+    fn about(&self) -> &'static str {
+        self.name()
+    }
 
     /// LIBLINEAR's solver types for it; the first is the one written.
-    fn liblinear(&self) -> &'static [&'static str];
+    fn liblinear(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Whether rows have a real target; else they have a class.
     fn has_real_targets(&self) -> bool;
@@ -83,7 +87,9 @@ pub(crate) trait LossFunction: Sync {
     fn dual(&self, cost: f64) -> Dual;
 
     /// α from its stored form.
-    fn decode(&self, row: &RowTerms, stored: f32) -> f64;
+    fn decode(&self, _row: &RowTerms, stored: f32) -> f64 {
+        f64::from(stored)
+    }
 
     /// d(α).
     fn dual_term(&self, row: &RowTerms, stored: f32) -> f64;

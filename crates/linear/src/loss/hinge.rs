@@ -43,10 +43,6 @@ impl LossFunction for Hinge {
         }
     }
 
-    fn decode(&self, _: &RowTerms, stored: f32) -> f64 {
-        f64::from(stored)
-    }
-
     fn dual_term(&self, row: &RowTerms, stored: f32) -> f64 {
         quadratic::dual_term(row, 0.0, stored)
     }

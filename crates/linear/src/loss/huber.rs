@@ -19,14 +19,6 @@ impl LossFunction for Huber {
         "huber"
     }
 
-    fn about(&self) -> &'static str {
-        "huber"
-    }
-
-    fn liblinear(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     #[inline(always)]
     fn has_real_targets(&self) -> bool {
         true
@@ -50,10 +42,6 @@ impl LossFunction for Huber {
             upper: most,
             diagonal: (1.0 / cost) as f32,
         }
-    }
-
-    fn decode(&self, _: &RowTerms, stored: f32) -> f64 {
-        f64::from(stored)
     }
 
     fn dual_term(&self, row: &RowTerms, stored: f32) -> f64 {

@@ -17,10 +17,6 @@ impl LossFunction for Logistic {
         "logistic"
     }
 
-    fn about(&self) -> &'static str {
-        "logistic"
-    }
-
     fn liblinear(&self) -> &'static [&'static str] {
         &["L2R_LR_DUAL", "L2R_LR"]
     }

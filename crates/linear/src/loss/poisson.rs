@@ -21,14 +21,6 @@ impl LossFunction for Poisson {
         "poisson"
     }
 
-    fn about(&self) -> &'static str {
-        "poisson"
-    }
-
-    fn liblinear(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     #[inline(always)]
     fn has_real_targets(&self) -> bool {
         true
@@ -59,10 +51,6 @@ impl LossFunction for Poisson {
             upper: f32::INFINITY,
             diagonal: 0.0,
         }
-    }
-
-    fn decode(&self, _: &RowTerms, stored: f32) -> f64 {
-        f64::from(stored)
     }
 
     fn dual_term(&self, row: &RowTerms, stored: f32) -> f64 {

@@ -14,14 +14,6 @@ impl LossFunction for Squared {
         "squared"
     }
 
-    fn about(&self) -> &'static str {
-        "squared"
-    }
-
-    fn liblinear(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     #[inline(always)]
     fn has_real_targets(&self) -> bool {
         true
@@ -38,10 +30,6 @@ impl LossFunction for Squared {
             upper: f32::INFINITY,
             diagonal: (1.0 / cost) as f32,
         }
-    }
-
-    fn decode(&self, _: &RowTerms, stored: f32) -> f64 {
-        f64::from(stored)
     }
 
     fn dual_term(&self, row: &RowTerms, stored: f32) -> f64 {

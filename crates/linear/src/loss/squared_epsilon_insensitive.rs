@@ -19,10 +19,6 @@ impl LossFunction for SquaredEpsilonInsensitive {
         "squared-epsilon-insensitive"
     }
 
-    fn about(&self) -> &'static str {
-        "squared-epsilon-insensitive"
-    }
-
     fn liblinear(&self) -> &'static [&'static str] {
         &["L2R_L2LOSS_SVR_DUAL", "L2R_L2LOSS_SVR"]
     }
@@ -47,10 +43,6 @@ impl LossFunction for SquaredEpsilonInsensitive {
             upper: f32::INFINITY,
             diagonal: (0.5 / cost) as f32,
         }
-    }
-
-    fn decode(&self, _: &RowTerms, stored: f32) -> f64 {
-        f64::from(stored)
     }
 
     fn dual_term(&self, row: &RowTerms, stored: f32) -> f64 {

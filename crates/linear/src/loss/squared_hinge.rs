@@ -42,10 +42,6 @@ impl LossFunction for SquaredHinge {
         }
     }
 
-    fn decode(&self, _: &RowTerms, stored: f32) -> f64 {
-        f64::from(stored)
-    }
-
     fn dual_term(&self, row: &RowTerms, stored: f32) -> f64 {
         quadratic::dual_term(row, 0.25 / row.cost, stored)
     }
