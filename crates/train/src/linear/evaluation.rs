@@ -24,7 +24,7 @@ pub(crate) struct Evaluation {
 
 /// How well rows are predicted: their classes, or their targets.
 pub(crate) enum Scores {
-    Classes(Metrics),
+    Classes(Box<Metrics>),
     Targets(TargetMetrics),
 }
 
@@ -43,7 +43,7 @@ impl Scores {
         let bytes = Metrics::bytes(classes.len(), records);
         let room = if bytes <= memory / 2 { bytes } else { 0 };
         let metrics = Metrics::new(loss, classes.len(), u32::from(greater), room);
-        (Scores::Classes(metrics), room)
+        (Scores::Classes(Box::new(metrics)), room)
     }
 
     /// The figures of all rows added.
