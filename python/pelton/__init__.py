@@ -21,7 +21,11 @@ from ._pelton import BadRecordError, ConfigurationError, DataError, StateError, 
 from ._pipeline import Pipeline, load
 
 if TYPE_CHECKING:
-    from .estimators import LinearClassifier as LinearClassifier, LogisticRegression as LogisticRegression
+    from .estimators import (
+        LinearClassifier as LinearClassifier,
+        LinearRegressor as LinearRegressor,
+        LogisticRegression as LogisticRegression,
+    )
 
 __all__ = [
     "BadRecordError",
@@ -38,7 +42,7 @@ __all__ = [
 ]
 
 # Imported when they are asked for, since they need other libraries and the rest needs NumPy alone.
-_LAZY = {"LinearClassifier": "estimators", "LogisticRegression": "estimators"}
+_LAZY = dict.fromkeys(["LinearClassifier", "LinearRegressor", "LogisticRegression"], "estimators")
 
 
 def __getattr__(name: str) -> Any:

@@ -79,9 +79,17 @@ class Samples:
     def batch_at(self, epoch: int, step: int) -> tuple[Any, ...]: ...
 
 # Values and names of the classes, coefficients and intercept of each subproblem, (primal, dual, gap), epochs, advice, notes,
-# names of the columns.
+# names of the features, the columns in JSON.
 Fitted = tuple[
-    list[float], list[str], list[tuple[Array, float]], tuple[float, float, float], int, str | None, list[str], list[str]
+    list[float],
+    list[str],
+    list[tuple[Array, float]],
+    tuple[float, float, float],
+    int,
+    str | None,
+    list[str],
+    list[str],
+    str | None,
 ]
 
 class LinearRows:
@@ -94,6 +102,7 @@ class LinearRows:
 
 def memory_budget(usual: int, ranks: int) -> int: ...
 def fit_linear(config: str, threads: int, weights: bytes | None = None) -> Fitted: ...
+def linear_rows(data: str, features: int, columns: str | None = None) -> tuple[Array, Array, Array]: ...
 
 class Listener:
     def __new__(cls, host: str) -> Listener: ...

@@ -1,4 +1,4 @@
-"""Linear classifiers with scikit-learn's interface, over arrays and over files larger than memory.
+"""Linear classifiers and regressors with scikit-learn's interface, over arrays and over files larger than memory.
 
 >>> from pelton import LinearClassifier
 >>> model = LinearClassifier(C=0.1, random_state=0).fit(X, y)           # arrays and CSR matrices
@@ -6,15 +6,19 @@
 >>> model.gap_                                       # at most so far from the optimum, proven
 3.1e-05
 
-They minimise ½‖w‖² + C Σ loss(y·(w·x + b)); the intercept b is free, as in scikit-learn, or a weight like the others, as in
-LIBLINEAR. With more than two classes, each is trained against the rest.
+They minimise ½‖w‖² + C Σ loss(y·(w·x + b)), or of a regression ½‖w‖² + C Σ loss(y − (w·x + b)); the intercept b is free,
+as in scikit-learn, or a weight like the others, as in LIBLINEAR. With more than two classes, each is trained against the
+rest.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import numbers
 import os
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +26,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from scipy.special import log_expit, logsumexp
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, column_or_1d, compute_class_weight
 from sklearn.utils.extmath import safe_sparse_dot
@@ -34,7 +38,7 @@ from ._names import file_name
 from ._pipeline import load, parse_bytes, warn_of
 from ._world import ranks_here
 
-__all__ = ["LinearClassifier", "LogisticRegression"]
+__all__ = ["LinearClassifier", "LinearRegressor", "LogisticRegression"]
 
 # Values of an array that are handed over at a time.
 _PIECE_VALUES = 2 << 20
@@ -43,11 +47,241 @@ _PIECE_VALUES = 2 << 20
 _LOOKED_AT = 4096
 _COARSE = 32768.0
 _MOST_EXACT = 2.0**24
+# Losses of a regression, and whether they have an epsilon.
+_REGRESSIONS = {
+    "squared": False,
+    "epsilon-insensitive": True,
+    "squared-epsilon-insensitive": True,
+    "huber": True,
+    "poisson": False,
+}
 # Threads that load files, as the command has.
 _LOADING_THREADS = 3
 
 
-class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class _LinearModel(BaseEstimator):  # type: ignore[misc]
+    """What the estimators have in common."""
+
+    max_epochs: int | None
+    threads: int | None
+    random_state: int | np.random.RandomState | None
+
+    def _loss(self) -> str:
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **data: Any) -> Any:
+        """Trains on an array, CSR matrix or data frame ``X`` with classes or targets ``y``, or on files.
+
+        A data frame (pandas, polars, pyarrow) may have columns of text, categories and dates, which become features as in
+        ``pelton train linear``; ``columns={"age": "category"}`` says what a column is, and ``missing`` is ``"zero"``,
+        ``"mean"`` or ``"flag"``. Both apply to files, too.
+
+        ``sample_weight`` has a factor on ``C`` for each row.
+
+        Files are a path, a pattern or a list of them, and keywords those of ``pelton.load``, such as ``label``, the column
+        of the classes or targets. They are read within ``memory``, however large they are.
+        """
+        if _names_files(X):
+            return self._fit_files(X, y, sample_weight, data)
+        if (table := _table_of(X, is_wanted=bool(data))) is not None:
+            return self._fit_table(table, y, sample_weight, data)
+        if data:
+            raise TypeError(f"`{next(iter(data))}` applies to files and data frames, and X is an array; leave it out")
+        for name in ("_schema", "_feature_names"):
+            self.__dict__.pop(name, None)
+        numeric = isinstance(self, RegressorMixin)
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=numeric)
+        classes, labels, config = self._labels(y)
+        count, features = X.shape
+        rows = _pelton.LinearRows(count, features, X.nnz if sparse.issparse(X) else None)
+        centre = self._centre(X)
+        _hand_over(rows, X, labels, centre)
+        centre = None if centre is None else centre.tolist()
+        weights = None if sample_weight is None else _weights(_check_sample_weight(sample_weight, X))
+        self._take(rows.fit(json.dumps(config), len(classes), self._threads(), centre, weights), classes)
+        return self
+
+    def _fit_table(self, table: Any, y: Any, sample_weight: Any, data: dict[str, Any]) -> Any:
+        if others := set(data) - {"columns", "missing"}:
+            raise TypeError(f"`{min(others)}` applies to files, and X is a data frame; leave it out or give files")
+        if y is None:
+            raise ValueError("y is missing; give the class or target of each row of X")
+        y = column_or_1d(y, warn=True)
+        if len(y) != table.num_rows:
+            raise ValueError(f"y has {len(y)} entries, and X {table.num_rows} rows; give one to each row")
+        classes, labels, config = self._labels(y)
+        label = "y"
+        while label in table.column_names:
+            label += "_"
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, np.empty((len(y), 1)))
+        column = labels.astype(np.int64) if len(classes) else labels.view(np.float32)
+        with _written(table.append_column(label, [column])) as file:
+            self._fit_files(file, None, sample_weight, {**data, "label": label}, config)
+        if len(classes):
+            self.classes_: np.ndarray = classes[self.classes_]
+        self.feature_names_in_ = np.array(table.column_names, dtype=object)
+        self.n_features_in_ = len(table.column_names)
+        return self
+
+    def _fit_files(
+        self, X: Any, y: Any, sample_weight: Any, data: dict[str, Any], config: dict[str, Any] | None = None
+    ) -> Any:
+        if y is not None:
+            raise TypeError("y is only for arrays; for files, name its column with `label`")
+        config = {
+            **(self._config_of_files() if config is None else config),
+            "data": _data_of(X, data),
+            "threads": self.threads or _LOADING_THREADS,
+            "scratch_dir": None if self.scratch_dir is None else file_name(self.scratch_dir),
+        }
+        weights = None
+        if _names_files(sample_weight):
+            config["sample_weights"] = file_name(sample_weight)
+        elif sample_weight is not None:
+            weights = _weights(column_or_1d(sample_weight))
+        found = _pelton.fit_linear(json.dumps(config), self._threads(), weights)
+        self._take(found, None)
+        self._feature_names, self._schema = found[-2:]
+        columns = self._feature_names
+        self.n_features_in_ = self.coef_.shape[-1]
+        if self._is_coded():
+            columns = [field["name"] for field in json.loads(self._schema or "{}")["fields"]]
+            self.n_features_in_ = len(columns)
+        if columns:
+            # With these scikit-learn checks the columns of data frames.
+            self.feature_names_in_ = np.array(columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return self
+
+    def _is_coded(self) -> bool:
+        schema: str | None = getattr(self, "_schema", None)
+        return schema is not None and "codes" in json.loads(schema)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """A name for each coefficient: that of its column, with the value where the column is a category."""
+        check_is_fitted(self)
+        count = self.coef_.shape[-1]
+        names = getattr(self, "_feature_names", None) or [str(name) for name in getattr(self, "feature_names_in_", [])]
+        if not names:
+            names = [f"x{at}" for at in range(count)]
+        # Hashed columns share the last ones.
+        return np.array(names + [f"hash{at}" for at in range(count - len(names))], dtype=object)
+
+    def _rows(self, X: Any) -> Any:
+        """The features of an array, a data frame or files."""
+        table = _table_of(X, is_wanted=self._is_coded())
+        if table is not None and self._is_coded():
+            with _written(table) as file:
+                return self._rows_of_files(file, {})
+        if _names_files(X):
+            return self._rows_of_files(X, {})
+        if self._is_coded():
+            raise ValueError(
+                f"the model was trained on the columns {', '.join(map(str, self.feature_names_in_))}, which are not all "
+                "numbers; give a data frame or files that have them"
+            )
+        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+
+    def _rows_of_files(self, X: Any, data: dict[str, Any]) -> sparse.csr_matrix:
+        features = self.coef_.shape[-1]
+        schema = getattr(self, "_schema", None)
+        found = _pelton.linear_rows(json.dumps(_data_of(X, data)), features, schema)
+        ends, places, values = (np.asarray(array) for array in found)
+        return sparse.csr_matrix((values, places, ends), shape=(len(ends) - 1, features))
+
+    def _centre(self, X: Any) -> np.ndarray | None:
+        """What is subtracted from each column before conversion to the solver's float32: about the mean, for columns
+        that would lose too much precision. Without the standard scale, which includes it, such columns are refused.
+        """
+        if sparse.issparse(X) or X.dtype != np.float64 or not len(X):
+            return None
+        looked_at = X[:: -(-len(X) // _LOOKED_AT)]
+        with np.errstate(all="ignore"):
+            about = looked_at - looked_at[0]
+            mean, deviation = looked_at[0] + about.mean(axis=0), about.std(axis=0)
+        is_coarse = np.isfinite(mean) & np.where(
+            deviation > 0, np.abs(mean) > _COARSE * deviation, np.abs(mean) >= _MOST_EXACT
+        )
+        if self.scale != "standard":
+            for column in np.flatnonzero(is_coarse & (deviation > 0)):
+                names = getattr(self, "feature_names_in_", None)
+                raise ValueError(
+                    f"column {column if names is None else repr(names[column])} has values about {mean[column]:.9g} that "
+                    f"differ by about {deviation[column]:.1g}, too little for the solver's 32-bit floating point; "
+                    'give scale="standard", which centres columns in 64 bits, or subtract a constant'
+                )
+            return None
+        return np.where(is_coarse, mean, 0.0) if is_coarse.any() else None
+
+    def _config(self) -> dict[str, Any]:
+        _check_number("C", self.C, 0.0, np.inf)
+        _check_number("tol", self.tol, 0.0, 1.0)
+        _check_number("intercept_scaling", self.intercept_scaling, 0.0, np.inf)
+        if self.max_epochs is not None and not (isinstance(self.max_epochs, numbers.Integral) and self.max_epochs >= 1):
+            raise ValueError(f"max_epochs={self.max_epochs!r} is not a number of epochs; give 1 or more, or None")
+        config = {
+            "loss": self._loss(),
+            "cost": float(self.C),
+            "bias": float(self.intercept_scaling) if self.fit_intercept else None,
+            "free_bias": bool(self.fit_intercept and not self.regularise_intercept),
+            "solver": self.solver,
+            "scale": self.scale,
+            "memory_bytes": _pelton.memory_budget(1 << 30, ranks_here()) if self.memory is None else parse_bytes(self.memory),
+            "seed": self._seed(),
+            "target": float(self.tol),
+        }
+        return config if self.max_epochs is None else {**config, "epochs": int(self.max_epochs)}
+
+    def _seed(self) -> int:
+        # A number is the command's own `--seed`.
+        if isinstance(self.random_state, numbers.Integral) and self.random_state >= 0:
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _threads(self) -> int:
+        if self.threads is None:
+            return len(os.sched_getaffinity(0))
+        if not (isinstance(self.threads, numbers.Integral) and self.threads >= 1):
+            raise ValueError(f"threads={self.threads!r} is not a number of threads; give 1 or more, or None for all processors")
+        return int(self.threads)
+
+    def _take(self, found: _pelton.Fitted, classes: np.ndarray | None) -> None:
+        """Takes over the solver's result; ``classes`` are those it used, unless files name theirs."""
+        labels, names, vectors, (self.primal_, self.dual_, self.gap_), self.n_iter_, advice, notes, *_ = found
+        warn_of(notes)
+        coefficients = np.stack([np.asarray(vector) for vector, _ in vectors])
+        self._use(coefficients, np.array([intercept for _, intercept in vectors]), classes, labels, names)
+        if not self.gap_ <= self.tol:
+            warnings.warn(
+                f"after {self.n_iter_} epochs the objective is certified to be within {self.gap_:.1e} of the optimum, which is "
+                f"above tol={self.tol:g}: {self._remedy(advice)}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _remedy(self, advice: str | None) -> str:
+        if advice:
+            return advice
+        if self.solver == "coordinate-descent" and self.coef_.shape[-1] <= 1000:
+            return 'leave solver at "auto", which switches to Newton\'s method where coordinate descent is slow'
+        if self.n_iter_ < (self.max_epochs or 30):
+            return "weights of 32 bits come no nearer; scale the features, or choose a smaller C or a larger tol"
+        return "raise max_epochs, or choose a smaller C or a larger tol"
+
+    def _values(self, X: Any) -> Any:
+        """w·x + b of each row."""
+        check_is_fitted(self)
+        return safe_sparse_dot(self._rows(X), self.coef_.T, dense_output=True) + self.intercept_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class _Classifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
     """What the classifiers have in common."""
 
     def __init__(
@@ -81,166 +315,41 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.scratch_dir = scratch_dir
         self.random_state = random_state
 
-    def _loss(self) -> str:
-        raise NotImplementedError
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **data: Any) -> Any:
-        """Trains on an array or CSR matrix ``X`` with classes ``y``, or on files.
-
-        ``sample_weight`` has a factor on ``C`` for each row.
-
-        Files are a path, a pattern or a list of them, and keywords those of ``pelton.load``, such as ``label``, the column
-        of the classes. They are read within ``memory``, however large they are.
-        """
-        if _names_files(X):
-            return self._fit_files(X, y, sample_weight, data)
-        if data:
-            raise TypeError(f"`{next(iter(data))}` applies to files, and X is an array; leave it out or give files")
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
+    def _labels(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+        """The classes, the index of that of each row, and the settings."""
         check_classification_targets(y)
         classes, places = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(f"y has one class only, {_plain(classes[0])!r}; training needs at least two classes")
         factors = compute_class_weight(self.class_weight, classes=classes, y=y)
-        config = self._config([(str(place), factor) for place, factor in enumerate(factors.tolist())])
-        count, features = X.shape
-        rows = _pelton.LinearRows(count, features, X.nnz if sparse.issparse(X) else None)
-        centre = self._centre(X)
-        _hand_over(rows, X, places.astype(np.uint32), centre)
-        centre = None if centre is None else centre.tolist()
-        weights = None if sample_weight is None else _weights(_check_sample_weight(sample_weight, X))
-        self._take(rows.fit(json.dumps(config), len(classes), self._threads(), centre, weights), classes)
-        return self
+        weights = [(str(place), factor) for place, factor in enumerate(factors.tolist())]
+        return classes, places.astype(np.uint32), {**self._config(), "class_weights": weights}
 
-    def _fit_files(self, X: Any, y: Any, sample_weight: Any, data: dict[str, Any]) -> Any:
-        if y is not None:
-            raise TypeError("y is only for arrays; for files, name the column of classes with `label`")
+    def _config_of_files(self) -> dict[str, Any]:
         factors = self.class_weight
         if isinstance(factors, str) and factors != "balanced":
             raise ValueError(f"class_weight={factors!r} is not known; give 'balanced' or a dict")
         named = factors if isinstance(factors, Mapping) else {}
-        config = {
-            **self._config([(_plain(name), float(factor)) for name, factor in named.items()]),
-            "balanced": factors == "balanced",
-            "data": load(X, **data)._data,
-            "threads": self.threads or _LOADING_THREADS,
-            "scratch_dir": None if self.scratch_dir is None else file_name(self.scratch_dir),
-        }
-        weights = None
-        if _names_files(sample_weight):
-            config["sample_weights"] = file_name(sample_weight)
-        elif sample_weight is not None:
-            weights = _weights(column_or_1d(sample_weight))
-        columns = self._take(_pelton.fit_linear(json.dumps(config), self._threads(), weights), None)
-        self.n_features_in_ = self.coef_.shape[1]
-        if columns:
-            # With these scikit-learn checks the columns of data frames.
-            self.feature_names_in_ = np.array(columns, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        return self
+        weights = [(_plain(name), float(factor)) for name, factor in named.items()]
+        return {**self._config(), "class_weights": weights, "balanced": factors == "balanced"}
 
-    def _centre(self, X: Any) -> np.ndarray | None:
-        """What is subtracted from each column before conversion to the solver's float32: about the mean, for columns
-        that would lose too much precision. Without the standard scale, which includes it, such columns are refused.
-        """
-        if sparse.issparse(X) or X.dtype != np.float64 or not len(X):
-            return None
-        looked_at = X[:: -(-len(X) // _LOOKED_AT)]
-        with np.errstate(all="ignore"):
-            about = looked_at - looked_at[0]
-            mean, deviation = looked_at[0] + about.mean(axis=0), about.std(axis=0)
-        is_coarse = np.isfinite(mean) & np.where(
-            deviation > 0, np.abs(mean) > _COARSE * deviation, np.abs(mean) >= _MOST_EXACT
-        )
-        if self.scale != "standard":
-            for column in np.flatnonzero(is_coarse & (deviation > 0)):
-                names = getattr(self, "feature_names_in_", None)
-                raise ValueError(
-                    f"column {column if names is None else repr(names[column])} has values about {mean[column]:.9g} that "
-                    f"differ by about {deviation[column]:.1g}, too little for the solver's 32-bit floating point; "
-                    'give scale="standard", which centres columns in 64 bits, or subtract a constant'
-                )
-            return None
-        return np.where(is_coarse, mean, 0.0) if is_coarse.any() else None
-
-    def _config(self, class_weights: list[tuple[Any, float]]) -> dict[str, Any]:
-        _check_number("C", self.C, 0.0, np.inf)
-        _check_number("tol", self.tol, 0.0, 1.0)
-        _check_number("intercept_scaling", self.intercept_scaling, 0.0, np.inf)
-        if self.max_epochs is not None and not (isinstance(self.max_epochs, numbers.Integral) and self.max_epochs >= 1):
-            raise ValueError(f"max_epochs={self.max_epochs!r} is not a number of epochs; give 1 or more, or None")
-        config = {
-            "loss": self._loss(),
-            "cost": float(self.C),
-            "class_weights": class_weights,
-            "bias": float(self.intercept_scaling) if self.fit_intercept else None,
-            "free_bias": bool(self.fit_intercept and not self.regularise_intercept),
-            "solver": self.solver,
-            "scale": self.scale,
-            "memory_bytes": _pelton.memory_budget(1 << 30, ranks_here()) if self.memory is None else parse_bytes(self.memory),
-            "seed": self._seed(),
-            "target": float(self.tol),
-        }
-        return config if self.max_epochs is None else {**config, "epochs": int(self.max_epochs)}
-
-    def _seed(self) -> int:
-        # A number is the command's own `--seed`.
-        if isinstance(self.random_state, numbers.Integral) and self.random_state >= 0:
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-
-    def _threads(self) -> int:
-        if self.threads is None:
-            return len(os.sched_getaffinity(0))
-        if not (isinstance(self.threads, numbers.Integral) and self.threads >= 1):
-            raise ValueError(f"threads={self.threads!r} is not a number of threads; give 1 or more, or None for all processors")
-        return int(self.threads)
-
-    def _take(self, found: _pelton.Fitted, classes: np.ndarray | None) -> list[str]:
-        """Takes over the solver's result; ``classes`` are those it used, unless files name theirs.
-
-        Returns the names of the columns that files had.
-        """
-        labels, names, vectors, (self.primal_, self.dual_, self.gap_), self.n_iter_, advice, notes, columns = found
-        warn_of(notes)
+    def _use(self, coefficients: Any, intercepts: Any, classes: Any, labels: list[float], names: list[str]) -> None:
         if classes is None:
             classes = np.array(names) if names else np.array(labels)
             if not names and np.all(classes == np.round(classes)):
                 classes = classes.astype(np.int64)
         order = np.argsort(classes)
         self.classes_ = classes[order]
-        coefficients = np.stack([np.asarray(vector) for vector, _ in vectors])
-        intercepts = np.array([intercept for _, intercept in vectors])
         if len(order) > 2:
             coefficients, intercepts = coefficients[order], intercepts[order]
         elif order[0] == 0:
             # The solver's first class is the positive one, scikit-learn's second.
             coefficients, intercepts = 0.0 - coefficients, 0.0 - intercepts
         self.coef_, self.intercept_ = coefficients, intercepts
-        if not self.gap_ <= self.tol:
-            warnings.warn(
-                f"after {self.n_iter_} epochs the objective is certified to be within {self.gap_:.1e} of the optimum, which is "
-                f"above tol={self.tol:g}: {self._remedy(advice)}",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        return columns
-
-    def _remedy(self, advice: str | None) -> str:
-        if advice:
-            return advice
-        if self.solver == "coordinate-descent" and self.coef_.shape[1] <= 1000:
-            return 'leave solver at "auto", which switches to Newton\'s method where coordinate descent is slow'
-        if self.n_iter_ < (self.max_epochs or 30):
-            return "weights of 32 bits come no nearer; scale the features, or choose a smaller C or a larger tol"
-        return "raise max_epochs, or choose a smaller C or a larger tol"
 
     def decision_function(self, X: Any) -> Any:
         """w·x of each row: above 0 for ``classes_[1]``; with more than two classes a column for each."""
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        values = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        values = self._values(X)
         return values.ravel() if values.shape[1] == 1 else values
 
     def predict(self, X: Any) -> Any:
@@ -249,13 +358,8 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         places = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
         return self.classes_[places]
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
-
-class LinearClassifier(_LinearModel):
+class LinearClassifier(_Classifier):
     """A linear support vector machine.
 
     Parameters
@@ -332,7 +436,7 @@ class LinearClassifier(_LinearModel):
         return names[self.loss]
 
 
-class LogisticRegression(_LinearModel):
+class LogisticRegression(_Classifier):
     """Logistic regression; with more than two classes, each against the rest.
 
     Parameters and attributes are those of :class:`LinearClassifier` without ``loss``.
@@ -355,10 +459,162 @@ class LogisticRegression(_LinearModel):
         return shares - logsumexp(shares, axis=1, keepdims=True)
 
 
+class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
+    """A linear regression of real targets: least squares, support vectors, Huber's or Poisson's.
+
+    The solver has targets, as features, in 32 bits.
+
+    Parameters
+    ----------
+    C : cost of a unit of loss; for ``"squared"`` it is 1 / alpha of scikit-learn's ``Ridge``.
+    loss : with r = y − (w·x + b), ``"squared"`` (½ r²), ``"epsilon_insensitive"`` (|r| beyond epsilon, as
+        ``LinearSVR``), ``"squared_epsilon_insensitive"`` (its square), ``"huber"`` (½ r², from |r| = epsilon on linear;
+        without the scale that ``HuberRegressor`` estimates), or ``"poisson"`` (half the deviance of y ≥ 0 from
+        exp(w·x + b)).
+    epsilon : the number of such a loss; ``None`` for 0.1, or 1.35 for ``"huber"``.
+    fit_intercept, regularise_intercept, intercept_scaling, tol, max_epochs, solver, scale, memory, threads, scratch_dir,
+    random_state : as of :class:`LinearClassifier`.
+
+    Attributes
+    ----------
+    coef_, intercept_ : the weight of each feature, and b.
+    primal_, dual_, gap_, n_iter_, n_features_in_, feature_names_in_ : as of :class:`LinearClassifier`.
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        loss: str = "squared",
+        epsilon: float | None = None,
+        fit_intercept: bool = True,
+        regularise_intercept: bool = False,
+        intercept_scaling: float = 1.0,
+        tol: float = 1e-4,
+        max_epochs: int | None = None,
+        solver: str = "auto",
+        scale: str = "none",
+        memory: int | str | None = None,
+        threads: int | None = None,
+        scratch_dir: str | os.PathLike[str] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.C = C
+        self.loss = loss
+        self.epsilon = epsilon
+        self.fit_intercept = fit_intercept
+        self.regularise_intercept = regularise_intercept
+        self.intercept_scaling = intercept_scaling
+        self.tol = tol
+        self.max_epochs = max_epochs
+        self.solver = solver
+        self.scale = scale
+        self.memory = memory
+        self.threads = threads
+        self.scratch_dir = scratch_dir
+        self.random_state = random_state
+
+    def _loss(self) -> str:
+        name = str(self.loss).replace("_", "-")
+        if name not in _REGRESSIONS:
+            names = ", ".join(repr(name.replace("-", "_")) for name in _REGRESSIONS)
+            raise ValueError(f"loss={self.loss!r} is not a loss of a regression: use one of {names}")
+        if self.epsilon is None:
+            return name
+        if not _REGRESSIONS[name]:
+            raise ValueError(f"epsilon does not apply to loss={self.loss!r}; leave it out")
+        _check_number("epsilon", self.epsilon, -np.inf, np.inf)
+        return f"{name}:{float(self.epsilon)!r}"
+
+    def _labels(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+        """No classes, the bits of the target of each row, and the settings."""
+        with np.errstate(over="ignore"):
+            targets = y.astype(np.float32)
+        wrong = np.flatnonzero(~np.isfinite(targets))
+        if len(wrong):
+            raise ValueError(f"y[{wrong[0]}] is {y[wrong[0]]:g}, beyond 32-bit floating point; scale the targets")
+        return np.empty(0), targets.view(np.uint32), self._config()
+
+    def _config_of_files(self) -> dict[str, Any]:
+        return self._config()
+
+    def _use(self, coefficients: Any, intercepts: Any, classes: Any, labels: list[float], names: list[str]) -> None:
+        self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
+
+    def predict(self, X: Any) -> Any:
+        """The predicted target of each row."""
+        values = self._values(X)
+        return np.exp(values) if self.loss == "poisson" else values
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = self.loss == "poisson"
+        return tags
+
+
 def _names_files(X: Any) -> bool:
     if isinstance(X, (list, tuple)):
         return len(X) > 0 and all(isinstance(name, (str, bytes, os.PathLike)) for name in X)
     return isinstance(X, (str, bytes, os.PathLike))
+
+
+def _data_of(files: Any, data: dict[str, Any]) -> dict[str, Any]:
+    data = dict(data)
+    columns = data.pop("columns", None) or {}
+    return {**load(files, **data)._data, "columns": [f"{name}={kind}" for name, kind in columns.items()]}
+
+
+def _table_of(X: Any, is_wanted: bool) -> Any:
+    """A data frame as a pyarrow table, if some columns are not numbers, or if it is wanted; else None."""
+    if hasattr(X, "dtypes") and hasattr(X, "to_numpy") and not is_wanted:
+        kinds = X.dtypes if isinstance(X.dtypes, list) else list(X.dtypes)
+        if all(getattr(kind, "kind", "O") in "biuf" for kind in kinds if isinstance(kind, np.dtype)) and all(
+            isinstance(kind, np.dtype) for kind in kinds
+        ):
+            return None
+    is_frame = hasattr(X, "__dataframe__") or hasattr(X, "__arrow_c_stream__")
+    if not is_frame or sparse.issparse(X):
+        return None
+    try:
+        pa, pc = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.compute")
+    except ImportError as error:
+        raise ImportError("data frames with columns of text are handed over by pyarrow; install it") from error
+    if hasattr(X, "to_arrow"):
+        table = X.to_arrow()
+    elif isinstance(X, pa.Table):
+        table = X
+    elif hasattr(X, "iloc"):
+        table = pa.Table.from_pandas(X, preserve_index=False)
+    else:
+        table = pa.table(X)
+    kind = pa.types
+    tests = [kind.is_integer, kind.is_floating, kind.is_boolean, kind.is_decimal]
+    if not is_wanted and all(any(test(field.type) for test in tests) for field in table.schema):
+        return None
+    for at, field in enumerate(table.schema):
+        column = table.column(at)
+        if kind.is_timestamp(field.type) or kind.is_date(field.type):
+            column = pc.strftime(column, format="%Y-%m-%dT%H:%M:%S" if kind.is_timestamp(field.type) else "%Y-%m-%d")
+        elif kind.is_dictionary(field.type):
+            # Categories that are numbers are names.
+            column = column.cast(field.type.value_type).cast(pa.string())
+        elif kind.is_uint64(field.type):
+            column = column.cast(pa.float64(), safe=False)
+        else:
+            continue
+        table = table.set_column(at, field.name, column)
+    return table
+
+
+@contextlib.contextmanager
+def _written(table: Any) -> Iterator[str]:
+    """The name of an Arrow file of the table."""
+    pa = importlib.import_module("pyarrow")
+    with tempfile.TemporaryDirectory(prefix="pelton-") as folder:
+        file = os.path.join(folder, "frame.arrow")
+        with pa.OSFile(file, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        yield file
 
 
 def _weights(values: np.ndarray) -> bytes:

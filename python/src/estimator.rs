@@ -7,11 +7,13 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 use pelton_comm::Comm;
-use pelton_data::{DataError as JobError, check_threads};
-use pelton_format::{ClassMap, FormatErrorKind, Layout, RowLayout, Rows};
+use pelton_data::{DataConfig, DataError as JobError, Expected, check_threads, hold_rows, open};
+use pelton_fetch::FetchOptions;
+use pelton_format::{ClassMap, FormatErrorKind, Layout, Row, RowLayout, Rows, Schema};
 use pelton_run::{Event, Interrupt, RunContext};
 use pelton_train::linear::{Fitted, fit, fit_rows};
 use pelton_train::{LinearConfig, TrainError};
@@ -174,8 +176,8 @@ fn push(rows: &mut Rows, class: u32, indices: &[u32], values: &[f32]) {
 }
 
 /// A model as Python takes it: label values and names of the classes, for each subproblem coefficients and intercept,
-/// primal and dual value, their relative gap, epochs, advice for easier training, notes on the data, and the
-/// names of the features if they have some.
+/// primal and dual value, their relative gap, epochs, advice for easier training, notes on the data, the names of the
+/// features if they have some, and the columns that they come from in JSON.
 type Found = (
     Vec<f64>,
     Vec<String>,
@@ -185,6 +187,7 @@ type Found = (
     Option<String>,
     Vec<String>,
     Vec<String>,
+    Option<String>,
 );
 
 /// Trains on the files that a configuration in JSON names.
@@ -202,6 +205,67 @@ pub(crate) fn fit_linear(
         let observer = &mut |_: Event<'_>| {};
         fit(&config, RunContext::new(&comm, interrupt, observer))
     })
+}
+
+/// The rows of files as those of a CSR matrix: ends of rows, features and values. `columns` are those of a model in JSON,
+/// which says how cells become features.
+#[pyfunction]
+#[pyo3(signature = (data, features, columns=None))]
+pub(crate) fn linear_rows(
+    py: Python<'_>,
+    data: &str,
+    features: u64,
+    columns: Option<&str>,
+) -> PyResult<(Array, Array, Array)> {
+    let config: DataConfig = serde_json::from_str(data).map_err(|error| of_settings(&error))?;
+    let columns = columns.map(serde_json::from_str::<Schema>).transpose();
+    let columns = columns.map_err(|error| of_settings(&error))?;
+    let expected = Expected {
+        labels: None,
+        any_label: true,
+        features,
+        means: None,
+        columns: columns.map(Arc::new),
+    };
+    let table = interruptible(py, |interrupt| {
+        let comm = Comm::alone();
+        let observer = &mut |_: Event<'_>| {};
+        let context = &mut RunContext::new(&comm, interrupt, observer);
+        let opened = open(&config, &config.paths, Some(&expected), context)?;
+        let feed = FetchOptions {
+            interrupt: Arc::clone(interrupt),
+            ..FetchOptions::with_memory(64 << 20)
+        };
+        hold_rows(&opened.dataset, &feed).map(|(rows, _)| rows)
+    })?;
+    let table = table.map_err(|error| of_job(py, &error))?;
+    let (mut ends, mut indices, mut values) = (vec![0_i64], Vec::new(), Vec::new());
+    for i in 0..table.len() {
+        match table.row(i) {
+            Row::Dense(row) => {
+                let entries = (0..).zip(row).filter(|(_, value)| **value != 0.0);
+                for (at, value) in entries {
+                    indices.push(at);
+                    values.push(*value);
+                }
+            }
+            Row::Sparse {
+                indices: at,
+                values: row,
+            } => {
+                indices.extend(at.iter().map(|at| *at as i32));
+                values.extend_from_slice(row);
+            }
+            Row::Bytes(_) => {}
+        }
+        ends.push(values.len() as i64);
+    }
+    let array = |array| Array::of(array);
+    Ok((
+        array(pelton_batch::Array::of(&ends)),
+        array(pelton_batch::Array::of(&indices)),
+        array(pelton_batch::Array::of(&values)),
+    ))
 }
 
 /// The settings, with the f32 of the records' weights.
@@ -233,8 +297,9 @@ fn train(
     });
     let vectors = vectors.collect();
     let gap = certificate.relative_gap();
-    let columns = model.columns.iter().flat_map(|columns| &columns.fields.0);
-    let columns = columns.flat_map(|column| column.element_names()).collect();
+    let columns = model.columns.as_deref();
+    let schema = columns.and_then(|columns| serde_json::to_string(columns).ok());
+    let columns = columns.map(|columns| columns.feature_names());
     Ok((
         fitted.model.classes.values().to_vec(),
         fitted.model.classes.names().to_vec(),
@@ -243,7 +308,8 @@ fn train(
         fitted.epochs,
         fitted.advice,
         fitted.notes,
-        columns,
+        columns.unwrap_or_default(),
+        schema,
     ))
 }
 

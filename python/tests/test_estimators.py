@@ -587,16 +587,17 @@ def test_columns_far_from_zero_are_refused_without_centring(tmp_path):
     LogisticRegression(scale="max-abs").fit(X * [[1e6, 1.0]] * np.arange(1, len(X) + 1)[:, None], y)
 
 
-def test_columns_of_text_are_told_of(tmp_path):
+def test_columns_of_text_are_features(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     from pyarrow import table
 
     X, y = problem()
     columns = {f"x{i}": column for i, column in enumerate(X.T)}
     parquet.write_table(table({**columns, "sex": np.where(y, "m", "f"), "y": y}), tmp_path / "t.parquet")
-    with pytest.warns(UserWarning, match="the columns sex hold no numbers that could be features and are left out; store"):
-        model = LinearClassifier().fit(tmp_path / "t.parquet", label="y")
-    assert model.n_features_in_ == X.shape[1]
+    model = LinearClassifier().fit(tmp_path / "t.parquet", label="y")
+    assert model.n_features_in_ == X.shape[1] + 1
+    assert list(model.get_feature_names_out()[-2:]) == ["sex=f", "sex=m"]
+    assert (model.predict(tmp_path / "t.parquet") == y).all()
 
 
 def test_a_table_of_classes_goes_with_folders(tmp_path):

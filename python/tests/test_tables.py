@@ -1,154 +1,107 @@
-"""Columns of tables go by their names, and what a table may mean either way is asked about."""
+"""Estimators over data frames and files whose columns are text, categories and dates."""
 
-import warnings
+import pickle
 
 import numpy as np
 import pytest
 
-import pelton
-
 pd = pytest.importorskip("pandas")
-pytest.importorskip("sklearn")
+pytest.importorskip("pyarrow")
+sklearn = pytest.importorskip("sklearn")
 
-from pelton import LogisticRegression
-
-ERRORS = (pelton.DataError, pelton.ConfigurationError, pelton.StateError)
-
-
-def rows(source):
-    data = source.dataset()
-    return [np.asarray(data[i]["features"]).tolist() for i in range(len(data))], [data[i]["label"] for i in range(len(data))]
+from pelton import LinearClassifier, LogisticRegression  # noqa: E402
 
 
-@pytest.fixture
-def frame():
-    random = np.random.default_rng(0)
-    frame = pd.DataFrame(random.normal(size=(200, 3)).astype("f4").astype("f8"), columns=list("abc"))
-    return frame.assign(y=(frame.a > frame.b).astype(int))
+def people(rows: int = 400, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "city": random.choice(["Rome", "Oslo", "Bern, CH", 'said "x"'], rows),
+            "age": random.integers(18, 80, rows),
+            "level": pd.Categorical(random.choice(["1", "2", "3"], rows)),
+            "when": pd.Timestamp("2026-11-01") + pd.to_timedelta(random.integers(0, 40, rows), "D"),
+        }
+    )
+    score = (frame["city"] == "Oslo") * 2.0 + (frame["age"] - 50) / 20 + (frame["level"] == "3") - 1
+    return frame, np.where(score + random.normal(0, 0.5, rows) > 0, "yes", "no")
 
 
-def write(path, text):
-    path.write_text(text)
-    return path
+def test_a_frame_equals_its_codes() -> None:
+    frame, y = people()
+    model = LogisticRegression(C=0.5, tol=1e-6).fit(frame, y)
+    assert list(model.feature_names_in_) == ["city", "age", "level", "when"]
+    assert model.n_features_in_ == 4
+    names = list(model.get_feature_names_out())
+    assert names[:5] == ["city=Bern, CH", "city=Oslo", "city=Rome", 'city=said "x"', "age"]
+    assert names[5:8] == ["level=1", "level=2", "level=3"]
+    assert names[8] == "when years" and names[9] == "when Mon"
+    # The same by hand.
+    days = (frame["when"] - pd.Timestamp("1970-01-01")).dt.days
+    coded = pd.concat(
+        [
+            pd.get_dummies(frame["city"]),
+            frame["age"],
+            pd.get_dummies(frame["level"]),
+            days / 365.2425,
+            pd.get_dummies(frame["when"].dt.day_of_week),
+        ],
+        axis=1,
+    ).to_numpy(dtype=np.float64)
+    by_hand = LogisticRegression(C=0.5, tol=1e-6).fit(coded, y)
+    used = np.flatnonzero(model.coef_[0] != 0)
+    np.testing.assert_allclose(model.coef_[0][: coded.shape[1]], by_hand.coef_[0], atol=2e-3)
+    assert len(used) <= coded.shape[1]
+    assert model.score(frame, y) == by_hand.score(coded, y) > 0.8
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(frame), model.predict_proba(frame))
 
 
-@pytest.mark.parametrize("label", [None, "y", "last"])
-def test_columns_of_further_files_go_by_name(tmp_path, label):
-    a = write(tmp_path / "a.csv", "a,b,y\n1,2,0\n5,6,1\n")
-    b = write(tmp_path / "b.csv", "y,b,a\n1,4,3\n0,8,7\n")
-    features, labels = rows(pelton.load([a, b], label=label))
-    assert features == [[1, 2], [5, 6], [3, 4], [7, 8]]
-    assert labels == [0, 1, 1, 0]
+def test_frames_of_other_libraries_and_files_give_the_same(tmp_path) -> None:
+    polars = pytest.importorskip("polars")
+    pa = pytest.importorskip("pyarrow")
+    frame, y = people()
+    model = LinearClassifier(tol=1e-6, random_state=0).fit(frame, y)
+    values = model.decision_function(frame)
+    shuffled = frame[["when", "level", "age", "city"]].assign(more=1)
+    np.testing.assert_array_equal(model.decision_function(shuffled), values)
+    np.testing.assert_array_equal(model.decision_function(pa.Table.from_pandas(frame)), values)
+    by_polars = polars.from_pandas(frame)
+    np.testing.assert_array_equal(model.decision_function(by_polars), values)
+    np.testing.assert_array_equal(LinearClassifier(tol=1e-6, random_state=0).fit(by_polars, y).decision_function(frame), values)
+    file = tmp_path / "people.csv"
+    frame.assign(y=y).to_csv(file, index=False)
+    np.testing.assert_allclose(model.decision_function(file), values, atol=1e-6)
+    of_file = LinearClassifier(tol=1e-6, random_state=0).fit(file, label="y", columns={"level": "category"})
+    assert list(of_file.classes_) == ["no", "yes"]
+    np.testing.assert_allclose(of_file.decision_function(frame), values, atol=0.02)
+    assert (of_file.predict(file) == y).mean() > 0.8
 
 
-def test_other_columns_are_errors_that_name_them(tmp_path):
-    a = write(tmp_path / "a.csv", "a,b,y\n1,2,0\n")
-    for text, parts in [("a,c,y\n1,2,0\n", ['"b"', '"c"']), ("a,y\n1,0\n", ['lacks "b"']), ("a,b,z,y\n1,2,3,0\n", ['also has "z"'])]:
-        b = write(tmp_path / "b.csv", text)
-        with pytest.raises(ERRORS) as error:
-            len(pelton.load([a, b]).dataset())
-        assert all(part in str(error.value) for part in [*parts, "b.csv", "a.csv"]), error.value
+def test_what_does_not_fit_is_said() -> None:
+    frame, y = people()
+    model = LogisticRegression().fit(frame, y)
+    with pytest.raises(ValueError, match="trained on the columns city, age, level, when"):
+        model.predict(np.zeros((3, 4)))
+    with pytest.raises(Exception, match="lacks the columns city"):
+        model.predict(frame.drop(columns="city"))
+    with pytest.raises(ValueError, match="y has 399 entries, and X 400 rows"):
+        LogisticRegression().fit(frame, y[1:])
+    holed = frame.assign(age=frame["age"].where(frame["age"] > 20))
+    with pytest.raises(Exception, match="column age is empty"):
+        LogisticRegression().fit(holed, y)
+    filled = LogisticRegression().fit(holed, y, missing="flag")
+    assert "age missing" in filled.get_feature_names_out()
+    with pytest.raises(TypeError, match="applies to files and data frames"):
+        LogisticRegression().fit(np.zeros((4, 2)), [0, 1, 0, 1], columns={"a": "number"})
 
 
-def test_files_without_names_are_taken_in_order_with_a_note(tmp_path):
-    a = write(tmp_path / "a.csv", "a,b,y\n1,2,0\n")
-    b = write(tmp_path / "b.csv", "3,4,1\n")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        source = pelton.load([a, b])
-        assert rows(source)[0] == [[1, 2], [3, 4]]
-        assert any("b.csv: its first line names no columns" in note for note in source.notes)
-
-
-@pytest.mark.parametrize(
-    "text, found",
-    [
-        ("1,5;2;0\n3,5;4;1\n", "decimal commas"),
-        ("a b y\n7.4 3.51 5\n", "blanks"),
-        ("text\ngood film\n", "one column"),
-    ],
-)
-def test_other_delimiters_are_refused(tmp_path, text, found):
-    path = write(tmp_path / "x.csv", text)
-    for use in (lambda: len(pelton.load(path).dataset()), lambda: LogisticRegression().fit(path)):
-        with pytest.raises(ERRORS, match=found):
-            use()
-
-
-def test_a_line_that_may_be_names_is_asked_about(tmp_path):
-    path = tmp_path / "n.csv"
-    pd.DataFrame(np.array([[1.0, 2, 0], [3, 4, 1]])).to_csv(path, index=False)
-    for header in ("auto", None):
-        settings = {} if header is None else {"header": header}
-        with pytest.raises(ERRORS, match="set `header` to yes or no"):
-            len(pelton.load(path, **settings).dataset())
-    with pytest.raises(ERRORS, match="`header`"):
-        LogisticRegression().fit(path)
-    assert len(pelton.load(path, header=True).dataset()) == 2
-    assert len(pelton.load(path, header="no").dataset()) == 3
-    model = LogisticRegression().fit(path, header="yes")
-    assert model.classes_.tolist() == [0, 1]
-    assert model.feature_names_in_.tolist() == ["0", "1"]
-
-
-def test_prose_is_text(tmp_path):
-    source = pelton.load(write(tmp_path / "p.txt", "Hello, world\n42, said he\n"))
-    assert len(source.dataset()) == 2
-    assert len(source.classes) == 0
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_models_of_files_know_their_columns(tmp_path, frame, kind):
-    path = tmp_path / f"x.{kind}"
-    frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
-    model = LogisticRegression(random_state=0).fit(path, label="y")
-    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
-    X = frame[["a", "b", "c"]]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert model.score(X, frame.y) > 0.95
-    with pytest.raises(ValueError, match="same order"):
-        model.predict(X[["c", "b", "a"]])
-    with pytest.raises(ValueError, match="Feature names"):
-        model.predict(X.rename(columns={"c": "d"}))
-    # Fitted again on an array, it has no names.
-    assert not hasattr(model.fit(X.to_numpy(), frame.y), "feature_names_in_")
-
-
-def test_tables_of_several_formats_go_by_name(tmp_path, frame):
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    frame[["y", "c", "a", "b"]].to_parquet(tmp_path / "b.parquet")
-    frame[["c", "b", "y", "a"]].to_parquet(tmp_path / "c.parquet")
-    whole = LogisticRegression(random_state=0).fit([tmp_path / "a.csv"] * 2, label="y")
-    for second in ("b.parquet", "c.parquet"):
-        mixed = LogisticRegression(random_state=0).fit([tmp_path / "a.csv", tmp_path / second], label="y")
-        assert np.array_equal(mixed.coef_, whole.coef_)
-    fields = pelton.load([tmp_path / "b.parquet", tmp_path / "c.parquet"], label="y").dataset()
-    assert len(fields) == 400
-    for i in (0, 7, 399):
-        for name in "abc":
-            assert float(fields[i][name]) == frame[name][i % 200], (i, name)
-        assert fields[i]["label"] == frame.y[i % 200]
-    frame[["a", "b", "y"]].to_parquet(tmp_path / "d.parquet")
-    with pytest.raises(ERRORS, match='lacks "c"'):
-        LogisticRegression().fit([tmp_path / "a.csv", tmp_path / "d.parquet"], label="y")
-
-
-def test_arrays_of_npz_go_by_name(tmp_path):
-    np.savez(tmp_path / "a.npz", a=np.array([1, 2]), b=np.array([1.5, 2.5]))
-    np.savez(tmp_path / "b.npz", b=np.array([3.5]), a=np.array([3]))
-    data = pelton.load([tmp_path / "a.npz", tmp_path / "b.npz"]).dataset()
-    assert [(int(data[i]["a"]), float(data[i]["b"])) for i in range(3)] == [(1, 1.5), (2, 2.5), (3, 3.5)]
-
-
-def test_a_place_in_data_with_other_columns_is_refused(tmp_path):
-    path = write(tmp_path / "x.csv", "a,b,y\n" + "1,2,0\n3,4,1\n" * 20)
-    pipeline = pelton.load(path).shuffle(seed=0).batch(4)
-    next(iter(pipeline))
-    state = pipeline.state_dict()
-    pipeline.close()
-    write(path, "b,a,y\n" + "1,2,0\n3,4,1\n" * 20)
-    other = pelton.load(path).shuffle(seed=0).batch(4)
-    with pytest.raises(ERRORS):
-        other.load_state_dict(state)
-        next(iter(other))
+def test_numbers_alone_go_as_before() -> None:
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame(random.normal(size=(100, 3)), columns=list("abc"))
+    y = random.integers(0, 2, 100)
+    model = LogisticRegression(random_state=0).fit(frame, y)
+    by_array = LogisticRegression(random_state=0).fit(frame.to_numpy(), y)
+    np.testing.assert_array_equal(model.coef_, by_array.coef_)
+    assert list(model.get_feature_names_out()) == ["a", "b", "c"]
+    weighted = LogisticRegression(class_weight={0: 2.0, 1: 1.0}).fit(frame.assign(d="x y".split() * 50), y)
+    assert list(weighted.get_feature_names_out()) == ["a", "b", "c", "d=x", "d=y"]

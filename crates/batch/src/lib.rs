@@ -20,6 +20,7 @@
 mod array;
 mod batch;
 mod buffer;
+mod column_code;
 mod dtype;
 mod schema;
 mod shape;
@@ -28,6 +29,7 @@ mod spec;
 pub use array::Array;
 pub use batch::{Batch, Fields};
 pub use buffer::{Buffer, Pool};
+pub use column_code::{ColumnCode, MOST_HASH_BITS};
 pub use dtype::{DType, Element};
 pub use schema::{Difference, Schema};
 pub use shape::{Layout, Shape};

@@ -6,7 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::FieldSpecs;
+use crate::column_code::ColumnCode;
+use crate::spec::{FieldSpec, FieldSpecs};
 
 /// The fields that every record of some data has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,9 +18,48 @@ pub struct Schema {
     /// The name of the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// How each of the fields becomes features; none where fields are features as they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub codes: Vec<ColumnCode>,
 }
 
 impl Schema {
+    /// Features of a row, where the dimensions of all fields are known.
+    pub fn features(&self) -> Option<usize> {
+        if self.codes.is_empty() {
+            return self.fields.elements();
+        }
+        if self.codes.len() != self.fields.0.len() {
+            return None;
+        }
+        let own: usize = self.codes.iter().map(ColumnCode::width).sum();
+        Some(own + self.hashed())
+    }
+
+    /// Whether it has this many columns, all of which are coded as numbers.
+    pub fn is_numbers(&self, columns: usize) -> bool {
+        let is_number = |code: &ColumnCode| matches!(code, ColumnCode::Number { .. });
+        self.codes.len() == columns && self.codes.iter().all(is_number)
+    }
+
+    /// Features that hashed columns share: the last ones of a row.
+    fn hashed(&self) -> usize {
+        let hashed = self.codes.iter().map(ColumnCode::hashed);
+        hashed.max().unwrap_or(0)
+    }
+
+    /// The names of the features, in order, up to those that hashed columns share.
+    pub fn feature_names(&self) -> Vec<String> {
+        let fields = self.fields.0.iter();
+        if self.codes.is_empty() {
+            return fields.flat_map(FieldSpec::element_names).collect();
+        }
+        let coded = fields.zip(&self.codes);
+        coded
+            .flat_map(|(field, code)| code.feature_names(&field.name))
+            .collect()
+    }
+
     /// Where each of the fields is in `found`, which may have them in any order.
     ///
     /// Errors: other fields, or other dimensions.
@@ -99,7 +139,7 @@ fn shortened(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, FieldSpec};
+    use crate::DType;
 
     fn fields(names: &[&str]) -> FieldSpecs {
         let field = |name: &&str| FieldSpec::new(name, DType::F32, &[]);
@@ -110,6 +150,7 @@ mod tests {
         let known = Schema {
             fields: fields(&["a", "b", "c"]),
             label: None,
+            codes: Vec::new(),
         };
         let places = known.places_in(&fields(found));
         let places = places.map_err(|difference| difference.to_string());
@@ -133,12 +174,14 @@ mod tests {
         let twice = Schema {
             fields: fields(&["a", "a"]),
             label: None,
+            codes: Vec::new(),
         };
         assert_eq!(twice.places_in(&fields(&["a", "a"])), Ok(vec![0, 1]));
         let wide = FieldSpecs(vec![FieldSpec::new("a", DType::F32, &[Some(2)])]);
         let one = Schema {
             fields: fields(&["a"]),
             label: None,
+            codes: Vec::new(),
         };
         let error = one.places_in(&wide).unwrap_err().to_string();
         assert_eq!(error, "has a different number of values in \"a\"");
@@ -152,6 +195,7 @@ mod tests {
                 FieldSpec::new("v", DType::I64, &[Some(3), None]),
             ]),
             label: Some("y".to_string()),
+            codes: Vec::new(),
         };
         let text = serde_json::to_string(&schema).unwrap();
         assert!(

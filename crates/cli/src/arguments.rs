@@ -33,7 +33,7 @@ pub enum Command {
     Train(TrainCommand),
     /// Evaluate a trained model on labelled data
     Eval(EvalArguments),
-    /// Print the predicted label of every row of a file
+    /// Print the predicted label, or target, of every row of a file
     Predict(PredictArguments),
     /// Classify vectors or pictures over HTTP
     #[cfg(feature = "nets")]
@@ -66,7 +66,7 @@ pub enum Command {
 /// Kinds of model.
 #[derive(Debug, Subcommand)]
 pub enum TrainCommand {
-    /// Linear SVM or logistic regression, out of core
+    /// Linear SVM, logistic regression or a regression of real targets, out of core
     Linear(Box<LinearArguments>),
     /// A deep net that classifies images
     #[cfg(feature = "nets")]
@@ -95,6 +95,10 @@ pub struct LinearArguments {
     pub test: Vec<String>,
     #[arg(long, help = Loss::help())]
     pub loss: Option<Loss>,
+    /// Half the width of the tube of the epsilon-insensitive losses (default: 0.1, as in LIBLINEAR), or the error from
+    /// which on huber is linear (default: 1.35, as in scikit-learn)
+    #[arg(long)]
+    pub epsilon: Option<f64>,
     /// Cost C of a unit of loss
     #[arg(long)]
     pub cost: Option<f64>,
@@ -109,7 +113,7 @@ pub struct LinearArguments {
     #[arg(long)]
     pub bias: Option<f32>,
     /// Intercept: free (its weight is not regularised, as in scikit-learn), regularised (as the others, as in
-    /// LIBLINEAR: --bias 1) or none
+    /// LIBLINEAR: --bias 1) or none (default: none for classes, free for losses of real targets)
     #[arg(long)]
     pub intercept: Option<Intercept>,
     /// Scale features before training; the model contains the scale: standard (zero mean and unit deviation;
@@ -204,6 +208,10 @@ impl LinearArguments {
             config.test = std::mem::take(&mut self.test);
         }
         set(&mut config.loss, self.loss);
+        if let Some(epsilon) = self.epsilon {
+            let loss = config.loss.with_epsilon(epsilon);
+            config.loss = loss.map_err(anyhow::Error::msg)?;
+        }
         set(&mut config.cost, self.cost);
         if !self.class_weight.is_empty() {
             config.balanced = self.class_weight.contains(&ClassWeight::Balanced);
@@ -350,12 +358,18 @@ pub struct PredictArguments {
     /// `label`, then each class (logistic models, and nets without a head over many classes)
     #[arg(long)]
     pub probabilities: bool,
+    /// For a linear model: write CSV with the decision value of every class (of the first of two)
+    #[arg(long)]
+    pub scores: bool,
+    /// For a linear model: write CSV with these columns of the data, with commas between
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    pub keep: Vec<String>,
     /// For a net: print the K likeliest classes with their probabilities
     #[arg(long, value_name = "K", conflicts_with = "probabilities")]
     pub top: Option<usize>,
     /// For a run of `train classify`: write the features of every record to this .npy file instead, float32
     /// [records, features], as the head compares them; labels may be of any class, or missing
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["probabilities", "top", "out"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["probabilities", "scores", "keep", "top", "out"])]
     pub embeddings: Option<PathBuf>,
     /// File to write instead of standard output
     #[arg(short, long)]

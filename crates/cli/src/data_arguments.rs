@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use pelton_train::{
-    ClassName, ClassSetting, DataConfig, Decimal, FeatureType, Header, IoMode, Missing, path_text,
+    ClassName, ClassSetting, DataConfig, Decimal, FeatureType, Header, IoMode, Missing, NamedKind,
+    path_text,
 };
 
 use crate::bytes::size;
@@ -51,10 +52,16 @@ pub struct DataArguments {
     #[arg(long, value_name = "CLASSES")]
     pub classes: Option<ClassSetting>,
     /// Fill missing cells of CSV and TSV (empty, NA, NaN, null, ?), and null and NaN in JSON Lines, Parquet
-    /// and Arrow: zero, or mean (features only: the column's mean in the training data); without this flag such
-    /// records are bad
+    /// and Arrow: zero, mean (features only: the column's mean in the training data) or flag (linear models: the
+    /// mean, and a feature that is 1 where a value is missing); without this flag such records are bad
     #[arg(long)]
     pub missing: Option<Missing>,
+    /// What a column of a table is for a linear model, as in age=number, where it is not what it seems: number,
+    /// category (a feature a value), hash:BITS (values by their hash), text (words and pairs of words by their
+    /// hash), date, ignore, label or weight; columns without names by position, and a * at the end stands for any
+    /// rest of a name (repeatable; the last one that fits a column counts)
+    #[arg(long, value_name = "NAME=KIND")]
+    pub column: Vec<NamedKind>,
     /// Type of the features of CSV, TSV and npy where records are not rows for `train linear`: f32, f64, or
     /// checked (default: f32, but a record whose whole numbers f32 would round is bad)
     #[arg(long)]
@@ -88,6 +95,9 @@ impl DataArguments {
         set_option(&mut config.positive, self.positive);
         set_option(&mut config.classes, self.classes);
         set_option(&mut config.missing, self.missing);
+        if !self.column.is_empty() {
+            config.columns = self.column;
+        }
         set(&mut config.dtype, self.dtype);
         set(&mut config.io, self.io);
         set_option(&mut config.cache_dir, self.cache_dir);

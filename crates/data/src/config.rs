@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pelton_feed::as_text;
-use pelton_format::{ClassName, Decimal, FeatureType, Header, Missing, RowLayout};
+use pelton_format::{ClassName, Decimal, FeatureType, Header, Missing, NamedKind, RowLayout};
 use pelton_storage::{LocalMode, path_text};
 use serde::{Deserialize, Serialize};
 
@@ -39,9 +39,15 @@ pub struct DataConfig {
     /// The classes in the order of their numbers; those of the data where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classes: Option<ClassSetting>,
-    /// Replacement for missing values of CSV, TSV, JSON Lines, Parquet and Arrow: zero or mean; by default
-    /// such records are bad.
+    /// Replacement for missing values of CSV, TSV, JSON Lines, Parquet and Arrow: zero, mean or flag; by
+    /// default such records are bad.
     pub missing: Option<Missing>,
+    /// What columns of tables hold, for linear models; found by a pass over the data for the others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<NamedKind>,
+    /// Whether columns that are not numbers become features.
+    #[serde(skip)]
+    pub codes_columns: bool,
     /// Type of the features of CSV, TSV and `.npy` in batches: f32, f64, or checked: f32, where a whole number
     /// that it would round makes a bad record.
     #[serde(skip_serializing)]
@@ -65,6 +71,9 @@ pub struct DataConfig {
     /// Whether sparse rows become dense, as jobs that compute with them want it.
     #[serde(skip)]
     pub rows: RowLayout,
+    /// Whether labels are real targets, not classes.
+    #[serde(skip)]
+    pub targets: bool,
     /// Whether classes without names are ordered by number, as in nets.
     #[serde(skip)]
     pub by_number: bool,
@@ -88,6 +97,8 @@ impl Default for DataConfig {
             positive: None,
             classes: None,
             missing: None,
+            columns: Vec::new(),
+            codes_columns: false,
             dtype: FeatureType::Checked,
             io: IoMode(LocalMode::Auto),
             cache_dir: None,
@@ -96,6 +107,7 @@ impl Default for DataConfig {
             bytes_too: false,
             whole_arrays: false,
             rows: RowLayout::Stored,
+            targets: false,
             by_number: false,
             tolerant: false,
         }
@@ -107,6 +119,22 @@ impl DataConfig {
     pub fn with_rows(&self, rows: RowLayout) -> DataConfig {
         DataConfig {
             rows,
+            ..self.clone()
+        }
+    }
+
+    /// The same, with columns that are not numbers as features.
+    pub fn with_codes(&self) -> DataConfig {
+        DataConfig {
+            codes_columns: true,
+            ..self.clone()
+        }
+    }
+
+    /// The same, with labels that are real targets.
+    pub fn with_targets(&self, targets: bool) -> DataConfig {
+        DataConfig {
+            targets,
             ..self.clone()
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use pelton_fetch::{Device, DeviceSpeed};
 use pelton_format::{
-    ClassMap, DataFile, Dataset, FormatKind, KnownColumns, LabelColumn, OpenOptions, Reach,
-    RowLayout, Rows, Scale, Schema, is_remote,
+    ClassMap, ColumnKind, DataFile, Dataset, FormatKind, KnownColumns, LabelColumn, OpenOptions,
+    Reach, RowLayout, Rows, Scale, Schema, is_remote,
 };
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::{
@@ -199,23 +199,48 @@ fn open_files(
     };
     let known = expected.and_then(|expected| expected.columns.clone());
     let unnamed = expected.is_some() && known.is_none();
+    let is_coded = known
+        .as_ref()
+        .is_some_and(|schema| !schema.codes.is_empty());
+    if !config.columns.is_empty() && !config.codes_columns {
+        return Err(DataError::Config(
+            "`column` says what columns are when a linear model is trained; leave it out"
+                .to_owned(),
+        ));
+    }
+    let told = config
+        .columns
+        .iter()
+        .find(|told| told.kind == ColumnKind::Label);
+    let label = match told {
+        Some(_) if config.label != DataConfig::default().label => {
+            return Err(DataError::Config(
+                "`label` and `column` both name the label; leave one of them out".to_owned(),
+            ));
+        }
+        Some(told) => &told.column,
+        None => &config.label,
+    };
     let options = OpenOptions {
         format: format.map(format_kind).transpose()?,
         zero_based: config.zero_based,
         features_only: !config.bytes_too,
         rows: config.rows,
-        label: label_column(&config.label)?,
+        label: label_column(label)?,
         // The one that trains on features takes the label from them.
         whole_arrays: config.whole_arrays && config.bytes_too,
         label_file: config.label_file.clone(),
         file_column: column(&config.file_column),
         positive: config.positive.clone(),
         labels: classes,
+        targets: config.targets,
         by_number: config.by_number,
         tolerant: config.tolerant,
         any_label: expected.is_some_and(|expected| expected.any_label),
         features: expected.map(|expected| expected.features),
         missing: config.missing,
+        codes_columns: config.codes_columns || is_coded,
+        column_kinds: config.columns.clone(),
         dtype: config.dtype,
         means: expected.and_then(|expected| expected.means.clone()),
         header: config.header,

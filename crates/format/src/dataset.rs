@@ -13,7 +13,9 @@ use crate::data_file::DataFile;
 use crate::error::FormatError;
 use crate::format::{Opened, changed};
 use crate::formats::shard::folder::shards;
-use crate::labels::common::{common_names, known_classes, labelled, labels_of, positive_value};
+use crate::labels::common::{
+    check_targets, common_names, known_classes, labelled, labels_of, positive_value,
+};
 use crate::labels::stored::{LabelForm, StoredLabels};
 use crate::labels::{ClassMap, Classes};
 use crate::open::open_files;
@@ -29,6 +31,7 @@ use crate::rows::in_order::put_in_order;
 use crate::rows::missing::MissingValues;
 use crate::rows::scale::Scale;
 use crate::rows::{Layout, Rows};
+use crate::tables::{Coding, code};
 
 /// One or many files as one sequence of records.
 #[derive(Clone, Debug)]
@@ -53,6 +56,7 @@ pub struct Dataset {
     numbers: Option<Arc<dyn Renumber>>,
     means: Option<Arc<[f32]>>,
     columns: Option<Arc<Schema>>,
+    coding: Option<Arc<Coding>>,
     first_bad: Option<u64>,
 }
 
@@ -124,6 +128,9 @@ pub struct IndexReport {
     pub scan_bytes_per_s: f64,
 }
 
+/// Begins the fingerprint of data whose labels are targets.
+const TARGETS: u64 = 0x7461_7267_6574_7321;
+
 /// Open files of a process in addition to its data, and of each data file: one past the page cache, one through it,
 /// and one while it is opened.
 const OPEN_FILES_BESIDE: u64 = 256;
@@ -141,17 +148,23 @@ impl Dataset {
         }
         allow_open_files(OPEN_FILES_BESIDE + OPEN_FILES_EACH * files.len() as u64);
         let (mut opened, mut notes) = open_files(&files, options)?;
-        let first = opened
-            .first()
-            .ok_or_else(|| FormatError::new("no data file is given; name at least one"))?;
-        let (layout, contents) = (first.shard.layout, first.shard.contents);
+        if opened.is_empty() {
+            return Err(FormatError::new("no data file is given; name at least one"));
+        }
         widen_fields(&mut opened);
+        let coding = code(&mut opened, options, &mut notes)?;
         put_in_order(&mut opened)?;
+        let (layout, contents) = (opened[0].shard.layout, opened[0].shard.contents);
         check_layouts(&opened, options)?;
         let known = known_classes(&opened, options, &mut notes);
         // With a positive label, two classes are known, whatever the files' own are.
         let own = known.as_ref().filter(|_| options.positive.is_none());
-        let names = common_names(&mut opened, own)?;
+        let names = if options.targets {
+            check_targets(&opened)?;
+            None
+        } else {
+            common_names(&mut opened, own)?
+        };
         let missing = MissingValues::of(&opened, options)?;
         let positive = match &options.positive {
             // Without a scan for labels, +1 may be either of them.
@@ -159,14 +172,20 @@ impl Dataset {
             Some(class) => Some(positive_value(&opened, class, names.as_deref(), options)?),
             None => None,
         };
-        let labelled = labelled(&opened, &mut notes);
+        let labelled = labelled(&opened, &mut notes) || options.targets;
         let given = known.as_ref().map_or(0, ClassMap::fingerprint);
-        let labels = labels_of(&opened, names, positive, known, options.by_number)?;
+        let given = if options.targets { TARGETS } else { given };
+        let labels = if options.targets {
+            ClassMap::default()
+        } else {
+            labels_of(&opened, names, positive, known, options.by_number)?
+        };
         let labels = Arc::new(labels);
         let classes = Classes {
             labels: Arc::clone(&labels),
             positive,
             any: options.any_label,
+            targets: options.targets,
         };
         let widest = opened
             .iter()
@@ -197,6 +216,7 @@ impl Dataset {
             means: None,
             first_bad: None,
             columns: columns.map(Arc::new),
+            coding: coding.map(Arc::new),
         };
         for file in opened {
             dataset.add(file, &classes, missing.as_ref(), options);
@@ -343,12 +363,22 @@ impl Dataset {
         self.columns.as_ref()
     }
 
+    /// What each column of a table became, a line each, where cells are not features as they are.
+    pub fn column_lines(&self) -> &[String] {
+        self.coding.as_ref().map_or(&[], |coding| &coding.lines)
+    }
+
+    /// The weight of each record, where a column holds weights; NaN where it has none.
+    pub fn record_weights(&self) -> Option<&Arc<[f32]>> {
+        self.coding.as_ref()?.weights.as_ref()
+    }
+
     /// The first record that opening found to be damaged, where [`OpenOptions::tolerant`] accepted it.
     pub fn first_bad(&self) -> Option<u64> {
         self.first_bad
     }
 
-    /// The classes.
+    /// The classes; none where labels are targets.
     pub fn labels(&self) -> &ClassMap {
         &self.labels
     }

@@ -12,6 +12,7 @@ use crate::labels::stored::{Label, LabelForm};
 use crate::numbering::Numbering;
 use crate::rows::NewRow;
 use crate::rows::fields::RecordFields;
+use crate::tables::cells::Cells;
 
 /// The label that a decoded record states.
 pub(crate) type Decoded<'b> = Result<Label<'b>, Fault>;
@@ -68,6 +69,11 @@ pub(crate) trait Decoder: fmt::Debug + Send + Sync {
 
     /// The same with a replacement for each feature that a record lacks. Without it, such a record is bad.
     fn filled(&self, _missing: Arc<[f32]>) -> Option<Arc<dyn Decoder>> {
+        None
+    }
+
+    /// Its records as rows of a table, cell by cell.
+    fn cells(&self) -> Option<&dyn Cells> {
         None
     }
 

@@ -55,6 +55,11 @@ pub(crate) trait Format: Sync {
         false
     }
 
+    /// Whether its records are rows of cells, which become features where columns are coded.
+    fn has_cells(&self) -> bool {
+        false
+    }
+
     /// Whether it is read only in place, so that compressed files are refused.
     fn in_place_only(&self) -> bool {
         false

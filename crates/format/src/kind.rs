@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::error::FormatError;
 use crate::formats::delimited::cells::{Cells, bare};
-use crate::formats::delimited::heading::is_number_with_comma;
 use crate::formats::delimited::is_missing;
+use crate::formats::delimited::is_number_with_comma;
 use crate::remote::without_query;
 use crate::rows::number::parse_f64;
 

@@ -48,6 +48,7 @@ mod formats;
 mod labels;
 mod places;
 mod rows;
+mod tables;
 
 mod contents;
 mod numbering;
@@ -89,6 +90,8 @@ pub use rows::feature_type::FeatureType;
 pub use rows::fields::{Field, RecordFields, element_value};
 pub use rows::scale::{COARSE, Scale};
 pub use rows::{Layout, Row, RowTable, Rows, Slot};
+pub use tables::kept::KeptCells;
+pub use tables::kind::{ColumnKind, NamedKind};
 
 /// Entry points over plain bytes, for fuzzing and measurements.
 #[doc(hidden)]

@@ -204,7 +204,8 @@ fn open_file(
             kind.name()
         )));
     }
-    if options.features_only && !format.has_features() {
+    let has_features = format.has_features() || format.has_cells() && options.codes_columns;
+    if options.features_only && !has_features {
         return Err(FormatError::new(format!(
             "format {} contains bytes and no features; give one of {}",
             kind.name(),

@@ -19,6 +19,7 @@ use crate::labels::ClassMap;
 use crate::labels::class_name::ClassName;
 use crate::remote::OpenRemote;
 use crate::rows::feature_type::FeatureType;
+use crate::tables::kind::NamedKind;
 
 /// How files are opened for reading records.
 pub type StorageChoice = LocalOptions;
@@ -61,6 +62,15 @@ pub enum Missing {
     Zero,
     /// The mean of the column over the rows that have a value in it; 0 where none has.
     Mean,
+    /// The mean, and another feature that is 1 where a value is missing.
+    Flag,
+}
+
+impl Missing {
+    /// Whether it needs means.
+    pub fn has_means(self) -> bool {
+        self != Missing::Zero
+    }
 }
 
 /// The remedy for [`Missing::Mean`] where records are fields.
@@ -71,6 +81,7 @@ impl fmt::Display for Missing {
         f.write_str(match self {
             Missing::Zero => "zero",
             Missing::Mean => "mean",
+            Missing::Flag => "flag",
         })
     }
 }
@@ -82,8 +93,9 @@ impl FromStr for Missing {
         match text {
             "zero" => Ok(Missing::Zero),
             "mean" => Ok(Missing::Mean),
+            "flag" => Ok(Missing::Flag),
             _ => Err(format!(
-                "`{text}` is nothing to fill missing cells in with: use zero or mean"
+                "`{text}` is nothing to fill missing cells in with: use zero, mean or flag"
             )),
         }
     }
@@ -120,6 +132,9 @@ pub struct OpenOptions {
     pub positive: Option<ClassName>,
     /// The known classes, such as those of the training set when reading a test set; other classes are faults.
     pub labels: Option<ClassMap>,
+    /// Labels are real targets, not classes: the label of a decoded record is the bits of its target as an f32, and
+    /// there is no list of labels.
+    pub targets: bool,
     /// Classes without names are sorted by their numbers, as nets have them; otherwise rows of features have them in
     /// order of first appearance.
     pub by_number: bool,
@@ -133,6 +148,10 @@ pub struct OpenOptions {
     pub features: Option<u64>,
     /// Replacements for missing cells of CSV and TSV; they are faults where `None`.
     pub missing: Option<Missing>,
+    /// Whether cells of tables that are no numbers become features, by what their columns hold.
+    pub codes_columns: bool,
+    /// What columns hold; found by a pass over the data for the others. The last one that fits a column counts.
+    pub column_kinds: Vec<NamedKind>,
     /// The type of decoded features; f32 where `features_only`.
     pub dtype: FeatureType,
     /// The training set's means, for reading a test set with [`Missing::Mean`].
@@ -189,11 +208,14 @@ impl Default for OpenOptions {
             file_column: LabelColumn::First,
             positive: None,
             labels: None,
+            targets: false,
             by_number: false,
             tolerant: false,
             any_label: false,
             features: None,
             missing: None,
+            codes_columns: false,
+            column_kinds: Vec::new(),
             dtype: FeatureType::Checked,
             means: None,
             cache_dir: None,

@@ -86,7 +86,7 @@ impl Scratch {
         for i in 0..block.len() {
             let (place, values) = locate(problem.features(), block, i)?;
             let label = block.label(i);
-            problem.check_label(label)?;
+            problem.check_label(label, block.id(i))?;
             let q = squared_norm(values) + bias * bias + terms.of(label, block.id(i)).dual.diagonal;
             if !q.is_finite() {
                 return Err(LinearError::TooLarge {

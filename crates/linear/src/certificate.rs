@@ -55,7 +55,7 @@ impl LossSum {
         for_each_chunk(weights, block, simd, |start, values, length| {
             for i in 0..length {
                 let label = block.label(start + i);
-                problem.check_label(label)?;
+                problem.check_label(label, block.id(start + i))?;
                 for (subproblem, loss) in self.loss.iter_mut().enumerate() {
                     let row = terms[subproblem].of(label, block.id(start + i));
                     let u = f64::from(row.sign) * values[subproblem * length + i];
@@ -117,10 +117,12 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// (primal − dual) / dual, at least the relative difference of `primal` to the optimum;
+    /// (primal − dual) / dual, at least the relative difference of `primal` to the optimum; 0 where both are 0, and
     /// infinite when the dual value proves nothing.
     pub fn relative_gap(&self) -> f64 {
-        if self.dual > 0.0 {
+        if self.primal == 0.0 && self.dual == 0.0 {
+            0.0
+        } else if self.dual > 0.0 {
             ((self.primal - self.dual) / self.dual).max(0.0)
         } else {
             f64::INFINITY

@@ -55,11 +55,25 @@ pub enum LinearError {
     },
     /// A target that is not a number, or infinite.
     #[error(
-        "a row has the target {found}, which is not a finite number; remove the row or correct it"
+        "record {record} (from 0) has the target {found}, which is not a finite number; remove the record or correct it"
     )]
     Target {
+        /// Record id.
+        record: u64,
         /// The target.
         found: f32,
+    },
+    /// A target below 0, for a loss that has none.
+    #[error(
+        "record {record} (from 0) has the target {found}, and loss {loss} takes targets of at least 0; correct it, or train with another loss"
+    )]
+    NegativeTarget {
+        /// Record id.
+        record: u64,
+        /// The target.
+        found: f32,
+        /// The loss.
+        loss: String,
     },
     /// A row holds a feature that the model has no weight for.
     #[error(

@@ -1,4 +1,4 @@
-//! Coordinate descent in f64 over rows in memory, for losses with a kink, from where f32 ends.
+//! Coordinate descent in f64 over rows in memory, for losses with a kink or real targets, from where f32 ends.
 //!
 //! The hinge is not smooth, so P(w) − P(w*) falls with the distance of w to w*, and D(α) with its square: where
 //! the dual value is right to the nine digits that steps in f32 give, the primal value is right to four or fewer.
@@ -152,7 +152,7 @@ impl FineDescent<'_> {
         let mut alpha = vec![vec![0.0_f32; records]; self.alpha.len()];
         for (rounded, alpha) in alpha.iter_mut().zip(&self.alpha) {
             for (i, alpha) in alpha.iter().enumerate() {
-                // At most C still, since C is an f32.
+                // At its bound still, since that is an f32.
                 rounded[rows.id(i) as usize] = *alpha as f32;
             }
         }
@@ -173,7 +173,7 @@ impl FineDescent<'_> {
     }
 }
 
-/// Marks a row in an order that is held at its bound.
+/// Marks a row in an order that is held at its bound or kink.
 const SETTLED: u32 = 1 << 31;
 
 /// Some visits.
@@ -229,7 +229,7 @@ impl<L: LossFunction> Kernel for PartOf<'_, '_, L> {
             if after != before {
                 alpha[i] = after;
                 add(w, bias, x, sign * (after - before));
-            } else if after <= f64::from(terms.dual.lower) || after >= f64::from(terms.dual.upper) {
+            } else if !self.loss.is_free(&terms, after as f32) {
                 *row |= SETTLED;
             }
         }

@@ -1,5 +1,5 @@
-//! Linear support vector machines and logistic regression by dual coordinate descent, on blocks of
-//! rows: the whole data when they fit in memory, else whatever fits.
+//! Linear support vector machines, logistic and other regression by dual coordinate descent, on blocks of rows: the
+//! whole data when they fit in memory, else whatever fits.
 //!
 //! ```
 //! use pelton_format::{Layout, RowTable, Rows};
@@ -69,6 +69,7 @@ mod certificate;
 mod gap;
 mod metrics;
 mod predict;
+mod target_metrics;
 
 mod newton;
 
@@ -104,6 +105,7 @@ pub use saved_state::SavedState;
 pub use scaling::{FeatureSums, Scaling};
 pub use skip::{SETTLED_SLACK, SkipTable};
 pub use solve::{BlockReport, InnerPasses, solve_block};
+pub use target_metrics::{TargetFigures, TargetMetrics};
 pub use weights::Weights;
 
 /// Entry points over plain bytes, for fuzzing.

@@ -14,7 +14,8 @@ use crate::weights::Weights;
 /// The prediction for one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction<'a> {
-    /// The class predicted: by the sign with two classes, else the largest value, the first of equals.
+    /// The class predicted: by the sign with two classes, else the largest value, the first of equals. Nothing where targets
+    /// are real.
     pub class: u32,
     /// w·x of each subproblem.
     pub values: &'a [f64],

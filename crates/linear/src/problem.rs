@@ -38,20 +38,21 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem over rows of `features` features in `classes` classes with cost `cost` each.
+    /// A problem over rows of `features` features in `classes` classes, or with real targets, with cost `cost` each.
     pub fn new(
         loss: Loss,
         cost: f64,
         features: usize,
         classes: usize,
     ) -> Result<Problem, LinearError> {
-        if classes < 2 && !loss.function().has_real_targets() {
+        if classes < 2 && !loss.has_real_targets() {
             return Err(LinearError::TooFewClasses { found: classes });
         }
         if features == 0 || u32::try_from(features).is_err() {
             return Err(LinearError::Features { found: features });
         }
         let cost = usable(cost)?;
+        let classes = if loss.has_real_targets() { 1 } else { classes };
         Ok(Problem {
             loss,
             features,
@@ -217,16 +218,26 @@ impl Problem {
 
     /// Whether rows have a real target instead of a class.
     pub(crate) fn has_real_targets(&self) -> bool {
-        self.loss.function().has_real_targets()
+        self.loss.has_real_targets()
     }
 
-    /// Whether there are rows of this label.
-    pub(crate) fn check_label(&self, label: u32) -> Result<(), LinearError> {
+    /// Whether a record may have this label.
+    pub(crate) fn check_label(&self, label: u32, record: u64) -> Result<(), LinearError> {
         let classes = self.classes();
         if self.has_real_targets() {
-            let found = f32::from_bits(label);
-            let found = (!found.is_finite()).then_some(LinearError::Target { found });
-            return found.map_or(Ok(()), Err);
+            let (found, loss) = (f32::from_bits(label), self.loss);
+            if !found.is_finite() {
+                return Err(LinearError::Target { record, found });
+            }
+            if !loss.function().accepts(found) {
+                let loss = loss.to_string();
+                return Err(LinearError::NegativeTarget {
+                    record,
+                    found,
+                    loss,
+                });
+            }
+            return Ok(());
         }
         if label as usize >= classes {
             let class = label;
@@ -267,7 +278,7 @@ pub(crate) struct Terms {
     is_real: bool,
     of_classes: Vec<RowTerms>,
     samples: Option<Arc<[f32]>>,
-    function: &'static dyn LossFunction,
+    function: Box<dyn LossFunction>,
 }
 
 impl Terms {

@@ -30,7 +30,8 @@ pub enum InnerPasses {
     /// After this many passes.
     Fixed(u32),
     /// When the largest and the smallest projected gradient differ by at most `epsilon` over all rows
-    /// of the block, or after `at_most` passes. (Logistic: when no |gradient| exceeds `epsilon`.)
+    /// of the block, or after `at_most` passes. (Logistic: when no |gradient| exceeds `epsilon`. Real targets: when they
+    /// differ by at most this share of what they differed by in the first pass.)
     Until {
         /// The tolerance; 0.1 is the usual one.
         epsilon: f32,
@@ -200,7 +201,7 @@ impl<R: VisitRows> WithLoss for Run<'_, R> {
 
 impl<R: VisitRows> Run<'_, R> {
     fn passes<L: LossFunction + Copy>(&mut self, loss: L) -> Option<()> {
-        let (epsilon, at_most) = limits(self.inner);
+        let (mut epsilon, at_most) = limits(self.inner);
         let count = self.scratch.visits.len();
         let mut descent = Descent {
             loss,
@@ -217,6 +218,10 @@ impl<R: VisitRows> Run<'_, R> {
             let visited = self.pass(&mut descent, passes)?;
             passes += 1;
             violation = descent.watch.largest - descent.watch.smallest;
+            if passes == 1 && loss.has_real_targets() && epsilon > 0.0 {
+                // Margins have the size of 1; targets have any.
+                epsilon *= violation;
+            }
             if violation > epsilon {
                 // Near the end, gradients that hold a row are as small as those that move one.
                 descent.watch.settled_above = SETTLED_ABOVE.min(violation);

@@ -372,3 +372,76 @@ fn coefficients_are_for_features_as_they_come() {
         }
     }
 }
+
+/// A model of real targets has one vector and no classes; LIBLINEAR writes two classes and no labels.
+#[test]
+fn models_of_real_targets_come_back_from_both_formats() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    let never = AtomicBool::new(false);
+    for &loss in Loss::ALL.iter().filter(|loss| loss.has_real_targets()) {
+        let loss = loss.with_epsilon(0.25).unwrap_or(loss);
+        let problem = Problem::new(loss, 2.0, 3, 0).unwrap().with_free_bias();
+        let model = Model {
+            loss,
+            cost: Some(2.0),
+            class_weights: Vec::new(),
+            classes: ClassMap::default(),
+            means: None,
+            bias_is_free: true,
+            weights: Weights::from_vectors(3, Some(1.0), vec![vec![0.5, -1.0, 0.0, 3.0]]),
+            scale: None,
+            columns: None,
+        };
+        model.write_safetensors(&path, &never).unwrap();
+        assert_eq!(Model::read_safetensors(&path).unwrap(), model);
+        assert_eq!(model.problem().unwrap(), problem);
+        if loss.is_in_liblinear() {
+            model.write_liblinear(&path, &never).unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(
+                text.contains("nr_class 2\nnr_feature 3\nbias 1\nw\n"),
+                "{text}"
+            );
+            let read = Model::read_liblinear(&path).unwrap();
+            assert_eq!(
+                (read.loss.epsilon(), &read.classes),
+                (Some(0.1), &model.classes)
+            );
+            assert_eq!(read.weights, model.weights);
+        } else {
+            let refused = model
+                .write_liblinear(&path, &never)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                refused.contains("LIBLINEAR does not have this loss"),
+                "{refused}"
+            );
+        }
+    }
+    // As LIBLINEAR 2.50 writes one.
+    let head = "solver_type L2R_L2LOSS_SVR\nnr_class 2\n";
+    let tail = "nr_feature 2\nbias -1\nw\n0.25 \n-1 \n";
+    for (text, expected) in [
+        (format!("{head}{tail}"), None),
+        (
+            format!("{head}label 1 -1\n{tail}"),
+            Some("labels of a model of loss"),
+        ),
+        (
+            format!("{head}{tail}").replace("nr_class 2", "nr_class 3"),
+            Some("3 classes of a regression"),
+        ),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        match (Model::read_liblinear(&path), expected) {
+            (Ok(model), None) => {
+                assert_eq!(model.loss, Loss::SquaredEpsilonInsensitive(0.1));
+                assert_eq!(model.weights.vector(0), [0.25, -1.0]);
+            }
+            (Err(error), Some(part)) => assert!(error.to_string().contains(part), "{error}"),
+            (found, _) => panic!("{found:?}"),
+        }
+    }
+}

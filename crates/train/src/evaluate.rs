@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use pelton_data::{self as data, DataConfig, DataError, Expected, OpenedData};
 use pelton_fetch::{FetchOptions, OnBadRecord};
-use pelton_format::{ClassMap, Missing};
-use pelton_linear::{LinearError, Model, predict, probabilities};
+use pelton_format::{ClassMap, KeptCells, Missing};
+use pelton_linear::{LinearError, Model, Prediction, predict, probabilities};
 use pelton_run::{Interrupt, RunContext, peak_rss_bytes};
 
 use crate::config::LinearConfig;
 use crate::error::TrainError;
-use crate::linear::{evaluate, for_each_batch, metrics};
-use crate::summary::{LinearSummary, TestFigures};
+use crate::linear::{Scores, evaluate, for_each_batch};
+use crate::summary::LinearSummary;
 
 /// A model and how the data it was trained on was read.
 #[derive(Debug)]
@@ -110,7 +110,21 @@ impl EvaluateConfig {
             config.cache_dir = config.cache_dir.or_else(|| run.data.cache_dir.clone());
         }
         let model = &trained.model;
-        if self.data.missing == Some(Missing::Mean) && model.means.is_none() {
+        let of_classes = config.positive.is_some() || config.classes.is_some();
+        if model.loss.has_real_targets() && of_classes {
+            return Err(TrainError::config(format!(
+                "`positive` and `classes` are for classes, and {} predicts real targets (loss {}); leave them out",
+                self.model.display(),
+                model.loss
+            )));
+        }
+        // Codes of columns say what missing cells become.
+        let is_coded = model
+            .columns
+            .as_ref()
+            .is_some_and(|schema| !schema.codes.is_empty());
+        let wants_means = self.data.missing.is_some_and(Missing::has_means);
+        if wants_means && model.means.is_none() && !is_coded {
             return Err(TrainError::config(format!(
                 "`missing` mean: {} contains no means; give `missing` zero, or a run or model.safetensors trained with `missing` mean",
                 self.model.display()
@@ -131,6 +145,7 @@ impl EvaluateConfig {
         expected.check(&config)?;
         let scale = trained.model.scale.clone().map(Arc::new);
         let config = config.with_rows(data::row_layout(scale.as_deref()));
+        let config = config.with_targets(model.loss.has_real_targets());
         let opened = data::open(&config, &config.paths, Some(&expected), context)?;
         Ok((trained, opened.scaled(scale.as_ref())))
     }
@@ -157,16 +172,17 @@ pub fn eval(
     let weights = &trained.model.weights;
     let problem = trained.model.problem()?;
     let (classes, records) = (&trained.model.classes, dataset.records());
-    let (mut metrics, room) = metrics(problem.loss(), classes, records, config.memory_bytes);
+    let (mut scores, room) = Scores::new(problem.loss(), classes, records, config.memory_bytes);
     let feed = config.feed(&opened, room, context.interrupt);
-    let evaluation = evaluate(dataset, &problem, weights, &feed, Some(&mut metrics))?;
-    let test = TestFigures::of(&metrics, classes);
+    let evaluation = evaluate(dataset, &problem, weights, &feed, Some(&mut scores))?;
+    let test = scores.tested(classes);
     let meters = &evaluation.meters;
     Ok(LinearSummary {
         // Of a model that does not say its cost there is none.
         primal: (trained.model.cost).map(|_| evaluation.losses.primal(&problem, weights)),
-        test_accuracy: Some(test.figures.accuracy),
-        test: Some(test),
+        test_accuracy: test.classes.as_ref().map(|test| test.figures.accuracy),
+        test: test.classes,
+        test_targets: test.targets,
         passes: meters.used_bytes as f64 / dataset.bytes().max(1) as f64,
         wall_s: began.elapsed().as_secs_f64(),
         prepare_s: dataset.index_report().scan_seconds,
@@ -192,17 +208,29 @@ pub fn eval(
     })
 }
 
-/// Writes the predicted label of every row to `out`, a line each, in file order; with
-/// `with_probabilities` the probability of every class follows (logistic models), in the order that a first line states
-/// (a line of names).
+/// What is written of each prediction.
+#[derive(Clone, Debug, Default)]
+pub struct PredictionColumns {
+    /// The probability of every class, for logistic models.
+    pub probabilities: bool,
+    /// The decision values.
+    pub scores: bool,
+    /// Columns of the data that are carried through.
+    pub keep: Vec<String>,
+}
+
+/// Writes the predicted label or target of every row to `out`, a line each, in file order; with probabilities these
+/// follow, in the order that a first line states, with tabs between. With scores or columns of the data it is CSV: these
+/// columns, `label` (or `target`), `score CLASS` (of both classes that of the first) and `probability CLASS`.
 pub fn predict_lines(
     config: &EvaluateConfig,
-    with_probabilities: bool,
+    columns: &PredictionColumns,
     out: &mut dyn Write,
     mut context: RunContext<'_>,
 ) -> Result<(), TrainError> {
     let (trained, opened) = config.open(true, &mut context)?;
     let model = &trained.model;
+    let with_probabilities = columns.probabilities;
     if with_probabilities && !model.loss.has_probabilities() {
         return Err(TrainError::config(format!(
             "{}: a model of loss {} has no probabilities; train with `loss` logistic",
@@ -213,6 +241,9 @@ pub fn predict_lines(
     let labels = opened.dataset.labels();
     let mut shares = Vec::new();
     let mut failed = None;
+    if columns.scores || !columns.keep.is_empty() {
+        return predict_table(config, columns, &trained, &opened, out, context.interrupt);
+    }
     if with_probabilities {
         writeln!(out, "{}", heading(labels)).map_err(unwritten)?;
     }
@@ -221,7 +252,7 @@ pub fn predict_lines(
         &config.feed(&opened, 0, context.interrupt),
         |batch| {
             predict(&model.weights, &batch.rows, |_, prediction| {
-                let mut line = labels.describe(prediction.class);
+                let mut line = predicted(model, labels, &prediction);
                 if with_probabilities
                     && probabilities(model.loss, prediction.values, &mut shares).is_some()
                 {
@@ -241,6 +272,95 @@ pub fn predict_lines(
         },
     )?;
     out.flush().map_err(unwritten)
+}
+
+/// The class or target of a row.
+fn predicted(model: &Model, labels: &ClassMap, prediction: &Prediction<'_>) -> String {
+    if model.loss.has_real_targets() {
+        model.loss.prediction(prediction.values[0]).to_string()
+    } else {
+        labels.describe(prediction.class)
+    }
+}
+
+/// Writes predictions as CSV.
+fn predict_table(
+    config: &EvaluateConfig,
+    columns: &PredictionColumns,
+    trained: &TrainedModel,
+    opened: &OpenedData,
+    out: &mut dyn Write,
+    interrupt: &Interrupt,
+) -> Result<(), TrainError> {
+    let (model, labels) = (&trained.model, opened.dataset.labels());
+    let mut kept = match columns.keep.as_slice() {
+        [] => None,
+        names => Some(KeptCells::new(&opened.dataset, names).map_err(DataError::from)?),
+    };
+    let classes = || (0..labels.len() as u32).map(|class| labels.describe(class));
+    let mut heading = columns.keep.clone();
+    let is_real = model.loss.has_real_targets();
+    heading.push(if is_real { "target" } else { "label" }.into());
+    if columns.scores && is_real {
+        heading.push("score".into());
+    } else if columns.scores {
+        let scored = classes().take(model.weights.subproblems());
+        heading.extend(scored.map(|class| format!("score {class}")));
+    }
+    if columns.probabilities {
+        heading.extend(classes().map(|class| format!("probability {class}")));
+    }
+    writeln!(out, "{}", csv_line(&heading)).map_err(unwritten)?;
+    let (mut shares, mut lines) = (Vec::new(), Vec::new());
+    for_each_batch(
+        &opened.dataset,
+        &config.feed(opened, 0, interrupt),
+        |batch| {
+            lines.clear();
+            predict(&model.weights, &batch.rows, |_, prediction| {
+                let mut cells = vec![predicted(model, labels, &prediction)];
+                if columns.scores {
+                    let scored = prediction.values.iter();
+                    cells.extend(scored.take(model.weights.subproblems()).map(f64::to_string));
+                }
+                if columns.probabilities
+                    && probabilities(model.loss, prediction.values, &mut shares).is_some()
+                {
+                    cells.extend(shares.iter().map(|share| format!("{share:.6}")));
+                }
+                lines.push(csv_line(&cells));
+            });
+            match &mut kept {
+                None => lines
+                    .iter()
+                    .try_for_each(|line| writeln!(out, "{line}").map_err(unwritten)),
+                Some(kept) => {
+                    let (mut written, mut lines) = (Ok(()), lines.iter());
+                    let read = kept.read(batch.rows.ids(), |_, cells| {
+                        let line = lines.next().map_or("", String::as_str);
+                        if written.is_ok() {
+                            written = writeln!(out, "{},{line}", csv_line(cells));
+                        }
+                    });
+                    read.map_err(DataError::from)?;
+                    written.map_err(unwritten)
+                }
+            }
+        },
+    )?;
+    out.flush().map_err(unwritten)
+}
+
+/// Cells with commas between; those with commas, quotes or line ends in quotes.
+fn csv_line(cells: &[String]) -> String {
+    let cell = |cell: &String| {
+        if cell.contains([',', '"', '\n', '\r']) {
+            format!("\"{}\"", cell.replace('"', "\"\""))
+        } else {
+            cell.clone()
+        }
+    };
+    cells.iter().map(cell).collect::<Vec<_>>().join(",")
 }
 
 /// The first line of predictions with probabilities: `label`, then every class, with tabs between.

@@ -77,7 +77,8 @@ pub use pelton_data::{
     check_share,
 };
 pub use pelton_fetch::{Access, OnBadRecord};
-pub use pelton_format::{ClassName, Decimal, FeatureType, Header, Missing};
+pub use pelton_format::{ClassName, Decimal, FeatureType, Header, Missing, NamedKind};
+pub use pelton_linear::TargetFigures;
 pub use pelton_linear::{InnerPasses, Loss, Scaling};
 pub use pelton_plan::Order;
 pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};

@@ -1,7 +1,7 @@
 //! The figures of a finished run, under the names that `--json` prints.
 
 use pelton_format::ClassMap;
-use pelton_linear::{Figures, Metrics};
+use pelton_linear::{Figures, Metrics, TargetFigures};
 use serde::{Deserialize, Serialize};
 
 /// How well a model predicts, and what its classes are called.
@@ -29,6 +29,13 @@ impl TestFigures {
     }
 }
 
+/// How well a model predicts data with labels: by its loss one of both.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tested {
+    pub classes: Option<TestFigures>,
+    pub targets: Option<TargetFigures>,
+}
+
 /// Figures of `train linear` and `eval`. Absent figures were not measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinearSummary {
@@ -46,6 +53,9 @@ pub struct LinearSummary {
     pub test_accuracy: Option<f64>,
     /// How well the model predicts the test examples.
     pub test: Option<TestFigures>,
+    /// How well it predicts their targets, where these are real.
+    #[serde(default)]
+    pub test_targets: Option<TargetFigures>,
     /// Share of training examples predicted right, where it was evaluated.
     pub train_accuracy: Option<f64>,
     /// Epochs of training.

@@ -75,14 +75,34 @@ fn check_optimum(folder: &Path, config: &LinearConfig, ranks: &[usize]) {
     }
 }
 
+/// Data for a loss: classes, which count as targets too, and counts for a loss that takes nothing below 0.
+fn data_for(folder: &Path, loss: Loss, rows: usize) -> LinearConfig {
+    if loss != Loss::Poisson {
+        return LinearConfig {
+            loss,
+            ..demo(folder, &format!("demo:higgs:{rows}"))
+        };
+    }
+    let row = |i: usize| {
+        let features = [7, 11, 13, 17, 19, 23].map(|prime| (i * i % prime) as f64 / prime as f64);
+        let cells = features.map(|value| format!("{value:.4},")).concat();
+        format!("{cells}{}\n", (6.0 * features[0] * features[3]) as u32)
+    };
+    let path = folder.join(format!("counts-{rows}.csv"));
+    std::fs::write(&path, (0..rows).map(row).collect::<String>()).unwrap();
+    LinearConfig {
+        loss,
+        ..demo(folder, &path.display().to_string())
+    }
+}
+
 #[test]
 fn every_loss_in_memory() {
     let folder = tempfile::tempdir().unwrap();
-    for loss in [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic] {
+    for &loss in Loss::ALL {
         let config = LinearConfig {
-            loss,
             bias: Some(0.5),
-            ..demo(folder.path(), "demo:higgs:6000")
+            ..data_for(folder.path(), loss, 6000)
         };
         check_optimum(folder.path(), &config, &[2, 3, 4]);
     }
@@ -91,12 +111,15 @@ fn every_loss_in_memory() {
 #[test]
 fn every_loss_out_of_core() {
     let folder = tempfile::tempdir().unwrap();
-    for loss in [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic] {
+    for &loss in Loss::ALL {
+        let class_weights = match loss.has_real_targets() {
+            true => Vec::new(),
+            false => vec![(1.0.into(), 2.0)],
+        };
         let config = LinearConfig {
-            loss,
             memory_bytes: 800_000,
-            class_weights: vec![(1.0.into(), 2.0)],
-            ..demo(folder.path(), "demo:higgs:30000")
+            class_weights,
+            ..data_for(folder.path(), loss, 30_000)
         };
         check_optimum(folder.path(), &config, &[2, 4]);
     }

@@ -9,10 +9,10 @@ use std::path::Path;
 use pelton_train::changed_classes::change_classes;
 #[cfg(feature = "nets")]
 use pelton_train::embeddings::write_embeddings;
-use pelton_train::evaluate::{self, EvaluateConfig};
+use pelton_train::evaluate::{self, EvaluateConfig, PredictionColumns};
 #[cfg(feature = "nets")]
 use pelton_train::finished::{self, Predicted, SampleConfig};
-use pelton_train::{TestFigures, memory_budget};
+use pelton_train::{TargetFigures, TestFigures, memory_budget};
 #[cfg(feature = "nets")]
 use pelton_train::{retrieval, verification};
 
@@ -74,13 +74,19 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
         return print_json(&summary);
     }
     print_with(|out| {
-        let accuracy = 100.0 * summary.test_accuracy.unwrap_or(f64::NAN);
+        let figures = match &summary.test_targets {
+            Some(test) => figures_of_targets(test),
+            None => {
+                let accuracy = summary.test_accuracy.unwrap_or(f64::NAN);
+                format!("accuracy {:.4} %", 100.0 * accuracy)
+            }
+        };
         let primal = summary
             .primal
             .map(|primal| format!(", primal {primal:.6e}"));
         writeln!(
             out,
-            "accuracy {accuracy:.4} % of {} examples{}",
+            "{figures} of {} examples{}",
             summary.records,
             primal.unwrap_or_default()
         )?;
@@ -88,6 +94,18 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
         test.into_iter()
             .try_for_each(|line| writeln!(out, "{line}"))
     })
+}
+
+/// The figures of a model on data with real targets, in a line.
+pub(super) fn figures_of_targets(test: &TargetFigures) -> String {
+    let known = |name: &str, value: Option<f64>| Some(format!("{name} {:.6}", value?));
+    let figures = [
+        known("R²", test.r2),
+        known("MAE", Some(test.mae)),
+        known("RMSE", Some(test.rmse)),
+        known("mean Poisson deviance", test.poisson_deviance),
+    ];
+    figures.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Classes up to which each has a line.
@@ -224,6 +242,16 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
     let is_net = finished::is_net(&config.model);
     #[cfg(not(feature = "nets"))]
     let is_net = false;
+    let columns = PredictionColumns {
+        probabilities: arguments.probabilities,
+        scores: arguments.scores,
+        keep: arguments.keep,
+    };
+    if is_net && (columns.scores || !columns.keep.is_empty()) {
+        return Err(usage(anyhow::anyhow!(
+            "--scores and --keep are for linear models; leave them out for a net"
+        )));
+    }
     if arguments.top.is_some() && !is_net {
         return Err(usage(anyhow::anyhow!(
             "--top applies to nets; for a linear model give --probabilities"
@@ -258,7 +286,7 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
             };
             return finished::predict_lines(&config, wanted, &mut out, context);
         }
-        evaluate::predict_lines(&config, arguments.probabilities, &mut out, context)
+        evaluate::predict_lines(&config, &columns, &mut out, context)
     });
     match result {
         Err(failure) if failure.code == 0 => Ok(()),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use pelton_train::linear::{self, RunOptions};
 use pelton_train::{LinearConfig, LinearSummary, Solver, memory_budget};
 
-use super::model::figures_of;
+use super::model::{figures_of, figures_of_targets};
 use crate::arguments::LinearArguments;
 use crate::bytes::human;
 use crate::flags;
@@ -32,7 +32,12 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     if is_new {
         config.memory_bytes = memory_budget(LinearConfig::USUAL_MEMORY, ranks);
     }
+    let states_intercept = arguments.intercept.is_some() || arguments.bias.is_some();
     arguments.apply(&mut config).map_err(usage)?;
+    if is_new && config.loss.has_real_targets() && !states_intercept {
+        // Targets are rarely about 0.
+        (config.free_bias, config.bias) = (true, Some(1.0));
+    }
     // A demo's target is a default, not a request.
     let target = config.target;
     // A run that is resumed keeps what it began with.
@@ -104,6 +109,9 @@ fn print_summary(summary: &LinearSummary, out: &Path) {
     }
     for line in summary.test.iter().flat_map(figures_of) {
         eprintln!("                  {line}");
+    }
+    if let Some(test) = &summary.test_targets {
+        eprintln!("test              {}", figures_of_targets(test));
     }
     eprintln!(
         "certificate       primal {}, dual {}: at most {} from the optimum",

@@ -96,8 +96,12 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
         "higgs.prow --memory 4MiB --blocks 7 --access scatter",
         "higgs.prow --memory 1MiB --blocks 7 --skip",
         "higgs.prow --memory 4MiB --blocks 7 --access scatter --skip",
+        // Real targets.
+        "higgs.prow --loss epsilon-insensitive --memory 1MiB --blocks 7 --access window",
+        "higgs.prow --loss huber --memory 1MiB --blocks 7 --skip",
         // Rows kept as codes.
         "wide.csv --memory 2MiB --blocks 7 --cache-fraction 0.4",
+        "wide.csv --loss squared --memory 2MiB --blocks 7 --cache-fraction 0.4",
         // What is kept and skipped is decided by the run.
         "wide.csv --memory 1/5",
     ] {

@@ -33,6 +33,7 @@ mod plain_paths;
 mod ranks;
 mod ranks_faults;
 mod real_data;
+mod regression;
 mod repeated_runs;
 #[cfg(feature = "nets")]
 mod retrieval;

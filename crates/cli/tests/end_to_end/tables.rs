@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::command::Place;
+use crate::command::{Place, number};
 use crate::data::{npy, random};
 
 /// Rows of three features and one of three classes, which the first two features tell apart.
@@ -183,9 +183,9 @@ fn decimal_commas() {
     // The setting of the run.
     let accuracy = &place.json("eval run bars.csv")["test_accuracy"];
     assert_eq!(*accuracy, expected);
-    place.refuses("index bars.csv", 2, &["bars.csv", "`decimal`", "comma"]);
+    place.refuses("index bars.csv", 2, &["bars.csv", "--decimal", "comma"]);
     let parts = ["points.csv", "line 1", "whose point may separate thousands"];
-    place.refuses("train linear points.csv --decimal ,", 2, &parts);
+    place.refuses("train linear points.csv --decimal , --out odd", 2, &parts);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn missing_cells_are_filled_in_alike_everywhere() {
     place.refuses(
         "index bad.csv --missing median",
         2,
-        &["median", "zero or mean"],
+        &["median", "zero, mean or flag"],
     );
 }
 
@@ -391,4 +391,86 @@ fn a_missed_target_is_told_by_the_exit_code() {
     let ranks = "train linear train --epochs 1 --target 1e-9 --out run --overwrite --ranks 2";
     place.refuses(ranks, 3, &["not reached"]);
     place.ok("train linear --resume --out run --target 1e-2 --epochs 300");
+}
+
+/// A table as people have it, from file to predictions next to its own columns.
+#[test]
+fn columns_of_text_from_file_to_predictions() {
+    let place = Place::new();
+    let mut text = "id,name,city,age,when,y\n".to_string();
+    for i in 0..300 {
+        let city = ["Rome", "\"Bern, CH\"", "\"said \"\"Oslo\"\"\""][i % 3];
+        let age = if i % 7 == 0 {
+            String::new()
+        } else {
+            (20 + i % 50).to_string()
+        };
+        let class = if i % 3 == 2 || i % 50 > 40 {
+            "yes"
+        } else {
+            "no"
+        };
+        text += &format!("{i},n{i},{city},{age},2026-11-{:02},{class}\n", 1 + i % 28);
+    }
+    place.write("people.csv", text);
+    let line = "train linear people.csv --label y --loss logistic --missing flag --test people.csv --out run";
+    let said = place.ok(line).stderr;
+    for what in [
+        "id: left out: numbers the records",
+        "name: left out: another text in each record",
+        "city: category of 3",
+        "where missing, and a feature for missing (43 missing)",
+        "when: date: years, day of the week",
+    ] {
+        assert!(said.contains(what), "{what}: {said}");
+    }
+    assert!(number(&place.json("eval run people.csv"), "test_accuracy") > 0.9);
+    let out = place
+        .ok("predict run people.csv --keep city,id,y --scores --probabilities")
+        .stdout;
+    let mut lines = out.lines();
+    assert_eq!(
+        lines.next(),
+        Some("city,id,y,label,score no,probability no,probability yes")
+    );
+    let second = lines.nth(1).unwrap();
+    assert!(second.starts_with("\"Bern, CH\",1,no,no,"), "{second}");
+    assert!(
+        lines
+            .next()
+            .unwrap()
+            .starts_with("\"said \"\"Oslo\"\"\",2,yes,yes,")
+    );
+    // Columns in another order, without the label and with one more.
+    place.write(
+        "new.csv",
+        "more,age,city,when\n9,30,Rome,2026-11-26\n8,,Paris,2026-11-27\n",
+    );
+    assert_eq!(place.ok("predict run new.csv").stdout.lines().count(), 2);
+    place.write("lacking.csv", "age,when\n30,2026-11-26\n");
+    place.refuses(
+        "predict run lacking.csv",
+        2,
+        &["lacking.csv", "lacks the columns city"],
+    );
+    place.refuses(
+        "predict run new.csv --keep q",
+        2,
+        &["new.csv", "no column \"q\" to keep"],
+    );
+    place.refuses(
+        "eval run people.csv --column age=number",
+        2,
+        &["--column", "linear model is trained"],
+    );
+    place.refuses(
+        "train linear people.csv --label y --column q=number --out x",
+        2,
+        &["--column", "no such column"],
+    );
+    place.refuses(
+        "train linear people.csv --label y --column age=text:3 --out x",
+        2,
+        &["text:3", "hash:BITS"],
+    );
 }

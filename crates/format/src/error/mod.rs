@@ -245,6 +245,11 @@ impl Fault {
         Fault(Cow::Borrowed(what))
     }
 
+    /// A record without a label where a target is needed.
+    pub(crate) const NO_TARGET: Fault = Fault::of(
+        "has no label, and a regression needs a target; name its column with `label`, or give files with labels",
+    );
+
     #[cold]
     pub(crate) fn new(what: impl Into<Cow<'static, str>>) -> Fault {
         Fault(what.into())
@@ -254,7 +259,7 @@ impl Fault {
     #[cold]
     pub(crate) fn bad_label(found: &str) -> Fault {
         Fault::new(format!(
-            "label {found:?} is not a number; write classes as numbers"
+            "label {found:?} is not a number; write labels as numbers"
         ))
     }
 
@@ -271,6 +276,14 @@ impl Fault {
     pub(crate) fn unknown_label(found: f64) -> Fault {
         Fault::new(format!(
             "label {found} does not occur in the training data or the given classes; remove the record or add the class"
+        ))
+    }
+
+    /// A target that 32 bits cannot hold.
+    #[cold]
+    pub(crate) fn large_target(found: f64) -> Fault {
+        Fault::new(format!(
+            "target {found} is beyond 32-bit floating point; scale the targets"
         ))
     }
 

@@ -18,11 +18,25 @@ pub(crate) fn known_classes(
     notes: &mut Vec<String>,
 ) -> Option<ClassMap> {
     let have_names = opened.iter().any(|file| !file.shard.names.is_empty());
-    let known = options.labels.as_ref()?.for_files(have_names);
+    let known = options.labels.as_ref().filter(|_| !options.targets)?;
+    let known = known.for_files(have_names);
     if options.positive.is_none() && !options.any_label {
         notes.extend(by_position(opened, &known));
     }
     Some(known)
+}
+
+/// Refuses files whose labels are text, where targets are needed.
+pub(crate) fn check_targets(opened: &[Opened]) -> Result<(), FormatError> {
+    let named = |file: &&Opened| !file.shard.names.is_empty() && !file.shard.names_decorate_numbers;
+    let Some(file) = opened.iter().find(named) else {
+        return Ok(());
+    };
+    let what = format!(
+        "its labels are text, such as {:?}, and a regression needs numbers; name another column with `label`, or train a classifier with `loss` l1, l2 or logistic",
+        file.shard.names[0]
+    );
+    Err(FormatError::new(what).in_file(&file.path))
 }
 
 /// The remark on files that number classes that are known by name.

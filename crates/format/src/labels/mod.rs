@@ -379,7 +379,7 @@ pub(crate) fn checked_label(value: f64, found: impl FnOnce() -> String) -> Resul
         return Ok(value);
     }
     Err(Fault::new(format!(
-        "label {found} is not below 2^53 in magnitude; number the classes",
+        "label {found} is not below 2^53 in magnitude; number the classes, or scale the targets",
         found = found()
     )))
 }
@@ -391,7 +391,7 @@ pub(crate) const MOST_LABELS: usize = 1 << 28;
 #[cold]
 pub(crate) fn too_many_labels(limit: usize) -> FormatError {
     let what = format!(
-        "has more than {limit} distinct labels, so they look like regression targets; Pelton trains classifiers"
+        "has more than {limit} distinct labels, so they look like the targets of a regression; train one with `loss` squared, or name another column with `label`"
     );
     FormatError::new(what).of_kind(FormatErrorKind::Malformed)
 }
@@ -457,16 +457,22 @@ pub(crate) struct Classes {
     pub(crate) positive: Option<f64>,
     /// An unknown label does not matter and counts as the first class.
     pub(crate) any: bool,
+    /// Labels are targets, and a "class" is the bits of one as an f32.
+    pub(crate) targets: bool,
 }
 
 impl Classes {
     /// Whether the label values 0, 1, 2 … are the classes with these indices.
     pub(crate) fn are_counted(&self) -> bool {
-        self.positive.is_none() && self.labels.is_count()
+        self.positive.is_none() && self.labels.is_count() && !self.targets
     }
 
     #[inline]
     pub(crate) fn class_of(&self, value: f64) -> Option<u32> {
+        if self.targets && !self.any {
+            let target = value as f32;
+            return target.is_finite().then_some(target.to_bits());
+        }
         let value = match self.positive {
             Some(positive) if value == positive => 1.0,
             Some(_) => -1.0,

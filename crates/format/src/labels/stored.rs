@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Fault, excerpt};
 use crate::formats::delimited::decimal::cell_text;
-use crate::formats::delimited::{is_missing, numeric_label};
+use crate::formats::delimited::{is_missing, numeric_label, target};
 use crate::labels::codes::{Codes, NO_CLASS};
 use crate::labels::{Classes, FileLabels};
 
@@ -54,6 +54,8 @@ enum Cells {
     Names(Arc<HashMap<String, u32>>),
     /// Nothing: any content counts as the first class.
     Unread,
+    /// Real targets.
+    Targets,
 }
 
 impl StoredLabels {
@@ -70,6 +72,7 @@ impl StoredLabels {
             LabelForm::Codes => (true, Cells::Unread),
             LabelForm::Numbers => (false, Cells::Unread),
             LabelForm::Cells if classes.any => (false, Cells::Unread),
+            LabelForm::Cells if classes.targets => (false, Cells::Targets),
             LabelForm::Cells if named => {
                 let codes = (0..).zip(&names).map(|(code, name)| (name.clone(), code));
                 (true, Cells::Names(Arc::new(codes.collect())))
@@ -85,8 +88,14 @@ impl StoredLabels {
         }
     }
 
-    /// For a copy whose records hold the classes of the data set.
+    /// For a copy whose records hold the classes of the data set, or targets.
     pub(crate) fn of_copy(&self, classes: usize) -> StoredLabels {
+        // A target is any bits but those of no class, which are not a number.
+        let classes = if self.classes.targets {
+            usize::MAX
+        } else {
+            classes
+        };
         StoredLabels {
             stored: StoredClasses::Same(classes),
             codes: Codes::One,
@@ -101,6 +110,7 @@ impl StoredLabels {
             Label::Number(value) => self.class_of(value),
             Label::Code(code) => self.stored.class(code),
             Label::Listed => self.listed(record),
+            Label::None if self.classes.targets && !self.classes.any => Err(Fault::NO_TARGET),
             Label::None => Ok(0),
             Label::Cell(cell, column, decimal_comma) => {
                 self.class_of_cell(cell, column, decimal_comma)
@@ -117,7 +127,13 @@ impl StoredLabels {
     #[inline]
     fn class_of(&self, value: f64) -> Result<u32, Fault> {
         let class = self.classes.class_of(value);
-        class.ok_or_else(|| Fault::unknown_label(value))
+        class.ok_or_else(|| {
+            if self.classes.targets {
+                Fault::large_target(value)
+            } else {
+                Fault::unknown_label(value)
+            }
+        })
     }
 
     #[inline]
@@ -126,8 +142,11 @@ impl StoredLabels {
             return Ok(0);
         }
         let cell = &*cell_text(cell, decimal_comma, column)?;
-        let Cells::Names(codes) = &self.cells else {
-            return self.class_of(numeric_label(cell, column)?);
+        let codes = match &self.cells {
+            Cells::Unread => return Ok(0),
+            Cells::Targets => return self.class_of(target(cell, column)?),
+            Cells::Numbers => return self.class_of(numeric_label(cell, column)?),
+            Cells::Names(codes) => codes,
         };
         let name = std::str::from_utf8(cell).ok();
         match name.and_then(|name| codes.get(name)) {

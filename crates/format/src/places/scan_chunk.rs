@@ -32,6 +32,8 @@ const AHEAD_OF_COLUMN: u64 = 64 << 10;
 pub(crate) enum LineShape {
     /// LIBSVM text.
     Libsvm,
+    /// LIBSVM text whose labels are targets, which a scan passes over.
+    LibsvmTargets,
     /// Cells between delimiters with the label, where there is one, in a column (from 0) of several.
     Delimited {
         delimiter: u8,
@@ -48,7 +50,7 @@ impl LineShape {
     pub(crate) fn delimiter(self) -> Option<u8> {
         match self {
             LineShape::Delimited { delimiter, .. } => Some(delimiter),
-            LineShape::Libsvm | LineShape::Text => None,
+            _ => None,
         }
     }
 
@@ -57,7 +59,7 @@ impl LineShape {
     pub(crate) fn label_text(self, cell: &[u8]) -> Option<Cow<'_, [u8]>> {
         match self {
             LineShape::Delimited { decimal_comma, .. } => cell_text(cell, decimal_comma, 0).ok(),
-            LineShape::Libsvm | LineShape::Text => Some(Cow::Borrowed(cell)),
+            _ => Some(Cow::Borrowed(cell)),
         }
     }
 
@@ -67,8 +69,13 @@ impl LineShape {
             LineShape::Delimited { label, columns, .. } => {
                 (columns - usize::from(label.is_some())) as u64
             }
-            LineShape::Libsvm | LineShape::Text => 0,
+            LineShape::Libsvm | LineShape::LibsvmTargets | LineShape::Text => 0,
         }
+    }
+
+    /// Whether lines are LIBSVM text.
+    pub(crate) fn is_libsvm(self) -> bool {
+        matches!(self, LineShape::Libsvm | LineShape::LibsvmTargets)
     }
 }
 
@@ -188,7 +195,7 @@ impl<'a> Worker<'a> {
             self.newlines = newlines;
             return Ok(found);
         }
-        if tally.comment && scan.shape == LineShape::Libsvm {
+        if tally.comment && scan.shape.is_libsvm() {
             return Err(Stopped::Irregular);
         }
         let (reaches_back, reaches_end) = (window_start == scan.from, window_end == scan.size);
@@ -241,7 +248,7 @@ impl<'a> Worker<'a> {
             lines.end(buffer.len())?;
         }
         let mut found = lines.found;
-        if scan.shape == LineShape::Libsvm {
+        if scan.shape.is_libsvm() {
             // A line that begins in the chunk may end in its margin.
             let end = (inside.end + QUERY.len() - 1).min(buffer.len());
             found.queries = count_queries(&buffer[inside.start..end]);
@@ -339,7 +346,7 @@ impl ChunkLines<'_> {
         self.found.starts.push((at - self.inside) as u32);
         match self.shape {
             LineShape::Libsvm => self.label_from(text, |byte| byte <= b' '),
-            LineShape::Text => Ok(()),
+            LineShape::LibsvmTargets | LineShape::Text => Ok(()),
             LineShape::Delimited { label: None, .. } => Ok(()),
             LineShape::Delimited {
                 label: Some(label),
@@ -418,7 +425,7 @@ impl ChunkLines<'_> {
     #[inline]
     fn end(&mut self, at: usize) -> Result<(), Stopped> {
         match self.shape {
-            LineShape::Libsvm => return self.end_of_features(at),
+            LineShape::Libsvm | LineShape::LibsvmTargets => return self.end_of_features(at),
             LineShape::Delimited {
                 label: Some(label),
                 columns,

@@ -61,6 +61,7 @@ impl SidecarKey {
     pub(crate) fn words(&self) -> [u64; 10] {
         let (kind, delimiter, label, columns) = match self.shape {
             RecordShape::Lines(LineShape::Libsvm) => (1, 0, 0, 0),
+            RecordShape::Lines(LineShape::LibsvmTargets) => (1, 0, 1, 0),
             RecordShape::Lines(LineShape::Delimited {
                 delimiter,
                 decimal_comma,

@@ -73,6 +73,7 @@ pub(crate) fn put_in_order(opened: &mut [Opened]) -> Result<(), FormatError> {
     let known = Schema {
         fields: first.shard.decoder.fields().specs().clone(),
         label: None,
+        codes: Vec::new(),
     };
     for file in others {
         let specs = file.shard.decoder.fields().specs();

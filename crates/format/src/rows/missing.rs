@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 
-use pelton_storage::RangeRead;
+use pelton_storage::AlignedBuffer;
 
 use crate::decoder::Decoder;
 use crate::error::FormatError;
 use crate::format::Opened;
 use crate::options::{Missing, OpenOptions};
 use crate::places::fingerprint::mix;
+use crate::tables::survey::read_span;
 
 /// The replacement for a missing value of each feature.
 pub(crate) struct MissingValues {
@@ -31,10 +32,15 @@ impl MissingValues {
         let (Some(width), Some(kind)) = (width, options.missing) else {
             return Ok(None);
         };
+        if kind == Missing::Flag {
+            return Err(FormatError::new(
+                "`missing` flag is for tables that a linear model is trained on; give zero or mean",
+            ));
+        }
         let values = match (kind, &options.means) {
             (Missing::Zero, _) => vec![0.0; width].into(),
-            (Missing::Mean, Some(means)) if means.len() == width => Arc::clone(means),
-            (Missing::Mean, _) => means_of(opened, width, options)?,
+            (_, Some(means)) if means.len() == width => Arc::clone(means),
+            _ => means_of(opened, width, options)?,
         };
         Ok(Some(MissingValues { values, kind }))
     }
@@ -44,7 +50,7 @@ impl MissingValues {
     }
 
     pub(crate) fn into_means(self) -> Option<Arc<[f32]>> {
-        (self.kind == Missing::Mean).then_some(self.values)
+        (self.kind != Missing::Zero).then_some(self.values)
     }
 
     pub(crate) fn fingerprint(&self) -> u64 {
@@ -91,7 +97,7 @@ fn rows_of(
 ) -> Result<(), FormatError> {
     const BYTES: u64 = 1 << 20;
     let places = &file.shard.places;
-    let (mut row, mut buffer) = (Vec::new(), Vec::new());
+    let (mut row, mut buffer) = (Vec::new(), AlignedBuffer::with_capacity(4096, 0));
     let mut first = 0;
     while first < file.shard.records {
         options
@@ -102,14 +108,9 @@ fn rows_of(
         let records = records.take_while(|(at, length)| *at == from || at + length - from <= BYTES);
         let records: Vec<(u64, u64)> = records.collect();
         let end = records.last().map_or(from, |(at, length)| at + length);
-        buffer.resize((end - from) as usize, 0);
-        file.storage.read_batch(&mut [RangeRead {
-            offset: from,
-            buffer: &mut buffer,
-            filled: 0,
-        }])?;
+        let span = read_span(&*file.storage, from, end - from, &mut buffer)?;
         for (at, length) in &records {
-            let begin = (at - from) as usize;
+            let begin = span.start + (at - from) as usize;
             let bytes = &buffer[begin..begin + *length as usize];
             if let Some(Ok(_)) = decoder.decode_wide(bytes, &mut row) {
                 add(&row);

@@ -3,6 +3,7 @@
 mod array_records;
 mod arrays;
 mod class_maps;
+mod coded_tables;
 #[cfg(feature = "columns")]
 mod columns;
 mod columns_by_name;

@@ -1,7 +1,7 @@
 //! The interface of a loss for solvers, certificates, models and commands.
 //!
 //! A row has the value z = w·x and u = s z. A class has the sign s = ±1, by the subproblem, and the target t = 1;
-//! a real target t has s = 1. The loss of the row is C ξ(u; t). The dual is
+//! a real target t, an f32, has s = 1. The loss of the row is C ξ(u; t). The dual is
 //!
 //! max over α of Σ d(α_i) − ½‖w‖², w = Σ s_i α_i x_i, d(α) = −C ξ*(−α / C), α between two bounds.
 //!
@@ -53,22 +53,43 @@ pub(crate) trait LossFunction: Sync {
     fn name(&self) -> &'static str;
 
     /// The same with its common name, for a help text.
-    fn about(&self) -> &'static str;
+    fn about(&self) -> &'static str {
+        self.name()
+    }
 
     /// LIBLINEAR's solver types for it; the first is the one written.
-    fn liblinear(&self) -> &'static [&'static str];
+    fn liblinear(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Whether rows have a real target; else they have a class.
     fn has_real_targets(&self) -> bool;
 
-    /// ξ(u; t).
+    /// Whether a row may have this target, which is finite.
+    fn accepts(&self, _target: f32) -> bool {
+        true
+    }
+
+    /// What a model predicts at u.
+    fn prediction(&self, u: f64) -> f64 {
+        u
+    }
+
+    /// Whether the number ε that it has, if it has one, can be that of such a loss.
+    fn epsilon_is_usable(&self) -> bool {
+        true
+    }
+
+    /// ξ(u; t), at least 0: so d(0) is at least 0, and certificates may shrink α.
     fn value(&self, u: f64, target: f64) -> f64;
 
     /// The dual of a row of cost C.
     fn dual(&self, cost: f64) -> Dual;
 
     /// α from its stored form.
-    fn decode(&self, row: &RowTerms, stored: f32) -> f64;
+    fn decode(&self, _row: &RowTerms, stored: f32) -> f64 {
+        f64::from(stored)
+    }
 
     /// d(α).
     fn dual_term(&self, row: &RowTerms, stored: f32) -> f64;
@@ -83,7 +104,8 @@ pub(crate) trait LossFunction: Sync {
     /// A step of coordinate descent: the α that is best for this row, given w·x.
     fn step(&self, row: &RowTerms, visit: &mut Visit, dot: f32, watch: &mut Watch) -> Outcome;
 
-    /// Whether it has a kink, so that steps in f32 end too far from the optimum.
+    /// Whether steps in f32 end too far from the optimum: for a kink, or for targets that are far larger than what is left
+    /// of them.
     fn needs_fine_steps(&self) -> bool;
 
     /// The same step in f64: the best α given the α before, u, and Q = ‖x‖².
@@ -92,8 +114,20 @@ pub(crate) trait LossFunction: Sync {
     /// Passes that Newton's method takes, about.
     fn newton_passes(&self) -> f64;
 
-    /// How Newton's method smooths it; `None` for a loss that needs no smoothing.
-    fn smoothing(&self) -> Option<Smoothing>;
+    /// Line searches after which Newton's method smooths it, 0 for at once; `None` for a loss that needs no smoothing.
+    fn smoothing(&self) -> Option<u32> {
+        None
+    }
+
+    /// The unit of the squared length of a step of Newton's method, and the least τ, while the loss is smoothed.
+    fn narrow(&self, bend: &Bend) -> [f64; 2] {
+        [1.0, bend.tau]
+    }
+
+    /// The unit of τ: about how far u is from t where the mean of ξ is `mean`. Margins of classes have the unit 1.
+    fn distance(&self, _mean: f64) -> f64 {
+        1.0
+    }
 
     /// [`LossFunction::newton`] for many rows, with loops that process several rows at once.
     #[inline(always)]
@@ -134,15 +168,6 @@ pub(crate) struct NewtonTerms {
     /// d(α), and what it can be off by.
     pub term: f64,
     pub rounding: f64,
-}
-
-/// Smoothing of a loss that has no curvature somewhere.
-#[derive(Clone, Copy)]
-pub(crate) struct Smoothing {
-    /// Line searches after which it begins: 0 for at once.
-    pub after: u32,
-    /// The unit of the squared length of a step, and the least τ.
-    pub narrow: fn(&Bend) -> [f64; 2],
 }
 
 /// The rows in the bend of a smoothed loss.

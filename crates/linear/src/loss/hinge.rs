@@ -4,7 +4,7 @@
 //! α(t − u) + Cτ ln(α (C − α)), whose maximiser is α = C/2 (1 + s / (r + 2τ)), s = t − u, r = √(s² + 4τ²). Smoothing leaves
 //! between 0 and Cτ a row.
 
-use super::function::{Bend, Dual, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
+use super::function::{Bend, Dual, LossFunction, NewtonTerms, RowTerms, Watch};
 use super::quadratic;
 use crate::step::Outcome;
 use crate::visit::Visit;
@@ -43,10 +43,6 @@ impl LossFunction for Hinge {
         }
     }
 
-    fn decode(&self, _: &RowTerms, stored: f32) -> f64 {
-        f64::from(stored)
-    }
-
     fn dual_term(&self, row: &RowTerms, stored: f32) -> f64 {
         quadratic::dual_term(row, 0.0, stored)
     }
@@ -77,8 +73,17 @@ impl LossFunction for Hinge {
         24.0
     }
 
-    fn smoothing(&self) -> Option<Smoothing> {
-        Some(Smoothing { after: 0, narrow })
+    fn smoothing(&self) -> Option<u32> {
+        Some(0)
+    }
+
+    /// What rounding margins to f64 costs the dual value falls with τ², and what smoothing leaves rises with τ.
+    fn narrow(&self, bend: &Bend) -> [f64; 2] {
+        let (tau, largest) = (bend.tau, bend.largest);
+        let noise = 0.5 * (f64::EPSILON * bend.margin).powi(2) * largest / (8.0 * tau) * bend.trace;
+        let finest = (noise * tau.powi(3) / bend.smoothing).cbrt();
+        let unit = tau * (8.0 * tau * bend.curvature).max(largest);
+        [unit, (bend.over * tau).max(finest)]
     }
 
     #[inline(always)]
@@ -105,13 +110,4 @@ impl LossFunction for Hinge {
             rounding: 0.0,
         }
     }
-}
-
-/// What rounding margins to f64 costs the dual value falls with τ², and what smoothing leaves rises with τ.
-fn narrow(bend: &Bend) -> [f64; 2] {
-    let (tau, largest) = (bend.tau, bend.largest);
-    let noise = 0.5 * (f64::EPSILON * bend.margin).powi(2) * largest / (8.0 * tau) * bend.trace;
-    let finest = (noise * tau.powi(3) / bend.smoothing).cbrt();
-    let unit = tau * (8.0 * tau * bend.curvature).max(largest);
-    [unit, (bend.over * tau).max(finest)]
 }

@@ -5,7 +5,7 @@
 //! row never visited: it adds nothing to w or to the dual value. (LIBLINEAR keeps α and C − α in two f64 and must
 //! add every row to w before the first pass, which out of core would be one more pass over the data.)
 
-use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
+use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Watch};
 use crate::step::Outcome;
 use crate::visit::Visit;
 
@@ -14,10 +14,6 @@ pub(super) struct Logistic;
 
 impl LossFunction for Logistic {
     fn name(&self) -> &'static str {
-        "logistic"
-    }
-
-    fn about(&self) -> &'static str {
         "logistic"
     }
 
@@ -128,10 +124,6 @@ impl LossFunction for Logistic {
 
     fn newton_passes(&self) -> f64 {
         8.0
-    }
-
-    fn smoothing(&self) -> Option<Smoothing> {
-        None
     }
 
     /// e^(−|u|) and ln(1 + e^(−|u|)).

@@ -1,20 +1,25 @@
 //! The losses, one file each, and their list.
 //!
 //! A loss is one implementation of [`LossFunction`]; solvers, certificates, models and commands use only that.
-//! To add one: its file, with its `mod` line, and a line in the list below.
+//! To add one: its file, with its `mod` line, and a line in the list below. A loss may have one number, ε, which is part
+//! of its name in configurations and models, as in `huber:1.35`.
 
+mod epsilon_insensitive;
 mod function;
 mod hinge;
+mod huber;
 mod logistic;
+mod poisson;
 mod quadratic;
-#[cfg(test)]
 mod squared;
+mod squared_epsilon_insensitive;
 mod squared_hinge;
+mod tube;
 
 use std::fmt;
 use std::str::FromStr;
 
-pub(crate) use function::{Bend, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
+pub(crate) use function::{Bend, LossFunction, NewtonTerms, RowTerms, Watch};
 
 /// Something that is compiled for each loss.
 pub(crate) trait WithLoss {
@@ -23,27 +28,46 @@ pub(crate) trait WithLoss {
 }
 
 macro_rules! losses {
-    ($($(#[doc = $doc:literal])+ $(#[cfg($when:meta)])? $loss:ident = $function:path,)+) => {
+    ($($(#[doc = $doc:literal])+ $loss:ident $(($parameter:ident: $number:ty = $usual:literal))? = $function:expr,)+) => {
         /// The loss of a row.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Loss {
-            $($(#[doc = $doc])+ $(#[cfg($when)])? $loss,)+
+            $($(#[doc = $doc])+ $loss $(($number))?,)+
         }
 
         impl Loss {
-            /// Every loss.
-            pub const ALL: &'static [Loss] = &[$($(#[cfg($when)])? Loss::$loss,)+];
+            /// Every loss, with its usual ε.
+            pub const ALL: &'static [Loss] = &[$(Loss::$loss $(($usual))?,)+];
 
-            pub(crate) fn function(self) -> &'static dyn LossFunction {
+            pub(crate) fn function(self) -> Box<dyn LossFunction> {
                 match self {
-                    $($(#[cfg($when)])? Loss::$loss => &$function,)+
+                    $(Loss::$loss $(($parameter))? => Box::new($function),)+
                 }
             }
 
             /// Runs the version of `what` that was compiled for this loss.
             pub(crate) fn with<W: WithLoss>(self, what: W) -> W::Output {
                 match self {
-                    $($(#[cfg($when)])? Loss::$loss => what.run($function),)+
+                    $(Loss::$loss $(($parameter))? => what.run($function),)+
+                }
+            }
+
+            /// The ε of a loss that has one.
+            pub fn epsilon(self) -> Option<f64> {
+                match self {
+                    $($(Loss::$loss($parameter) => Some($parameter),)?)+
+                    _ => None,
+                }
+            }
+
+            /// The same loss with another ε; `None` where it has none.
+            fn with_number(self, number: f64) -> Option<Loss> {
+                match self {
+                    $($(Loss::$loss(_) => {
+                        let $parameter: $number = number;
+                        Some(Loss::$loss($parameter))
+                    })?)+
+                    _ => None,
                 }
             }
         }
@@ -57,9 +81,17 @@ losses! {
     SquaredHinge = squared_hinge::SquaredHinge,
     /// log(1 + e^(−m)): logistic regression.
     Logistic = logistic::Logistic,
-    /// ½ (t − w·x)²: least squares.
-    #[cfg(test)]
+    /// ½ r², r = t − w·x: least squares.
     Squared = squared::Squared,
+    /// max(0, |r| − ε), r = t − w·x: support vector regression.
+    EpsilonInsensitive(epsilon: f64 = 0.1) = epsilon_insensitive::EpsilonInsensitive { epsilon },
+    /// max(0, |r| − ε)², r = t − w·x: its L2 loss.
+    SquaredEpsilonInsensitive(epsilon: f64 = 0.1) =
+        squared_epsilon_insensitive::SquaredEpsilonInsensitive { epsilon },
+    /// ½ r² up to |r| = ε and ε |r| − ½ ε² beyond, r = t − w·x: Huber's.
+    Huber(epsilon: f64 = 1.35) = huber::Huber { epsilon },
+    /// Half the Poisson deviance of t from e^(w·x).
+    Poisson = poisson::Poisson,
 }
 
 impl Loss {
@@ -84,6 +116,38 @@ impl Loss {
         self.function().needs_fine_steps()
     }
 
+    /// Whether rows have real targets, not classes.
+    pub fn has_real_targets(self) -> bool {
+        self.function().has_real_targets()
+    }
+
+    /// Whether LIBLINEAR has it, so that its format can hold the model.
+    pub fn is_in_liblinear(self) -> bool {
+        !self.function().liblinear().is_empty()
+    }
+
+    /// What a model predicts where w·x is `u`: u, or with a logarithmic link e^u.
+    pub fn prediction(self, u: f64) -> f64 {
+        self.function().prediction(u)
+    }
+
+    /// The same loss with this ε.
+    ///
+    /// Errors: a loss without one; a number that none can be.
+    pub fn with_epsilon(self, epsilon: f64) -> Result<Loss, String> {
+        let name = self.function().name();
+        let loss = self
+            .with_number(epsilon)
+            .ok_or_else(|| format!("`epsilon` does not apply to loss {name}; leave it out"))?;
+        if loss.function().epsilon_is_usable() {
+            Ok(loss)
+        } else {
+            Err(format!(
+                "an `epsilon` of {epsilon} is out of range for loss {name}; give a finite number above 0, or 0 for the epsilon-insensitive losses"
+            ))
+        }
+    }
+
     /// All losses, for a help text.
     pub fn help() -> String {
         format!("Loss: {}", listed(|loss| loss.function().about()))
@@ -99,21 +163,31 @@ fn listed(of: impl Fn(&Loss) -> &'static str) -> String {
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.function().name())
+        f.write_str(self.function().name())?;
+        match self.epsilon() {
+            Some(epsilon) => write!(f, ":{epsilon}"),
+            None => Ok(()),
+        }
     }
 }
 
 impl FromStr for Loss {
     type Err = String;
 
+    /// A name, and for a loss with an ε other than the usual `NAME:EPSILON`.
     fn from_str(text: &str) -> Result<Loss, String> {
+        let wrong = || {
+            let names = listed(|loss| loss.function().name());
+            format!("`{text}` is not a loss: use {names}")
+        };
+        let (name, epsilon) = match text.split_once(':') {
+            Some((name, epsilon)) => (name, Some(epsilon.parse().map_err(|_| wrong())?)),
+            None => (text, None),
+        };
         let mut losses = Loss::ALL.iter().copied();
-        losses
-            .find(|loss| loss.function().name() == text)
-            .ok_or_else(|| {
-                let names = listed(|loss| loss.function().name());
-                format!("`{text}` is not a loss: use {names}")
-            })
+        let loss = losses.find(|loss| loss.function().name() == name);
+        let loss = loss.ok_or_else(wrong)?;
+        epsilon.map_or(Ok(loss), |epsilon| loss.with_epsilon(epsilon))
     }
 }
 

@@ -1,9 +1,8 @@
-//! The squared loss of a real target: ξ = ½ (t − u)², d(α) = t α − α²/2C, α without bounds.
-//!
-//! This is what adding a loss takes.
+//! The squared loss of a real target: ξ = ½ (t − u)², d(α) = t α − α²/2C, α without bounds. With C = 1/λ it is ridge
+//! regression.
 
-use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
-use super::quadratic;
+use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Watch};
+use super::{quadratic, tube};
 use crate::step::Outcome;
 use crate::visit::Visit;
 
@@ -13,14 +12,6 @@ pub(super) struct Squared;
 impl LossFunction for Squared {
     fn name(&self) -> &'static str {
         "squared"
-    }
-
-    fn about(&self) -> &'static str {
-        "squared"
-    }
-
-    fn liblinear(&self) -> &'static [&'static str] {
-        &[]
     }
 
     #[inline(always)]
@@ -41,10 +32,6 @@ impl LossFunction for Squared {
         }
     }
 
-    fn decode(&self, _: &RowTerms, stored: f32) -> f64 {
-        f64::from(stored)
-    }
-
     fn dual_term(&self, row: &RowTerms, stored: f32) -> f64 {
         quadratic::dual_term(row, 0.5 / row.cost, stored)
     }
@@ -63,7 +50,7 @@ impl LossFunction for Squared {
     }
 
     fn needs_fine_steps(&self) -> bool {
-        false
+        true
     }
 
     #[inline(always)]
@@ -75,14 +62,13 @@ impl LossFunction for Squared {
         2.0
     }
 
-    fn smoothing(&self) -> Option<Smoothing> {
-        None
-    }
-
     #[inline(always)]
     fn newton_loss(&self, u: f64, target: f64, cost: f64) -> [f64; 2] {
         let off = target - u;
-        [0.5 * cost * off * off, cost * (off.abs() + 1e-6)]
+        [
+            0.5 * cost * off * off,
+            cost * (off.abs() + tube::slack(u, target)),
+        ]
     }
 
     #[inline(always)]
@@ -96,8 +82,8 @@ impl LossFunction for Squared {
             curvature: cost,
             path: 0.0,
             smoothing: 0.0,
-            term: target * alpha - loss,
-            rounding: 4.0 * f64::EPSILON * ((target * alpha).abs() + loss),
+            term: tube::term(target, 0.0, 0.5 / cost, alpha),
+            rounding: tube::term_error(target, 0.0, 0.5 / cost, alpha),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Newton's method smooths it once four line searches were needed, as on separable classes and features of
 //! very different sizes: α = C (s + r), s = t − u, r = √(s² + 4τ²), of which a row leaves at most 2Cτ².
 
-use super::function::{Bend, Dual, LossFunction, NewtonTerms, RowTerms, Smoothing, Watch};
+use super::function::{Bend, Dual, LossFunction, NewtonTerms, RowTerms, Watch};
 use super::quadratic;
 use crate::step::Outcome;
 use crate::visit::Visit;
@@ -42,10 +42,6 @@ impl LossFunction for SquaredHinge {
         }
     }
 
-    fn decode(&self, _: &RowTerms, stored: f32) -> f64 {
-        f64::from(stored)
-    }
-
     fn dual_term(&self, row: &RowTerms, stored: f32) -> f64 {
         quadratic::dual_term(row, 0.25 / row.cost, stored)
     }
@@ -76,8 +72,13 @@ impl LossFunction for SquaredHinge {
         8.0
     }
 
-    fn smoothing(&self) -> Option<Smoothing> {
-        Some(Smoothing { after: 4, narrow })
+    fn smoothing(&self) -> Option<u32> {
+        Some(4)
+    }
+
+    fn narrow(&self, bend: &Bend) -> [f64; 2] {
+        let unit = 2.0 * bend.tau * bend.tau * (0.5 * bend.curvature).max(bend.largest);
+        [unit, bend.over.sqrt() * bend.tau]
     }
 
     #[inline(always)]
@@ -114,9 +115,4 @@ impl LossFunction for SquaredHinge {
             rounding: 4.0 * f64::EPSILON * alpha * (target.abs() + s.max(0.0)),
         }
     }
-}
-
-fn narrow(bend: &Bend) -> [f64; 2] {
-    let unit = 2.0 * bend.tau * bend.tau * (0.5 * bend.curvature).max(bend.largest);
-    [unit, bend.over.sqrt() * bend.tau]
 }

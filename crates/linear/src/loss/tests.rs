@@ -1,5 +1,4 @@
-//! What every loss of the list must do, and what adding one takes: `squared` is a loss like any, whose optimum is
-//! that of the normal equations.
+//! What every loss of the list must do; and the optimum of `squared` is that of the normal equations.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,8 +18,9 @@ fn rows_of(loss: Loss) -> Vec<RowTerms> {
     let function = loss.function();
     let mut rows = Vec::new();
     for cost in [0.3_f32, 1.0, 40.0] {
-        for (sign, target) in [(1.0, 1.0), (-1.0, 1.0), (1.0, -2.5), (1.0, 0.0)] {
-            if function.has_real_targets() || target == 1.0 {
+        for (sign, target) in [(1.0, 1.0), (-1.0, 1.0), (1.0, -2.5), (1.0, 0.0), (1.0, 7.0)] {
+            let is_real = function.has_real_targets();
+            if (target == 1.0 || is_real && function.accepts(target)) && (sign > 0.0 || !is_real) {
                 let cost = f64::from(cost);
                 rows.push(RowTerms {
                     sign,
@@ -53,6 +53,26 @@ fn names_are_read_and_written() {
     }
     let refused = "hinge".parse::<Loss>().unwrap_err();
     assert!(refused.contains("use l1, l2, logistic"), "{refused}");
+    for (text, loss) in [
+        ("huber", Loss::Huber(1.35)),
+        ("huber:0.5", Loss::Huber(0.5)),
+        ("epsilon-insensitive:0", Loss::EpsilonInsensitive(0.0)),
+    ] {
+        assert_eq!(text.parse::<Loss>().unwrap(), loss);
+    }
+    assert_eq!(Loss::Huber(1.0).with_epsilon(2.0), Ok(Loss::Huber(2.0)));
+    for wrong in [
+        "huber:0",
+        "huber:x",
+        "huber:",
+        "squared:1",
+        "epsilon-insensitive:-1",
+        "huber:inf",
+    ] {
+        assert!(wrong.parse::<Loss>().is_err(), "{wrong}");
+    }
+    let refused = Loss::Squared.with_epsilon(1.0).unwrap_err();
+    assert!(refused.contains("`epsilon` does not apply to loss squared"));
     let help = Loss::help();
     assert!(
         help.starts_with("Loss: l1 (hinge), l2 (squared hinge)"),
@@ -345,11 +365,18 @@ fn what_a_loss_of_targets_cannot_do_is_refused() {
     solver.begin_epoch(0, true).unwrap();
     let refused = solver.train(&rows, 0).unwrap_err();
     assert!(matches!(refused, LinearError::Target { .. }), "{refused}");
+    let counts = Problem::new(Loss::Poisson, 1.0, 2, 0).unwrap();
+    let refused = counts.check_label((-1.0_f32).to_bits(), 7).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("record 7 (from 0) has the target -1")
+    );
     let model = Model {
         loss: Loss::Squared,
         cost: Some(1.0),
         class_weights: Vec::new(),
-        classes: pelton_format::ClassMap::of(vec![1.0, 2.0], Vec::new()),
+        classes: pelton_format::ClassMap::default(),
         means: None,
         bias_is_free: false,
         weights: Weights::zeros(&problem),

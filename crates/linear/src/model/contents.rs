@@ -19,14 +19,14 @@ pub struct Model {
     pub cost: Option<f64>,
     /// Factor on the cost of each class; empty where all are 1, and in LIBLINEAR's format, which does not say.
     pub class_weights: Vec<f64>,
-    /// The classes; LIBLINEAR's format does not hold their names.
+    /// The classes, none for a loss of real targets; LIBLINEAR's format does not hold their names.
     pub classes: ClassMap,
     /// The replacement for a missing value of each feature, if it is the mean; LIBLINEAR's format does not hold
     /// them.
     pub means: Option<Vec<f32>>,
     /// Whether the bias weight was not regularised.
     pub bias_is_free: bool,
-    /// The weights: one vector for two classes, else one a class.
+    /// The weights: one vector for two classes or real targets, else one a class.
     pub weights: Weights,
     /// The scale of the features that the weights are for; `None` if rows are not scaled.
     pub scale: Option<Scale>,
@@ -37,13 +37,22 @@ pub struct Model {
 /// Most features times vectors that a model file may claim: 2^33 weights, 32 GiB.
 const MOST_WEIGHTS: u64 = 1 << 33;
 
-/// Checks sizes that a file claims before anything is allocated for them.
+/// Checks sizes that a file claims before anything is allocated for them; returns the number of vectors.
 pub(super) fn check_shape(
     path: &Path,
     line: Option<u64>,
-    classes: usize,
+    (loss, classes): (Loss, usize),
     features: usize,
 ) -> Result<usize, LinearError> {
+    if loss.has_real_targets() && classes > 0 {
+        return Err(malformed(
+            path,
+            line,
+            format!("labels of a model of loss {loss}, which has none"),
+        ));
+    }
+    // A target is as one of two classes.
+    let classes = if loss.has_real_targets() { 2 } else { classes };
     let vectors = if classes == 2 { 1 } else { classes };
     let weights = (vectors as u64).checked_mul(features as u64 + 1);
     if classes < 2 || features == 0 || weights.is_none_or(|weights| weights > MOST_WEIGHTS) {

@@ -11,7 +11,8 @@
 //! …
 //! ```
 //!
-//! After `w` a line a feature (the bias last) with a number a vector; a bias of -1 means none. Source:
+//! After `w` a line a feature (the bias last) with a number a vector; a bias of -1 means none. A model of real targets has
+//! two classes and no labels. Source:
 //! `save_model` and `load_model` in LIBLINEAR 2.50's linear.cpp. Weights are written with the digits that give
 //! back the same number as f64, those of a scaled model as the products they are: LIBLINEAR reads f64, and shall
 //! predict the same.
@@ -60,12 +61,17 @@ pub(crate) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std:
         "solver_type {}",
         solvers.first().copied().unwrap_or_default()
     )?;
-    writeln!(out, "nr_class {}", labels.len())?;
-    write!(out, "label")?;
-    for label in labels {
-        write!(out, " {label}")?;
+    if model.loss.has_real_targets() {
+        writeln!(out, "nr_class 2")?;
+    } else {
+        writeln!(out, "nr_class {}", labels.len())?;
+        write!(out, "label")?;
+        for label in labels {
+            write!(out, " {label}")?;
+        }
+        writeln!(out)?;
     }
-    writeln!(out, "\nnr_feature {}", weights.features())?;
+    writeln!(out, "nr_feature {}", weights.features())?;
     match &model.scale {
         None => {
             writeln!(out, "bias {}\nw", f64::from(weights.bias().unwrap_or(-1.0)))?;
@@ -215,8 +221,21 @@ pub(crate) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearErro
             "no solver_type, nr_class or nr_feature before w",
         ));
     };
-    let vectors = check_shape(path, at, classes, features)?;
-    if header.labels.len() != classes {
+    let is_real = loss.has_real_targets();
+    if is_real && classes != 2 {
+        return Err(malformed(
+            path,
+            at,
+            format!("{classes} classes of a regression, where LIBLINEAR writes 2"),
+        ));
+    }
+    let labels = if is_real {
+        header.labels.len()
+    } else {
+        classes
+    };
+    let vectors = check_shape(path, at, (loss, labels), features)?;
+    if header.labels.len() != labels {
         return Err(malformed(
             path,
             at,

@@ -1,7 +1,7 @@
 //! Safetensors: the tensor `weights` of f32, [vectors, features + bias], a tensor `means` of f32 [features] where
 //! there are some; of a model of scaled features also `scale.factors` and, where features are shifted,
-//! `scale.shifts` of f64, [features]; and the metadata key `pelton`, whose text is JSON: version, loss, labels,
-//! and cost, bias, `scaled`, factors on the cost by class, names of the labels and names of the columns where
+//! `scale.shifts` of f64, [features]; and the metadata key `pelton`, whose text is JSON: version, loss, labels (none
+//! for a loss of real targets), and cost, bias, `scaled`, factors on the cost by class, names of the labels and names of the columns where
 //! there are some. One key, because safetensors writes its metadata in an order that differs from run to run.
 
 use std::borrow::Cow;
@@ -207,13 +207,13 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     };
     let features = length.saturating_sub(usize::from(about.bias.is_some()));
     if let Some(columns) = &about.columns
-        && columns.fields.elements() != Some(features)
+        && columns.features() != Some(features)
     {
         return Err(wrong(format!(
             "columns that do not match {features} features"
         )));
     }
-    if check_shape(path, None, about.labels.len(), features)? != vectors {
+    if check_shape(path, None, (loss, about.labels.len()), features)? != vectors {
         return Err(wrong(format!(
             "{vectors} vectors for {} labels",
             about.labels.len()

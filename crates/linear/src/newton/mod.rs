@@ -18,7 +18,8 @@
 //! bound.
 //!
 //! **Smoothing.** A loss without curvature somewhere is smoothed, to a bend of width τ (see [`crate::loss`]): the
-//! hinge from the beginning, by a barrier, the squared hinge where line searches were needed. For the hinge this
+//! hinge from the beginning, by a barrier, the squared hinge where line searches were needed; losses of real targets
+//! as these, τ being measured in residuals, which the first pass finds at w = 0. For the hinge this
 //! is the central path of an interior-point method on the dual, in w alone (Nesterov, Nemirovskii, Interior-point
 //! polynomial algorithms, 1994): each step goes to where the path will be at a smaller τ, along its tangent, or
 //! back to the path where the last step left it. τ ends where its part is half of the target gap. Rows keep no
@@ -49,7 +50,7 @@ use rayon::prelude::*;
 use crate::certificate::{Certificate, LossSum, balance};
 use crate::error::LinearError;
 use crate::kernels::Simd;
-use crate::loss::{Bend, Smoothing};
+use crate::loss::{Bend, LossFunction};
 use crate::peers::{Exchange, Peers};
 use crate::problem::Problem;
 use crate::weights::Weights;
@@ -60,7 +61,7 @@ use point::Point;
 /// Most features, the bias included, for which the matrix is formed.
 pub const MOST_NEWTON_FEATURES: usize = 1024;
 
-/// τ at first.
+/// τ at first, in units of [`LossFunction::distance`].
 const FIRST_SMOOTHING: f64 = 0.3;
 /// Smallest and largest factor on τ.
 const SHRINK: [f64; 2] = [0.05, 0.6];
@@ -108,8 +109,7 @@ pub fn newton_pays(problem: &Problem, records: u64, values: f64) -> bool {
 
 /// Whether the loss is smoothed from the start.
 fn smoothed_at_once(problem: &Problem) -> bool {
-    let smoothing = problem.loss().function().smoothing();
-    smoothing.is_some_and(|smoothing| smoothing.after == 0)
+    problem.loss().function().smoothing() == Some(0)
 }
 
 fn width_of(problem: &Problem) -> usize {
@@ -249,7 +249,7 @@ impl Newton {
             }
         }
         for i in 0..rows.len() {
-            self.problem.check_label(rows.label(i))?;
+            self.problem.check_label(rows.label(i), rows.id(i))?;
         }
         Ok(())
     }
@@ -278,14 +278,20 @@ impl Newton {
         self.losses.rows = counts[0] as u64;
         self.losses.correct = counts[1] as u64;
         let largest = self.problem.largest_cost();
-        let smoothing = self.problem.loss().function().smoothing();
+        let function = self.problem.loss().function();
         for (subproblem, sums) in total.sums.into_iter().enumerate() {
             if self.points[subproblem].search.is_some() {
                 self.points[subproblem].end_search(&sums);
             } else {
                 self.losses.loss[subproblem] = sums.loss;
-                let look = (counts[2], self.wanted, largest);
-                self.points[subproblem].end_look(sums, look, smoothing);
+                let mean = sums.value / (largest * counts[0]);
+                let look = Look {
+                    additions: counts[2],
+                    wanted: self.wanted,
+                    largest,
+                    distance: function.distance(mean),
+                };
+                self.points[subproblem].end_look(sums, &look, &*function);
             }
         }
         let sum = |of: fn(&Point) -> f64| self.points.iter().map(of).sum();
@@ -338,6 +344,17 @@ impl Newton {
     }
 }
 
+/// What a pass is judged by, besides its sums.
+struct Look {
+    /// Additions over the rows, at most.
+    additions: f64,
+    wanted: f64,
+    /// The largest cost of a row.
+    largest: f64,
+    /// The unit of τ.
+    distance: f64,
+}
+
 impl Point {
     /// Ends a line search: goes where the slope is 0.
     fn end_search(&mut self, sums: &Sums) {
@@ -353,6 +370,13 @@ impl Point {
         };
         // The slope rises with t; at 0 it is negative.
         let t = match (0..TRIALS).map(slope).position(|(_, slope)| slope <= 0.0) {
+            None if self.is_long(&from) => {
+                // Where hardly anything is curved, a free bias may step much too far: the next pass looks nearer.
+                let shortest = 0.5_f64.powi(TRIALS as i32);
+                self.step.iter_mut().for_each(|step| *step *= shortest);
+                self.search = Some(from);
+                return;
+            }
             None => 0.5_f64.powi(TRIALS as i32),
             Some(0) => 1.0,
             Some(below) => {
@@ -368,19 +392,22 @@ impl Point {
         self.go_to(w);
     }
 
-    /// Ends a pass with at most this many additions over rows of this largest cost: bounds, and a step.
-    fn end_look(
-        &mut self,
-        sums: Sums,
-        (additions, wanted, largest): (f64, f64, f64),
-        smoothing: Option<Smoothing>,
-    ) {
+    /// Whether the shortest step that a search tries still moves w by more than what rounding does.
+    fn is_long(&self, from: &[f64]) -> bool {
+        let largest = |vector: &[f64]| vector.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
+        0.5_f64.powi(TRIALS as i32) * largest(&self.step) > 1e-3 * largest(from)
+    }
+
+    /// Ends a pass: bounds, and a step.
+    fn end_look(&mut self, sums: Sums, look: &Look, loss: &dyn LossFunction) {
+        let (wanted, largest) = (look.wanted, look.largest);
+        let is_first = self.best_primal == f64::INFINITY;
         let width = self.w.len();
         let gamma = |count: f64| {
             let off = count * 0.5 * f64::EPSILON;
             off / (1.0 - off)
         };
-        let additions = gamma(additions + 16.0);
+        let additions = gamma(look.additions + 16.0);
         let norm = dot(&self.rounded, &self.rounded).sqrt();
         let margins = gamma(width as f64 + 8.0) * norm * sums.loss_slope;
         let squares = self.product(&self.rounded, &self.rounded);
@@ -414,6 +441,13 @@ impl Point {
         let dual = dual - 4.0 * f64::EPSILON * terms.abs();
         let rise = dual - self.best_dual;
         self.best_dual = self.best_dual.max(dual);
+        if is_first && self.smoothing > 0.0 && look.distance != 1.0 {
+            // The rows have said what τ is measured in: the next pass looks here again. Where all losses are 0, so is the
+            // optimum.
+            self.smoothing = FIRST_SMOOTHING * look.distance;
+            self.done = self.smoothing == 0.0;
+            return;
+        }
         let value = 0.5 * self.product(&self.w, &self.w) + sums.value;
         let is_smoothed = !sums.path.is_empty();
         if let Some((from, before, slope)) = self.before.take() {
@@ -424,8 +458,8 @@ impl Point {
             };
             if is_beyond {
                 self.searches += 1;
-                if smoothing.is_some_and(|smoothing| self.searches == smoothing.after) {
-                    self.smoothing = FIRST_SMOOTHING;
+                if loss.smoothing() == Some(self.searches) {
+                    self.smoothing = FIRST_SMOOTHING * look.distance;
                 } else {
                     self.search = Some(from);
                     return;
@@ -455,11 +489,11 @@ impl Point {
         let gain = -0.5 * slope;
         let gap = self.best_primal - self.best_dual;
         let mut shrinks = false;
-        if let Some(smoothing) = smoothing.filter(|_| is_smoothed && sums.smoothing > 0.0) {
+        if is_smoothed && sums.smoothing > 0.0 {
             let tau = self.smoothing;
             // About as large as the products that add up to the margin of a row in the bend.
             let margin = (squares / sums.curvature).sqrt();
-            let [unit, least] = (smoothing.narrow)(&Bend {
+            let [unit, least] = loss.narrow(&Bend {
                 tau,
                 smoothing: sums.smoothing,
                 over: 0.5 * wanted * self.best_primal / sums.smoothing,

@@ -92,12 +92,17 @@ pub fn table(rows: Rows) -> RowTable {
 pub fn dual_value(problem: &Problem, rows: &RowTable, duals: &Duals, subproblem: usize) -> f64 {
     let mut w = vec![0.0_f64; problem.features() + 1];
     let mut terms = 0.0;
+    let is_real = problem.loss().has_real_targets();
+    let sign_of = |i: usize| match is_real {
+        true => 1.0,
+        false => problem.sign(subproblem, rows.label(i)),
+    };
     let alpha_of = |i: usize| duals.alpha(problem, subproblem, rows.id(i), rows.label(i));
     let mut factors = [1.0; 2];
     if problem.bias_is_free() {
-        let weight = |sign: f32| -> f64 {
-            let own = |i: &usize| problem.sign(subproblem, rows.label(*i)) == sign;
-            (0..rows.len()).filter(own).map(alpha_of).sum()
+        let weight = |sign: f64| -> f64 {
+            let signed = |i: usize| f64::from(sign_of(i)) * alpha_of(i) * sign;
+            (0..rows.len()).map(|i| signed(i).max(0.0)).sum()
         };
         let sides = [weight(1.0), weight(-1.0)];
         let lighter = sides[0].min(sides[1]);
@@ -105,9 +110,13 @@ pub fn dual_value(problem: &Problem, rows: &RowTable, duals: &Duals, subproblem:
     }
     for i in 0..rows.len() {
         let class = rows.label(i);
-        let is_negative = problem.sign(subproblem, class) < 0.0;
+        let is_negative = f64::from(sign_of(i)) * alpha_of(i) < 0.0;
         let alpha = alpha_of(i) * factors[usize::from(is_negative)];
-        let cost = problem.cost_of(class, rows.id(i));
+        let cost = problem.cost_of(if is_real { 0 } else { class }, rows.id(i));
+        let target = f64::from(f32::from_bits(class));
+        let squared = |epsilon: f64, cost: f64| {
+            target * alpha - epsilon * alpha.abs() - alpha * alpha / (2.0 * cost)
+        };
         terms += match problem.loss() {
             Loss::Hinge => alpha,
             Loss::SquaredHinge => alpha - alpha * alpha / (4.0 * cost),
@@ -116,8 +125,16 @@ pub fn dual_value(problem: &Problem, rows: &RowTable, duals: &Duals, subproblem:
                 let share = alpha / cost;
                 -cost * (share * share.ln() + (1.0 - share) * (-share).ln_1p())
             }
+            Loss::Squared | Loss::Huber(_) => squared(0.0, cost),
+            Loss::EpsilonInsensitive(epsilon) => target * alpha - epsilon * alpha.abs(),
+            Loss::SquaredEpsilonInsensitive(epsilon) => squared(epsilon, 2.0 * cost),
+            Loss::Poisson => {
+                let mean = target - alpha / cost;
+                let entropy = |m: f64| if m > 0.0 { m * m.ln() } else { 0.0 };
+                cost * (mean - entropy(mean) + entropy(target) - target)
+            }
         };
-        let scale = alpha * f64::from(problem.sign(subproblem, class));
+        let scale = alpha * f64::from(sign_of(i));
         for (w, x) in w.iter_mut().zip(dense(rows.row(i), problem.features())) {
             *w += scale * x;
         }

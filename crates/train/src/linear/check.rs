@@ -46,6 +46,23 @@ pub(super) fn check(config: &LinearConfig) -> Result<(), TrainError> {
             "`target` must be a relative difference between 0 and 1, such as 1e-3".to_string(),
         );
     }
+    let of_classes = [
+        (
+            "class_weight",
+            config.balanced || !config.class_weights.is_empty(),
+        ),
+        ("positive", config.data.positive.is_some()),
+        ("classes", config.data.classes.is_some()),
+    ];
+    if let (true, Some((setting, _))) = (
+        config.loss.has_real_targets(),
+        of_classes.iter().find(|(_, is_given)| *is_given),
+    ) {
+        return wrong(format!(
+            "`{setting}` is for classes, and loss {} predicts real targets; leave it out",
+            config.loss
+        ));
+    }
     let selective = config.skip || kept > 0.0;
     let full = config.order == Order::Full;
     if selective && !full {
@@ -61,7 +78,7 @@ pub(super) fn check(config: &LinearConfig) -> Result<(), TrainError> {
     Ok(data::check_threads("`threads`", config.threads)?)
 }
 
-/// Reports what is wrong with data without two classes or without features. Usually the format was
+/// Reports what is wrong with data without two classes, where there are to be classes, or without features. Usually the format was
 /// misdetected; then the error of its first bad record says more than the count of labels, which skips
 /// unreadable labels. Cost: up to one pass, before an error only.
 pub(super) fn refuse_untrainable(
@@ -71,18 +88,24 @@ pub(super) fn refuse_untrainable(
 ) -> Result<(), TrainError> {
     let dataset = &data.dataset;
     let labels = dataset.labels();
-    if labels.len() >= 2 && dataset.features() > 0 {
+    let is_real = config.loss.has_real_targets();
+    let suffices = if is_real {
+        dataset.records() > 0
+    } else {
+        labels.len() >= 2
+    };
+    if suffices && dataset.features() > 0 {
         return Ok(());
     }
     read_all(config, dataset, interrupt)?;
     let paths = config.data.paths.join(", ");
     Err(TrainError::config(match labels.values() {
-        [] => format!("{paths}: no record can be read; check the file and `format`"),
-        _ if dataset.features() == 0 => {
+        _ if dataset.features() == 0 && (is_real || !labels.is_empty()) => {
             format!(
                 "{paths}: its records have a label but no features; check the file and `format`"
             )
         }
+        [] => format!("{paths}: no record can be read; check the file and `format`"),
         [only, ..] => format!(
             "{paths}: every record has the label {only}; training needs records of at least two labels"
         ),

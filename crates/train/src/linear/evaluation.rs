@@ -5,59 +5,95 @@ use std::sync::Arc;
 use pelton_data::OpenedData;
 use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::{ClassMap, Dataset};
-use pelton_linear::{Loss, LossSum, Metrics, Problem, Simd, Weights, predict};
+use pelton_linear::{
+    Loss, LossSum, Metrics, Prediction, Problem, Simd, TargetMetrics, Weights, predict,
+};
 
 use super::task::Task;
 use crate::error::TrainError;
-use crate::summary::TestFigures;
+use crate::summary::{TestFigures, Tested};
 
 /// Losses of a model over a data set.
 #[derive(Clone, Debug)]
-pub struct Evaluation {
+pub(crate) struct Evaluation {
     /// Sums over the rows.
     pub losses: LossSum,
     /// What the pass cost.
     pub meters: Meters,
 }
 
+/// How well rows are predicted: their classes, or their targets.
+pub(crate) enum Scores {
+    Classes(Box<Metrics>),
+    Targets(TargetMetrics),
+}
+
+impl Scores {
+    /// None of any row yet: classes are ranked by the greater label where there are two, as in scikit-learn. Also returns
+    /// the bytes that scores of so many rows will take: none where half of the memory is not enough.
+    pub fn new(loss: Loss, classes: &ClassMap, records: u64, memory: u64) -> (Scores, u64) {
+        if loss.has_real_targets() {
+            return (Scores::Targets(TargetMetrics::new(loss)), 0);
+        }
+        let greater = match (classes.names(), classes.values()) {
+            ([first, second], _) => second > first,
+            (_, [first, second]) => second > first,
+            _ => true,
+        };
+        let bytes = Metrics::bytes(classes.len(), records);
+        let room = if bytes <= memory / 2 { bytes } else { 0 };
+        let metrics = Metrics::new(loss, classes.len(), u32::from(greater), room);
+        (Scores::Classes(Box::new(metrics)), room)
+    }
+
+    /// The figures of all rows added.
+    pub fn tested(&self, classes: &ClassMap) -> Tested {
+        match self {
+            Scores::Classes(metrics) => Tested {
+                classes: Some(TestFigures::of(metrics, classes)),
+                targets: None,
+            },
+            Scores::Targets(metrics) => Tested {
+                classes: None,
+                targets: Some(metrics.figures()),
+            },
+        }
+    }
+
+    fn add(&mut self, label: u32, prediction: Prediction<'_>) {
+        match self {
+            Scores::Classes(metrics) => metrics.add(label, prediction),
+            Scores::Targets(metrics) => metrics.add(label, prediction),
+        }
+    }
+}
+
 /// Sums the losses of `weights` over every record of `dataset` in file order within a budget, and adds the rows to
-/// `metrics`. Rows count as right where [`predict`] gives them their class.
-pub fn evaluate(
+/// `scores`. Rows count as right where [`predict`] gives them their class.
+pub(crate) fn evaluate(
     dataset: &Arc<Dataset>,
     problem: &Problem,
     weights: &Weights,
     feed: &FetchOptions,
-    mut metrics: Option<&mut Metrics>,
+    mut scores: Option<&mut Scores>,
 ) -> Result<Evaluation, TrainError> {
     let mut losses = LossSum::new(problem);
     let mut correct = 0;
     let meters = for_each_batch(dataset, feed, |batch| {
         losses.add(problem, &batch.rows, weights, Simd::best())?;
         predict(weights, &batch.rows, |i, prediction| {
-            let class = batch.rows.label(i);
-            correct += u64::from(prediction.class == class);
-            if let Some(metrics) = &mut metrics {
-                metrics.add(class, prediction);
+            let label = batch.rows.label(i);
+            correct += u64::from(prediction.class == label);
+            if let Some(scores) = &mut scores {
+                scores.add(label, prediction);
             }
         });
         Ok(())
     })?;
-    losses.correct = correct;
+    if !problem.loss().has_real_targets() {
+        losses.correct = correct;
+    }
     Ok(Evaluation { losses, meters })
-}
-
-/// Figures of no rows yet, ranked by the class with the greater label where there are two, as in scikit-learn; and the
-/// bytes that the scores of so many rows will take: none where half of the memory is not enough.
-pub(crate) fn metrics(loss: Loss, classes: &ClassMap, records: u64, memory: u64) -> (Metrics, u64) {
-    let greater = match (classes.names(), classes.values()) {
-        ([first, second], _) => second > first,
-        (_, [first, second]) => second > first,
-        _ => true,
-    };
-    let bytes = Metrics::bytes(classes.len(), records);
-    let room = if bytes <= memory / 2 { bytes } else { 0 };
-    let positive = u32::from(greater);
-    (Metrics::new(loss, classes.len(), positive, room), room)
 }
 
 /// [`pelton_data::for_each_batch`] with this crate's errors.
@@ -74,21 +110,24 @@ pub(super) fn test(
     task: &Task<'_>,
     test: &OpenedData,
     weights: &Weights,
-) -> Result<TestFigures, TrainError> {
+) -> Result<Tested, TrainError> {
     let (feed, ranks) = (&task.division.budget.feed, task.ranks);
     // Weights are those of the training records.
     let problem = task.problem.without_sample_weights();
     let classes = test.dataset.labels();
     let records = test.dataset.records();
-    let (mut metrics, room) = metrics(problem.loss(), classes, records, feed.memory_bytes);
+    let (mut scores, room) = Scores::new(problem.loss(), classes, records, feed.memory_bytes);
     let feed = &FetchOptions {
         memory_bytes: feed.memory_bytes - room,
         ..feed.clone()
     };
-    let found = evaluate(&test.dataset, &problem, weights, feed, Some(&mut metrics))?;
+    let found = evaluate(&test.dataset, &problem, weights, feed, Some(&mut scores))?;
     ranks.check_bad_records(feed, &test.dataset, &found.meters)?;
     if ranks.comm().is_some() {
-        ranks.together(|peers| metrics.add_up(peers))?;
+        ranks.together(|peers| match &mut scores {
+            Scores::Classes(metrics) => metrics.add_up(peers),
+            Scores::Targets(metrics) => metrics.add_up(peers),
+        })?;
     }
-    Ok(TestFigures::of(&metrics, classes))
+    Ok(scores.tested(classes))
 }

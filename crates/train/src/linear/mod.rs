@@ -46,8 +46,7 @@ use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
 use pelton_storage::memory_limit;
 
 pub use arrays::fit_rows;
-pub use evaluation::{Evaluation, evaluate};
-pub(crate) use evaluation::{for_each_batch, metrics};
+pub(crate) use evaluation::{Scores, evaluate, for_each_batch};
 pub use outcome::Fitted;
 pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use pelton_run::RunOptions;
@@ -241,7 +240,7 @@ fn train<T>(
     let ended = Ended {
         trained,
         model,
-        test: tested.transpose().map_err(in_folder)?,
+        test: tested.transpose().map_err(in_folder)?.unwrap_or_default(),
         optimum,
     };
     end(&mut folder, task, ended).map_err(in_folder)
@@ -262,8 +261,15 @@ fn open(
     }
     let skips = config.on_bad_record != OnBadRecord::Fail;
     let data = config.data.with_rows(RowLayout::DenseWhereFull);
-    let data = data.leaving_damage(skips);
+    let data = data.leaving_damage(skips).with_codes();
+    let data = data.with_targets(config.loss.has_real_targets());
     let data = ranks.open(&data, paths, None, interrupt, observer)?;
+    if let lines @ [_, ..] = data.dataset.column_lines() {
+        let lines = lines.join("\n  ");
+        observer(Event::Note(&format!(
+            "columns as features (`column` NAME=KIND changes them):\n  {lines}"
+        )));
+    }
     refuse_untrainable(config, &data, interrupt)?;
     scaling::refuse_coarse(&data.dataset, config.scale, paths)?;
     let records = data.dataset.records();
@@ -296,7 +302,8 @@ fn open_test(
     let data = config
         .data
         .with_rows(data::row_layout(scale.map(AsRef::as_ref)));
-    let data = data.leaving_damage(skips);
+    let data = data.leaving_damage(skips).with_codes();
+    let data = data.with_targets(config.loss.has_real_targets());
     let expected = rows.expected();
     let opened = ranks.open(&data, paths, Some(&expected), interrupt, observer)?;
     // Records to skip are skipped one by one.
@@ -356,11 +363,15 @@ fn describe(task: &Task<'_>, observer: Observer<'_>) {
     } else {
         format!("order {}", task.config.order)
     };
+    let labels = if task.config.loss.has_real_targets() {
+        "real targets".to_string()
+    } else {
+        format!("{} classes", dataset.labels().len())
+    };
     observer(Event::Note(&format!(
-        "{} records, {} features, {} classes, {:.1} MB; budget {:.1} MB{each}: {place}, {order}",
+        "{} records, {} features, {labels}, {:.1} MB; budget {:.1} MB{each}: {place}, {order}",
         dataset.records(),
         task.rows.features(),
-        dataset.labels().len(),
         task.rows.data_bytes as f64 / 1e6,
         division.budget.bytes as f64 / 1e6,
     )));

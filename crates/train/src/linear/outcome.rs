@@ -12,7 +12,7 @@ use super::report::report;
 use super::task::Task;
 use crate::config::Solver;
 use crate::error::TrainError;
-use crate::summary::{LinearSummary, TestFigures};
+use crate::summary::{LinearSummary, Tested};
 
 /// Name of the model in the run folder.
 pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
@@ -39,7 +39,7 @@ pub struct Fitted {
 pub(super) struct Ended {
     pub trained: Trained,
     pub model: Model,
-    pub test: Option<TestFigures>,
+    pub test: Tested,
     pub optimum: Option<f64>,
 }
 
@@ -99,9 +99,10 @@ pub(super) fn write(
         relative_gap: Some(solved.certificate.relative_gap()),
         relative_difference: optimum.map(|optimum| (primal - optimum) / optimum),
         optimum,
-        test_accuracy: test.as_ref().map(|test| test.figures.accuracy),
-        test,
-        train_accuracy: Some(solved.accuracy),
+        test_accuracy: test.classes.as_ref().map(|test| test.figures.accuracy),
+        test: test.classes,
+        test_targets: test.targets,
+        train_accuracy: (!config.loss.has_real_targets()).then_some(solved.accuracy),
         epochs: trained.epochs.len() as u64,
         passes: totals.rows as f64 / dataset.records().max(1) as f64,
         wall_s: trained.wall_s,
@@ -160,7 +161,7 @@ pub(super) fn model(task: &Task<'_>, weights: Weights) -> Model {
     }
 }
 
-/// Writes `model.safetensors` and `model.txt` (LIBLINEAR's format), where that can hold it.
+/// Writes `model.safetensors`, and `model.txt` (LIBLINEAR's format) where that can hold it.
 pub(super) fn write_model(
     folder: &RunFolder,
     task: &Task<'_>,
@@ -171,7 +172,8 @@ pub(super) fn write_model(
     // LIBLINEAR's format knows whole numbers of 32 bits as labels only.
     let is_whole = |label: &f64| f64::from(*label as i32) == *label;
     let is_named = task.rows.data.dataset.labels_are_names();
-    if model.classes.values().iter().all(is_whole) && !is_named {
+    let is_known = model.loss.is_in_liblinear() && !is_named;
+    if is_known && model.classes.values().iter().all(is_whole) {
         model.write_liblinear(&folder.path().join("model.txt"), interrupt)?;
     }
     Ok(())

@@ -70,6 +70,35 @@ fn figures(summary: &LinearSummary) -> Vec<(String, String, String)> {
             "over the classes of the test examples",
         );
     }
+    if let Some(test) = &summary.test_targets {
+        let known = [
+            (
+                "test R²",
+                test.r2,
+                "1 less the squared errors over the variance, test examples",
+            ),
+            (
+                "mean absolute error",
+                Some(test.mae),
+                "of the test examples",
+            ),
+            (
+                "RMSE",
+                Some(test.rmse),
+                "root of the mean squared error of the test examples",
+            ),
+            (
+                "mean Poisson deviance",
+                test.poisson_deviance,
+                "of the test examples",
+            ),
+        ];
+        for (name, value, what) in known {
+            if let Some(value) = value {
+                row(name, format!("{value:.6}"), what);
+            }
+        }
+    }
     if let Some(accuracy) = summary.train_accuracy {
         row(
             "training accuracy",
@@ -245,12 +274,15 @@ fn bars(summary: &LinearSummary) -> Vec<Bars> {
 
 fn notes(summary: &LinearSummary) -> Vec<String> {
     let mut notes = vec![format!(
-        "Order {} by access path {}; {} records of {} features in {} classes; seed {}.",
+        "Order {} by access path {}; {} records of {} features{}; seed {}.",
         summary.order,
         summary.access,
         summary.records,
         summary.features,
-        summary.classes,
+        match summary.classes {
+            0 => String::new(),
+            classes => format!(" in {classes} classes"),
+        },
         summary.seed
     )];
     if let Some(seconds) = summary.modelled_device_s {

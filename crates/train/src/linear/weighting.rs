@@ -53,7 +53,18 @@ impl Weighting {
         };
         Ok(Weighting {
             balance,
-            samples: samples(config, data.dataset.records())?,
+            samples: match (
+                samples(config, data.dataset.records())?,
+                data.dataset.record_weights(),
+            ) {
+                (Some(_), Some(_)) => {
+                    return Err(TrainError::config(
+                        "`sample_weights` and a column of weights are both given; leave one out"
+                            .to_string(),
+                    ));
+                }
+                (given, column) => given.or_else(|| column.cloned()),
+            },
         })
     }
 

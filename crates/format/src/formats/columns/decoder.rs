@@ -1,8 +1,9 @@
 //! Records of columns as rows: named arrays, or features.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::column::ColumnKind;
+use super::column::{Column, ColumnKind};
 use super::record::RecordLayout;
 use crate::decoder::{Decoded, Decoder};
 use crate::error::Fault;
@@ -13,6 +14,7 @@ use crate::places::fingerprint::mix;
 use crate::rows::NewRow;
 use crate::rows::fields::{RecordFields, element_value};
 use crate::rows::number::Feature;
+use crate::tables::cells::{Cell, Cells, TakeCell};
 
 /// Columns as fields of a row.
 #[derive(Debug)]
@@ -127,19 +129,25 @@ pub(crate) struct ColumnFeatures {
     layout: Arc<RecordLayout>,
     label: Option<usize>,
     width: usize,
+    /// The columns that are features.
+    names: Vec<String>,
     /// Values for features that a record lacks.
     missing: Option<Arc<[f32]>>,
 }
 
 impl ColumnFeatures {
-    /// Every column but the label's is numeric, with the same count in each record.
+    /// Every column but the label's is numeric, with the same count in each record, or else is read as cells.
     pub(crate) fn new(layout: Arc<RecordLayout>, label: Option<usize>) -> ColumnFeatures {
         let features = layout.columns().iter().enumerate().map(|(i, column)| {
             let elements = column.kind.fixed_bytes().unwrap_or(0) / column.kind.element_bytes();
             if Some(i) == label { 0 } else { elements }
         });
+        let width = features.sum();
+        let columns = layout.columns().iter().enumerate();
+        let kept = columns.filter(|(i, _)| Some(*i) != label);
         ColumnFeatures {
-            width: features.sum(),
+            width,
+            names: kept.map(|(_, column)| column.name.clone()).collect(),
             layout,
             label,
             missing: None,
@@ -227,12 +235,57 @@ impl Decoder for ColumnFeatures {
         Some(self.width)
     }
 
+    fn cells(&self) -> Option<&dyn Cells> {
+        let is_cell = |column: &Column| match &column.kind {
+            ColumnKind::Numbers { dims, .. } => dims.is_empty(),
+            ColumnKind::Bytes => true,
+            ColumnKind::List { .. } => false,
+        };
+        let all = self.layout.columns().iter().all(is_cell);
+        all.then_some(self)
+    }
+
     fn filled(&self, missing: Arc<[f32]>) -> Option<Arc<dyn Decoder>> {
         Some(Arc::new(ColumnFeatures {
             layout: Arc::clone(&self.layout),
+            names: self.names.clone(),
             missing: Some(missing),
             ..*self
         }))
+    }
+}
+
+impl Cells for ColumnFeatures {
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn has_text(&self) -> bool {
+        let mut columns = self.layout.columns().iter().enumerate();
+        columns.any(|(i, column)| Some(i) != self.label && column.kind == ColumnKind::Bytes)
+    }
+
+    fn read<'b>(&self, _: u64, bytes: &'b [u8], take: &mut TakeCell<'_>) -> Decoded<'b> {
+        let (mut label, mut at) = (Label::Listed, 0);
+        let read = self.layout.each(bytes, |i, value| {
+            let column = &self.layout.columns()[i];
+            if Some(i) == self.label {
+                let value = value.ok_or_else(|| lacks_value(&self.layout, i, true))?;
+                label = Label::Number(label_of(&column.kind, value)?);
+                return Ok(());
+            }
+            at += 1;
+            let cell = match (value, &column.kind) {
+                (None, _) => Cell::Missing,
+                (Some(value), ColumnKind::Numbers { element, .. }) => {
+                    Cell::Number(element_value(element.dtype(), value))
+                }
+                (Some(value), _) => Cell::Text(Cow::Borrowed(value)),
+            };
+            take(at - 1, cell)
+        });
+        read.ok_or(Fault::NO_RECORD)??;
+        Ok(label)
     }
 }
 

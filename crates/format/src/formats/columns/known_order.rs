@@ -26,7 +26,8 @@ pub(super) fn in_known_order(
     let kept = kept.filter(|(at, _)| Some(*at) != label);
     let mut fields = FieldSpecs(kept.map(|(_, column)| column.spec()).collect());
     let label_name = label.map(|at| columns[at].name.clone());
-    if let Some(known) = known {
+    // Columns with codes are found by name when they are read.
+    if let Some(known) = known.filter(|known| known.schema.codes.is_empty()) {
         let places = known.places(&fields)?;
         if !places.is_sorted() {
             let label_column = label.map(|at| columns.remove(at));
@@ -43,6 +44,7 @@ pub(super) fn in_known_order(
         schema: Schema {
             fields,
             label: label_name,
+            codes: Vec::new(),
         },
     })
 }

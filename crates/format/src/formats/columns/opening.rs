@@ -21,7 +21,7 @@ use super::storage::{BlockCache, CACHE_BYTES, DecodedBlocks, InPlace, Records};
 use super::table::{Table, TableFile, Wrong};
 use super::values::Values;
 use crate::data_file::{Blocks, Reach};
-use crate::error::{Fault, FormatError};
+use crate::error::{Fault, FormatError, FormatErrorKind};
 use crate::format::{Format, Match, Shard, Source, scan_threads};
 use crate::formats::delimited::LabelColumn;
 use crate::kind::Head;
@@ -206,8 +206,17 @@ fn choose(
         return Err(no_label_column(&columns[at].name, known));
     }
     if options.features_only {
-        let is_kept = |i: usize, column: &Column| {
-            Some(i) == label || matches!(column.kind, ColumnKind::Numbers { .. })
+        let is_known = |column: &Column| {
+            options.columns.as_ref().is_none_or(|known| {
+                let schema = &known.schema;
+                !schema.codes.is_empty() || schema.fields.get(&column.name).is_some()
+            })
+        };
+        let is_kept = |i: usize, column: &Column| match column.kind {
+            _ if Some(i) == label => true,
+            ColumnKind::Numbers { .. } => true,
+            ColumnKind::Bytes => options.codes_columns && is_known(column),
+            ColumnKind::List { .. } => false,
         };
         let others = columns
             .iter()
@@ -314,6 +323,13 @@ fn found(
     let in_record = columns.iter().map(|i| all[*i].clone()).collect();
     let layout = Arc::new(RecordLayout::new(in_record).ok_or_else(too_long)?);
     let label_number = label.filter(|_| by_name.is_none());
+    if let (true, Some(at)) = (source.options.targets, by_name) {
+        let what = "text, and a regression needs numbers there; name another column with `label`";
+        let what = format!("column {} holds {what}", all[at].name);
+        return Err(FormatError::new(what).of_kind(FormatErrorKind::LabelColumn));
+    }
+    // Targets are no list of labels.
+    let listed = label.filter(|_| !source.options.targets);
     if records == 0 {
         return Err(FormatError::empty());
     }
@@ -324,9 +340,9 @@ fn found(
             .copied()
             .filter(|i| all[*i].kind.fixed_bytes().is_none())
             .collect(),
-        label,
+        label: listed,
     };
-    let located = match (layout.record_bytes(), label) {
+    let located = match (layout.record_bytes(), listed) {
         (Some(_), None) => None,
         (Some(_), Some(_)) => Some((
             scan(source, &*table, &layout, &wanted)?,
@@ -334,7 +350,7 @@ fn found(
         )),
         (None, _) => {
             // The version of the sidecar; the types of numbers in records depend on it.
-            let seed = format!("2 {all:?} {label:?}");
+            let seed = format!("2 {all:?} {listed:?}");
             let hash = seed
                 .bytes()
                 .fold(0, |hash, byte| mix(hash, u64::from(byte)));
@@ -409,7 +425,7 @@ fn found(
         });
         (Arc::new(decoded), reach)
     };
-    if !source.options.features_only && source.options.missing == Some(Missing::Mean) {
+    if !source.options.features_only && source.options.missing.is_some_and(Missing::has_means) {
         return Err(FormatError::new(MEAN_OF_FIELDS));
     }
     let shard = if source.options.features_only {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{FormatError, FormatErrorKind, excerpt};
 use crate::formats::delimited::cells::{Cells, bare, records};
 use crate::formats::delimited::decimal::{Decimal, cell_text};
-use crate::formats::delimited::{LabelColumn, is_missing, truth};
+use crate::formats::delimited::{LabelColumn, is_missing, is_number, is_number_with_comma, truth};
 use crate::labels::no_label_column;
 use crate::rows::number::{NotANumber, parse_f64};
 
@@ -55,11 +55,7 @@ pub(crate) fn cells(line: &[u8], delimiter: u8, decimal_comma: bool) -> Vec<Cow<
     Cells::new(line, delimiter).map(text).collect()
 }
 
-fn is_number(cell: &[u8]) -> bool {
-    parse_f64(cell).is_ok() || truth(cell).is_some()
-}
-
-fn is_word(cell: &[u8]) -> bool {
+pub(crate) fn is_word(cell: &[u8]) -> bool {
     !is_missing(cell)
         && truth(cell).is_none()
         && matches!(parse_f64(cell), Err(NotANumber::Malformed))
@@ -68,14 +64,6 @@ fn is_word(cell: &[u8]) -> bool {
 /// A whole number written without a point.
 fn whole(cell: &[u8]) -> Option<i64> {
     std::str::from_utf8(cell).ok()?.parse().ok()
-}
-
-/// A number with a point or a comma.
-pub(crate) fn is_number_with_comma(cell: &[u8]) -> bool {
-    match memchr::memchr(b',', cell) {
-        None => is_number(cell),
-        Some(comma) => is_number(&[&cell[..comma], b".", &cell[comma + 1..]].concat()),
-    }
 }
 
 /// What separates cells, and how a message calls it.

@@ -12,13 +12,11 @@ pub(crate) mod known_columns;
 pub(crate) mod table;
 pub(crate) mod table_columns;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::{Fault, excerpt};
-use crate::formats::delimited::cells::{Cells, bare};
+use crate::formats::delimited::cells::Cells;
 use crate::formats::delimited::decimal::cell_text;
-use crate::formats::delimited::heading::is_number_with_comma;
 use crate::labels::json::JsonKey;
 use crate::labels::{LABEL_LIMIT, checked_label};
 use crate::rows::bad_number::bad_number;
@@ -77,6 +75,15 @@ impl DelimitedRules {
     pub fn features(&self) -> usize {
         self.columns - usize::from(self.label.is_some())
     }
+
+    /// The feature of a column that is not the label.
+    #[inline]
+    pub(crate) fn feature(&self, column: usize) -> usize {
+        match &self.order {
+            None => column - usize::from(self.label.is_some_and(|label| column > label)),
+            Some(order) => order[column] as usize,
+        }
+    }
 }
 
 /// Whether a cell means that there is no value.
@@ -91,6 +98,19 @@ pub(crate) fn truth(cell: &[u8]) -> Option<f64> {
     let mut words = WORDS.iter();
     let found = words.find(|(word, _)| cell.eq_ignore_ascii_case(word));
     found.map(|(_, value)| *value)
+}
+
+/// Whether a cell is a number or a truth value.
+pub(crate) fn is_number(cell: &[u8]) -> bool {
+    parse_f64(cell).is_ok() || truth(cell).is_some()
+}
+
+/// A number with a point or a comma.
+pub(crate) fn is_number_with_comma(cell: &[u8]) -> bool {
+    match memchr::memchr(b',', cell) {
+        None => is_number(cell),
+        Some(comma) => is_number(&[&cell[..comma], b".", &cell[comma + 1..]].concat()),
+    }
 }
 
 /// What a label cell says.
@@ -129,6 +149,20 @@ pub(crate) fn numeric_label(cell: &[u8], column: usize) -> Result<f64, Fault> {
     };
     let value = parse_f64(cell).map_err(|why| bad_number(why, column, cell, named))?;
     checked_label(value, || excerpt(cell))
+}
+
+/// The target in a cell of column `column` (from 0).
+pub(crate) fn target(cell: &[u8], column: usize) -> Result<f64, Fault> {
+    let column = column as u64 + 1;
+    if is_missing(cell) {
+        return Err(Fault::missing_label(column));
+    }
+    let named = |found| {
+        Fault::new(format!(
+            "target {found:?} in column {column} is not a number; correct it, name another column with `label`, or train a classifier with `loss` l1, l2 or logistic"
+        ))
+    };
+    parse_f64(cell).map_err(|why| bad_number(why, column, cell, named))
 }
 
 /// Writes the features of the first record of `bytes` to `row`; returns the label's cell as it is written, where rows
@@ -193,12 +227,11 @@ pub(crate) fn decode_cells<'b, T: Feature>(
     Ok(label_cell)
 }
 
-/// Calls `f` with each cell of the first record of `bytes`, bare, and its column.
-#[cfg_attr(not(test), expect(dead_code, reason = "columns of text come next"))]
+/// Calls `f` with each cell of the first record of `bytes`, as it is written, and its column.
 pub(crate) fn each_cell<'b>(
     bytes: &'b [u8],
     rules: &DelimitedRules,
-    f: &mut dyn FnMut(usize, Cow<'b, [u8]>) -> Result<(), Fault>,
+    f: &mut dyn FnMut(usize, &'b [u8]) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let mut cells = Cells::new(bytes, rules.delimiter);
     if cells.record().trim_ascii().is_empty() {
@@ -206,7 +239,7 @@ pub(crate) fn each_cell<'b>(
     }
     for column in 0..rules.columns {
         let cell = cells.next().ok_or_else(|| ragged(bytes, rules))?;
-        f(column, bare(cell))?;
+        f(column, cell)?;
     }
     if !cells.is_done() {
         return Err(ragged(bytes, rules));
@@ -236,7 +269,7 @@ fn unusual_value<T: Feature>(
             let remedy = if is_number_with_comma(cell) {
                 "if the comma is a decimal one, give `decimal` comma"
             } else {
-                "columns of text are not features: encode them as numbers or remove them"
+                "correct it, or for a linear model say what the column is with `column`, as in `column` {column}=category"
             };
             Fault::new(format!(
                 "column {column} holds {found:?}, which is not a number; {remedy}"
@@ -314,6 +347,7 @@ pub(crate) fn label_cell(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::delimited::cells::bare;
     use proptest::prelude::*;
 
     fn decode(line: &str, columns: usize, label: usize) -> Result<(f64, Vec<f32>), Fault> {
@@ -477,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cell_is_bare() {
+    fn each_cell_is_given() {
         let rules = DelimitedRules {
             delimiter: b';',
             decimal_comma: true,
@@ -491,7 +525,7 @@ mod tests {
             let mut found = Vec::new();
             let outcome = each_cell(record.as_bytes(), &rules, &mut |column, cell| {
                 assert_eq!(column, found.len());
-                found.push(String::from_utf8(cell.into_owned()).unwrap());
+                found.push(String::from_utf8(bare(cell).into_owned()).unwrap());
                 Ok(())
             });
             outcome.map(|()| found)

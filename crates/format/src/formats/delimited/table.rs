@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::decoder::{Decoded, Decoder};
 use crate::error::FormatError;
 use crate::format::{Format, Match, Shard, Source};
+use crate::formats::delimited::decimal::cell_text;
 use crate::formats::delimited::table_columns::{TableColumns, delimiter_in};
-use crate::formats::delimited::{DelimitedRules, LabelColumn, decode_cells};
+use crate::formats::delimited::{DelimitedRules, LabelColumn, decode_cells, each_cell};
 use crate::kind::{Head, Look};
 use crate::labels::FileLabels;
 use crate::labels::stored::{Label, LabelForm};
@@ -19,6 +20,7 @@ use crate::rows::feature_type::FeatureType;
 use crate::rows::fields::RecordFields;
 use crate::rows::number::Feature;
 use crate::rows::{Layout, NewRow};
+use crate::tables::cells::{Cell, Cells, TakeCell};
 
 /// Numbers separated by a delimiter.
 pub(crate) struct Delimited {
@@ -60,12 +62,13 @@ impl Format for Delimited {
         let shape = LineShape::Delimited {
             delimiter,
             decimal_comma,
-            label,
+            // Targets are no list of labels, which a scan would make.
+            label: label.filter(|_| !source.options.targets),
             columns,
         };
         let (mut contents, index) = source.lines(shape, from, notes)?;
         note_a_class_each(source, &contents, notes);
-        let decoder = DelimitedDecoder::new(DelimitedRules {
+        let mut decoder = DelimitedDecoder::new(DelimitedRules {
             delimiter,
             decimal_comma,
             columns,
@@ -74,9 +77,12 @@ impl Format for Delimited {
             missing: None,
             dtype: source.options.feature_type(),
         });
+        decoder.names = table.names;
+        decoder.has_text = table.has_text;
         let width = decoder.rules.features();
-        let (labels, nonzeros) = (std::mem::take(&mut contents.labels), contents.nonzeros);
+        let labels = std::mem::take(&mut contents.labels);
         let (records, layout) = (contents.starts.len(), Layout::Dense { width });
+        let nonzeros = records.saturating_mul(width as u64);
         let shard = Shard::features(layout, width as u64, records, nonzeros, decoder);
         Ok(Shard {
             // Tables have a label, even where every cell of it is bad.
@@ -93,6 +99,10 @@ impl Format for Delimited {
 struct DelimitedDecoder {
     rules: DelimitedRules,
     fields: RecordFields,
+    /// The names of the columns of features, or their positions, in the order of the features.
+    names: Vec<String>,
+    /// Whether some of their first cells are text.
+    has_text: bool,
 }
 
 impl DelimitedDecoder {
@@ -100,6 +110,8 @@ impl DelimitedDecoder {
         DelimitedDecoder {
             fields: RecordFields::of_features(rules.dtype, rules.features()),
             rules,
+            names: Vec::new(),
+            has_text: false,
         }
     }
 
@@ -165,11 +177,43 @@ impl Decoder for DelimitedDecoder {
         Some(self.rules.features())
     }
 
+    fn cells(&self) -> Option<&dyn Cells> {
+        Some(self)
+    }
+
     fn filled(&self, missing: Arc<[f32]>) -> Option<Arc<dyn Decoder>> {
-        Some(Arc::new(DelimitedDecoder::new(DelimitedRules {
+        let rules = DelimitedRules {
             missing: Some(missing),
             ..self.rules.clone()
-        })))
+        };
+        Some(Arc::new(DelimitedDecoder {
+            names: self.names.clone(),
+            has_text: self.has_text,
+            ..DelimitedDecoder::new(rules)
+        }))
+    }
+}
+
+impl Cells for DelimitedDecoder {
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn has_text(&self) -> bool {
+        self.has_text
+    }
+
+    fn read<'b>(&self, _: u64, bytes: &'b [u8], take: &mut TakeCell<'_>) -> Decoded<'b> {
+        let mut label = Label::None;
+        each_cell(bytes, &self.rules, &mut |column, cell| {
+            if Some(column) == self.rules.label {
+                label = Label::Cell(cell, column, self.rules.decimal_comma);
+                return Ok(());
+            }
+            let text = cell_text(cell, self.rules.decimal_comma, column)?;
+            take(self.rules.feature(column), Cell::Spelled(text))
+        })?;
+        Ok(label)
     }
 }
 

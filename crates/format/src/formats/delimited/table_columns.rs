@@ -9,7 +9,7 @@ use crate::error::FormatError;
 use crate::format::Source;
 use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::heading::{
-    Header, Heading, cells, delimiter_of, excerpt_of_names, first_lines, may_delimit,
+    Header, Heading, cells, delimiter_of, excerpt_of_names, first_lines, is_word, may_delimit,
 };
 use crate::formats::delimited::known_columns::KnownColumns;
 use crate::labels::no_label_column;
@@ -24,6 +24,11 @@ pub(crate) struct TableColumns {
     pub(crate) order: Order,
     /// The names in the order of the features, where the first line says them.
     pub(crate) schema: Option<Schema>,
+    /// The same, or positions from 1 where the first line says none.
+    pub(crate) names: Vec<String>,
+    /// Whether some of the first cells of features are neither numbers nor missing, or a column has no name, as
+    /// that of row numbers.
+    pub(crate) has_text: bool,
 }
 
 /// What separates the cells of a file, `usual` or something else, with a note; and whether numbers have decimal commas.
@@ -95,10 +100,15 @@ impl TableColumns {
             (header, _) => header,
         };
         let named = heading.names_columns(header, guess, &others)?;
+        let is_coded = |known: &KnownColumns| !known.schema.codes.is_empty();
         let (label, order) = match &options.columns {
+            Some(known) if named && is_coded(known) => (
+                label_among(known, &heading, wanted, options.any_label)?,
+                None,
+            ),
             Some(known) if named => take(known, path, &heading, wanted, options.any_label, notes)?,
             known => {
-                if let (Some(known), true) = (known, count > 1) {
+                if let (Some(known), true) = (known.as_ref().filter(|k| !is_coded(k)), count > 1) {
                     notes.push(format!(
                         "{}: its first line names no columns, so they are taken in the order of {}",
                         path.display(),
@@ -114,32 +124,51 @@ impl TableColumns {
             }
         };
         let fields = || match &options.columns {
-            Some(known) => known.schema.fields.clone(),
-            None => heading.fields(label),
+            Some(known) if !is_coded(known) => known.schema.fields.clone(),
+            _ => heading.fields(label),
         };
         let schema = named.then(|| Schema {
             fields: fields(),
             label: label.map(|at| heading.names().swap_remove(at)),
+            codes: Vec::new(),
         });
+        let names: Vec<String> = match &schema {
+            Some(schema) => {
+                let names = schema.fields.0.iter();
+                names.map(|field| field.name.to_string()).collect()
+            }
+            None => {
+                let columns = (0..count).filter(|column| Some(*column) != label);
+                columns.map(|column| (column + 1).to_string()).collect()
+            }
+        };
+        let mut rows = lines.iter().skip(usize::from(named));
+        let is_unnamed = named && names.iter().any(String::is_empty);
+        let has_text = is_unnamed
+            || rows.any(|line| {
+                let row = cells(line, delimiter, decimal_comma);
+                let cells = row.iter().enumerate();
+                let mut features = cells.filter(|(column, _)| Some(*column) != label);
+                features.any(|(_, cell)| is_word(cell))
+            });
         Ok(TableColumns {
             count,
             label,
             order,
             schema,
+            names,
+            has_text,
         })
     }
 }
 
-/// The label's column and the order of the features in a first line that names columns; a label may be missing where
-/// `any_label`.
-fn take(
+/// The label's column in a first line that names columns; it may be missing where `any_label`.
+fn label_among(
     known: &KnownColumns,
-    path: &Path,
     heading: &Heading,
     wanted: &LabelColumn,
     any_label: bool,
-    notes: &mut Vec<String>,
-) -> Result<(Option<usize>, Order), FormatError> {
+) -> Result<Option<usize>, FormatError> {
     let names = heading.names();
     let meant = known.label(wanted, &names);
     let features = &known.schema.fields;
@@ -159,6 +188,21 @@ fn take(
             excerpt_of_names(&names),
         ));
     }
+    Ok(label)
+}
+
+/// The label's column and the order of the features in a first line that names columns; a label may be missing where
+/// `any_label`.
+fn take(
+    known: &KnownColumns,
+    path: &Path,
+    heading: &Heading,
+    wanted: &LabelColumn,
+    any_label: bool,
+    notes: &mut Vec<String>,
+) -> Result<(Option<usize>, Order), FormatError> {
+    let names = heading.names();
+    let label = label_among(known, heading, wanted, any_label)?;
     let places = known.places(&heading.fields(label))?;
     if let (Some(at), Some(name), false) = (label, &known.schema.label, any_label)
         && names[at] != *name

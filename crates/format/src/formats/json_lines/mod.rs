@@ -12,6 +12,7 @@
 
 pub(crate) mod kinds;
 
+use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read};
 
 use pelton_batch::{DType, FieldSpec};
@@ -34,6 +35,7 @@ use crate::places::located::Located;
 use crate::places::sidecar::RecordShape;
 use crate::rows::fields::{RecordFields, column_type, no_column, selection};
 use crate::rows::{Layout, NewRow, Rows};
+use crate::tables::cells::{Cell, Cells, TakeCell};
 
 /// The key of the label unless another is named.
 const LABEL: &str = "label";
@@ -63,6 +65,10 @@ impl Format for JsonLines {
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
         let is_one = head.ends_in(&["jsonl", "jsonlines", "ndjson", "json"]);
         (is_one && !self.selects).then_some(Match::Name)
+    }
+
+    fn has_cells(&self) -> bool {
+        true
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
@@ -122,10 +128,11 @@ fn chosen<'a>(
     schema: &'a Schema,
     notes: &mut Vec<String>,
 ) -> Result<Vec<&'a Known>, FormatError> {
-    if source.options.missing == Some(Missing::Mean) {
+    let has_cells = source.options.features_only;
+    if source.options.missing.is_some_and(Missing::has_means) && !has_cells {
         return Err(FormatError::new(MEAN_OF_FIELDS));
     }
-    let fills = source.options.missing.is_some();
+    let fills = source.options.missing.is_some() || has_cells;
     let alike = "write values of one kind under it in every line";
     let mut left_out: Vec<(String, String, &str)> = (schema.left_out.iter())
         .map(|(key, why)| (key.clone(), why.clone(), alike))
@@ -363,6 +370,8 @@ struct JsonDecoder {
     /// Whether missing values become 0, or empty lists and strings.
     fills: bool,
     fields: RecordFields,
+    /// The keys of numbers and strings.
+    names: Vec<String>,
 }
 
 impl JsonDecoder {
@@ -377,7 +386,10 @@ impl JsonDecoder {
                 _ => fields.push_string(key),
             }
         }
+        let is_cell = |kind: Kind| matches!(kind, Kind::Text | Kind::Numbers { depth: 0, .. });
+        let cells = kinds.iter().filter(|(_, kind)| is_cell(*kind));
         JsonDecoder {
+            names: cells.map(|(key, _)| key.clone()).collect(),
             fields,
             kinds,
             label,
@@ -462,6 +474,36 @@ impl Decoder for JsonDecoder {
 
     fn fields(&self) -> &RecordFields {
         &self.fields
+    }
+
+    fn cells(&self) -> Option<&dyn Cells> {
+        Some(self)
+    }
+}
+
+impl Cells for JsonDecoder {
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn has_text(&self) -> bool {
+        true
+    }
+
+    fn read<'b>(&self, _: u64, bytes: &'b [u8], take: &mut TakeCell<'_>) -> Decoded<'b> {
+        let object = object(bytes)?;
+        self.label.class_of(&object)?;
+        for (at, name) in self.names.iter().enumerate() {
+            let cell = match object.get(name) {
+                None | Some(Value::Null) => Cell::Missing,
+                Some(Value::Bool(value)) => Cell::Number(f64::from(*value)),
+                Some(Value::Number(value)) => Cell::Number(value.as_f64().unwrap_or(f64::NAN)),
+                Some(Value::String(text)) => Cell::Text(Cow::Borrowed(text.as_bytes())),
+                Some(value) => return Err(no_field(name, value)),
+            };
+            take(at, cell)?;
+        }
+        Ok(Label::Listed)
     }
 }
 

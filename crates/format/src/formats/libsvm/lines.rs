@@ -34,7 +34,12 @@ impl Format for Libsvm {
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
-        let (mut contents, index) = source.lines(LineShape::Libsvm, source.start(), notes)?;
+        let shape = if source.options.targets {
+            LineShape::LibsvmTargets
+        } else {
+            LineShape::Libsvm
+        };
+        let (mut contents, index) = source.lines(shape, source.start(), notes)?;
         let features = contents
             .index_end
             .saturating_sub(u64::from(!source.options.zero_based));

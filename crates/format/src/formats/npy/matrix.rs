@@ -85,7 +85,9 @@ impl Format for Npy {
                 count: rows,
                 dtype: header.number,
             };
-            labels = scan_labels(&file, place, &options.interrupt)?;
+            if !options.targets {
+                labels = scan_labels(&file, place, &options.interrupt)?;
+            }
             label = Some(column);
         }
         let decoder = NpyDecoder::new(NpyRules {

@@ -1,0 +1,134 @@
+//! How the cells of a table's columns become features.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How the cells of one column become features.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ColumnCode {
+    /// One feature, the number. A missing one is `missing`, or a fault where that is `None`; `flag` adds a feature
+    /// that is 1 where it is missing.
+    Number {
+        /// What a missing number becomes.
+        missing: Option<f32>,
+        /// Whether there is a feature for missing numbers.
+        flag: bool,
+    },
+    /// A feature for each value, which is 1 where the cell holds it. The empty value is a missing cell. Other values
+    /// have no feature.
+    Category {
+        /// The values in order.
+        values: Vec<String>,
+    },
+    /// One of 2^`bits` features, by the hash of column and value, which is 1 or −1.
+    Hash {
+        /// Binary logarithm of the number of features.
+        bits: u32,
+    },
+    /// Words, and with `pairs` pairs of neighbouring words, each one of 2^`bits` features by its hash; counts with
+    /// signs, over the length of their vector.
+    Text {
+        /// Whether pairs of words count too.
+        pairs: bool,
+        /// Binary logarithm of the number of features.
+        bits: u32,
+    },
+    /// Years since 1970, and a feature for each day of the week, and with `hours` for each hour of the day. A missing
+    /// date is `missing` years without a day, or a fault where that is `None`.
+    Date {
+        /// What a missing date becomes.
+        missing: Option<f32>,
+        /// Whether there are features for hours.
+        hours: bool,
+    },
+}
+
+/// Most features of columns that are hashed, as a binary logarithm.
+pub const MOST_HASH_BITS: u32 = 30;
+
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
+impl ColumnCode {
+    /// Features of its own; hashed columns share theirs.
+    pub fn width(&self) -> usize {
+        match self {
+            ColumnCode::Number { flag, .. } => 1 + usize::from(*flag),
+            ColumnCode::Category { values } => values.len(),
+            ColumnCode::Hash { .. } | ColumnCode::Text { .. } => 0,
+            ColumnCode::Date { hours, .. } => 1 + DAYS.len() + if *hours { 24 } else { 0 },
+        }
+    }
+
+    /// Features that it shares with other hashed columns.
+    pub fn hashed(&self) -> usize {
+        match self {
+            ColumnCode::Hash { bits } | ColumnCode::Text { bits, .. } => {
+                1 << (*bits).min(MOST_HASH_BITS)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Names of the features of its own, in a column of this name.
+    pub(crate) fn feature_names(&self, column: &str) -> Vec<String> {
+        match self {
+            ColumnCode::Number { flag, .. } => {
+                let mut names = vec![column.to_string()];
+                names.extend(flag.then(|| format!("{column} missing")));
+                names
+            }
+            ColumnCode::Category { values } => {
+                let name = |value: &String| match value.as_str() {
+                    "" => format!("{column} missing"),
+                    value => format!("{column}={value}"),
+                };
+                values.iter().map(name).collect()
+            }
+            ColumnCode::Hash { .. } | ColumnCode::Text { .. } => Vec::new(),
+            ColumnCode::Date { hours, .. } => {
+                let mut names = vec![format!("{column} years")];
+                names.extend(DAYS.iter().map(|day| format!("{column} {day}")));
+                let hours = if *hours { 24 } else { 0 };
+                names.extend((0..hours).map(|hour| format!("{column} {hour} h")));
+                names
+            }
+        }
+    }
+}
+
+/// As the rest of a line about a column.
+impl fmt::Display for ColumnCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ColumnCode::Number { missing, flag } => {
+                f.write_str("number")?;
+                missing_number(f, *missing)?;
+                f.write_str(if *flag {
+                    ", and a feature for missing"
+                } else {
+                    ""
+                })
+            }
+            ColumnCode::Category { values } => write!(f, "category of {}", values.len()),
+            ColumnCode::Hash { bits } => write!(f, "category, hashed to {bits} bits"),
+            ColumnCode::Text { pairs, bits } => {
+                let pairs = if *pairs { " and pairs of words" } else { "" };
+                write!(f, "text: words{pairs}, hashed to {bits} bits")
+            }
+            ColumnCode::Date { missing, hours } => {
+                let hours = if *hours { ", hour" } else { "" };
+                write!(f, "date: years, day of the week{hours}")?;
+                missing_number(f, *missing)
+            }
+        }
+    }
+}
+
+fn missing_number(f: &mut fmt::Formatter<'_>, missing: Option<f32>) -> fmt::Result {
+    match missing {
+        Some(value) => write!(f, ", {value} where missing"),
+        None => Ok(()),
+    }
+}

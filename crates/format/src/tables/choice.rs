@@ -1,0 +1,202 @@
+//! How the columns of a table become features, by what they hold.
+
+use std::sync::Arc;
+
+use pelton_batch::{ColumnCode, DType, FieldSpec, FieldSpecs, Schema};
+
+use crate::error::FormatError;
+use crate::format::Opened;
+use crate::options::{Missing, OpenOptions};
+use crate::tables::kind::{ColumnKind, HASH_BITS};
+use crate::tables::survey::{ColumnFound, MOST_VALUES, Survey};
+
+/// The codes of a table's columns.
+pub(crate) struct Choice {
+    pub(crate) schema: Schema,
+    /// A line for each column.
+    pub(crate) lines: Vec<String>,
+    pub(crate) weights: Option<Arc<[f32]>>,
+}
+
+/// The kind that a column seems to have, and what to remark on it.
+fn guess(name: &str, found: &ColumnFound) -> (ColumnKind, Option<String>) {
+    /// Blanks a cell from which on cells are text rather than names.
+    const BLANKS: f64 = 2.5;
+    /// So few cells may be all different by chance.
+    const FEW: u64 = 20;
+    let present = found.present;
+    if present == 0 || found.missing == 0 && found.distinct() == Some(1) {
+        return (ColumnKind::Ignore, None);
+    }
+    // Cells among numbers that are none are bad.
+    if 2 * found.numbers >= present {
+        let kind = if found.counts_rows() {
+            ColumnKind::Ignore
+        } else {
+            ColumnKind::Number
+        };
+        return (kind, None);
+    }
+    if found.dates == present {
+        return (ColumnKind::Date, None);
+    }
+    let text = present - found.numbers;
+    let is_prose = found.blanks as f64 >= BLANKS * text as f64;
+    let is_varied = found.distinct().is_none_or(|n| 2 * n as u64 > present);
+    let kind = match found.distinct() {
+        _ if is_prose && is_varied => ColumnKind::Text {
+            pairs: true,
+            bits: HASH_BITS,
+        },
+        Some(n) if n as u64 == present && present > FEW => ColumnKind::Ignore,
+        Some(_) => ColumnKind::Category,
+        None => ColumnKind::Hash(HASH_BITS),
+    };
+    let (first, example) = found.first_text.clone().unwrap_or_default();
+    let remark = (found.numbers > 0).then(|| {
+        format!(
+            "column {name}: {} of {present} cells are numbers and others are not, first {example:?} in record {first}, so each value is a name",
+            found.numbers
+        )
+    });
+    (kind, remark)
+}
+
+/// Why a column is left out.
+fn why_ignored(found: &ColumnFound, is_told: bool) -> &'static str {
+    match found.distinct() {
+        _ if is_told => "left out as told",
+        _ if found.present == 0 => "left out: no value in any record",
+        Some(1) => "left out: the same in every record",
+        _ if found.numbers > 0 => "left out: numbers the records",
+        _ => "left out: another text in each record",
+    }
+}
+
+fn code_of(
+    name: &str,
+    kind: ColumnKind,
+    found: &ColumnFound,
+    missing: Option<Missing>,
+    notes: &mut Vec<String>,
+) -> Option<ColumnCode> {
+    let fill = |mean: f32| match missing {
+        None => None,
+        Some(Missing::Zero) => Some(0.0),
+        Some(Missing::Mean | Missing::Flag) => Some(mean),
+    };
+    Some(match kind {
+        ColumnKind::Number => ColumnCode::Number {
+            missing: fill(found.mean()),
+            flag: missing == Some(Missing::Flag) && found.missing > 0,
+        },
+        ColumnKind::Category => match found.values() {
+            Some(values) => ColumnCode::Category { values },
+            None => {
+                notes.push(format!(
+                    "column {name} has more than {MOST_VALUES} values, which are hashed to {HASH_BITS} bits; `column` {name}=hash:BITS says to how many"
+                ));
+                ColumnCode::Hash { bits: HASH_BITS }
+            }
+        },
+        ColumnKind::Hash(bits) => ColumnCode::Hash { bits },
+        ColumnKind::Text { pairs, bits } => ColumnCode::Text { pairs, bits },
+        ColumnKind::Date => ColumnCode::Date {
+            missing: fill(found.mean_years()),
+            hours: found.timed > 0,
+        },
+        ColumnKind::Ignore | ColumnKind::Label | ColumnKind::Weight => return None,
+    })
+}
+
+/// A code in words, without what becomes of missing cells where there are none.
+fn said_of(code: &ColumnCode, missing: u64) -> String {
+    let code = match code {
+        ColumnCode::Number { flag, .. } if missing == 0 => ColumnCode::Number {
+            missing: None,
+            flag: *flag,
+        },
+        ColumnCode::Date { hours, .. } if missing == 0 => ColumnCode::Date {
+            missing: None,
+            hours: *hours,
+        },
+        code => code.clone(),
+    };
+    code.to_string()
+}
+
+/// Chooses codes for the columns of tables, the first of which is `first`.
+pub(crate) fn choose(
+    survey: Survey,
+    first: &Opened,
+    options: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Result<Choice, FormatError> {
+    let names = first
+        .shard
+        .decoder
+        .cells()
+        .map(|cells| cells.names().to_vec());
+    let names = names.unwrap_or_default();
+    let path = first.path.display();
+    let (mut fields, mut codes, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    let mut weights = None;
+    for ((name, found), told) in names.iter().zip(&survey.columns).zip(&survey.kinds) {
+        let (kind, remark) = match told {
+            Some(kind) => (*kind, None),
+            None => guess(name, found),
+        };
+        notes.extend(remark.map(|remark| format!("{path}: {remark}")));
+        let mut said = Vec::new();
+        let code = code_of(name, kind, found, options.missing, &mut said);
+        notes.extend(said.into_iter().map(|said| format!("{path}: {said}")));
+        if kind == ColumnKind::Number && found.is_coarse() {
+            return Err(FormatError::new(format!(
+                "column {name} has numbers that differ by too little, for their size, for features of 32 bits; subtract a constant, or leave the column out with `column` {name}=ignore"
+            ))
+            .in_file(&first.path));
+        }
+        let missing = match found.missing {
+            0 => String::new(),
+            missing => format!(" ({missing} missing)"),
+        };
+        let what = match (&code, kind) {
+            (Some(code), _) => said_of(code, found.missing),
+            (None, ColumnKind::Weight) => "weight of the record".to_string(),
+            (None, _) => why_ignored(found, told.is_some()).to_string(),
+        };
+        let called = if name.is_empty() { "(no name)" } else { name };
+        lines.push(format!("{called}: {what}{missing}"));
+        if kind == ColumnKind::Weight {
+            weights = Some(survey.weights.clone().into());
+        }
+        if let Some(code) = code {
+            fields.push(FieldSpec::new(name, DType::F32, &[]));
+            codes.push(code);
+        }
+    }
+    if codes.is_empty() {
+        let error = FormatError::new(format!(
+            "no column is left for features: {}; say with `column` NAME=KIND what they hold",
+            lines.join("; ")
+        ));
+        return Err(error.in_file(&first.path));
+    }
+    if survey.bad > 0 {
+        lines.push(format!("{} records cannot be read", survey.bad));
+    }
+    let label = first
+        .shard
+        .columns
+        .as_ref()
+        .and_then(|schema| schema.label.clone());
+    Ok(Choice {
+        schema: Schema {
+            fields: FieldSpecs(fields),
+            label,
+            codes,
+        },
+        lines,
+        weights,
+    })
+}

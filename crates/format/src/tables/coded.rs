@@ -1,0 +1,357 @@
+//! The features of the cells of a record.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use pelton_batch::{ColumnCode, Schema};
+
+use crate::decoder::{Decoded, Decoder};
+use crate::error::{Fault, FormatError};
+use crate::formats::delimited::heading::excerpt_of_names;
+use crate::labels::stored::LabelForm;
+use crate::options::{Missing, OpenOptions};
+use crate::places::fingerprint::mix;
+use crate::rows::NewRow;
+use crate::tables::cells::{Cell, Cells};
+use crate::tables::dates::Moment;
+use crate::tables::hashing::{hash_bytes, place};
+use crate::tables::words::each_word;
+
+/// The codes of the columns of a table, ready for use.
+#[derive(Debug)]
+pub(crate) struct Coder {
+    columns: Vec<CodedColumn>,
+    /// The first feature of hashed columns, and the number of all.
+    own: u32,
+    features: usize,
+    fingerprint: u64,
+}
+
+#[derive(Debug)]
+struct CodedColumn {
+    name: String,
+    code: ColumnCode,
+    /// Its first feature.
+    at: u32,
+    /// The feature of each value of a category.
+    values: HashMap<Box<[u8]>, u32>,
+    /// The start of its hashes.
+    seed: u64,
+}
+
+impl Coder {
+    /// For a schema with a code for each field.
+    pub(crate) fn new(schema: &Schema) -> Coder {
+        let mut at = 0_u32;
+        let mut columns = Vec::with_capacity(schema.codes.len());
+        for (field, code) in schema.fields.0.iter().zip(&schema.codes) {
+            let values: &[String] = match code {
+                ColumnCode::Category { values } => values,
+                _ => &[],
+            };
+            let places = (at..).zip(values);
+            columns.push(CodedColumn {
+                name: field.name.to_string(),
+                code: code.clone(),
+                at,
+                values: places
+                    .map(|(i, value)| (value.as_bytes().into(), i))
+                    .collect(),
+                seed: hash_bytes(0, field.name.as_bytes()),
+            });
+            at += code.width() as u32;
+        }
+        let text = serde_json::to_string(schema).unwrap_or_default();
+        Coder {
+            columns,
+            own: at,
+            features: schema.features().unwrap_or(0),
+            fingerprint: hash_bytes(0, text.as_bytes()),
+        }
+    }
+
+    pub(crate) fn features(&self) -> usize {
+        self.features
+    }
+
+    /// Entries of a row, about.
+    pub(crate) fn entries(&self) -> u64 {
+        const WORDS: u64 = 16;
+        let entries = |column: &CodedColumn| match &column.code {
+            ColumnCode::Text { .. } => WORDS,
+            ColumnCode::Date { hours, .. } => 2 + u64::from(*hours),
+            _ => 1,
+        };
+        self.columns.iter().map(entries).sum()
+    }
+}
+
+/// The entries of a row in the making.
+#[derive(Default)]
+struct Entries {
+    all: Vec<(u32, f32)>,
+    /// The hashes of a cell of text.
+    words: Vec<(u32, f32)>,
+}
+
+thread_local! {
+    static ENTRIES: RefCell<Entries> = RefCell::default();
+}
+
+impl CodedColumn {
+    /// Adds the features of a cell; a missing number is `filled`, where that is given and the code has nothing else.
+    fn code(
+        &self,
+        cell: &Cell<'_>,
+        own: u32,
+        filled: Option<f32>,
+        entries: &mut Entries,
+    ) -> Result<(), Fault> {
+        let all = &mut entries.all;
+        match &self.code {
+            ColumnCode::Number { missing, flag } => {
+                if cell.is_missing() {
+                    if *flag {
+                        all.push((self.at + 1, 1.0));
+                    }
+                    let value = missing.or(filled).ok_or_else(|| self.nothing())?;
+                    all.push((self.at, value));
+                } else {
+                    all.push((self.at, self.number(cell)?));
+                }
+            }
+            ColumnCode::Category { .. } => {
+                if let Some(at) = self.values.get(&*cell.text()) {
+                    all.push((*at, 1.0));
+                }
+            }
+            ColumnCode::Hash { bits } => {
+                let (at, sign) = place(hash_bytes(self.seed, &cell.text()), *bits);
+                all.push((own + at, sign));
+            }
+            ColumnCode::Text { pairs, bits } => {
+                let words = &mut entries.words;
+                words.clear();
+                let mut before = None;
+                each_word(&cell.text(), |word| {
+                    let hash = hash_bytes(self.seed, word.as_bytes());
+                    words.push(place(hash, *bits));
+                    if let (true, Some(before)) = (*pairs, before) {
+                        words.push(place(mix(before, hash), *bits));
+                    }
+                    before = Some(hash);
+                });
+                merge(words);
+                let squares: f32 = words.iter().map(|(_, count)| count * count).sum();
+                if squares > 0.0 {
+                    let factor = squares.sqrt().recip();
+                    all.extend(words.iter().map(|(at, count)| (own + at, count * factor)));
+                }
+            }
+            ColumnCode::Date { missing, hours } => {
+                if cell.is_missing() {
+                    let value = missing.or(filled).ok_or_else(|| self.nothing())?;
+                    all.push((self.at, value));
+                    return Ok(());
+                }
+                let text = cell.text();
+                let moment = Moment::parse(&text).ok_or_else(|| {
+                    self.odd(
+                        cell,
+                        "no date as in 2026-11-26 or 2026-11-26 20:51",
+                        "category",
+                    )
+                })?;
+                all.push((self.at, moment.years() as f32));
+                all.push((self.at + 1 + moment.day() as u32, 1.0));
+                if let (true, Some(hour)) = (*hours, moment.hour()) {
+                    all.push((self.at + 8 + hour as u32, 1.0));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn number(&self, cell: &Cell<'_>) -> Result<f32, Fault> {
+        let value = cell.number().map(|value| value as f32);
+        let value = value.filter(|value| value.is_finite());
+        value.ok_or_else(|| self.odd(cell, "no number of 32 bits", "category"))
+    }
+
+    #[cold]
+    fn odd(&self, cell: &Cell<'_>, what: &str, kind: &str) -> Fault {
+        let found = match cell {
+            Cell::Number(value) => value.to_string(),
+            _ => crate::error::excerpt(&cell.text()),
+        };
+        Fault::column(
+            &self.name,
+            &format!(
+                "holds {found:?}, which is {what}; correct it, leave such records out with `on_bad_record` skip, or train with `column` {}={kind}",
+                self.name
+            ),
+        )
+    }
+
+    #[cold]
+    fn nothing(&self) -> Fault {
+        Fault::column(
+            &self.name,
+            "is empty or holds no value; `missing` zero, mean or flag fills such cells in",
+        )
+    }
+}
+
+/// Sorts entries, and adds up those of one feature.
+fn merge(entries: &mut Vec<(u32, f32)>) {
+    entries.sort_unstable_by_key(|(at, _)| *at);
+    entries.dedup_by(|later, kept| {
+        let same = later.0 == kept.0;
+        if same {
+            kept.1 += later.1;
+        }
+        same
+    });
+}
+
+/// The decoder of a table whose cells become features by codes.
+#[derive(Debug)]
+pub(crate) struct Coded {
+    cells: Arc<dyn Decoder>,
+    coder: Arc<Coder>,
+    /// The coded column that each column of the file is.
+    places: Vec<Option<usize>>,
+    /// What missing numbers become where the codes do not say.
+    filled: Option<f32>,
+}
+
+/// The place of each of `names` among the columns `wanted` of `of`; `None` for those that are not wanted.
+///
+/// Errors: some are not there.
+pub(crate) fn places_of<'a>(
+    names: &[String],
+    wanted: impl Iterator<Item = &'a str>,
+    of: &Path,
+) -> Result<Vec<Option<usize>>, FormatError> {
+    let mut places = vec![None; names.len()];
+    let known: HashMap<&str, usize> = (names.iter().map(String::as_str)).zip(0..).collect();
+    let mut lacking = Vec::new();
+    for (place, name) in wanted.enumerate() {
+        match known.get(name) {
+            Some(at) => places[*at] = Some(place),
+            None => lacking.push(name.to_string()),
+        }
+    }
+    if lacking.is_empty() {
+        return Ok(places);
+    }
+    Err(FormatError::new(format!(
+        "lacks the columns {} of {}; its columns are {}; give it the columns that the model was trained on, in any order",
+        excerpt_of_names(&lacking),
+        of.display(),
+        excerpt_of_names(names)
+    )))
+}
+
+impl Coded {
+    pub(crate) fn new(
+        decoder: Arc<dyn Decoder>,
+        cells: &dyn Cells,
+        coder: &Arc<Coder>,
+        options: &OpenOptions,
+    ) -> Result<Coded, FormatError> {
+        let wanted = coder.columns.iter().map(|column| column.name.as_str());
+        let of = options
+            .columns
+            .as_ref()
+            .map_or("the first file", |known| &known.of);
+        let places = places_of(cells.names(), wanted, Path::new(of))?;
+        Ok(Coded {
+            places,
+            coder: Arc::clone(coder),
+            filled: options
+                .missing
+                .map(|_| 0.0)
+                .filter(|_| options.missing == Some(Missing::Zero)),
+            cells: decoder,
+        })
+    }
+}
+
+impl Decoder for Coded {
+    fn decode<'b>(&self, record: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
+        ENTRIES.with_borrow_mut(|entries| {
+            entries.all.clear();
+            let coder = &*self.coder;
+            let cells = self.cells.cells().ok_or(Fault::NO_RECORD)?;
+            let mut seen = 0;
+            let label = cells.read(record, bytes, &mut |column, cell| {
+                let Some(place) = self.places[column] else {
+                    return Ok(());
+                };
+                seen += 1;
+                coder.columns[place].code(&cell, coder.own, self.filled, entries)
+            })?;
+            if seen < coder.columns.len() {
+                self.fill(record, bytes, cells, entries)?;
+            }
+            merge(&mut entries.all);
+            row.entries(|indices, values| {
+                for &(at, value) in entries.all.iter().filter(|(_, value)| *value != 0.0) {
+                    indices.push(at);
+                    values.push(value);
+                }
+                Ok(())
+            })?;
+            Ok(label)
+        })
+    }
+
+    fn fingerprint(&self) -> [u64; 3] {
+        let [reading, label, zero_based] = self.cells.fingerprint();
+        [mix(reading, self.coder.fingerprint), label, zero_based]
+    }
+
+    fn parses_text(&self) -> bool {
+        true
+    }
+
+    fn cells(&self) -> Option<&dyn Cells> {
+        self.cells.cells()
+    }
+
+    fn label_form(&self) -> LabelForm {
+        self.cells.label_form()
+    }
+
+    fn lists_classes(&self) -> bool {
+        self.cells.lists_classes()
+    }
+}
+
+impl Coded {
+    /// Adds the features of columns that the record has no cell of.
+    #[cold]
+    fn fill(
+        &self,
+        record: u64,
+        bytes: &[u8],
+        cells: &dyn Cells,
+        entries: &mut Entries,
+    ) -> Result<(), Fault> {
+        let coder = &*self.coder;
+        let mut seen = vec![false; coder.columns.len()];
+        cells.read(record, bytes, &mut |column, _| {
+            if let Some(place) = self.places[column] {
+                seen[place] = true;
+            }
+            Ok(())
+        })?;
+        for (column, _) in coder.columns.iter().zip(seen).filter(|(_, seen)| !seen) {
+            column.code(&Cell::Missing, coder.own, self.filled, entries)?;
+        }
+        Ok(())
+    }
+}

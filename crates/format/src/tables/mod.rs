@@ -1,0 +1,104 @@
+//! Tables whose columns are not all numbers: how their cells become features.
+//!
+//! A format whose records are rows of cells gives them one by one ([`cells::Cells`]). Where some column holds text,
+//! or a column is given a kind, one pass over all files in parallel (`survey`) finds what each column holds,
+//! `choice` decides how it becomes features ([`ColumnCode`](pelton_batch::ColumnCode)), and a decoder over that of
+//! the file (`coded`) writes sparse rows. A model keeps the codes, so other data needs no such pass and gets the same
+//! features.
+//!
+//! Features of columns come in the order of the columns; those of hashed columns share the last ones.
+
+pub(crate) mod cells;
+mod choice;
+mod coded;
+mod dates;
+mod hashing;
+pub(crate) mod kept;
+pub(crate) mod kind;
+pub(crate) mod survey;
+mod words;
+
+use std::sync::Arc;
+
+use pelton_batch::Schema;
+
+use crate::contents::Contents;
+use crate::error::FormatError;
+use crate::format::Opened;
+use crate::labels::common::not_alike;
+use crate::options::{Missing, OpenOptions};
+use crate::rows::Layout;
+use crate::tables::choice::{Choice, choose};
+use crate::tables::coded::{Coded, Coder};
+use crate::tables::survey::survey;
+
+/// What the columns of a table became.
+#[derive(Debug)]
+pub(crate) struct Coding {
+    /// A line for each column, for the user.
+    pub(crate) lines: Vec<String>,
+    /// The weight of each record, where a column holds weights.
+    pub(crate) weights: Option<Arc<[f32]>>,
+}
+
+/// Gives tables features by the codes of their columns: those of the model, or those that a pass over all files
+/// finds; `None` where cells are features as they are. Remarks are added to `notes`.
+pub(crate) fn code(
+    opened: &mut [Opened],
+    options: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Result<Option<Coding>, FormatError> {
+    let are_features = |file: &Opened| file.shard.contents == Contents::Features;
+    if !options.codes_columns || !(options.features_only || opened.iter().all(are_features)) {
+        return Ok(None);
+    }
+    let known = options.columns.as_ref().map(|known| &known.schema);
+    let known = known.filter(|schema| !schema.codes.is_empty());
+    let has_text = |file: &Opened| file.shard.decoder.cells().is_some_and(|c| c.has_text());
+    let is_asked = !options.column_kinds.is_empty() || options.missing == Some(Missing::Flag);
+    let wanted = is_asked || opened.iter().any(has_text);
+    // A model of numbers reads other data as numbers.
+    let is_new = options.columns.is_none();
+    if known.is_none() && !(is_new && wanted) {
+        return Ok(None);
+    }
+    if let Some(other) = (opened.iter()).find(|file| file.shard.decoder.cells().is_none()) {
+        let Some(table) = (opened.iter()).find(|file| file.shard.decoder.cells().is_some()) else {
+            let what = "has no columns that can be given kinds; give CSV, TSV, Parquet, Arrow or JSON Lines";
+            return Err(FormatError::new(what).in_file(&other.path));
+        };
+        return Err(not_alike(other, "no cells", table, "a table"));
+    }
+    let (schema, lines, weights) = match known {
+        Some(schema) => (Schema::clone(schema), Vec::new(), None),
+        None => {
+            let found = survey(opened, options)?;
+            let columns = found.columns.len();
+            let choice = choose(found, &opened[0], options, notes)?;
+            if !is_asked && choice.schema.is_numbers(columns) {
+                return Ok(None);
+            }
+            let Choice {
+                schema,
+                lines,
+                weights,
+            } = choice;
+            (schema, lines, weights)
+        }
+    };
+    let coder = Arc::new(Coder::new(&schema));
+    for file in opened.iter_mut() {
+        let cells = file.shard.decoder.cells().expect("all are tables");
+        let coded = Coded::new(Arc::clone(&file.shard.decoder), cells, &coder, options);
+        let coded = coded.map_err(|error| error.in_file(&file.path))?;
+        let shard = &mut file.shard;
+        shard.decoder = Arc::new(coded);
+        shard.contents = Contents::Features;
+        shard.layout = Layout::Sparse;
+        shard.features = coder.features() as u64;
+        // An upper bound where nothing is text; a guess of some words for each cell of text.
+        shard.nonzeros = shard.records * coder.entries();
+    }
+    opened[0].shard.columns = Some(schema);
+    Ok(Some(Coding { lines, weights }))
+}
