@@ -124,7 +124,13 @@ impl EvaluateConfig {
             .as_ref()
             .is_some_and(|schema| !schema.codes.is_empty());
         let wants_means = self.data.missing.is_some_and(Missing::has_means);
-        if wants_means && model.means.is_none() && !is_coded {
+        if wants_means && is_coded {
+            return Err(TrainError::config(format!(
+                "`missing`: {} says itself what missing cells become; leave it out",
+                self.model.display()
+            )));
+        }
+        if wants_means && model.means.is_none() {
             return Err(TrainError::config(format!(
                 "`missing` mean: {} contains no means; give `missing` zero, or a run or model.safetensors trained with `missing` mean",
                 self.model.display()

@@ -76,11 +76,11 @@ impl Coder {
         self.features
     }
 
-    /// Entries of a row, about.
-    pub(crate) fn entries(&self) -> u64 {
-        const WORDS: u64 = 16;
+    /// Entries of a row of so many bytes, about: all of it may be text.
+    pub(crate) fn entries(&self, bytes: u64) -> u64 {
+        const WORD_BYTES: u64 = 6;
         let entries = |column: &CodedColumn| match &column.code {
-            ColumnCode::Text { .. } => WORDS,
+            ColumnCode::Text { pairs, .. } => bytes / WORD_BYTES * (1 + u64::from(*pairs)),
             ColumnCode::Date { hours, .. } => 2 + u64::from(*hours),
             _ => 1,
         };
@@ -271,10 +271,7 @@ impl Coded {
         Ok(Coded {
             places,
             coder: Arc::clone(coder),
-            filled: options
-                .missing
-                .map(|_| 0.0)
-                .filter(|_| options.missing == Some(Missing::Zero)),
+            filled: (options.missing == Some(Missing::Zero)).then_some(0.0),
             cells: decoder,
         })
     }

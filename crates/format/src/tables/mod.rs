@@ -96,8 +96,8 @@ pub(crate) fn code(
         shard.contents = Contents::Features;
         shard.layout = Layout::Sparse;
         shard.features = coder.features() as u64;
-        // An upper bound where nothing is text; a guess of some words for each cell of text.
-        shard.nonzeros = shard.records * coder.entries();
+        let mean = shard.bytes / shard.records.max(1);
+        shard.nonzeros = shard.records.saturating_mul(coder.entries(mean));
     }
     opened[0].shard.columns = Some(schema);
     Ok(Some(Coding { lines, weights }))

@@ -5,7 +5,7 @@
 //!
 //! Memory: up to [`MOST_VALUES`] values of each column, and 4 bytes a record where a column holds weights.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
 use pelton_storage::{AlignedBuffer, RangeRead, Storage, StorageError};
@@ -208,6 +208,12 @@ fn kinds_of(
     names: &[String],
     options: &OpenOptions,
 ) -> Result<Vec<Option<ColumnKind>>, FormatError> {
+    let mut seen = HashSet::new();
+    if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
+        return Err(FormatError::new(format!(
+            "has several columns named {twice:?}; give each a name of its own"
+        )));
+    }
     for given in &options.column_kinds {
         let is_label = given.kind == ColumnKind::Label;
         if !is_label && !names.iter().any(|name| given.is_of(name)) {
@@ -242,7 +248,7 @@ fn kinds_of(
 pub(crate) fn survey(opened: &[Opened], options: &OpenOptions) -> Result<Survey, FormatError> {
     let first = opened[0].shard.decoder.cells().expect("a table");
     let names = first.names();
-    let kinds = kinds_of(names, options)?;
+    let kinds = kinds_of(names, options).map_err(|error| error.in_file(&opened[0].path))?;
     let mut all = Survey {
         columns: vec![ColumnFound::default(); names.len()],
         kinds,

@@ -284,6 +284,25 @@ fn guesses_that_may_be_wrong_are_said() {
         let error = error.unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
     }
+    // The first of records without names must not be lost.
+    let letters = file(folder.path(), "letters.csv", "p,x,e\nq,x,f\np,z,e\n");
+    let options = OpenOptions {
+        label: LabelColumn::Last,
+        ..coded(folder.path(), &[], None)
+    };
+    let error = open(&[letters], &options).unwrap_err().to_string();
+    assert!(
+        error.contains("line 1 (p,x,e) may name the columns or be a record: its words occur again"),
+        "{error}"
+    );
+    let twice = file(folder.path(), "twice.csv", "c,c,y\nu,1,0\nv,2,1\n");
+    let error = open(&[twice], &coded(folder.path(), &[], None))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("twice.csv: has several columns named \"c\""),
+        "{error}"
+    );
     let svm = file(folder.path(), "x.svm", "1 1:2\n0 2:1\n");
     let options = OpenOptions {
         label: LabelColumn::Last,

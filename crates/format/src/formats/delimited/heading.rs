@@ -222,11 +222,17 @@ impl Heading {
         match header {
             Header::Yes => return Ok(true),
             Header::No => return Ok(false),
-            Header::Auto if self.is_header(label) => return Ok(true),
             Header::Auto => {}
         }
-        let Some(why) = self.doubt(label, others) else {
-            return Ok(false);
+        let is_header = self.is_header(label);
+        let doubt = if is_header {
+            let again = "its words occur again further down";
+            self.recurs(label, others).then_some(again)
+        } else {
+            self.doubt(label, others)
+        };
+        let Some(why) = doubt else {
+            return Ok(is_header);
         };
         let line = self.cells.join(&b","[..]);
         let what = format!(
@@ -247,6 +253,18 @@ impl Heading {
     fn is_header(&self, label: Option<usize>) -> bool {
         self.features(label).any(is_word)
             && (self.features(label)).all(|cell| is_word(cell) || is_missing(cell))
+    }
+
+    /// Whether at least half of the words in columns of features occur again in their column, as those of records do.
+    fn recurs(&self, label: Option<usize>, others: &[Vec<Cow<'_, [u8]>>]) -> bool {
+        let features =
+            (0..self.columns).filter(|at| Some(*at) != label && is_word(&self.cells[*at]));
+        let features: Vec<usize> = features.collect();
+        let again = |at: &&usize| {
+            let mut below = others.iter().filter_map(|row| row.get(**at));
+            below.any(|cell| **cell == *self.cells[**at])
+        };
+        2 * features.iter().filter(again).count() >= features.len()
     }
 
     /// Why a line with numbers may be names rather than values of a record.
