@@ -18,6 +18,9 @@ pub enum LinearError {
         /// Number of features.
         found: usize,
     },
+    /// Ranks could not exchange sums.
+    #[error("the ranks could not add up their sums")]
+    Exchange,
     /// The cost, or a cost times a class weight, is unusable.
     #[error(
         "a cost of {found:?} (possibly multiplied by the weights of a class or record) is out of range; give a number between 1e-30 and 1e30"

@@ -72,6 +72,7 @@ mod predict;
 mod target_metrics;
 
 mod newton;
+mod passes;
 
 mod model;
 
@@ -94,9 +95,10 @@ pub use kernels::Simd;
 pub use loss::Loss;
 pub use metrics::{CalibrationBin, ClassFigures, Figures, Metrics};
 pub use model::Model;
-pub use newton::{MOST_NEWTON_FEATURES, Newton, NewtonPass, modelled_costs, newton_pays};
+pub use newton::{MOST_NEWTON_FEATURES, Newton, modelled_costs, newton_pays};
 pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
+pub use passes::{PassFigures, PassSolver};
 pub use peers::{Exchange, Peers, alone};
 pub use predict::{Prediction, predict, probabilities};
 pub use problem::Problem;

@@ -19,7 +19,7 @@ fn primal(problem: &Problem, rows: &RowTable, weights: &Weights) -> f64 {
     losses.primal(problem, weights)
 }
 
-fn end_pass(newton: &mut Newton) -> NewtonPass {
+fn end_pass(newton: &mut Newton) -> PassFigures {
     newton.end_pass(&mut alone::<LinearError>).unwrap()
 }
 

@@ -67,6 +67,22 @@ pub enum Solver {
     CoordinateDescent,
 }
 
+impl Solver {
+    /// Whether it needs nothing but passes over all rows, in any order.
+    pub fn is_by_passes(self) -> bool {
+        self == Solver::Newton
+    }
+
+    /// What messages call it.
+    pub(crate) fn method(self) -> &'static str {
+        match self {
+            Solver::Auto => "the fastest method",
+            Solver::Newton => "Newton's method",
+            Solver::CoordinateDescent => "coordinate descent",
+        }
+    }
+}
+
 impl std::fmt::Display for Solver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -51,6 +51,7 @@ use crate::certificate::{Certificate, LossSum, balance};
 use crate::error::LinearError;
 use crate::kernels::Simd;
 use crate::loss::{Bend, LossFunction};
+use crate::passes::{PassFigures, PassSolver};
 use crate::peers::{Exchange, Peers};
 use crate::problem::Problem;
 use crate::weights::Weights;
@@ -128,15 +129,6 @@ pub struct Newton {
     simd: Simd,
 }
 
-/// What a pass found.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NewtonPass {
-    /// The best primal and the best dual value so far: both are exact bounds.
-    pub certificate: Certificate,
-    /// Whether the target gap is reached, or no progress is possible.
-    pub done: bool,
-}
-
 impl Newton {
     /// A run from w = 0 over `records` rows to the relative gap `wanted`. Panics beyond [`MOST_NEWTON_FEATURES`].
     pub fn new(problem: Arc<Problem>, records: usize, wanted: f64, simd: Simd) -> Newton {
@@ -171,56 +163,6 @@ impl Newton {
         matrices as u64
     }
 
-    /// Begins a pass over all rows.
-    pub fn begin_pass(&mut self) {
-        let (width, is_free) = (self.points[0].w.len(), self.problem.bias_is_free());
-        let sums = |point: &Point| {
-            let looks = !point.done && point.search.is_none();
-            Sums::new(
-                width,
-                looks,
-                looks && point.smoothing > 0.0,
-                looks && is_free,
-            )
-        };
-        let lane = || Lane::new(self.points.iter().map(sums).collect());
-        self.lanes = (0..lanes(width, self.points.len()))
-            .map(|_| lane())
-            .collect();
-    }
-
-    /// Adds rows of the pass; `false` where `interrupt` was set meanwhile: the pass must then be begun again.
-    ///
-    /// Errors: rows that the problem does not fit.
-    pub fn add(&mut self, rows: &RowTable, interrupt: &AtomicBool) -> Result<bool, LinearError> {
-        self.check(rows)?;
-        let pass = Pass {
-            problem: &self.problem,
-            points: &self.points,
-            slight: if smoothed_at_once(&self.problem) {
-                SLIGHT / self.records.max(1) as f64
-            } else {
-                0.0
-            },
-            simd: self.simd,
-        };
-        let (count, lanes) = (rows.len(), self.lanes.len());
-        let share = count.div_ceil(lanes).max(1);
-        self.lanes
-            .par_iter_mut()
-            .enumerate()
-            .for_each(|(number, lane)| {
-                let range = (number * share).min(count)..((number + 1) * share).min(count);
-                for start in range.clone().step_by(RUN) {
-                    if interrupt.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    pass.add(rows, start..range.end.min(start + RUN), lane);
-                }
-            });
-        Ok(!interrupt.load(Ordering::Relaxed))
-    }
-
     fn check(&self, rows: &RowTable) -> Result<(), LinearError> {
         let features = self.problem.features();
         for segment in rows.segments().iter().filter(|rows| !rows.is_empty()) {
@@ -253,9 +195,56 @@ impl Newton {
         }
         Ok(())
     }
+}
 
-    /// Ends a pass in which every row of this rank was added: the certificate, and where the next pass looks.
-    pub fn end_pass<E>(&mut self, peers: &mut Peers<'_, E>) -> Result<NewtonPass, E> {
+impl PassSolver for Newton {
+    fn begin_pass(&mut self) {
+        let (width, is_free) = (self.points[0].w.len(), self.problem.bias_is_free());
+        let sums = |point: &Point| {
+            let looks = !point.done && point.search.is_none();
+            Sums::new(
+                width,
+                looks,
+                looks && point.smoothing > 0.0,
+                looks && is_free,
+            )
+        };
+        let lane = || Lane::new(self.points.iter().map(sums).collect());
+        self.lanes = (0..lanes(width, self.points.len()))
+            .map(|_| lane())
+            .collect();
+    }
+
+    fn add(&mut self, rows: &RowTable, interrupt: &AtomicBool) -> Result<bool, LinearError> {
+        self.check(rows)?;
+        let pass = Pass {
+            problem: &self.problem,
+            points: &self.points,
+            slight: if smoothed_at_once(&self.problem) {
+                SLIGHT / self.records.max(1) as f64
+            } else {
+                0.0
+            },
+            simd: self.simd,
+        };
+        let (count, lanes) = (rows.len(), self.lanes.len());
+        let share = count.div_ceil(lanes).max(1);
+        self.lanes
+            .par_iter_mut()
+            .enumerate()
+            .for_each(|(number, lane)| {
+                let range = (number * share).min(count)..((number + 1) * share).min(count);
+                for start in range.clone().step_by(RUN) {
+                    if interrupt.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    pass.add(rows, start..range.end.min(start + RUN), lane);
+                }
+            });
+        Ok(!interrupt.load(Ordering::Relaxed))
+    }
+
+    fn end_pass(&mut self, peers: &mut Peers<'_, LinearError>) -> Result<PassFigures, LinearError> {
         let lanes_used = self.lanes.len();
         let mut lanes = std::mem::take(&mut self.lanes).into_iter();
         let mut total = lanes.next().expect("a pass was begun");
@@ -300,14 +289,13 @@ impl Newton {
             dual: sum(|point| point.best_dual),
         };
         let stuck = self.points.iter().all(|point| point.done);
-        Ok(NewtonPass {
+        Ok(PassFigures {
             certificate,
             done: stuck || certificate.relative_gap() <= self.wanted,
         })
     }
 
-    /// The weights of least primal value, and their losses where the last pass looked at these very weights.
-    pub fn best(&self) -> (Weights, Option<LossSum>) {
+    fn best(&self) -> (Weights, Option<LossSum>) {
         let width = width_of(&self.problem);
         let best = |point: &Point| point.best_w[..width].iter().map(|&w| w as f32).collect();
         let vectors = self.points.iter().map(best).collect();
@@ -316,15 +304,11 @@ impl Newton {
         (weights, looked.then(|| self.losses.clone()))
     }
 
-    /// The state between two passes as plain numbers, for checkpoints: of each subproblem.
-    pub fn save(&self) -> Vec<Vec<f64>> {
+    fn save(&self) -> Vec<Vec<f64>> {
         self.points.iter().map(Point::to_numbers).collect()
     }
 
-    /// Goes on from a saved state.
-    ///
-    /// Errors: a state with other shapes than this run's.
-    pub fn restore(&mut self, saved: &[Vec<f64>]) -> Result<(), LinearError> {
+    fn restore(&mut self, saved: &[Vec<f64>]) -> Result<(), LinearError> {
         let (width, free_bias) = (self.points[0].w.len(), self.problem.free_bias());
         let points = saved
             .iter()

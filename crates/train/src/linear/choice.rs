@@ -98,7 +98,7 @@ pub(super) fn choose_solver(
 /// are solved in two passes anyway, and short sparse ones share their pages with others, so skipping them saves no
 /// reading and costs visits.
 fn choose_kept(config: &mut LinearConfig, dataset: &Dataset) -> Result<(), TrainError> {
-    if config.solver == Solver::Newton {
+    if config.solver.is_by_passes() {
         return Ok(());
     }
     let long = matches!(dataset.layout(), Layout::Dense { width } if width >= LEAST_CODED_FEATURES);

@@ -16,14 +16,14 @@ use pelton_format::{Layout, RowTable};
 use pelton_key::{Stage as KeyStage, key};
 use pelton_linear::{
     Certificate, FeatureNumbering, FineDescent, InnerPasses, LinearError, LossSum, Newton,
-    OutOfCore, Problem, Simd, modelled_costs,
+    OutOfCore, PassSolver, Problem, Simd, modelled_costs,
 };
 use pelton_run::{EpochRecord, Interrupt};
 
 use super::division;
 use super::first_pass::totals_of;
 use super::journal::{Journal, Solved};
-use super::newton::{self, Over, Passes, WANTED};
+use super::passes::{self, Over, Passes, WANTED};
 use super::problem::Shape;
 use super::ranks::Ranks;
 use crate::checkpoint::{Progress, State};
@@ -56,15 +56,15 @@ pub(super) enum Stage {
     Descent { solver: OutOfCore, in_epoch: bool },
     /// In f64, from these weights and α; from those of the solver where there are none yet.
     Fine(OutOfCore, Vec<Vec<f64>>),
-    /// Newton's method, after this many epochs of the others.
-    Newton(Newton, usize),
+    /// A method of passes, after this many epochs of the others.
+    Passes(Box<dyn PassSolver>, usize),
 }
 
 impl InMemory<'_> {
     /// The first stage.
     pub fn begin(&self) -> Stage {
-        if self.config.solver == Solver::Newton && !self.is_raced() {
-            return Stage::Newton(self.newton(), 0);
+        if self.config.solver.is_by_passes() && !self.is_raced() {
+            return Stage::Passes(self.by_passes(), 0);
         }
         Stage::Descent {
             solver: self.descent(),
@@ -90,9 +90,9 @@ impl InMemory<'_> {
             }
             State::Fine(values) => Stage::Fine(solver, values),
             State::Newton(points) => {
-                let mut newton = self.newton();
+                let mut newton = self.by_passes();
                 newton.restore(&points)?;
-                Stage::Newton(newton, progress.epochs_before as usize)
+                Stage::Passes(newton, progress.epochs_before as usize)
             }
         })
     }
@@ -108,7 +108,7 @@ impl InMemory<'_> {
         journal.keep_metrics()?;
         let race = self.race();
         let mut numbering = None;
-        if !matches!(stage, Stage::Newton(..)) && !race.is_open {
+        if !matches!(stage, Stage::Passes(..)) && !race.is_open {
             numbering = FeatureNumbering::renumber(&mut rows, self.problem.features());
         }
         let numbering = numbering.map(Arc::new);
@@ -131,7 +131,7 @@ impl InMemory<'_> {
                 Stage::Fine(solver, values) => {
                     course.descend_finely(&solver, &values, meters, journal)?
                 }
-                Stage::Newton(newton, before) => {
+                Stage::Passes(newton, before) => {
                     let mut passes = Passes {
                         over: Over::Rows(&rows),
                         problem: &self.problem,
@@ -141,7 +141,7 @@ impl InMemory<'_> {
                         meters,
                         advice: None,
                     };
-                    return newton::train(newton, before, self.config, true, &mut passes, journal);
+                    return passes::train(newton, before, self.config, true, &mut passes, journal);
                 }
             };
             stage = match next {
@@ -191,10 +191,15 @@ impl InMemory<'_> {
         solver
     }
 
-    fn newton(&self) -> Newton {
+    fn by_passes(&self) -> Box<dyn PassSolver> {
         let wanted = self.config.target.unwrap_or(WANTED);
         let records = self.shape.records as usize;
-        Newton::new(Arc::clone(&self.problem), records, wanted, Simd::best())
+        passes::solver_for(
+            self.config.solver,
+            Arc::clone(&self.problem),
+            records,
+            wanted,
+        )
     }
 
     /// Whether there is memory for w, α and the lengths of rows in f64.
@@ -339,7 +344,7 @@ impl Course<'_> {
 
     fn give_way(&self, journal: &mut Journal<'_>) -> ControlFlow<Solved, Stage> {
         journal.note("Newton's method takes over from coordinate descent");
-        ControlFlow::Continue(Stage::Newton(self.run.newton(), journal.epochs.len()))
+        ControlFlow::Continue(Stage::Passes(self.run.by_passes(), journal.epochs.len()))
     }
 
     /// In f64, from `values`, or where there are none from the α of `solver`.

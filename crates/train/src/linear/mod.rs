@@ -3,7 +3,7 @@
 //! It goes down the list: the data is located ([`pelton_data::open`]); `choice` decides what the configuration
 //! leaves open; `prepare` makes the passes that come before training (`packing`, `scaling`, `counting`) and yields
 //! `Rows`; `division` divides the memory and makes the plan; a `Method` trains (`resident`: rows that fit in memory;
-//! `newton`: passes over files, or on ranks; `session`: coordinate descent block by block) and writes a `Journal`;
+//! `passes`: passes over files, or on ranks; `session`: coordinate descent block by block) and writes a `Journal`;
 //! `outcome` writes the results. [`fit`] returns the model to the caller and writes no files. [`fit_rows`] starts
 //! with rows already in memory, and trains them like rows of files that fit in memory (`in_memory`).
 
@@ -18,10 +18,10 @@ mod first_pass;
 mod in_memory;
 mod journal;
 mod method;
-mod newton;
 mod optimum;
 mod outcome;
 mod packing;
+mod passes;
 mod prepare;
 mod problem;
 mod ranks;
@@ -59,8 +59,8 @@ use check::{check, read_all, refuse_untrainable};
 use division::Division;
 use journal::Journal;
 use method::Method;
-use newton::{NewtonSession, WANTED};
 use outcome::{Ended, many_classes};
+use passes::{PassSession, WANTED};
 use prepare::prepare;
 use problem::{Shape, problem};
 use ranks::Ranks;
@@ -159,7 +159,9 @@ fn train<T>(
     // folder created, cleared, or its configuration replaced.
     let mut method: Box<dyn Method> = match (task.is_held(), config.solver) {
         (true, _) => Box::new(ResidentSession::new(task)),
-        (_, Solver::Newton) => Box::new(NewtonSession::new(task, config.target.unwrap_or(WANTED))),
+        (_, solver) if solver.is_by_passes() => {
+            Box::new(PassSession::new(task, config.target.unwrap_or(WANTED)))
+        }
         _ => Box::new(Session::new(task)),
     };
     let mut resumed = None;
@@ -340,10 +342,10 @@ fn optimum(task: &Task<'_>, observer: Observer<'_>) -> Result<Option<f64>, Train
 
 fn describe(task: &Task<'_>, observer: Observer<'_>) {
     let (dataset, division) = (&task.rows.data.dataset, &task.division);
-    let newton = task.config.solver == Solver::Newton;
+    let by_passes = task.config.solver.is_by_passes();
     let place = if division.budget.in_core {
         "all in memory".to_string()
-    } else if newton {
+    } else if by_passes {
         "read again in every pass".to_string()
     } else {
         format!(
@@ -358,8 +360,8 @@ fn describe(task: &Task<'_>, observer: Observer<'_>) {
     };
     let order = if task.is_held() && in_memory(task, task.config).is_raced() {
         "coordinate descent, or Newton's method if that is faster".to_string()
-    } else if newton {
-        "Newton's method".to_string()
+    } else if by_passes {
+        task.config.solver.method().to_string()
     } else {
         format!("order {}", task.config.order)
     };

@@ -10,11 +10,11 @@ use pelton_run::{Event, Observer, RunFolder};
 
 use super::evaluation::for_each_batch;
 use super::journal::Journal;
-use super::newton::NewtonSession;
+use super::passes::PassSession;
 use super::reading::{Reading, hold};
 use super::resident::in_memory;
 use super::task::Task;
-use crate::config::{LinearConfig, Solver};
+use crate::config::LinearConfig;
 use crate::error::TrainError;
 
 /// Most epochs or passes.
@@ -49,8 +49,8 @@ pub(super) fn optimum(
 ) -> Result<f64, TrainError> {
     let found = if task.is_held() {
         over_rows(task, wanted_gap, observer)?
-    } else if task.config.solver == Solver::Newton {
-        by_newton(task, wanted_gap, observer)?
+    } else if task.config.solver.is_by_passes() {
+        by_passes(task, wanted_gap, observer)?
     } else {
         by_descent(task, wanted_gap, observer)?
     };
@@ -102,15 +102,15 @@ fn over_rows(
     Ok(solved.certificate)
 }
 
-fn by_newton(
+fn by_passes(
     task: &Task<'_>,
     wanted_gap: f64,
     observer: Observer<'_>,
 ) -> Result<Certificate, TrainError> {
-    let session = NewtonSession::new(task, wanted_gap);
-    let (found, ..) = session.over(|mut newton, passes| {
+    let session = PassSession::new(task, wanted_gap);
+    let (found, ..) = session.over(|mut solver, passes| {
         for number in 0.. {
-            let found = passes.make(&mut newton, &mut |_, _| {})?;
+            let found = passes.make(&mut *solver, &mut |_, _| {})?;
             let found = found.ok_or_else(stopped)?;
             progress(observer, number);
             if found.done || number + 1 == MOST_EPOCHS {

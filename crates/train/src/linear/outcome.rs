@@ -10,7 +10,6 @@ use pelton_run::{RunFolder, peak_rss_bytes};
 use super::journal::Trained;
 use super::report::report;
 use super::task::Task;
-use crate::config::Solver;
 use crate::error::TrainError;
 use crate::summary::{LinearSummary, Tested};
 
@@ -82,9 +81,9 @@ pub(super) fn write(
     let (found, totals) = (&trained.found, &trained.totals);
     let solved = &found.solved;
     let dataset = &task.rows.data.dataset;
-    let newton = solved.solver == Solver::Newton;
-    // A pass of Newton's method reads the files in their order, whatever the `order`.
-    let (order, randomness) = if newton {
+    let by_passes = solved.solver.is_by_passes();
+    // Such a pass reads the files in their order, whatever the `order`.
+    let (order, randomness) = if by_passes {
         (
             Order::Sequential,
             plan_of(dataset, Order::Sequential, Batching::Batches(1), 0)?.randomness(),

@@ -63,7 +63,7 @@ impl Method for ResidentSession<'_> {
         self.stage = self.run.resume(progress, state)?;
         let epochs = progress.epochs.len();
         Ok(match &self.stage {
-            Stage::Newton(_, before) => format!("pass {}", epochs - before + 1),
+            Stage::Passes(_, before) => format!("pass {}", epochs - before + 1),
             _ => format!("epoch {}", epochs + 1),
         })
     }

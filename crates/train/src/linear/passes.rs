@@ -1,4 +1,4 @@
-//! Newton's method: passes over rows in memory, or over files in their order, with a line of metrics after
+//! Methods of passes, such as Newton's: over rows in memory, or over files in their order, with a line of metrics after
 //! each, checkpoints between them, and the certificate of the last.
 
 use std::sync::Arc;
@@ -9,7 +9,10 @@ use pelton_comm::Alike;
 use pelton_data::check_limit;
 use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::{Dataset, RowTable};
-use pelton_linear::{Certificate, LossSum, Newton, NewtonPass, Problem, Simd, Weights};
+use pelton_linear::{
+    Certificate, Exchange, LinearError, LossSum, Newton, PassFigures, PassSolver, Problem, Simd,
+    Weights,
+};
 use pelton_run::{EpochRecord, Interrupt};
 use pelton_storage::in_parallel;
 
@@ -31,6 +34,17 @@ pub(super) const WANTED: f64 = 1e-6;
 /// Most passes over rows in memory where nothing is said: as many as an epoch of coordinate descent may make over its
 /// block, and they cost no more.
 const MOST_PASSES_IN_MEMORY: u64 = 300;
+
+/// The method of passes for a problem.
+pub(super) fn solver_for(
+    solver: Solver,
+    problem: Arc<Problem>,
+    records: usize,
+    wanted: f64,
+) -> Box<dyn PassSolver> {
+    debug_assert!(solver.is_by_passes());
+    Box::new(Newton::new(problem, records, wanted, Simd::best()))
+}
 
 /// Most passes of a run.
 pub(super) fn most_passes(config: &LinearConfig, in_core: bool) -> u64 {
@@ -67,15 +81,15 @@ impl Passes<'_> {
     /// and nothing has changed.
     pub fn make(
         &mut self,
-        newton: &mut Newton,
+        solver: &mut dyn PassSolver,
         seen: &mut dyn FnMut(u64, u64),
-    ) -> Result<Option<NewtonPass>, TrainError> {
+    ) -> Result<Option<PassFigures>, TrainError> {
         let interrupt = self.interrupt;
-        newton.begin_pass();
+        solver.begin_pass();
         let whole = match self.over {
             Over::Rows(rows) => {
                 let began = Instant::now();
-                let whole = in_parallel(|| newton.add(rows, interrupt))??;
+                let whole = in_parallel(|| solver.add(rows, interrupt))??;
                 self.meters.compute_s += began.elapsed().as_secs_f64();
                 whole
             }
@@ -88,7 +102,7 @@ impl Passes<'_> {
                     if let Some(advice) = advice.take() {
                         *advice = scaling::advice(&batch.rows);
                     }
-                    in_parallel(|| newton.add(&batch.rows, interrupt))??;
+                    in_parallel(|| solver.add(&batch.rows, interrupt))??;
                     seen(done, total);
                     Ok(())
                 });
@@ -107,12 +121,25 @@ impl Passes<'_> {
         if self.ranks.any(!whole)? {
             return Ok(None);
         }
-        Ok(Some(self.ranks.together(|peers| newton.end_pass(peers))?))
+        let mut failed = None;
+        let found = self.ranks.together(|peers| {
+            let mut peers = |what: Exchange<'_>| {
+                peers(what).map_err(|error| {
+                    failed = Some(error);
+                    LinearError::Exchange
+                })
+            };
+            Ok(solver.end_pass(&mut peers))
+        })?;
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(Some(found?)),
+        }
     }
 
     /// The weights found, the share of rows that they predict right, and what it took to find that out.
-    fn best(&self, newton: &Newton) -> Result<(Weights, f64, Totals), TrainError> {
-        let (weights, losses) = newton.best();
+    fn best(&self, solver: &dyn PassSolver) -> Result<(Weights, f64, Totals), TrainError> {
+        let (weights, losses) = solver.best();
         if let Some(losses) = losses {
             return Ok((weights, losses.accuracy(), Totals::default()));
         }
@@ -153,19 +180,19 @@ fn added(all: &Meters, pass: &Meters) -> Meters {
 /// Makes passes to the end, after this many epochs of coordinate descent. An interruption saves the state and is
 /// an error.
 pub(super) fn train(
-    mut newton: Newton,
+    mut solver: Box<dyn PassSolver>,
     epochs_before: usize,
     config: &LinearConfig,
     in_memory: bool,
     passes: &mut Passes<'_>,
     journal: &mut Journal<'_>,
 ) -> Result<Solved, TrainError> {
-    let save = |newton: &Newton, journal: &mut Journal<'_>| {
+    let save = |solver: &dyn PassSolver, journal: &mut Journal<'_>| {
         let progress = Progress {
             epochs_before: epochs_before as u64,
             ..Progress::default()
         };
-        journal.checkpoint(progress, &State::Newton(newton.save()))
+        journal.checkpoint(progress, &State::Newton(solver.save()))
     };
     let wanted = config.target.unwrap_or(WANTED);
     let limit = most_passes(config, in_memory);
@@ -180,8 +207,8 @@ pub(super) fn train(
         let what = format!("pass {}", made + 1);
         let began = Instant::now();
         let seen = &mut |done, total| journal.progress(&what, done, total);
-        let Some(found) = passes.make(&mut newton, seen)? else {
-            save(&newton, journal)?;
+        let Some(found) = passes.make(&mut *solver, seen)? else {
+            save(&*solver, journal)?;
             return Err(journal.interrupted());
         };
         // One clock decides for all ranks.
@@ -198,11 +225,11 @@ pub(super) fn train(
         journal.record(record)?;
         done = found.done;
         if agreed.due {
-            save(&newton, journal)?;
+            save(&*solver, journal)?;
         }
     }
-    save(&newton, journal)?;
-    let (weights, accuracy, spent) = passes.best(&newton)?;
+    save(&*solver, journal)?;
+    let (weights, accuracy, spent) = passes.best(&*solver)?;
     journal.done = journal.done.plus(&spent);
     let last = journal.epochs.last();
     Ok(Solved {
@@ -212,26 +239,26 @@ pub(super) fn train(
             dual: last.map_or(f64::NEG_INFINITY, |last| last.dual),
         },
         accuracy,
-        solver: Solver::Newton,
+        solver: config.solver,
     })
 }
 
 /// One session over files on any number of ranks, from a start or a checkpoint to its end.
-pub(super) struct NewtonSession<'a> {
+pub(super) struct PassSession<'a> {
     task: &'a Task<'a>,
-    newton: Newton,
+    solver: Box<dyn PassSolver>,
     /// Passes made before.
     made: usize,
 }
 
-impl<'a> NewtonSession<'a> {
+impl<'a> PassSession<'a> {
     /// Until the certified gap is as small as this.
-    pub fn new(task: &'a Task<'a>, wanted: f64) -> NewtonSession<'a> {
+    pub fn new(task: &'a Task<'a>, wanted: f64) -> PassSession<'a> {
         let records = usize::try_from(task.rows.data.dataset.records()).unwrap_or(usize::MAX);
         let problem = Arc::clone(&task.problem);
-        NewtonSession {
+        PassSession {
             task,
-            newton: Newton::new(problem, records, wanted, Simd::best()),
+            solver: solver_for(task.config.solver, problem, records, wanted),
             made: 0,
         }
     }
@@ -239,7 +266,7 @@ impl<'a> NewtonSession<'a> {
     /// Shows the solver and the passes over the rows of the task, which are read first where they fit in memory.
     pub fn over<T>(
         self,
-        work: impl FnOnce(Newton, &mut Passes<'_>) -> Result<T, TrainError>,
+        work: impl FnOnce(Box<dyn PassSolver>, &mut Passes<'_>) -> Result<T, TrainError>,
     ) -> Result<(T, Meters, Option<String>), TrainError> {
         let task = self.task;
         let held = if task.division.budget.in_core {
@@ -264,12 +291,12 @@ impl<'a> NewtonSession<'a> {
             meters: &mut meters,
             advice: (!is_scaled && rows.is_none()).then_some(&mut advice),
         };
-        let done = work(self.newton, passes)?;
+        let done = work(self.solver, passes)?;
         Ok((done, meters, advice))
     }
 }
 
-impl Method for NewtonSession<'_> {
+impl Method for PassSession<'_> {
     fn restore(
         &mut self,
         before: &Before,
@@ -279,13 +306,13 @@ impl Method for NewtonSession<'_> {
         let State::Newton(saved) = state else {
             return Err(resume::other_solver(before));
         };
-        self.newton.restore(&saved)?;
+        self.solver.restore(&saved)?;
         self.made = progress.epochs.len();
         Ok(format!("pass {}", self.made + 1))
     }
 
     fn place(&self) -> Alike {
-        let points = self.newton.save();
+        let points = self.solver.save();
         Alike::default()
             .with("the count of finished passes", self.made)
             .with_digest(
@@ -298,7 +325,7 @@ impl Method for NewtonSession<'_> {
         let (config, in_core) = (self.task.config, self.task.division.budget.in_core);
         journal.keep_metrics()?;
         let train =
-            |newton, passes: &mut Passes<'_>| train(newton, 0, config, in_core, passes, journal);
+            |solver, passes: &mut Passes<'_>| train(solver, 0, config, in_core, passes, journal);
         let (solved, meters, advice) = self.over(train)?;
         let access = if in_core { "memory" } else { "window" };
         journal.finish(Found {
