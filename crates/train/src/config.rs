@@ -73,6 +73,15 @@ impl Solver {
         self == Solver::Newton
     }
 
+    /// The method of passes to use: itself, or Newton's where another hands over.
+    pub(crate) fn by_passes(self) -> Solver {
+        if self.is_by_passes() {
+            self
+        } else {
+            Solver::Newton
+        }
+    }
+
     /// What messages call it.
     pub(crate) fn method(self) -> &'static str {
         match self {

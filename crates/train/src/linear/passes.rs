@@ -37,12 +37,11 @@ const MOST_PASSES_IN_MEMORY: u64 = 300;
 
 /// The method of passes for a problem.
 pub(super) fn solver_for(
-    solver: Solver,
+    _solver: Solver,
     problem: Arc<Problem>,
     records: usize,
     wanted: f64,
 ) -> Box<dyn PassSolver> {
-    debug_assert!(solver.is_by_passes());
     Box::new(Newton::new(problem, records, wanted, Simd::best()))
 }
 
@@ -239,7 +238,7 @@ pub(super) fn train(
             dual: last.map_or(f64::NEG_INFINITY, |last| last.dual),
         },
         accuracy,
-        solver: config.solver,
+        solver: config.solver.by_passes(),
     })
 }
 
