@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand};
 use pelton_tools::buckets::{Column, Unit};
 use pelton_tools::{BadExamples, BucketPolicy};
 use pelton_train::{
-    Access, ClassName, InnerPasses, LinearConfig, Loss, OnBadRecord, Optimum, Order, Scaling,
-    Solver,
+    Access, ClassName, InnerPasses, LinearConfig, Loss, OnBadRecord, Optimum, Order, Penalty,
+    Scaling, Solver,
 };
 
 use crate::bytes::Memory;
@@ -99,6 +99,9 @@ pub struct LinearArguments {
     /// which on huber is linear (default: 1.35, as in scikit-learn)
     #[arg(long)]
     pub epsilon: Option<f64>,
+    /// Penalty on the weights: l2, l1, or elastic-net:SHARE with this share of l1 (default: l2). l1 leaves most weights 0
+    #[arg(long)]
+    pub penalty: Option<Penalty>,
     /// Cost C of a unit of loss
     #[arg(long)]
     pub cost: Option<f64>,
@@ -212,6 +215,7 @@ impl LinearArguments {
             let loss = config.loss.with_epsilon(epsilon);
             config.loss = loss.map_err(anyhow::Error::msg)?;
         }
+        set(&mut config.penalty, self.penalty);
         set(&mut config.cost, self.cost);
         if !self.class_weight.is_empty() {
             config.balanced = self.class_weight.contains(&ClassWeight::Balanced);

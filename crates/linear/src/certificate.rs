@@ -11,6 +11,7 @@ use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::kernels::{self, Simd};
 use crate::peers::{Exchange, Peers};
+use crate::penalty::Penalty;
 use crate::problem::Problem;
 use crate::visit::RowAddress;
 use crate::weights::Weights;
@@ -69,12 +70,19 @@ impl LossSum {
         })
     }
 
-    /// P(w) = ½‖w‖² + Σ C_i ξ_i over all subproblems, when every row has been added.
+    /// P(w) = R(w) + Σ C_i ξ_i over all subproblems, when every row has been added.
     pub fn primal(&self, problem: &Problem, weights: &Weights) -> f64 {
         let entries = problem.regularised();
         (0..weights.subproblems())
             .map(|subproblem| {
-                0.5 * weights.squared_norm(subproblem, entries) + self.loss[subproblem]
+                let penalty = match problem.penalty() {
+                    Penalty::L2 => 0.5 * weights.squared_norm(subproblem, entries),
+                    other => {
+                        let vector = &weights.vector(subproblem)[..entries];
+                        other.of(vector.iter().map(|&w| f64::from(w)))
+                    }
+                };
+                penalty + self.loss[subproblem]
             })
             .sum()
     }

@@ -21,6 +21,26 @@ pub enum LinearError {
     /// Ranks could not exchange sums.
     #[error("the ranks could not add up their sums")]
     Exchange,
+    /// The penalty needs a loss without kinks.
+    #[error(
+        "penalty {penalty} needs a loss that is smooth, and {loss} is not; give l2 (squared hinge), logistic, squared, huber, squared-epsilon-insensitive or poisson, or leave the penalty out"
+    )]
+    Penalty {
+        /// The penalty.
+        penalty: String,
+        /// The loss.
+        loss: String,
+    },
+    /// The columns of the features with a weight do not fit in memory.
+    #[error(
+        "the columns of the features that have a weight take {needed} bytes, and {memory} are set aside for them; give more memory, or a lower cost for fewer weights"
+    )]
+    Columns {
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes there are.
+        memory: u64,
+    },
     /// The cost, or a cost times a class weight, is unusable.
     #[error(
         "a cost of {found:?} (possibly multiplied by the weights of a class or record) is out of range; give a number between 1e-30 and 1e30"

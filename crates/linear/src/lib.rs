@@ -45,6 +45,7 @@ mod error;
 mod peers;
 
 mod loss;
+mod penalty;
 mod problem;
 
 mod duals;
@@ -73,6 +74,7 @@ mod target_metrics;
 
 mod newton;
 mod passes;
+mod working_set;
 
 mod model;
 
@@ -100,6 +102,7 @@ pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
 pub use passes::{PassFigures, PassSolver};
 pub use peers::{Exchange, Peers, alone};
+pub use penalty::Penalty;
 pub use predict::{Prediction, predict, probabilities};
 pub use problem::Problem;
 pub use quantized_cache::{QuantizedCache, SavedCodes};
@@ -109,6 +112,7 @@ pub use skip::{SETTLED_SLACK, SkipTable};
 pub use solve::{BlockReport, InnerPasses, solve_block};
 pub use target_metrics::{TargetFigures, TargetMetrics};
 pub use weights::Weights;
+pub use working_set::WorkingSet;
 
 /// Entry points over plain bytes, for fuzzing.
 #[doc(hidden)]

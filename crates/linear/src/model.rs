@@ -24,7 +24,8 @@ impl Model {
     pub fn problem(&self) -> Result<Problem, LinearError> {
         let features = self.weights.features();
         let cost = self.cost.unwrap_or(1.0);
-        let mut problem = Problem::new(self.loss, cost, features, self.classes.len())?;
+        let mut problem = Problem::new(self.loss, cost, features, self.classes.len())?
+            .with_penalty(self.penalty)?;
         if let Some(bias) = self.weights.bias() {
             problem = problem.with_bias(bias)?;
         }
@@ -35,6 +36,11 @@ impl Model {
             problem = problem.with_class_weight(class, weight)?;
         }
         Ok(problem)
+    }
+
+    /// Whether LIBLINEAR's format has its loss and penalty.
+    pub fn is_in_liblinear(&self) -> bool {
+        !liblinear_text::solvers(self.loss, self.penalty).is_empty()
     }
 
     /// Writes LIBLINEAR's text format, which its `predict` reads. Labels must be whole numbers, for

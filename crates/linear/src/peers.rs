@@ -7,6 +7,8 @@ pub enum Exchange<'a> {
     Sum(&'a mut [f64]),
     /// Takes the largest of each element.
     Largest(&'a mut [f64]),
+    /// Replaces the numbers by those of all ranks, in their order.
+    Gather(&'a mut Vec<f64>),
 }
 
 /// Exchanges with all other ranks.

@@ -3,7 +3,8 @@
 //! For each subproblem, over rows x_i with signs s_i, targets t_i and costs C_i, which is C times the weights of the
 //! row's class and of the row itself:
 //!
-//! P(w) = ½‖w‖² + Σ C_i ξ(s_i w·x_i; t_i), for the losses ξ of [`crate::loss`].
+//! P(w) = R(w) + Σ C_i ξ(s_i w·x_i; t_i), for the losses ξ of [`crate::loss`] and the penalties R of
+//! [`crate::Penalty`], which is ½‖w‖² where nothing else is said.
 //!
 //! The label of a row is its class, with s_i = ±1 by the subproblem and t_i = 1; for a loss of real targets it is
 //! the bits of the target as an f32, with s_i = 1.
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use crate::error::LinearError;
 use crate::loss::{Loss, LossFunction, RowTerms};
+use crate::penalty::Penalty;
 
 /// A training problem. With two classes there is one subproblem, class 0 being positive (LIBLINEAR's convention:
 /// the first label); with more, one per class against the rest. A loss of real targets has one subproblem, and all
@@ -26,6 +28,7 @@ use crate::loss::{Loss, LossFunction, RowTerms};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     loss: Loss,
+    penalty: Penalty,
     features: usize,
     bias: Option<f32>,
     bias_is_free: bool,
@@ -55,6 +58,7 @@ impl Problem {
         let classes = if loss.has_real_targets() { 1 } else { classes };
         Ok(Problem {
             loss,
+            penalty: Penalty::L2,
             features,
             bias: None,
             bias_is_free: false,
@@ -79,6 +83,20 @@ impl Problem {
         self.bias = self.bias.or(Some(1.0));
         self.bias_is_free = true;
         self
+    }
+
+    /// Replaces the penalty.
+    ///
+    /// Errors: a loss with kinks, where the penalty is not ½‖w‖².
+    pub fn with_penalty(mut self, penalty: Penalty) -> Result<Problem, LinearError> {
+        if penalty != Penalty::L2 && !self.loss.is_smooth() {
+            return Err(LinearError::Penalty {
+                penalty: penalty.to_string(),
+                loss: self.loss.to_string(),
+            });
+        }
+        self.penalty = penalty;
+        Ok(self)
     }
 
     /// Multiplies the cost of the rows of class `class` by `weight`, in every subproblem: the same
@@ -128,6 +146,11 @@ impl Problem {
     /// The loss.
     pub fn loss(&self) -> Loss {
         self.loss
+    }
+
+    /// The penalty.
+    pub fn penalty(&self) -> Penalty {
+        self.penalty
     }
 
     /// Features a row, without the bias.

@@ -112,6 +112,13 @@ impl Weights {
         squared_norm(&self.vectors[subproblem][..entries])
     }
 
+    /// Weights that are not 0, and all of them, biases included.
+    pub fn nonzero(&self) -> [u64; 2] {
+        let all = self.vectors.iter().flatten();
+        let nonzero = all.filter(|weight| **weight != 0.0).count();
+        [nonzero, self.vectors.iter().map(Vec::len).sum()].map(|count| count as u64)
+    }
+
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         4 * self.vectors.iter().map(Vec::len).sum::<usize>()

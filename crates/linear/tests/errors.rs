@@ -102,6 +102,7 @@ fn model(labels: Vec<f64>) -> Model {
         class_weights: Vec::new(),
         classes: ClassMap::new(labels),
         means: None,
+        penalty: Penalty::L2,
         bias_is_free: false,
         weights,
         scale: None,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pelton_data::{DataConfig, as_text};
 use pelton_fetch::{Access, OnBadRecord};
 use pelton_format::ClassName;
-use pelton_linear::{InnerPasses, Loss, Scaling};
+use pelton_linear::{InnerPasses, Loss, Penalty, Scaling};
 use pelton_plan::Order;
 use pelton_storage::{memory_budget, path_text};
 use serde::{Deserialize, Serialize};
@@ -65,12 +65,14 @@ pub enum Solver {
     Newton,
     /// Dual coordinate descent, block by block.
     CoordinateDescent,
+    /// Working sets of features, for penalties with ‖w‖₁.
+    WorkingSet,
 }
 
 impl Solver {
     /// Whether it needs nothing but passes over all rows, in any order.
     pub fn is_by_passes(self) -> bool {
-        self == Solver::Newton
+        matches!(self, Solver::Newton | Solver::WorkingSet)
     }
 
     /// The method of passes to use: itself, or Newton's where another hands over.
@@ -88,6 +90,7 @@ impl Solver {
             Solver::Auto => "the fastest method",
             Solver::Newton => "Newton's method",
             Solver::CoordinateDescent => "coordinate descent",
+            Solver::WorkingSet => "working sets of features",
         }
     }
 }
@@ -98,6 +101,7 @@ impl std::fmt::Display for Solver {
             Solver::Auto => "auto",
             Solver::Newton => "newton",
             Solver::CoordinateDescent => "coordinate-descent",
+            Solver::WorkingSet => "working-set",
         })
     }
 }
@@ -106,12 +110,17 @@ impl std::str::FromStr for Solver {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Solver, String> {
-        [Solver::Auto, Solver::Newton, Solver::CoordinateDescent]
-            .into_iter()
-            .find(|solver| solver.to_string() == text)
-            .ok_or_else(|| {
-                format!("`{text}` is not a solver: use auto, newton or coordinate-descent")
-            })
+        [
+            Solver::Auto,
+            Solver::Newton,
+            Solver::CoordinateDescent,
+            Solver::WorkingSet,
+        ]
+        .into_iter()
+        .find(|solver| solver.to_string() == text)
+        .ok_or_else(|| {
+            format!("`{text}` is not a solver: use auto, newton, coordinate-descent or working-set")
+        })
     }
 }
 
@@ -126,6 +135,9 @@ pub struct LinearConfig {
     /// The loss of a row.
     #[serde(with = "as_text")]
     pub loss: Loss,
+    /// The penalty on the weights: l2, l1 or elastic-net:SHARE.
+    #[serde(with = "as_text", skip_serializing_if = "is_usual")]
+    pub penalty: Penalty,
     /// Cost C of a unit of loss.
     pub cost: f64,
     /// Factors on the cost by label.
@@ -191,6 +203,10 @@ pub struct LinearConfig {
     pub checkpoint_every_s: f64,
 }
 
+fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 impl LinearConfig {
     /// Bytes of the budget where nothing is said and there are enough.
     pub const USUAL_MEMORY: u64 = 1 << 30;
@@ -226,6 +242,7 @@ impl Default for LinearConfig {
             data: DataConfig::default(),
             test: Vec::new(),
             loss: Loss::Hinge,
+            penalty: Penalty::L2,
             cost: 1.0,
             class_weights: Vec::new(),
             balanced: false,

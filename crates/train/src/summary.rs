@@ -58,6 +58,9 @@ pub struct LinearSummary {
     pub test_targets: Option<TargetFigures>,
     /// Share of training examples predicted right, where it was evaluated.
     pub train_accuracy: Option<f64>,
+    /// Weights of the written model that are not 0, and all of them, intercepts included.
+    #[serde(default)]
+    pub nonzero_weights: Option<[u64; 2]>,
     /// Epochs of training.
     pub epochs: u64,
     /// Passes over the data: rows read and used, certificate included, over rows of the data.

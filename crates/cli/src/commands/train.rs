@@ -119,6 +119,12 @@ fn print_summary(summary: &LinearSummary, out: &Path) {
         figure(summary.dual),
         figure(summary.relative_gap)
     );
+    if let Some([nonzero, all]) = summary
+        .nonzero_weights
+        .filter(|[nonzero, all]| nonzero < all)
+    {
+        eprintln!("weights           {nonzero} of {all} are not 0");
+    }
     eprintln!(
         "work              {} epochs, {:.2} passes over {}, {} read, {:.1} s, peak memory {}",
         summary.epochs,
@@ -136,8 +142,9 @@ fn print_summary(summary: &LinearSummary, out: &Path) {
             summary.communication_s
         );
     }
-    if summary.solver == Solver::Newton.to_string() {
-        eprintln!("shuffling         none: each pass of Newton's method sums over all rows");
+    let by_passes = summary.solver.parse().is_ok_and(Solver::is_by_passes);
+    if by_passes {
+        eprintln!("shuffling         none: each pass sums over all rows");
     } else {
         eprintln!(
             "shuffling         {}: randomness level {:.1} %, exact {:.1} %",

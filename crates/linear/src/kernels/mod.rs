@@ -12,6 +12,7 @@
 //! the rest is cache and translation misses of the rows. The second is bound by cache misses on w: a
 //! sweep that only reads w in row order takes as long.
 
+pub(crate) mod gram;
 mod pass_loop;
 mod plain;
 mod sums;

@@ -121,6 +121,16 @@ impl Loss {
         self.function().has_real_targets()
     }
 
+    /// Whether it has a slope everywhere.
+    pub fn is_smooth(self) -> bool {
+        !matches!(self, Loss::Hinge | Loss::EpsilonInsensitive(_))
+    }
+
+    /// Whether it is a square of w·x less the target.
+    pub(crate) fn is_quadratic(self) -> bool {
+        self == Loss::Squared
+    }
+
     /// Whether LIBLINEAR has it, so that its format can hold the model.
     pub fn is_in_liblinear(self) -> bool {
         !self.function().liblinear().is_empty()

@@ -378,6 +378,7 @@ fn what_a_loss_of_targets_cannot_do_is_refused() {
         class_weights: Vec::new(),
         classes: pelton_format::ClassMap::default(),
         means: None,
+        penalty: Penalty::L2,
         bias_is_free: false,
         weights: Weights::zeros(&problem),
         scale: None,

@@ -8,6 +8,7 @@ use pelton_format::{ClassMap, Scale, Schema};
 
 use crate::error::LinearError;
 use crate::loss::Loss;
+use crate::penalty::Penalty;
 use crate::weights::Weights;
 
 /// Weights with what is needed to use them.
@@ -15,6 +16,8 @@ use crate::weights::Weights;
 pub struct Model {
     /// The loss it was trained with.
     pub loss: Loss,
+    /// The penalty it was trained with.
+    pub penalty: Penalty,
     /// The cost it was trained with, where known: LIBLINEAR's format does not say.
     pub cost: Option<f64>,
     /// Factor on the cost of each class; empty where all are 1, and in LIBLINEAR's format, which does not say.

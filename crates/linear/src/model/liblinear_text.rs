@@ -25,11 +25,22 @@ use pelton_format::ClassMap;
 
 use crate::error::LinearError;
 use crate::loss::Loss;
+use crate::penalty::Penalty;
 use crate::problem::is_usable_bias;
 use crate::weights::Weights;
 
 /// The longest line accepted: labels of a hundred thousand classes fit.
 const LONGEST_LINE: u64 = 4 << 20;
+
+/// LIBLINEAR's solver types for a loss and a penalty; the first is the one written.
+pub(super) fn solvers(loss: Loss, penalty: Penalty) -> &'static [&'static str] {
+    match (loss, penalty) {
+        (_, Penalty::L2) => loss.function().liblinear(),
+        (Loss::Logistic, Penalty::L1) => &["L1R_LR"],
+        (Loss::SquaredHinge, Penalty::L1) => &["L1R_L2LOSS_SVC"],
+        _ => &[],
+    }
+}
 
 /// The labels as LIBLINEAR's integers, or an error that names the first that is none, or a loss that LIBLINEAR lacks.
 pub(crate) fn integer_labels(model: &Model, path: &Path) -> Result<Vec<i32>, LinearError> {
@@ -44,10 +55,13 @@ pub(crate) fn integer_labels(model: &Model, path: &Path) -> Result<Vec<i32>, Lin
             })
         }
     };
-    if model.loss.function().liblinear().is_empty() {
+    if solvers(model.loss, model.penalty).is_empty() {
         return Err(LinearError::NotInLiblinear {
             path: path.to_path_buf(),
-            loss: model.loss.to_string(),
+            loss: match model.penalty {
+                Penalty::ElasticNet(_) => format!("{} with penalty {}", model.loss, model.penalty),
+                _ => model.loss.to_string(),
+            },
         });
     }
     model.classes.values().iter().map(integer).collect()
@@ -55,7 +69,7 @@ pub(crate) fn integer_labels(model: &Model, path: &Path) -> Result<Vec<i32>, Lin
 
 pub(crate) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std::io::Result<()> {
     let weights = &model.weights;
-    let solvers = model.loss.function().liblinear();
+    let solvers = solvers(model.loss, model.penalty);
     writeln!(
         out,
         "solver_type {}",
@@ -160,6 +174,7 @@ impl<R: BufRead> Lines<'_, R> {
 #[derive(Default)]
 struct Header {
     loss: Option<Loss>,
+    penalty: Penalty,
     classes: Option<usize>,
     features: Option<usize>,
     bias: Option<f32>,
@@ -172,9 +187,13 @@ impl Header {
         let (key, value) = line.split_once(' ').unwrap_or((line, ""));
         match key {
             "solver_type" => {
-                let mut losses = Loss::ALL.iter().copied();
-                let loss = losses.find(|loss| loss.function().liblinear().contains(&value));
-                self.loss = Some(loss?);
+                let penalties = [Penalty::L2, Penalty::L1];
+                let mut known = Loss::ALL
+                    .iter()
+                    .flat_map(|&loss| penalties.map(|penalty| (loss, penalty)));
+                let known = known.find(|&(loss, penalty)| solvers(loss, penalty).contains(&value));
+                let (loss, penalty) = known?;
+                (self.loss, self.penalty) = (Some(loss), penalty);
             }
             "nr_class" => self.classes = Some(value.parse().ok()?),
             "nr_feature" => self.features = Some(value.parse().ok()?),
@@ -263,6 +282,7 @@ pub(crate) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearErro
         class_weights: Vec::new(),
         classes: ClassMap::new(header.labels),
         means: None,
+        penalty: header.penalty,
         bias_is_free: false,
         weights: Weights::from_vectors(features, bias, columns),
         scale: None,

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::contents::{Model, check_shape, first_repeated, malformed};
 use crate::error::LinearError;
 use crate::loss::Loss;
+use crate::penalty::Penalty;
 use crate::problem::is_usable_bias;
 use crate::weights::Weights;
 
@@ -33,6 +34,9 @@ const CHECKSUM: &str = "crc32c";
 struct About {
     version: u32,
     loss: String,
+    /// Left out for ½‖w‖².
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    penalty: Option<String>,
     cost: Option<f64>,
     bias: Option<f32>,
     /// Whether the bias weight was not regularised; left out if it was.
@@ -144,6 +148,7 @@ pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> 
     let about = About {
         version: VERSION,
         loss: model.loss.to_string(),
+        penalty: (model.penalty != Penalty::L2).then(|| model.penalty.to_string()),
         cost: model.cost,
         bias: weights.bias(),
         free_bias: model.bias_is_free,
@@ -182,6 +187,8 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     }
     let loss: Result<Loss, _> = about.loss.parse();
     let loss = loss.map_err(|_| wrong(format!("the loss `{}`", about.loss)))?;
+    let penalty = about.penalty.as_deref().map_or(Ok(Penalty::L2), str::parse);
+    let penalty = penalty.map_err(wrong)?;
     if about.bias.is_some_and(|bias| !is_usable_bias(bias)) {
         return Err(wrong(format!("the bias {:?}", about.bias)));
     }
@@ -263,6 +270,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
         class_weights: about.class_weights,
         classes: ClassMap::of(about.labels, about.names),
         means,
+        penalty,
         bias_is_free: about.free_bias && about.bias.is_some(),
         weights: Weights::from_vectors(features, about.bias, vectors),
         scale,

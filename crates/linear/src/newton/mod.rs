@@ -44,19 +44,20 @@ mod point;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pelton_format::{Layout, RowTable};
+use pelton_format::RowTable;
 use rayon::prelude::*;
 
 use crate::certificate::{Certificate, LossSum, balance};
 use crate::error::LinearError;
 use crate::kernels::Simd;
+use crate::kernels::gram::padded;
 use crate::loss::{Bend, LossFunction};
-use crate::passes::{PassFigures, PassSolver};
+use crate::passes::{PassFigures, PassSolver, check_rows};
 use crate::peers::{Exchange, Peers};
 use crate::problem::Problem;
 use crate::weights::Weights;
 use cholesky::dot;
-use pass::{Lane, Pass, Sums, TRIALS, additions, lanes, padded};
+use pass::{Lane, Pass, Sums, TRIALS, additions, lanes};
 use point::Point;
 
 /// Most features, the bias included, for which the matrix is formed.
@@ -162,39 +163,6 @@ impl Newton {
         let matrices = (lanes(width, subproblems) + 1) * subproblems * 8 * width * width;
         matrices as u64
     }
-
-    fn check(&self, rows: &RowTable) -> Result<(), LinearError> {
-        let features = self.problem.features();
-        for segment in rows.segments().iter().filter(|rows| !rows.is_empty()) {
-            let record = rows.ids().first().copied().unwrap_or(0);
-            match segment.layout() {
-                Layout::Dense { width } if width != features => {
-                    return Err(LinearError::Width {
-                        record,
-                        found: width,
-                        expected: features,
-                    });
-                }
-                Layout::Bytes => return Err(LinearError::NoFeatures { record }),
-                Layout::Dense { .. } => {}
-                Layout::Sparse => {
-                    if let Some(&index) =
-                        segment.indices().iter().find(|&&i| i as usize >= features)
-                    {
-                        return Err(LinearError::FeatureOutOfRange {
-                            record,
-                            index: index as usize,
-                            features,
-                        });
-                    }
-                }
-            }
-        }
-        for i in 0..rows.len() {
-            self.problem.check_label(rows.label(i), rows.id(i))?;
-        }
-        Ok(())
-    }
 }
 
 impl PassSolver for Newton {
@@ -216,7 +184,7 @@ impl PassSolver for Newton {
     }
 
     fn add(&mut self, rows: &RowTable, interrupt: &AtomicBool) -> Result<bool, LinearError> {
-        self.check(rows)?;
+        check_rows(&self.problem, rows)?;
         let pass = Pass {
             problem: &self.problem,
             points: &self.points,

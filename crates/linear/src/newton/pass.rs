@@ -7,15 +7,13 @@
 use pelton_format::{Row, RowTable};
 
 use super::point::Point;
+use crate::kernels::gram::{TILE, add_products, fused};
 use crate::kernels::{Kernel, Simd, run};
 use crate::loss::{LossFunction, NewtonTerms, WithLoss};
 use crate::problem::Problem;
 
 /// Steps that a line search tries: 1, 1/2, 1/4 …
 pub(super) const TRIALS: usize = 24;
-/// Columns of a tile of the matrix, and rows.
-const TILE: usize = 8;
-const TILE_ROWS: usize = 4;
 /// Rows that are taken at a time where they are narrow, and else.
 const MOST_ROWS: [usize; 2] = [256, 128];
 /// Numbers of [`Sums`] that stand alone.
@@ -27,11 +25,6 @@ const LANE_BYTES: usize = 64 << 20;
 /// Additions to any number of a lane's sums, at most, after it has been added to `chunks` times.
 pub(super) fn additions(chunks: f64) -> f64 {
     MOST_ROWS[0] as f64 + chunks
-}
-
-/// Width of a row in memory.
-pub(super) fn padded(width: usize) -> usize {
-    width.next_multiple_of(TILE)
 }
 
 /// Lanes that the rows of a block are dealt to.
@@ -447,63 +440,4 @@ fn norm(x: &[f32]) -> f64 {
         }
     }
     sums.iter().sum::<f64>().sqrt()
-}
-
-#[inline(always)]
-fn fused<const FUSED: bool>(a: f64, b: f64, c: f64) -> f64 {
-    if FUSED { a.mul_add(b, c) } else { a * b + c }
-}
-
-/// matrix += ZᵀZ, its lower triangle, of the rows z of Z.
-#[inline(always)]
-fn add_products<const FUSED: bool>(z: &[f64], width: usize, matrix: &mut [f64]) {
-    for j in (0..width).step_by(TILE) {
-        for i in (j..width).step_by(TILE_ROWS) {
-            let mut tile = [[0.0_f64; TILE]; TILE_ROWS];
-            for z in z.chunks_exact(width) {
-                let (rows, columns) = (&z[i..i + TILE_ROWS], &z[j..j + TILE]);
-                // Not by iterators, which are compiled apart and called: that took a third of the time of a pass.
-                for r in 0..TILE_ROWS {
-                    for c in 0..TILE {
-                        tile[r][c] = fused::<FUSED>(rows[r], columns[c], tile[r][c]);
-                    }
-                }
-            }
-            for (r, tile) in tile.iter().enumerate() {
-                add(&mut matrix[(i + r) * width + j..][..TILE], tile);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tiles_of_every_shape_make_the_products() {
-        let mut stream = crate::random::Stream::new(8);
-        for width in [8, 16, 24, 40, 136] {
-            for rows in [0, 1, 5, 33] {
-                let z: Vec<f64> = (0..rows * width)
-                    .map(|_| (stream.next() >> 40) as f64 / 1e7 - 0.5)
-                    .collect();
-                for fused in [false, true] {
-                    let mut matrix = vec![0.5; width * width];
-                    if fused {
-                        add_products::<true>(&z, width, &mut matrix)
-                    } else {
-                        add_products::<false>(&z, width, &mut matrix)
-                    }
-                    for i in 0..width {
-                        for j in 0..=i {
-                            let sum: f64 = z.chunks(width).map(|z| z[i] * z[j]).sum();
-                            let found = matrix[i * width + j] - 0.5;
-                            assert!((found - sum).abs() < 1e-12, "{width} {rows}");
-                        }
-                    }
-                }
-            }
-        }
-    }
 }

@@ -206,6 +206,11 @@ impl Table {
                 let largest = self.reduce(rank, values, f64::max);
                 values.copy_from_slice(&largest);
             }
+            Exchange::Gather(values) => {
+                let own = values.iter().map(|value| value.to_bits()).collect();
+                let all = self.all(rank, own).concat();
+                *values = all.into_iter().map(f64::from_bits).collect();
+            }
         }
         Ok(())
     }

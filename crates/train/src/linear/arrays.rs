@@ -103,6 +103,7 @@ pub fn fit_rows(
             class_weights: problem.class_weights().to_vec(),
             classes: labels,
             means: None,
+            penalty: problem.penalty(),
             bias_is_free: problem.bias_is_free(),
             weights: solved.weights,
             scale,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pelton_data::OpenedData;
 use pelton_fetch::{FetchOptions, Share, pane_row_bytes};
 use pelton_format::Dataset;
-use pelton_linear::{Newton, Problem, Scratch};
+use pelton_linear::{Newton, Problem, Scratch, WorkingSet};
 use pelton_plan::Order;
 use pelton_run::{Event, Interrupt, Observer};
 
@@ -38,6 +38,7 @@ pub(super) fn fit(
     let located = dataset.index_report().index_bytes;
     let tables = |solver| match solver {
         Solver::Newton => located + Newton::bytes(problem),
+        Solver::WorkingSet => located + WorkingSet::bytes(problem, records),
         // α; w with its sum in f64.
         _ => located + problem.subproblems() as u64 * (4 * own + 12 * features),
     };

@@ -3,7 +3,7 @@
 use pelton_data::OpenedData;
 use pelton_fetch::Access;
 use pelton_format::{Dataset, Layout};
-use pelton_linear::{MOST_NEWTON_FEATURES, Newton, Problem, newton_pays};
+use pelton_linear::{MOST_NEWTON_FEATURES, Newton, Penalty, Problem, newton_pays};
 use pelton_plan::Order;
 
 use super::budget::{self, asked_bytes};
@@ -58,6 +58,14 @@ pub(super) fn choose_solver(
         && config.cache_fraction.is_none()
         && config.blocks.is_none()
         && !config.skip;
+    if problem.penalty() != Penalty::L2 {
+        return choose_working_set(config, free);
+    }
+    if config.solver == Solver::WorkingSet {
+        return Err(TrainError::config(
+            "`solver` working-set is for `penalty` l1 and elastic-net; leave it out".to_string(),
+        ));
+    }
     let width = problem.features() + usize::from(problem.bias().is_some());
     if ranks > 1 {
         if width > MOST_NEWTON_FEATURES {
@@ -90,6 +98,23 @@ pub(super) fn choose_solver(
             Solver::CoordinateDescent
         };
     }
+    Ok(())
+}
+
+fn choose_working_set(config: &mut LinearConfig, free: bool) -> Result<(), TrainError> {
+    let penalty = config.penalty;
+    if !matches!(config.solver, Solver::Auto | Solver::WorkingSet) {
+        return Err(TrainError::config(format!(
+            "`solver` {} does not support `penalty` {penalty}; leave one of them out",
+            config.solver
+        )));
+    }
+    if !free {
+        return Err(TrainError::config(format!(
+            "`penalty` {penalty} needs working sets, which read every row in each pass, in the order of the files, without `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave these out"
+        )));
+    }
+    config.solver = Solver::WorkingSet;
     Ok(())
 }
 

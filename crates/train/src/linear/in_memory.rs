@@ -45,7 +45,7 @@ pub(super) struct InMemory<'a> {
     pub ranks: Ranks<'a>,
     /// Whether the configuration leaves the solver open; it then has the one preferred by the cost model.
     pub is_open: bool,
-    /// Bytes that the tables of Newton's method, and those of coordinate descent in f64, may take.
+    /// Bytes that the tables of methods of passes, and those of coordinate descent in f64, may take.
     pub newton_room: u64,
     pub fine_room: u64,
 }
@@ -168,7 +168,11 @@ impl InMemory<'_> {
             visit: 30.0 + a_value * self.values(),
             newton: 2.0 * costs.1,
             // For more rows the model is good enough, and a false start costs seconds.
-            is_open: self.is_open && self.config.target.is_some() && is_small && newton_can,
+            is_open: self.is_open
+                && self.config.solver != Solver::WorkingSet
+                && self.config.target.is_some()
+                && is_small
+                && newton_can,
             newton_can,
         }
     }
@@ -192,14 +196,13 @@ impl InMemory<'_> {
     }
 
     fn by_passes(&self) -> Box<dyn PassSolver> {
-        let wanted = self.config.target.unwrap_or(WANTED);
-        let records = self.shape.records as usize;
-        passes::solver_for(
-            self.config.solver,
-            Arc::clone(&self.problem),
-            records,
-            wanted,
-        )
+        let needs = passes::Needs {
+            problem: &self.problem,
+            records: self.shape.records,
+            interrupt: self.interrupt,
+            memory: self.newton_room,
+        };
+        passes::solver_for(self.config, &needs)
     }
 
     /// Whether there is memory for w, α and the lengths of rows in f64.

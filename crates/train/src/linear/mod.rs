@@ -60,7 +60,7 @@ use division::Division;
 use journal::Journal;
 use method::Method;
 use outcome::{Ended, many_classes};
-use passes::{PassSession, WANTED};
+use passes::PassSession;
 use prepare::prepare;
 use problem::{Shape, problem};
 use ranks::Ranks;
@@ -159,9 +159,7 @@ fn train<T>(
     // folder created, cleared, or its configuration replaced.
     let mut method: Box<dyn Method> = match (task.is_held(), config.solver) {
         (true, _) => Box::new(ResidentSession::new(task)),
-        (_, solver) if solver.is_by_passes() => {
-            Box::new(PassSession::new(task, config.target.unwrap_or(WANTED)))
-        }
+        (_, solver) if solver.is_by_passes() => Box::new(PassSession::new(task, config.target)),
         _ => Box::new(Session::new(task)),
     };
     let mut resumed = None;

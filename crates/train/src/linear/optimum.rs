@@ -107,7 +107,7 @@ fn by_passes(
     wanted_gap: f64,
     observer: Observer<'_>,
 ) -> Result<Certificate, TrainError> {
-    let session = PassSession::new(task, wanted_gap);
+    let session = PassSession::new(task, Some(wanted_gap));
     let (found, ..) = session.over(|mut solver, passes| {
         for number in 0.. {
             let found = passes.make(&mut *solver, &mut |_, _| {})?;

@@ -75,7 +75,7 @@ pub(super) fn write(
         trained,
         test,
         optimum,
-        ..
+        model,
     } = ended;
     let (config, division) = (task.config, &task.division);
     let (found, totals) = (&trained.found, &trained.totals);
@@ -102,6 +102,7 @@ pub(super) fn write(
         test: test.classes,
         test_targets: test.targets,
         train_accuracy: (!config.loss.has_real_targets()).then_some(solved.accuracy),
+        nonzero_weights: Some(model.weights.nonzero()),
         epochs: trained.epochs.len() as u64,
         passes: totals.rows as f64 / dataset.records().max(1) as f64,
         wall_s: trained.wall_s,
@@ -153,6 +154,7 @@ pub(super) fn model(task: &Task<'_>, weights: Weights) -> Model {
         class_weights: task.problem.class_weights().to_vec(),
         classes: dataset.labels().clone(),
         means: dataset.means().map(|means| means.to_vec()),
+        penalty: task.problem.penalty(),
         bias_is_free: task.problem.bias_is_free(),
         weights,
         scale: task.rows.scale.as_deref().cloned(),
@@ -171,7 +173,7 @@ pub(super) fn write_model(
     // LIBLINEAR's format knows whole numbers of 32 bits as labels only.
     let is_whole = |label: &f64| f64::from(*label as i32) == *label;
     let is_named = task.rows.data.dataset.labels_are_names();
-    let is_known = model.loss.is_in_liblinear() && !is_named;
+    let is_known = model.is_in_liblinear() && !is_named;
     if is_known && model.classes.values().iter().all(is_whole) {
         model.write_liblinear(&folder.path().join("model.txt"), interrupt)?;
     }

@@ -11,7 +11,7 @@ use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::{Dataset, RowTable};
 use pelton_linear::{
     Certificate, Exchange, LinearError, LossSum, Newton, PassFigures, PassSolver, Problem, Simd,
-    Weights,
+    Weights, WorkingSet,
 };
 use pelton_run::{EpochRecord, Interrupt};
 use pelton_storage::in_parallel;
@@ -35,14 +35,28 @@ pub(super) const WANTED: f64 = 1e-6;
 /// block, and they cost no more.
 const MOST_PASSES_IN_MEMORY: u64 = 300;
 
-/// The method of passes for a problem.
-pub(super) fn solver_for(
-    _solver: Solver,
-    problem: Arc<Problem>,
-    records: usize,
-    wanted: f64,
-) -> Box<dyn PassSolver> {
-    Box::new(Newton::new(problem, records, wanted, Simd::best()))
+/// What a method of passes needs.
+pub(super) struct Needs<'a> {
+    pub problem: &'a Arc<Problem>,
+    pub records: u64,
+    pub interrupt: &'a Interrupt,
+    /// Bytes next to the rows.
+    pub memory: u64,
+}
+
+/// The method of passes that a configuration says, from its start.
+pub(super) fn solver_for(config: &LinearConfig, needs: &Needs<'_>) -> Box<dyn PassSolver> {
+    let problem = Arc::clone(needs.problem);
+    let wanted = config.target.unwrap_or(WANTED);
+    let records = usize::try_from(needs.records).unwrap_or(usize::MAX);
+    let (memory, interrupt, simd) = (needs.memory, needs.interrupt, Simd::best());
+    match config.solver {
+        Solver::WorkingSet => {
+            let interrupt = Arc::clone(interrupt);
+            Box::new(WorkingSet::new(problem, wanted, memory, interrupt, simd))
+        }
+        _ => Box::new(Newton::new(problem, records, wanted, simd)),
+    }
 }
 
 /// Most passes of a run.
@@ -251,13 +265,21 @@ pub(super) struct PassSession<'a> {
 }
 
 impl<'a> PassSession<'a> {
-    /// Until the certified gap is as small as this.
-    pub fn new(task: &'a Task<'a>, wanted: f64) -> PassSession<'a> {
-        let records = usize::try_from(task.rows.data.dataset.records()).unwrap_or(usize::MAX);
-        let problem = Arc::clone(&task.problem);
+    /// As the configuration of the task says, with this target.
+    pub fn new(task: &'a Task<'a>, target: Option<f64>) -> PassSession<'a> {
+        let config = LinearConfig {
+            target,
+            ..task.config.clone()
+        };
+        let needs = Needs {
+            problem: &task.problem,
+            records: task.rows.data.dataset.records(),
+            interrupt: task.interrupt,
+            memory: task.division.budget.bytes / 2,
+        };
         PassSession {
             task,
-            solver: solver_for(task.config.solver, problem, records, wanted),
+            solver: solver_for(&config, &needs),
             made: 0,
         }
     }
@@ -278,10 +300,15 @@ impl<'a> PassSession<'a> {
             None => (None, Meters::default(), None),
         };
         let is_scaled = task.rows.scale.is_some();
+        let mut feed = task.division.budget.feed.clone();
+        if task.config.solver == Solver::WorkingSet {
+            // The other half is for columns.
+            feed.memory_bytes /= 2;
+        }
         let passes = &mut Passes {
             over: match &rows {
                 Some(rows) => Over::Rows(rows),
-                None => Over::Files(&task.rows.data.dataset, &task.division.budget.feed),
+                None => Over::Files(&task.rows.data.dataset, &feed),
             },
             problem: &task.problem,
             records: task.rows.data.dataset.records(),

@@ -47,6 +47,7 @@ pub(super) fn problem(
 ) -> Result<Problem, TrainError> {
     let features = usize::try_from(shape.features).unwrap_or(usize::MAX);
     let mut problem = Problem::new(config.loss, config.cost, features, labels.len())?;
+    problem = problem.with_penalty(config.penalty)?;
     check_tables(&problem, shape)?;
     if let Some(bias) = config.bias {
         problem = problem.with_bias(bias)?;

@@ -187,6 +187,7 @@ fn exchange(comm: &Comm, what: Exchange<'_>) -> Result<(), TrainError> {
     match what {
         Exchange::Sum(values) => comm.all_reduce(values, Reduction::Sum)?,
         Exchange::Largest(values) => comm.all_reduce(values, Reduction::Max)?,
+        Exchange::Gather(values) => *values = comm.all_gather_ragged(values)?.concat(),
     }
     Ok(())
 }

@@ -27,7 +27,8 @@ pub(super) fn in_memory<'a>(task: &'a Task<'a>, config: &'a LinearConfig) -> InM
         interrupt: task.interrupt,
         ranks: task.ranks,
         is_open: task.is_open,
-        newton_room: room,
+        // Columns are wanted even where the rows leave little.
+        newton_room: room.max(budget.bytes / 4),
         fine_room: room,
     }
 }
