@@ -31,7 +31,7 @@ use crate::rows::in_order::put_in_order;
 use crate::rows::missing::MissingValues;
 use crate::rows::scale::Scale;
 use crate::rows::{Layout, Rows};
-use crate::tables::{Coding, code};
+use crate::tables::{Coding, ColumnUse, code};
 
 /// One or many files as one sequence of records.
 #[derive(Clone, Debug)]
@@ -363,9 +363,9 @@ impl Dataset {
         self.columns.as_ref()
     }
 
-    /// What each column of a table became, a line each, where cells are not features as they are.
-    pub fn column_lines(&self) -> &[String] {
-        self.coding.as_ref().map_or(&[], |coding| &coding.lines)
+    /// What each column of a table became, where cells are not features as they are.
+    pub fn column_uses(&self) -> &[ColumnUse] {
+        self.coding.as_ref().map_or(&[], |coding| &coding.columns)
     }
 
     /// The weight of each record, where a column holds weights; NaN where it has none.

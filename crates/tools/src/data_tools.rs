@@ -125,7 +125,7 @@ const MOST_LABELS: usize = 1 << 16;
 
 /// Locates the records of files.
 pub fn index(config: &DataConfig, mut context: RunContext<'_>) -> Result<IndexFigures, DataError> {
-    let config = config.with_bytes();
+    let config = config.with_bytes().with_codes();
     let opened = data::open(&config, &config.paths, None, &mut context)?;
     let dataset = &opened.dataset;
     let report = dataset.index_report();

@@ -34,6 +34,8 @@ impl TestFigures {
 pub(crate) struct Tested {
     pub classes: Option<TestFigures>,
     pub targets: Option<TargetFigures>,
+    /// Points of the ROC curve, of two classes where the scores of all rows are there.
+    pub roc: Vec<(f64, f64)>,
 }
 
 /// Figures of `train linear` and `eval`. Absent figures were not measured.

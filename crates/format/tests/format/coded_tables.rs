@@ -57,6 +57,14 @@ fn named(found: &[(String, f32)]) -> Vec<(&str, f32)> {
     plain.map(|(name, value)| (name.as_str(), *value)).collect()
 }
 
+fn lines_of(dataset: &Dataset) -> String {
+    let lines = dataset
+        .column_uses()
+        .iter()
+        .map(|column| column.to_string());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn columns_become_what_they_hold() {
     let folder = tempdir().unwrap();
@@ -67,7 +75,7 @@ fn columns_become_what_they_hold() {
         Some(Missing::Flag),
     );
     let dataset = open(&[path], &options).unwrap();
-    let lines = dataset.column_lines().join("\n");
+    let lines = lines_of(&dataset);
     for said in [
         "id: left out as told",
         "name: text: words and pairs of words, hashed to 8 bits",
@@ -249,7 +257,7 @@ fn guesses_that_may_be_wrong_are_said() {
         &coded(folder.path(), &[], None),
     )
     .unwrap();
-    let lines = dataset.column_lines().join("\n");
+    let lines = lines_of(&dataset);
     assert!(
         lines.contains("row: left out: numbers the records"),
         "{lines}"

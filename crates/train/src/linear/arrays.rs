@@ -106,6 +106,7 @@ pub fn fit_rows(
             bias_is_free: problem.bias_is_free(),
             weights: solved.weights,
             scale,
+            threshold: None,
             columns: None,
         },
         certificate: solved.certificate,

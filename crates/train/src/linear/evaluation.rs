@@ -6,12 +6,16 @@ use pelton_data::OpenedData;
 use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::{ClassMap, Dataset};
 use pelton_linear::{
-    Loss, LossSum, Metrics, Prediction, Problem, Simd, TargetMetrics, Weights, predict,
+    Loss, LossSum, Metrics, Prediction, Problem, Simd, TargetMetrics, Weights, positive_class,
+    predict,
 };
 
 use super::task::Task;
 use crate::error::TrainError;
 use crate::summary::{TestFigures, Tested};
+
+/// Points of the ROC curve in a report.
+const ROC_POINTS: usize = 200;
 
 /// Losses of a model over a data set.
 #[derive(Clone, Debug)]
@@ -35,14 +39,9 @@ impl Scores {
         if loss.has_real_targets() {
             return (Scores::Targets(TargetMetrics::new(loss)), 0);
         }
-        let greater = match (classes.names(), classes.values()) {
-            ([first, second], _) => second > first,
-            (_, [first, second]) => second > first,
-            _ => true,
-        };
         let bytes = Metrics::bytes(classes.len(), records);
         let room = if bytes <= memory / 2 { bytes } else { 0 };
-        let metrics = Metrics::new(loss, classes.len(), u32::from(greater), room);
+        let metrics = Metrics::new(loss, classes.len(), positive_class(classes), room);
         (Scores::Classes(Box::new(metrics)), room)
     }
 
@@ -51,13 +50,24 @@ impl Scores {
         match self {
             Scores::Classes(metrics) => Tested {
                 classes: Some(TestFigures::of(metrics, classes)),
+                roc: Vec::new(),
                 targets: None,
             },
             Scores::Targets(metrics) => Tested {
                 classes: None,
+                roc: Vec::new(),
                 targets: Some(metrics.figures()),
             },
         }
+    }
+
+    /// About so many points of the ROC curve of two classes, where there are the scores of all rows.
+    fn roc(&self, most: usize) -> Vec<(f64, f64)> {
+        let ranking = match self {
+            Scores::Classes(metrics) => metrics.ranking(),
+            Scores::Targets(_) => None,
+        };
+        ranking.map_or(Vec::new(), |ranking| ranking.roc(most))
     }
 
     fn add(&mut self, label: u32, prediction: Prediction<'_>) {
@@ -129,5 +139,8 @@ pub(super) fn test(
             Scores::Targets(metrics) => metrics.add_up(peers),
         })?;
     }
-    Ok(scores.tested(classes))
+    Ok(Tested {
+        roc: scores.roc(ROC_POINTS),
+        ..scores.tested(classes)
+    })
 }

@@ -17,6 +17,7 @@ mod evaluation;
 mod first_pass;
 mod in_memory;
 mod journal;
+mod largest_weights;
 mod method;
 mod optimum;
 mod outcome;
@@ -24,6 +25,7 @@ mod packing;
 mod passes;
 mod prepare;
 mod problem;
+mod quality;
 mod ranks;
 mod reading;
 mod report;
@@ -266,10 +268,11 @@ fn open(
     let data = data.leaving_damage(skips).with_codes();
     let data = data.with_targets(config.loss.has_real_targets());
     let data = ranks.open(&data, paths, None, interrupt, observer)?;
-    if let lines @ [_, ..] = data.dataset.column_lines() {
-        let lines = lines.join("\n  ");
+    let columns = data.dataset.column_uses().iter();
+    let lines: String = columns.map(|column| format!("\n  {column}")).collect();
+    if !lines.is_empty() {
         observer(Event::Note(&format!(
-            "columns as features (`column` NAME=KIND changes them):\n  {lines}"
+            "columns as features (`column` NAME=KIND changes them):{lines}"
         )));
     }
     refuse_untrainable(config, &data, interrupt)?;

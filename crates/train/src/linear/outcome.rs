@@ -8,7 +8,7 @@ use pelton_plan::{Batching, Order};
 use pelton_run::{RunFolder, peak_rss_bytes};
 
 use super::journal::Trained;
-use super::report::report;
+use super::report::{Results, report};
 use super::task::Task;
 use crate::error::TrainError;
 use crate::summary::{LinearSummary, Tested};
@@ -73,9 +73,9 @@ pub(super) fn write(
 ) -> Result<LinearSummary, TrainError> {
     let Ended {
         trained,
+        model,
         test,
         optimum,
-        ..
     } = ended;
     let (config, division) = (task.config, &task.division);
     let (found, totals) = (&trained.found, &trained.totals);
@@ -137,7 +137,13 @@ pub(super) fn write(
             (None, waiting) => waiting.to_string(),
         },
     };
-    let report = report(config, &summary, &trained.epochs);
+    let found = Results {
+        summary: &summary,
+        roc: test.roc,
+        model: &model,
+        dataset,
+    };
+    let report = report(config, &found, &trained.epochs);
     folder.write_text("report.html", &report.to_html())?;
     folder.write_summary(&summary)?;
     Ok(summary)
@@ -156,6 +162,7 @@ pub(super) fn model(task: &Task<'_>, weights: Weights) -> Model {
         bias_is_free: task.problem.bias_is_free(),
         weights,
         scale: task.rows.scale.as_deref().cloned(),
+        threshold: None,
         columns: dataset.columns().cloned(),
     }
 }
