@@ -11,7 +11,7 @@
 pub(crate) mod cells;
 mod choice;
 mod coded;
-mod dates;
+pub(crate) mod dates;
 mod hashing;
 pub(crate) mod kept;
 pub(crate) mod kind;

@@ -241,6 +241,34 @@ fn threads_find_the_same() {
     assert_eq!(found[0], found[1]);
 }
 
+/// `all.parquet` holds midnights of the first days of 1970, as microseconds.
+#[cfg(feature = "columns")]
+#[test]
+fn timestamps_of_typed_columns_are_dates() {
+    let folder = tempdir().unwrap();
+    let options = OpenOptions {
+        format: Some(pelton_format::FormatKind::parse("parquet:when,f32,u8").unwrap()),
+        label: LabelColumn::Name("u8".into()),
+        ..coded(folder.path(), &[], None)
+    };
+    let dataset = open(&[crate::columns::fixture("all.parquet")], &options).unwrap();
+    let lines = lines_of(&dataset);
+    assert!(
+        lines.contains("when: date: years, day of the week"),
+        "{lines}"
+    );
+    let records = records(&dataset);
+    for (day, name) in ["when Thu", "when Fri", "when Sat"].into_iter().enumerate() {
+        let found = named(&records[day]);
+        assert!(found.contains(&(name, 1.0)), "{found:?}");
+        let years = (day as f64 / 365.2425) as f32;
+        assert!(
+            day == 0 || found.contains(&("when years", years)),
+            "{found:?}"
+        );
+    }
+}
+
 #[test]
 fn guesses_that_may_be_wrong_are_said() {
     let folder = tempdir().unwrap();
