@@ -10,7 +10,7 @@ use pelton_storage::{Storage, allow_open_files, regular_file};
 use crate::bad_record::bad_record;
 use crate::contents::Contents;
 use crate::data_file::DataFile;
-use crate::error::FormatError;
+use crate::error::{Fault, FormatError};
 use crate::format::{Opened, changed};
 use crate::formats::shard::folder::shards;
 use crate::labels::common::{
@@ -519,6 +519,12 @@ impl Dataset {
         let (_, file) = self.file_of(id);
         let decoded = file.decode_wide(id - file.first_id, bytes, row)?;
         Some(decoded.map_err(|fault| bad_record(file, id - file.first_id, fault)))
+    }
+
+    /// The error that record `id` is `wrong`, with its file and its line or offset.
+    pub fn error_in(&self, id: u64, wrong: String) -> FormatError {
+        let (_, file) = self.file_of(id);
+        bad_record(file, id - file.first_id, Fault::new(wrong))
     }
 
     /// The replacement for a missing value of each feature, where means replace them.

@@ -2,6 +2,8 @@
 //!
 //! Rows of equal scores count together: no threshold separates them.
 
+use serde::{Deserialize, Serialize};
+
 /// Scores of rows, from the highest, with whether their row is of the class.
 #[derive(Clone, Debug)]
 pub struct Ranking {
@@ -11,7 +13,8 @@ pub struct Ranking {
 }
 
 /// What a threshold between two classes is chosen for.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum ThresholdGoal {
     /// The largest F1 of the positive class.
     F1,
@@ -53,6 +56,20 @@ impl std::str::FromStr for ThresholdGoal {
         goal.ok_or_else(|| {
             format!("`{text}` is not f1, balanced, precision:SHARE or recall:SHARE with a share above 0, up to 1")
         })
+    }
+}
+
+impl TryFrom<String> for ThresholdGoal {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<ThresholdGoal, String> {
+        text.parse()
+    }
+}
+
+impl From<ThresholdGoal> for String {
+    fn from(goal: ThresholdGoal) -> String {
+        goal.to_string()
     }
 }
 

@@ -51,11 +51,11 @@ impl Threshold {
         } else {
             given
         };
-        if score.is_nan() {
+        if score.is_nan() || !given.is_finite() {
             return wrong(if loss.has_probabilities() {
                 "is not a probability; give a number from 0 to 1"
             } else {
-                "is not a number"
+                "is not a finite number"
             });
         }
         Ok(Threshold::of_score(classes, score))
@@ -150,7 +150,9 @@ mod tests {
         }
         assert!(Threshold::given(Loss::Logistic, &three, 0.5).is_err());
         assert!(Threshold::given("l2".parse().unwrap(), &two, 1.1).is_ok());
-        assert!(Threshold::given("l2".parse().unwrap(), &two, f64::NAN).is_err());
+        for given in [f64::NAN, f64::INFINITY] {
+            assert!(Threshold::given("l2".parse().unwrap(), &two, given).is_err());
+        }
         assert!(Threshold::given("squared".parse().unwrap(), &two, 0.5).is_err());
     }
 }

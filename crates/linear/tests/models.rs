@@ -127,7 +127,7 @@ fn a_scale_is_kept_or_folded_into_the_weights() {
             bias_is_free: false,
             weights: Weights::from_vectors(2, bias, vec![own]),
             scale: pelton_format::Scale::new(vec![2.0, 0.125], shifts.to_vec()),
-            threshold: None,
+            threshold: Some(Threshold::of_score(&ClassMap::new(vec![1.0, -1.0]), 0.25)),
             columns: None,
         };
         assert!(model.scale.is_some());

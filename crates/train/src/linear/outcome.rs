@@ -11,7 +11,7 @@ use super::journal::Trained;
 use super::report::{Results, report};
 use super::task::Task;
 use crate::error::TrainError;
-use crate::summary::{LinearSummary, Tested};
+use crate::summary::{LinearSummary, Tested, ThresholdFigures};
 
 /// Name of the model in the run folder.
 pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
@@ -101,6 +101,9 @@ pub(super) fn write(
         test_accuracy: test.classes.as_ref().map(|test| test.figures.accuracy),
         test: test.classes,
         test_targets: test.targets,
+        threshold: test
+            .threshold
+            .map(|threshold| ThresholdFigures::of(&threshold, config.loss, dataset.labels())),
         train_accuracy: (!config.loss.has_real_targets()).then_some(solved.accuracy),
         epochs: trained.epochs.len() as u64,
         passes: totals.rows as f64 / dataset.records().max(1) as f64,

@@ -83,6 +83,14 @@ pub(super) fn figures(summary: &LinearSummary) -> Vec<Figure> {
     let of = positive.map_or(String::new(), |class| format!(", class {class}"));
     let rest = [
         known(
+            "threshold",
+            (summary.threshold.as_ref()).map(|threshold| format!("{:.6}", threshold.value)),
+            &match &summary.threshold {
+                Some(threshold) => format!("{threshold}; chosen on the test data"),
+                None => String::new(),
+            },
+        ),
+        known(
             "balanced accuracy",
             Some(percent(figures.balanced_accuracy)),
             "mean of the recalls of the classes, test examples",

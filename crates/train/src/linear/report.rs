@@ -66,7 +66,10 @@ fn figures(summary: &LinearSummary) -> Vec<Figure> {
         rows.push(row(
             "training accuracy",
             quality::percent(accuracy),
-            "training examples predicted right",
+            match &summary.threshold {
+                Some(_) => "training examples predicted right by the sign, without the threshold",
+                None => "training examples predicted right",
+            },
         ));
     }
     if let Some(gap) = summary.relative_gap {
@@ -287,6 +290,9 @@ fn notes(summary: &LinearSummary, dataset: &Dataset) -> Vec<String> {
         notes.push(format!(
             "Reads were held to a modelled device; it was busy for {seconds:.2} s (modelled)."
         ));
+    }
+    if summary.threshold.is_some() {
+        notes.push("The threshold was chosen on the test data, where its figures are therefore a little too good.".to_string());
     }
     if summary.skipped_records > 0 {
         notes.push(format!(
