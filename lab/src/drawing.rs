@@ -10,13 +10,11 @@ use crate::table::{Reproduction, Row};
 pub(super) fn report(reproduction: &Reproduction) -> Report {
     Report {
         title: format!("pelton-lab reproduce {}", reproduction.name),
-        verdict: String::new(),
         summary: summary(&reproduction.rows),
         series: curves(&reproduction.rows),
-        stages: Vec::new(),
         bars: bars(&reproduction.rows),
         notes: reproduction.notes.clone(),
-        config_toml: String::new(),
+        ..Report::default()
     }
 }
 

@@ -7,7 +7,7 @@ use pelton_tools::buckets::{Column, Unit};
 use pelton_tools::{BadExamples, BucketPolicy};
 use pelton_train::{
     Access, ClassName, InnerPasses, LinearConfig, Loss, OnBadRecord, Optimum, Order, Penalty,
-    Scaling, Solver,
+    Scaling, Solver, ThresholdGoal,
 };
 
 use crate::bytes::Memory;
@@ -112,6 +112,11 @@ pub struct LinearArguments {
     /// Factors on the cost of the records: an npy file, or a text with one a line
     #[arg(long, value_name = "FILE")]
     pub sample_weights: Option<PathBuf>,
+    /// Choose the threshold between two classes on the test data, for eval and predict to use: f1 (the largest F1 of
+    /// the positive class: the greater label, or later name), balanced (the largest mean recall), precision:SHARE (the
+    /// largest recall with at least this precision) or recall:SHARE (the largest precision with at least this recall)
+    #[arg(long, value_name = "GOAL")]
+    pub threshold: Option<ThresholdGoal>,
     /// Append a constant feature of this value to every row
     #[arg(long)]
     pub bias: Option<f32>,
@@ -227,6 +232,7 @@ impl LinearArguments {
             config.class_weights = factors.collect();
         }
         set_option(&mut config.sample_weights, self.sample_weights.take());
+        set_option(&mut config.threshold, self.threshold);
         set_option(&mut config.bias, self.bias);
         if let Some(intercept) = self.intercept {
             anyhow::ensure!(
@@ -318,6 +324,11 @@ pub struct EvalArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
+    /// For a linear model of two classes: the probability (logistic models) or else decision value from which on a
+    /// row is given the positive class, which is the greater label or later name (default: the threshold of the
+    /// model, else the sign)
+    #[arg(long, allow_negative_numbers = true)]
+    pub threshold: Option<f64>,
     /// For a net: also how often the right class is one of the K likeliest
     #[arg(long, value_name = "K", conflicts_with_all = ["recall", "pairs"])]
     pub top: Option<usize>,
@@ -368,6 +379,11 @@ pub struct PredictArguments {
     /// For a linear model: write CSV with these columns of the data, with commas between
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     pub keep: Vec<String>,
+    /// For a linear model of two classes: the probability (logistic models) or else decision value from which on a
+    /// row is given the positive class, which is the greater label or later name (default: the threshold of the
+    /// model, else the sign)
+    #[arg(long, allow_negative_numbers = true)]
+    pub threshold: Option<f64>,
     /// For a net: print the K likeliest classes with their probabilities
     #[arg(long, value_name = "K", conflicts_with = "probabilities")]
     pub top: Option<usize>,

@@ -10,7 +10,7 @@ use pelton_storage::{Storage, allow_open_files, regular_file};
 use crate::bad_record::bad_record;
 use crate::contents::Contents;
 use crate::data_file::DataFile;
-use crate::error::FormatError;
+use crate::error::{Fault, FormatError};
 use crate::format::{Opened, changed};
 use crate::formats::shard::folder::shards;
 use crate::labels::common::{
@@ -31,7 +31,7 @@ use crate::rows::in_order::put_in_order;
 use crate::rows::missing::MissingValues;
 use crate::rows::scale::Scale;
 use crate::rows::{Layout, Rows};
-use crate::tables::{Coding, code};
+use crate::tables::{Coding, ColumnUse, code};
 
 /// One or many files as one sequence of records.
 #[derive(Clone, Debug)]
@@ -363,9 +363,9 @@ impl Dataset {
         self.columns.as_ref()
     }
 
-    /// What each column of a table became, a line each, where cells are not features as they are.
-    pub fn column_lines(&self) -> &[String] {
-        self.coding.as_ref().map_or(&[], |coding| &coding.lines)
+    /// What each column of a table became, where cells are not features as they are.
+    pub fn column_uses(&self) -> &[ColumnUse] {
+        self.coding.as_ref().map_or(&[], |coding| &coding.columns)
     }
 
     /// The weight of each record, where a column holds weights; NaN where it has none.
@@ -519,6 +519,12 @@ impl Dataset {
         let (_, file) = self.file_of(id);
         let decoded = file.decode_wide(id - file.first_id, bytes, row)?;
         Some(decoded.map_err(|fault| bad_record(file, id - file.first_id, fault)))
+    }
+
+    /// The error that record `id` is `wrong`, with its file and its line or offset.
+    pub fn error_in(&self, id: u64, wrong: String) -> FormatError {
+        let (_, file) = self.file_of(id);
+        bad_record(file, id - file.first_id, Fault::new(wrong))
     }
 
     /// The replacement for a missing value of each feature, where means replace them.

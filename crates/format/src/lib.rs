@@ -90,6 +90,7 @@ pub use rows::feature_type::FeatureType;
 pub use rows::fields::{Field, RecordFields, element_value};
 pub use rows::scale::{COARSE, Scale};
 pub use rows::{Layout, Row, RowTable, Rows, Slot};
+pub use tables::ColumnUse;
 pub use tables::kept::KeptCells;
 pub use tables::kind::{ColumnKind, NamedKind};
 

@@ -68,6 +68,14 @@ pub enum LinearError {
         /// The bias.
         found: f32,
     },
+    /// A threshold that cannot decide between the classes.
+    #[error("`threshold` {found} {why}")]
+    Threshold {
+        /// The threshold.
+        found: f64,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// A class weight or a label names a class that does not exist.
     #[error("class {class} does not exist: there are {classes} classes, counted from 0")]
     UnknownClass {

@@ -68,8 +68,12 @@ mod scaling;
 
 mod certificate;
 mod gap;
-mod metrics;
 mod predict;
+mod threshold;
+
+mod ranking;
+
+mod metrics;
 mod target_metrics;
 
 mod newton;
@@ -106,11 +110,13 @@ pub use penalty::Penalty;
 pub use predict::{Prediction, predict, probabilities};
 pub use problem::Problem;
 pub use quantized_cache::{QuantizedCache, SavedCodes};
+pub use ranking::{Ranking, ThresholdGoal};
 pub use saved_state::SavedState;
 pub use scaling::{FeatureSums, Scaling};
 pub use skip::{SETTLED_SLACK, SkipTable};
 pub use solve::{BlockReport, InnerPasses, solve_block};
 pub use target_metrics::{TargetFigures, TargetMetrics};
+pub use threshold::{Threshold, positive_class};
 pub use weights::Weights;
 pub use working_set::WorkingSet;
 

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::loss::Loss;
 use crate::peers::{Exchange, Peers};
 use crate::predict::{Prediction, probabilities};
+use crate::ranking::Ranking;
+use crate::threshold::{Threshold, score_of};
 
 /// Classes up to which every pair is counted.
 const MOST_PAIRS: usize = 100;
@@ -123,13 +125,7 @@ impl Metrics {
     /// Adds a row of class `class`, which must be one of the model's.
     pub fn add(&mut self, class: u32, prediction: Prediction<'_>) {
         let (own, given) = (class as usize, prediction.class as usize);
-        let classes = self.counts.len();
-        self.counts[own][0] += 1;
-        self.counts[given][1] += 1;
-        self.counts[own][2] += u64::from(own == given);
-        if let Some(pair) = self.pairs.get_mut(own * classes + given) {
-            *pair += 1;
-        }
+        self.count(own, given);
         let mut shares = std::mem::take(&mut self.shares);
         let has_shares = probabilities(self.loss, prediction.values, &mut shares).is_some();
         if has_shares {
@@ -165,9 +161,7 @@ impl Metrics {
         }
         self.labels.push(class);
         match (prediction.values, shares) {
-            (&[value], _) => self
-                .scores
-                .push(if self.positive == 0 { value } else { -value }),
+            (&[value], _) => self.scores.push(score_of(self.positive, &[value])),
             (_, Some(shares)) => self.scores.extend(shares),
             (values, None) => self.scores.extend(values),
         }
@@ -252,49 +246,55 @@ impl Metrics {
         let each = if classes == 2 { 1 } else { classes };
         let mut sum = [0.0; 2];
         for place in 0..each {
-            let class = if each == 1 {
-                self.positive
-            } else {
-                place as u32
-            };
-            let scores = self.scores.iter().skip(place).step_by(each);
-            let ranked = scores.zip(&self.labels);
-            let mut ranked: Vec<(f64, bool)> = ranked
-                .map(|(&score, &label)| (score, label == class))
-                .collect();
-            let found = areas_of(&mut ranked)?;
+            let found = self.ranking_at(place, each)?.areas();
             sum.iter_mut()
                 .zip(found)
                 .for_each(|(sum, area)| *sum += area / each as f64);
         }
         Some(sum)
     }
-}
 
-/// The areas of one ranking: scores with whether their row is positive. None where all rows are alike.
-fn areas_of(ranked: &mut [(f64, bool)]) -> Option<[f64; 2]> {
-    ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
-    let positives = ranked
-        .iter()
-        .filter(|(_, is_positive)| *is_positive)
-        .count();
-    let negatives = ranked.len() - positives;
-    if positives == 0 || negatives == 0 {
-        return None;
+    fn ranking_at(&self, place: usize, each: usize) -> Option<Ranking> {
+        let class = if each == 1 {
+            self.positive
+        } else {
+            place as u32
+        };
+        let scores = self.scores.iter().skip(place).step_by(each);
+        let ranked = scores.zip(&self.labels);
+        Ranking::new(
+            ranked
+                .map(|(&score, &label)| (score, label == class))
+                .collect(),
+        )
     }
-    // Pairs of a positive and a negative row in the right order, those of one score for half.
-    let (mut pairs, mut precision) = (0.0, 0.0);
-    let (mut above, mut seen) = (0_usize, 0_usize);
-    // −0 and 0 are one score.
-    for equal in ranked.chunk_by(|a, b| a.0 == b.0) {
-        let own = equal.iter().filter(|(_, is_positive)| *is_positive).count();
-        pairs += (equal.len() - own) as f64 * (above as f64 + 0.5 * own as f64);
-        above += own;
-        seen += equal.len();
-        precision += own as f64 * above as f64 / seen as f64;
+
+    /// The rows by the score of the positive of two classes; none without scores of all rows, or where they are all of
+    /// one class.
+    pub fn ranking(&self) -> Option<Ranking> {
+        (self.counts.len() == 2).then(|| self.ranking_at(0, 1))?
     }
-    let all = positives as f64 * negatives as f64;
-    Some([pairs / all, precision / positives as f64])
+
+    /// Counts rows as given the class that a threshold says; two classes whose scores are all there.
+    pub fn decide_from(&mut self, threshold: &Threshold) {
+        self.counts = vec![[0; 3]; 2];
+        self.pairs = vec![0; 4];
+        for at in 0..self.labels.len() {
+            let own = self.labels[at];
+            let given = threshold.class(self.scores[at]);
+            self.count(own as usize, given as usize);
+        }
+    }
+
+    fn count(&mut self, own: usize, given: usize) {
+        let classes = self.counts.len();
+        self.counts[own][0] += 1;
+        self.counts[given][1] += 1;
+        self.counts[own][2] += u64::from(own == given);
+        if let Some(pair) = self.pairs.get_mut(own * classes + given) {
+            *pair += 1;
+        }
+    }
 }
 
 #[cfg(test)]

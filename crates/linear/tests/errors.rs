@@ -106,6 +106,7 @@ fn model(labels: Vec<f64>) -> Model {
         bias_is_free: false,
         weights,
         scale: None,
+        threshold: None,
         columns: None,
     }
 }

@@ -44,6 +44,7 @@ fn trained(
         bias_is_free: false,
         weights,
         scale: None,
+        threshold: None,
         columns: None,
     };
     (problem, rows, model)
@@ -129,6 +130,7 @@ fn a_scale_is_kept_or_folded_into_the_weights() {
             bias_is_free: false,
             weights: Weights::from_vectors(2, bias, vec![own]),
             scale: pelton_format::Scale::new(vec![2.0, 0.125], shifts.to_vec()),
+            threshold: Some(Threshold::of_score(&ClassMap::new(vec![1.0, -1.0]), 0.25)),
             columns: None,
         };
         assert!(model.scale.is_some());
@@ -170,6 +172,7 @@ fn the_text_is_liblinears() {
         bias_is_free: false,
         weights,
         scale: None,
+        threshold: None,
         columns: None,
     };
     let folder = tempfile::tempdir().unwrap();
@@ -257,6 +260,7 @@ fn degenerate() -> (pelton_format::RowTable, Model, [u32; 24]) {
         bias_is_free: false,
         weights: Weights::from_vectors(6, Some(1.0), (0..4).map(vector).collect()),
         scale: None,
+        threshold: None,
         columns: None,
     };
     let classes = [
@@ -355,6 +359,7 @@ fn coefficients_are_for_features_as_they_come() {
             let (_, _, model) = trained(Loss::Hinge, classes, bias);
             let model = Model {
                 scale: scale.clone(),
+                threshold: None,
                 columns: None,
                 ..model
             };
@@ -397,6 +402,7 @@ fn models_of_real_targets_come_back_from_both_formats() {
             bias_is_free: true,
             weights: Weights::from_vectors(3, Some(1.0), vec![vec![0.5, -1.0, 0.0, 3.0]]),
             scale: None,
+            threshold: None,
             columns: None,
         };
         model.write_safetensors(&path, &never).unwrap();

@@ -39,7 +39,7 @@ pub use error::RunError;
 pub use event::{EpochRecord, Event, Interrupt, Observer};
 pub use metrics_endpoint::MetricsEndpoint;
 pub use process::{cpu_seconds, peak_rss_bytes, reset_peak_rss};
-pub use report::{Bars, Histogram, Marks, Plot, Report, StageUse};
+pub use report::{Bars, Curve, Histogram, Marks, Plot, Report, SignedBars, StageUse, Table};
 pub use run_folder::{RunFolder, write_atomically};
 pub use safetensors::tensor::Dtype;
 pub use tensorboard::EventWriter;

@@ -7,17 +7,20 @@
 
 mod axis;
 mod bars;
+mod curves;
 mod escape;
 mod figures;
 mod frame;
 mod histogram;
 mod lines;
+mod signed_bars;
+mod tables;
 
 use std::fmt::Write as _;
 
 use escape::escaped;
 
-pub use figures::{Bars, Histogram, Marks, Plot, Report, StageUse};
+pub use figures::{Bars, Curve, Histogram, Marks, Plot, Report, SignedBars, StageUse, Table};
 
 impl Histogram {
     /// The histogram as an SVG file, which follows its reader's light or dark setting as the page does.
@@ -59,35 +62,45 @@ impl Report {
             let _ = writeln!(page, "<p class=\"verdict\">{verdict}</p>");
         }
         page.push_str("</header>\n");
-        self.summary(&mut page);
+        let (tiles, others) = self.summary.split_at(self.summary.len().min(TILES));
+        show_tiles(&mut page, tiles);
+        self.results(&mut page);
         self.figures(&mut page);
+        let others = others.iter().map(|(name, value, explanation)| {
+            [name, value, explanation].map(String::clone).to_vec()
+        });
+        let others = Table {
+            title: "Further figures".to_string(),
+            rows: others.collect(),
+            ..Table::default()
+        };
+        tables::section(&mut page, &others);
         self.notes(&mut page);
         page.push_str("</main>\n</body>\n</html>\n");
         page
     }
 
-    fn summary(&self, page: &mut String) {
-        if self.summary.is_empty() {
-            return;
-        }
-        page.push_str("<dl class=\"summary\">\n");
-        for (name, value, explanation) in &self.summary {
-            let _ = write!(
-                page,
-                "<div><dt>{}</dt><dd class=\"value\">{}</dd>",
-                escaped(name),
-                escaped(value)
-            );
-            if !explanation.is_empty() {
-                let _ = write!(page, "<dd class=\"why\">{}</dd>", escaped(explanation));
+    fn results(&self, page: &mut String) {
+        if !self.curves.is_empty() || !self.signed.is_empty() {
+            page.push_str("<section class=\"figures\">\n");
+            for curve in &self.curves {
+                curves::figure(page, curve);
             }
-            page.push_str("</div>\n");
+            for bars in &self.signed {
+                signed_bars::figure(page, bars);
+            }
+            page.push_str("</section>\n");
         }
-        page.push_str("</dl>\n");
+        for table in &self.tables {
+            tables::section(page, table);
+        }
     }
 
     fn figures(&self, page: &mut String) {
-        page.push_str("<section class=\"figures\">\n");
+        if self.series.is_empty() && self.stages.is_empty() && self.bars.is_empty() {
+            return;
+        }
+        page.push_str("<section>\n<h2>Course of the run</h2>\n<div class=\"figures\">\n");
         for plot in &self.series {
             lines::figure(page, plot);
         }
@@ -97,7 +110,7 @@ impl Report {
         for bars in &self.bars {
             bars::figure(page, bars);
         }
-        page.push_str("</section>\n");
+        page.push_str("</div>\n</section>\n");
     }
 
     fn notes(&self, page: &mut String) {
@@ -116,6 +129,36 @@ impl Report {
                 escaped(&self.config_toml)
             );
         }
+    }
+}
+
+/// Figures that are shown large.
+const TILES: usize = 4;
+
+fn show_tiles(page: &mut String, tiles: &[(String, String, String)]) {
+    if tiles.is_empty() {
+        return;
+    }
+    page.push_str("<dl class=\"summary\">\n");
+    for (name, value, explanation) in tiles {
+        let _ = write!(
+            page,
+            "<div><dt>{}</dt><dd class=\"value\">{}</dd>",
+            escaped(name),
+            escaped(value)
+        );
+        if !explanation.is_empty() {
+            let _ = write!(page, "<dd class=\"why\">{}</dd>", escaped(explanation));
+        }
+        page.push_str("</div>\n");
+    }
+    page.push_str("</dl>\n");
+}
+
+/// Appends the sentence under a figure's title, if there is one.
+fn note(page: &mut String, text: &str) {
+    if !text.is_empty() {
+        let _ = writeln!(page, "<p class=\"note\">{}</p>", escaped(text));
     }
 }
 

@@ -4,7 +4,9 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use pelton_data::{self as data, DataConfig, DataError, fetch_bytes, fetch_rows, for_each_batch};
+use pelton_data::{
+    self as data, DataConfig, DataError, OpenedData, fetch_bytes, fetch_rows, for_each_batch,
+};
 use pelton_fetch::FetchOptions;
 use pelton_format::{
     Contents, DataFile, Dataset, Field, IndexCoding, PackedShape, PackedSummary, PackedWriter,
@@ -39,6 +41,8 @@ pub struct IndexFigures {
     pub nonzeros: u64,
     /// The contents of records.
     pub contents: String,
+    /// The columns of tables, as `train linear` would read them; no more than 65 536 of them.
+    pub columns: Vec<ColumnFigures>,
     /// Number of label values.
     pub classes: u64,
     /// Label values; no more than 65 536 of them.
@@ -53,6 +57,51 @@ pub struct IndexFigures {
     pub longest_record_bytes: u64,
     /// How records of each file are found, and what reading one costs.
     pub files: Vec<FileFigures>,
+}
+
+/// How a column of a table would be read.
+#[derive(Clone, Debug, Serialize)]
+pub struct ColumnFigures {
+    /// Its name; empty where it has none.
+    pub name: String,
+    /// How it would become features, why it would be left out, or the type of its values.
+    pub read_as: String,
+    /// Cells without a value; `None` where they were not counted.
+    pub missing: Option<u64>,
+    /// Features; `None` where their count varies.
+    pub features: Option<u64>,
+}
+
+impl ColumnFigures {
+    /// Those of all columns, or of columns of numbers with names.
+    fn of(dataset: &Dataset) -> Vec<ColumnFigures> {
+        let found = dataset.column_uses().iter().map(|column| ColumnFigures {
+            name: column.name.clone(),
+            read_as: column.what.clone(),
+            missing: Some(column.missing),
+            features: Some(column.features),
+        });
+        let fields = match dataset.columns() {
+            Some(schema) => schema.fields.0.iter(),
+            None => dataset.record_fields().specs().0.iter(),
+        };
+        let is_whole = dataset.contents() == Contents::Features;
+        let typed = fields.map(|field| ColumnFigures {
+            name: field.name.to_string(),
+            read_as: if is_whole {
+                "number".to_string()
+            } else {
+                field.dtype.to_string()
+            },
+            missing: None,
+            features: (field.dims.iter()).try_fold(1, |all, length| Some(all * (*length)? as u64)),
+        });
+        if found.len() > 0 {
+            found.take(MOST_LISTED).collect()
+        } else {
+            typed.take(MOST_LISTED).collect()
+        }
+    }
 }
 
 /// How the records of one file are found, and what reading one of them costs.
@@ -120,17 +169,17 @@ impl FileFigures {
     }
 }
 
-/// Most labels listed: enough for the classes of any classifier, and some MB of JSON if labels are numbers to predict.
-const MOST_LABELS: usize = 1 << 16;
+/// Most labels and columns listed: enough for the classes of any classifier, and some MB of JSON if labels are numbers
+/// to predict.
+const MOST_LISTED: usize = 1 << 16;
 
 /// Locates the records of files.
 pub fn index(config: &DataConfig, mut context: RunContext<'_>) -> Result<IndexFigures, DataError> {
-    let config = config.with_bytes();
-    let opened = data::open(&config, &config.paths, None, &mut context)?;
+    let opened = open_table(config, &mut context)?;
     let dataset = &opened.dataset;
     let report = dataset.index_report();
     let labels = dataset.labels();
-    let listed = 0..labels.len().min(MOST_LABELS) as u32;
+    let listed = 0..labels.len().min(MOST_LISTED) as u32;
     Ok(IndexFigures {
         records: report.records,
         bytes: report.bytes,
@@ -142,9 +191,10 @@ pub fn index(config: &DataConfig, mut context: RunContext<'_>) -> Result<IndexFi
         features: dataset.features(),
         nonzeros: dataset.nonzeros(),
         contents: dataset.contents().to_string(),
+        columns: ColumnFigures::of(dataset),
         classes: labels.len() as u64,
         labels: listed.clone().map(|class| labels.value(class)).collect(),
-        labels_left_out: labels.len().saturating_sub(MOST_LABELS) as u64,
+        labels_left_out: labels.len().saturating_sub(MOST_LISTED) as u64,
         label_names: listed
             .filter_map(|class| labels.name(class).map(str::to_owned))
             .collect(),
@@ -159,6 +209,17 @@ pub fn index(config: &DataConfig, mut context: RunContext<'_>) -> Result<IndexFi
             .map(|file| FileFigures::of(dataset, file))
             .collect(),
     })
+}
+
+/// Opens data as `train linear` does where columns are given kinds, and tables of text and numbers else; others, and
+/// tables of which nothing can be learned, by their bytes.
+fn open_table(config: &DataConfig, context: &mut RunContext<'_>) -> Result<OpenedData, DataError> {
+    let coded = config.with_codes();
+    if !config.columns.is_empty() {
+        return data::open(&coded, &config.paths, None, context);
+    }
+    let opened = data::open(&coded.with_bytes(), &config.paths, None, context);
+    opened.or_else(|_| data::open(&config.with_bytes(), &config.paths, None, context))
 }
 
 /// One record.

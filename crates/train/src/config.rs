@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pelton_data::{DataConfig, as_text};
 use pelton_fetch::{Access, OnBadRecord};
 use pelton_format::ClassName;
-use pelton_linear::{InnerPasses, Loss, Penalty, Scaling};
+use pelton_linear::{InnerPasses, Loss, Penalty, Scaling, ThresholdGoal};
 use pelton_plan::Order;
 use pelton_storage::{memory_budget, path_text};
 use serde::{Deserialize, Serialize};
@@ -151,6 +151,9 @@ pub struct LinearConfig {
     /// The same in memory; wins over the file.
     #[serde(skip)]
     pub given_weights: Option<Arc<[f32]>>,
+    /// What the threshold between two classes is chosen for on the test data; the sign decides where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<ThresholdGoal>,
     /// Value of a constant feature appended to every row.
     pub bias: Option<f32>,
     /// Whether its weight is not regularised; without a value it is then 1.
@@ -248,6 +251,7 @@ impl Default for LinearConfig {
             balanced: false,
             sample_weights: None,
             given_weights: None,
+            threshold: None,
             bias: None,
             free_bias: false,
             solver: Solver::Auto,

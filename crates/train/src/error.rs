@@ -6,7 +6,7 @@ use pelton_comm::CommError;
 use pelton_data::{DataError, DemoError};
 use pelton_feed::FeedError;
 use pelton_fetch::FetchError;
-use pelton_format::FormatError;
+use pelton_format::{Dataset, FormatError};
 use pelton_linear::LinearError;
 use pelton_plan::PlanError;
 use pelton_run::RunError;
@@ -44,6 +44,30 @@ pub enum TrainError {
 }
 
 impl TrainError {
+    /// With the file and line of the record of `dataset` whose target cannot be trained on, where that is what is wrong.
+    pub(crate) fn located_in(self, dataset: &Dataset) -> TrainError {
+        let (record, wrong) = match &self {
+            TrainError::Linear(LinearError::NegativeTarget {
+                record,
+                found,
+                loss,
+            }) => (
+                *record,
+                format!(
+                    "has the target {found}, and loss {loss} takes targets of at least 0; correct it, or train with another loss"
+                ),
+            ),
+            TrainError::Linear(LinearError::Target { record, found }) => (
+                *record,
+                format!(
+                    "has the target {found}, which is not a finite number; remove the record or correct it"
+                ),
+            ),
+            _ => return self,
+        };
+        dataset.error_in(record, wrong).into()
+    }
+
     /// The configuration asks for something that cannot be.
     pub fn config(text: String) -> TrainError {
         DataError::Config(text).into()

@@ -8,13 +8,13 @@ use std::time::Instant;
 use pelton_data::{self as data, DataConfig, DataError, Expected, OpenedData};
 use pelton_fetch::{FetchOptions, OnBadRecord};
 use pelton_format::{ClassMap, KeptCells, Missing};
-use pelton_linear::{LinearError, Model, Prediction, predict, probabilities};
-use pelton_run::{Interrupt, RunContext, peak_rss_bytes};
+use pelton_linear::{LinearError, Model, Prediction, Threshold, predict, probabilities};
+use pelton_run::{Event, Interrupt, RunContext, peak_rss_bytes};
 
 use crate::config::LinearConfig;
 use crate::error::TrainError;
-use crate::linear::{Scores, evaluate, for_each_batch};
-use crate::summary::LinearSummary;
+use crate::linear::{Scores, decided, evaluate, for_each_batch};
+use crate::summary::{LinearSummary, ThresholdFigures};
 
 /// A model and how the data it was trained on was read.
 #[derive(Debug)]
@@ -167,20 +167,36 @@ impl EvaluateConfig {
     }
 }
 
-/// How well a model predicts data with labels, and its primal value where it says its cost.
+/// What decides between the two classes of a model: the threshold given, or its own; `None` for the sign.
+fn threshold_of(model: &Model, given: Option<f64>) -> Result<Option<Threshold>, TrainError> {
+    let given = given.map(|given| Threshold::given(model.loss, &model.classes, given));
+    Ok(given.transpose()?.or(model.threshold))
+}
+
+/// How well a model predicts data with labels, and its primal value where it says its cost. `threshold` decides between
+/// two classes, by default the model's own.
 pub fn eval(
     config: &EvaluateConfig,
+    threshold: Option<f64>,
     mut context: RunContext<'_>,
 ) -> Result<LinearSummary, TrainError> {
     let began = Instant::now();
     let (trained, opened) = config.open(false, &mut context)?;
+    let threshold = threshold_of(&trained.model, threshold)?;
     let dataset = &opened.dataset;
     let weights = &trained.model.weights;
     let problem = trained.model.problem()?;
     let (classes, records) = (&trained.model.classes, dataset.records());
     let (mut scores, room) = Scores::new(problem.loss(), classes, records, config.memory_bytes);
     let feed = config.feed(&opened, room, context.interrupt);
-    let evaluation = evaluate(dataset, &problem, weights, &feed, Some(&mut scores))?;
+    let decide = threshold.as_ref();
+    let evaluation = evaluate(
+        dataset,
+        &problem,
+        weights,
+        &feed,
+        Some((&mut scores, decide)),
+    )?;
     let test = scores.tested(classes);
     let meters = &evaluation.meters;
     Ok(LinearSummary {
@@ -189,6 +205,8 @@ pub fn eval(
         test_accuracy: test.classes.as_ref().map(|test| test.figures.accuracy),
         test: test.classes,
         test_targets: test.targets,
+        threshold: decide
+            .map(|threshold| ThresholdFigures::of(threshold, trained.model.loss, classes)),
         passes: meters.used_bytes as f64 / dataset.bytes().max(1) as f64,
         wall_s: began.elapsed().as_secs_f64(),
         prepare_s: dataset.index_report().scan_seconds,
@@ -223,6 +241,8 @@ pub struct PredictionColumns {
     pub scores: bool,
     /// Columns of the data that are carried through.
     pub keep: Vec<String>,
+    /// What decides between two classes; by default the model's own threshold.
+    pub threshold: Option<f64>,
 }
 
 /// Writes the predicted label or target of every row to `out`, a line each, in file order; with probabilities these
@@ -236,6 +256,11 @@ pub fn predict_lines(
 ) -> Result<(), TrainError> {
     let (trained, opened) = config.open(true, &mut context)?;
     let model = &trained.model;
+    let threshold = threshold_of(model, columns.threshold)?;
+    if let Some(threshold) = &threshold {
+        let said = ThresholdFigures::of(threshold, model.loss, &model.classes);
+        (context.observer)(Event::Note(&format!("threshold: {said}")));
+    }
     let with_probabilities = columns.probabilities;
     if with_probabilities && !model.loss.has_probabilities() {
         return Err(TrainError::config(format!(
@@ -248,7 +273,8 @@ pub fn predict_lines(
     let mut shares = Vec::new();
     let mut failed = None;
     if columns.scores || !columns.keep.is_empty() {
-        return predict_table(config, columns, &trained, &opened, out, context.interrupt);
+        let data = (&opened, context.interrupt);
+        return predict_table(config, columns, (model, threshold), data, out);
     }
     if with_probabilities {
         writeln!(out, "{}", heading(labels)).map_err(unwritten)?;
@@ -258,6 +284,7 @@ pub fn predict_lines(
         &config.feed(&opened, 0, context.interrupt),
         |batch| {
             predict(&model.weights, &batch.rows, |_, prediction| {
+                let prediction = decided(prediction, threshold.as_ref());
                 let mut line = predicted(model, labels, &prediction);
                 if with_probabilities
                     && probabilities(model.loss, prediction.values, &mut shares).is_some()
@@ -293,12 +320,11 @@ fn predicted(model: &Model, labels: &ClassMap, prediction: &Prediction<'_>) -> S
 fn predict_table(
     config: &EvaluateConfig,
     columns: &PredictionColumns,
-    trained: &TrainedModel,
-    opened: &OpenedData,
+    (model, threshold): (&Model, Option<Threshold>),
+    (opened, interrupt): (&OpenedData, &Interrupt),
     out: &mut dyn Write,
-    interrupt: &Interrupt,
 ) -> Result<(), TrainError> {
-    let (model, labels) = (&trained.model, opened.dataset.labels());
+    let labels = opened.dataset.labels();
     let mut kept = match columns.keep.as_slice() {
         [] => None,
         names => Some(KeptCells::new(&opened.dataset, names).map_err(DataError::from)?),
@@ -324,6 +350,7 @@ fn predict_table(
         |batch| {
             lines.clear();
             predict(&model.weights, &batch.rows, |_, prediction| {
+                let prediction = decided(prediction, threshold.as_ref());
                 let mut cells = vec![predicted(model, labels, &prediction)];
                 if columns.scores {
                     let scored = prediction.values.iter();

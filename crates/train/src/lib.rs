@@ -79,11 +79,11 @@ pub use pelton_data::{
 pub use pelton_fetch::{Access, OnBadRecord};
 pub use pelton_format::{ClassName, Decimal, FeatureType, Header, Missing, NamedKind};
 pub use pelton_linear::TargetFigures;
-pub use pelton_linear::{InnerPasses, Loss, Penalty, Scaling};
+pub use pelton_linear::{InnerPasses, Loss, Penalty, Scaling, ThresholdGoal};
 pub use pelton_plan::Order;
 pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};
 pub use pelton_storage::{memory_budget, path_text};
-pub use summary::{LinearSummary, TestFigures};
+pub use summary::{LinearSummary, TestFigures, ThresholdFigures};
 
 /// Entry points over plain bytes, for fuzzing.
 #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! The figures of a finished run, under the names that `--json` prints.
 
 use pelton_format::ClassMap;
-use pelton_linear::{Figures, Metrics, TargetFigures};
+use pelton_linear::{Figures, Loss, Metrics, TargetFigures, Threshold};
 use serde::{Deserialize, Serialize};
 
 /// How well a model predicts, and what its classes are called.
@@ -29,11 +29,48 @@ impl TestFigures {
     }
 }
 
+/// What decides between two classes other than the sign.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ThresholdFigures {
+    /// From which value on rows are given the positive class.
+    pub value: f64,
+    /// What the value is: a probability, for losses that have probabilities, or a decision value.
+    pub of: String,
+    /// The positive class.
+    pub positive: String,
+}
+
+impl ThresholdFigures {
+    /// Those of a model's threshold.
+    pub(crate) fn of(threshold: &Threshold, loss: Loss, classes: &ClassMap) -> ThresholdFigures {
+        ThresholdFigures {
+            value: threshold.stated(loss),
+            of: Threshold::what(loss).to_string(),
+            positive: classes.describe(threshold.positive()),
+        }
+    }
+}
+
+impl std::fmt::Display for ThresholdFigures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ThresholdFigures {
+            value,
+            of,
+            positive,
+        } = self;
+        write!(f, "class {positive} from a {of} of {value:.6} on")
+    }
+}
+
 /// How well a model predicts data with labels: by its loss one of both.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tested {
     pub classes: Option<TestFigures>,
     pub targets: Option<TargetFigures>,
+    /// The threshold chosen on the data.
+    pub threshold: Option<Threshold>,
+    /// Points of the ROC curve, of two classes where the scores of all rows are there.
+    pub roc: Vec<(f64, f64)>,
 }
 
 /// Figures of `train linear` and `eval`. Absent figures were not measured.
@@ -56,7 +93,10 @@ pub struct LinearSummary {
     /// How well it predicts their targets, where these are real.
     #[serde(default)]
     pub test_targets: Option<TargetFigures>,
-    /// Share of training examples predicted right, where it was evaluated.
+    /// What decides between two classes other than the sign of the decision value.
+    #[serde(default)]
+    pub threshold: Option<ThresholdFigures>,
+    /// Share of training examples predicted right by the sign, where it was evaluated.
     pub train_accuracy: Option<f64>,
     /// Weights of the written model that are not 0, and all of them, intercepts included.
     #[serde(default)]

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use pelton_tools::data_tools::{
-    self, DeviceProbe, FileFigures, IndexFigures, ProbeOptions, ProbePattern,
+    self, ColumnFigures, DeviceProbe, FileFigures, IndexFigures, ProbeOptions, ProbePattern,
 };
 use pelton_train::path_text;
 
@@ -26,6 +26,7 @@ pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
             writeln!(out, "features           {}", figures.features)?;
             writeln!(out, "stored values      {}", figures.nonzeros)?;
         }
+        print_columns(&figures.columns, out)?;
         let listed = labels(&figures);
         writeln!(out, "labels             {listed}")?;
         writeln!(out, "bytes              {}", human(figures.bytes))?;
@@ -49,6 +50,48 @@ pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
         )?;
         print_files(&figures.files, out)
     })
+}
+
+/// The columns of a table, a line each: features, name, and how it would be read.
+fn print_columns(columns: &[ColumnFigures], out: &mut impl Write) -> io::Result<()> {
+    const MOST: usize = 50;
+    if columns.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "columns            {}, as `pelton train linear` would read them",
+        columns.len()
+    )?;
+    let shown = &columns[..columns.len().min(MOST)];
+    let width = shown.iter().map(|column| column.name.chars().count()).max();
+    let width = width.unwrap_or(0).min(40);
+    for column in shown {
+        let features = column
+            .features
+            .map_or("any number of".to_string(), |n| n.to_string());
+        let features = match column.features {
+            Some(1) => "1 feature".to_string(),
+            _ => format!("{features} features"),
+        };
+        let missing = match column.missing {
+            None | Some(0) => String::new(),
+            Some(missing) => format!(" ({missing} missing)"),
+        };
+        writeln!(
+            out,
+            "    {:width$}  {features:<15}  {}{missing}",
+            column.name, column.read_as
+        )?;
+    }
+    if columns.len() > MOST {
+        writeln!(
+            out,
+            "    and {} more (--json lists them)",
+            columns.len() - MOST
+        )?;
+    }
+    Ok(())
 }
 
 /// The first labels, by name where they have names, and how many more there are.

@@ -46,6 +46,7 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
     };
     #[cfg(feature = "nets")]
     if finished::is_net(&config.model) {
+        refuse_threshold(arguments.threshold)?;
         return match &arguments.pairs {
             Some(pairs) => verify(&config, pairs, arguments.json),
             None if arguments.recall.is_empty() => eval_net(&config, arguments.top, arguments.json),
@@ -69,7 +70,7 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
             config.model.display()
         )));
     }
-    let summary = with_console(|context| evaluate::eval(&config, context))?;
+    let summary = with_console(|context| evaluate::eval(&config, arguments.threshold, context))?;
     if arguments.json {
         return print_json(&summary);
     }
@@ -90,10 +91,22 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
             summary.records,
             primal.unwrap_or_default()
         )?;
+        if let Some(threshold) = &summary.threshold {
+            writeln!(out, "threshold: {threshold}")?;
+        }
         let test = summary.test.iter().flat_map(figures_of);
         test.into_iter()
             .try_for_each(|line| writeln!(out, "{line}"))
     })
+}
+
+fn refuse_threshold(threshold: Option<f64>) -> Result<(), Failure> {
+    match threshold {
+        Some(threshold) => Err(usage(anyhow::anyhow!(
+            "--threshold {threshold} is for linear models of two classes; leave it out for a net"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The figures of a model on data with real targets, in a line.
@@ -246,11 +259,15 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
         probabilities: arguments.probabilities,
         scores: arguments.scores,
         keep: arguments.keep,
+        threshold: arguments.threshold,
     };
     if is_net && (columns.scores || !columns.keep.is_empty()) {
         return Err(usage(anyhow::anyhow!(
             "--scores and --keep are for linear models; leave them out for a net"
         )));
+    }
+    if is_net {
+        refuse_threshold(columns.threshold)?;
     }
     if arguments.top.is_some() && !is_net {
         return Err(usage(anyhow::anyhow!(

@@ -107,6 +107,9 @@ fn print_summary(summary: &LinearSummary, out: &Path) {
     if let Some(accuracy) = summary.test_accuracy {
         eprintln!("test accuracy     {:.2} %", 100.0 * accuracy);
     }
+    if let Some(threshold) = &summary.threshold {
+        eprintln!("threshold         {threshold}");
+    }
     for line in summary.test.iter().flat_map(figures_of) {
         eprintln!("                  {line}");
     }

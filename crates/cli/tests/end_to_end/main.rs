@@ -44,6 +44,7 @@ mod serve;
 mod stages;
 mod stages_bad_input;
 mod tables;
+mod thresholds;
 mod token_streams;
 mod vocabulary;
 

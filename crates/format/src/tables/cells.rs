@@ -17,6 +17,8 @@ pub(crate) enum Cell<'a> {
     Spelled(Cow<'a, [u8]>),
     /// A string, which spells nothing else.
     Text(Cow<'a, [u8]>),
+    /// A date as text, stored as a number, which it still is for those who take it as one.
+    Date(String, f64),
 }
 
 impl Cell<'_> {
@@ -27,12 +29,13 @@ impl Cell<'_> {
             Cell::Number(value) => value.is_nan(),
             Cell::Spelled(text) => is_missing(text),
             Cell::Text(text) => text.is_empty(),
+            Cell::Date(..) => false,
         }
     }
 
     /// Whether it is typed as text, so that digits in it are no number.
     pub(crate) fn is_text(&self) -> bool {
-        matches!(self, Cell::Text(_))
+        matches!(self, Cell::Text(_) | Cell::Date(..))
     }
 
     /// The number that it is or spells; truth values are 1 and 0.
@@ -40,6 +43,7 @@ impl Cell<'_> {
         match self {
             Cell::Number(value) => Some(*value).filter(|value| value.is_finite()),
             Cell::Spelled(text) | Cell::Text(text) => parse_f64(text).ok().or_else(|| truth(text)),
+            Cell::Date(_, value) => Some(*value),
             Cell::Missing => None,
         }
     }
@@ -48,7 +52,7 @@ impl Cell<'_> {
     pub(crate) fn as_written(&self) -> Cow<'_, [u8]> {
         match self {
             Cell::Spelled(text) | Cell::Text(text) => Cow::Borrowed(text),
-            Cell::Missing | Cell::Number(_) => self.text(),
+            Cell::Missing | Cell::Number(_) | Cell::Date(..) => self.text(),
         }
     }
 
@@ -59,6 +63,7 @@ impl Cell<'_> {
             Cell::Missing => Cow::Borrowed(b""),
             Cell::Number(value) => Cow::Owned(value.to_string().into_bytes()),
             Cell::Spelled(text) | Cell::Text(text) => Cow::Borrowed(text),
+            Cell::Date(text, _) => Cow::Borrowed(text.as_bytes()),
         }
     }
 }
@@ -71,7 +76,7 @@ pub(crate) trait Cells: Sync {
     /// Names of the columns of features: of the header, or positions from 1 as text.
     fn names(&self) -> &[String];
 
-    /// Whether some column holds text, as far as is known before the records are read.
+    /// Whether some column holds text or dates, as far as is known before the records are read.
     fn has_text(&self) -> bool;
 
     /// Calls `take` with the cells of record `record` in any order; columns that lack one are missing.

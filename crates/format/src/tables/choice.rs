@@ -7,14 +7,14 @@ use pelton_batch::{ColumnCode, DType, FieldSpec, FieldSpecs, Schema};
 use crate::error::FormatError;
 use crate::format::Opened;
 use crate::options::{Missing, OpenOptions};
+use crate::tables::ColumnUse;
 use crate::tables::kind::{ColumnKind, HASH_BITS};
 use crate::tables::survey::{ColumnFound, MOST_VALUES, Survey};
 
 /// The codes of a table's columns.
 pub(crate) struct Choice {
     pub(crate) schema: Schema,
-    /// A line for each column.
-    pub(crate) lines: Vec<String>,
+    pub(crate) columns: Vec<ColumnUse>,
     pub(crate) weights: Option<Arc<[f32]>>,
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn choose(
         .map(|cells| cells.names().to_vec());
     let names = names.unwrap_or_default();
     let path = first.path.display();
-    let (mut fields, mut codes, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut fields, mut codes, mut columns) = (Vec::new(), Vec::new(), Vec::new());
     let mut weights = None;
     for ((name, found), told) in names.iter().zip(&survey.columns).zip(&survey.kinds) {
         let (kind, remark) = match told {
@@ -156,17 +156,20 @@ pub(crate) fn choose(
             ))
             .in_file(&first.path));
         }
-        let missing = match found.missing {
-            0 => String::new(),
-            missing => format!(" ({missing} missing)"),
-        };
         let what = match (&code, kind) {
             (Some(code), _) => said_of(code, found.missing),
             (None, ColumnKind::Weight) => "weight of the record".to_string(),
             (None, _) => why_ignored(found, told.is_some()).to_string(),
         };
-        let called = if name.is_empty() { "(no name)" } else { name };
-        lines.push(format!("{called}: {what}{missing}"));
+        let hashed = code.as_ref().map_or(0, ColumnCode::hashed);
+        let own = code.as_ref().map_or(0, ColumnCode::width);
+        columns.push(ColumnUse {
+            name: name.clone(),
+            what,
+            missing: found.missing,
+            features: (own + hashed) as u64,
+            is_hashed: hashed > 0,
+        });
         if kind == ColumnKind::Weight {
             weights = Some(survey.weights.clone().into());
         }
@@ -176,6 +179,7 @@ pub(crate) fn choose(
         }
     }
     if codes.is_empty() {
+        let lines: Vec<String> = columns.iter().map(ColumnUse::to_string).collect();
         let error = FormatError::new(format!(
             "no column is left for features: {}; say with `column` NAME=KIND what they hold",
             lines.join("; ")
@@ -183,7 +187,7 @@ pub(crate) fn choose(
         return Err(error.in_file(&first.path));
     }
     if survey.bad > 0 {
-        lines.push(format!("{} records cannot be read", survey.bad));
+        notes.push(format!("{path}: {} records cannot be read", survey.bad));
     }
     let label = first
         .shard
@@ -196,7 +200,7 @@ pub(crate) fn choose(
             label,
             codes,
         },
-        lines,
+        columns,
         weights,
     })
 }

@@ -11,7 +11,7 @@
 pub(crate) mod cells;
 mod choice;
 mod coded;
-mod dates;
+pub(crate) mod dates;
 mod hashing;
 pub(crate) mod kept;
 pub(crate) mod kind;
@@ -32,11 +32,40 @@ use crate::tables::choice::{Choice, choose};
 use crate::tables::coded::{Coded, Coder};
 use crate::tables::survey::survey;
 
+/// What a column of a table became.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnUse {
+    /// Its name; may be empty.
+    pub name: String,
+    /// How it was read, or why it was left out.
+    pub what: String,
+    /// Cells without a value.
+    pub missing: u64,
+    /// Its features; none where it was left out.
+    pub features: u64,
+    /// Whether it shares them with the other hashed columns.
+    pub is_hashed: bool,
+}
+
+impl std::fmt::Display for ColumnUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = if self.name.is_empty() {
+            "(no name)"
+        } else {
+            &self.name
+        };
+        write!(f, "{name}: {}", self.what)?;
+        match self.missing {
+            0 => Ok(()),
+            missing => write!(f, " ({missing} missing)"),
+        }
+    }
+}
+
 /// What the columns of a table became.
 #[derive(Debug)]
 pub(crate) struct Coding {
-    /// A line for each column, for the user.
-    pub(crate) lines: Vec<String>,
+    pub(crate) columns: Vec<ColumnUse>,
     /// The weight of each record, where a column holds weights.
     pub(crate) weights: Option<Arc<[f32]>>,
 }
@@ -69,21 +98,21 @@ pub(crate) fn code(
         };
         return Err(not_alike(other, "no cells", table, "a table"));
     }
-    let (schema, lines, weights) = match known {
+    let (schema, columns, weights) = match known {
         Some(schema) => (Schema::clone(schema), Vec::new(), None),
         None => {
             let found = survey(opened, options)?;
-            let columns = found.columns.len();
+            let all = found.columns.len();
             let choice = choose(found, &opened[0], options, notes)?;
-            if !is_asked && choice.schema.is_numbers(columns) {
+            if !is_asked && choice.schema.is_numbers(all) {
                 return Ok(None);
             }
             let Choice {
                 schema,
-                lines,
+                columns,
                 weights,
             } = choice;
-            (schema, lines, weights)
+            (schema, columns, weights)
         }
     };
     let coder = Arc::new(Coder::new(&schema));
@@ -100,5 +129,5 @@ pub(crate) fn code(
         shard.nonzeros = shard.records.saturating_mul(coder.entries(mean));
     }
     opened[0].shard.columns = Some(schema);
-    Ok(Some(Coding { lines, weights }))
+    Ok(Some(Coding { columns, weights }))
 }

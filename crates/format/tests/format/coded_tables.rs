@@ -57,6 +57,14 @@ fn named(found: &[(String, f32)]) -> Vec<(&str, f32)> {
     plain.map(|(name, value)| (name.as_str(), *value)).collect()
 }
 
+fn lines_of(dataset: &Dataset) -> String {
+    let lines = dataset
+        .column_uses()
+        .iter()
+        .map(|column| column.to_string());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn columns_become_what_they_hold() {
     let folder = tempdir().unwrap();
@@ -67,7 +75,7 @@ fn columns_become_what_they_hold() {
         Some(Missing::Flag),
     );
     let dataset = open(&[path], &options).unwrap();
-    let lines = dataset.column_lines().join("\n");
+    let lines = lines_of(&dataset);
     for said in [
         "id: left out as told",
         "name: text: words and pairs of words, hashed to 8 bits",
@@ -233,6 +241,34 @@ fn threads_find_the_same() {
     assert_eq!(found[0], found[1]);
 }
 
+/// `all.parquet` holds midnights of the first days of 1970, as microseconds.
+#[cfg(feature = "columns")]
+#[test]
+fn timestamps_of_typed_columns_are_dates() {
+    let folder = tempdir().unwrap();
+    let options = OpenOptions {
+        format: Some(pelton_format::FormatKind::parse("parquet:when,f32,u8").unwrap()),
+        label: LabelColumn::Name("u8".into()),
+        ..coded(folder.path(), &[], None)
+    };
+    let dataset = open(&[crate::columns::fixture("all.parquet")], &options).unwrap();
+    let lines = lines_of(&dataset);
+    assert!(
+        lines.contains("when: date: years, day of the week"),
+        "{lines}"
+    );
+    let records = records(&dataset);
+    for (day, name) in ["when Thu", "when Fri", "when Sat"].into_iter().enumerate() {
+        let found = named(&records[day]);
+        assert!(found.contains(&(name, 1.0)), "{found:?}");
+        let years = (day as f64 / 365.2425) as f32;
+        assert!(
+            day == 0 || found.contains(&("when years", years)),
+            "{found:?}"
+        );
+    }
+}
+
 #[test]
 fn guesses_that_may_be_wrong_are_said() {
     let folder = tempdir().unwrap();
@@ -249,7 +285,7 @@ fn guesses_that_may_be_wrong_are_said() {
         &coded(folder.path(), &[], None),
     )
     .unwrap();
-    let lines = dataset.column_lines().join("\n");
+    let lines = lines_of(&dataset);
     assert!(
         lines.contains("row: left out: numbers the records"),
         "{lines}"

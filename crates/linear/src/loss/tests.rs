@@ -382,6 +382,7 @@ fn what_a_loss_of_targets_cannot_do_is_refused() {
         bias_is_free: false,
         weights: Weights::zeros(&problem),
         scale: None,
+        threshold: None,
         columns: None,
     };
     let path = std::path::Path::new("model.txt");

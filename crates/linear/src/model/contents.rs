@@ -9,6 +9,7 @@ use pelton_format::{ClassMap, Scale, Schema};
 use crate::error::LinearError;
 use crate::loss::Loss;
 use crate::penalty::Penalty;
+use crate::threshold::Threshold;
 use crate::weights::Weights;
 
 /// Weights with what is needed to use them.
@@ -33,6 +34,8 @@ pub struct Model {
     pub weights: Weights,
     /// The scale of the features that the weights are for; `None` if rows are not scaled.
     pub scale: Option<Scale>,
+    /// What decides between two classes other than the sign; LIBLINEAR's format does not hold it.
+    pub threshold: Option<Threshold>,
     /// The columns that the features come from, where they had names; LIBLINEAR's format does not hold them.
     pub columns: Option<Arc<Schema>>,
 }

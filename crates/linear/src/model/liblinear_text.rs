@@ -286,6 +286,7 @@ pub(crate) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearErro
         bias_is_free: false,
         weights: Weights::from_vectors(features, bias, columns),
         scale: None,
+        threshold: None,
         columns: None,
     })
 }

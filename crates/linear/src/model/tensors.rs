@@ -1,7 +1,7 @@
 //! Safetensors: the tensor `weights` of f32, [vectors, features + bias], a tensor `means` of f32 [features] where
 //! there are some; of a model of scaled features also `scale.factors` and, where features are shifted,
 //! `scale.shifts` of f64, [features]; and the metadata key `pelton`, whose text is JSON: version, loss, labels (none
-//! for a loss of real targets), and cost, bias, `scaled`, factors on the cost by class, names of the labels and names of the columns where
+//! for a loss of real targets), and cost, bias, `scaled`, factors on the cost by class, names of the labels, threshold and names of the columns where
 //! there are some. One key, because safetensors writes its metadata in an order that differs from run to run.
 
 use std::borrow::Cow;
@@ -19,6 +19,7 @@ use crate::error::LinearError;
 use crate::loss::Loss;
 use crate::penalty::Penalty;
 use crate::problem::is_usable_bias;
+use crate::threshold::Threshold;
 use crate::weights::Weights;
 
 const KEY: &str = "pelton";
@@ -51,6 +52,9 @@ struct About {
     labels: Vec<f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     names: Vec<String>,
+    /// The score from which rows are given the positive class; not written where the sign decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    threshold: Option<f64>,
     /// The columns that the features come from; not written where they have no names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     columns: Option<Schema>,
@@ -156,6 +160,7 @@ pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> 
         class_weights: model.class_weights.clone(),
         labels: model.classes.values().to_vec(),
         names: model.classes.names().to_vec(),
+        threshold: model.threshold.map(|threshold| threshold.score()),
         columns: model.columns.as_deref().cloned(),
         crc32c: None,
     };
@@ -264,16 +269,24 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     if checked && !about.crc32c.is_none_or(fits) {
         return Err(wrong("weights whose checksum is wrong".to_string()));
     }
+    let classes = ClassMap::of(about.labels, about.names);
+    let threshold = about
+        .threshold
+        .map(|score| Threshold::of_score(&classes, score));
+    if threshold.is_some() && classes.len() != 2 {
+        return Err(wrong("a threshold without two classes".to_string()));
+    }
     Ok(Model {
         loss,
         cost: about.cost,
         class_weights: about.class_weights,
-        classes: ClassMap::of(about.labels, about.names),
+        classes,
         means,
         penalty,
         bias_is_free: about.free_bias && about.bias.is_some(),
         weights: Weights::from_vectors(features, about.bias, vectors),
         scale,
+        threshold,
         columns: about.columns.map(Arc::new),
     })
 }

@@ -116,18 +116,22 @@ fn open(page: &mut String, title: &str, rows: usize) {
 /// Name at the left and figures at the right, above the bar.
 fn head(page: &mut String, row: usize, name: &str, text: &str) {
     let at = row as f64 * ROW + 14.0;
-    let cut: String = match name.char_indices().nth(LONGEST_NAME) {
-        Some((end, _)) => format!("{}…", &name[..end]),
-        None => name.to_string(),
-    };
     let _ = writeln!(
         page,
         "<text class=\"name\" x=\"0\" y=\"{at:.1}\">{}<title>{}</title></text>\
          <text class=\"end\" x=\"{WIDTH}\" y=\"{at:.1}\">{}</text>",
-        escaped(&cut),
+        escaped(&cut(name)),
         escaped(name),
         escaped(text)
     );
+}
+
+/// A name that fits.
+pub(super) fn cut(name: &str) -> String {
+    match name.char_indices().nth(LONGEST_NAME) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_string(),
+    }
 }
 
 /// Draws a bar from `start` and returns where it ends.

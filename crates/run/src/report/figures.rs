@@ -9,8 +9,15 @@ pub struct Report {
     pub title: String,
     /// "Was I input-bound, at which stage, and what would fix it?"
     pub verdict: String,
-    /// Figures as (name, value with unit, explanation or empty).
+    /// Figures as (name, value with unit, explanation or empty), the most important first: four are shown large, the
+    /// others in a table at the end.
     pub summary: Vec<(String, String, String)>,
+    /// Curves of one share against another.
+    pub curves: Vec<Curve>,
+    /// Numbers with signs.
+    pub signed: Vec<SignedBars>,
+    /// Tables.
+    pub tables: Vec<Table>,
     /// Plots of figures over the course of the run.
     pub series: Vec<Plot>,
     /// How each stage spent its time.
@@ -36,6 +43,45 @@ pub struct Plot {
     pub log_y: bool,
     /// Lines as (name, points); points with values that are not finite are left out.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+/// A curve of one share against another, both from 0 to 1, in a square with its diagonal.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// What is shown.
+    pub title: String,
+    /// Meaning of x.
+    pub x_label: String,
+    /// Meaning of y.
+    pub y_label: String,
+    /// The curve; points with values that are not finite are left out.
+    pub points: Vec<(f64, f64)>,
+    /// A sentence about it; may be empty.
+    pub note: String,
+}
+
+/// Numbers as bars to both sides of 0.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SignedBars {
+    /// What is shown.
+    pub title: String,
+    /// A sentence about it, such as what the sign means; may be empty.
+    pub note: String,
+    /// Bars as (name, value).
+    pub bars: Vec<(String, f64)>,
+}
+
+/// Rows of texts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// What is shown.
+    pub title: String,
+    /// Names of the columns.
+    pub head: Vec<String>,
+    /// The rows; columns of numbers but the first are aligned at their right.
+    pub rows: Vec<Vec<String>>,
+    /// A sentence about it; may be empty.
+    pub note: String,
 }
 
 /// How one stage spent the run.

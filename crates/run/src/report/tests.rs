@@ -53,7 +53,29 @@ fn full_report(name: &str) -> Report {
     Report {
         title: text(name),
         verdict: text(name),
-        summary: vec![(text(name), text(name), text(name))],
+        summary: vec![(text(name), text(name), text(name)); 5],
+        curves: vec![Curve {
+            title: text(name),
+            x_label: text(name),
+            y_label: text(name),
+            points: vec![(0.0, 0.0), (0.5, f64::NAN), (1.0, 1.0)],
+            note: text(name),
+        }],
+        signed: vec![SignedBars {
+            title: text(name),
+            note: text(name),
+            bars: vec![
+                (text(name), -1.5),
+                (text("up"), 2.0),
+                (text("odd"), f64::NAN),
+            ],
+        }],
+        tables: vec![Table {
+            title: text(name),
+            head: vec![text(name)],
+            rows: vec![vec![text(name)]],
+            note: text(name),
+        }],
         series: vec![
             plot(
                 true,
@@ -94,7 +116,7 @@ fn every_text_is_escaped() {
     let shown =
         "&lt;/title&gt;&lt;/style&gt;&lt;b x=&#39;1&#39; y=&quot;2&quot;&gt;&amp;amp;\u{fffd}";
     assert!(
-        page.matches(shown).count() >= 14,
+        page.matches(shown).count() >= 35,
         "{}",
         page.matches(shown).count()
     );
@@ -131,6 +153,14 @@ fn figures_that_are_no_numbers_leave_no_mark() {
                         bars: vec![(text("odd"), first)],
                         ..Bars::default()
                     }],
+                    signed: vec![SignedBars {
+                        bars: vec![(text("odd"), first), (text("odd"), second)],
+                        ..SignedBars::default()
+                    }],
+                    curves: vec![Curve {
+                        points: vec![(first, second)],
+                        ..Curve::default()
+                    }],
                     ..Report::default()
                 };
                 let page = report.to_html();
@@ -144,6 +174,33 @@ fn figures_that_are_no_numbers_leave_no_mark() {
             }
         }
     }
+}
+
+#[test]
+fn four_figures_are_large_and_the_others_in_a_table() {
+    let row = |name: &str| (text(name), text("1"), text(""));
+    let report = Report {
+        summary: ["a", "b", "c", "d", "e"].map(row).to_vec(),
+        ..Report::default()
+    };
+    let page = report.to_html();
+    assert_eq!(page.matches("<dt>").count(), 4);
+    assert!(page.contains("<td>e</td><td class=\"number\">1</td>"));
+}
+
+#[test]
+fn bars_with_signs_lie_on_both_sides_of_0() {
+    let report = Report {
+        signed: vec![SignedBars {
+            bars: vec![(text("a"), 1.0), (text("b"), -3.0)],
+            ..SignedBars::default()
+        }],
+        ..Report::default()
+    };
+    let page = report.to_html();
+    // A quarter of 262 to 566 is 76.
+    assert!(page.contains("class=\"c0\" x=\"490.0\" y=\"4.0\" width=\"76.0\""));
+    assert!(page.contains("class=\"c1\" x=\"262.0\" y=\"26.0\" width=\"228.0\""));
 }
 
 #[test]

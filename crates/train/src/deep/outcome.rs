@@ -112,9 +112,8 @@ fn report(
         summary: figures(summary),
         series: vec![quality, loss],
         stages,
-        bars: vec![],
-        notes: vec![],
         config_toml: std::fs::read_to_string(folder.path().join("run.toml")).unwrap_or_default(),
+        ..Report::default()
     }
 }
 

@@ -49,7 +49,7 @@ pub fn fit_rows(
     };
     let problem = problem(&config, &labels, &shape)?;
     let weighting = Weighting::of_rows(&config, shape.records)?;
-    let problem = Arc::new(weighting.apply(problem)?);
+    let problem = Arc::new(weighting.apply_to_rows(problem)?);
     let is_open = config.solver == Solver::Auto;
     let memory = config.memory_bytes;
     choice::choose_solver(&mut config, &problem, &shape, memory, 1)?;
@@ -107,6 +107,7 @@ pub fn fit_rows(
             bias_is_free: problem.bias_is_free(),
             weights: solved.weights,
             scale,
+            threshold: None,
             columns: None,
         },
         certificate: solved.certificate,

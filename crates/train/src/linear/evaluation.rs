@@ -6,12 +6,17 @@ use pelton_data::OpenedData;
 use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::{ClassMap, Dataset};
 use pelton_linear::{
-    Loss, LossSum, Metrics, Prediction, Problem, Simd, TargetMetrics, Weights, predict,
+    Loss, LossSum, Metrics, Prediction, Problem, Simd, TargetMetrics, Threshold, ThresholdGoal,
+    Weights, positive_class, predict,
 };
+use pelton_run::{Event, Observer};
 
 use super::task::Task;
 use crate::error::TrainError;
 use crate::summary::{TestFigures, Tested};
+
+/// Points of the ROC curve in a report.
+const ROC_POINTS: usize = 200;
 
 /// Losses of a model over a data set.
 #[derive(Clone, Debug)]
@@ -35,14 +40,9 @@ impl Scores {
         if loss.has_real_targets() {
             return (Scores::Targets(TargetMetrics::new(loss)), 0);
         }
-        let greater = match (classes.names(), classes.values()) {
-            ([first, second], _) => second > first,
-            (_, [first, second]) => second > first,
-            _ => true,
-        };
         let bytes = Metrics::bytes(classes.len(), records);
         let room = if bytes <= memory / 2 { bytes } else { 0 };
-        let metrics = Metrics::new(loss, classes.len(), u32::from(greater), room);
+        let metrics = Metrics::new(loss, classes.len(), positive_class(classes), room);
         (Scores::Classes(Box::new(metrics)), room)
     }
 
@@ -51,13 +51,47 @@ impl Scores {
         match self {
             Scores::Classes(metrics) => Tested {
                 classes: Some(TestFigures::of(metrics, classes)),
-                targets: None,
+                ..Tested::default()
             },
             Scores::Targets(metrics) => Tested {
-                classes: None,
                 targets: Some(metrics.figures()),
+                ..Tested::default()
             },
         }
+    }
+
+    /// About so many points of the ROC curve of two classes, where there are the scores of all rows.
+    fn roc(&self, most: usize) -> Vec<(f64, f64)> {
+        let ranking = match self {
+            Scores::Classes(metrics) => metrics.ranking(),
+            Scores::Targets(_) => None,
+        };
+        ranking.map_or(Vec::new(), |ranking| ranking.roc(most))
+    }
+
+    /// Chooses a threshold on the rows added, and counts them as it decides; none, with a note, where no threshold
+    /// suits.
+    fn choose(
+        &mut self,
+        goal: ThresholdGoal,
+        classes: &ClassMap,
+        observer: Observer<'_>,
+    ) -> Option<Threshold> {
+        let Scores::Classes(metrics) = self else {
+            return None;
+        };
+        let score = metrics
+            .ranking()
+            .and_then(|ranking| ranking.threshold(goal));
+        let Some(score) = score else {
+            observer(Event::Note(&format!(
+                "no threshold on the test data suits {goal}, so the model has none"
+            )));
+            return None;
+        };
+        let threshold = Threshold::of_score(classes, score);
+        metrics.decide_from(&threshold);
+        Some(threshold)
     }
 
     fn add(&mut self, label: u32, prediction: Prediction<'_>) {
@@ -68,24 +102,33 @@ impl Scores {
     }
 }
 
+/// A prediction with its class by a threshold, where there is one.
+pub(crate) fn decided<'a>(
+    prediction: Prediction<'a>,
+    threshold: Option<&Threshold>,
+) -> Prediction<'a> {
+    threshold.map_or(prediction, |threshold| threshold.decide(prediction))
+}
+
 /// Sums the losses of `weights` over every record of `dataset` in file order within a budget, and adds the rows to
-/// `scores`. Rows count as right where [`predict`] gives them their class.
+/// `scores`, with their class by the threshold there. Rows count as right where [`predict`] gives them their class.
 pub(crate) fn evaluate(
     dataset: &Arc<Dataset>,
     problem: &Problem,
     weights: &Weights,
     feed: &FetchOptions,
-    mut scores: Option<&mut Scores>,
+    mut scores: Option<(&mut Scores, Option<&Threshold>)>,
 ) -> Result<Evaluation, TrainError> {
     let mut losses = LossSum::new(problem);
     let mut correct = 0;
     let meters = for_each_batch(dataset, feed, |batch| {
-        losses.add(problem, &batch.rows, weights, Simd::best())?;
+        let added = losses.add(problem, &batch.rows, weights, Simd::best());
+        added.map_err(|error| TrainError::from(error).located_in(dataset))?;
         predict(weights, &batch.rows, |i, prediction| {
             let label = batch.rows.label(i);
             correct += u64::from(prediction.class == label);
-            if let Some(scores) = &mut scores {
-                scores.add(label, prediction);
+            if let Some((scores, threshold)) = &mut scores {
+                scores.add(label, decided(prediction, *threshold));
             }
         });
         Ok(())
@@ -110,6 +153,7 @@ pub(super) fn test(
     task: &Task<'_>,
     test: &OpenedData,
     weights: &Weights,
+    observer: Observer<'_>,
 ) -> Result<Tested, TrainError> {
     let (feed, ranks) = (&task.division.budget.feed, task.ranks);
     // Weights are those of the training records.
@@ -121,7 +165,8 @@ pub(super) fn test(
         memory_bytes: feed.memory_bytes - room,
         ..feed.clone()
     };
-    let found = evaluate(&test.dataset, &problem, weights, feed, Some(&mut scores))?;
+    let added = Some((&mut scores, None));
+    let found = evaluate(&test.dataset, &problem, weights, feed, added)?;
     ranks.check_bad_records(feed, &test.dataset, &found.meters)?;
     if ranks.comm().is_some() {
         ranks.together(|peers| match &mut scores {
@@ -129,5 +174,48 @@ pub(super) fn test(
             Scores::Targets(metrics) => metrics.add_up(peers),
         })?;
     }
-    Ok(scores.tested(classes))
+    let threshold = match task.config.threshold {
+        Some(goal) => scores.choose(goal, classes, observer),
+        None => None,
+    };
+    Ok(Tested {
+        threshold,
+        roc: scores.roc(ROC_POINTS),
+        ..scores.tested(classes)
+    })
+}
+
+/// Refuses to choose a threshold where the test data cannot tell which.
+pub(super) fn check_threshold(
+    task: &Task<'_>,
+    test: Option<&OpenedData>,
+) -> Result<(), TrainError> {
+    let Some(goal) = task.config.threshold else {
+        return Ok(());
+    };
+    let wrong = |why: String| Err(TrainError::config(format!("`threshold` {goal} {why}")));
+    let classes = task.rows.data.dataset.labels().len();
+    let Some(test) = test else {
+        return wrong("is chosen on test data; give `test`".to_string());
+    };
+    if classes != 2 {
+        return wrong(format!(
+            "decides between two classes, and there are {classes}; leave it out"
+        ));
+    }
+    if task.ranks.size() > 1 {
+        return wrong("needs the scores of all test records on one rank; train with one, or give `eval` and `predict` a threshold".to_string());
+    }
+    let (records, memory) = (
+        test.dataset.records(),
+        task.division.budget.feed.memory_bytes,
+    );
+    let bytes = Metrics::bytes(classes, records);
+    if bytes > memory / 2 {
+        return wrong(format!(
+            "needs the scores of all test records, {bytes} bytes, and half of the memory is {}; give more `memory`",
+            memory / 2
+        ));
+    }
+    Ok(())
 }

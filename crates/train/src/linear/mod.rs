@@ -17,6 +17,7 @@ mod evaluation;
 mod first_pass;
 mod in_memory;
 mod journal;
+mod largest_weights;
 mod method;
 mod optimum;
 mod outcome;
@@ -24,6 +25,7 @@ mod packing;
 mod passes;
 mod prepare;
 mod problem;
+mod quality;
 mod ranks;
 mod reading;
 mod report;
@@ -46,7 +48,7 @@ use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
 use pelton_storage::memory_limit;
 
 pub use arrays::fit_rows;
-pub(crate) use evaluation::{Scores, evaluate, for_each_batch};
+pub(crate) use evaluation::{Scores, decided, evaluate, for_each_batch};
 pub use outcome::Fitted;
 pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use pelton_run::RunOptions;
@@ -139,7 +141,7 @@ fn train<T>(
     let context = RunContext::new(comm, interrupt, &mut *observer);
     let weighting = Weighting::of(&config, &rows.data, context)?;
     let problem = problem(&config, rows.data.dataset.labels(), &Shape::of(&rows.data))?;
-    let problem = weighting.apply(problem)?;
+    let problem = weighting.apply(problem, &rows.data.dataset)?;
     let division = Division::new(&config, &rows.data, &problem, budget)?;
     let task = &Task {
         config: &config,
@@ -154,6 +156,7 @@ fn train<T>(
     task.tell();
     // Opened before training so that a wrong test file is reported before the work.
     let test = open_test(&config, &task.rows, ranks, interrupt, observer)?;
+    evaluation::check_threshold(task, test.as_ref())?;
 
     // All errors in the arguments have been found by now, except a checkpoint of another run: only then is the
     // folder created, cleared, or its configuration replaced.
@@ -215,7 +218,9 @@ fn train<T>(
     resumed
         .into_iter()
         .for_each(|progress| journal.resume(progress));
-    let mut trained = method.train(&mut journal).map_err(in_folder)?;
+    let trained = method.train(&mut journal);
+    let mut trained =
+        trained.map_err(|error| in_folder(error).located_in(&task.rows.data.dataset))?;
 
     let left_out = &trained.found.meters.skipped_ids;
     if let Some(note) = data::left_out(&task.rows.data.dataset, left_out) {
@@ -226,21 +231,28 @@ fn train<T>(
             "the solution is not finite, and no model is written; scale features down, for instance with `scale` standard, or lower `cost`".to_string(),
         ));
     }
-    let model = outcome::model(task, std::mem::take(&mut trained.found.solved.weights));
+    let mut model = outcome::model(task, std::mem::take(&mut trained.found.solved.weights));
     if folder.is_written() {
         outcome::write_model(&folder, task, &model).map_err(in_folder)?;
     }
-    let tested = test.map(|test| evaluation::test(task, &test, &model.weights));
+    let tested = test.map(|test| evaluation::test(task, &test, &model.weights, observer));
     if tested.as_ref().is_some_and(Result::is_err) && folder.is_written() {
         observer(Event::Note(&format!(
             "the model was written to {}, but testing it failed",
             folder.path().display()
         )));
     }
+    let test = tested.transpose().map_err(in_folder)?.unwrap_or_default();
+    if test.threshold.is_some() {
+        model.threshold = test.threshold;
+        if folder.is_written() {
+            outcome::write_model(&folder, task, &model).map_err(in_folder)?;
+        }
+    }
     let ended = Ended {
         trained,
         model,
-        test: tested.transpose().map_err(in_folder)?.unwrap_or_default(),
+        test,
         optimum,
     };
     end(&mut folder, task, ended).map_err(in_folder)
@@ -264,10 +276,11 @@ fn open(
     let data = data.leaving_damage(skips).with_codes();
     let data = data.with_targets(config.loss.has_real_targets());
     let data = ranks.open(&data, paths, None, interrupt, observer)?;
-    if let lines @ [_, ..] = data.dataset.column_lines() {
-        let lines = lines.join("\n  ");
+    let columns = data.dataset.column_uses().iter();
+    let lines: String = columns.map(|column| format!("\n  {column}")).collect();
+    if !lines.is_empty() {
         observer(Event::Note(&format!(
-            "columns as features (`column` NAME=KIND changes them):\n  {lines}"
+            "columns as features (`column` NAME=KIND changes them):{lines}"
         )));
     }
     refuse_untrainable(config, &data, interrupt)?;

@@ -8,10 +8,10 @@ use pelton_plan::{Batching, Order};
 use pelton_run::{RunFolder, peak_rss_bytes};
 
 use super::journal::Trained;
-use super::report::report;
+use super::report::{Results, report};
 use super::task::Task;
 use crate::error::TrainError;
-use crate::summary::{LinearSummary, Tested};
+use crate::summary::{LinearSummary, Tested, ThresholdFigures};
 
 /// Name of the model in the run folder.
 pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
@@ -73,9 +73,9 @@ pub(super) fn write(
 ) -> Result<LinearSummary, TrainError> {
     let Ended {
         trained,
+        model,
         test,
         optimum,
-        model,
     } = ended;
     let (config, division) = (task.config, &task.division);
     let (found, totals) = (&trained.found, &trained.totals);
@@ -101,6 +101,9 @@ pub(super) fn write(
         test_accuracy: test.classes.as_ref().map(|test| test.figures.accuracy),
         test: test.classes,
         test_targets: test.targets,
+        threshold: test
+            .threshold
+            .map(|threshold| ThresholdFigures::of(&threshold, config.loss, dataset.labels())),
         train_accuracy: (!config.loss.has_real_targets()).then_some(solved.accuracy),
         nonzero_weights: Some(model.weights.nonzero()),
         epochs: trained.epochs.len() as u64,
@@ -138,7 +141,13 @@ pub(super) fn write(
             (None, waiting) => waiting.to_string(),
         },
     };
-    let report = report(config, &summary, &trained.epochs);
+    let found = Results {
+        summary: &summary,
+        roc: test.roc,
+        model: &model,
+        dataset,
+    };
+    let report = report(config, &found, &trained.epochs);
     folder.write_text("report.html", &report.to_html())?;
     folder.write_summary(&summary)?;
     Ok(summary)
@@ -158,6 +167,7 @@ pub(super) fn model(task: &Task<'_>, weights: Weights) -> Model {
         bias_is_free: task.problem.bias_is_free(),
         weights,
         scale: task.rows.scale.as_deref().cloned(),
+        threshold: None,
         columns: dataset.columns().cloned(),
     }
 }

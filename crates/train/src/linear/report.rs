@@ -1,20 +1,42 @@
-//! The report of a linear run: convergence, where the time went, what was read, how well shuffled.
+//! The report of a linear run: how good the model is and what its weights are, what was read, convergence, where the
+//! time went, how well shuffled.
 
-use pelton_run::{Bars, EpochRecord, Plot, Report, StageUse};
+use pelton_format::{ColumnUse, Dataset};
+use pelton_linear::Model;
+use pelton_run::{Bars, EpochRecord, Plot, Report, StageUse, Table};
 
+use super::largest_weights::largest_weights;
+use super::quality::{self, Figure};
 use crate::config::LinearConfig;
 use crate::summary::LinearSummary;
+
+/// What the report is of.
+pub(super) struct Results<'a> {
+    pub summary: &'a LinearSummary,
+    /// Points of the ROC curve of the test data, where there is one.
+    pub roc: Vec<(f64, f64)>,
+    pub model: &'a Model,
+    /// The training data.
+    pub dataset: &'a Dataset,
+}
 
 /// The report of a finished run.
 pub(super) fn report(
     config: &LinearConfig,
-    summary: &LinearSummary,
+    results: &Results<'_>,
     epochs: &[EpochRecord],
 ) -> Report {
+    let summary = results.summary;
     Report {
         title: format!("pelton train linear {}", config.data.paths.join(" ")),
         verdict: summary.verdict.clone(),
         summary: figures(summary),
+        curves: quality::curves(summary, &results.roc),
+        signed: largest_weights(results.model, results.dataset),
+        tables: [quality::classes(summary), columns(results.dataset)]
+            .into_iter()
+            .flatten()
+            .collect(),
         series: plots(epochs),
         stages: vec![
             StageUse {
@@ -29,169 +51,121 @@ pub(super) fn report(
             },
         ],
         bars: bars(summary),
-        notes: notes(summary),
+        notes: notes(summary, results.dataset),
         config_toml: toml::to_string(config).unwrap_or_default(),
     }
 }
 
-fn figures(summary: &LinearSummary) -> Vec<(String, String, String)> {
-    let mut rows = Vec::new();
-    let mut row = |name: &str, value: String, what: &str| {
-        rows.push((name.to_string(), value, what.to_string()));
+/// The figures, the most important first: those of the test data, or else of training.
+fn figures(summary: &LinearSummary) -> Vec<Figure> {
+    let mut rows = quality::figures(summary);
+    let row = |name: &str, value: String, what: &str| -> Figure {
+        (name.to_string(), value, what.to_string())
     };
-    let percent = |value: f64| format!("{:.2} %", 100.0 * value);
-    if let Some(accuracy) = summary.test_accuracy {
-        row(
-            "test accuracy",
-            percent(accuracy),
-            "test examples predicted right",
-        );
-    }
-    if let Some(test) = &summary.test {
-        let figures = &test.figures;
-        let mut known = |name: &str, value: Option<f64>, what: &str| {
-            if let Some(value) = value {
-                row(name, format!("{value:.4}"), what);
-            }
-        };
-        known(
-            "AUC",
-            figures.auc,
-            "area under the ROC curve of the test examples",
-        );
-        known(
-            "log loss",
-            figures.log_loss,
-            "mean of -ln p of the right class, test examples",
-        );
-        known(
-            "mean F1",
-            Some(figures.f1),
-            "over the classes of the test examples",
-        );
-    }
-    if let Some(test) = &summary.test_targets {
-        let known = [
-            (
-                "test R²",
-                test.r2,
-                "1 less the squared errors over the variance, test examples",
-            ),
-            (
-                "mean absolute error",
-                Some(test.mae),
-                "of the test examples",
-            ),
-            (
-                "RMSE",
-                Some(test.rmse),
-                "root of the mean squared error of the test examples",
-            ),
-            (
-                "mean Poisson deviance",
-                test.poisson_deviance,
-                "of the test examples",
-            ),
-        ];
-        for (name, value, what) in known {
-            if let Some(value) = value {
-                row(name, format!("{value:.6}"), what);
-            }
-        }
-    }
     if let Some(accuracy) = summary.train_accuracy {
-        row(
+        rows.push(row(
             "training accuracy",
-            percent(accuracy),
-            "training examples predicted right",
-        );
+            quality::percent(accuracy),
+            match &summary.threshold {
+                Some(_) => "training examples predicted right by the sign, without the threshold",
+                None => "training examples predicted right",
+            },
+        ));
     }
-    if let (Some(primal), Some(dual), Some(gap)) =
-        (summary.primal, summary.dual, summary.relative_gap)
-    {
-        row(
-            "primal value",
-            format!("{primal:.6e}"),
-            "of the written model, over every record",
-        );
-        row(
-            "dual value",
-            format!("{dual:.6e}"),
-            "a lower bound of the optimum",
-        );
-        row(
+    if let Some(gap) = summary.relative_gap {
+        rows.push(row(
             "relative gap",
             format!("{gap:.2e}"),
             "largest possible distance from the optimum",
-        );
+        ));
+    }
+    let seconds = |value: f64| format!("{value:.2} s");
+    rows.extend([
+        row(
+            "time",
+            seconds(summary.wall_s),
+            "from start to certified model",
+        ),
+        row(
+            "records",
+            summary.records.to_string(),
+            "examples of the training data",
+        ),
+        row(
+            "left out",
+            summary.skipped_records.to_string(),
+            "records that could not be read or decoded",
+        ),
+    ]);
+    if let (Some(primal), Some(dual)) = (summary.primal, summary.dual) {
+        rows.extend([
+            row(
+                "primal value",
+                format!("{primal:.6e}"),
+                "of the written model, over every record",
+            ),
+            row(
+                "dual value",
+                format!("{dual:.6e}"),
+                "a lower bound of the optimum",
+            ),
+        ]);
     }
     if let Some(difference) = summary.relative_difference {
-        row(
+        rows.push(row(
             "relative difference",
             format!("{difference:.2e}"),
             "to the known optimum",
-        );
+        ));
     }
-    row(
-        "epochs",
-        summary.epochs.to_string(),
-        "passes through the plan",
-    );
-    row(
-        "passes",
-        format!("{:.2}", summary.passes),
-        "records used over all records, certificate included",
-    );
-    row(
-        "time",
-        format!("{:.2} s", summary.wall_s),
-        "from start to certified model",
-    );
-    row(
-        "preparing",
-        format!("{:.2} s", summary.prepare_s),
-        "indexing records, filling buckets",
-    );
-    row(
-        "loading",
-        format!("{:.2} s", summary.load_s),
-        "while something was being loaded",
-    );
-    row(
-        "computing",
-        format!("{:.2} s", summary.compute_s),
-        "while the solver ran",
-    );
-    row(
-        "overlap",
-        format!("{:.2} s", summary.overlap_s),
-        "while both went on",
-    );
-    row(
-        "peak memory",
-        megabytes(summary.peak_rss_bytes),
-        "resident memory of the whole process",
-    );
-    row(
-        "budget",
-        megabytes(summary.memory_bytes),
-        "for look-ahead, blocks and cached rows",
-    );
-    row(
-        "data",
-        megabytes(summary.data_bytes),
-        "bytes of all records",
-    );
-    row(
-        "read",
-        megabytes(summary.read_bytes),
-        "from storage, scratch files included",
-    );
-    row(
-        "left out",
-        summary.skipped_records.to_string(),
-        "records that could not be read or decoded",
-    );
+    rows.extend([
+        row(
+            "epochs",
+            summary.epochs.to_string(),
+            "passes through the plan",
+        ),
+        row(
+            "passes",
+            format!("{:.2}", summary.passes),
+            "records used over all records, certificate included",
+        ),
+        row(
+            "preparing",
+            seconds(summary.prepare_s),
+            "indexing records, filling buckets",
+        ),
+        row(
+            "loading",
+            seconds(summary.load_s),
+            "while something was being loaded",
+        ),
+        row(
+            "computing",
+            seconds(summary.compute_s),
+            "while the solver ran",
+        ),
+        row("overlap", seconds(summary.overlap_s), "while both went on"),
+        row(
+            "peak memory",
+            megabytes(summary.peak_rss_bytes),
+            "resident memory of the whole process",
+        ),
+        row(
+            "budget",
+            megabytes(summary.memory_bytes),
+            "for look-ahead, blocks and cached rows",
+        ),
+        row(
+            "data",
+            megabytes(summary.data_bytes),
+            "bytes of all records",
+        ),
+        row(
+            "read",
+            megabytes(summary.read_bytes),
+            "from storage, scratch files included",
+        ),
+    ]);
     rows
 }
 
@@ -272,7 +246,34 @@ fn bars(summary: &LinearSummary) -> Vec<Bars> {
     }]
 }
 
-fn notes(summary: &LinearSummary) -> Vec<String> {
+/// The columns of a table as they were read.
+fn columns(dataset: &Dataset) -> Option<Table> {
+    /// Columns shown.
+    const MOST: usize = 200;
+    let all = dataset.column_uses();
+    let row = |column: &ColumnUse| {
+        let (name, what) = (column.name.clone(), column.what.clone());
+        let counts = [column.missing, column.features].map(|count| count.to_string());
+        [name, what].into_iter().chain(counts).collect()
+    };
+    let mut notes = Vec::new();
+    if all.iter().filter(|column| column.is_hashed).count() > 1 {
+        notes.push("Hashed columns share their features.".to_string());
+    }
+    if all.len() > MOST {
+        notes.push(format!("The first {MOST} of {} are shown.", all.len()));
+    }
+    (!all.is_empty()).then(|| Table {
+        title: "Columns".to_string(),
+        head: ["column", "read as", "missing cells", "features"]
+            .map(str::to_string)
+            .to_vec(),
+        rows: all.iter().take(MOST).map(row).collect(),
+        note: notes.join(" "),
+    })
+}
+
+fn notes(summary: &LinearSummary, dataset: &Dataset) -> Vec<String> {
     let mut notes = vec![format!(
         "Order {} by access path {}; {} records of {} features{}; seed {}.",
         summary.order,
@@ -290,11 +291,15 @@ fn notes(summary: &LinearSummary) -> Vec<String> {
             "Reads were held to a modelled device; it was busy for {seconds:.2} s (modelled)."
         ));
     }
+    if summary.threshold.is_some() {
+        notes.push("The threshold was chosen on the test data, where its figures are therefore a little too good.".to_string());
+    }
     if summary.skipped_records > 0 {
         notes.push(format!(
             "{} records could not be read or decoded and were left out.",
             summary.skipped_records
         ));
     }
+    notes.extend(dataset.notes().iter().cloned());
     notes
 }

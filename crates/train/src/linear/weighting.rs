@@ -1,12 +1,12 @@
 //! What rows count for where that is not the same for all: factors on the cost by class and by record.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_data::{OpenedData, several_classes};
 use pelton_feed::BadExamples;
 use pelton_fetch::OnBadRecord;
-use pelton_format::npy_numbers;
+use pelton_format::{Dataset, npy_numbers};
 use pelton_key::Digest;
 use pelton_linear::{LinearError, Problem};
 use pelton_run::RunContext;
@@ -21,6 +21,8 @@ pub(super) struct Weighting {
     balance: Vec<f64>,
     /// By record.
     samples: Option<Arc<[f32]>>,
+    /// The file they are from, unless that is a column of the data.
+    file: Option<PathBuf>,
 }
 
 impl Weighting {
@@ -53,6 +55,7 @@ impl Weighting {
         };
         Ok(Weighting {
             balance,
+            file: config.sample_weights.clone(),
             samples: match (
                 samples(config, data.dataset.records())?,
                 data.dataset.record_weights(),
@@ -72,12 +75,42 @@ impl Weighting {
     pub fn of_rows(config: &LinearConfig, records: u64) -> Result<Weighting, TrainError> {
         Ok(Weighting {
             balance: Vec::new(),
+            file: config.sample_weights.clone(),
             samples: samples(config, records)?,
         })
     }
 
-    /// A problem in which rows count for so much.
-    pub fn apply(&self, mut problem: Problem) -> Result<Problem, LinearError> {
+    /// A problem in which rows of `dataset` count for so much.
+    ///
+    /// Errors: a weight that cannot be, with its file and line.
+    pub fn apply(&self, problem: Problem, dataset: &Dataset) -> Result<Problem, TrainError> {
+        self.apply_to_rows(problem).map_err(|error| match error {
+            LinearError::SampleWeight { record, found } => self.located(record, found, dataset),
+            error => error.into(),
+        })
+    }
+
+    fn located(&self, record: u64, found: f32, dataset: &Dataset) -> TrainError {
+        let wrong = format!("weight {found}; weights are numbers of at least 0");
+        match &self.file {
+            Some(file) if is_npy(file) => TrainError::config(format!(
+                "{}: element {record} (from 0) is the {wrong}",
+                file.display()
+            )),
+            Some(file) => TrainError::config(format!(
+                "{}: line {} is the {wrong}",
+                file.display(),
+                record + 1
+            )),
+            None => {
+                let wrong = format!("its column of weights holds the {wrong}");
+                dataset.error_in(record, wrong).into()
+            }
+        }
+    }
+
+    /// [`Weighting::apply`] for rows in memory.
+    pub fn apply_to_rows(&self, mut problem: Problem) -> Result<Problem, LinearError> {
         for (class, factor) in (0..).zip(&self.balance) {
             problem = problem.with_class_weight(class, *factor)?;
         }
@@ -113,9 +146,13 @@ fn samples(config: &LinearConfig, records: u64) -> Result<Option<Arc<[f32]>>, Tr
     Ok(Some(weights))
 }
 
+fn is_npy(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "npy")
+}
+
 /// The numbers of an npy file, or of a text with one a line.
 fn numbers(file: &Path) -> Result<Vec<f32>, TrainError> {
-    if file.extension().is_some_and(|extension| extension == "npy") {
+    if is_npy(file) {
         let numbers = npy_numbers(file)?;
         return Ok(numbers.into_iter().map(|number| number as f32).collect());
     }

@@ -3,7 +3,7 @@
 //! Columns of structs are columns of their own, called `outer.inner`. Columns that records cannot hold (maps, unions,
 //! lists of anything but numbers, unsigned 64-bit numbers) are listed with their type, for messages.
 
-use arrow_schema::{DataType, FieldRef, Fields};
+use arrow_schema::{DataType, FieldRef, Fields, TimeUnit};
 use pelton_batch::{DType, FieldSpec};
 
 /// A number as files store it.
@@ -188,6 +188,25 @@ pub(crate) struct Column {
     pub(crate) kind: ColumnKind,
     /// Whether some record may have no value.
     pub(crate) nullable: bool,
+    /// Units of a day, where its numbers are dates or points in time since 1970.
+    pub(crate) units_a_day: Option<i64>,
+}
+
+/// Units of a day of a type of dates or points in time; those with a time zone are in UTC.
+fn units_a_day(data_type: &DataType) -> Option<i64> {
+    const SECONDS: i64 = 86_400;
+    match data_type {
+        DataType::Date32 => Some(1),
+        DataType::Date64 => Some(SECONDS * 1_000),
+        DataType::Timestamp(unit, _) => Some(match unit {
+            TimeUnit::Second => SECONDS,
+            TimeUnit::Millisecond => SECONDS * 1_000,
+            TimeUnit::Microsecond => SECONDS * 1_000_000,
+            TimeUnit::Nanosecond => SECONDS * 1_000_000_000,
+        }),
+        DataType::Dictionary(_, value) => units_a_day(value),
+        _ => None,
+    }
 }
 
 impl Column {
@@ -239,6 +258,7 @@ fn add(field: &FieldRef, outer: &[String], nullable: bool, leaves: &mut Vec<Leaf
             path,
             kind,
             nullable,
+            units_a_day: units_a_day(field.data_type()),
         }),
         _ => Err((
             name,
@@ -255,7 +275,7 @@ const MOST_BYTES: usize = 1 << 31;
 mod tests {
     use std::sync::Arc;
 
-    use arrow_schema::{Field, TimeUnit};
+    use arrow_schema::Field;
 
     use super::*;
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::column::{Column, ColumnKind};
+use super::instants::spelled;
 use super::record::RecordLayout;
 use crate::decoder::{Decoded, Decoder};
 use crate::error::Fault;
@@ -262,7 +263,10 @@ impl Cells for ColumnFeatures {
 
     fn has_text(&self) -> bool {
         let mut columns = self.layout.columns().iter().enumerate();
-        columns.any(|(i, column)| Some(i) != self.label && column.kind == ColumnKind::Bytes)
+        columns.any(|(i, column)| {
+            let is_text = column.kind == ColumnKind::Bytes || column.units_a_day.is_some();
+            Some(i) != self.label && is_text
+        })
     }
 
     fn read<'b>(&self, _: u64, bytes: &'b [u8], take: &mut TakeCell<'_>) -> Decoded<'b> {
@@ -278,7 +282,13 @@ impl Cells for ColumnFeatures {
             let cell = match (value, &column.kind) {
                 (None, _) => Cell::Missing,
                 (Some(value), ColumnKind::Numbers { element, .. }) => {
-                    Cell::Number(element_value(element.dtype(), value))
+                    let number = element_value(element.dtype(), value);
+                    match column.units_a_day.zip(whole_value(value)) {
+                        Some((units_a_day, since)) => {
+                            Cell::Date(spelled(since, units_a_day), number)
+                        }
+                        None => Cell::Number(number),
+                    }
                 }
                 (Some(value), _) => Cell::Text(Cow::Borrowed(value)),
             };
@@ -286,6 +296,15 @@ impl Cells for ColumnFeatures {
         });
         read.ok_or(Fault::NO_RECORD)??;
         Ok(label)
+    }
+}
+
+/// The whole number that dates and points in time are stored as.
+fn whole_value(bytes: &[u8]) -> Option<i64> {
+    match *bytes {
+        [a, b, c, d] => Some(i64::from(i32::from_le_bytes([a, b, c, d]))),
+        [a, b, c, d, e, f, g, h] => Some(i64::from_le_bytes([a, b, c, d, e, f, g, h])),
+        _ => None,
     }
 }
 

@@ -17,6 +17,8 @@ mod buffers;
 mod messages;
 mod parquet;
 
+mod instants;
+
 mod decoder;
 mod storage;
 

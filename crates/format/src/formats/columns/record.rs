@@ -247,6 +247,7 @@ mod tests {
             path: vec![name.into()],
             kind,
             nullable,
+            units_a_day: None,
         }
     }
 
