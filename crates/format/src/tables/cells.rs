@@ -18,6 +18,7 @@ pub(crate) enum Cell<'a> {
     /// A string, which spells nothing else.
     Text(Cow<'a, [u8]>),
     /// A date as text, stored as a number, which it still is for those who take it as one.
+    #[cfg_attr(not(feature = "columns"), allow(dead_code))]
     Date(String, f64),
 }
 
