@@ -25,7 +25,7 @@ pub struct LossSum {
     pub loss: Vec<f64>,
     /// Rows added.
     pub rows: u64,
-    /// Rows whose class the weights predict; none where rows have a real target.
+    /// Rows whose class the weights of the first model predict; none where rows have a real target.
     pub correct: u64,
 }
 
@@ -52,6 +52,7 @@ impl LossSum {
             .map(|s| problem.terms(s))
             .collect();
         let has_classes = !problem.has_real_targets();
+        let of_first_model = problem.subproblems_of_model();
         for_each_chunk(weights, block, simd, |start, values, length| {
             for i in 0..length {
                 let label = block.label(start + i);
@@ -61,6 +62,7 @@ impl LossSum {
                     let u = f64::from(row.sign) * values[subproblem * length + i];
                     *loss += row.cost * function.value(u, f64::from(row.target));
                 }
+                let values = &values[..of_first_model * length];
                 let is_right = has_classes && predicted(values, length, i) == label;
                 self.correct += u64::from(is_right);
             }
@@ -69,12 +71,14 @@ impl LossSum {
         })
     }
 
-    /// P(w) = ½‖w‖² + Σ C_i ξ_i over all subproblems, when every row has been added.
+    /// P(w) = ½‖w‖² + Σ C_i ξ_i over all subproblems, when every row has been added; in a grid that of each model over
+    /// its factor on the cost.
     pub fn primal(&self, problem: &Problem, weights: &Weights) -> f64 {
         let entries = problem.regularised();
         (0..weights.subproblems())
             .map(|subproblem| {
-                0.5 * weights.squared_norm(subproblem, entries) + self.loss[subproblem]
+                let value = 0.5 * weights.squared_norm(subproblem, entries) + self.loss[subproblem];
+                value / problem.factor(subproblem)
             })
             .sum()
     }
@@ -102,7 +106,8 @@ pub fn dual_value(problem: &Problem, weights: &Weights, duals: &Duals) -> f64 {
     let entries = problem.regularised();
     (0..weights.subproblems())
         .map(|subproblem| {
-            duals.terms()[subproblem] - 0.5 * weights.squared_norm(subproblem, entries)
+            let value = duals.terms()[subproblem] - 0.5 * weights.squared_norm(subproblem, entries);
+            value / problem.factor(subproblem)
         })
         .sum()
 }
@@ -220,7 +225,7 @@ impl DualBound {
         let additions = gamma(self.additions as usize + 8);
         let (sides, entries) = (sides(problem), problem.regularised());
         let places = self.sums.chunks(sides).zip(self.figures.chunks(sides));
-        let bounds = places.map(|(sums, figures)| {
+        let bounds = places.enumerate().map(|(subproblem, (sums, figures))| {
             let weights: Vec<f64> = sums
                 .iter()
                 .map(|sum| sum.last().map_or(0.0, |b| b.abs()))
@@ -250,7 +255,7 @@ impl DualBound {
             };
             let norm = (0..entries).map(entry).map(|v| v * v).sum::<f64>().sqrt();
             let norm = (norm + additions * of(2)) * (1.0 + gamma(entries + 8));
-            of(0) - additions * of(1) - 0.5 * norm * norm
+            (of(0) - additions * of(1) - 0.5 * norm * norm) / problem.factor(subproblem)
         });
         let bounds: Vec<f64> = bounds.collect();
         let magnitude: f64 = bounds.iter().map(|bound| bound.abs()).sum();

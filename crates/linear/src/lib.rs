@@ -100,7 +100,7 @@ pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
 pub use passes::{PassFigures, PassSolver};
 pub use peers::{Exchange, Peers, alone};
-pub use predict::{Prediction, predict, probabilities};
+pub use predict::{Prediction, predict, predict_some, probabilities};
 pub use problem::Problem;
 pub use quantized_cache::{QuantizedCache, SavedCodes};
 pub use saved_state::SavedState;
