@@ -106,6 +106,7 @@ impl Problem {
         };
         *cost = usable(*cost * weight)?;
         self.weights[class as usize] *= weight;
+        self.check_costs()?;
         Ok(self)
     }
 
@@ -123,9 +124,7 @@ impl Problem {
         if self.heaviest == 0.0 {
             return Err(LinearError::NoSampleWeight);
         }
-        for cost in &self.costs {
-            usable(cost * self.heaviest)?;
-        }
+        self.check_costs()?;
         self.samples = Some(weights);
         Ok(self)
     }
@@ -140,21 +139,26 @@ impl Problem {
         factors: &[f64],
         folds: Option<(Arc<[u8]>, u8)>,
     ) -> Result<Problem, LinearError> {
-        for (cost, factor) in self
-            .costs
-            .iter()
-            .flat_map(|cost| factors.iter().map(move |f| (cost, f)))
-        {
-            usable(cost * factor)?;
-            usable(cost * self.heaviest * factor)?;
-        }
         let each = folds.as_ref().map_or(1, |(_, count)| usize::from(*count));
         let factors = factors.iter().flat_map(|factor| vec![*factor; each]);
         self.grid = Some(Arc::new(Grid {
             factors: factors.collect(),
             folds,
         }));
+        self.check_costs()?;
         Ok(self)
+    }
+
+    /// Refuses costs that no solver can use, with the factors of models and the largest weight of a record.
+    fn check_costs(&self) -> Result<(), LinearError> {
+        let factors = self.grid.as_ref().map_or(&[1.0][..], |grid| &grid.factors);
+        for factor in factors {
+            for cost in &self.costs {
+                usable(factor * cost)?;
+                usable(factor * cost * self.heaviest)?;
+            }
+        }
+        Ok(())
     }
 
     /// The same problem over other records, which have no weights and no folds.
@@ -239,6 +243,14 @@ impl Problem {
     pub(crate) fn factor(&self, subproblem: usize) -> f64 {
         let model = subproblem / self.subproblems_of_model();
         self.grid.as_ref().map_or(1.0, |grid| grid.factors[model])
+    }
+
+    /// Whether a model does not see a record: it is of the fold that the model leaves out.
+    pub fn holds_out(&self, model: usize, record: u64) -> bool {
+        let folds = self.grid.as_ref().and_then(|grid| grid.folds.as_ref());
+        folds.is_some_and(|(of_record, count)| {
+            usize::from(of_record[record as usize]) == model % usize::from(*count)
+        })
     }
 
     /// Whether costs differ between subproblems.

@@ -83,7 +83,7 @@ pub use pelton_linear::{InnerPasses, Loss, Scaling};
 pub use pelton_plan::Order;
 pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};
 pub use pelton_storage::{memory_budget, path_text};
-pub use summary::{LinearSummary, TestFigures};
+pub use summary::{CostFigures, LinearSummary, SearchFigures, TestFigures};
 
 /// Entry points over plain bytes, for fuzzing.
 #[doc(hidden)]

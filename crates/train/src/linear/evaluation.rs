@@ -6,7 +6,7 @@ use pelton_data::OpenedData;
 use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::{ClassMap, Dataset};
 use pelton_linear::{
-    Loss, LossSum, Metrics, Prediction, Problem, Simd, TargetMetrics, Weights, predict,
+    Loss, LossSum, Metrics, Peers, Prediction, Problem, Simd, TargetMetrics, Weights, predict,
 };
 
 use super::task::Task;
@@ -60,10 +60,18 @@ impl Scores {
         }
     }
 
-    fn add(&mut self, label: u32, prediction: Prediction<'_>) {
+    pub fn add(&mut self, label: u32, prediction: Prediction<'_>) {
         match self {
             Scores::Classes(metrics) => metrics.add(label, prediction),
             Scores::Targets(metrics) => metrics.add(label, prediction),
+        }
+    }
+
+    /// Adds the sums of the other ranks.
+    pub fn add_up(&mut self, peers: &mut Peers<'_, TrainError>) -> Result<(), TrainError> {
+        match self {
+            Scores::Classes(metrics) => metrics.add_up(peers),
+            Scores::Targets(metrics) => metrics.add_up(peers),
         }
     }
 }
@@ -124,10 +132,7 @@ pub(super) fn test(
     let found = evaluate(&test.dataset, &problem, weights, feed, Some(&mut scores))?;
     ranks.check_bad_records(feed, &test.dataset, &found.meters)?;
     if ranks.comm().is_some() {
-        ranks.together(|peers| match &mut scores {
-            Scores::Classes(metrics) => metrics.add_up(peers),
-            Scores::Targets(metrics) => metrics.add_up(peers),
-        })?;
+        ranks.together(|peers| scores.add_up(peers))?;
     }
     Ok(scores.tested(classes))
 }

@@ -36,6 +36,21 @@ pub(super) fn report(
 
 fn figures(summary: &LinearSummary) -> Vec<(String, String, String)> {
     let mut rows = Vec::new();
+    if let Some(search) = &summary.search {
+        let name = search.figure.replace('_', " ");
+        for cost in &search.costs {
+            let is_best = if cost.cost == search.best {
+                "; best"
+            } else {
+                ""
+            };
+            rows.push((
+                format!("cost {}", cost.cost),
+                format!("{:.6} ± {:.6}", cost.mean, cost.deviation),
+                format!("{name}, mean over {} folds{is_best}", search.folds),
+            ));
+        }
+    }
     let mut row = |name: &str, value: String, what: &str| {
         rows.push((name.to_string(), value, what.to_string()));
     };
