@@ -10,10 +10,10 @@ fn libsvm(count: usize, classes: usize) -> String {
     let mut state = 11;
     let mut text = String::new();
     for _ in 0..count {
-        let row = [(); 4].map(|()| 2.0 * random(&mut state) - 1.0);
+        let row = [(); 4].map(|()| random(&mut state));
         let place = 0.5 * (row[0] - row[1] + 0.3 * row[2]) + 0.5;
         let class = (place.clamp(0.0, 0.999) * classes as f64) as usize;
-        let class = match random(&mut state) {
+        let class = match 0.5 + 0.5 * random(&mut state) {
             noise if noise < 0.1 => (noise * 10.0 * classes as f64) as usize,
             _ => class,
         };
@@ -31,13 +31,13 @@ fn the_model_is_that_of_the_cost_picked_byte_for_byte() {
         (
             "l1",
             2,
-            "24KiB --solver coordinate-descent --threads 1",
+            "120KiB --solver coordinate-descent --threads 1",
             "accuracy",
         ),
         ("l2", 3, "1GiB", "accuracy"),
-        ("logistic", 3, "64KiB --threads 1", "log_loss"),
+        ("logistic", 3, "120KiB --threads 1", "log_loss"),
     ] {
-        place.write("rows.libsvm", libsvm(1500, classes));
+        place.write("rows.libsvm", libsvm(6000, classes));
         let line = format!(
             "train linear rows.libsvm --loss {loss} --memory {memory} --target 1e-3 --epochs 200 --overwrite"
         );
