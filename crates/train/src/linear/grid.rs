@@ -14,7 +14,6 @@ use pelton_linear::{Loss, Weights, predict_some};
 use pelton_run::{Event, Observer, RunFolder};
 use pelton_storage::in_parallel;
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use super::budget::Budget;
 use super::division::Division;
@@ -23,6 +22,7 @@ use super::journal::{Journal, Trained};
 use super::method::Method;
 use super::problem::{Shape, problem, with_folds};
 use super::ranks::Ranks;
+use super::resume::{KEPT, Kept};
 use super::rows::Rows;
 use super::task::Task;
 use super::weighting::Weighting;
@@ -32,18 +32,6 @@ use crate::summary::{CostFigures, SearchFigures, Tested};
 
 /// Relative gap at which models are near enough to choose by.
 const NEAR: f64 = 3e-3;
-
-/// Name of what a search found, in the run folder.
-pub(super) const KEPT: &str = "search.json";
-
-/// What a search found, and of which data.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Kept {
-    /// Fingerprint of the data set, and digest of the weights of its records.
-    pub data: u64,
-    pub weights: u64,
-    pub found: SearchFigures,
-}
 
 /// The configuration of the search that a configuration asks for.
 pub(super) fn configured(config: &LinearConfig) -> Option<LinearConfig> {

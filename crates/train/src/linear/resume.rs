@@ -6,14 +6,26 @@ use bytemuck::NoUninit;
 use pelton_fetch::Access;
 use pelton_key::Digest;
 use pelton_run::{Event, Observer};
+use serde::{Deserialize, Serialize};
 
-use super::grid::{KEPT, Kept};
 use super::ranks::Ranks;
 use super::task::Task;
 use crate::checkpoint::{self, Progress, State};
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 use crate::summary::SearchFigures;
+
+/// Name of what a search found, in the run folder.
+pub(super) const KEPT: &str = "search.json";
+
+/// What a search among costs found, and of which data.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// Fingerprint of the data set, and digest of the weights of its records.
+    pub data: u64,
+    pub weights: u64,
+    pub found: SearchFigures,
+}
 
 /// What the run folder of rank 0 holds of an earlier run; known to all ranks.
 pub(super) struct Before {
