@@ -102,9 +102,13 @@ pub struct LinearArguments {
     /// Penalty on the weights: l2, l1, or elastic-net:SHARE with this share of l1 (default: l2). l1 leaves most weights 0
     #[arg(long)]
     pub penalty: Option<Penalty>,
-    /// Cost C of a unit of loss
+    /// Cost C of a unit of loss (default: 1); several with commas between, for --folds to choose from
+    #[arg(long, value_delimiter = ',')]
+    pub cost: Vec<f64>,
+    /// Cross-validation, 2 to 50: models of all costs and of all records but one of this many parts are trained side by
+    /// side, and the cost that predicts the left-out parts best is trained on all records
     #[arg(long)]
-    pub cost: Option<f64>,
+    pub folds: Option<u32>,
     /// Factor on the cost of a label, as LABEL=FACTOR; may be repeated. Or balanced: one over the label's share of the
     /// records
     #[arg(long, value_parser = class_weight)]
@@ -221,7 +225,12 @@ impl LinearArguments {
             config.loss = loss.map_err(anyhow::Error::msg)?;
         }
         set(&mut config.penalty, self.penalty);
-        set(&mut config.cost, self.cost);
+        match std::mem::take(&mut self.cost)[..] {
+            [] => {}
+            [cost] => (config.cost, config.costs) = (cost, Vec::new()),
+            ref costs => config.costs = costs.to_vec(),
+        }
+        set_option(&mut config.folds, self.folds);
         if !self.class_weight.is_empty() {
             config.balanced = self.class_weight.contains(&ClassWeight::Balanced);
             let factors = std::mem::take(&mut self.class_weight).into_iter();

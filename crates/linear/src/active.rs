@@ -25,6 +25,8 @@ const TILE: usize = 16;
 const STRETCH: usize = 2048;
 /// Longest rest, as a power of two.
 const LONGEST_REST: u8 = 7;
+/// The level of a row that is never visited.
+const NEVER: u8 = u8::MAX;
 
 /// The rows in play.
 #[derive(Debug, Default)]
@@ -41,6 +43,8 @@ pub(crate) struct Active {
     /// How often in a row it was found settled.
     level: Vec<u8>,
     tiles: Vec<u32>,
+    /// Rows that are visited at all.
+    visited: usize,
 }
 
 impl Active {
@@ -53,13 +57,16 @@ impl Active {
         4 * words + self.settled.capacity() + self.wakes.capacity() + self.level.capacity()
     }
 
-    /// All `count` rows, none resting.
-    pub(crate) fn start(&mut self, count: usize) {
+    /// All of `count` rows but those left out, none resting; returns their number.
+    pub(crate) fn start(&mut self, count: usize, is_left_out: impl Fn(usize) -> bool) -> usize {
         self.settled.clear();
         self.settled.resize(count, false);
         self.level.clear();
-        self.level.resize(count, 0);
+        let level = |i| if is_left_out(i) { NEVER } else { 0 };
+        self.level.extend((0..count).map(level));
+        self.visited = self.level.iter().filter(|level| **level == 0).count();
         self.wake_all();
+        self.visited
     }
 
     /// Ends every rest; the rows remember how long they rested.
@@ -69,6 +76,14 @@ impl Active {
         self.wakes.resize(count, self.now);
         self.listed.clear();
         self.listed.extend(0..count as u32);
+        self.drop_left_out();
+    }
+
+    fn drop_left_out(&mut self) {
+        if self.visited < self.level.len() {
+            let level = &self.level;
+            self.listed.retain(|i| level[*i as usize] != NEVER);
+        }
     }
 
     /// After a pass: sends settled rows to rest and lists the rows of the next pass.
@@ -103,6 +118,7 @@ impl Active {
         let last = 8 * words.len() as u32;
         let awake = (last..).zip(rest).filter(|(_, wakes)| **wakes == self.now);
         self.listed.extend(awake.map(|(i, _)| i));
+        self.drop_left_out();
     }
 
     /// Puts the listed rows in the random order of `key`.
@@ -162,7 +178,7 @@ mod tests {
                 rest: vec![0; count],
                 level: vec![0; count],
             };
-            active.start(count);
+            active.start(count, |_| false);
             for pass in 0..700_u64 {
                 // Rows that never move, that always do, and that do at times.
                 let settled = |i: usize| match i % 3 {
@@ -183,5 +199,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn rows_left_out_are_never_listed() {
+        let mut active = Active::default();
+        assert_eq!(active.start(100, |i| i % 5 == 2), 80);
+        for pass in 0..600 {
+            active.shuffle(pass);
+            assert!(active.order.iter().all(|i| i % 5 != 2), "pass {pass}");
+            for &i in &active.order {
+                active.settled[i as usize] = i % 2 == 0;
+            }
+            active.advance();
+        }
+        active.wake_all();
+        assert_eq!(active.listed.len(), 80);
     }
 }

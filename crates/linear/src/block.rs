@@ -22,6 +22,8 @@ use crate::visit::{RowAddress, Segment, Visit};
 pub struct Scratch {
     pub(crate) simd: Simd,
     pub(crate) visits: Vec<Visit>,
+    /// ‖x‖² of each row, where subproblems differ in what they add to it; none otherwise.
+    pub(crate) squares: Vec<f32>,
     /// The labels of the rows, where rows of one label differ in target or cost; a visit then has the number of its row
     /// in place of the label.
     pub(crate) labels: Vec<u32>,
@@ -38,6 +40,7 @@ impl Scratch {
         Scratch {
             simd,
             visits: Vec::new(),
+            squares: Vec::new(),
             labels: Vec::new(),
             active: Active::default(),
             slack: Vec::new(),
@@ -62,7 +65,7 @@ impl Scratch {
     pub fn heap_bytes(&self) -> usize {
         size_of::<Visit>() * self.visits.capacity()
             + self.active.heap_bytes()
-            + 4 * (self.slack.capacity() + self.labels.capacity())
+            + 4 * (self.slack.capacity() + self.labels.capacity() + self.squares.capacity())
             + self.before.heap_bytes()
     }
 
@@ -80,6 +83,7 @@ impl Scratch {
         let bias = problem.bias().unwrap_or(0.0);
         let terms = problem.terms(0);
         self.visits.clear();
+        self.squares.clear();
         if self.visits.capacity() < block.len() {
             self.visits = pelton_storage::huge_vec(block.len());
         }
@@ -87,7 +91,8 @@ impl Scratch {
             let (place, values) = locate(problem.features(), block, i)?;
             let label = block.label(i);
             problem.check_label(label, block.id(i))?;
-            let q = squared_norm(values) + bias * bias + terms.of(label, block.id(i)).dual.diagonal;
+            let square = squared_norm(values) + bias * bias;
+            let q = square + terms.of(label, block.id(i)).dual.diagonal;
             if !q.is_finite() {
                 return Err(LinearError::TooLarge {
                     record: block.id(i),
@@ -101,8 +106,19 @@ impl Scratch {
                 q,
                 inverse_q: 1.0 / q,
             });
+            if problem.has_grid() {
+                self.squares.push(square);
+            }
         }
         Ok(())
+    }
+
+    /// Makes Q_ii that of a subproblem, where subproblems differ in it.
+    pub(crate) fn set_diagonal(&mut self, terms: &[RowTerms]) {
+        for (visit, square) in self.visits.iter_mut().zip(&self.squares) {
+            visit.q = square + terms[visit.label as usize].dual.diagonal;
+            visit.inverse_q = 1.0 / visit.q;
+        }
     }
 
     /// Where rows of one label differ, lets each visit name its row instead.
@@ -149,13 +165,22 @@ impl Scratch {
         sum
     }
 
-    /// Folds the gradients of the subproblem just solved into `slack`.
-    pub(crate) fn fold_slack(&mut self, loss: &impl LossFunction, terms: &[RowTerms], first: bool) {
+    /// Folds the gradients of the subproblem just solved into `slack`, of the rows that it sees.
+    pub(crate) fn fold_slack(
+        &mut self,
+        loss: &impl LossFunction,
+        terms: &[RowTerms],
+        first: bool,
+        is_left_out: impl Fn(usize) -> bool,
+    ) {
         if first {
             self.slack.clear();
             self.slack.resize(self.visits.len(), f32::INFINITY);
         }
-        for (slack, visit) in self.slack.iter_mut().zip(&self.visits) {
+        for (i, (slack, visit)) in self.slack.iter_mut().zip(&self.visits).enumerate() {
+            if is_left_out(i) {
+                continue;
+            }
             let free = loss.is_free(&terms[visit.label as usize], visit.alpha);
             let g = visit.gradient.abs();
             // −0.0 would not be below 0.

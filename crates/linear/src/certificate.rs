@@ -26,7 +26,7 @@ pub struct LossSum {
     pub loss: Vec<f64>,
     /// Rows added.
     pub rows: u64,
-    /// Rows whose class the weights predict; none where rows have a real target.
+    /// Rows whose class the weights of the first model predict; none where rows have a real target.
     pub correct: u64,
 }
 
@@ -53,6 +53,7 @@ impl LossSum {
             .map(|s| problem.terms(s))
             .collect();
         let has_classes = !problem.has_real_targets();
+        let of_first_model = problem.subproblems_of_model();
         for_each_chunk(weights, block, simd, |start, values, length| {
             for i in 0..length {
                 let label = block.label(start + i);
@@ -62,6 +63,7 @@ impl LossSum {
                     let u = f64::from(row.sign) * values[subproblem * length + i];
                     *loss += row.cost * function.value(u, f64::from(row.target));
                 }
+                let values = &values[..of_first_model * length];
                 let is_right = has_classes && predicted(values, length, i) == label;
                 self.correct += u64::from(is_right);
             }
@@ -70,7 +72,8 @@ impl LossSum {
         })
     }
 
-    /// P(w) = R(w) + Σ C_i ξ_i over all subproblems, when every row has been added.
+    /// P(w) = R(w) + Σ C_i ξ_i over all subproblems, when every row has been added; in a grid that of each model over
+    /// its factor on the cost.
     pub fn primal(&self, problem: &Problem, weights: &Weights) -> f64 {
         let entries = problem.regularised();
         (0..weights.subproblems())
@@ -82,7 +85,7 @@ impl LossSum {
                         other.of(vector.iter().map(|&w| f64::from(w)))
                     }
                 };
-                penalty + self.loss[subproblem]
+                (penalty + self.loss[subproblem]) / problem.factor(subproblem)
             })
             .sum()
     }
@@ -110,7 +113,8 @@ pub fn dual_value(problem: &Problem, weights: &Weights, duals: &Duals) -> f64 {
     let entries = problem.regularised();
     (0..weights.subproblems())
         .map(|subproblem| {
-            duals.terms()[subproblem] - 0.5 * weights.squared_norm(subproblem, entries)
+            let value = duals.terms()[subproblem] - 0.5 * weights.squared_norm(subproblem, entries);
+            value / problem.factor(subproblem)
         })
         .sum()
 }
@@ -228,7 +232,7 @@ impl DualBound {
         let additions = gamma(self.additions as usize + 8);
         let (sides, entries) = (sides(problem), problem.regularised());
         let places = self.sums.chunks(sides).zip(self.figures.chunks(sides));
-        let bounds = places.map(|(sums, figures)| {
+        let bounds = places.enumerate().map(|(subproblem, (sums, figures))| {
             let weights: Vec<f64> = sums
                 .iter()
                 .map(|sum| sum.last().map_or(0.0, |b| b.abs()))
@@ -258,7 +262,7 @@ impl DualBound {
             };
             let norm = (0..entries).map(entry).map(|v| v * v).sum::<f64>().sqrt();
             let norm = (norm + additions * of(2)) * (1.0 + gamma(entries + 8));
-            of(0) - additions * of(1) - 0.5 * norm * norm
+            (of(0) - additions * of(1) - 0.5 * norm * norm) / problem.factor(subproblem)
         });
         let bounds: Vec<f64> = bounds.collect();
         let magnitude: f64 = bounds.iter().map(|bound| bound.abs()).sum();

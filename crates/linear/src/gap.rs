@@ -29,7 +29,8 @@ pub fn gap_of_rows(
     Ok(gap)
 }
 
-/// Calls `each` with the place in the block and the gap's term of every row and subproblem.
+/// Calls `each` with the place in the block and the gap's term of every row and subproblem that sees it; in a grid those
+/// of each model over its factor on the cost.
 pub(crate) fn for_each_gap(
     problem: &Problem,
     block: &RowTable,
@@ -46,6 +47,9 @@ pub(crate) fn for_each_gap(
         for i in 0..length {
             let record = block.id(start + i) as usize;
             for (subproblem, terms) in terms.iter().enumerate() {
+                if terms.holds_out(record as u64) {
+                    continue;
+                }
                 let row = terms.of(block.label(start + i), record as u64);
                 let u = f64::from(row.sign) * values[subproblem * length + i];
                 let stored = duals.stored(subproblem)[record];
@@ -53,7 +57,7 @@ pub(crate) fn for_each_gap(
                     - loss.dual_term(&row, stored)
                     + loss.decode(&row, stored) * u;
                 // Rounding may leave a term of a settled row a little below its bound.
-                each(start + i, term.max(0.0));
+                each(start + i, term.max(0.0) / problem.factor(subproblem));
             }
         }
         Ok(())

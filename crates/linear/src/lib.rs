@@ -107,7 +107,7 @@ pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
 pub use passes::{PassFigures, PassSolver};
 pub use peers::{Exchange, Peers, alone};
 pub use penalty::Penalty;
-pub use predict::{Prediction, predict, probabilities};
+pub use predict::{Prediction, predict, predict_some, probabilities};
 pub use problem::Problem;
 pub use quantized_cache::{QuantizedCache, SavedCodes};
 pub use ranking::{Ranking, ThresholdGoal};

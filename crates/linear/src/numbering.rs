@@ -135,7 +135,7 @@ impl FeatureNumbering {
     }
 
     /// The weights of the present features, in their new order.
-    pub(crate) fn narrow(&self, weights: &Weights) -> Weights {
+    pub fn narrow(&self, weights: &Weights) -> Weights {
         let vectors = (0..weights.subproblems()).map(|subproblem| {
             let wide = weights.vector(subproblem);
             let mut narrow: Vec<f32> = huge_vec(self.present.len() + 1);

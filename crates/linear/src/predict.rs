@@ -25,9 +25,19 @@ pub struct Prediction<'a> {
 /// the model does not know count as absent.
 ///
 /// Cost: a dot product for each row and subproblem; allocates only one row's values.
-pub fn predict(weights: &Weights, block: &RowTable, mut each: impl FnMut(usize, Prediction<'_>)) {
+pub fn predict(weights: &Weights, block: &RowTable, each: impl FnMut(usize, Prediction<'_>)) {
+    predict_some(weights, block, |_| true, each);
+}
+
+/// The same for the rows that `wants` says.
+pub fn predict_some(
+    weights: &Weights,
+    block: &RowTable,
+    wants: impl Fn(usize) -> bool,
+    mut each: impl FnMut(usize, Prediction<'_>),
+) {
     let mut values = vec![0.0; weights.subproblems()];
-    for i in 0..block.len() {
+    for i in (0..block.len()).filter(|i| wants(*i)) {
         for (subproblem, value) in values.iter_mut().enumerate() {
             *value = decision_value(weights, subproblem, block.row(i));
         }

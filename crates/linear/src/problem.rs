@@ -14,6 +14,9 @@
 //! descent over single variables cannot move. So it solves problems with ½(b − c)² instead, and moves the centre c to
 //! the b it has found before each epoch: the proximal point method, or the method of multipliers on the dual
 //! (Rockafellar, Mathematics of Operations Research 1976), whose solutions converge to that of the free problem.
+//!
+//! A *grid* is several models of one problem, trained side by side on each row that is read: one for each factor on the
+//! cost, and for each fold that a model does not see. Each has all the subproblems of one model.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -38,6 +41,16 @@ pub struct Problem {
     /// Factors on the cost by record, and the largest of them.
     samples: Option<Arc<[f32]>>,
     heaviest: f64,
+    grid: Option<Arc<Grid>>,
+}
+
+/// Several models of one problem.
+#[derive(Debug, PartialEq)]
+struct Grid {
+    /// Factor on the cost of each model.
+    factors: Vec<f64>,
+    /// The fold of each record; model m does not see fold m modulo their number. None where every model sees all records.
+    folds: Option<(Arc<[u8]>, u8)>,
 }
 
 impl Problem {
@@ -66,6 +79,7 @@ impl Problem {
             weights: vec![1.0; classes],
             samples: None,
             heaviest: 1.0,
+            grid: None,
         })
     }
 
@@ -110,6 +124,7 @@ impl Problem {
         };
         *cost = usable(*cost * weight)?;
         self.weights[class as usize] *= weight;
+        self.check_costs()?;
         Ok(self)
     }
 
@@ -127,18 +142,49 @@ impl Problem {
         if self.heaviest == 0.0 {
             return Err(LinearError::NoSampleWeight);
         }
-        for cost in &self.costs {
-            usable(cost * self.heaviest)?;
-        }
+        self.check_costs()?;
         self.samples = Some(weights);
         Ok(self)
     }
 
-    /// The same problem over other records, which have no weights.
+    /// A model for each of these factors on the cost, which count alike: figures summed over models are divided by
+    /// the factor of each. With folds, the fold of each record and their number, there are as many models for each
+    /// factor, each of the other folds only, and those of one factor follow one another.
+    ///
+    /// Memory: 1 byte a record with folds.
+    pub fn with_grid(
+        mut self,
+        factors: &[f64],
+        folds: Option<(Arc<[u8]>, u8)>,
+    ) -> Result<Problem, LinearError> {
+        let each = folds.as_ref().map_or(1, |(_, count)| usize::from(*count));
+        let factors = factors.iter().flat_map(|factor| vec![*factor; each]);
+        self.grid = Some(Arc::new(Grid {
+            factors: factors.collect(),
+            folds,
+        }));
+        self.check_costs()?;
+        Ok(self)
+    }
+
+    /// Refuses costs that no solver can use, with the factors of models and the largest weight of a record.
+    fn check_costs(&self) -> Result<(), LinearError> {
+        let factors = self.grid.as_ref().map_or(&[1.0][..], |grid| &grid.factors);
+        for factor in factors {
+            for cost in &self.costs {
+                usable(factor * cost)?;
+                usable(factor * cost * self.heaviest)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same problem over other records, which have no weights and no folds.
     pub fn without_sample_weights(&self) -> Problem {
         Problem {
             samples: None,
             heaviest: 1.0,
+            grid: None,
             ..self.clone()
         }
     }
@@ -196,13 +242,43 @@ impl Problem {
         self.costs.len()
     }
 
-    /// Number of subproblems: 1 for two classes or a real target, else one a class.
-    pub fn subproblems(&self) -> usize {
+    /// Number of models: 1 without a grid.
+    pub fn models(&self) -> usize {
+        self.grid.as_ref().map_or(1, |grid| grid.factors.len())
+    }
+
+    /// Number of subproblems of one model: 1 for two classes or a real target, else one a class.
+    pub fn subproblems_of_model(&self) -> usize {
         if self.classes() <= 2 {
             1
         } else {
             self.classes()
         }
+    }
+
+    /// Number of subproblems, those of each model in a row.
+    pub fn subproblems(&self) -> usize {
+        self.models() * self.subproblems_of_model()
+    }
+
+    /// The factor on the cost of a subproblem. Values are divided by it where those of all subproblems are summed, so
+    /// that the largest cost does not decide alone: any such sum of bounds bounds the sum of optima.
+    pub(crate) fn factor(&self, subproblem: usize) -> f64 {
+        let model = subproblem / self.subproblems_of_model();
+        self.grid.as_ref().map_or(1.0, |grid| grid.factors[model])
+    }
+
+    /// Whether a model does not see a record: it is of the fold that the model leaves out.
+    pub fn holds_out(&self, model: usize, record: u64) -> bool {
+        let folds = self.grid.as_ref().and_then(|grid| grid.folds.as_ref());
+        folds.is_some_and(|(of_record, count)| {
+            usize::from(of_record[record as usize]) == model % usize::from(*count)
+        })
+    }
+
+    /// Whether costs differ between subproblems.
+    pub(crate) fn has_grid(&self) -> bool {
+        self.grid.is_some()
     }
 
     /// The factors on the cost that classes were given; none where all are 1.
@@ -211,17 +287,18 @@ impl Problem {
         if all_one { &[] } else { &self.weights }
     }
 
-    /// The largest cost of a row.
-    pub(crate) fn largest_cost(&self) -> f64 {
-        self.heaviest * self.costs.iter().copied().fold(0.0, f64::max)
+    /// The largest cost of a row in a subproblem.
+    pub(crate) fn largest_cost(&self, subproblem: usize) -> f64 {
+        let largest = self.costs.iter().copied().fold(0.0, f64::max);
+        self.factor(subproblem) * (self.heaviest * largest)
     }
 
-    /// Cost of the rows of a class that have no weight of their own.
+    /// Cost of the rows of a class that have no weight of their own, at factor 1.
     pub fn cost(&self, class: u32) -> f64 {
         self.costs[class as usize]
     }
 
-    /// Cost C_i of a record of a class.
+    /// Cost C_i of a record of a class, at factor 1.
     pub fn cost_of(&self, class: u32, record: u64) -> f64 {
         let weights = self.samples.as_ref();
         weights.map_or(self.cost(class), |weights| {
@@ -232,7 +309,7 @@ impl Problem {
     /// Sign of the rows of `class` in `subproblem`.
     #[inline]
     pub fn sign(&self, subproblem: usize, class: u32) -> f32 {
-        if class as usize == subproblem {
+        if class as usize == subproblem % self.subproblems_of_model() {
             1.0
         } else {
             -1.0
@@ -272,25 +349,35 @@ impl Problem {
     /// Targets and costs of the rows of one subproblem.
     pub(crate) fn terms(&self, subproblem: usize) -> Terms {
         let (function, is_real) = (self.loss.function(), self.has_real_targets());
-        let of_class = |class: u32| RowTerms {
-            sign: if is_real {
-                1.0
-            } else {
-                self.sign(subproblem, class)
-            },
-            target: 1.0,
-            cost: self.cost(class),
-            dual: function.dual(self.cost(class)),
+        let factor = self.factor(subproblem);
+        let of_class = |class: u32| {
+            let cost = f64::from((factor * self.cost(class)) as f32);
+            RowTerms {
+                sign: if is_real {
+                    1.0
+                } else {
+                    self.sign(subproblem, class)
+                },
+                target: 1.0,
+                cost,
+                dual: function.dual(cost),
+            }
         };
+        let model = subproblem / self.subproblems_of_model();
+        let folds = self.grid.as_ref().and_then(|grid| grid.folds.as_ref());
         Terms {
             is_real,
             of_classes: (0..self.classes() as u32).map(of_class).collect(),
             samples: self.samples.clone(),
+            held_out: folds.map(|(of_record, count)| {
+                let fold = (model % usize::from(*count)) as u8;
+                (Arc::clone(of_record), fold)
+            }),
             function,
         }
     }
 
-    /// Whether rows of one label differ in target or cost.
+    /// Whether rows of one label that a model sees differ in target or cost.
     pub(crate) fn rows_differ(&self) -> bool {
         self.has_real_targets() || self.samples.is_some()
     }
@@ -301,6 +388,8 @@ pub(crate) struct Terms {
     is_real: bool,
     of_classes: Vec<RowTerms>,
     samples: Option<Arc<[f32]>>,
+    /// The fold of each record, and the one that the model does not see.
+    held_out: Option<(Arc<[u8]>, u8)>,
     function: Box<dyn LossFunction>,
 }
 
@@ -320,7 +409,18 @@ impl Terms {
             row.cost = weighted(row.cost, weights[record as usize]);
             row.dual = self.function.dual(row.cost);
         }
+        if self.holds_out(record) {
+            row.cost = weighted(row.cost, 0.0);
+            row.dual = self.function.dual(row.cost);
+        }
         row
+    }
+
+    /// Whether the model does not see a record: its α stays 0.
+    #[inline(always)]
+    pub(crate) fn holds_out(&self, record: u64) -> bool {
+        let held_out = self.held_out.as_ref();
+        held_out.is_some_and(|(folds, fold)| folds[record as usize] == *fold)
     }
 
     /// Those of all classes, or of these rows where they differ within a class.
@@ -340,6 +440,11 @@ impl Terms {
 /// no sum of f64 notices it, and no rule has a case for it.
 fn weighted(cost: f64, weight: f32) -> f64 {
     f64::from((cost * f64::from(weight)).max(LEAST_COST) as f32)
+}
+
+/// Whether a row of this cost moves anything.
+pub(crate) fn counts(cost: f64) -> bool {
+    cost > 2.0 * LEAST_COST
 }
 
 /// The least and the largest cost.

@@ -15,7 +15,7 @@ use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::kernels::{self, BlockRows, Simd};
 use crate::loss::{LossFunction, RowTerms, Watch, WithLoss};
-use crate::problem::Problem;
+use crate::problem::{Problem, Terms};
 use crate::random::derive;
 use crate::step::{Outcome, Step};
 use crate::visit::{RowAddress, Visit};
@@ -142,11 +142,13 @@ pub(crate) fn solve_rows<R: VisitRows>(
     }
     scratch.name_rows(problem);
     for subproblem in 0..weights.len() {
-        let terms = problem.terms(subproblem);
-        let terms = terms.table(&scratch.labels, ids);
+        let own = problem.terms(subproblem);
+        let terms = own.table(&scratch.labels, ids);
+        scratch.set_diagonal(&terms);
         let run = Run {
             rows: rows(subproblem),
             terms: &terms,
+            own: &own,
             ids,
             subproblem,
             last: subproblem + 1 == problem.subproblems(),
@@ -169,6 +171,7 @@ pub(crate) fn solve_rows<R: VisitRows>(
 struct Run<'a, R> {
     rows: R,
     terms: &'a [RowTerms],
+    own: &'a Terms,
     ids: &'a [u64],
     subproblem: usize,
     last: bool,
@@ -194,7 +197,9 @@ impl<R: VisitRows> WithLoss for Run<'_, R> {
         self.scratch.before.keep(self.ids, stored, *term, self.last);
         let after = (self.scratch).put_duals(&loss, self.terms, self.ids, stored);
         *term += after - before;
-        (self.scratch).fold_slack(&loss, self.terms, self.subproblem == 0);
+        let is_left_out = |i: usize| self.own.holds_out(self.ids[i]);
+        let is_first = self.subproblem == 0;
+        (self.scratch).fold_slack(&loss, self.terms, is_first, is_left_out);
         Some(())
     }
 }
@@ -202,7 +207,9 @@ impl<R: VisitRows> WithLoss for Run<'_, R> {
 impl<R: VisitRows> Run<'_, R> {
     fn passes<L: LossFunction + Copy>(&mut self, loss: L) -> Option<()> {
         let (mut epsilon, at_most) = limits(self.inner);
-        let count = self.scratch.visits.len();
+        let (own, ids) = (self.own, self.ids);
+        let is_left_out = |i: usize| own.holds_out(ids[i]);
+        let count = (self.scratch.active).start(self.scratch.visits.len(), is_left_out);
         let mut descent = Descent {
             loss,
             terms: self.terms,
@@ -211,7 +218,6 @@ impl<R: VisitRows> Run<'_, R> {
                 ..Watch::default()
             },
         };
-        self.scratch.active.start(count);
         let (mut passes, mut violation) = (0, 0.0);
         while passes < at_most {
             (descent.watch.largest, descent.watch.smallest) = (0.0, 0.0);

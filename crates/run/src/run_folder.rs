@@ -238,6 +238,7 @@ fn clear(path: &Path) -> Result<(), RunError> {
     }
     for name in [
         SUMMARY,
+        "search.json",
         "report.html",
         "model.txt",
         "model.safetensors",

@@ -138,8 +138,14 @@ pub struct LinearConfig {
     /// The penalty on the weights: l2, l1 or elastic-net:SHARE.
     #[serde(with = "as_text", skip_serializing_if = "is_usual")]
     pub penalty: Penalty,
-    /// Cost C of a unit of loss.
+    /// Cost C of a unit of loss; where there are `costs`, the best of them once that is known.
     pub cost: f64,
+    /// Costs from which cross-validation chooses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub costs: Vec<f64>,
+    /// Parts of the records, each of which is predicted by models of the others, for every cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folds: Option<u32>,
     /// Factors on the cost by label.
     pub class_weights: Vec<(ClassName, f64)>,
     /// Whether the cost of a class is also divided by its share of the records, so that all classes count alike.
@@ -218,6 +224,14 @@ impl LinearConfig {
     pub fn read(path: &Path) -> Result<LinearConfig, TrainError> {
         read(path)
     }
+
+    /// The costs of which models are trained on folds.
+    pub(crate) fn listed_costs(&self) -> &[f64] {
+        match &self.costs[..] {
+            [] => std::slice::from_ref(&self.cost),
+            costs => costs,
+        }
+    }
 }
 
 /// Reads the configuration of a job: the `run.toml` of a run, or a file like it.
@@ -247,6 +261,8 @@ impl Default for LinearConfig {
             loss: Loss::Hinge,
             penalty: Penalty::L2,
             cost: 1.0,
+            costs: Vec::new(),
+            folds: None,
             class_weights: Vec::new(),
             balanced: false,
             sample_weights: None,

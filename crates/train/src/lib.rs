@@ -83,7 +83,7 @@ pub use pelton_linear::{InnerPasses, Loss, Penalty, Scaling, ThresholdGoal};
 pub use pelton_plan::Order;
 pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};
 pub use pelton_storage::{memory_budget, path_text};
-pub use summary::{LinearSummary, TestFigures, ThresholdFigures};
+pub use summary::{CostFigures, LinearSummary, SearchFigures, TestFigures, ThresholdFigures};
 
 /// Entry points over plain bytes, for fuzzing.
 #[doc(hidden)]

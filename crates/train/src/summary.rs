@@ -73,6 +73,44 @@ pub(crate) struct Tested {
     pub roc: Vec<(f64, f64)>,
 }
 
+/// What cross-validation says of some costs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SearchFigures {
+    /// The figure that decides: `log_loss`, `accuracy`, `mse` or `poisson_deviance`.
+    pub figure: String,
+    /// Folds.
+    pub folds: u32,
+    /// The cost that is best by the mean over the folds; of equals the smallest.
+    pub best: f64,
+    /// The costs, as they were given.
+    pub costs: Vec<CostFigures>,
+    /// (primal − dual) / dual of all models together, each over its cost.
+    pub relative_gap: f64,
+    /// Passes over the data.
+    pub passes: f64,
+    /// Seconds.
+    pub wall_s: f64,
+}
+
+/// Figures of one cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CostFigures {
+    /// The cost.
+    pub cost: f64,
+    /// Mean of the deciding figure over the folds.
+    pub mean: f64,
+    /// Its standard deviation.
+    pub deviation: f64,
+    /// The figure of each fold.
+    pub by_fold: Vec<f64>,
+    /// Mean accuracy, of classes.
+    pub accuracy: Option<f64>,
+    /// Mean R², of targets.
+    pub r2: Option<f64>,
+    /// Mean area under the ROC curve, where the scores fit in memory of one rank.
+    pub auc: Option<f64>,
+}
+
 /// Figures of `train linear` and `eval`. Absent figures were not measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinearSummary {
@@ -82,6 +120,9 @@ pub struct LinearSummary {
     pub dual: Option<f64>,
     /// (primal − dual) / dual.
     pub relative_gap: Option<f64>,
+    /// What a search among costs found.
+    #[serde(default)]
+    pub search: Option<SearchFigures>,
     /// (primal − optimum) / optimum where the optimum is known.
     pub relative_difference: Option<f64>,
     /// The optimum that relative differences refer to.

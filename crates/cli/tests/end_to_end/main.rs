@@ -39,6 +39,7 @@ mod repeated_runs;
 mod retrieval;
 mod samples;
 mod scaling;
+mod search;
 #[cfg(feature = "nets")]
 mod serve;
 mod stages;

@@ -234,13 +234,13 @@ impl PassSolver for Newton {
         peers(Exchange::Sum(&mut counts))?;
         self.losses.rows = counts[0] as u64;
         self.losses.correct = counts[1] as u64;
-        let largest = self.problem.largest_cost();
         let function = self.problem.loss().function();
         for (subproblem, sums) in total.sums.into_iter().enumerate() {
             if self.points[subproblem].search.is_some() {
                 self.points[subproblem].end_search(&sums);
             } else {
                 self.losses.loss[subproblem] = sums.loss;
+                let largest = self.problem.largest_cost(subproblem);
                 let mean = sums.value / (largest * counts[0]);
                 let look = Look {
                     additions: counts[2],
@@ -251,7 +251,12 @@ impl PassSolver for Newton {
                 self.points[subproblem].end_look(sums, &look, &*function);
             }
         }
-        let sum = |of: fn(&Point) -> f64| self.points.iter().map(of).sum();
+        let sum = |of: fn(&Point) -> f64| {
+            let values = self.points.iter().map(of).zip(0..);
+            values
+                .map(|(value, subproblem)| value / self.problem.factor(subproblem))
+                .sum()
+        };
         let certificate = Certificate {
             primal: sum(|point| point.best_primal),
             dual: sum(|point| point.best_dual),

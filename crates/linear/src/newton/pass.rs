@@ -10,7 +10,7 @@ use super::point::Point;
 use crate::kernels::gram::{TILE, add_products, fused};
 use crate::kernels::{Kernel, Simd, run};
 use crate::loss::{LossFunction, NewtonTerms, WithLoss};
-use crate::problem::Problem;
+use crate::problem::{Problem, counts};
 
 /// Steps that a line search tries: 1, 1/2, 1/4 …
 pub(super) const TRIALS: usize = 24;
@@ -394,7 +394,8 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
                         *sum += scale * f64::from(x);
                     }
                 }
-                if terms.curvature * work.norms[i] * work.norms[i] > pass.slight {
+                let is_curved = terms.curvature * work.norms[i] * work.norms[i] > pass.slight;
+                if is_curved && counts(work.costs[i]) {
                     let root = terms.curvature.sqrt();
                     work.curved.extend(x.iter().map(|&x| root * f64::from(x)));
                 }
@@ -409,10 +410,10 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
         lane.rows += count as u64;
         lane.chunks += 1;
         if !problem.has_real_targets() && work.values.len() == count * pass.points.len() {
+            let values = &work.values[..count * problem.subproblems_of_model()];
             let classes = work.labels.iter().enumerate();
-            let right = classes.filter(|(i, class)| {
-                crate::certificate::predicted(&work.values, count, *i) == **class
-            });
+            let right = classes
+                .filter(|(i, class)| crate::certificate::predicted(values, count, *i) == **class);
             lane.correct += right.count() as u64;
         }
     }

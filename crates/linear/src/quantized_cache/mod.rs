@@ -311,6 +311,11 @@ impl QuantizedCache {
         let ids: Vec<u64> = slots.iter().map(|&slot| self.ids[slot]).collect();
         let terms = problem.terms(0);
         scratch.visits.clear();
+        scratch.squares.clear();
+        if problem.has_grid() {
+            let norms = slots.iter().map(|&slot| self.norms[slot]);
+            scratch.squares.extend(norms);
+        }
         scratch.visits.extend(slots.iter().map(|&slot| {
             let label = self.labels[slot];
             let q = self.norms[slot] + terms.of(label, self.ids[slot]).dual.diagonal;

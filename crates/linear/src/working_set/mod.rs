@@ -493,7 +493,11 @@ impl PassSolver for WorkingSet {
             }
             Pass::None => {}
         }
-        let sum = |of: fn(&Point) -> f64| self.points.iter().map(of).sum();
+        let sum = |of: fn(&Point) -> f64| {
+            let points = self.points.iter().enumerate();
+            let over = |(s, point): (usize, &Point)| of(point) / self.problem.factor(s);
+            points.map(over).sum()
+        };
         let certificate = Certificate {
             primal: sum(|point| point.best_primal),
             dual: sum(|point| point.best_dual),

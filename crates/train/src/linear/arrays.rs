@@ -37,6 +37,11 @@ pub fn fit_rows(
     interrupt: &Interrupt,
 ) -> Result<Fitted, TrainError> {
     check(config)?;
+    if config.folds.is_some() {
+        return Err(TrainError::config(
+            "`folds` is for data in files; leave it out for rows in memory".to_string(),
+        ));
+    }
     let mut config = config.clone();
     let records: usize = segments.iter().map(Rows::len).sum();
     let stored: usize = segments.iter().map(Rows::stored_values).sum();

@@ -48,8 +48,17 @@ pub(super) fn fit(
     }
     let (tables, left) = (tables(config.solver), left(config.solver).max(LEAST));
     if tables + LEAST > limit {
+        let models = match (config.folds, problem.models()) {
+            (Some(folds), 2..) => {
+                format!(
+                    "the {} costs × {folds} folds of ",
+                    config.listed_costs().len()
+                )
+            }
+            _ => String::new(),
+        };
         return Err(TrainError::config(format!(
-            "training needs {} MB for the {records} records and {features} features of the data, and this process may use {} MB; raise the limit of its container, use a machine with more memory, or train on a part of the data",
+            "training needs {} MB for {models}the {records} records and {features} features of the data, and this process may use {} MB; raise the limit of its container, use a machine with more memory, or train on a part of the data",
             tables / 1_000_000,
             limit / 1_000_000
         )));

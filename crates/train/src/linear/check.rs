@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pelton_data::{self as data, OpenedData};
 use pelton_fetch::FetchOptions;
 use pelton_format::Dataset;
+use pelton_linear::Problem;
 use pelton_plan::Order;
 use pelton_run::Interrupt;
 
@@ -14,6 +15,9 @@ use crate::error::TrainError;
 
 /// Memory for reading data once more to say what is wrong with it.
 const DIAGNOSIS_BYTES: u64 = 16 << 20;
+
+/// Most folds.
+const MOST_FOLDS: u32 = 50;
 
 /// Refuses settings that contradict one another or are out of range.
 pub(super) fn check(config: &LinearConfig) -> Result<(), TrainError> {
@@ -32,6 +36,7 @@ pub(super) fn check(config: &LinearConfig) -> Result<(), TrainError> {
             config.order
         ));
     }
+    check_costs(config)?;
     let kept = config.cache_fraction.unwrap_or(0.0);
     if !(0.0..=0.9).contains(&kept) {
         return wrong(format!(
@@ -76,6 +81,28 @@ pub(super) fn check(config: &LinearConfig) -> Result<(), TrainError> {
         data::check_scratch(folder)?;
     }
     Ok(data::check_threads("`threads`", config.threads)?)
+}
+
+/// Refuses costs and folds that no search can be made of.
+fn check_costs(config: &LinearConfig) -> Result<(), TrainError> {
+    let wrong = |text: String| Err(TrainError::config(text));
+    let costs = &config.costs;
+    for (at, cost) in costs.iter().enumerate() {
+        Problem::new(config.loss, *cost, 1, 2)?;
+        if costs[..at].contains(cost) {
+            return wrong(format!("`cost` lists {cost} twice; leave one out"));
+        }
+    }
+    match config.folds {
+        None if !costs.is_empty() => wrong(format!(
+            "`cost` lists {} costs, and nothing says how to choose; give `folds` too, such as 5, or one cost",
+            costs.len()
+        )),
+        Some(folds) if !(2..=MOST_FOLDS).contains(&folds) => wrong(format!(
+            "`folds` {folds} is out of range; give 2 to {MOST_FOLDS}, such as 5"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Reports what is wrong with data without two classes, where there are to be classes, or without features. Usually the format was

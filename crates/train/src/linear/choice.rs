@@ -8,7 +8,7 @@ use pelton_plan::Order;
 
 use super::budget::{self, asked_bytes};
 use super::division::LEAST_CODED_FEATURES;
-use super::problem::{Shape, problem};
+use super::problem::Shape;
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
@@ -18,21 +18,21 @@ const PAGE_BYTES: u64 = 4096;
 /// in small pieces.
 const CODED_SHARE: f64 = 0.6;
 
-/// Decides what the configuration of one of `ranks` ranks leaves open, where a process may take `limit` bytes; returns
-/// a note where that lowers the budget.
+/// Decides what the configuration of one of `ranks` ranks leaves open for a problem, where a process may take `limit`
+/// bytes; returns a note where that lowers the budget.
 ///
 /// Errors: settings that contradict the solver or the rows; tables larger than the limit.
 pub(super) fn choose(
     config: &mut LinearConfig,
     data: &OpenedData,
+    problem: &Problem,
     ranks: usize,
     limit: Option<u64>,
 ) -> Result<Option<String>, TrainError> {
     let (shape, free) = (Shape::of(data), config.solver == Solver::Auto);
-    let problem = problem(config, data.dataset.labels(), &shape)?;
     let memory = asked_bytes(config, &data.dataset);
-    choose_solver(config, &problem, &shape, memory, ranks)?;
-    let note = budget::fit(config, free && ranks == 1, data, &problem, ranks, limit)?;
+    choose_solver(config, problem, &shape, memory, ranks)?;
+    let note = budget::fit(config, free && ranks == 1, data, problem, ranks, limit)?;
     choose_kept(config, &data.dataset)?;
     Ok(note)
 }

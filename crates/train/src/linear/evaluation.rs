@@ -6,12 +6,15 @@ use pelton_data::OpenedData;
 use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::{ClassMap, Dataset};
 use pelton_linear::{
-    Loss, LossSum, Metrics, Prediction, Problem, Simd, TargetMetrics, Threshold, ThresholdGoal,
-    Weights, positive_class, predict,
+    Loss, LossSum, Metrics, Peers, Prediction, Problem, Simd, TargetMetrics, Threshold,
+    ThresholdGoal, Weights, positive_class, predict,
 };
 use pelton_run::{Event, Observer};
 
+use super::budget::Budget;
+use super::ranks::Ranks;
 use super::task::Task;
+use crate::config::LinearConfig;
 use crate::error::TrainError;
 use crate::summary::{TestFigures, Tested};
 
@@ -94,10 +97,18 @@ impl Scores {
         Some(threshold)
     }
 
-    fn add(&mut self, label: u32, prediction: Prediction<'_>) {
+    pub fn add(&mut self, label: u32, prediction: Prediction<'_>) {
         match self {
             Scores::Classes(metrics) => metrics.add(label, prediction),
             Scores::Targets(metrics) => metrics.add(label, prediction),
+        }
+    }
+
+    /// Adds the sums of the other ranks.
+    pub fn add_up(&mut self, peers: &mut Peers<'_, TrainError>) -> Result<(), TrainError> {
+        match self {
+            Scores::Classes(metrics) => metrics.add_up(peers),
+            Scores::Targets(metrics) => metrics.add_up(peers),
         }
     }
 }
@@ -169,10 +180,7 @@ pub(super) fn test(
     let found = evaluate(&test.dataset, &problem, weights, feed, added)?;
     ranks.check_bad_records(feed, &test.dataset, &found.meters)?;
     if ranks.comm().is_some() {
-        ranks.together(|peers| match &mut scores {
-            Scores::Classes(metrics) => metrics.add_up(peers),
-            Scores::Targets(metrics) => metrics.add_up(peers),
-        })?;
+        ranks.together(|peers| scores.add_up(peers))?;
     }
     let threshold = match task.config.threshold {
         Some(goal) => scores.choose(goal, classes, observer),
@@ -187,14 +195,17 @@ pub(super) fn test(
 
 /// Refuses to choose a threshold where the test data cannot tell which.
 pub(super) fn check_threshold(
-    task: &Task<'_>,
+    config: &LinearConfig,
+    data: &OpenedData,
     test: Option<&OpenedData>,
+    ranks: Ranks<'_>,
+    budget: &Budget,
 ) -> Result<(), TrainError> {
-    let Some(goal) = task.config.threshold else {
+    let Some(goal) = config.threshold else {
         return Ok(());
     };
     let wrong = |why: String| Err(TrainError::config(format!("`threshold` {goal} {why}")));
-    let classes = task.rows.data.dataset.labels().len();
+    let classes = data.dataset.labels().len();
     let Some(test) = test else {
         return wrong("is chosen on test data; give `test`".to_string());
     };
@@ -203,13 +214,10 @@ pub(super) fn check_threshold(
             "decides between two classes, and there are {classes}; leave it out"
         ));
     }
-    if task.ranks.size() > 1 {
+    if ranks.size() > 1 {
         return wrong("needs the scores of all test records on one rank; train with one, or give `eval` and `predict` a threshold".to_string());
     }
-    let (records, memory) = (
-        test.dataset.records(),
-        task.division.budget.feed.memory_bytes,
-    );
+    let (records, memory) = (test.dataset.records(), budget.feed.memory_bytes);
     let bytes = Metrics::bytes(classes, records);
     if bytes > memory / 2 {
         return wrong(format!(

@@ -15,6 +15,7 @@ mod counting;
 mod division;
 mod evaluation;
 mod first_pass;
+mod grid;
 mod in_memory;
 mod journal;
 mod largest_weights;
@@ -64,7 +65,7 @@ use method::Method;
 use outcome::{Ended, many_classes};
 use passes::PassSession;
 use prepare::prepare;
-use problem::{Shape, problem};
+use problem::{Shape, problem, with_folds};
 use ranks::Ranks;
 use resident::{ResidentSession, in_memory};
 use resume::Before;
@@ -130,8 +131,17 @@ fn train<T>(
         && config.order == usual.order
         && config.access == usual.access
         && config.inner_passes == usual.inner_passes;
-    let note = choice::choose(&mut config, &data, ranks.size(), memory_limit())?;
-    if let Some(note) = note {
+    let (shape, labels) = (Shape::of(&data), data.dataset.labels());
+    let mut search = grid::configured(&config);
+    let posed = problem(&config, labels, &shape)?;
+    let note = choice::choose(&mut config, &data, &posed, ranks.size(), memory_limit())?;
+    let mut notes = vec![note];
+    if let Some(config) = &mut search {
+        let posed = with_folds(config, problem(config, labels, &shape)?, &shape)?;
+        let limit = memory_limit();
+        notes.push(choice::choose(config, &data, &posed, ranks.size(), limit)?);
+    }
+    for note in notes.into_iter().flatten() {
         observer(Event::Note(&note));
     }
 
@@ -140,31 +150,89 @@ fn train<T>(
     let rows = prepare(&config, data, &budget, before.as_ref(), ranks, observer)?;
     let context = RunContext::new(comm, interrupt, &mut *observer);
     let weighting = Weighting::of(&config, &rows.data, context)?;
-    let problem = problem(&config, rows.data.dataset.labels(), &Shape::of(&rows.data))?;
-    let problem = weighting.apply(problem, &rows.data.dataset)?;
-    let division = Division::new(&config, &rows.data, &problem, budget)?;
+    let pose = |config: &LinearConfig, rows: &Rows, weighting: &Weighting| {
+        let problem = problem(config, rows.data.dataset.labels(), &Shape::of(&rows.data))?;
+        Ok::<_, TrainError>(weighting.apply(problem, &rows.data.dataset)?)
+    };
+    // How memory is divided does not depend on the cost.
+    let posed = pose(&config, &rows, &weighting)?;
+    let division = Division::new(&config, &rows.data, &posed, budget)?;
+    let is_held = division.budget.in_core && ranks.size() == 1;
+    // Opened before training so that a wrong test file is reported before the work.
+    let test = open_test(&config, &rows, ranks, interrupt, observer)?;
+    let budget = &division.budget;
+    evaluation::check_threshold(&config, &rows.data, test.as_ref(), ranks, budget)?;
+    let given = LinearConfig {
+        skip: config.skip,
+        cache_fraction: config.cache_fraction,
+        solver: if is_held && is_open {
+            Solver::Auto
+        } else {
+            config.solver
+        },
+        ..given
+    };
+    let open_folder = || -> Result<RunFolder, TrainError> {
+        let folder = if leaves_files && ranks.rank() == 0 {
+            RunFolder::open(&options.out, &given, options.resume, options.overwrite)?
+        } else {
+            RunFolder::unwritten(&options.out)
+        };
+        ranks.barrier()?;
+        Ok(folder)
+    };
+    // A rank that was interrupted a moment before may never arrive.
+    let waited = |error: &TrainError| {
+        matches!(error, TrainError::Data(DataError::Comm(_))) && interrupt.load(Ordering::Relaxed)
+    };
+
+    let (mut rows, mut weighting, mut folder, mut searched) = (rows, weighting, None, None);
+    let mut began = began;
+    if let Some(search) = &search {
+        if let Some(before) = &earlier {
+            let of = (rows.data.dataset.fingerprint(), weighting.digest());
+            searched = before.searched(&config, is_open, of)?;
+        }
+        if let Some(found) = &searched {
+            observer(Event::Note(&grid::described(found)));
+        } else {
+            let task = grid::task(search, is_open, (rows, weighting), (ranks, interrupt))?;
+            comm.agree(&task.alike())?;
+            let searching = Instant::now();
+            let opened = folder.insert(open_folder()?);
+            let found = grid::search(&task, method_for(&task), opened, observer);
+            let is_stopped = |error: &TrainError| error.is_interruption() || waited(error);
+            let found = found.map_err(|error| match is_stopped(&error) {
+                true => grid::stopped(),
+                false => error,
+            })?;
+            searched = Some(found);
+            Task {
+                rows,
+                weighting,
+                ..
+            } = task;
+            began += searching.elapsed();
+        }
+    }
+    if let Some(found) = &searched {
+        config.cost = found.best;
+    }
     let task = &Task {
         config: &config,
         is_open,
         ranks,
         interrupt,
+        problem: Arc::new(pose(&config, &rows, &weighting)?),
         rows,
-        problem: Arc::new(problem),
         weighting,
         division,
     };
     task.tell();
-    // Opened before training so that a wrong test file is reported before the work.
-    let test = open_test(&config, &task.rows, ranks, interrupt, observer)?;
-    evaluation::check_threshold(task, test.as_ref())?;
 
     // All errors in the arguments have been found by now, except a checkpoint of another run: only then is the
     // folder created, cleared, or its configuration replaced.
-    let mut method: Box<dyn Method> = match (task.is_held(), config.solver) {
-        (true, _) => Box::new(ResidentSession::new(task)),
-        (_, solver) if solver.is_by_passes() => Box::new(PassSession::new(task, config.target)),
-        _ => Box::new(Session::new(task)),
-    };
+    let mut method = method_for(task);
     let mut resumed = None;
     if let Some(before) = &earlier
         && let Some((progress, state)) = resume::read(before, task, observer)?
@@ -175,31 +243,15 @@ fn train<T>(
     }
     comm.agree(&task.alike())?;
     comm.agree(&method.place())?;
-    let given = LinearConfig {
-        skip: config.skip,
-        cache_fraction: config.cache_fraction,
-        solver: if task.is_held() && is_open {
-            Solver::Auto
-        } else {
-            config.solver
-        },
-        ..given
+    let mut folder = match folder {
+        Some(folder) => folder,
+        None => open_folder()?,
     };
-    let mut folder = if leaves_files && ranks.rank() == 0 {
-        RunFolder::open(&options.out, &given, options.resume, options.overwrite)?
-    } else {
-        RunFolder::unwritten(&options.out)
-    };
-    ranks.barrier()?;
     let solving = Instant::now();
     let optimum = optimum(task, observer)?;
     let began = began + solving.elapsed();
     describe(task, observer);
 
-    // A rank that was interrupted a moment before may never arrive.
-    let waited = |error: &TrainError| {
-        matches!(error, TrainError::Data(DataError::Comm(_))) && interrupt.load(Ordering::Relaxed)
-    };
     let in_folder = |error: TrainError| {
         if error.is_interruption() || waited(&error) {
             // The file being read at that moment does not matter to a later resume.
@@ -254,8 +306,20 @@ fn train<T>(
         model,
         test,
         optimum,
+        search: searched,
     };
     end(&mut folder, task, ended).map_err(in_folder)
+}
+
+/// The method that a task is trained by.
+fn method_for<'a>(task: &'a Task<'a>) -> Box<dyn Method + 'a> {
+    match (task.is_held(), task.config.solver) {
+        (true, _) => Box::new(ResidentSession::new(task)),
+        (_, solver) if solver.is_by_passes() => {
+            Box::new(PassSession::new(task, task.config.target))
+        }
+        _ => Box::new(Session::new(task)),
+    }
 }
 
 /// Opens the training data, and refuses such as no model can be trained on.
@@ -289,6 +353,11 @@ fn open(
     if let Some(blocks) = config.blocks.filter(|&blocks| blocks > records) {
         return Err(TrainError::config(format!(
             "`blocks` {blocks} is more than the {records} records; give 1 to {records}"
+        )));
+    }
+    if let Some(folds) = config.folds.filter(|&folds| u64::from(folds) > records) {
+        return Err(TrainError::config(format!(
+            "`folds` {folds} is more than the {records} records; give 2 to {records}"
         )));
     }
     Ok(data)

@@ -11,7 +11,7 @@ use super::journal::Trained;
 use super::report::{Results, report};
 use super::task::Task;
 use crate::error::TrainError;
-use crate::summary::{LinearSummary, Tested, ThresholdFigures};
+use crate::summary::{LinearSummary, SearchFigures, Tested, ThresholdFigures};
 
 /// Name of the model in the run folder.
 pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
@@ -40,6 +40,7 @@ pub(super) struct Ended {
     pub model: Model,
     pub test: Tested,
     pub optimum: Option<f64>,
+    pub search: Option<SearchFigures>,
 }
 
 /// The model for the caller.
@@ -76,6 +77,7 @@ pub(super) fn write(
         model,
         test,
         optimum,
+        search,
     } = ended;
     let (config, division) = (task.config, &task.division);
     let (found, totals) = (&trained.found, &trained.totals);
@@ -98,6 +100,7 @@ pub(super) fn write(
         relative_gap: Some(solved.certificate.relative_gap()),
         relative_difference: optimum.map(|optimum| (primal - optimum) / optimum),
         optimum,
+        search,
         test_accuracy: test.classes.as_ref().map(|test| test.figures.accuracy),
         test: test.classes,
         test_targets: test.targets,

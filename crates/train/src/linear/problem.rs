@@ -1,8 +1,12 @@
 //! The problem that a configuration poses over some rows.
 
+use std::sync::Arc;
+
 use pelton_data::OpenedData;
 use pelton_format::{ClassMap, Layout};
+use pelton_key::{Stage, key};
 use pelton_linear::Problem;
+use pelton_plan::Permutation;
 
 use crate::config::LinearConfig;
 use crate::error::TrainError;
@@ -77,6 +81,28 @@ pub(super) fn problem(
     Ok(problem)
 }
 
+/// A model for each of the costs and folds of a configuration, where it has folds.
+pub(super) fn with_folds(
+    config: &LinearConfig,
+    problem: Problem,
+    shape: &Shape,
+) -> Result<Problem, TrainError> {
+    let Some(folds) = config.folds else {
+        return Ok(problem);
+    };
+    let costs = config.listed_costs();
+    let factors: Vec<f64> = costs.iter().map(|cost| cost / costs[0]).collect();
+    // Counted before the folds are made.
+    let models = costs.len() as u64 * u64::from(folds);
+    let what = format!("{} costs × {folds} folds make {models} models", costs.len());
+    let remedy = "give fewer costs or folds, or train on a part of the data";
+    check_memory(shape, models * problem.subproblems() as u64, &what, remedy)?;
+    let order = Permutation::new(shape.records, key(config.seed, 0, Stage::HeldOut));
+    let fold_of = |record| (order.get(record) % u64::from(folds)) as u8;
+    let of_record: Arc<[u8]> = (0..shape.records).map(fold_of).collect();
+    Ok(problem.with_grid(&factors, Some((of_record, folds as u8)))?)
+}
+
 /// Features up to which a table of all of them is made in a moment.
 const FEW_FEATURES: u64 = 1 << 25;
 /// Features for each stored value above which nearly all features are holes in the numbering.
@@ -93,24 +119,35 @@ fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
             4 * features
         )));
     }
+    let (what, remedy) = match problem.subproblems() {
+        1 => (
+            format!("has {features} features"),
+            "renumber the features without gaps, or use a machine with more memory",
+        ),
+        models => (
+            format!("has {models} distinct labels, a model for each"),
+            "check that the label column contains classes, or give `positive` LABEL",
+        ),
+    };
+    check_memory(shape, problem.subproblems() as u64, &what, remedy)
+}
+
+/// Refuses so many subproblems that their α and w exceed the machine's memory.
+fn check_memory(
+    shape: &Shape,
+    subproblems: u64,
+    what: &str,
+    remedy: &str,
+) -> Result<(), TrainError> {
+    let (name, features) = (&shape.name, shape.features);
     let values = u128::from(shape.records) + 3 * u128::from(features);
-    let bytes = 4 * values * problem.subproblems() as u128;
+    let bytes = 4 * values * u128::from(subproblems);
     let system = rustix::system::sysinfo();
     let memory = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
     if bytes <= memory {
         return Ok(());
     }
-    let (what, remedy) = match problem.subproblems() {
-        1 => (
-            format!("{features} features"),
-            "renumber the features without gaps, or use a machine with more memory",
-        ),
-        models => (
-            format!("{models} distinct labels, a model for each"),
-            "check that the label column contains classes, or give `positive` LABEL",
-        ),
-    };
     Err(TrainError::config(format!(
-        "{name}: has {what}, which needs {bytes} bytes for dual variables and weights, and this machine has {memory}; {remedy}"
+        "{name}: {what}, which needs {bytes} bytes for dual variables and weights, and this machine has {memory}; {remedy}"
     )))
 }

@@ -33,10 +33,14 @@ pub(super) fn report(
         summary: figures(summary),
         curves: quality::curves(summary, &results.roc),
         signed: largest_weights(results.model, results.dataset),
-        tables: [quality::classes(summary), columns(results.dataset)]
-            .into_iter()
-            .flatten()
-            .collect(),
+        tables: [
+            costs(summary),
+            quality::classes(summary),
+            columns(results.dataset),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
         series: plots(epochs),
         stages: vec![
             StageUse {
@@ -244,6 +248,32 @@ fn bars(summary: &LinearSummary) -> Vec<Bars> {
             ("exact".to_string(), 100.0 * summary.rl_exact),
         ],
     }]
+}
+
+/// What cross-validation found.
+fn costs(summary: &LinearSummary) -> Option<Table> {
+    let search = summary.search.as_ref()?;
+    let rows = search.costs.iter().map(|cost| {
+        let mark = if cost.cost == search.best { "best" } else { "" };
+        vec![
+            cost.cost.to_string(),
+            format!("{:.6}", cost.mean),
+            format!("{:.6}", cost.deviation),
+            mark.to_string(),
+        ]
+    });
+    let name = search.figure.replace('_', " ");
+    Some(Table {
+        title: "Costs".to_string(),
+        head: ["cost", name.as_str(), "deviation", ""]
+            .map(str::to_string)
+            .to_vec(),
+        rows: rows.collect(),
+        note: format!(
+            "Of records that the models did not see: mean and standard deviation over {} folds.",
+            search.folds
+        ),
+    })
 }
 
 /// The columns of a table as they were read.

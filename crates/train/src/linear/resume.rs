@@ -6,12 +6,26 @@ use bytemuck::NoUninit;
 use pelton_fetch::Access;
 use pelton_key::Digest;
 use pelton_run::{Event, Observer};
+use serde::{Deserialize, Serialize};
 
 use super::ranks::Ranks;
 use super::task::Task;
 use crate::checkpoint::{self, Progress, State};
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
+use crate::summary::SearchFigures;
+
+/// Name of what a search found, in the run folder.
+pub(super) const KEPT: &str = "search.json";
+
+/// What a search among costs found, and of which data.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// Fingerprint of the data set, and digest of the weights of its records.
+    pub data: u64,
+    pub weights: u64,
+    pub found: SearchFigures,
+}
 
 /// What the run folder of rank 0 holds of an earlier run; known to all ranks.
 pub(super) struct Before {
@@ -19,6 +33,8 @@ pub(super) struct Before {
     config: Option<LinearConfig>,
     /// The bytes of its checkpoint.
     checkpoint: Option<Vec<u8>>,
+    /// What its search among costs found.
+    search: Option<Kept>,
 }
 
 impl Before {
@@ -34,7 +50,12 @@ impl Before {
             true => Ok::<_, TrainError>(Some(pelton_run::read_checkpoint(&path)?)),
             false => Ok(None),
         })?;
+        let search = ranks.0.from_first(|| {
+            // One that is lost or damaged is made again.
+            Ok::<_, TrainError>(std::fs::read(folder.join(KEPT)).ok())
+        })?;
         Ok(Before {
+            search: search.and_then(|text| serde_json::from_slice(&text).ok()),
             folder: folder.to_path_buf(),
             config: config.and_then(|text| toml::from_str(&text).ok()),
             checkpoint,
@@ -44,6 +65,31 @@ impl Before {
     /// An error about its checkpoint.
     pub fn wrong(&self, problem: &str) -> TrainError {
         TrainError::checkpoint(&checkpoint_path(&self.folder), problem)
+    }
+
+    /// What its search among costs found, if it was of this problem over this data.
+    ///
+    /// Errors: a checkpoint of a run without such a search.
+    pub fn searched(
+        &self,
+        config: &LinearConfig,
+        is_open: bool,
+        (data, weights): (u64, u64),
+    ) -> Result<Option<SearchFigures>, TrainError> {
+        let is_same = |kept: &&Kept| {
+            let scale = self.config.as_ref().map(|before| before.scale);
+            let other = other_problem(self, config, is_open);
+            (kept.data, kept.weights) == (data, weights)
+                && scale == Some(config.scale)
+                && other.is_none()
+        };
+        match self.search.as_ref().filter(is_same) {
+            Some(kept) => Ok(Some(kept.found.clone())),
+            None if self.checkpoint.is_some() => {
+                Err(self.wrong("belongs to a run with another search among costs, or without one"))
+            }
+            None => Ok(None),
+        }
     }
 
     fn decoded(&self) -> Result<Option<(Progress, State<'static>)>, TrainError> {
@@ -107,7 +153,7 @@ pub(super) fn read(
     if progress.weights != task.weighting.digest() {
         return Err(before.wrong("belongs to a run with another `sample_weights`"));
     }
-    if let Some(flag) = other_problem(before, task) {
+    if let Some(flag) = other_problem(before, task.config, task.is_open) {
         return Err(before.wrong(&format!("belongs to a run with another {flag}")));
     }
     Ok(Some((progress, state)))
@@ -133,12 +179,13 @@ pub(super) fn checkpoint_path(folder: &Path) -> PathBuf {
 ///
 /// Order, seed and division into blocks show in the plan's fingerprint; how data is read, how long
 /// and to which target a run goes may change.
-fn other_problem(before: &Before, task: &Task<'_>) -> Option<&'static str> {
-    let (before, config) = (before.config.as_ref()?, task.config);
-    let open = before.solver == Solver::Auto && task.is_open;
+fn other_problem(before: &Before, config: &LinearConfig, is_open: bool) -> Option<&'static str> {
+    let before = before.config.as_ref()?;
+    let open = before.solver == Solver::Auto && is_open;
     let same = [
         ("`loss`", before.loss == config.loss),
-        ("`cost`", before.cost == config.cost),
+        ("`cost`", before.listed_costs() == config.listed_costs()),
+        ("`folds`", before.folds == config.folds),
         (
             "`class_weight`",
             before.class_weights == config.class_weights && before.balanced == config.balanced,
