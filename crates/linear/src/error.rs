@@ -29,6 +29,22 @@ pub enum LinearError {
         /// The cost.
         found: f64,
     },
+    /// A loss that ties the vectors of all classes together, for a method that finds them one by one.
+    #[error(
+        "loss {loss} of more than two classes is trained by L-BFGS alone; leave `solver` out, or use loss logistic for a model of each class against the rest"
+    )]
+    Coupled {
+        /// The loss.
+        loss: String,
+    },
+    /// A class without rows, whose free bias nothing would bound.
+    #[error(
+        "class {class} (from 0) has no records of a weight above 0, so its free intercept has no optimum; use a regularised intercept, or leave the class out"
+    )]
+    AbsentClass {
+        /// The class.
+        class: usize,
+    },
     /// The weight of a record is unusable.
     #[error("record {record} (from 0) has the weight {found}; weights are numbers of at least 0")]
     SampleWeight {

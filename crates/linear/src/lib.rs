@@ -28,7 +28,7 @@
 //! weights while it trains, and saves its state between any two blocks ([`SavedState`]).
 //!
 //! Where features are few, [`Newton`] takes some ten passes over the rows, in memory or streamed, where coordinate
-//! descent takes hundreds; [`newton_pays`] says where.
+//! descent takes hundreds; [`newton_pays`] says where. [`Lbfgs`] minimises the multinomial loss of more than two classes.
 //!
 //! Sparse rows of many features are renumbered ([`FeatureNumbering`]), so w has only the features that occur,
 //! the frequent ones together.
@@ -71,6 +71,7 @@ mod metrics;
 mod predict;
 mod target_metrics;
 
+mod lbfgs;
 mod newton;
 mod passes;
 
@@ -92,6 +93,7 @@ pub use error::LinearError;
 pub use fine::FineDescent;
 pub use gap::gap_of_rows;
 pub use kernels::Simd;
+pub use lbfgs::Lbfgs;
 pub use loss::Loss;
 pub use metrics::{CalibrationBin, ClassFigures, Figures, Metrics};
 pub use model::Model;

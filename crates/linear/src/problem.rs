@@ -173,6 +173,21 @@ impl Problem {
         self.costs.len()
     }
 
+    /// Whether the vectors of the classes are tied together by one loss, which [`crate::Lbfgs`] minimises; those of other
+    /// problems are found one by one.
+    pub fn is_coupled(&self) -> bool {
+        self.loss.is_of_all_classes() && self.classes() > 2
+    }
+
+    /// Refuses a problem that is not one of single vectors.
+    pub(crate) fn check_separate(&self) -> Result<(), LinearError> {
+        if self.is_coupled() {
+            let loss = self.loss.to_string();
+            return Err(LinearError::Coupled { loss });
+        }
+        Ok(())
+    }
+
     /// Number of subproblems: 1 for two classes or a real target, else one a class.
     pub fn subproblems(&self) -> usize {
         if self.classes() <= 2 {

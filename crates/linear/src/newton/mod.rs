@@ -37,26 +37,27 @@
 //! 120 for the squared hinge. At larger d the n·d²/2 products of the matrix are most of it; solving takes
 //! d³/6. Memory: d² numbers a lane of threads ([`Newton::bytes`]).
 
-mod cholesky;
+pub(crate) mod cholesky;
 mod pass;
 mod point;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pelton_format::{Layout, RowTable};
+use pelton_format::RowTable;
 use rayon::prelude::*;
 
 use crate::certificate::{Certificate, LossSum, balance};
 use crate::error::LinearError;
 use crate::kernels::Simd;
 use crate::loss::{Bend, LossFunction};
-use crate::passes::{PassFigures, PassSolver};
+use crate::passes::{PassFigures, PassSolver, check_rows};
 use crate::peers::{Exchange, Peers};
 use crate::problem::Problem;
 use crate::weights::Weights;
 use cholesky::dot;
 use pass::{Lane, Pass, Sums, TRIALS, additions, lanes, padded};
+pub(crate) use pass::{add_products, fused};
 use point::Point;
 
 /// Most features, the bias included, for which the matrix is formed.
@@ -130,10 +131,11 @@ pub struct Newton {
 }
 
 impl Newton {
-    /// A run from w = 0 over `records` rows to the relative gap `wanted`. Panics beyond [`MOST_NEWTON_FEATURES`].
+    /// A run from w = 0 over `records` rows to the relative gap `wanted`. Panics beyond [`MOST_NEWTON_FEATURES`]
+    /// and at a loss of all classes.
     pub fn new(problem: Arc<Problem>, records: usize, wanted: f64, simd: Simd) -> Newton {
         let width = width_of(&problem);
-        assert!(width <= MOST_NEWTON_FEATURES);
+        assert!(width <= MOST_NEWTON_FEATURES && !problem.is_coupled());
         let smoothing = if smoothed_at_once(&problem) {
             FIRST_SMOOTHING
         } else {
@@ -151,9 +153,11 @@ impl Newton {
         }
     }
 
-    /// Whether the problem has few enough features and the method takes at most a quarter of the memory.
+    /// Whether the problem is one of single vectors of few enough features, and the method takes at most a quarter of
+    /// the memory.
     pub fn fits(problem: &Problem, memory: u64) -> bool {
-        width_of(problem) <= MOST_NEWTON_FEATURES && Newton::bytes(problem) <= memory / 4
+        let is_possible = width_of(problem) <= MOST_NEWTON_FEATURES && !problem.is_coupled();
+        is_possible && Newton::bytes(problem) <= memory / 4
     }
 
     /// Bytes next to the rows and the weights.
@@ -161,39 +165,6 @@ impl Newton {
         let (width, subproblems) = (padded(width_of(problem)), problem.subproblems());
         let matrices = (lanes(width, subproblems) + 1) * subproblems * 8 * width * width;
         matrices as u64
-    }
-
-    fn check(&self, rows: &RowTable) -> Result<(), LinearError> {
-        let features = self.problem.features();
-        for segment in rows.segments().iter().filter(|rows| !rows.is_empty()) {
-            let record = rows.ids().first().copied().unwrap_or(0);
-            match segment.layout() {
-                Layout::Dense { width } if width != features => {
-                    return Err(LinearError::Width {
-                        record,
-                        found: width,
-                        expected: features,
-                    });
-                }
-                Layout::Bytes => return Err(LinearError::NoFeatures { record }),
-                Layout::Dense { .. } => {}
-                Layout::Sparse => {
-                    if let Some(&index) =
-                        segment.indices().iter().find(|&&i| i as usize >= features)
-                    {
-                        return Err(LinearError::FeatureOutOfRange {
-                            record,
-                            index: index as usize,
-                            features,
-                        });
-                    }
-                }
-            }
-        }
-        for i in 0..rows.len() {
-            self.problem.check_label(rows.label(i), rows.id(i))?;
-        }
-        Ok(())
     }
 }
 
@@ -216,7 +187,7 @@ impl PassSolver for Newton {
     }
 
     fn add(&mut self, rows: &RowTable, interrupt: &AtomicBool) -> Result<bool, LinearError> {
-        self.check(rows)?;
+        check_rows(&self.problem, rows)?;
         let pass = Pass {
             problem: &self.problem,
             points: &self.points,
@@ -606,7 +577,11 @@ impl Point {
 
 /// The factor of I + H, of the lower triangle of H; `None` where numbers are not finite. A free bias has next to nothing
 /// in I: enough for a bias that no row has a curvature in.
-fn factor_of(matrix: Vec<f64>, width: usize, free_bias: Option<usize>) -> Option<Vec<f64>> {
+pub(crate) fn factor_of(
+    matrix: Vec<f64>,
+    width: usize,
+    free_bias: Option<usize>,
+) -> Option<Vec<f64>> {
     const NEXT_TO_NOTHING: f64 = 1e-12;
     // Columns that are nearly the same leave a matrix that rounding makes indefinite; a little more on the
     // diagonal makes it definite, and the step shorter.

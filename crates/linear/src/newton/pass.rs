@@ -450,13 +450,13 @@ fn norm(x: &[f32]) -> f64 {
 }
 
 #[inline(always)]
-fn fused<const FUSED: bool>(a: f64, b: f64, c: f64) -> f64 {
+pub(crate) fn fused<const FUSED: bool>(a: f64, b: f64, c: f64) -> f64 {
     if FUSED { a.mul_add(b, c) } else { a * b + c }
 }
 
 /// matrix += ZᵀZ, its lower triangle, of the rows z of Z.
 #[inline(always)]
-fn add_products<const FUSED: bool>(z: &[f64], width: usize, matrix: &mut [f64]) {
+pub(crate) fn add_products<const FUSED: bool>(z: &[f64], width: usize, matrix: &mut [f64]) {
     for j in (0..width).step_by(TILE) {
         for i in (j..width).step_by(TILE_ROWS) {
             let mut tile = [[0.0_f64; TILE]; TILE_ROWS];

@@ -1,0 +1,80 @@
+//! The interface of methods that need only passes over all rows, in any order, whose sums add up over threads and ranks.
+
+use std::fmt::Debug;
+use std::sync::atomic::AtomicBool;
+
+use pelton_format::{Layout, RowTable};
+
+use crate::certificate::{Certificate, LossSum};
+use crate::error::LinearError;
+use crate::peers::Peers;
+use crate::problem::Problem;
+use crate::weights::Weights;
+
+/// What a pass found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PassFigures {
+    /// The best primal and the best dual value so far: both are exact bounds.
+    pub certificate: Certificate,
+    /// Whether the target gap is reached, or no progress is possible.
+    pub done: bool,
+}
+
+/// A method on a problem, between two passes.
+pub trait PassSolver: Debug + Send {
+    /// Begins a pass over all rows.
+    fn begin_pass(&mut self);
+
+    /// Adds rows of the pass; `false` where `interrupt` was set meanwhile: the pass must then be begun again.
+    ///
+    /// Errors: rows that the problem does not fit.
+    fn add(&mut self, rows: &RowTable, interrupt: &AtomicBool) -> Result<bool, LinearError>;
+
+    /// Ends a pass in which every row of this rank was added: the certificate, and where the next pass looks.
+    ///
+    /// Errors: those of `peers`.
+    fn end_pass(&mut self, peers: &mut Peers<'_, LinearError>) -> Result<PassFigures, LinearError>;
+
+    /// The weights of least primal value, and their losses where the last pass looked at these very weights.
+    fn best(&self) -> (Weights, Option<LossSum>);
+
+    /// The state between two passes as plain numbers, for checkpoints: of each subproblem.
+    fn save(&self) -> Vec<Vec<f64>>;
+
+    /// Goes on from a saved state.
+    ///
+    /// Errors: a state with other shapes than this run's.
+    fn restore(&mut self, saved: &[Vec<f64>]) -> Result<(), LinearError>;
+}
+
+/// Refuses rows that the problem does not fit.
+pub(crate) fn check_rows(problem: &Problem, rows: &RowTable) -> Result<(), LinearError> {
+    let features = problem.features();
+    for segment in rows.segments().iter().filter(|rows| !rows.is_empty()) {
+        let record = rows.ids().first().copied().unwrap_or(0);
+        match segment.layout() {
+            Layout::Dense { width } if width != features => {
+                return Err(LinearError::Width {
+                    record,
+                    found: width,
+                    expected: features,
+                });
+            }
+            Layout::Bytes => return Err(LinearError::NoFeatures { record }),
+            Layout::Dense { .. } => {}
+            Layout::Sparse => {
+                if let Some(&index) = segment.indices().iter().find(|&&i| i as usize >= features) {
+                    return Err(LinearError::FeatureOutOfRange {
+                        record,
+                        index: index as usize,
+                        features,
+                    });
+                }
+            }
+        }
+    }
+    for i in 0..rows.len() {
+        problem.check_label(rows.label(i), rows.id(i))?;
+    }
+    Ok(())
+}
