@@ -63,6 +63,8 @@ pub enum Solver {
     Auto,
     /// Newton's method: some ten passes over rows of few features.
     Newton,
+    /// L-BFGS: passes for the multinomial loss of more than two classes, which no other solver minimises.
+    Lbfgs,
     /// Dual coordinate descent, block by block.
     CoordinateDescent,
 }
@@ -70,7 +72,7 @@ pub enum Solver {
 impl Solver {
     /// Whether it needs nothing but passes over all rows, in any order.
     pub fn is_by_passes(self) -> bool {
-        self == Solver::Newton
+        matches!(self, Solver::Newton | Solver::Lbfgs)
     }
 
     /// The method of passes to use: itself, or Newton's where another hands over.
@@ -87,6 +89,7 @@ impl Solver {
         match self {
             Solver::Auto => "the fastest method",
             Solver::Newton => "Newton's method",
+            Solver::Lbfgs => "L-BFGS",
             Solver::CoordinateDescent => "coordinate descent",
         }
     }
@@ -97,6 +100,7 @@ impl std::fmt::Display for Solver {
         f.write_str(match self {
             Solver::Auto => "auto",
             Solver::Newton => "newton",
+            Solver::Lbfgs => "l-bfgs",
             Solver::CoordinateDescent => "coordinate-descent",
         })
     }
@@ -106,11 +110,12 @@ impl std::str::FromStr for Solver {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Solver, String> {
-        [Solver::Auto, Solver::Newton, Solver::CoordinateDescent]
+        use Solver::{Auto, CoordinateDescent, Lbfgs, Newton};
+        [Auto, Newton, Lbfgs, CoordinateDescent]
             .into_iter()
             .find(|solver| solver.to_string() == text)
             .ok_or_else(|| {
-                format!("`{text}` is not a solver: use auto, newton or coordinate-descent")
+                format!("`{text}` is not a solver: use auto, newton, l-bfgs or coordinate-descent")
             })
     }
 }

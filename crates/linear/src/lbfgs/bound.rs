@@ -5,10 +5,11 @@
 //! D(α) = Σ_i C_i H(p_i) − ½ Σ_k ‖v_k‖² ≤ optimum.
 //!
 //! **A free bias** makes Σ_i α_ik = 0 a condition for each class k, which the p_i of a pass miss by r_k. So each row moves
-//! probability between k and one class c, the pivot: p'_ik = p_ik + s_k p_ik p_ic, and p'_ic = p_ic − Σ_k s_k p_ik p_ic, with
-//! s_k = r_k / Σ_i C_i p_ik p_ic. Where |s_k| ≤ 1 for all k these are probabilities. By log(1 + a) ≤ a the entropy is at
-//! least −Σ_k p'_k log p_k minus the χ² distance of p' and p, and that is at most 2 Σ_k s_k² p_k p_c, because
-//! (Σ_k s_k p_k)² ≤ Σ_k s_k² p_k. All of it follows from sums of the pass, and what is lost falls with the square of r.
+//! probability along the edges (k, l) of a tree over the classes: s_kl p_ik p_il from l to k, where s_kl Σ_i C_i p_ik p_il is
+//! the sum of r over the classes behind the edge. Where all |s_kl| ≤ 1 the results p'_i are probabilities. As log(1 + a) ≤ a,
+//! their entropy is at least −Σ_k p'_k log p_k minus the χ² distance of p' and p, and that is at most 2 Σ s_kl² p_k p_l: it is
+//! Σ_k p_k (Σ_l ±s_kl p_l)², and the p_l of the neighbours of k add up to at most 1. All of it follows from sums of the pass,
+//! and what is lost falls with the square of r.
 //!
 //! Farther from the optimum, D(s α) at the best share s: H is concave and 0 at α = 0, so its terms are at least s times
 //! those of α.
@@ -19,6 +20,7 @@
 //! 2 C_i (1 − p_iy), and v by γ 2 Σ C (1 − p_y) ‖x‖. All parts of H are positive.
 
 use super::pass::{LOSS, LOSS_SIZE, MASS, SIZE, Sizes, Sums, TERMS};
+use super::tree::Tree;
 use crate::newton::cholesky::dot;
 
 /// Roundings that make up a number of a row, in addition to one a class.
@@ -68,7 +70,7 @@ pub(super) fn primal(sums: &Sums<'_>, rounded: &[f64], sizes: &Sizes, known: &Pr
 pub(super) fn dual(
     sums: &Sums<'_>,
     sizes: &Sizes,
-    pivot: usize,
+    tree: &Tree,
     bias: f64,
     known: &Precision,
 ) -> Option<f64> {
@@ -77,23 +79,25 @@ pub(super) fn dual(
     let (mut terms, mut terms_off) = (figures[TERMS], additions * figures[TERMS]);
     let mut norm_off = 2.0 * additions * figures[SIZE];
     let squares = if sizes.bias_is_free {
-        // What the residuals, and their products with what they are divided by, are off by, in all.
-        let residual = 6.0 * additions * figures[MASS];
+        // What the sums of residuals, and their products with what they are divided by, are off by, in all.
+        let residual = 6.0 * sizes.classes as f64 * additions * figures[MASS];
         let last = (sizes.length - 1) * sizes.columns;
-        let mut shares = vec![0.0; sizes.columns];
-        for k in (0..sizes.classes).filter(|k| *k != pivot) {
-            let mass = sums.shifts[last + k] / bias;
-            shares[k] = sums.pulls[last + k] / bias / mass;
+        let mut behind = sums.pulls[last..][..sizes.classes].to_vec();
+        let mut shares = vec![0.0; sizes.classes];
+        for &(k, parent) in tree.edges().iter().rev() {
+            let mass = sums.shifts[last + k];
+            shares[k] = behind[k] / mass;
             // Also where it is not a number.
-            if !(shares[k].abs() + residual / mass <= 1.0) {
+            if !(shares[k].abs() + residual * bias / mass <= 1.0) {
                 return None;
             }
-            terms += shares[k] * (sums.energies[k] - 2.0 * shares[k] * mass);
+            behind[parent] += behind[k];
+            terms += shares[k] * (sums.energies[k] - 2.0 * shares[k] * mass / bias);
         }
-        // Σ_k p_k p_c |log p_k / p_c| and 2 Σ_k p_k p_c are at most 2 H.
+        // Σ p_k p_l |log p_k / p_l| and 2 Σ p_k p_l are at most 2 H and H, and Σ p_k p_l is at most 2 (1 − p_y).
         terms_off += 5.0 * additions * figures[TERMS] + (FARTHEST + 4.0) * residual;
-        norm_off += 2.0 * additions * figures[SIZE] + 2.0 * residual * known.longest;
-        moved(sums, sizes, pivot, &shares)
+        norm_off += 4.0 * additions * figures[SIZE] + 2.0 * residual * known.longest;
+        moved(sums, sizes, tree, &shares)
     } else {
         dot(sums.pulls, sums.pulls)
     };
@@ -108,18 +112,19 @@ pub(super) fn dual(
 }
 
 /// Σ_k ‖v_k‖² of the α that a free bias allows.
-fn moved(sums: &Sums<'_>, sizes: &Sizes, pivot: usize, shares: &[f64]) -> f64 {
+fn moved(sums: &Sums<'_>, sizes: &Sizes, tree: &Tree, shares: &[f64]) -> f64 {
     let last = (sizes.length - 1) * sizes.columns;
     let pulls = sums.pulls[..last].chunks_exact(sizes.columns);
     let features = pulls.zip(sums.shifts.chunks_exact(sizes.columns));
+    let mut moved = vec![0.0; sizes.columns];
     let of_feature = |(pulls, shifts): (&[f64], &[f64])| {
-        let (mut squares, mut all) = (0.0, 0.0);
-        for k in (0..sizes.classes).filter(|k| *k != pivot) {
+        moved.copy_from_slice(pulls);
+        for &(k, parent) in tree.edges() {
             let shift = shares[k] * shifts[k];
-            squares += (pulls[k] - shift).powi(2);
-            all += shift;
+            moved[k] -= shift;
+            moved[parent] += shift;
         }
-        squares + (pulls[pivot] + all).powi(2)
+        dot(&moved, &moved)
     };
     features.map(of_feature).sum()
 }

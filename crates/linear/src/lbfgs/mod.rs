@@ -13,8 +13,8 @@
 //! Numerical Optimization, 2006, alg. 7.4) from ten pairs. Newton's method would need (K d)² products a row. The metric is
 //! M = I + Σ C h x xᵀ for each class, at first with h = ½, which is at least the Hessian (Böhning, Annals of the Institute
 //! of Statistical Mathematics 1992): so how features are scaled and correlated hardly counts. Rows that are classified well
-//! have less curvature; where the sum of the curvatures has fallen to a quarter, M is made again, with
-//! h = 2 max_k p_k (1 − p_k). Between, M is divided by sᵀy / yᵀM⁻¹y of the last pair (eq. 7.20, in the metric). Beyond
+//! have less curvature; where the sum of the curvatures has fallen to a half, and every ten passes, M is made again,
+//! with h = 2 max_k p_k (1 − p_k). Between, M is divided by sᵀy / yᵀM⁻¹y of the last pair (eq. 7.20, in the metric). Beyond
 //! [`crate::MOST_NEWTON_FEATURES`] features it is its diagonal, and where features are many for the classes it is summed
 //! over a part of the rows.
 //!
@@ -29,6 +29,7 @@
 mod bound;
 mod history;
 mod pass;
+mod tree;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +49,7 @@ use crate::weights::Weights;
 use bound::Precision;
 use history::{History, Metric, PAIRS};
 use pass::{CORRECT, LOSS, Lane, Pass, Sizes, Sums, TRACE, VALUE};
+use tree::Tree;
 
 /// Passes of the cost of which the matrix may be.
 const MATRIX_PASSES: usize = 4;
@@ -69,8 +71,9 @@ const HALF_A_UNIT: f64 = 0.5 * f32::EPSILON as f64;
 const MOST_IDLE: u32 = 3;
 /// Share of the cost of all rows below which a class has none, for a free bias.
 const NONE: f64 = 1e-12;
-/// Part of the trace of the metric at which it is made again.
-const FALLEN: f64 = 0.25;
+/// Part of its trace, and passes after it was made, at which the metric is made again.
+const FALLEN: f64 = 0.5;
+const OLD: u32 = 10;
 /// A run of rows without a check for interruption.
 const RUN: usize = 1 << 12;
 /// Numbers of a point that are no vectors, in a saved state.
@@ -92,8 +95,10 @@ struct Point {
     /// Σ C h ‖x‖² of the rows in the metric, and whether the next pass sums it.
     trace: f64,
     wants_metric: bool,
-    /// The class that exchanges probability with the others.
-    pivot: usize,
+    /// Passes since that was done.
+    age: u32,
+    /// The classes that exchange probability where a bias is free.
+    tree: Tree,
     /// Whether w is not rounded to f32.
     exact: bool,
     /// Passes that brought neither value on by what rounding leaves.
@@ -149,7 +154,8 @@ impl Lbfgs {
                 history: History::from(Metric::default()),
                 trace: 0.0,
                 wants_metric: true,
-                pivot: 0,
+                age: 0,
+                tree: Tree::star(sizes.classes),
                 exact: false,
                 idle: 0,
                 at_best: false,
@@ -182,17 +188,22 @@ impl Lbfgs {
         }
         point.at_best = point.best_w == point.rounded;
         let bias = self.problem.bias().map_or(1.0, f64::from);
-        let dual = bound::dual(sums, sizes, point.pivot, bias, known).unwrap_or(0.0);
+        let dual = bound::dual(sums, sizes, &point.tree, bias, known).unwrap_or(0.0);
         let rise = dual - point.best_dual;
         point.best_dual = point.best_dual.max(dual);
-        point.pivot = most_spread(sums, sizes);
+        if sizes.bias_is_free {
+            point.tree = Tree::of_overlaps(sizes.classes, sums.overlaps);
+        }
         if !sums.metric.is_empty() {
             point
                 .history
                 .use_metric(Metric::of(sums.metric, sizes), sizes);
             point.trace = sums.figures[TRACE];
+            point.age = 0;
         }
-        point.wants_metric = sums.figures[TRACE] < FALLEN * point.trace;
+        point.age += 1;
+        let has_fallen = sums.figures[TRACE] < FALLEN * point.trace;
+        point.wants_metric = has_fallen || point.age >= OLD;
         // w − v; a free bias is not in w.
         let mut gradient: Vec<f64> = sums.pulls.iter().map(|v| -v).collect();
         let counting = &point.w[..sizes.regularised()];
@@ -270,6 +281,8 @@ impl Point {
     fn to_numbers(&self) -> Vec<Vec<f64>> {
         let (scale, vectors) = self.history.to_numbers();
         let flag = |is_so: bool| f64::from(u8::from(is_so));
+        let edges = self.tree.edges().iter();
+        let tree = edges.flat_map(|&(class, parent)| [class as f64, parent as f64]);
         let mut all = vec![
             vec![
                 flag(self.done),
@@ -279,12 +292,13 @@ impl Point {
                 f64::from(self.idle),
                 self.best_primal,
                 self.best_dual,
-                self.pivot as f64,
                 self.before.as_ref().map_or(0.0, |before| before.value),
                 scale,
                 self.trace,
                 flag(self.wants_metric),
+                f64::from(self.age),
             ],
+            tree.collect(),
             self.w.clone(),
             self.best_w.clone(),
         ];
@@ -301,6 +315,10 @@ impl Point {
 
     fn from_numbers(numbers: &[Vec<f64>], sizes: &Sizes) -> Option<Point> {
         let (figures, vectors) = numbers.split_first()?;
+        let (edges, vectors) = vectors.split_first()?;
+        let edges = edges.as_chunks::<2>().0.iter();
+        let edges = edges.map(|&[class, parent]| (class as usize, parent as usize));
+        let tree = Tree::of(sizes.classes, edges.collect())?;
         let &[
             done,
             exact,
@@ -309,11 +327,11 @@ impl Point {
             idle,
             best_primal,
             best_dual,
-            pivot,
             value,
             scale,
             trace,
             wants,
+            age,
         ] = figures.first_chunk::<FIGURES>()?;
         let (own, history) = vectors.split_at_checked(if moves != 0.0 { 5 } else { 2 })?;
         if own.iter().any(|vector| vector.len() != sizes.vector()) {
@@ -337,7 +355,8 @@ impl Point {
             history: History::from_numbers(scale, history, sizes)?,
             trace,
             wants_metric: wants != 0.0,
-            pivot: (pivot as usize).min(sizes.classes - 1),
+            age: age as u32,
+            tree,
             exact: exact != 0.0,
             idle: idle as u32,
             at_best: false,
@@ -353,13 +372,6 @@ fn metric_of(sizes: &Sizes) -> usize {
     } else {
         sizes.width
     }
-}
-
-/// The class that is most uncertain where a bias is free: probability moves between it and the others.
-fn most_spread(sums: &Sums<'_>, sizes: &Sizes) -> usize {
-    let classes = 0..sizes.classes;
-    let by_spread = |a: &usize, b: &usize| sums.spreads[*a].total_cmp(&sums.spreads[*b]);
-    classes.rev().max_by(by_spread).unwrap_or(0)
 }
 
 impl PassSolver for Lbfgs {
@@ -384,7 +396,7 @@ impl PassSolver for Lbfgs {
             w: &point.w,
             rounded: &point.rounded,
             is_exact: point.w != point.rounded,
-            pivot: point.pivot,
+            parents: point.tree.parents(),
             is_first: !point.history.has_metric(),
             stride: self.stride,
             simd: self.simd,

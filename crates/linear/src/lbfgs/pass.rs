@@ -80,9 +80,13 @@ impl Sizes {
         usize::from(self.bias_is_free) * self.vector()
     }
 
+    fn overlaps(&self) -> usize {
+        usize::from(self.bias_is_free) * self.classes * self.classes
+    }
+
     /// Numbers that a pass sums, in addition to those of the metric.
     pub fn sums(&self) -> usize {
-        FIGURES + 3 * self.columns + self.vector() + self.shifts()
+        FIGURES + 2 * self.columns + self.vector() + self.shifts() + self.overlaps()
     }
 
     /// Lanes that the rows of a block are dealt to.
@@ -100,16 +104,16 @@ impl Sizes {
 /// The sums of a pass, which lie one after the other.
 pub(super) struct Sums<'a> {
     pub figures: &'a mut [f64],
-    /// With a free bias, of each class k: Σ C p_k p_c ln(p_c / p_k), c being the pivot.
+    /// With a free bias, of each class k and its parent l in the tree: Σ C p_k p_l log(p_l / p_k).
     pub energies: &'a mut [f64],
-    /// With a free bias, of each class: Σ C p_k (1 − p_k).
-    pub spreads: &'a mut [f64],
     /// Σ C of the rows of each class.
     pub owns: &'a mut [f64],
     /// Σ α_k x.
     pub pulls: &'a mut [f64],
-    /// With a free bias Σ C p_k p_c x, nothing for the pivot itself.
+    /// With a free bias Σ C p_k p_l x, nothing for the root.
     pub shifts: &'a mut [f64],
+    /// With a free bias, by the class of the largest probability and the other: Σ C p_k p_l.
+    pub overlaps: &'a mut [f64],
     /// Where it is wanted, Σ C h x xᵀ, its lower triangle or its diagonal.
     pub metric: &'a mut [f64],
 }
@@ -118,17 +122,17 @@ impl Sums<'_> {
     pub fn of<'a>(numbers: &'a mut [f64], sizes: &Sizes) -> Sums<'a> {
         let (figures, rest) = numbers.split_at_mut(FIGURES);
         let (energies, rest) = rest.split_at_mut(sizes.columns);
-        let (spreads, rest) = rest.split_at_mut(sizes.columns);
         let (owns, rest) = rest.split_at_mut(sizes.columns);
         let (pulls, rest) = rest.split_at_mut(sizes.vector());
-        let (shifts, metric) = rest.split_at_mut(sizes.shifts());
+        let (shifts, rest) = rest.split_at_mut(sizes.shifts());
+        let (overlaps, metric) = rest.split_at_mut(sizes.overlaps());
         Sums {
             figures,
             energies,
-            spreads,
             owns,
             pulls,
             shifts,
+            overlaps,
             metric,
         }
     }
@@ -166,13 +170,12 @@ struct Work {
     norms: Vec<f64>,
     labels: Vec<usize>,
     costs: Vec<f64>,
-    /// Of each row and class: w·x, how far it is below the largest, e to the minus that and at last α, and C p_k p_c.
+    /// Of each row and class: w·x, how far it is below the largest, e to the minus that and at last α, and C p_k p_l.
     values: Vec<f64>,
     below: Vec<f64>,
     shares: Vec<f64>,
     moved: Vec<f64>,
     energies: Vec<f64>,
-    spreads: Vec<f64>,
     /// C h, and rows times its root.
     curvatures: Vec<f64>,
     curved: Vec<f64>,
@@ -187,8 +190,8 @@ pub(super) struct Pass<'a> {
     pub rounded: &'a [f64],
     /// Whether these differ.
     pub is_exact: bool,
-    /// The class that the others exchange probability with where a bias is free.
-    pub pivot: usize,
+    /// The class that each exchanges probability with where a bias is free.
+    pub parents: &'a [usize],
     /// Whether rows have the largest curvature possible in the metric.
     pub is_first: bool,
     /// The matrix is summed over each so many records, for all.
@@ -272,10 +275,9 @@ impl Chunk<'_> {
         work.moved
             .resize(if is_free { count * columns } else { 0 }, 0.0);
         work.curvatures.clear();
-        for sums in [&mut work.energies, &mut work.spreads] {
-            sums.clear();
-            sums.resize(columns, 0.0);
-        }
+        let sums = Sums::of(&mut lane.sums, &sizes);
+        work.energies.clear();
+        work.energies.resize(columns, 0.0);
         for i in 0..count {
             let row = Shares::of(work, i, classes, columns);
             let (own, cost) = (work.labels[i], work.costs[i]);
@@ -298,13 +300,16 @@ impl Chunk<'_> {
             figures[SIZE] += cost * row.others * work.norms[i];
             if is_free {
                 let moved = &mut work.moved[i * columns..][..classes];
-                let (share, far) = (cost * shares[pass.pivot], below[pass.pivot]);
-                for k in 0..classes {
-                    moved[k] = share * shares[k];
-                    work.energies[k] += moved[k] * (below[k] - far);
-                    work.spreads[k] += cost * shares[k] * (1.0 - shares[k]);
+                let overlaps = &mut sums.overlaps[row.top * classes..][..classes];
+                // The root stays 0.
+                for k in 1..classes {
+                    let parent = pass.parents[k];
+                    moved[k] = cost * shares[k] * shares[parent];
+                    work.energies[k] += moved[k] * (below[k] - below[parent]);
                 }
-                moved[pass.pivot] = 0.0;
+                for k in 0..classes {
+                    overlaps[k] += cost * shares[row.top] * shares[k];
+                }
             }
             // From here on α.
             for k in 0..classes {
@@ -315,7 +320,6 @@ impl Chunk<'_> {
                 *share = 0.0;
             }
         }
-        let sums = Sums::of(&mut lane.sums, &sizes);
         for (sum, figure) in sums.figures.iter_mut().zip(figures) {
             *sum += figure;
         }
@@ -324,9 +328,6 @@ impl Chunk<'_> {
         }
         for (sum, energy) in sums.energies.iter_mut().zip(&work.energies) {
             *sum += energy;
-        }
-        for (sum, spread) in sums.spreads.iter_mut().zip(&work.spreads) {
-            *sum += spread;
         }
         block.add::<FUSED>(&work.x, &work.shares, sums.pulls);
         if is_free {

@@ -10,8 +10,8 @@ use pelton_data::check_limit;
 use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::{Dataset, RowTable};
 use pelton_linear::{
-    Certificate, Exchange, LinearError, LossSum, Newton, PassFigures, PassSolver, Problem, Simd,
-    Weights,
+    Certificate, Exchange, Lbfgs, LinearError, LossSum, Newton, PassFigures, PassSolver, Problem,
+    Simd, Weights,
 };
 use pelton_run::{EpochRecord, Interrupt};
 use pelton_storage::in_parallel;
@@ -31,24 +31,31 @@ use crate::error::TrainError;
 
 /// Relative gap that ends a run without a target: steps that are this near cost no more than those before.
 pub(super) const WANTED: f64 = 1e-6;
-/// Most passes over rows in memory where nothing is said: as many as an epoch of coordinate descent may make over its
-/// block, and they cost no more.
-const MOST_PASSES_IN_MEMORY: u64 = 300;
+/// Most passes over rows in memory, and of L-BFGS over any, where nothing is said: as many as an epoch of coordinate descent
+/// may make over its block, and they cost no more.
+const MOST_PASSES: u64 = 300;
 
 /// The method of passes for a problem.
 pub(super) fn solver_for(
-    _solver: Solver,
+    solver: Solver,
     problem: Arc<Problem>,
     records: usize,
     wanted: f64,
 ) -> Box<dyn PassSolver> {
-    Box::new(Newton::new(problem, records, wanted, Simd::best()))
+    match solver {
+        Solver::Lbfgs => Box::new(Lbfgs::new(problem, records, wanted, Simd::best())),
+        // Coordinate descent hands over to it.
+        Solver::Newton | Solver::CoordinateDescent | Solver::Auto => {
+            Box::new(Newton::new(problem, records, wanted, Simd::best()))
+        }
+    }
 }
 
 /// Most passes of a run.
 pub(super) fn most_passes(config: &LinearConfig, in_core: bool) -> u64 {
-    if in_core && config.epochs == LinearConfig::default().epochs {
-        MOST_PASSES_IN_MEMORY
+    let is_open = config.epochs == LinearConfig::default().epochs;
+    if is_open && (in_core || config.solver == Solver::Lbfgs) {
+        MOST_PASSES
     } else {
         config.epochs
     }

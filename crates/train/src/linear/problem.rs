@@ -2,7 +2,7 @@
 
 use pelton_data::OpenedData;
 use pelton_format::{ClassMap, Layout};
-use pelton_linear::Problem;
+use pelton_linear::{Lbfgs, Problem};
 
 use crate::config::LinearConfig;
 use crate::error::TrainError;
@@ -93,7 +93,11 @@ fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
         )));
     }
     let values = u128::from(shape.records) + 3 * u128::from(features);
-    let bytes = 4 * values * problem.subproblems() as u128;
+    let bytes = if problem.is_coupled() {
+        u128::from(Lbfgs::bytes(problem))
+    } else {
+        4 * values * problem.subproblems() as u128
+    };
     let system = rustix::system::sysinfo();
     let memory = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
     if bytes <= memory {
@@ -105,11 +109,11 @@ fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
             "renumber the features without gaps, or use a machine with more memory",
         ),
         models => (
-            format!("{models} distinct labels, a model for each"),
+            format!("{models} distinct labels, with weights for each"),
             "check that the label column contains classes, or give `positive` LABEL",
         ),
     };
     Err(TrainError::config(format!(
-        "{name}: has {what}, which needs {bytes} bytes for dual variables and weights, and this machine has {memory}; {remedy}"
+        "{name}: has {what}, which needs {bytes} bytes for the tables of the solver, and this machine has {memory}; {remedy}"
     )))
 }
