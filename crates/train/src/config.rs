@@ -85,7 +85,7 @@ impl Solver {
     }
 
     /// What messages call it.
-    pub(crate) fn method(self) -> &'static str {
+    pub fn method(self) -> &'static str {
         match self {
             Solver::Auto => "the fastest method",
             Solver::Newton => "Newton's method",

@@ -136,8 +136,10 @@ fn print_summary(summary: &LinearSummary, out: &Path) {
             summary.communication_s
         );
     }
-    if summary.solver == Solver::Newton.to_string() {
-        eprintln!("shuffling         none: each pass of Newton's method sums over all rows");
+    let solver: Option<Solver> = summary.solver.parse().ok();
+    if let Some(solver) = solver.filter(|solver| solver.is_by_passes()) {
+        let method = solver.method();
+        eprintln!("shuffling         none: each pass of {method} sums over all rows");
     } else {
         eprintln!(
             "shuffling         {}: randomness level {:.1} %, exact {:.1} %",
