@@ -8,7 +8,7 @@
 
 They minimise ½‖w‖² + C Σ loss(y·(w·x + b)), or of a regression ½‖w‖² + C Σ loss(y − (w·x + b)); the intercept b is free,
 as in scikit-learn, or a weight like the others, as in LIBLINEAR. With more than two classes, each is trained against the
-rest.
+rest, but those of the multinomial loss, log Σ_k exp(w_k·x + b_k) − (w_y·x + b_y), have one objective together.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.special import log_expit, logsumexp
+from scipy.special import log_expit, log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, column_or_1d, compute_class_weight
 from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -55,6 +56,8 @@ _REGRESSIONS = {
     "huber": True,
     "poisson": False,
 }
+# Losses of classes that have probabilities.
+_PROBABLE = ("multinomial", "logistic")
 # Threads that load files, as the command has.
 _LOADING_THREADS = 3
 
@@ -281,8 +284,14 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _has_probabilities(model: Any) -> bool:
+    return model.loss in _PROBABLE
+
+
 class _Classifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
     """What the classifiers have in common."""
+
+    loss: str
 
     def __init__(
         self,
@@ -359,22 +368,42 @@ class _Classifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
         return self.classes_[places]
 
 
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> Any:
+        """The probability of each class, a column each: of the multinomial loss, or with more than two classes of the
+        logistic one each class's own divided by their sum.
+        """
+        return np.exp(self.predict_log_proba(X))
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> Any:
+        """Their logarithms."""
+        values = self.decision_function(X)
+        if values.ndim == 1:
+            return log_expit(np.column_stack([-values, values]))
+        # Of low values all shares may be smaller than numbers can be, but not their ratios.
+        shares = values if self.loss == "multinomial" else log_expit(values)
+        return log_softmax(shares, axis=1)
+
+
 class LinearClassifier(_Classifier):
-    """A linear support vector machine.
+    """A linear support vector machine, or multinomial logistic regression.
 
     Parameters
     ----------
     C : cost of a unit of loss.
-    loss : ``"hinge"`` or ``"squared_hinge"``; the command's names, ``"l1"`` and ``"l2"``, mean the same.
+    loss : ``"hinge"`` or ``"squared_hinge"``; the command's names, ``"l1"`` and ``"l2"``, mean the same. Or
+        ``"multinomial"``, one loss of all classes, as :class:`LogisticRegression` has it, with ``predict_proba``.
     fit_intercept : whether every row gets a constant feature.
     regularise_intercept : whether its weight counts in ‖w‖², as in LIBLINEAR; by default it is free, as in scikit-learn.
     intercept_scaling : the value of that feature (the command's ``--bias``).
     class_weight : factors on ``C`` by class, as a dict, or ``"balanced"``: one over the class's share of the rows.
     tol : the certified relative gap, (primal − dual) / dual, at which training ends.
-    max_epochs : maximum number of epochs, or passes of Newton's method; ``None`` for 1000 visits of a row, or 300
-        passes (30 epochs for files that do not fit in memory).
+    max_epochs : maximum number of epochs, or passes of Newton's method or L-BFGS; ``None`` for 1000 visits of a row, or 300
+        passes (30 epochs for files that do not fit in memory, but 300 passes of L-BFGS).
     solver : ``"newton"``, ``"coordinate-descent"``, or ``"auto"``: for up to 16 MB in memory, coordinate descent
-        while it is expected to be faster, then Newton's method; otherwise the faster one by a cost model.
+        while it is expected to be faster, then Newton's method; otherwise the faster one by a cost model. The multinomial
+        loss of more than two classes has ``"l-bfgs"`` only, which ``"auto"`` chooses.
     scale : ``"standard"`` or ``"max-abs"`` scales features before training; coefficients are for unscaled features.
     memory : memory for files: ``"512MiB"``, ``"2GB"`` or bytes; ``None`` for 1 GiB, or a quarter of what the
         machine or container has if that is less.
@@ -388,7 +417,7 @@ class LinearClassifier(_Classifier):
     classes_ : the classes, sorted.
     primal_, dual_ : the exact objective of the model, and a proven lower bound of the optimum.
     gap_ : (primal − dual) / dual: the objective is at most this far from the optimum, relatively.
-    n_iter_ : epochs, or passes of Newton's method.
+    n_iter_ : epochs, or passes of Newton's method or L-BFGS.
     n_features_in_ : number of features.
     feature_names_in_ : names of the columns of a data frame or of files, where they have names. Data frames for
         prediction must have the same names in the same order, as scikit-learn requires.
@@ -430,33 +459,59 @@ class LinearClassifier(_Classifier):
         self.loss = loss
 
     def _loss(self) -> str:
-        names = {"hinge": "l1", "l1": "l1", "squared_hinge": "l2", "l2": "l2"}
+        names = {"hinge": "l1", "l1": "l1", "squared_hinge": "l2", "l2": "l2", "multinomial": "multinomial"}
         if self.loss not in names:
-            raise ValueError(f"loss={self.loss!r} is not a loss: use 'hinge' or 'squared_hinge'")
+            raise ValueError(f"loss={self.loss!r} is not a loss: use 'hinge', 'squared_hinge' or 'multinomial'")
         return names[self.loss]
 
 
 class LogisticRegression(_Classifier):
-    """Logistic regression; with more than two classes, each against the rest.
+    """Logistic regression; with more than two classes multinomial, as scikit-learn's, or each against the rest.
 
-    Parameters and attributes are those of :class:`LinearClassifier` without ``loss``.
+    Parameters and attributes are those of :class:`LinearClassifier`, but for
+
+    loss : ``"multinomial"``, or ``"logistic"`` to train each of more than two classes against the rest.
     """
 
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        loss: str = "multinomial",
+        fit_intercept: bool = True,
+        regularise_intercept: bool = False,
+        intercept_scaling: float = 1.0,
+        class_weight: Mapping[Any, float] | str | None = None,
+        tol: float = 1e-4,
+        max_epochs: int | None = None,
+        solver: str = "auto",
+        scale: str = "none",
+        memory: int | str | None = None,
+        threads: int | None = None,
+        scratch_dir: str | os.PathLike[str] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            C,
+            fit_intercept=fit_intercept,
+            regularise_intercept=regularise_intercept,
+            intercept_scaling=intercept_scaling,
+            class_weight=class_weight,
+            tol=tol,
+            max_epochs=max_epochs,
+            solver=solver,
+            scale=scale,
+            memory=memory,
+            threads=threads,
+            scratch_dir=scratch_dir,
+            random_state=random_state,
+        )
+        self.loss = loss
+
     def _loss(self) -> str:
-        return "logistic"
-
-    def predict_proba(self, X: Any) -> Any:
-        """The probability of each class, a column each; with more than two classes, each class's own divided by their sum."""
-        return np.exp(self.predict_log_proba(X))
-
-    def predict_log_proba(self, X: Any) -> Any:
-        """Their logarithms."""
-        values = self.decision_function(X)
-        if values.ndim == 1:
-            return log_expit(np.column_stack([-values, values]))
-        # Of low values all shares may be smaller than numbers can be, but not their ratios.
-        shares = log_expit(values)
-        return shares - logsumexp(shares, axis=1, keepdims=True)
+        if self.loss not in _PROBABLE:
+            raise ValueError(f"loss={self.loss!r} is not a loss of logistic regression: use 'multinomial' or 'logistic'")
+        return str(self.loss)
 
 
 class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]

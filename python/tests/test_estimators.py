@@ -1,5 +1,6 @@
 """The classifiers against scikit-learn's own checks, against LIBLINEAR and SciPy, and arrays against files."""
 
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -37,7 +38,7 @@ LOSSES = {
 def make(loss, **settings):
     """With a regularised intercept, unless told otherwise: as the references have it."""
     settings = {"random_state": 0, "regularise_intercept": True, **settings}
-    return LogisticRegression(**settings) if loss == "logistic" else LinearClassifier(loss=loss, **settings)
+    return LogisticRegression(loss=loss, **settings) if loss == "logistic" else LinearClassifier(loss=loss, **settings)
 
 
 def problem(rows=600, features=8, classes=2, seed=0, noise=0.2):
@@ -88,7 +89,7 @@ def beyond_32_bits(estimator):
 
 
 @parametrize_with_checks(
-    [LinearClassifier(), LinearClassifier(loss="squared_hinge"), LogisticRegression()],
+    [LinearClassifier(), LinearClassifier(loss="squared_hinge"), LogisticRegression(), LogisticRegression(loss="logistic")],
     expected_failed_checks=beyond_32_bits,
 )
 def test_scikit_learns_own_checks(estimator, check):
@@ -340,6 +341,26 @@ def test_each_class_is_trained_against_the_rest(loss):
     assert model.score(X, names[y]) > 0.6
 
 
+def test_more_than_two_classes_are_multinomial():
+    X, y = problem(classes=4)
+    names = np.array(["d", "b", "c", "a"])[y]
+    weights = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
+    for settings in ({"C": 0.1}, {"C": 10.0, "class_weight": "balanced"}, {"fit_intercept": False}):
+        model = LogisticRegression(tol=1e-8, **settings).fit(X, names, sample_weight=weights)
+        other = SklearnLogistic(tol=1e-8, max_iter=10_000, **settings).fit(X, names, sample_weight=weights)
+        assert model.gap_ <= 1e-8
+        np.testing.assert_allclose(model.coef_, other.coef_, atol=2e-3)
+        np.testing.assert_allclose(model.predict_proba(X), other.predict_proba(X), atol=1e-3)
+    same = LinearClassifier(loss="multinomial", tol=1e-8, fit_intercept=False).fit(X, names, sample_weight=weights)
+    np.testing.assert_array_equal(same.coef_, model.coef_)
+    np.testing.assert_array_equal(same.predict_proba(X), model.predict_proba(X))
+    for loss in ("hinge", "softmax"):
+        with pytest.raises(ValueError, match="use 'multinomial' or 'logistic'"):
+            LogisticRegression(loss=loss).fit(X, names)
+    with pytest.raises(pelton.ConfigurationError, match="needs l-bfgs"):
+        LogisticRegression(solver="newton").fit(X, names)
+
+
 def test_probabilities():
     X, y = problem()
     model = LogisticRegression(tol=1e-8).fit(X, y)
@@ -347,15 +368,16 @@ def test_probabilities():
     np.testing.assert_allclose(model.predict_proba(X), other.predict_proba(X), atol=1e-4)
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
     X, y = problem(classes=3)
-    shares = LogisticRegression().fit(X, y).predict_proba(X)
-    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    for loss in ("multinomial", "logistic"):
+        shares = LogisticRegression(loss=loss).fit(X, y).predict_proba(X)
+        np.testing.assert_allclose(shares.sum(axis=1), 1.0)
     assert not hasattr(LinearClassifier(), "predict_proba")
 
 
 def test_probabilities_far_from_all_classes():
     X, y = problem(classes=3)
-    for classes in (2, 3):
-        model = LogisticRegression().fit(X[y < classes], y[y < classes])
+    for classes, loss in itertools.product((2, 3), ("multinomial", "logistic")):
+        model = LogisticRegression(loss=loss).fit(X[y < classes], y[y < classes])
         for far in (1e3 * model.coef_.sum(axis=0), -1e3 * model.coef_.sum(axis=0)):
             shares = model.predict_proba(1e3 * far[None])
             assert np.isfinite(shares).all() and np.isfinite(model.predict_log_proba(1e3 * far[None])).all()

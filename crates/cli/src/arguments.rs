@@ -133,7 +133,7 @@ pub struct LinearArguments {
     #[arg(long)]
     pub scale: Option<Scaling>,
     /// Solver: newton, coordinate-descent, or auto: the one expected to be faster (for up to 16 MB of rows in
-    /// memory, certificates decide during training)
+    /// memory, certificates decide during training); l-bfgs for loss multinomial of more than two classes
     #[arg(long)]
     pub solver: Option<Solver>,
     #[arg(long, help = order_help())]
@@ -158,7 +158,7 @@ pub struct LinearArguments {
     #[arg(long)]
     pub inner_passes: Option<InnerPasses>,
     /// Maximum number of epochs (default: 30; with rows in memory, 1000 visits of each row or 300 passes of
-    /// Newton's method)
+    /// Newton's method; 300 passes of L-BFGS)
     #[arg(long)]
     pub epochs: Option<u64>,
     /// Random seed

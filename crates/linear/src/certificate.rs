@@ -22,7 +22,7 @@ const CHUNK: usize = 4096;
 /// Losses of a snapshot of the weights, summed over the blocks added so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossSum {
-    /// Σ C_i ξ_i of each subproblem.
+    /// Σ C_i ξ_i of each subproblem; of a loss of all classes the first has the whole.
     pub loss: Vec<f64>,
     /// Rows added.
     pub rows: u64,
@@ -58,6 +58,16 @@ impl LossSum {
             for i in 0..length {
                 let label = block.label(start + i);
                 problem.check_label(label, block.id(start + i))?;
+                if problem.is_coupled() {
+                    for first in (0..terms.len()).step_by(of_first_model) {
+                        let of = |class: usize| values[(first + class) * length + i];
+                        let cost = terms[first].of(label, block.id(start + i)).cost;
+                        self.loss[first] += cost * joint_loss(of_first_model, label as usize, of);
+                    }
+                    let values = &values[..of_first_model * length];
+                    self.correct += u64::from(predicted(values, length, i) == label);
+                    continue;
+                }
                 for (subproblem, loss) in self.loss.iter_mut().enumerate() {
                     let row = terms[subproblem].of(label, block.id(start + i));
                     let u = f64::from(row.sign) * values[subproblem * length + i];
@@ -155,7 +165,8 @@ impl Certificate {
 /// and the α of the heavier side are shrunk until both weigh the same: since d is concave and 0 at 0, the terms of r α
 /// are at least r times those of α.
 ///
-/// Memory: 8 bytes a feature and subproblem, twice that with a free bias. Cost: one addition of each row.
+/// Memory: 8 bytes a feature and subproblem, twice that with a free bias. Cost: one addition of each row. Panics at a
+/// loss of all classes, whose α are other ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DualBound {
     /// Σ α_i s_i x_i of each subproblem; with a free bias of its positive, then of its negative α_i s_i.
@@ -169,6 +180,7 @@ pub struct DualBound {
 impl DualBound {
     /// Of α = 0.
     pub fn new(problem: &Problem) -> DualBound {
+        assert!(!problem.is_coupled());
         let count = problem.subproblems() * sides(problem);
         DualBound {
             sums: vec![vec![0.0; problem.length()]; count],
@@ -334,6 +346,20 @@ pub(crate) fn for_each_chunk<E>(
         each(start, &values, length)?;
     }
     Ok(())
+}
+
+/// log Σ_k e^(z_k) − z_y of the values z of all classes.
+pub(crate) fn joint_loss(classes: usize, own: usize, value: impl Fn(usize) -> f64) -> f64 {
+    let best = (1..classes).fold(0, |best, class| {
+        if value(class) > value(best) {
+            class
+        } else {
+            best
+        }
+    });
+    let others = (0..classes).filter(|class| *class != best);
+    let rest: f64 = others.map(|class| (value(class) - value(best)).exp()).sum();
+    rest.ln_1p() + (value(best) - value(own))
 }
 
 /// The class predicted for row `i` of a chunk: the sign with one subproblem, else the largest value,

@@ -21,9 +21,9 @@ pub enum LinearError {
     /// Ranks could not exchange sums.
     #[error("the ranks could not add up their sums")]
     Exchange,
-    /// The penalty needs a loss without kinks.
+    /// The penalty needs a loss without kinks, of single vectors.
     #[error(
-        "penalty {penalty} needs a loss that is smooth, and {loss} is not; give l2 (squared hinge), logistic, squared, huber, squared-epsilon-insensitive or poisson, or leave the penalty out"
+        "loss {loss} does not support penalty {penalty}; give l2 (squared hinge), logistic, squared, huber, squared-epsilon-insensitive or poisson, or leave the penalty out"
     )]
     Penalty {
         /// The penalty.
@@ -48,6 +48,22 @@ pub enum LinearError {
     Cost {
         /// The cost.
         found: f64,
+    },
+    /// A loss that ties the vectors of all classes together, for a method that finds them one by one.
+    #[error(
+        "loss {loss} of more than two classes is trained by L-BFGS alone; leave `solver` out, or use loss logistic for a model of each class against the rest"
+    )]
+    Coupled {
+        /// The loss.
+        loss: String,
+    },
+    /// A class without rows, whose free bias nothing would bound.
+    #[error(
+        "class {class} (from 0) has no records of a weight above 0, so its free intercept has no optimum; use a regularised intercept, or leave the class out"
+    )]
+    AbsentClass {
+        /// The class.
+        class: usize,
     },
     /// The weight of a record is unusable.
     #[error("record {record} (from 0) has the weight {found}; weights are numbers of at least 0")]

@@ -39,6 +39,7 @@ pub(crate) fn for_each_gap(
     simd: Simd,
     mut each: impl FnMut(usize, f64),
 ) -> Result<(), LinearError> {
+    problem.check_separate()?;
     let loss = problem.loss().function();
     let terms: Vec<_> = (0..weights.subproblems())
         .map(|s| problem.terms(s))

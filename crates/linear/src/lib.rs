@@ -28,7 +28,7 @@
 //! weights while it trains, and saves its state between any two blocks ([`SavedState`]).
 //!
 //! Where features are few, [`Newton`] takes some ten passes over the rows, in memory or streamed, where coordinate
-//! descent takes hundreds; [`newton_pays`] says where.
+//! descent takes hundreds; [`newton_pays`] says where. [`Lbfgs`] minimises the multinomial loss of more than two classes.
 //!
 //! Sparse rows of many features are renumbered ([`FeatureNumbering`]), so w has only the features that occur,
 //! the frequent ones together.
@@ -76,8 +76,10 @@ mod ranking;
 mod metrics;
 mod target_metrics;
 
+mod lbfgs;
 mod newton;
 mod passes;
+mod side_by_side;
 mod working_set;
 
 mod model;
@@ -98,6 +100,7 @@ pub use error::LinearError;
 pub use fine::FineDescent;
 pub use gap::gap_of_rows;
 pub use kernels::Simd;
+pub use lbfgs::Lbfgs;
 pub use loss::Loss;
 pub use metrics::{CalibrationBin, ClassFigures, Figures, Metrics};
 pub use model::Model;
@@ -113,6 +116,7 @@ pub use quantized_cache::{QuantizedCache, SavedCodes};
 pub use ranking::{Ranking, ThresholdGoal};
 pub use saved_state::SavedState;
 pub use scaling::{FeatureSums, Scaling};
+pub use side_by_side::SideBySide;
 pub use skip::{SETTLED_SLACK, SkipTable};
 pub use solve::{BlockReport, InnerPasses, solve_block};
 pub use target_metrics::{TargetFigures, TargetMetrics};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::loss::Loss;
 use crate::peers::{Exchange, Peers};
-use crate::predict::{Prediction, probabilities};
+use crate::predict::{Prediction, log_probabilities};
 use crate::ranking::Ranking;
 use crate::threshold::{Threshold, score_of};
 
@@ -127,21 +127,18 @@ impl Metrics {
         let (own, given) = (class as usize, prediction.class as usize);
         self.count(own, given);
         let mut shares = std::mem::take(&mut self.shares);
-        let has_shares = probabilities(self.loss, prediction.values, &mut shares).is_some();
+        let has_shares = log_probabilities(self.loss, prediction.values, &mut shares).is_some();
         if has_shares {
-            self.add_shares(own, prediction, &shares);
+            // A probability may round to 0, its logarithm does not.
+            self.log_loss -= shares[own];
+            shares.iter_mut().for_each(|share| *share = share.exp());
+            self.add_shares(own, &shares);
         }
         self.rank(class, prediction, has_shares.then_some(&shares));
         self.shares = shares;
     }
 
-    fn add_shares(&mut self, own: usize, prediction: Prediction<'_>, shares: &[f64]) {
-        let log = match (self.loss.log_share(), prediction.values) {
-            // A probability may round to 0, its logarithm does not.
-            (Some(log_share), &[value]) => log_share(if own == 0 { value } else { -value }),
-            _ => shares[own].ln(),
-        };
-        self.log_loss -= log;
+    fn add_shares(&mut self, own: usize, shares: &[f64]) {
         if shares.len() == 2 {
             let share = shares[self.positive as usize];
             let is_positive = own == self.positive as usize;

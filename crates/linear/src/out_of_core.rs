@@ -397,6 +397,7 @@ impl OutOfCore {
     ///
     /// Errors: rows of another problem; [`LinearError::Interrupted`] where [`OutOfCore::end_when`] says so.
     pub fn train(&mut self, rows: &RowTable, step: u64) -> Result<(), LinearError> {
+        self.problem.check_separate()?;
         // A block that is given up has made w exact in its rows, and changed nothing else.
         self.settle(rows);
         let mut losses = LossSum::new(&self.problem);
@@ -460,6 +461,7 @@ impl OutOfCore {
         losses: &mut LossSum,
         bound: &mut DualBound,
     ) -> Result<(), LinearError> {
+        self.problem.check_separate()?;
         self.settle(rows);
         bound.add(&self.problem, rows, &self.duals, self.simd);
         let weights = match &self.epoch.snapshot {
@@ -512,6 +514,7 @@ impl OutOfCore {
         &mut self,
         rows: &RowTable,
     ) -> Result<(Certificate, LossSum, bool), LinearError> {
+        self.problem.check_separate()?;
         let mut bound = DualBound::new(&self.problem);
         bound.add(&self.problem, rows, &self.duals, self.simd);
         self.put_right(&bound);

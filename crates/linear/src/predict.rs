@@ -85,21 +85,31 @@ fn class_of(values: &[f64]) -> u32 {
     best as u32
 }
 
-/// Class probabilities of a model from its decision values, as LIBLINEAR defines them: σ(v)
-/// for two classes; else σ of each value, divided by their sum, all as multiples of the largest, for all may be smaller
-/// than numbers can be. `None` for other losses, whose values are not log-odds.
+/// Class probabilities of a model from its decision values: σ(v) for two classes; else, as LIBLINEAR defines them, σ of
+/// each value, divided by their sum, or those that the multinomial loss has: e^v of each value, divided by their sum.
+/// `None` for other losses, whose values are not log-odds.
 pub fn probabilities(loss: Loss, values: &[f64], out: &mut Vec<f64>) -> Option<()> {
+    log_probabilities(loss, values, out)?;
+    out.iter_mut().for_each(|share| *share = share.exp());
+    Some(())
+}
+
+/// Their logarithms: of low values all shares may be smaller than numbers can be, but not their ratios.
+pub(crate) fn log_probabilities(loss: Loss, values: &[f64], out: &mut Vec<f64>) -> Option<()> {
     let log_share = loss.log_share()?;
     out.clear();
     if let [value] = *values {
-        out.extend([value, -value].map(|value| log_share(value).exp()));
+        out.extend([value, -value].map(log_share));
         return Some(());
     }
-    out.extend(values.iter().copied().map(log_share));
+    if loss.is_of_all_classes() {
+        out.extend(values);
+    } else {
+        out.extend(values.iter().copied().map(log_share));
+    }
     let most = out.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    out.iter_mut()
-        .for_each(|share| *share = (*share - most).exp());
-    let sum: f64 = out.iter().sum();
-    out.iter_mut().for_each(|share| *share /= sum);
+    let sum: f64 = out.iter().map(|share| (share - most).exp()).sum();
+    let all = most + sum.ln();
+    out.iter_mut().for_each(|share| *share -= all);
     Some(())
 }

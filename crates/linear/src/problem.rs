@@ -51,6 +51,8 @@ struct Grid {
     factors: Vec<f64>,
     /// The fold of each record; model m does not see fold m modulo their number. None where every model sees all records.
     folds: Option<(Arc<[u8]>, u8)>,
+    /// The number of the first model here.
+    first: usize,
 }
 
 impl Problem {
@@ -103,7 +105,7 @@ impl Problem {
     ///
     /// Errors: a loss with kinks, where the penalty is not ½‖w‖².
     pub fn with_penalty(mut self, penalty: Penalty) -> Result<Problem, LinearError> {
-        if penalty != Penalty::L2 && !self.loss.is_smooth() {
+        if penalty != Penalty::L2 && (!self.loss.is_smooth() || self.is_coupled()) {
             return Err(LinearError::Penalty {
                 penalty: penalty.to_string(),
                 loss: self.loss.to_string(),
@@ -162,6 +164,7 @@ impl Problem {
         self.grid = Some(Arc::new(Grid {
             factors: factors.collect(),
             folds,
+            first: 0,
         }));
         self.check_costs()?;
         Ok(self)
@@ -242,6 +245,21 @@ impl Problem {
         self.costs.len()
     }
 
+    /// Whether the vectors of the classes are tied together by one loss, which [`crate::Lbfgs`] minimises; those of other
+    /// problems are found one by one.
+    pub fn is_coupled(&self) -> bool {
+        self.loss.is_of_all_classes() && self.classes() > 2
+    }
+
+    /// Refuses a problem that is not one of single vectors.
+    pub(crate) fn check_separate(&self) -> Result<(), LinearError> {
+        if self.is_coupled() {
+            let loss = self.loss.to_string();
+            return Err(LinearError::Coupled { loss });
+        }
+        Ok(())
+    }
+
     /// Number of models: 1 without a grid.
     pub fn models(&self) -> usize {
         self.grid.as_ref().map_or(1, |grid| grid.factors.len())
@@ -272,8 +290,28 @@ impl Problem {
     pub fn holds_out(&self, model: usize, record: u64) -> bool {
         let folds = self.grid.as_ref().and_then(|grid| grid.folds.as_ref());
         folds.is_some_and(|(of_record, count)| {
-            usize::from(of_record[record as usize]) == model % usize::from(*count)
+            usize::from(of_record[record as usize])
+                == (self.first_model() + model) % usize::from(*count)
         })
+    }
+
+    /// The problem of one model of a grid alone.
+    pub(crate) fn of_model(&self, model: usize) -> Problem {
+        let of = |grid: &Arc<Grid>| {
+            Arc::new(Grid {
+                factors: vec![grid.factors[model]],
+                folds: grid.folds.clone(),
+                first: grid.first + model,
+            })
+        };
+        Problem {
+            grid: self.grid.as_ref().map(of),
+            ..self.clone()
+        }
+    }
+
+    fn first_model(&self) -> usize {
+        self.grid.as_ref().map_or(0, |grid| grid.first)
     }
 
     /// Whether costs differ between subproblems.
@@ -370,7 +408,7 @@ impl Problem {
             of_classes: (0..self.classes() as u32).map(of_class).collect(),
             samples: self.samples.clone(),
             held_out: folds.map(|(of_record, count)| {
-                let fold = (model % usize::from(*count)) as u8;
+                let fold = ((self.first_model() + model) % usize::from(*count)) as u8;
                 (Arc::clone(of_record), fold)
             }),
             function,

@@ -64,6 +64,7 @@ pub fn solve_block(
     key: u64,
     scratch: &mut Scratch,
 ) -> Result<BlockReport, LinearError> {
+    problem.check_separate()?;
     let records = duals.records();
     if let Some(&record) = block.ids().iter().find(|&&id| id >= records as u64) {
         return Err(LinearError::RecordOutOfRange { record, records });

@@ -125,7 +125,9 @@ fn pull(loss: Loss, target: f64, u: f64) -> f64 {
         Loss::SquaredEpsilonInsensitive(epsilon) => 2.0 * r.signum() * (r.abs() - epsilon).max(0.0),
         Loss::Huber(epsilon) => r.clamp(-epsilon, epsilon),
         Loss::Poisson => target - u.exp(),
-        Loss::Hinge | Loss::SquaredHinge | Loss::Logistic => unreachable!("of classes"),
+        Loss::Hinge | Loss::SquaredHinge | Loss::Logistic | Loss::Multinomial => {
+            unreachable!("of classes")
+        }
     }
 }
 
@@ -140,7 +142,9 @@ fn loss_of_target(loss: Loss, target: f64, u: f64) -> f64 {
         Loss::Huber(epsilon) => epsilon * (r - 0.5 * epsilon),
         Loss::Poisson if target == 0.0 => u.exp(),
         Loss::Poisson => u.exp() - target * u + target * target.ln() - target,
-        Loss::Hinge | Loss::SquaredHinge | Loss::Logistic => unreachable!("of classes"),
+        Loss::Hinge | Loss::SquaredHinge | Loss::Logistic | Loss::Multinomial => {
+            unreachable!("of classes")
+        }
     }
 }
 

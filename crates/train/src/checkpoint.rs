@@ -22,7 +22,7 @@ pub enum State<'a> {
     Descent(Box<SavedState<'a>>),
     /// Of coordinate descent in f64.
     Fine(Vec<Vec<f64>>),
-    /// Of Newton's method.
+    /// Of a method of passes.
     Newton(Vec<Vec<f64>>),
 }
 

@@ -63,6 +63,8 @@ pub enum Solver {
     Auto,
     /// Newton's method: some ten passes over rows of few features.
     Newton,
+    /// L-BFGS: passes for the multinomial loss of more than two classes, which no other solver minimises.
+    Lbfgs,
     /// Dual coordinate descent, block by block.
     CoordinateDescent,
     /// Working sets of features, for penalties with ‖w‖₁.
@@ -72,7 +74,7 @@ pub enum Solver {
 impl Solver {
     /// Whether it needs nothing but passes over all rows, in any order.
     pub fn is_by_passes(self) -> bool {
-        matches!(self, Solver::Newton | Solver::WorkingSet)
+        matches!(self, Solver::Newton | Solver::Lbfgs | Solver::WorkingSet)
     }
 
     /// The method of passes to use: itself, or Newton's where another hands over.
@@ -85,10 +87,11 @@ impl Solver {
     }
 
     /// What messages call it.
-    pub(crate) fn method(self) -> &'static str {
+    pub fn method(self) -> &'static str {
         match self {
             Solver::Auto => "the fastest method",
             Solver::Newton => "Newton's method",
+            Solver::Lbfgs => "L-BFGS",
             Solver::CoordinateDescent => "coordinate descent",
             Solver::WorkingSet => "working sets of features",
         }
@@ -100,6 +103,7 @@ impl std::fmt::Display for Solver {
         f.write_str(match self {
             Solver::Auto => "auto",
             Solver::Newton => "newton",
+            Solver::Lbfgs => "l-bfgs",
             Solver::CoordinateDescent => "coordinate-descent",
             Solver::WorkingSet => "working-set",
         })
@@ -110,17 +114,13 @@ impl std::str::FromStr for Solver {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Solver, String> {
-        [
-            Solver::Auto,
-            Solver::Newton,
-            Solver::CoordinateDescent,
-            Solver::WorkingSet,
-        ]
-        .into_iter()
-        .find(|solver| solver.to_string() == text)
-        .ok_or_else(|| {
-            format!("`{text}` is not a solver: use auto, newton, coordinate-descent or working-set")
-        })
+        use Solver::{Auto, CoordinateDescent, Lbfgs, Newton, WorkingSet};
+        [Auto, Newton, Lbfgs, CoordinateDescent, WorkingSet]
+            .into_iter()
+            .find(|solver| solver.to_string() == text)
+            .ok_or_else(|| {
+                format!("`{text}` is not a solver: use auto, newton, l-bfgs, coordinate-descent or working-set")
+            })
     }
 }
 

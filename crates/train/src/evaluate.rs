@@ -264,7 +264,7 @@ pub fn predict_lines(
     let with_probabilities = columns.probabilities;
     if with_probabilities && !model.loss.has_probabilities() {
         return Err(TrainError::config(format!(
-            "{}: a model of loss {} has no probabilities; train with `loss` logistic",
+            "{}: a model of loss {} has no probabilities; train with `loss` logistic or multinomial",
             config.model.display(),
             model.loss
         )));

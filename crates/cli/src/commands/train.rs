@@ -145,9 +145,10 @@ fn print_summary(summary: &LinearSummary, out: &Path) {
             summary.communication_s
         );
     }
-    let by_passes = summary.solver.parse().is_ok_and(Solver::is_by_passes);
-    if by_passes {
-        eprintln!("shuffling         none: each pass sums over all rows");
+    let solver: Option<Solver> = summary.solver.parse().ok();
+    if let Some(solver) = solver.filter(|solver| solver.is_by_passes()) {
+        let method = solver.method();
+        eprintln!("shuffling         none: each pass of {method} sums over all rows");
     } else {
         eprintln!(
             "shuffling         {}: randomness level {:.1} %, exact {:.1} %",

@@ -26,6 +26,7 @@ mod kept_classes;
 mod logging;
 mod memory;
 #[cfg(feature = "nets")]
+mod multinomial;
 mod nets;
 mod packed_copies;
 mod peers;

@@ -215,7 +215,7 @@ fn solve_logit(a: f64, b: f64, guess: f64) -> f64 {
 /// e^(−a), a ≥ 0, to 4 ε; at e^(−700) it stops falling. Without branches or calls, so that several rows are computed
 /// side by side: the library's takes as long as all else that a row needs.
 #[inline(always)]
-fn exp_of_negative(a: f64) -> f64 {
+pub(crate) fn exp_of_negative(a: f64) -> f64 {
     // Adding it leaves the nearest whole number in the lowest bits.
     const ROUND: f64 = 6_755_399_441_055_744.0;
     const LN_2: [f64; 2] = [6.931_471_803_691_238e-1, 1.908_214_929_270_587_7e-10];

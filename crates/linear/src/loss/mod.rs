@@ -9,6 +9,7 @@ mod function;
 mod hinge;
 mod huber;
 mod logistic;
+mod multinomial;
 mod poisson;
 mod quadratic;
 mod squared;
@@ -20,6 +21,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub(crate) use function::{Bend, LossFunction, NewtonTerms, RowTerms, Watch};
+pub(crate) use logistic::exp_of_negative;
 
 /// Something that is compiled for each loss.
 pub(crate) trait WithLoss {
@@ -81,6 +83,8 @@ losses! {
     SquaredHinge = squared_hinge::SquaredHinge,
     /// log(1 + e^(−m)): logistic regression.
     Logistic = logistic::Logistic,
+    /// log Σ_k e^(w_k·x) − w_y·x: multinomial logistic regression. Of two classes it is [`Loss::Logistic`].
+    Multinomial = multinomial::Multinomial,
     /// ½ r², r = t − w·x: least squares.
     Squared = squared::Squared,
     /// max(0, |r| − ε), r = t − w·x: support vector regression.
@@ -129,6 +133,12 @@ impl Loss {
     /// Whether it is a square of w·x less the target.
     pub(crate) fn is_quadratic(self) -> bool {
         self == Loss::Squared
+    }
+
+    /// Whether more than two classes have one loss in common, so that their values are logarithms of probabilities but
+    /// for a constant, and not log-odds.
+    pub fn is_of_all_classes(self) -> bool {
+        self == Loss::Multinomial
     }
 
     /// Whether LIBLINEAR has it, so that its format can hold the model.

@@ -1,6 +1,7 @@
 //! Against their definitions, pair by pair and threshold by threshold.
 
 use super::*;
+use crate::predict::probabilities;
 use crate::random::derive;
 
 /// Labels and decision values, some of them equal.

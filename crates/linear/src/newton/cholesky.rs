@@ -4,7 +4,7 @@
 /// to the precision of f64.
 ///
 /// Cost: width³/6 multiplications.
-pub(super) fn factor(matrix: &mut [f64], width: usize) -> bool {
+pub(crate) fn factor(matrix: &mut [f64], width: usize) -> bool {
     for j in 0..width {
         for k in 0..=j {
             let (before, at) = matrix.split_at_mut(j * width);
@@ -28,7 +28,7 @@ pub(super) fn factor(matrix: &mut [f64], width: usize) -> bool {
 }
 
 /// Solves L Lᵀ v = `vector` in place.
-pub(super) fn solve(factor: &[f64], vector: &mut [f64]) {
+pub(crate) fn solve(factor: &[f64], vector: &mut [f64]) {
     let width = vector.len();
     for j in 0..width {
         let row = &factor[j * width..j * width + j + 1];
@@ -45,7 +45,7 @@ pub(super) fn solve(factor: &[f64], vector: &mut [f64]) {
 }
 
 /// a·b, in sums that the compiler can keep in registers.
-pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     let (a, a_rest) = a.as_chunks::<8>();
     let (b, b_rest) = b.as_chunks::<8>();

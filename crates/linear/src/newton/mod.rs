@@ -37,7 +37,7 @@
 //! 120 for the squared hinge. At larger d the n·d²/2 products of the matrix are most of it; solving takes
 //! d³/6. Memory: d² numbers a lane of threads ([`Newton::bytes`]).
 
-mod cholesky;
+pub(crate) mod cholesky;
 mod pass;
 mod point;
 
@@ -131,10 +131,11 @@ pub struct Newton {
 }
 
 impl Newton {
-    /// A run from w = 0 over `records` rows to the relative gap `wanted`. Panics beyond [`MOST_NEWTON_FEATURES`].
+    /// A run from w = 0 over `records` rows to the relative gap `wanted`. Panics beyond [`MOST_NEWTON_FEATURES`]
+    /// and at a loss of all classes.
     pub fn new(problem: Arc<Problem>, records: usize, wanted: f64, simd: Simd) -> Newton {
         let width = width_of(&problem);
-        assert!(width <= MOST_NEWTON_FEATURES);
+        assert!(width <= MOST_NEWTON_FEATURES && !problem.is_coupled());
         let smoothing = if smoothed_at_once(&problem) {
             FIRST_SMOOTHING
         } else {
@@ -152,9 +153,11 @@ impl Newton {
         }
     }
 
-    /// Whether the problem has few enough features and the method takes at most a quarter of the memory.
+    /// Whether the problem is one of single vectors of few enough features, and the method takes at most a quarter of
+    /// the memory.
     pub fn fits(problem: &Problem, memory: u64) -> bool {
-        width_of(problem) <= MOST_NEWTON_FEATURES && Newton::bytes(problem) <= memory / 4
+        let is_possible = width_of(problem) <= MOST_NEWTON_FEATURES && !problem.is_coupled();
+        is_possible && Newton::bytes(problem) <= memory / 4
     }
 
     /// Bytes next to the rows and the weights.
@@ -579,7 +582,11 @@ impl Point {
 
 /// The factor of I + H, of the lower triangle of H; `None` where numbers are not finite. A free bias has next to nothing
 /// in I: enough for a bias that no row has a curvature in.
-fn factor_of(matrix: Vec<f64>, width: usize, free_bias: Option<usize>) -> Option<Vec<f64>> {
+pub(crate) fn factor_of(
+    matrix: Vec<f64>,
+    width: usize,
+    free_bias: Option<usize>,
+) -> Option<Vec<f64>> {
     const NEXT_TO_NOTHING: f64 = 1e-12;
     // Columns that are nearly the same leave a matrix that rounding makes indefinite; a little more on the
     // diagonal makes it definite, and the step shorter.

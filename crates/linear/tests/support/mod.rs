@@ -120,8 +120,8 @@ pub fn dual_value(problem: &Problem, rows: &RowTable, duals: &Duals, subproblem:
         terms += match problem.loss() {
             Loss::Hinge => alpha,
             Loss::SquaredHinge => alpha - alpha * alpha / (4.0 * cost),
-            Loss::Logistic if alpha <= 0.0 || alpha >= cost => 0.0,
-            Loss::Logistic => {
+            Loss::Logistic | Loss::Multinomial if alpha <= 0.0 || alpha >= cost => 0.0,
+            Loss::Logistic | Loss::Multinomial => {
                 let share = alpha / cost;
                 -cost * (share * share.ln() + (1.0 - share) * (-share).ln_1p())
             }

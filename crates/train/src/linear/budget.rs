@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pelton_data::OpenedData;
 use pelton_fetch::{FetchOptions, Share, pane_row_bytes};
 use pelton_format::Dataset;
-use pelton_linear::{Newton, Problem, Scratch, WorkingSet};
+use pelton_linear::{Lbfgs, Newton, Problem, Scratch, WorkingSet};
 use pelton_plan::Order;
 use pelton_run::{Event, Interrupt, Observer};
 
@@ -39,8 +39,11 @@ pub(super) fn fit(
     let tables = |solver| match solver {
         Solver::Newton => located + Newton::bytes(problem),
         Solver::WorkingSet => located + WorkingSet::bytes(problem, records),
+        Solver::Lbfgs => located + Lbfgs::bytes(problem),
         // α; w with its sum in f64.
-        _ => located + problem.subproblems() as u64 * (4 * own + 12 * features),
+        Solver::CoordinateDescent | Solver::Auto => {
+            located + problem.subproblems() as u64 * (4 * own + 12 * features)
+        }
     };
     let left = |solver| limit.saturating_sub(tables(solver) + PROGRAM);
     if free && config.solver == Solver::Newton && left(Solver::Newton) < LEAST {

@@ -46,7 +46,23 @@ pub(super) fn choose_solver(
     memory: u64,
     ranks: usize,
 ) -> Result<(), TrainError> {
-    if ranks > 1 && config.solver == Solver::CoordinateDescent {
+    let (loss, is_coupled) = (config.loss, problem.is_coupled());
+    match config.solver {
+        Solver::Newton | Solver::CoordinateDescent if is_coupled => {
+            return Err(TrainError::config(format!(
+                "`solver` {} finds the weights of each class apart, and `loss` {loss} of {} classes needs l-bfgs; leave `solver` out, or use `loss` logistic for each class against the rest",
+                config.solver,
+                problem.classes()
+            )));
+        }
+        Solver::Lbfgs if !is_coupled => {
+            return Err(TrainError::config(
+                "`solver` l-bfgs is for `loss` multinomial of more than two classes; leave `solver` out".to_string(),
+            ));
+        }
+        _ => {}
+    }
+    if !is_coupled && ranks > 1 && config.solver == Solver::CoordinateDescent {
         return Err(TrainError::config(format!(
             "`solver` coordinate-descent runs on one rank, and there are {ranks}; use one rank, or leave `solver` out for Newton's method"
         )));
@@ -65,6 +81,15 @@ pub(super) fn choose_solver(
         return Err(TrainError::config(
             "`solver` working-set is for `penalty` l1 and elastic-net; leave it out".to_string(),
         ));
+    }
+    if is_coupled {
+        if !free {
+            return Err(TrainError::config(format!(
+                "`loss` {loss} of more than two classes is trained by L-BFGS, which reads every row in each pass, in the order of the files, without `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave these out"
+            )));
+        }
+        config.solver = Solver::Lbfgs;
+        return Ok(());
     }
     let width = problem.features() + usize::from(problem.bias().is_some());
     if ranks > 1 {

@@ -457,7 +457,7 @@ fn describe(task: &Task<'_>, observer: Observer<'_>) {
         task.rows.data_bytes as f64 / 1e6,
         division.budget.bytes as f64 / 1e6,
     )));
-    if let Some(note) = many_classes(dataset) {
+    if let Some(note) = many_classes(dataset, task.config.loss) {
         observer(Event::Note(&note));
     }
 }

@@ -3,7 +3,7 @@
 
 use pelton_data::plan_of;
 use pelton_format::Dataset;
-use pelton_linear::{Certificate, Model, Weights};
+use pelton_linear::{Certificate, Loss, Model, Weights};
 use pelton_plan::{Batching, Order};
 use pelton_run::{RunFolder, peak_rss_bytes};
 
@@ -26,7 +26,7 @@ pub struct Fitted {
     pub model: Model,
     /// Its exact primal value, and a lower bound of the optimum.
     pub certificate: Certificate,
-    /// Epochs, or passes of Newton's method.
+    /// Epochs, or passes of Newton's method or of L-BFGS.
     pub epochs: u64,
     /// What would make training easier, where something would.
     pub advice: Option<String>,
@@ -48,7 +48,9 @@ pub(super) fn fitted(task: &Task<'_>, ended: Ended) -> Fitted {
     let dataset = &task.rows.data.dataset;
     let notes = dataset.notes().iter().cloned();
     Fitted {
-        notes: notes.chain(many_classes(dataset)).collect(),
+        notes: notes
+            .chain(many_classes(dataset, task.config.loss))
+            .collect(),
         certificate: ended.trained.found.solved.certificate,
         epochs: ended.trained.epochs.len() as u64,
         advice: ended.trained.found.advice,
@@ -57,11 +59,16 @@ pub(super) fn fitted(task: &Task<'_>, ended: Ended) -> Fitted {
 }
 
 /// The note on data with so many labels that they are hardly classes.
-pub(super) fn many_classes(dataset: &Dataset) -> Option<String> {
+pub(super) fn many_classes(dataset: &Dataset, loss: Loss) -> Option<String> {
     let classes = dataset.labels().len();
+    let each = if loss.is_of_all_classes() {
+        "weights for each"
+    } else {
+        "one model each"
+    };
     (classes > MANY_CLASSES).then(|| {
         format!(
-            "{classes} labels: one model each, {classes} times the work; give `positive` LABEL for one of them, or another `label` column if these are not classes"
+            "{classes} labels: {each}, {classes} times the work; give `positive` LABEL for one of them, or another `label` column if these are not classes"
         )
     })
 }

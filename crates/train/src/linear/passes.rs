@@ -10,8 +10,8 @@ use pelton_data::check_limit;
 use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::{Dataset, RowTable};
 use pelton_linear::{
-    Certificate, Exchange, LinearError, LossSum, Newton, PassFigures, PassSolver, Problem, Simd,
-    Weights, WorkingSet,
+    Certificate, Exchange, Lbfgs, LinearError, LossSum, Newton, PassFigures, PassSolver, Problem,
+    SideBySide, Simd, Weights, WorkingSet,
 };
 use pelton_run::{EpochRecord, Interrupt};
 use pelton_storage::in_parallel;
@@ -31,9 +31,9 @@ use crate::error::TrainError;
 
 /// Relative gap that ends a run without a target: steps that are this near cost no more than those before.
 pub(super) const WANTED: f64 = 1e-6;
-/// Most passes over rows in memory where nothing is said: as many as an epoch of coordinate descent may make over its
-/// block, and they cost no more.
-const MOST_PASSES_IN_MEMORY: u64 = 300;
+/// Most passes over rows in memory, and of L-BFGS over any, where nothing is said: as many as an epoch of coordinate descent
+/// may make over its block, and they cost no more.
+const MOST_PASSES: u64 = 300;
 
 /// What a method of passes needs.
 pub(super) struct Needs<'a> {
@@ -55,14 +55,22 @@ pub(super) fn solver_for(config: &LinearConfig, needs: &Needs<'_>) -> Box<dyn Pa
             let interrupt = Arc::clone(interrupt);
             Box::new(WorkingSet::new(problem, wanted, memory, interrupt, simd))
         }
-        _ => Box::new(Newton::new(problem, records, wanted, simd)),
+        Solver::Lbfgs if problem.models() > 1 => {
+            Box::new(SideBySide::new(problem, records, wanted, simd))
+        }
+        Solver::Lbfgs => Box::new(Lbfgs::new(problem, records, wanted, simd)),
+        // Coordinate descent hands over to it.
+        Solver::Newton | Solver::CoordinateDescent | Solver::Auto => {
+            Box::new(Newton::new(problem, records, wanted, simd))
+        }
     }
 }
 
 /// Most passes of a run.
 pub(super) fn most_passes(config: &LinearConfig, in_core: bool) -> u64 {
-    if in_core && config.epochs == LinearConfig::default().epochs {
-        MOST_PASSES_IN_MEMORY
+    let is_open = config.epochs == LinearConfig::default().epochs;
+    if is_open && (in_core || config.solver == Solver::Lbfgs) {
+        MOST_PASSES
     } else {
         config.epochs
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pelton_data::OpenedData;
 use pelton_format::{ClassMap, Layout};
 use pelton_key::{Stage, key};
-use pelton_linear::Problem;
+use pelton_linear::{Lbfgs, Problem};
 use pelton_plan::Permutation;
 
 use crate::config::LinearConfig;
@@ -125,10 +125,13 @@ fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
             "renumber the features without gaps, or use a machine with more memory",
         ),
         models => (
-            format!("has {models} distinct labels, a model for each"),
+            format!("has {models} distinct labels, with weights for each"),
             "check that the label column contains classes, or give `positive` LABEL",
         ),
     };
+    if problem.is_coupled() {
+        return check_bytes(name, u128::from(Lbfgs::bytes(problem)), &what, remedy);
+    }
     check_memory(shape, problem.subproblems() as u64, &what, remedy)
 }
 
@@ -142,12 +145,16 @@ fn check_memory(
     let (name, features) = (&shape.name, shape.features);
     let values = u128::from(shape.records) + 3 * u128::from(features);
     let bytes = 4 * values * u128::from(subproblems);
+    check_bytes(name, bytes, what, remedy)
+}
+
+fn check_bytes(name: &str, bytes: u128, what: &str, remedy: &str) -> Result<(), TrainError> {
     let system = rustix::system::sysinfo();
     let memory = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
     if bytes <= memory {
         return Ok(());
     }
     Err(TrainError::config(format!(
-        "{name}: {what}, which needs {bytes} bytes for dual variables and weights, and this machine has {memory}; {remedy}"
+        "{name}: {what}, which needs {bytes} bytes for the tables of the solver, and this machine has {memory}; {remedy}"
     )))
 }

@@ -1,0 +1,206 @@
+//! Steps of L-BFGS: the metric that they begin from, and the pairs of the last steps.
+
+use std::collections::VecDeque;
+
+use super::pass::Sizes;
+use crate::newton::cholesky::{self, dot};
+use crate::newton::factor_of;
+
+/// Most pairs that are kept.
+pub(super) const PAIRS: usize = 10;
+/// What a free bias has in place of 1 in the metric: enough for a bias that no row has a curvature in.
+const NEXT_TO_NOTHING: f64 = 1e-12;
+
+/// M = I + Σ C h x xᵀ, the same for each class.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Metric {
+    /// Its diagonal, and its Cholesky factor where there is one.
+    diagonal: Vec<f64>,
+    factor: Vec<f64>,
+}
+
+impl Metric {
+    /// Of the lower triangle of Σ C h x xᵀ, or of its diagonal.
+    pub fn of(sums: &[f64], sizes: &Sizes) -> Metric {
+        let width = sizes.width;
+        let free_bias = sizes.bias_is_free.then_some(sizes.length - 1);
+        let is_matrix = sums.len() > width;
+        let own = |j| {
+            if Some(j) == free_bias {
+                NEXT_TO_NOTHING
+            } else {
+                1.0
+            }
+        };
+        let sum = |j: usize| sums[if is_matrix { j * (width + 1) } else { j }];
+        let factor = if is_matrix {
+            factor_of(sums.to_vec(), width, free_bias)
+        } else {
+            None
+        };
+        Metric {
+            diagonal: (0..width).map(|j| own(j) + sum(j)).collect(),
+            factor: factor.unwrap_or_default(),
+        }
+    }
+
+    /// M⁻¹ times the part of each class.
+    fn divide(&self, vector: &mut [f64], sizes: &Sizes) {
+        let columns = sizes.columns;
+        if self.factor.is_empty() {
+            let features = vector.chunks_exact_mut(columns).zip(&self.diagonal);
+            features.for_each(|(values, own)| values.iter_mut().for_each(|value| *value /= own));
+            return;
+        }
+        let mut own = vec![0.0; sizes.width];
+        for k in 0..sizes.classes {
+            for (j, own) in own.iter_mut().enumerate() {
+                *own = vector[j * columns + k];
+            }
+            cholesky::solve(&self.factor, &mut own);
+            for (j, own) in own.iter().enumerate() {
+                vector[j * columns + k] = *own;
+            }
+        }
+    }
+}
+
+/// A step, the change of the gradient over it, and their product.
+#[derive(Clone, Debug)]
+struct Pair {
+    step: Vec<f64>,
+    change: Vec<f64>,
+    product: f64,
+}
+
+/// What steps are made from.
+#[derive(Clone, Debug)]
+pub(super) struct History {
+    metric: Metric,
+    /// The newest last.
+    pairs: VecDeque<Pair>,
+    /// What M⁻¹ is multiplied with.
+    scale: f64,
+}
+
+impl History {
+    pub fn from(metric: Metric) -> History {
+        History {
+            metric,
+            pairs: VecDeque::new(),
+            scale: 1.0,
+        }
+    }
+
+    /// Goes on with another metric.
+    pub fn use_metric(&mut self, metric: Metric, sizes: &Sizes) {
+        self.metric = metric;
+        if let Some(pair) = self.pairs.back() {
+            let mut divided = pair.change.clone();
+            self.metric.divide(&mut divided, sizes);
+            self.scale = pair.product / dot(&pair.change, &divided);
+        }
+    }
+
+    /// Whether there is a metric yet.
+    pub fn has_metric(&self) -> bool {
+        !self.metric.diagonal.is_empty()
+    }
+
+    /// wᵀ M w if M had only its diagonal.
+    pub fn diagonal_product(&self, w: &[f64], sizes: &Sizes) -> f64 {
+        let features = w.chunks_exact(sizes.columns).zip(&self.metric.diagonal);
+        features.map(|(w, own)| own * dot(w, w)).sum()
+    }
+
+    /// Remembers a step and the change of the gradient over it, unless that is mostly rounding.
+    pub fn push(&mut self, step: Vec<f64>, change: Vec<f64>, sizes: &Sizes) {
+        let product = dot(&step, &change);
+        let counting = &step[..sizes.regularised()];
+        let mut divided = change.clone();
+        self.metric.divide(&mut divided, sizes);
+        let scale = product / dot(&change, &divided);
+        // The regulariser alone has the curvature 1.
+        if product > 0.5 * dot(counting, counting) && scale > 0.0 && scale.is_finite() {
+            self.scale = scale;
+            if self.pairs.len() == PAIRS {
+                self.pairs.pop_front();
+            }
+            self.pairs.push_back(Pair {
+                step,
+                change,
+                product,
+            });
+        }
+    }
+
+    /// Leaves nothing but the metric.
+    pub fn forget(&mut self) {
+        self.pairs.clear();
+        self.scale = 1.0;
+    }
+
+    /// The step from a place of this gradient.
+    pub fn step(&self, gradient: &[f64], sizes: &Sizes) -> Vec<f64> {
+        let add = |vector: &mut [f64], factor: f64, other: &[f64]| {
+            for (value, other) in vector.iter_mut().zip(other) {
+                *value += factor * other;
+            }
+        };
+        let mut step = gradient.to_vec();
+        let mut shares = Vec::with_capacity(PAIRS);
+        for pair in self.pairs.iter().rev() {
+            let share = dot(&pair.step, &step) / pair.product;
+            add(&mut step, -share, &pair.change);
+            shares.push(share);
+        }
+        self.metric.divide(&mut step, sizes);
+        step.iter_mut().for_each(|value| *value *= self.scale);
+        for (pair, share) in self.pairs.iter().zip(shares.into_iter().rev()) {
+            let share = share - dot(&pair.change, &step) / pair.product;
+            add(&mut step, share, &pair.step);
+        }
+        step.iter_mut().for_each(|value| *value = -*value);
+        step
+    }
+
+    /// The scale, and all vectors: of the pairs, and the metric where there is one.
+    pub fn to_numbers(&self) -> (f64, Vec<Vec<f64>>) {
+        let pairs = self.pairs.iter();
+        let pairs = pairs.flat_map(|pair| [pair.step.clone(), pair.change.clone()]);
+        let metric = [&self.metric.diagonal[..], &self.metric.factor].concat();
+        let metric = self.has_metric().then_some(metric);
+        (self.scale, pairs.chain(metric).collect())
+    }
+
+    /// Back; `None` where the vectors do not fit.
+    pub fn from_numbers(scale: f64, vectors: &[Vec<f64>], sizes: &Sizes) -> Option<History> {
+        let (pairs, metric) = vectors.as_chunks::<2>();
+        let width = sizes.width;
+        let metric = match metric {
+            [numbers] if [width, width + width * width].contains(&numbers.len()) => {
+                let (diagonal, factor) = numbers.split_at(width);
+                Metric {
+                    diagonal: diagonal.to_vec(),
+                    factor: factor.to_vec(),
+                }
+            }
+            [] if pairs.is_empty() => Metric::default(),
+            _ => return None,
+        };
+        let fits = |pair: &[Vec<f64>; 2]| pair.iter().all(|v| v.len() == sizes.vector());
+        if pairs.len() > PAIRS || !pairs.iter().all(fits) {
+            return None;
+        }
+        let pairs = pairs.iter().map(|[step, change]| Pair {
+            product: dot(step, change),
+            step: step.clone(),
+            change: change.clone(),
+        });
+        Some(History {
+            pairs: pairs.collect(),
+            scale,
+            metric,
+        })
+    }
+}
