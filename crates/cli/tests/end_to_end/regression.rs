@@ -246,7 +246,7 @@ fn what_is_no_regression_is_refused() {
     place.refuses(
         "train linear negative.csv --loss poisson",
         2,
-        &["record 1 (from 0) has the target -1", "at least 0"],
+        &["negative.csv: line 2: has the target -1", "at least 0"],
     );
     for (flags, parts) in [
         ("--class-weight 1=2", ["--class-weight", "is for classes"]),
