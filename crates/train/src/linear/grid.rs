@@ -324,14 +324,13 @@ pub(super) fn described(found: &SearchFigures) -> String {
         "poisson_deviance" => "Poisson deviance",
         other => other,
     };
-    let has =
-        |of: fn(&CostFigures) -> Option<f64>| found.costs.iter().any(|cost| of(cost).is_some());
-    let mut others: Vec<(&str, fn(&CostFigures) -> Option<f64>)> = vec![
-        ("accuracy", |cost| cost.accuracy),
-        ("AUC", |cost| cost.auc),
-        ("R²", |cost| cost.r2),
+    let of = |of: fn(&CostFigures) -> Option<f64>| found.costs.iter().map(of).collect();
+    let mut others: Vec<(&str, Vec<Option<f64>>)> = vec![
+        ("accuracy", of(|cost| cost.accuracy)),
+        ("AUC", of(|cost| cost.auc)),
+        ("R²", of(|cost| cost.r2)),
     ];
-    others.retain(|(other, of)| *other != name && has(*of));
+    others.retain(|(other, values)| *other != name && values.iter().any(Option::is_some));
     let mut text = format!(
         "cross-validation over {} folds: {:.2} passes, {:.1} s, models at most {:.1e} from their optima\n  {:>10}  {name:>16} ± deviation",
         found.folds, found.passes, found.wall_s, found.relative_gap, "cost"
@@ -339,11 +338,11 @@ pub(super) fn described(found: &SearchFigures) -> String {
     for (other, _) in &others {
         text += &format!("  {other:>9}");
     }
-    for cost in &found.costs {
+    for (at, cost) in found.costs.iter().enumerate() {
         let (mean, deviation) = (cost.mean, cost.deviation);
         text += &format!("\n  {:>10}  {mean:>16.6} ± {deviation:<9.6}", cost.cost);
-        for (_, of) in &others {
-            text += &match of(cost) {
+        for (_, values) in &others {
+            text += &match values[at] {
                 Some(value) => format!("  {value:>9.4}"),
                 None => format!("  {:>9}", "-"),
             };
