@@ -13,12 +13,9 @@ rest, but those of the multinomial loss, log Σ_k exp(w_k·x + b_k) − (w_y·x 
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import json
 import numbers
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -35,6 +32,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from . import _pelton
+from ._frames import table_of, written
 from ._names import file_name
 from ._pipeline import load, parse_bytes, warn_of
 from ._world import ranks_here
@@ -86,7 +84,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         """
         if _names_files(X):
             return self._fit_files(X, y, sample_weight, data)
-        if (table := _table_of(X, is_wanted=bool(data))) is not None:
+        if (table := table_of(X, is_wanted=bool(data))) is not None:
             return self._fit_table(table, y, sample_weight, data)
         if data:
             raise TypeError(f"`{next(iter(data))}` applies to files and data frames, and X is an array; leave it out")
@@ -119,7 +117,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, np.empty((len(y), 1)))
         column = labels.astype(np.int64) if len(classes) else labels.view(np.float32)
-        with _written(table.append_column(label, [column])) as file:
+        with written(table.append_column(label, [column])) as file:
             self._fit_files(file, None, sample_weight, {**data, "label": label}, config)
         if len(classes):
             self.classes_: np.ndarray = classes[self.classes_]
@@ -174,9 +172,9 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: Any) -> Any:
         """The features of an array, a data frame or files."""
-        table = _table_of(X, is_wanted=self._is_coded())
+        table = table_of(X, is_wanted=self._is_coded())
         if table is not None and self._is_coded():
-            with _written(table) as file:
+            with written(table) as file:
                 return self._rows_of_files(file, {})
         if _names_files(X):
             return self._rows_of_files(X, {})
@@ -617,59 +615,6 @@ def _data_of(files: Any, data: dict[str, Any]) -> dict[str, Any]:
     data = dict(data)
     columns = data.pop("columns", None) or {}
     return {**load(files, **data)._data, "columns": [f"{name}={kind}" for name, kind in columns.items()]}
-
-
-def _table_of(X: Any, is_wanted: bool) -> Any:
-    """A data frame as a pyarrow table, if some columns are not numbers, or if it is wanted; else None."""
-    if hasattr(X, "dtypes") and hasattr(X, "to_numpy") and not is_wanted:
-        kinds = X.dtypes if isinstance(X.dtypes, list) else list(X.dtypes)
-        if all(getattr(kind, "kind", "O") in "biuf" for kind in kinds if isinstance(kind, np.dtype)) and all(
-            isinstance(kind, np.dtype) for kind in kinds
-        ):
-            return None
-    is_frame = hasattr(X, "__dataframe__") or hasattr(X, "__arrow_c_stream__")
-    if not is_frame or sparse.issparse(X):
-        return None
-    try:
-        pa, pc = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.compute")
-    except ImportError as error:
-        raise ImportError("data frames with columns of text are handed over by pyarrow; install it") from error
-    if hasattr(X, "to_arrow"):
-        table = X.to_arrow()
-    elif isinstance(X, pa.Table):
-        table = X
-    elif hasattr(X, "iloc"):
-        table = pa.Table.from_pandas(X, preserve_index=False)
-    else:
-        table = pa.table(X)
-    kind = pa.types
-    tests = [kind.is_integer, kind.is_floating, kind.is_boolean, kind.is_decimal]
-    if not is_wanted and all(any(test(field.type) for test in tests) for field in table.schema):
-        return None
-    for at, field in enumerate(table.schema):
-        column = table.column(at)
-        if kind.is_timestamp(field.type) or kind.is_date(field.type):
-            column = pc.strftime(column, format="%Y-%m-%dT%H:%M:%S" if kind.is_timestamp(field.type) else "%Y-%m-%d")
-        elif kind.is_dictionary(field.type):
-            # Categories that are numbers are names.
-            column = column.cast(field.type.value_type).cast(pa.string())
-        elif kind.is_uint64(field.type):
-            column = column.cast(pa.float64(), safe=False)
-        else:
-            continue
-        table = table.set_column(at, field.name, column)
-    return table
-
-
-@contextlib.contextmanager
-def _written(table: Any) -> Iterator[str]:
-    """The name of an Arrow file of the table."""
-    pa = importlib.import_module("pyarrow")
-    with tempfile.TemporaryDirectory(prefix="pelton-") as folder:
-        file = os.path.join(folder, "frame.arrow")
-        with pa.OSFile(file, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        yield file
 
 
 def _weights(values: np.ndarray) -> bytes:

@@ -1,0 +1,66 @@
+"""Data frames of pandas, polars and pyarrow as Arrow files."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+
+def table_of(X: Any, is_wanted: bool) -> Any:
+    """A data frame as a pyarrow table, if some columns are not numbers, or if it is wanted; else None."""
+    if hasattr(X, "dtypes") and hasattr(X, "to_numpy") and not is_wanted:
+        kinds = X.dtypes if isinstance(X.dtypes, list) else list(X.dtypes)
+        if all(getattr(kind, "kind", "O") in "biuf" for kind in kinds if isinstance(kind, np.dtype)) and all(
+            isinstance(kind, np.dtype) for kind in kinds
+        ):
+            return None
+    is_frame = hasattr(X, "__dataframe__") or hasattr(X, "__arrow_c_stream__")
+    if not is_frame or sparse.issparse(X):
+        return None
+    try:
+        pa, pc = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.compute")
+    except ImportError as error:
+        raise ImportError("data frames with columns of text are handed over by pyarrow; install it") from error
+    if hasattr(X, "to_arrow"):
+        table = X.to_arrow()
+    elif isinstance(X, pa.Table):
+        table = X
+    elif hasattr(X, "iloc"):
+        table = pa.Table.from_pandas(X, preserve_index=False)
+    else:
+        table = pa.table(X)
+    kind = pa.types
+    tests = [kind.is_integer, kind.is_floating, kind.is_boolean, kind.is_decimal]
+    if not is_wanted and all(any(test(field.type) for test in tests) for field in table.schema):
+        return None
+    for at, field in enumerate(table.schema):
+        column = table.column(at)
+        if kind.is_timestamp(field.type) or kind.is_date(field.type):
+            column = pc.strftime(column, format="%Y-%m-%dT%H:%M:%S" if kind.is_timestamp(field.type) else "%Y-%m-%d")
+        elif kind.is_dictionary(field.type):
+            # Categories that are numbers are names.
+            column = column.cast(field.type.value_type).cast(pa.string())
+        elif kind.is_uint64(field.type):
+            column = column.cast(pa.float64(), safe=False)
+        else:
+            continue
+        table = table.set_column(at, field.name, column)
+    return table
+
+
+@contextlib.contextmanager
+def written(table: Any) -> Iterator[str]:
+    """The name of an Arrow file of the table."""
+    pa = importlib.import_module("pyarrow")
+    with tempfile.TemporaryDirectory(prefix="pelton-") as folder:
+        file = os.path.join(folder, "frame.arrow")
+        with pa.OSFile(file, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        yield file
