@@ -6,9 +6,10 @@
 >>> model.gap_                                       # at most so far from the optimum, proven
 3.1e-05
 
-They minimise ½‖w‖² + C Σ loss(y·(w·x + b)), or of a regression ½‖w‖² + C Σ loss(y − (w·x + b)); the intercept b is free,
-as in scikit-learn, or a weight like the others, as in LIBLINEAR. With more than two classes, each is trained against the
-rest, but those of the multinomial loss, log Σ_k exp(w_k·x + b_k) − (w_y·x + b_y), have one objective together.
+They minimise ½‖w‖² + C Σ loss(y·(w·x + b)), or of a regression ½‖w‖² + C Σ loss(y − (w·x + b)); ``l1_ratio`` puts ‖w‖₁
+in place of a share of ½‖w‖². The intercept b is free, as in scikit-learn, or a weight like the others, as in LIBLINEAR.
+With more than two classes, each is trained against the rest, but those of the multinomial loss,
+log Σ_k exp(w_k·x + b_k) − (w_y·x + b_y), have one objective together.
 """
 
 from __future__ import annotations
@@ -219,11 +220,14 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
     def _config(self) -> dict[str, Any]:
         _check_number("C", self.C, 0.0, np.inf)
         _check_number("tol", self.tol, 0.0, 1.0)
+        if not (isinstance(self.l1_ratio, numbers.Real) and 0.0 <= self.l1_ratio <= 1.0):
+            raise ValueError(f"l1_ratio={self.l1_ratio!r} is not a share; give 0 for ½‖w‖², 1 for ‖w‖₁, or a number between")
         _check_number("intercept_scaling", self.intercept_scaling, 0.0, np.inf)
         if self.max_epochs is not None and not (isinstance(self.max_epochs, numbers.Integral) and self.max_epochs >= 1):
             raise ValueError(f"max_epochs={self.max_epochs!r} is not a number of epochs; give 1 or more, or None")
         config = {
             "loss": self._loss(),
+            "penalty": f"elastic-net:{float(self.l1_ratio)}",
             "cost": float(self.C),
             "bias": float(self.intercept_scaling) if self.fit_intercept else None,
             "free_bias": bool(self.fit_intercept and not self.regularise_intercept),
@@ -295,6 +299,7 @@ class _Classifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
         self,
         C: float = 1.0,
         *,
+        l1_ratio: float = 0.0,
         fit_intercept: bool = True,
         regularise_intercept: bool = False,
         intercept_scaling: float = 1.0,
@@ -309,6 +314,7 @@ class _Classifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.C = C
+        self.l1_ratio = l1_ratio
         self.fit_intercept = fit_intercept
         self.regularise_intercept = regularise_intercept
         self.intercept_scaling = intercept_scaling
@@ -392,6 +398,8 @@ class LinearClassifier(_Classifier):
     C : cost of a unit of loss.
     loss : ``"hinge"`` or ``"squared_hinge"``; the command's names, ``"l1"`` and ``"l2"``, mean the same. Or
         ``"multinomial"``, one loss of all classes, as :class:`LogisticRegression` has it, with ``predict_proba``.
+    l1_ratio : the share r of ‖w‖₁ in the penalty, r ‖w‖₁ + (1 − r) ½‖w‖²: 0 for ½‖w‖², 1 for ‖w‖₁, which leaves most weights
+        0. Above 0 the loss must be smooth, and with more than two classes ``"logistic"`` or ``"squared_hinge"``.
     fit_intercept : whether every row gets a constant feature.
     regularise_intercept : whether its weight counts in ‖w‖², as in LIBLINEAR; by default it is free, as in scikit-learn.
     intercept_scaling : the value of that feature (the command's ``--bias``).
@@ -426,6 +434,7 @@ class LinearClassifier(_Classifier):
         C: float = 1.0,
         *,
         loss: str = "hinge",
+        l1_ratio: float = 0.0,
         fit_intercept: bool = True,
         regularise_intercept: bool = False,
         intercept_scaling: float = 1.0,
@@ -441,6 +450,7 @@ class LinearClassifier(_Classifier):
     ) -> None:
         super().__init__(
             C,
+            l1_ratio=l1_ratio,
             fit_intercept=fit_intercept,
             regularise_intercept=regularise_intercept,
             intercept_scaling=intercept_scaling,
@@ -476,6 +486,7 @@ class LogisticRegression(_Classifier):
         C: float = 1.0,
         *,
         loss: str = "multinomial",
+        l1_ratio: float = 0.0,
         fit_intercept: bool = True,
         regularise_intercept: bool = False,
         intercept_scaling: float = 1.0,
@@ -491,6 +502,7 @@ class LogisticRegression(_Classifier):
     ) -> None:
         super().__init__(
             C,
+            l1_ratio=l1_ratio,
             fit_intercept=fit_intercept,
             regularise_intercept=regularise_intercept,
             intercept_scaling=intercept_scaling,
@@ -525,6 +537,8 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
         without the scale that ``HuberRegressor`` estimates), or ``"poisson"`` (half the deviance of y ≥ 0 from
         exp(w·x + b)).
     epsilon : the number of such a loss; ``None`` for 0.1, or 1.35 for ``"huber"``.
+    l1_ratio : as of :class:`LinearClassifier`; with ``"squared"``, C = 1 / (n alpha) and n rows, 1 is scikit-learn's ``Lasso`` and
+        a share its ``ElasticNet``.
     fit_intercept, regularise_intercept, intercept_scaling, tol, max_epochs, solver, scale, memory, threads, scratch_dir,
     random_state : as of :class:`LinearClassifier`.
 
@@ -540,6 +554,7 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
         *,
         loss: str = "squared",
         epsilon: float | None = None,
+        l1_ratio: float = 0.0,
         fit_intercept: bool = True,
         regularise_intercept: bool = False,
         intercept_scaling: float = 1.0,
@@ -555,6 +570,7 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
         self.C = C
         self.loss = loss
         self.epsilon = epsilon
+        self.l1_ratio = l1_ratio
         self.fit_intercept = fit_intercept
         self.regularise_intercept = regularise_intercept
         self.intercept_scaling = intercept_scaling
