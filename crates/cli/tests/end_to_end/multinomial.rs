@@ -23,7 +23,7 @@ fn one_model_of_all_classes_in_memory_streamed_and_on_ranks() {
     place.write("rows.csv", rows(20_000));
     let settings = "--label colour --loss multinomial --intercept free --target 1e-6 --overwrite";
     let mut primal = None;
-    for how in ["", "--memory 300KiB", "--ranks 2"] {
+    for how in ["", "--memory 1MiB", "--ranks 2"] {
         let line = format!("train linear rows.csv {settings} {how} --test rows.csv --out run");
         let found = place.json(&line);
         let first = *primal.get_or_insert(number(&found, "primal"));
@@ -76,7 +76,7 @@ fn settings_of_other_solvers_are_refused() {
     for (line, parts) in [
         (
             "rows.csv --label colour --loss multinomial --solver newton",
-            ["`solver` newton", "leave `solver` out"],
+            ["--solver newton", "leave --solver out"],
         ),
         (
             "rows.csv --label colour --loss multinomial --order page",
@@ -88,11 +88,11 @@ fn settings_of_other_solvers_are_refused() {
         ),
         (
             "rows.csv --label colour --loss logistic --solver l-bfgs",
-            ["more than two classes", "leave `solver` out"],
+            ["more than two classes", "leave --solver out"],
         ),
         (
             "two.csv --label y --loss multinomial --solver l-bfgs",
-            ["more than two classes", "leave `solver` out"],
+            ["more than two classes", "leave --solver out"],
         ),
     ] {
         let ended = place.run(&format!("train linear {line}"));
