@@ -30,6 +30,7 @@ mod multinomial;
 mod nets;
 mod packed_copies;
 mod peers;
+mod penalties;
 mod plain_paths;
 mod ranks;
 mod ranks_faults;

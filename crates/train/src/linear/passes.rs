@@ -31,7 +31,7 @@ use crate::error::TrainError;
 
 /// Relative gap that ends a run without a target: steps that are this near cost no more than those before.
 pub(super) const WANTED: f64 = 1e-6;
-/// Most passes over rows in memory, and of L-BFGS over any, where nothing is said: as many as an epoch of coordinate descent
+/// Most passes over rows in memory, and of L-BFGS and working sets over any, where nothing is said: as many as an epoch of coordinate descent
 /// may make over its block, and they cost no more.
 const MOST_PASSES: u64 = 300;
 
@@ -69,7 +69,8 @@ pub(super) fn solver_for(config: &LinearConfig, needs: &Needs<'_>) -> Box<dyn Pa
 /// Most passes of a run.
 pub(super) fn most_passes(config: &LinearConfig, in_core: bool) -> u64 {
     let is_open = config.epochs == LinearConfig::default().epochs;
-    if is_open && (in_core || config.solver == Solver::Lbfgs) {
+    let reads_often = matches!(config.solver, Solver::Lbfgs | Solver::WorkingSet);
+    if is_open && (in_core || reads_often) {
         MOST_PASSES
     } else {
         config.epochs
