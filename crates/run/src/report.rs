@@ -155,12 +155,5 @@ fn show_tiles(page: &mut String, tiles: &[(String, String, String)]) {
     page.push_str("</dl>\n");
 }
 
-/// Appends the sentence under a figure's title, if there is one.
-fn note(page: &mut String, text: &str) {
-    if !text.is_empty() {
-        let _ = writeln!(page, "<p class=\"note\">{}</p>", escaped(text));
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -28,39 +28,10 @@ use crate::format::Opened;
 use crate::labels::common::not_alike;
 use crate::options::{Missing, OpenOptions};
 use crate::rows::Layout;
+pub use crate::tables::choice::ColumnUse;
 use crate::tables::choice::{Choice, choose};
 use crate::tables::coded::{Coded, Coder};
 use crate::tables::survey::survey;
-
-/// What a column of a table became.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ColumnUse {
-    /// Its name; may be empty.
-    pub name: String,
-    /// How it was read, or why it was left out.
-    pub what: String,
-    /// Cells without a value.
-    pub missing: u64,
-    /// Its features; none where it was left out.
-    pub features: u64,
-    /// Whether it shares them with the other hashed columns.
-    pub is_hashed: bool,
-}
-
-impl std::fmt::Display for ColumnUse {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = if self.name.is_empty() {
-            "(no name)"
-        } else {
-            &self.name
-        };
-        write!(f, "{name}: {}", self.what)?;
-        match self.missing {
-            0 => Ok(()),
-            missing => write!(f, " ({missing} missing)"),
-        }
-    }
-}
 
 /// What the columns of a table became.
 #[derive(Debug)]

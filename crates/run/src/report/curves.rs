@@ -3,10 +3,9 @@
 use std::fmt::Write as _;
 
 use super::axis::{Axis, number};
-use super::escape::escaped;
+use super::escape::{escaped, note};
 use super::figures::Curve;
 use super::frame::Frame;
-use super::note;
 
 /// Size of the drawing in its own units, in which the axes are equally long.
 const WIDTH: f64 = 640.0;

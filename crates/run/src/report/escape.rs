@@ -1,6 +1,6 @@
 //! Text from outside as HTML.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// A text that is written with HTML's special characters escaped, for content and quoted attributes
 /// alike. Control characters that HTML forbids become the replacement character.
@@ -19,11 +19,18 @@ impl fmt::Display for Escaped<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                '\n' | '\t' => fmt::Write::write_char(f, character)?,
+                '\n' | '\t' => f.write_char(character)?,
                 _ if character.is_control() => f.write_str("\u{fffd}")?,
-                _ => fmt::Write::write_char(f, character)?,
+                _ => f.write_char(character)?,
             }
         }
         Ok(())
+    }
+}
+
+/// Appends the sentence under a figure's title, if there is one.
+pub(super) fn note(page: &mut String, text: &str) {
+    if !text.is_empty() {
+        let _ = writeln!(page, "<p class=\"note\">{}</p>", escaped(text));
     }
 }

@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 
 use super::axis::number;
 use super::bars::cut;
-use super::escape::escaped;
+use super::escape::{escaped, note};
 use super::figures::SignedBars;
-use super::note;
 
 /// Size of the drawing in its own units.
 const WIDTH: f64 = 640.0;

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::escape::escaped;
+use super::escape::{escaped, note};
 use super::figures::Table;
-use super::note;
 
 /// Appends a section with the table; nothing where it has no rows.
 pub(super) fn section(page: &mut String, table: &Table) {
