@@ -93,13 +93,15 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
             self.__dict__.pop(name, None)
         numeric = isinstance(self, RegressorMixin)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=numeric)
-        classes, labels, config = self._labels(y)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X)
+        classes, labels, config = self._labels(y, sample_weight)
         count, features = X.shape
         rows = _pelton.LinearRows(count, features, X.nnz if sparse.issparse(X) else None)
         centre = self._centre(X)
         _hand_over(rows, X, labels, centre)
         centre = None if centre is None else centre.tolist()
-        weights = None if sample_weight is None else _weights(_check_sample_weight(sample_weight, X))
+        weights = None if sample_weight is None else _weights(sample_weight)
         self._take(rows.fit(json.dumps(config), len(classes), self._threads(), centre, weights), classes)
         return self
 
@@ -111,12 +113,12 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         y = column_or_1d(y, warn=True)
         if len(y) != table.num_rows:
             raise ValueError(f"y has {len(y)} entries, and X {table.num_rows} rows; give one to each row")
-        classes, labels, config = self._labels(y)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, np.empty((len(y), 1)))
+        classes, labels, config = self._labels(y, sample_weight)
         label = "y"
         while label in table.column_names:
             label += "_"
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, np.empty((len(y), 1)))
         column = labels.astype(np.int64) if len(classes) else labels.view(np.float32)
         with written(table.append_column(label, [column])) as file:
             self._fit_files(file, None, sample_weight, {**data, "label": label}, config)
@@ -328,13 +330,17 @@ class _Classifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
         self.scratch_dir = scratch_dir
         self.random_state = random_state
 
-    def _labels(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    def _labels(self, y: np.ndarray, sample_weight: Any = None) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         """The classes, the index of that of each row, and the settings."""
         check_classification_targets(y)
         classes, places = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(f"y has one class only, {_plain(classes[0])!r}; training needs at least two classes")
         factors = compute_class_weight(self.class_weight, classes=classes, y=y)
+        if self.class_weight == "balanced" and sample_weight is not None:
+            # A row of weight 2 is as one that is there twice; not all versions of scikit-learn count so.
+            shares = np.bincount(places, weights=sample_weight, minlength=len(classes))
+            factors = np.where(shares > 0, shares.mean() / np.where(shares > 0, shares, 1.0), 1.0)
         weights = [(str(place), factor) for place, factor in enumerate(factors.tolist())]
         return classes, places.astype(np.uint32), {**self._config(), "class_weights": weights}
 
@@ -403,7 +409,7 @@ class LinearClassifier(_Classifier):
     fit_intercept : whether every row gets a constant feature.
     regularise_intercept : whether its weight counts in ‖w‖², as in LIBLINEAR; by default it is free, as in scikit-learn.
     intercept_scaling : the value of that feature (the command's ``--bias``).
-    class_weight : factors on ``C`` by class, as a dict, or ``"balanced"``: one over the class's share of the rows.
+    class_weight : factors on ``C`` by class, as a dict, or ``"balanced"``: one over the class's share of the weight of all rows.
     tol : the certified relative gap, (primal − dual) / dual, at which training ends.
     max_epochs : maximum number of epochs, or passes of Newton's method or L-BFGS; ``None`` for 1000 visits of a row, or 300
         passes (30 epochs for files that do not fit in memory, but 300 passes of L-BFGS).
@@ -595,7 +601,7 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
         _check_number("epsilon", self.epsilon, -np.inf, np.inf)
         return f"{name}:{float(self.epsilon)!r}"
 
-    def _labels(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    def _labels(self, y: np.ndarray, sample_weight: Any = None) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         """No classes, the bits of the target of each row, and the settings."""
         with np.errstate(over="ignore"):
             targets = y.astype(np.float32)

@@ -34,40 +34,39 @@ impl Weighting {
         data: &OpenedData,
         mut context: RunContext<'_>,
     ) -> Result<Weighting, TrainError> {
-        let balance = if config.balanced {
+        let column = data.dataset.record_weights();
+        let samples = match (samples(config, data.dataset.records())?, column) {
+            (Some(_), Some(_)) => {
+                return Err(TrainError::config(
+                    "`sample_weights` and a column of weights are both given; leave one out"
+                        .to_string(),
+                ));
+            }
+            (given, column) => given.or_else(|| column.cloned()),
+        };
+        let mut balance = Vec::new();
+        if config.balanced {
             let policy = match config.on_bad_record {
                 OnBadRecord::Fail => BadExamples::Fail,
                 _ => BadExamples::Skip { limit: None },
             };
             let setting = "`class_weight` balanced";
             let classes = several_classes(&data.dataset, setting, policy, &mut context)?;
-            let mut counts = vec![0_u64; data.dataset.labels().len()];
-            for class in &classes {
-                counts[*class as usize] += 1;
+            let mut shares = vec![0.0; data.dataset.labels().len()];
+            for (record, class) in classes.iter().enumerate() {
+                // A record of weight 2 is as one that is there twice.
+                let weight = samples.as_ref().map_or(1.0, |weights| weights[record]);
+                shares[*class as usize] += f64::from(weight).max(0.0);
             }
-            let mean = classes.len() as f64 / counts.len() as f64;
-            counts
-                .iter()
-                .map(|&count| mean / count.max(1) as f64)
-                .collect()
-        } else {
-            Vec::new()
-        };
+            let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+            // A class without any weight counts as it is.
+            let factor = |share: &f64| if *share > 0.0 { mean / share } else { 1.0 };
+            balance = shares.iter().map(factor).collect();
+        }
         Ok(Weighting {
             balance,
             file: config.sample_weights.clone(),
-            samples: match (
-                samples(config, data.dataset.records())?,
-                data.dataset.record_weights(),
-            ) {
-                (Some(_), Some(_)) => {
-                    return Err(TrainError::config(
-                        "`sample_weights` and a column of weights are both given; leave one out"
-                            .to_string(),
-                    ));
-                }
-                (given, column) => given.or_else(|| column.cloned()),
-            },
+            samples,
         })
     }
 
