@@ -18,9 +18,11 @@ const MOST_PASSES: [u32; 2] = [1000, 100_000];
 /// Coordinates up to which products of columns are formed, and the rows and lanes that this is done in.
 const MOST_IN_MATRIX: usize = 512;
 const ROWS_AT_ONCE: usize = 64;
-/// Products that take as long as a value of a pass, and passes that are as long as forming the matrix may take.
+/// The matrix is formed once passes over columns have taken so many times as long, and these are so many a step at least.
+const PATIENCE: u32 = 3;
+const LEAST_PASSES: u32 = 8;
+/// Products that take as long as a value of a pass.
 const PRODUCTS_AT_ONCE: usize = 16;
-const MATRIX_PAYS: usize = 100;
 /// The longest way on along a pass, in its own lengths.
 const LONGEST_STRIDE: f64 = 1e9;
 const LANES: usize = 4;
@@ -126,6 +128,8 @@ pub(super) fn solve(
     let mut value = loss_of(&u);
     let is_real = problem.has_real_targets();
     let mut bent = BENT[0];
+    let price = price_of_matrix(&coordinates, count);
+    let mut row_passes = 0;
     let (mut loose, mut total_at_first) = (1.0, None);
     for step in 0..most_steps {
         let mut size = 0.0;
@@ -163,7 +167,9 @@ pub(super) fn solve(
         if worst <= tolerance {
             break;
         }
-        let mut bend = Bend::new(&coordinates, &curvatures, simd);
+        // What is slow so far will stay so.
+        let pays = row_passes / PATIENCE >= price;
+        let mut bend = Bend::new(&coordinates, &curvatures, pays, simd);
         let until = match bend {
             Bend::Rows(..) => loose * *total_at_first.get_or_insert(total),
             // The matrix took longer than passes do.
@@ -171,7 +177,20 @@ pub(super) fn solve(
             Bend::Matrix { .. } => FORCING * largest,
         };
         let order = derive(subproblem as u64, u64::from(step));
-        let passes = minimise_model(&mut coordinates, w, &mut bend, until, order, interrupt);
+        let most = bend.most_passes().min(if pays {
+            u32::MAX
+        } else {
+            price.max(LEAST_PASSES)
+        });
+        let passes = minimise_model(
+            &mut coordinates,
+            w,
+            &mut bend,
+            (until, most),
+            order,
+            interrupt,
+        );
+        row_passes += if pays { 0 } else { passes };
         if passes == 1 {
             loose *= 0.25;
         }
@@ -222,12 +241,12 @@ pub(super) fn solve(
 }
 
 /// Coordinate descent on the quadratic model, in random orders that `key` decides, until its conditions are off by `until`
-/// in total. Returns the number of passes; 0 where `interrupt` was set.
+/// in total, or for as many passes. Returns the number of passes; 0 where `interrupt` was set.
 fn minimise_model(
     coordinates: &mut [Coordinate<'_>],
     w: &[f64],
     bend: &mut Bend<'_>,
-    until: f64,
+    (until, most): (f64, u32),
     key: u64,
     interrupt: &AtomicBool,
 ) -> u32 {
@@ -236,7 +255,7 @@ fn minimise_model(
     let mut before = f64::INFINITY;
     let is_random = matches!(bend, Bend::Rows(..));
     let mut passes = 0;
-    while passes < bend.most_passes() {
+    while passes < most {
         if interrupt.load(Ordering::Relaxed) {
             return 0;
         }
@@ -283,6 +302,15 @@ fn minimise_model(
     passes.max(1)
 }
 
+/// Passes over the columns that take as long as forming their products; none are enough where there are too many columns.
+fn price_of_matrix(coordinates: &[Coordinate<'_>], rows: usize) -> u32 {
+    if coordinates.len() > MOST_IN_MATRIX {
+        return u32::MAX;
+    }
+    let values: usize = coordinates.iter().map(|c| c.column.len(rows)).sum();
+    (coordinates.len().pow(2) * rows / PRODUCTS_AT_ONCE / values.max(1)) as u32
+}
+
 /// What the steps of a model do to its slopes: Σ h x_j (x·steps) for each coordinate j.
 enum Bend<'a> {
     /// For each row its curvature h, and that times x·steps.
@@ -299,11 +327,14 @@ enum Bend<'a> {
 }
 
 impl<'a> Bend<'a> {
-    fn new(coordinates: &[Coordinate<'_>], curvatures: &'a [f64], simd: Simd) -> Bend<'a> {
+    fn new(
+        coordinates: &[Coordinate<'_>],
+        curvatures: &'a [f64],
+        by_matrix: bool,
+        simd: Simd,
+    ) -> Bend<'a> {
         let rows = curvatures.len();
-        let values: usize = coordinates.iter().map(|c| c.column.len(rows)).sum();
-        let needed = coordinates.len().pow(2) * rows / PRODUCTS_AT_ONCE;
-        if coordinates.len() > MOST_IN_MATRIX || needed > MATRIX_PAYS * values {
+        if !by_matrix {
             return Bend::Rows(curvatures, vec![0.0; rows]);
         }
         let width = padded(coordinates.len());
