@@ -345,13 +345,12 @@ def test_more_than_two_classes_are_multinomial():
     X, y = problem(classes=4)
     names = np.array(["d", "b", "c", "a"])[y]
     weights = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
-    for settings in ({"C": 0.1}, {"C": 10.0, "class_weight": "balanced"}, {"fit_intercept": False}):
+    for settings in ({"C": 0.1}, {"C": 10.0, "class_weight": {"a": 2.0, "b": 0.5}}, {"fit_intercept": False}):
         model = LogisticRegression(tol=1e-8, **settings).fit(X, names, sample_weight=weights)
         other = SklearnLogistic(tol=1e-8, max_iter=10_000, **settings).fit(X, names, sample_weight=weights)
         assert model.gap_ <= 1e-8
-        # The objective has a curvature of 1 at least.
-        np.testing.assert_allclose(model.coef_, other.coef_, atol=np.sqrt(2e-8 * model.primal_))
-        np.testing.assert_allclose(model.predict_proba(X), other.predict_proba(X), atol=2e-3)
+        np.testing.assert_allclose(model.coef_, other.coef_, atol=2e-3)
+        np.testing.assert_allclose(model.predict_proba(X), other.predict_proba(X), atol=1e-3)
     same = LinearClassifier(loss="multinomial", tol=1e-8, fit_intercept=False).fit(X, names, sample_weight=weights)
     np.testing.assert_array_equal(same.coef_, model.coef_)
     np.testing.assert_array_equal(same.predict_proba(X), model.predict_proba(X))
