@@ -628,3 +628,12 @@ def test_a_table_of_classes_goes_with_folders(tmp_path):
     np.save(tmp_path / "y.npy", y)
     with pytest.raises(pelton.DataError, match="X.npy: `label_file` does not apply to npy files, only to folders of images"):
         LinearClassifier().fit(tmp_path / "X.npy", label_file=tmp_path / "y.npy")
+
+
+def test_balanced_classes_count_a_row_of_weight_2_twice():
+    X, y = problem(classes=3)
+    weights = np.random.default_rng(4).integers(0, 3, len(y))
+    settings = {"class_weight": "balanced", "tol": 1e-8}
+    weighted = LogisticRegression(**settings).fit(X, y, sample_weight=weights.astype(float))
+    listed = LogisticRegression(**settings).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    np.testing.assert_allclose(weighted.coef_, listed.coef_, atol=1e-3)

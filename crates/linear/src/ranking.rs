@@ -187,7 +187,7 @@ mod tests {
 
     fn rows(seed: u64, count: u64, levels: u64) -> Vec<(f64, bool)> {
         let row = |row| {
-            let own = derive(derive(seed, row), 1) % 3 == 0;
+            let own = derive(derive(seed, row), 1).is_multiple_of(3);
             let score = derive(derive(seed, row), 2) % levels;
             (
                 score as f64 + if own { 0.3 * levels as f64 } else { 0.0 },

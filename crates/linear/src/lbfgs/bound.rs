@@ -87,8 +87,8 @@ pub(super) fn dual(
         for &(k, parent) in tree.edges().iter().rev() {
             let mass = sums.shifts[last + k];
             shares[k] = behind[k] / mass;
-            // Also where it is not a number.
-            if !(shares[k].abs() + residual * bias / mass <= 1.0) {
+            let moved = shares[k].abs() + residual * bias / mass;
+            if moved.is_nan() || moved > 1.0 {
                 return None;
             }
             behind[parent] += behind[k];

@@ -312,8 +312,8 @@ impl Chunk<'_> {
                 }
             }
             // From here on α.
-            for k in 0..classes {
-                shares[k] *= -cost;
+            for share in &mut shares[..classes] {
+                *share *= -cost;
             }
             shares[own] = cost * row.others;
             for share in &mut shares[classes..] {
@@ -397,9 +397,9 @@ impl Shares {
         }
         // Neither sum has the one large number that small ones would vanish next to.
         let (mut rest, mut others) = (0.0, 0.0);
-        for k in 0..classes {
-            rest += if k == top { 0.0 } else { shares[k] };
-            others += if k == own { 0.0 } else { shares[k] };
+        for (k, share) in shares[..classes].iter().enumerate() {
+            rest += if k == top { 0.0 } else { *share };
+            others += if k == own { 0.0 } else { *share };
         }
         let (scale, log) = (1.0 / (1.0 + rest), rest.ln_1p());
         Shares {

@@ -152,7 +152,7 @@ fn train<T>(
     let weighting = Weighting::of(&config, &rows.data, context)?;
     let pose = |config: &LinearConfig, rows: &Rows, weighting: &Weighting| {
         let problem = problem(config, rows.data.dataset.labels(), &Shape::of(&rows.data))?;
-        Ok::<_, TrainError>(weighting.apply(problem, &rows.data.dataset)?)
+        weighting.apply(problem, &rows.data.dataset)
     };
     // How memory is divided does not depend on the cost.
     let posed = pose(&config, &rows, &weighting)?;
