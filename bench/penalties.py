@@ -28,7 +28,7 @@ def problem(seed, rows, features, kind):
     else:
         X = random.normal(size=(rows, features)).astype(np.float32)
         if kind == "correlated":
-            X = 0.9 * np.repeat(X[:, :: 5], 5, axis=1)[:, :features] + 0.4 * X
+            X = 0.9 * np.repeat(X[:, ::5], 5, axis=1)[:, :features] + 0.4 * X
             X = X.astype(np.float32)
     w = np.zeros(features)
     w[random.choice(features, max(features // 10, 3), replace=False)] = random.normal(size=max(features // 10, 3))
@@ -53,14 +53,18 @@ def timed(fit):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=4000)
-    rows = parser.parse_args().rows
+    parser.add_argument("--loss", nargs="+", default=["logistic", "squared"])
+    parser.add_argument("--kind", nargs="+", default=["dense", "correlated", "sparse"])
+    parser.add_argument("--features", nargs="+", type=int, default=[50, 500, 3000])
+    arguments = parser.parse_args()
+    rows = arguments.rows
     warnings.simplefilter("ignore")
     out = csv.writer(sys.stdout)
     out.writerow(["loss", "kind", "features", "cost", "weights", "within", "pelton_s", "scikit_learn_s", "ratio"])
     ratios = {}
-    for loss in ("logistic", "squared"):
-        for kind in ("dense", "correlated", "sparse"):
-            for features in (50, 500, 3000):
+    for loss in arguments.loss:
+        for kind in arguments.kind:
+            for features in arguments.features:
                 X, target = problem(features, rows, features, kind)
                 y = np.where(target > 0, 1.0, -1.0) if loss == "logistic" else target
                 # The cost at which the first weight appears.
@@ -89,7 +93,7 @@ def main():
                         for tol in TOLERANCES:
                             seconds, coef = timed(lambda: fit(tol))
                             runs[name].append((seconds, value(X, y, C, coef), np.count_nonzero(coef)))
-                            if seconds > 20:
+                            if seconds > 5:
                                 break
                     best = min(run[1] for all_runs in runs.values() for run in all_runs)
                     for within in (1e-4, 1e-6):
