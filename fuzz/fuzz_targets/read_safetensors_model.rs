@@ -7,7 +7,7 @@ mod edits;
 use libfuzzer_sys::fuzz_target;
 use pelton_format::{ClassMap, Scale};
 use pelton_linear::raw::{read_safetensors, write_safetensors};
-use pelton_linear::{Loss, Model, Weights};
+use pelton_linear::{Loss, Model, Penalty, Weights};
 
 fn good() -> Vec<u8> {
     write_safetensors(&Model {
@@ -16,6 +16,8 @@ fn good() -> Vec<u8> {
         class_weights: vec![1.0, 2.0, 0.5],
         classes: ClassMap::named(["a", "b", "c"].map(String::from).to_vec()),
         means: Some(vec![0.5, -1.0]),
+        penalty: Penalty::L2,
+        threshold: None,
         bias_is_free: false,
         weights: Weights::from_vectors(2, Some(1.0), vec![vec![0.5, -1.0, 2.0]; 3]),
         scale: Scale::new(vec![2.0, 0.5], vec![0.0, -1.0]),
