@@ -222,7 +222,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
     def _config(self) -> dict[str, Any]:
         _check_number("C", self.C, 0.0, np.inf)
         _check_number("tol", self.tol, 0.0, 1.0)
-        if not (isinstance(self.l1_ratio, numbers.Real) and 0.0 <= self.l1_ratio <= 1.0):
+        if not (isinstance(self.l1_ratio, numbers.Real) and 0.0 <= float(self.l1_ratio) <= 1.0):
             raise ValueError(f"l1_ratio={self.l1_ratio!r} is not a share; give 0 for ½‖w‖², 1 for ‖w‖₁, or a number between")
         _check_number("intercept_scaling", self.intercept_scaling, 0.0, np.inf)
         if self.max_epochs is not None and not (isinstance(self.max_epochs, numbers.Integral) and self.max_epochs >= 1):
@@ -377,15 +377,14 @@ class _Classifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
         places = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
         return self.classes_[places]
 
-
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class, a column each: of the multinomial loss, or with more than two classes of the
         logistic one each class's own divided by their sum.
         """
         return np.exp(self.predict_log_proba(X))
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Any:
         """Their logarithms."""
         values = self.decision_function(X)
