@@ -18,6 +18,9 @@ pub enum LinearError {
         /// Number of features.
         found: usize,
     },
+    /// The system refuses more threads.
+    #[error(transparent)]
+    Threads(#[from] pelton_storage::StorageError),
     /// Ranks could not exchange sums.
     #[error("the ranks could not add up their sums")]
     Exchange,

@@ -1,9 +1,11 @@
 //! The interface of methods that need only passes over all rows, in any order, whose sums add up over threads and ranks.
 
 use std::fmt::Debug;
-use std::sync::atomic::AtomicBool;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_format::{Layout, RowTable};
+use rayon::prelude::*;
 
 use crate::certificate::{Certificate, LossSum};
 use crate::error::LinearError;
@@ -45,6 +47,28 @@ pub trait PassSolver: Debug + Send {
     ///
     /// Errors: a state with other shapes than this run's.
     fn restore(&mut self, saved: &[Vec<f64>]) -> Result<(), LinearError>;
+}
+
+/// Deals `count` rows to the lanes of a pass, by runs of at most `run` without a look at `interrupt`; `false` where that
+/// was set. Which rows a lane gets does not depend on the number of threads.
+pub(crate) fn deal<L: Send>(
+    lanes: &mut [L],
+    count: usize,
+    run: usize,
+    interrupt: &AtomicBool,
+    add: impl Fn(Range<usize>, &mut L) + Sync,
+) -> bool {
+    let share = count.div_ceil(lanes.len()).max(1);
+    lanes.par_iter_mut().enumerate().for_each(|(number, lane)| {
+        let range = (number * share).min(count)..((number + 1) * share).min(count);
+        for start in range.clone().step_by(run) {
+            if interrupt.load(Ordering::Relaxed) {
+                return;
+            }
+            add(start..range.end.min(start + run), lane);
+        }
+    });
+    !interrupt.load(Ordering::Relaxed)
 }
 
 /// Checks that the problem fits rows.

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::*;
-use support::{Numbers, Table, dense, planted, push, table};
+use support::{Numbers, dense, over_ranks, planted, push, table};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
@@ -353,32 +353,8 @@ fn ranks_take_the_same_steps_over_the_rows_of_all() {
         });
         let expected = expected.unwrap();
         for ranks in [2, 3] {
-            let meeting = Table::new(ranks);
-            let run = |rank: usize| {
-                let mine: Vec<u64> = (0..700).filter(|id| *id as usize % ranks == rank).collect();
-                let mut own = Rows::new(layout);
-                for &id in &mine {
-                    own.push(rows.label(id as usize), rows.row(id as usize));
-                }
-                let own = RowTable::from_rows(own, mine);
-                let mut lbfgs = Lbfgs::new(Arc::clone(&problem), 700, 1e-7, Simd::best());
-                for pass in 1..=300_usize {
-                    lbfgs.begin_pass();
-                    lbfgs.add(&own, &NEVER).unwrap();
-                    let found = lbfgs.end_pass(&mut |what| meeting.exchange(rank, what));
-                    let found = found.unwrap();
-                    if found.done {
-                        return (found.certificate, lbfgs.best().0, pass);
-                    }
-                }
-                panic!("no end")
-            };
-            let found: Vec<_> = std::thread::scope(|scope| {
-                let run = &run;
-                let ranks = (0..ranks).map(|rank| scope.spawn(move || run(rank)));
-                let ranks: Vec<_> = ranks.collect();
-                ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-            });
+            let new = || Lbfgs::new(Arc::clone(&problem), 700, 1e-7, Simd::best());
+            let found = over_ranks(&rows, ranks, new);
             assert!(found.iter().all(|other| *other == found[0]), "ranks differ");
             let difference = (found[0].0.primal - expected.primal).abs() / expected.primal;
             assert!(difference < 1e-7 && found[0].2.abs_diff(count) <= 2);

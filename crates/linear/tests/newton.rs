@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::*;
-use support::{Table, dense, planted, table};
+use support::{dense, over_ranks, planted, table};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 const LOSSES: [Loss; 3] = [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic];
@@ -278,33 +278,8 @@ fn ranks_take_the_same_steps_over_the_rows_of_all() {
         let problem = Arc::new(Problem::new(loss, 2.0, 9, 2).unwrap());
         let (expected, _, passes) = solve(&problem, &table(rows.clone()), 1e-6);
         for ranks in [2, 3] {
-            let meeting = Table::new(ranks);
-            let run = |rank: usize| {
-                let mine: Vec<u64> = (0..700).filter(|id| *id as usize % ranks == rank).collect();
-                let mut own = Rows::new(Layout::Sparse);
-                for &id in &mine {
-                    own.push(rows.label(id as usize), rows.row(id as usize));
-                }
-                let own = RowTable::from_rows(own, mine);
-                let mut newton = Newton::new(Arc::clone(&problem), 700, 1e-6, Simd::best());
-                for pass in 1..=300_usize {
-                    newton.begin_pass();
-                    newton.add(&own, &NEVER).unwrap();
-                    let found = newton
-                        .end_pass(&mut |what| meeting.exchange(rank, what))
-                        .unwrap();
-                    if found.done {
-                        return (found.certificate, newton.best().0, pass);
-                    }
-                }
-                panic!("no end")
-            };
-            let found: Vec<_> = std::thread::scope(|scope| {
-                let run = &run;
-                let ranks = (0..ranks).map(|rank| scope.spawn(move || run(rank)));
-                let ranks: Vec<_> = ranks.collect();
-                ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-            });
+            let new = || Newton::new(Arc::clone(&problem), 700, 1e-6, Simd::best());
+            let found = over_ranks(&rows, ranks, new);
             assert!(
                 found.iter().all(|other| *other == found[0]),
                 "the same on all ranks"

@@ -8,11 +8,10 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread;
 
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::*;
-use support::{Numbers, dense, push, table};
+use support::{Numbers, dense, over_ranks, push, table};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
@@ -305,36 +304,8 @@ fn ranks_find_what_one_finds() {
     let mut alone = new();
     let expected = train(&mut alone, &table(rows.clone()));
     for ranks in [2, 3] {
-        let meeting = support::Table::new(ranks);
-        let run = |rank: usize| {
-            let ids: Vec<u64> = (0..900).filter(|id| *id as usize % ranks == rank).collect();
-            let mut own = Rows::new(Layout::Sparse);
-            for &id in &ids {
-                let row = dense(rows.row(id as usize), 2000);
-                let row: Vec<f32> = row.iter().map(|&x| x as f32).collect();
-                push(&mut own, rows.label(id as usize), &row);
-            }
-            let own = RowTable::from_rows(own, ids);
-            let mut solver = new();
-            loop {
-                solver.begin_pass();
-                solver.add(&own, &NEVER).unwrap();
-                let found = solver
-                    .end_pass(&mut |what| meeting.exchange(rank, what))
-                    .unwrap();
-                if found.done {
-                    return (found.certificate, solver.best().0);
-                }
-            }
-        };
-        let run = &run;
-        let found: Vec<_> = thread::scope(|scope| {
-            let runs: Vec<_> = (0..ranks)
-                .map(|rank| scope.spawn(move || run(rank)))
-                .collect();
-            runs.into_iter().map(|run| run.join().unwrap()).collect()
-        });
-        for (certificate, weights) in &found {
+        let found = over_ranks(&rows, ranks, new);
+        for (certificate, weights, _) in &found {
             assert_eq!(weights, &found[0].1, "all ranks have the same model");
             assert!(certificate.relative_gap() <= 1e-6);
             let off = (certificate.primal / expected.certificate.primal - 1.0).abs();

@@ -42,17 +42,16 @@ mod pass;
 mod point;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use pelton_format::RowTable;
-use rayon::prelude::*;
 
 use crate::certificate::{Certificate, LossSum, balance};
 use crate::error::LinearError;
 use crate::kernels::Simd;
 use crate::kernels::gram::padded;
 use crate::loss::{Bend, LossFunction};
-use crate::passes::{PassFigures, PassSolver, check_rows};
+use crate::passes::{PassFigures, PassSolver, check_rows, deal};
 use crate::peers::{Exchange, Peers};
 use crate::problem::Problem;
 use crate::weights::Weights;
@@ -198,21 +197,8 @@ impl PassSolver for Newton {
             },
             simd: self.simd,
         };
-        let (count, lanes) = (rows.len(), self.lanes.len());
-        let share = count.div_ceil(lanes).max(1);
-        self.lanes
-            .par_iter_mut()
-            .enumerate()
-            .for_each(|(number, lane)| {
-                let range = (number * share).min(count)..((number + 1) * share).min(count);
-                for start in range.clone().step_by(RUN) {
-                    if interrupt.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    pass.add(rows, start..range.end.min(start + RUN), lane);
-                }
-            });
-        Ok(!interrupt.load(Ordering::Relaxed))
+        let add = |range, lane: &mut Lane| pass.add(rows, range, lane);
+        Ok(deal(&mut self.lanes, rows.len(), RUN, interrupt, add))
     }
 
     fn end_pass(&mut self, peers: &mut Peers<'_, LinearError>) -> Result<PassFigures, LinearError> {

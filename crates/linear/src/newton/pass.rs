@@ -319,6 +319,8 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
                 }
                 continue;
             }
+            // Numbers are summed over a chunk first: each is then added to as seldom as `additions` says.
+            let mut own = Sums::new(0, false, false, false);
             // The weights as the model will have them: their losses, and the classes they predict.
             work.margins.clear();
             for (x, sign) in work.x.chunks_exact(width).zip(&work.signs) {
@@ -330,10 +332,11 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
                 for i in 0..count {
                     let (m, target, cost) = (work.margins[i], work.targets[i], work.costs[i]);
                     let [value, slope] = loss.newton_loss(m, target, cost);
-                    sums.loss += value;
-                    sums.loss_slope += slope * work.norms[i];
+                    own.loss += value;
+                    own.loss_slope += slope * work.norms[i];
                 }
                 if point.done {
+                    sums.add(own);
                     continue;
                 }
                 work.margins.clear();
@@ -356,8 +359,8 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
             }
             if point.w == point.rounded {
                 for (terms, norm) in work.terms.iter().zip(&work.norms) {
-                    sums.loss += terms.loss;
-                    sums.loss_slope += terms.slope * norm;
+                    own.loss += terms.loss;
+                    own.loss_slope += terms.slope * norm;
                 }
             }
             work.curved.clear();
@@ -369,20 +372,20 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
             work.path.resize(sums.path.len(), 0.0);
             let rows = work.x.chunks_exact(width).zip(&work.signs);
             for (i, ((x, sign), terms)) in rows.zip(&work.terms).enumerate() {
-                sums.value += terms.loss;
-                sums.smoothing += terms.smoothing;
-                sums.terms += terms.term;
-                sums.magnitudes += terms.term.abs();
-                sums.rounding += terms.rounding;
-                sums.size += terms.alpha.abs() * work.norms[i];
-                sums.curvature += terms.curvature;
+                own.value += terms.loss;
+                own.smoothing += terms.smoothing;
+                own.terms += terms.term;
+                own.magnitudes += terms.term.abs();
+                own.rounding += terms.rounding;
+                own.size += terms.alpha.abs() * work.norms[i];
+                own.curvature += terms.curvature;
                 if terms.alpha != 0.0 {
                     let scale = sign * terms.alpha;
                     for (sum, &x) in work.sum.iter_mut().zip(x) {
                         *sum += scale * f64::from(x);
                     }
                     if scale > 0.0 && !work.positive.is_empty() {
-                        sums.positive_terms += terms.term;
+                        own.positive_terms += terms.term;
                         for (sum, &x) in work.positive.iter_mut().zip(x) {
                             *sum += scale * f64::from(x);
                         }
@@ -406,6 +409,7 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
             if !sums.matrix.is_empty() {
                 add_products::<FUSED>(&work.curved, width, &mut sums.matrix);
             }
+            sums.add(own);
         }
         lane.rows += count as u64;
         lane.chunks += 1;

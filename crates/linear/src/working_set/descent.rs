@@ -65,179 +65,187 @@ impl Coordinate<'_> {
     }
 }
 
-/// Minimises the objective of `subproblem` over the weights in `w` of the features `set`, and its bias, from where they
-/// are; all others must be 0. It ends where no optimality condition is off by more than `tolerance` of what holds it.
-/// Returns `false`, with `w` as it was, where `interrupt` was set.
-#[expect(clippy::too_many_arguments)]
-pub(super) fn solve(
-    problem: &Problem,
-    subproblem: usize,
-    columns: &Columns,
-    set: &[u32],
-    w: &mut [f64],
-    tolerance: f64,
-    most_steps: u32,
-    simd: Simd,
-    interrupt: &AtomicBool,
-) -> bool {
-    let (count, share) = (columns.labels.len(), problem.penalty().l1_share());
-    let of = |column, feature, is_free| Coordinate {
-        column,
-        feature,
-        l1: if is_free { 0.0 } else { share },
-        l2: if is_free { 0.0 } else { 1.0 - share },
-        gradient: 0.0,
-        curvature: 0.0,
-        step: 0.0,
-    };
-    let places = set.iter().filter_map(|&j| Some((j, columns.place(j)?)));
-    let mut coordinates: Vec<Coordinate<'_>> = places
-        .map(|(j, place)| of(columns.column(place), j as usize, false))
-        .collect();
-    if let Some(bias) = problem.bias() {
-        let column = Column::Constant(f64::from(bias));
-        coordinates.push(of(column, problem.features(), problem.bias_is_free()));
-    }
-    let loss = problem.loss().function();
-    let terms = problem.terms(subproblem);
-    let rows = columns.labels.iter().zip(&columns.records);
-    let rows: Vec<[f64; 3]> = rows
-        .map(|(&label, &record)| {
-            let row = terms.of(label, record);
-            [f64::from(row.sign), f64::from(row.target), row.cost]
-        })
-        .collect();
-    let ones = vec![1.0; count];
-    let mut u = vec![0.0; count];
-    for coordinate in &coordinates {
-        let weight = w[coordinate.feature];
-        if weight != 0.0 {
-            coordinate.column.add_to(weight, &ones, &mut u);
-        }
-    }
-    let loss_of = |u: &[f64]| -> f64 {
-        let each = |(u, [sign, target, cost]): (&f64, &[f64; 3])| {
-            loss.newton_loss(sign * u, *target, *cost)[0]
-        };
-        u.iter().zip(&rows).map(each).sum()
-    };
-    let before: Vec<f64> = coordinates.iter().map(|c| w[c.feature]).collect();
-    let is_quadratic = problem.loss().is_quadratic();
-    let (mut alphas, mut curvatures) = (vec![0.0; count], vec![0.0; count]);
-    let mut moves = vec![0.0; count];
-    let mut value = loss_of(&u);
-    let is_real = problem.has_real_targets();
-    let mut bent = BENT[0];
-    let price = price_of_matrix(&coordinates, count);
-    let mut row_passes = 0;
-    let (mut loose, mut total_at_first) = (1.0, None);
-    for step in 0..most_steps {
-        let mut size = 0.0;
-        for (i, [sign, target, cost]) in rows.iter().enumerate() {
-            let m = sign * u[i];
-            let row = loss.newton(m, *target, *cost, 0.0, loss.prepared(m));
-            alphas[i] = sign * row.alpha;
-            curvatures[i] = row.curvature;
-            if is_real || m < 0.0 {
-                curvatures[i] = row.curvature.max(bent * (row.alpha / (target - m)).abs());
-            }
-            size += row.alpha.abs();
-        }
-        let (mut worst, mut largest, mut total): (f64, f64, f64) = (0.0, 0.0, 0.0);
-        for coordinate in &mut coordinates {
-            coordinate.gradient = -coordinate.column.dot(&alphas);
-            let mut curvature = 0.0;
-            coordinate
-                .column
-                .for_each(count, |row, x| curvature += curvatures[row] * x * x);
-            coordinate.curvature = curvature;
-            coordinate.step = 0.0;
-            let z = w[coordinate.feature];
-            let slope = coordinate.gradient + coordinate.l2 * z;
-            // What holds it: ρ and the ridge, or for a free bias the weight of either side.
-            let held = match coordinate.column {
-                Column::Constant(bias) if coordinate.l1 + coordinate.l2 == 0.0 => size * bias,
-                _ => coordinate.l1 + coordinate.l2 * z.abs(),
-            };
-            let off = coordinate.violation(z, slope);
-            worst = worst.max(off / held.max(f64::MIN_POSITIVE));
-            largest = largest.max(off);
-            total += off;
-        }
-        if worst <= tolerance {
-            break;
-        }
-        // What is slow so far will stay so.
-        let pays = row_passes / PATIENCE >= price;
-        let mut bend = Bend::new(&coordinates, &curvatures, pays, simd);
-        let until = match bend {
-            Bend::Rows(..) => loose * *total_at_first.get_or_insert(total),
-            // The matrix took longer than passes do.
-            Bend::Matrix { .. } if is_quadratic => 0.1 * tolerance / worst * largest,
-            Bend::Matrix { .. } => FORCING * largest,
-        };
-        let order = derive(subproblem as u64, u64::from(step));
-        let most = bend.most_passes().min(if pays {
-            u32::MAX
-        } else {
-            price.max(LEAST_PASSES)
-        });
-        let passes = minimise_model(
-            &mut coordinates,
-            w,
-            &mut bend,
-            (until, most),
-            order,
+/// A subproblem over some columns.
+pub(super) struct Subproblem<'a> {
+    pub problem: &'a Problem,
+    pub number: usize,
+    pub columns: &'a Columns,
+    pub simd: Simd,
+    pub interrupt: &'a AtomicBool,
+}
+
+impl Subproblem<'_> {
+    /// Minimises the objective over the weights in `w` of the features `set`, and its bias, from where they are; all others
+    /// must be 0. It ends where no optimality condition is off by more than `tolerance` of what holds it, or after so many
+    /// proximal Newton steps. Returns `false`, with `w` as it was, where it was interrupted.
+    pub fn solve(&self, set: &[u32], w: &mut [f64], tolerance: f64, most_steps: u32) -> bool {
+        let &Subproblem {
+            problem,
+            columns,
+            simd,
             interrupt,
-        );
-        row_passes += if pays { 0 } else { passes };
-        if passes == 1 {
-            loose *= 0.25;
+            ..
+        } = self;
+        let (count, share) = (columns.labels.len(), problem.penalty().l1_share());
+        let of = |column, feature, is_free| Coordinate {
+            column,
+            feature,
+            l1: if is_free { 0.0 } else { share },
+            l2: if is_free { 0.0 } else { 1.0 - share },
+            gradient: 0.0,
+            curvature: 0.0,
+            step: 0.0,
+        };
+        let places = set.iter().filter_map(|&j| Some((j, columns.place(j)?)));
+        let mut coordinates: Vec<Coordinate<'_>> = places
+            .map(|(j, place)| of(columns.column(place), j as usize, false))
+            .collect();
+        if let Some(bias) = problem.bias() {
+            let column = Column::Constant(f64::from(bias));
+            coordinates.push(of(column, problem.features(), problem.bias_is_free()));
         }
-        if passes == 0 {
-            for (coordinate, before) in coordinates.iter().zip(before) {
-                w[coordinate.feature] = before;
+        let loss = problem.loss().function();
+        let terms = problem.terms(self.number);
+        let rows = columns.labels.iter().zip(&columns.records);
+        let rows: Vec<[f64; 3]> = rows
+            .map(|(&label, &record)| {
+                let row = terms.of(label, record);
+                [f64::from(row.sign), f64::from(row.target), row.cost]
+            })
+            .collect();
+        let ones = vec![1.0; count];
+        let mut u = vec![0.0; count];
+        for coordinate in &coordinates {
+            let weight = w[coordinate.feature];
+            if weight != 0.0 {
+                coordinate.column.add_to(weight, &ones, &mut u);
             }
-            return false;
         }
-        moves.fill(0.0);
-        // What the slope promises.
-        let mut promised = 0.0;
-        for coordinate in coordinates.iter().filter(|c| c.step != 0.0) {
-            coordinate.column.add_to(coordinate.step, &ones, &mut moves);
-            let (z, step) = (w[coordinate.feature], coordinate.step);
-            promised +=
-                coordinate.gradient * step + coordinate.penalty(z + step) - coordinate.penalty(z);
-        }
-        if promised.is_nan() || promised >= 0.0 {
-            break;
-        }
-        let mut t = 1.0;
-        let mut taken = false;
-        for _ in 0..MOST_HALVINGS {
-            let moved: Vec<f64> = u.iter().zip(&moves).map(|(u, m)| u + t * m).collect();
-            let new = loss_of(&moved);
-            let penalties = coordinates.iter().map(|coordinate| {
+        let loss_of = |u: &[f64]| -> f64 {
+            let each = |(u, [sign, target, cost]): (&f64, &[f64; 3])| {
+                loss.newton_loss(sign * u, *target, *cost)[0]
+            };
+            u.iter().zip(&rows).map(each).sum()
+        };
+        let before: Vec<f64> = coordinates.iter().map(|c| w[c.feature]).collect();
+        let is_quadratic = problem.loss().is_quadratic();
+        let (mut alphas, mut curvatures) = (vec![0.0; count], vec![0.0; count]);
+        let mut moves = vec![0.0; count];
+        let mut value = loss_of(&u);
+        let is_real = problem.has_real_targets();
+        let mut bent = BENT[0];
+        let price = price_of_matrix(&coordinates, count);
+        let mut row_passes = 0;
+        let (mut loose, mut total_at_first) = (1.0, None);
+        for step in 0..most_steps {
+            let mut size = 0.0;
+            for (i, [sign, target, cost]) in rows.iter().enumerate() {
+                let m = sign * u[i];
+                let row = loss.newton(m, *target, *cost, 0.0, loss.prepared(m));
+                alphas[i] = sign * row.alpha;
+                curvatures[i] = row.curvature;
+                if is_real || m < 0.0 {
+                    curvatures[i] = row.curvature.max(bent * (row.alpha / (target - m)).abs());
+                }
+                size += row.alpha.abs();
+            }
+            let (mut worst, mut largest, mut total): (f64, f64, f64) = (0.0, 0.0, 0.0);
+            for coordinate in &mut coordinates {
+                coordinate.gradient = -coordinate.column.dot(&alphas);
+                let mut curvature = 0.0;
+                coordinate
+                    .column
+                    .for_each(count, |row, x| curvature += curvatures[row] * x * x);
+                coordinate.curvature = curvature;
+                coordinate.step = 0.0;
                 let z = w[coordinate.feature];
-                coordinate.penalty(z + t * coordinate.step) - coordinate.penalty(z)
-            });
-            let change = new - value + penalties.sum::<f64>();
-            // Near the optimum a step brings less than rounding takes.
-            if change <= ARMIJO * t * promised + 4.0 * f64::EPSILON * value.abs() {
-                (u, value, taken) = (moved, new, true);
+                let slope = coordinate.gradient + coordinate.l2 * z;
+                // What holds it: ρ and the ridge, or for a free bias the weight of either side.
+                let held = match coordinate.column {
+                    Column::Constant(bias) if coordinate.l1 + coordinate.l2 == 0.0 => size * bias,
+                    _ => coordinate.l1 + coordinate.l2 * z.abs(),
+                };
+                let off = coordinate.violation(z, slope);
+                worst = worst.max(off / held.max(f64::MIN_POSITIVE));
+                largest = largest.max(off);
+                total += off;
+            }
+            if worst <= tolerance {
                 break;
             }
-            t *= 0.5;
+            // What is slow so far will stay so.
+            let pays = row_passes / PATIENCE >= price;
+            let mut bend = Bend::new(&coordinates, &curvatures, pays, simd);
+            let until = match bend {
+                // The model is the objective itself.
+                _ if is_quadratic => 0.1 * tolerance / worst * largest,
+                Bend::Rows(..) => loose * *total_at_first.get_or_insert(total),
+                // The matrix took longer than passes do.
+                Bend::Matrix { .. } => FORCING * largest,
+            };
+            let order = derive(self.number as u64, u64::from(step));
+            let most = bend.most_passes().min(if pays {
+                u32::MAX
+            } else {
+                price.max(LEAST_PASSES)
+            });
+            let passes = minimise_model(
+                &mut coordinates,
+                w,
+                &mut bend,
+                (until, most),
+                order,
+                interrupt,
+            );
+            row_passes += if pays { 0 } else { passes };
+            if passes == 1 {
+                loose *= 0.25;
+            }
+            if passes == 0 {
+                for (coordinate, before) in coordinates.iter().zip(before) {
+                    w[coordinate.feature] = before;
+                }
+                return false;
+            }
+            moves.fill(0.0);
+            // What the slope promises.
+            let mut promised = 0.0;
+            for coordinate in coordinates.iter().filter(|c| c.step != 0.0) {
+                coordinate.column.add_to(coordinate.step, &ones, &mut moves);
+                let (z, step) = (w[coordinate.feature], coordinate.step);
+                promised += coordinate.gradient * step + coordinate.penalty(z + step)
+                    - coordinate.penalty(z);
+            }
+            if promised.is_nan() || promised >= 0.0 {
+                break;
+            }
+            let mut t = 1.0;
+            let mut taken = false;
+            for _ in 0..MOST_HALVINGS {
+                let moved: Vec<f64> = u.iter().zip(&moves).map(|(u, m)| u + t * m).collect();
+                let new = loss_of(&moved);
+                let penalties = coordinates.iter().map(|coordinate| {
+                    let z = w[coordinate.feature];
+                    coordinate.penalty(z + t * coordinate.step) - coordinate.penalty(z)
+                });
+                let change = new - value + penalties.sum::<f64>();
+                // Near the optimum a step brings less than rounding takes.
+                if change <= ARMIJO * t * promised + 4.0 * f64::EPSILON * value.abs() {
+                    (u, value, taken) = (moved, new, true);
+                    break;
+                }
+                t *= 0.5;
+            }
+            bent = if t < 0.1 { 10.0 * bent } else { 0.1 * bent }.clamp(BENT[0], BENT[1]);
+            if !taken {
+                break;
+            }
+            for coordinate in &coordinates {
+                w[coordinate.feature] += t * coordinate.step;
+            }
         }
-        bent = if t < 0.1 { 10.0 * bent } else { 0.1 * bent }.clamp(BENT[0], BENT[1]);
-        if !taken {
-            break;
-        }
-        for coordinate in &coordinates {
-            w[coordinate.feature] += t * coordinate.step;
-        }
+        true
     }
-    true
 }
 
 /// Coordinate descent on the quadratic model, in random orders that `key` decides, until its conditions are off by `until`

@@ -29,17 +29,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_format::RowTable;
+use pelton_storage::in_parallel;
 use rayon::prelude::*;
 
 use crate::block::{block_rows, places_clipped};
 use crate::certificate::{Certificate, LossSum, predicted};
 use crate::error::LinearError;
 use crate::kernels::{self, Simd};
-use crate::passes::{PassFigures, PassSolver, check_rows};
+use crate::passes::{PassFigures, PassSolver, check_rows, deal};
 use crate::peers::{Exchange, Peers};
 use crate::problem::Problem;
 use crate::weights::Weights;
 use columns::{Collector, Columns, for_each_value};
+use descent::{MOST_STEPS, Subproblem};
 use point::{MOST_IDLE, Point, Rounding, Side, Sums};
 
 /// Rows whose products are made at a time.
@@ -381,35 +383,25 @@ impl WorkingSet {
 
     /// Solves over the columns; changes nothing, on any rank, where one of them is interrupted.
     fn solve(&mut self, peers: &mut Peers<'_, LinearError>) -> Result<(), LinearError> {
-        let (problem, columns, interrupt) = (&*self.problem, &self.columns, &*self.interrupt);
-        let (wanted, simd) = (self.wanted, self.simd);
+        let (wanted, columns) = (self.wanted, &self.columns);
+        let (problem, simd, interrupt) = (&*self.problem, self.simd, &*self.interrupt);
         let before: Vec<Vec<f64>> = self.points.iter().map(|point| point.w.clone()).collect();
-        let solved = |(s, point): (usize, &mut Point)| {
-            let worst = point.outside;
-            let tolerance = 0.3 * wanted.max(SHARE * worst);
-            point.done
-                || descent::solve(
-                    problem,
-                    s,
-                    columns,
-                    &point.set,
-                    &mut point.w,
-                    tolerance,
-                    if worst > 1.0 {
-                        STAGE_STEPS
-                    } else {
-                        descent::MOST_STEPS
-                    },
-                    simd,
-                    interrupt,
-                )
+        let solved = |(number, point): (usize, &mut Point)| {
+            let subproblem = Subproblem {
+                problem,
+                number,
+                columns,
+                simd,
+                interrupt,
+            };
+            let tolerance = 0.3 * wanted.max(SHARE * point.outside);
+            // Features outside must still join.
+            let is_stage = point.outside > 1.0;
+            let most_steps = if is_stage { STAGE_STEPS } else { MOST_STEPS };
+            point.done || subproblem.solve(&point.set, &mut point.w, tolerance, most_steps)
         };
-        let whole = self
-            .points
-            .par_iter_mut()
-            .enumerate()
-            .map(solved)
-            .reduce(|| true, |a, b| a && b);
+        let points = self.points.par_iter_mut().enumerate();
+        let whole = in_parallel(|| points.map(solved).reduce(|| true, |a, b| a && b))?;
         let mut stopped = [f64::from(u8::from(!whole))];
         peers(Exchange::Largest(&mut stopped))?;
         if stopped[0] > 0.0 {
@@ -458,17 +450,10 @@ impl PassSolver for WorkingSet {
         check_rows(&self.problem, rows)?;
         let count = rows.len();
         let mut pass = std::mem::replace(&mut self.pass, Pass::None);
-        match &mut pass {
+        let whole = match &mut pass {
             Pass::Look(lanes) => {
-                let share = count.div_ceil(lanes.len()).max(1);
-                lanes.par_iter_mut().enumerate().for_each(|(number, lane)| {
-                    let range = (number * share).min(count)..((number + 1) * share).min(count);
-                    for start in range.clone().step_by(CHUNK) {
-                        if !interrupt.load(Ordering::Relaxed) {
-                            self.look(rows, start..range.end.min(start + CHUNK), lane);
-                        }
-                    }
-                });
+                let add = |range, lane: &mut Lane| self.look(rows, range, lane);
+                deal(lanes, count, CHUNK, interrupt, add)
             }
             Pass::Collect(collector) => {
                 for start in (0..count).step_by(CHUNK) {
@@ -476,11 +461,12 @@ impl PassSolver for WorkingSet {
                         collector.add(rows, start..count.min(start + CHUNK))?;
                     }
                 }
+                !interrupt.load(Ordering::Relaxed)
             }
-            Pass::None => {}
-        }
+            Pass::None => true,
+        };
         self.pass = pass;
-        Ok(!interrupt.load(Ordering::Relaxed))
+        Ok(whole)
     }
 
     fn end_pass(&mut self, peers: &mut Peers<'_, LinearError>) -> Result<PassFigures, LinearError> {

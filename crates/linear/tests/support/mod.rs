@@ -2,10 +2,13 @@
 
 #![allow(dead_code)] // each test binary uses a part
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Barrier, Mutex};
 
 use pelton_format::{Layout, Row, RowTable, Rows};
-use pelton_linear::{Duals, Exchange, LinearError, Loss, Problem};
+use pelton_linear::{
+    Certificate, Duals, Exchange, LinearError, Loss, PassSolver, Problem, Weights,
+};
 
 /// Numbers for test data: xorshift64*, Vigna 2016.
 pub struct Numbers(u64);
@@ -163,7 +166,7 @@ pub fn dense(row: Row<'_>, features: usize) -> Vec<f64> {
 }
 
 /// Lets the ranks of a test meet.
-pub struct Table {
+struct Table {
     barrier: Barrier,
     told: Mutex<Vec<Vec<u64>>>,
 }
@@ -214,4 +217,40 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// What a method of passes finds on ranks that deal the rows of `rows` to one another, each with a solver of `new`:
+/// certificate, weights and passes of each.
+pub fn over_ranks<S: PassSolver>(
+    rows: &Rows,
+    ranks: usize,
+    new: impl Fn() -> S + Sync,
+) -> Vec<(Certificate, Weights, usize)> {
+    let meeting = Table::new(ranks);
+    let never = AtomicBool::new(false);
+    let run = |rank: usize| {
+        let mine: Vec<u64> = (rank as u64..rows.len() as u64).step_by(ranks).collect();
+        let mut own = Rows::new(rows.layout());
+        for &id in &mine {
+            own.push(rows.label(id as usize), rows.row(id as usize));
+        }
+        let own = RowTable::from_rows(own, mine);
+        let mut solver = new();
+        for pass in 1..=300_usize {
+            solver.begin_pass();
+            solver.add(&own, &never).unwrap();
+            let found = solver.end_pass(&mut |what| meeting.exchange(rank, what));
+            let found = found.unwrap();
+            if found.done {
+                return (found.certificate, solver.best().0, pass);
+            }
+        }
+        panic!("no end")
+    };
+    std::thread::scope(|scope| {
+        let run = &run;
+        let ranks = (0..ranks).map(|rank| scope.spawn(move || run(rank)));
+        let ranks: Vec<_> = ranks.collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
 }
