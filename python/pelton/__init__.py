@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ._batch import Batch, Ragged
 from ._dataset import Dataset, collate
+from ._load import concat, from_arrays, from_generator, from_manifest, from_sequence, load, mix
 from ._pelton import BadRecordError, ConfigurationError, DataError, StateError, __version__
-from ._pipeline import Pipeline, load
+from ._pipeline import Pipeline
 
 if TYPE_CHECKING:
     from .estimators import (
@@ -38,7 +39,13 @@ __all__ = [
     "StateError",
     "__version__",
     "collate",
+    "concat",
+    "from_arrays",
+    "from_generator",
+    "from_manifest",
+    "from_sequence",
     "load",
+    "mix",
 ]
 
 # Imported when they are asked for, since they need other libraries and the rest needs NumPy alone.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,10 @@ class Batch(dict[str, Any]):
     keep them, and you may write to them. Padded fields come with their lengths
     (``batch["tokens_lengths"]``), packed ones also with the number of examples in each row (``batch["tokens_row_samples"]``).
     Fields of unequal length that are not padded are `Ragged`.
+
+    ``epoch``, ``step`` and ``ids`` survive ``.to(device)``, which Lightning and accelerate call, pickling and copying. A
+    library that makes a batch anew from its fields loses them, and asking for them is then an error; the fields of
+    `Pipeline.include` survive everything.
     """
 
     __slots__ = ("epoch", "step", "ids")
@@ -27,36 +31,74 @@ class Batch(dict[str, Any]):
     """Record ids, int64 [examples]; the order of the examples in every field."""
 
     def __init__(
-        self, fields: Any = (), epoch: int = 0, step: int = 0, ids: np.ndarray | None = None
+        self, fields: Any = (), epoch: int | None = None, step: int | None = None, ids: np.ndarray | None = None
     ) -> None:
-        # Libraries that move tensors to a device make a dict of the same class with the fields alone.
+        # Some libraries make a dict of the same class with the fields alone.
         super().__init__(fields)
-        self.epoch = epoch
-        self.step = step
-        self.ids = np.empty(0, np.int64) if ids is None else ids
+        if epoch is not None and step is not None and ids is not None:
+            self.epoch, self.step, self.ids = epoch, step, ids
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("epoch", "step", "ids"):
+                raise AttributeError(
+                    f"this batch was made by another library from the fields of Pelton's and has no `{name}`; ask for it as a "
+                    f"field, .include({name!r}), and take batch[{name!r}]"
+                )
+            raise AttributeError(f"a batch has no attribute {name!r}")
 
     def replaced(self, fields: dict[str, Any]) -> Batch:
         """The same step with other fields."""
-        return Batch(fields, self.epoch, self.step, self.ids)
+        return Batch(fields, *self._position())
+
+    def to(self, device: Any, non_blocking: bool = False, **options: Any) -> Batch:
+        """The same step with its tensors on a device of PyTorch."""
+        return self._each("to", device, non_blocking=non_blocking, **options)
+
+    def pin_memory(self, device: Any = None) -> Batch:
+        """The same step with its tensors in pinned memory."""
+        return self._each("pin_memory", *([] if device is None else [device]))
+
+    def _each(self, method: str, *arguments: Any, **options: Any) -> Batch:
+        def moved(value: Any) -> Any:
+            move = None if isinstance(value, np.ndarray) else getattr(value, method, None)
+            return value if move is None else move(*arguments, **options)
+
+        return self.replaced({name: moved(value) for name, value in self.items()})
+
+    def _position(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name, None) for name in ("epoch", "step", "ids"))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Batch, (dict(self), self.epoch, self.step, self.ids))
+        return (Batch, (dict(self), *self._position()))
 
 
 class Ragged:
     """Rows of unequal length, one after another in one array.
 
-    ``len(ragged)`` is the number of rows, ``ragged[i]`` row ``i`` as a view of ``values``; ``ragged.bytes(i)`` and
-    ``ragged.text(i)`` are for rows of bytes.
+    ``len(ragged)`` is the number of rows, ``ragged[i]`` row ``i`` in its shape as a view of ``values``;
+    ``ragged.bytes(i)`` and ``ragged.text(i)`` are for rows of bytes.
     """
 
-    __slots__ = ("values", "offsets")
+    __slots__ = ("values", "offsets", "shapes")
 
-    def __init__(self, values: np.ndarray, offsets: np.ndarray) -> None:
+    def __init__(self, values: np.ndarray, offsets: np.ndarray, shapes: np.ndarray | None = None) -> None:
         self.values = values
         """All rows, one after another."""
         self.offsets = offsets
         """int64 [rows + 1]: row ``i`` lies from ``offsets[i]`` to ``offsets[i + 1]``."""
+        self.shapes = shapes
+        """int64 [rows, dimensions] where rows have several dimensions, as pictures do; otherwise ``None``."""
+
+    @classmethod
+    def of(cls, rows: Sequence[np.ndarray]) -> Ragged:
+        """These rows, which have one type and number of dimensions."""
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([row.size for row in rows], out=offsets[1:])
+        values = np.concatenate([row.reshape(-1) for row in rows]) if rows else np.empty(0, np.uint8)
+        flat = all(row.ndim == 1 for row in rows)
+        return cls(values, offsets, None if flat else np.array([row.shape for row in rows], np.int64))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -65,7 +107,8 @@ class Ragged:
         if not -len(self) <= i < len(self):
             raise IndexError(f"there is no row {i}; there are {len(self)}")
         i %= len(self)
-        return self.values[self.offsets[i] : self.offsets[i + 1]]
+        row = self.values[self.offsets[i] : self.offsets[i + 1]]
+        return row if self.shapes is None else row.reshape(self.shapes[i])
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return (self[i] for i in range(len(self)))
@@ -100,7 +143,9 @@ def from_native(head: tuple[Any, ...]) -> tuple[Batch, bool]:
         if layout == 0:
             named[name] = values
         elif layout == 2:
-            named[name] = Ragged(values, asarray(lengths))
+            offsets = asarray(lengths)
+            shapes = asarray(row_samples)
+            named[name] = Ragged(values, offsets, shapes.reshape(len(offsets) - 1, -1) if shapes.size else None)
         else:
             named[name] = values
             named[f"{name}_lengths"] = asarray(lengths)

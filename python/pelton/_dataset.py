@@ -71,10 +71,15 @@ class Dataset:
 
     def __getitem__(self, record: int) -> dict[str, Any]:
         record = _checked(record, len(self))
-        fields = self._samples().sample(self._key(1), record)
-        sample = {name: np.asarray(array)[0] for name, array in fields}
+        sample = self.sample(record, self._key(1))
         # A number by itself, as other datasets have their labels.
         return {name: value.item() if np.ndim(value) == 0 else value for name, value in sample.items()}
+
+    def sample(self, record: int, epoch: int) -> dict[str, Any]:
+        """Record ``record`` as it is in this epoch."""
+        sample: dict[str, Any] = {name: np.asarray(array)[0] for name, array in self._samples().sample(epoch, record)}
+        columns = self.pipeline._batch_columns()
+        return {**sample, **{name: column[record] for name, column in columns.items()}}
 
     def __getitems__(self, records: Sequence[int]) -> Samples:
         """Several records, read together."""
@@ -82,12 +87,12 @@ class Dataset:
         ids = [_checked(record, count) for record in records]
         batch = from_native(self._samples().batch(self._key(len(ids)), ids))[0]
         batch.epoch = self.epoch or 0
-        return Samples(batch)
+        return Samples(self.pipeline._filled(batch))
 
     def batch_at(self, epoch: int, step: int) -> Batch:
         """The batch that iterating the pipeline gives at this step of this epoch."""
         rank, size, _ = self.pipeline._world()
-        return from_native(self._samples((rank, size)).batch_at(epoch, step))[0]
+        return self.pipeline._filled(from_native(self._samples((rank, size)).batch_at(epoch, step))[0])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_native": {}, "_process": 0}
@@ -150,7 +155,7 @@ def _row(batch: Batch, name: str, i: int) -> Any:
     row = field[i]
     if not isinstance(field, Ragged) and f"{name}_lengths" in batch:
         row = row[: batch[f"{name}_lengths"][i]]
-    return row.item() if np.ndim(row) == 0 else row
+    return row.item() if isinstance(row, np.generic) else row
 
 
 def _checked(record: int, count: int) -> int:

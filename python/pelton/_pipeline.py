@@ -12,16 +12,21 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from . import _pelton
 from ._batch import Batch
-from ._classes import class_names, class_setting, given_words, warn_of_other_classes, warn_of_other_words, word_list
+from ._checks import channels, parse_bytes, share, sides, square, whole
+from ._choice import Choice, answers, chosen
+from ._classes import class_names, given_words, warn_of_other_classes, warn_of_other_words, word_list
+from ._collation import Collated, ToTensors, Tuples, bound, collation
+from ._columns import DESCRIBED, WithColumns, described, taken
 from ._dataset import Dataset
-from ._names import FileName, file_name
+from ._items import Items
+from ._names import file_name
 from ._run import Loop, Run
 from ._stage import Caller, Function
 from ._workers import Told
@@ -30,96 +35,10 @@ from ._world import ALONE, World, find_world, handed_on, ranks_here
 if TYPE_CHECKING:
     from ._classes import Classes, Words
 
-_UNITS = {"": 1, "B": 1}
-for _i, _letter in enumerate("KMGT", start=1):
-    _UNITS[f"{_letter}iB"] = 1024**_i
-    _UNITS[f"{_letter}B"] = 1000**_i
-
-# Types of features by NumPy's names.
-_DTYPES = {"float32": "f32", "float64": "f64"}
-
 # Lines of a warning about the data.
 MOST_NOTES = 5
 
 ConfigurationError = _pelton.ConfigurationError
-Paths = Union[FileName, Iterable[FileName]]
-
-
-def parse_bytes(size: int | str) -> int:
-    """Bytes of a size such as ``"512MiB"``, ``"2GB"`` or a number."""
-    if isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size > 0:
-        return int(size)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B|)\s*", str(size))
-    if not match or float(match[1]) == 0:
-        raise ConfigurationError(f"`{size}` is not an amount of memory: give a number of bytes, or text such as 512MiB or 2GB")
-    return int(float(match[1]) * _UNITS[match[2]])
-
-
-def load(
-    paths: Paths,
-    *,
-    format: str | None = None,
-    header: str | bool = "auto",
-    decimal: str = "auto",
-    label: str | int | None = None,
-    label_file: str | os.PathLike[str] | None = None,
-    file_column: str = "first",
-    classes: Classes | None = None,
-    zero_based: bool = False,
-    missing: str | None = None,
-    dtype: str | None = None,
-    pair: str | os.PathLike[str] | None = None,
-    io: str = "auto",
-    cache_dir: str | os.PathLike[str] | None = None,
-    remote_cache: int | str | None = None,
-    device_model: str | None = None,
-) -> Pipeline:
-    """Opens data in place: a path, pattern, URL or ``demo:NAME``, or several of them, in any format that Pelton reads.
-
-    Nothing is read before it is needed. ``format`` is detected from names and contents unless given; ``header`` says
-    whether the first line of a text table names its columns (``"yes"``, ``"no"``, or ``"auto"``, which refuses an
-    ambiguous line); ``decimal`` is what separates the fraction of its numbers (``"."``, ``","``, or ``"auto"``, which
-    takes commas where semicolons separate cells); columns of further files are matched by these names; ``label`` is the
-    column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name; by default the last for text
-    and none for NumPy's arrays), or ``"json:KEY"`` for samples of tar files; ``missing`` fills empty cells and null
-    (``"zero"``, or ``"mean"`` for features). The
-    features of CSV, TSV and NumPy matrices are float32, and a whole number that this would round is an error; ``dtype`` is
-    ``"float64"`` to keep more digits, or ``"float32"`` to have them rounded. ``cache_dir`` is the folder for
-    decompressed copies and for indexes of folders that cannot be written to; ``remote_cache`` is how much data from
-    servers it may also contain, such as ``"50GB"`` (default: none).
-
-    Names of files may be bytes, as ``os.fsencode`` makes them, and need not be UTF-8.
-
-    ``classes`` defines the indices of classes: a list of names or labels, a file with one a line, or another
-    pipeline, such as that of the training data. The label of a record is then the index of its class in the list or
-    in that pipeline; a record of another class is a bad record. A number of classes, such as ``10``, means 0 to 9.
-    """
-    if isinstance(paths, (str, bytes, os.PathLike)):
-        paths = [paths]
-    setting, by_class = class_setting(classes)
-    data = {
-        "paths": [file_name(path) for path in paths],
-        "format": format,
-        "header": ("yes" if header else "no") if isinstance(header, bool) else header,
-        "decimal": decimal,
-        "label": None if label is None else str(label),
-        "whole_arrays": True if label is None else None,
-        "label_file": label_file and file_name(label_file),
-        "file_column": file_column,
-        "classes": setting,
-        "zero_based": zero_based,
-        "missing": missing,
-        "dtype": None if dtype is None else _DTYPES.get(str(dtype), str(dtype)),
-        "pair": pair and file_name(pair),
-        "io": io,
-        "cache_dir": cache_dir and file_name(cache_dir),
-        "remote_cache_bytes": None if remote_cache is None else parse_bytes(remote_cache),
-        "device_model": device_model,
-    }
-    if not data["paths"]:
-        raise ConfigurationError("no data is given: name at least one file in `paths`")
-    pipeline = Pipeline({name: value for name, value in data.items() if value is not None})
-    return pipeline._with(terms={"by_class": True}) if by_class else pipeline
 
 
 class Pipeline:
@@ -151,16 +70,26 @@ class Pipeline:
         # What another process handed on, and whether accelerate divides what comes out.
         self._inherited: World | None = None
         self._divided = False
+        # What makes records that are items of a program, columns by record number, and which records take part.
+        self._items: Items | None = None
+        self._columns: dict[str, Any] = {}
+        self._include: tuple[str, ...] = ()
+        self._choices: list[Choice] = []
 
     # What is read, and when.
 
-    def shuffle(self, seed: int = 0, order: str = "full") -> Pipeline:
-        """A new random order every epoch, by default a full one over all files.
+    def shuffle(self, buffer_size: None = None, *, seed: int = 0, order: str = "full") -> Pipeline:
+        """A new random order every epoch, by default a full one over all files, so there is no ``buffer_size`` to give.
 
         The same seed gives the same orders on every machine and for any number of ranks. Other orders are
         ``"page:BYTES"``, ``"queue:EXAMPLES"``, ``"block:BLOCKS"``, ``"opportunistic:LOADS"`` and ``"sequential"``.
         """
-        return self._with(terms={"seed": int(seed), "order": order})
+        if buffer_size is not None:
+            raise ConfigurationError(
+                f"shuffle({buffer_size!r}): the order is random over all records, without a buffer; leave the number out, or write "
+                f"seed={buffer_size!r}"
+            )
+        return self._with(terms={"seed": whole("seed", seed), "order": order})
 
     def keep(self, *, lengths: tuple[int | None, int | None] | None = None, classes: Sequence[str | int] = ()) -> Pipeline:
         """Only records of these lengths (both ends included, ``None`` for no end) and classes."""
@@ -168,12 +97,42 @@ class Pipeline:
         if lengths is not None:
             low, high = ("" if end is None else int(end) for end in lengths)
             config["keep_lengths"] = f"{low}..{high}"
+        if isinstance(classes, (str, int)):
+            classes = [classes]
         if len(classes):
             config["keep_classes"] = [str(name) for name in classes]
         return self._with(config=config)
 
+    def filter(self, function: Callable[[dict[str, Any]], Any]) -> Pipeline:
+        """Only records for which a function of the sample returns true. It is called once a record, in one pass over the
+        data when the pipeline is first used: on stored fields before ``.decode()``, on decoded ones after it, never on
+        augmented ones. It gets what functions of `map` get."""
+        names = ("decode", "exif", "max_megapixels", "vocabulary", "bad_examples")
+        config = {name: self._config[name] for name in names if name in self._config}
+        return self._chosen(Choice("filter", (function, config)))
+
+    def take(self, records: int) -> Pipeline:
+        """The first so many records in the order of the data, whether or not the pipeline shuffles them."""
+        return self._chosen(Choice("take", whole("records", records, 1)))
+
+    def skip(self, records: int) -> Pipeline:
+        """All records but the first so many in the order of the data."""
+        return self._chosen(Choice("skip", whole("records", records)))
+
+    def split(self, share_of_first: float, *, seed: int = 0) -> tuple[Pipeline, Pipeline]:
+        """Two parts, such as 0.9 of the records for training and the rest for validation.
+
+        A record belongs to the part that a hash of its file's name and its number in the file says, so no record changes
+        parts when files are added or grow, and the parts have about these shares. ``seed`` makes another division.
+        """
+        at, seed = share("share_of_first", share_of_first), whole("seed", seed)
+        if not 0 < at < 1:
+            raise ConfigurationError(f"`share_of_first` is {at}; give a number between 0 and 1")
+        first, second = (self._chosen(Choice("part", (low, high, seed))) for low, high in ((0.0, at), (at, 1.0)))
+        return first, second
+
     def mix(self, shares: Sequence[float]) -> Pipeline:
-        """Examples of each file in these shares, exact to within one example a file."""
+        """Examples of each file in these shares, exact to within one example a file. `pelton.mix` is for pipelines."""
         return self._with(config={"mix": [float(share) for share in shares]})
 
     def echo(self, spelling: str) -> Pipeline:
@@ -243,35 +202,58 @@ class Pipeline:
         return made
 
     def augment(self, steps: str) -> Pipeline:
-        """Augmentation of pictures, drawn again for every appearance, such as ``"rrc:224,flip,normalise"``."""
+        """Augmentation of pictures, drawn again for every appearance: stages with commas between them, such as
+        ``"rrc:224,flip,normalise"``.
+
+        ``resize:SHORTER_SIDE`` or ``resize:HEIGHTxWIDTH``, ``crop:SIDE``, ``randomcrop:SIDE[:PADDING]``,
+        ``rrc:SIDE[:MIN-MAX]`` (shares of the area), ``flip[:CHANCE]``,
+        ``jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]]``, ``affine:DEGREES:SHIFT:SCALE[:SHEAR]``, ``cutout:SIDE``,
+        ``grey``, ``normalise[:MEANS:DEVIATIONS]``.
+        """
         return self._with(augment=steps.split(","))
 
-    def resize(self, height: int, width: int | None = None) -> Pipeline:
-        """To ``height`` × ``width``, or so that the shorter side is ``height``."""
-        return self.augment(f"resize:{height}" if width is None else f"resize:{height}x{width}")
+    def resize(self, size: int | tuple[int, int], width: int | None = None) -> Pipeline:
+        """To ``(height, width)``, or so that the shorter side is ``size``; ``width`` makes ``size`` the height."""
+        given = sides("size", size if width is None else (size, width))
+        return self.augment("resize:" + "x".join(str(side) for side in given))
 
-    def crop(self, side: int) -> Pipeline:
-        """The square in the middle."""
-        return self.augment(f"crop:{side}")
+    def crop(self, size: int | tuple[int, int]) -> Pipeline:
+        """The square of this ``size`` in the middle."""
+        return self.augment(f"crop:{square('size', size)}")
 
-    def random_crop(self, side: int, padding: int = 0) -> Pipeline:
-        """A square at a random position, after padding by this many pixels."""
-        return self.augment(f"randomcrop:{side}:{padding}" if padding else f"randomcrop:{side}")
+    center_crop = crop
 
-    def random_resized_crop(self, side: int, area: tuple[float, float] = (0.08, 1.0)) -> Pipeline:
-        """A random crop with an area between these shares, resized to a square, as in torchvision."""
-        return self.augment(f"rrc:{side}:{area[0]}-{area[1]}")
+    def random_crop(self, size: int | tuple[int, int], padding: int = 0) -> Pipeline:
+        """A square of this ``size`` at a random position, after ``padding`` by this many pixels."""
+        padding = whole("padding", padding)
+        return self.augment(f"randomcrop:{square('size', size)}" + (f":{padding}" if padding else ""))
 
-    def flip(self, chance: float = 0.5) -> Pipeline:
-        """A horizontal flip with this probability."""
-        return self.augment(f"flip:{chance}")
+    def random_resized_crop(
+        self,
+        size: int | tuple[int, int],
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    ) -> Pipeline:
+        """A random crop whose area is between the shares ``scale``, resized to a square of ``size``, as in torchvision.
+        The ``ratio`` of its sides is between 3/4 and 4/3, and no other."""
+        low, high = (share("scale", bound) for bound in scale)
+        if [round(bound, 2) for bound in ratio] != [0.75, 1.33]:
+            raise ConfigurationError(f"`ratio` is {ratio!r}; crops have ratios from 3/4 to 4/3, so leave it out")
+        return self.augment(f"rrc:{square('size', size)}:{low}-{high}")
 
-    def normalise(self, means: Sequence[float] | None = None, deviations: Sequence[float] | None = None) -> Pipeline:
-        """To floats, by means and deviations of values from 0 to 1; ImageNet's unless they are given."""
-        if means is None or deviations is None:
+    def flip(self, p: float = 0.5) -> Pipeline:
+        """A horizontal flip with probability ``p``."""
+        return self.augment(f"flip:{share('p', p)}")
+
+    def normalise(self, mean: Sequence[float] | float | None = None, std: Sequence[float] | float | None = None) -> Pipeline:
+        """To floats: ``(value / 255 - mean) / std``, for each channel; ImageNet's ``mean`` and ``std`` unless given."""
+        if mean is None and std is None:
             return self.augment("normalise")
-        spelled = ["/".join(str(float(value)) for value in values) for values in (means, deviations)]
-        return self.augment(f"normalise:{spelled[0]}:{spelled[1]}")
+        if mean is None or std is None:
+            raise ConfigurationError("give both `mean` and `std`, or neither")
+        return self.augment(f"normalise:{channels('mean', mean, 1.0)}:{channels('std', std, 255.0)}")
+
+    normalize = normalise
 
     def planar(self) -> Pipeline:
         """Pictures as channels × height × width."""
@@ -305,12 +287,30 @@ class Pipeline:
 
     # How batches are put together.
 
-    def batch(self, examples: int, *, drop_last: bool = False, collate: str = "auto") -> Pipeline:
-        """Batches of this many examples, over all ranks together. ``collate`` is ``"auto"``, ``"stack"``, ``"pad"`` or
-        ``"ragged"``."""
-        if int(examples) < 1:
-            raise ConfigurationError(f"a batch needs at least 1 example, not {examples}")
-        return self._with(terms={"batch": int(examples)}, config={"drop_last": drop_last, "collate": collate})
+    def batch(
+        self,
+        examples: int,
+        *,
+        drop_last: bool = False,
+        collate: str | Mapping[str, str] | Callable[[list[dict[str, Any]]], Any] = "auto",
+        pad: float | Mapping[str, float] = 0,
+        multiple: int = 1,
+    ) -> Pipeline:
+        """Batches of this many ``examples``, over all ranks together; ``drop_last`` leaves out a last one with fewer.
+
+        ``collate`` is ``"auto"``, ``"stack"``, ``"pad"`` (along the first dimension, to the longest) or ``"ragged"`` for all
+        fields, a dict with one of these for some, or a function that gets the list of a batch's samples, and whose result
+        the loop yields. ``pad`` is the number to pad with, or a dict of them by field, and padded lengths are a
+        ``multiple`` of this number.
+        """
+        terms = {"batch": whole("examples", examples, 1)}
+        if callable(collate):
+            if pad or multiple != 1:
+                raise ConfigurationError("`collate` is a function, so it pads as it likes; leave `pad` and `multiple` out")
+            made = self._with(terms=terms, config={"drop_last": bool(drop_last), "collate": "ragged"})
+            return made.map_batches(Collated(collate))
+        spelled = collation(collate, pad, whole("multiple", multiple, 1))
+        return self._with(terms=terms, config={"drop_last": bool(drop_last), "collate": spelled})
 
     def buckets(
         self,
@@ -344,8 +344,8 @@ class Pipeline:
     def threads(self, threads: int, *, read: int | None = None) -> Pipeline:
         """Threads that decode and augment (as many as there are processors), and threads that read (2, or 8 for data
         on a server)."""
-        made = self._with(terms={"threads": int(threads)})
-        return made if read is None else made._with(config={"read_threads": int(read)})
+        made = self._with(terms={"threads": whole("threads", threads, 1)})
+        return made if read is None else made._with(config={"read_threads": whole("read", read, 1)})
 
     def access(self, path: str) -> Pipeline:
         """How records are read: ``"auto"``, ``"direct"``, ``"window"`` or ``"scatter"``. The order stays the same."""
@@ -363,12 +363,34 @@ class Pipeline:
 
     # For other libraries.
 
-    def torch(self, device: Any = None) -> Pipeline:
+    def include(self, *fields: str) -> Pipeline:
+        """Adds fields that say which records a batch has: ``"ids"``, ``"epoch"`` and ``"step"`` as int64 [examples], and
+        ``"path"``, the file of each, as text. They are fields like any other, so no library loses them. (The names of tar
+        samples come with ``.decode("image=jpg,key=__key__")``.)"""
+        for field in fields:
+            if field not in DESCRIBED:
+                raise ConfigurationError(f"there is no field {field!r} to include; use {', '.join(DESCRIBED)}")
+        made = self._with()
+        made._include = tuple(dict.fromkeys([*self._include, *fields]))
+        return made
+
+    def torch(self, device: Any = None, *, channels_first: bool = True) -> Pipeline:
         """Batches of PyTorch tensors, which share the memory of the arrays; copied through pinned memory to
-        ``device`` if one is given."""
+        ``device`` if one is given.
+
+        Pictures are ``[examples, channels, height, width]`` as nets take them, in memory as they were, which PyTorch calls
+        ``channels_last``; ``channels_first=False`` leaves dimensions as they are. They stay uint8 unless the pipeline
+        normalises. Indices of words become int64.
+        """
         from .torch import to_torch
 
-        return self.map_batches(to_torch(device))
+        return self.map_batches(ToTensors(to_torch(device), channels_first))
+
+    def tuples(self, *fields: str) -> Pipeline:
+        """Batches as tuples of these fields, for loops such as ``for images, labels in batches``."""
+        if not fields:
+            raise ConfigurationError('name the fields of the tuples, as in .tuples("image", "label")')
+        return self.map_batches(Tuples(fields))
 
     def jax(self, device: Any = None) -> Pipeline:
         """Batches of JAX arrays."""
@@ -542,6 +564,37 @@ class Pipeline:
         made._run = None
         return made
 
+    def _chosen(self, choice: Choice) -> Pipeline:
+        made = self._with()
+        made._choices = [*self._choices, choice]
+        return made
+
+    def _decoded(self, config: Mapping[str, Any]) -> Pipeline:
+        """All records in order with these settings alone, read by this process."""
+        made = Pipeline(self._data).shard(0, 1)._with(config=config)
+        made._vocabulary, made._items, made._columns = self._vocabulary, self._items, self._columns
+        made._terms = {**made._terms, **{name: self._terms[name] for name in ("threads", "by_class") if name in self._terms}}
+        return made
+
+    def _chosen_ids(self) -> np.ndarray | None:
+        """Ids of the records that take part; ``None`` where all do."""
+        kept = chosen(self, self._running().source, self._choices)
+        return None if kept is None else np.flatnonzero(kept)
+
+    def _batch_columns(self) -> dict[str, Any]:
+        """Columns that functions have not seen."""
+        return {} if any(self._maps.values()) else self._columns
+
+    def _filled(self, batch: Batch) -> Batch:
+        for name, column in self._batch_columns().items():
+            batch[name] = taken(column, batch.ids)
+        return described(batch, self._include, self._running()) if self._include else batch
+
+    def _identity(self) -> bytes:
+        """Tells the records and what is done with them from others."""
+        state = self._running().beginning(0)
+        return json.dumps([state, repr(self)], sort_keys=True, default=str).encode()
+
     def _full_config(self) -> dict[str, Any]:
         augment = {"augment": ",".join(self._augment)} if self._augment else {}
         return {**self._config, **augment}
@@ -560,16 +613,26 @@ class Pipeline:
             "access": "auto",
             **self._terms,
         }
-        source = _pelton.Source(json.dumps(self._data))
+        if self._items is None:
+            source = _pelton.Source(json.dumps(self._data))
+        else:
+            refused = [name for name in ("sample", "keep_classes") if self._config.get(name) and self._draws is None]
+            if refused:
+                raise ConfigurationError("classes of items are not known beforehand; choose records with .filter() or .sample(weights=…)")
+            source = _pelton.Source(json.dumps(self._data), self._items, self._items.known())
         warn_of(source.notes)
         warn_of_other_classes(self._data, source)
         lengths = self._lengths
         if callable(lengths):
-            lengths = lengths_by(lengths, self)
+            lengths = lengths_by(lengths, self, len(source))
         words = given_words(self._vocabulary)
-        native = _pelton.Pipeline(source, json.dumps(self._full_config()), json.dumps(terms), self._draws, lengths, words)
+        kept = chosen(self, source, self._choices)
+        native = _pelton.Pipeline(source, json.dumps(self._full_config()), json.dumps(terms), self._draws, lengths, words, kept)
         warn_of_other_words(self._data, self._config, native, words is not None)
         before, behind = self._maps[True], self._maps[False]
+        if self._columns and (before or behind):
+            added = WithColumns(self._columns)
+            before, behind = ([added, *before], behind) if before else (before, [added, *behind])
         if not self._augment:
             before, behind = [], [*before, *behind]
         for functions in (before, behind):
@@ -577,7 +640,8 @@ class Pipeline:
                 caller = Caller(functions, source.whole_labels or bool(terms.get("by_class")))
                 native = native.with_functions(caller, functions is before)
         batched = "batch" in self._terms or "buckets" in self._config
-        return Run(source, native, self._batch_maps, batched, self._told)
+        maps = [bound(function, self, native) for function in self._batch_maps]
+        return Run(source, native, self._filled, maps, batched, self._told)
 
 
 # Two threads open a pipeline once. A forked process has a lock of its own: its parent's may be taken.
@@ -612,11 +676,10 @@ def checked_lengths(lengths: ArrayLike) -> np.ndarray:
     return np.ascontiguousarray(numbers, np.uint32)
 
 
-def lengths_by(length: Callable[[dict[str, Any]], int], pipeline: Pipeline) -> np.ndarray:
+def lengths_by(length: Callable[[dict[str, Any]], int], pipeline: Pipeline, records: int) -> np.ndarray:
     """The length of every record by a function, in one pass over what is stored."""
-    stored = Pipeline(pipeline._data).shard(0, 1)
-    found = [int(length(sample)) for sample in stored]
-    return checked_lengths(np.asarray(found, np.int64))
+    found = answers(pipeline, {}, length)
+    return checked_lengths(np.array([found[record] for record in range(records)], np.int64))
 
 
 def warn_of(notes: list[str]) -> None:

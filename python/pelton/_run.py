@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from weakref import WeakSet, ref
 
+import numpy as np
+
 from . import _pelton
 from ._batch import Batch, from_native
 from ._dataset import Samples
@@ -31,6 +33,8 @@ _OVER = "over"
 _COMPARED = {"data": "data set", "plan": "plan (order, seed, batch)", "stages": "vocabulary", "epoch": "epoch", "step": "step"}
 _numbers = itertools.count()
 
+_NOTHING = Batch({}, 0, 0, np.empty(0, np.int64))
+
 
 def _of_loader(state: Mapping[str, Any]) -> str:
     """The part of a state that the native loader knows, as JSON."""
@@ -45,10 +49,18 @@ class Run:
     """
 
     def __init__(
-        self, source: _pelton.Source, native: _pelton.Pipeline, maps: list[Callable[[Batch], Any]], batched: bool, told: Told
+        self,
+        source: _pelton.Source,
+        native: _pelton.Pipeline,
+        fill: Callable[[Batch], Batch],
+        maps: list[Callable[[Batch], Any]],
+        batched: bool,
+        told: Told,
     ) -> None:
         self.process = os.getpid()
         self.source, self.native = source, native
+        # Adds fields that are known by record number.
+        self.fill = fill
         self.maps, self.batched, self.told = maps, batched, told
         # Examples in the last output.
         self.last_examples = 0
@@ -266,7 +278,7 @@ class Loop(Iterator[Any]):
     def _begin(self, state: Mapping[str, Any] | None) -> None:
         self._from = None if state is None else dict(state)
         # Samples of the batch that is yielded one by one: how many were, all, and the state before them.
-        self._taken, self._samples, self._before = 0, Samples(Batch()), self._from
+        self._taken, self._samples, self._before = 0, Samples(_NOTHING), self._from
         # Whether the last batch was the last of its epoch, and which step it was.
         self._ended_epoch, self._step = bool(self._from and self._from.get(_OVER)), -1
         self.ended, self.handed_out, self.mark.left = False, 0, None
@@ -316,7 +328,7 @@ class Loop(Iterator[Any]):
         self._step, self._run.last_examples = batch.step, len(batch.ids)
         with self._run.lock:
             self._run.taken += 1
-        made: Any = batch
+        made: Any = self._run.fill(batch)
         for function in self._run.maps:
             made = function(made)
         return made

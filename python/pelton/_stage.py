@@ -31,7 +31,9 @@ class Caller:
 
     def __call__(self, fields: list[Field], label: float, record: int, key: int) -> list[Field]:
         sample: dict[str, Any] = {name: _decoded(dtype, dims, data) for name, dtype, dims, data in fields}
-        sample["label"] = int(label) if self.whole_labels else label
+        # Records that a program makes have theirs among the fields.
+        own_label = "label" in sample
+        sample.setdefault("label", int(label) if self.whole_labels else label)
         # A field of the data with this name stays what it is.
         numbered = "record" not in sample
         number = _Number(record)
@@ -47,10 +49,10 @@ class Caller:
             if numbered:
                 sample.setdefault("record", number)
         # A label that is not returned stays the record's own; the number of the record is in the batch's ids.
-        left_out = set() if "label" in made else {"label"}
+        left_out = set() if own_label or "label" in made else {"label"}
         if numbered and sample["record"] is number:
             left_out.add("record")
-        return [_encoded(name, value) for name, value in sample.items() if name not in left_out]
+        return [encoded(name, value) for name, value in sample.items() if name not in left_out]
 
 
 def _torch_draws(key: int) -> AbstractContextManager[Any]:
@@ -76,7 +78,8 @@ def _decoded(dtype: str | None, dims: tuple[int, ...], data: bytes) -> Any:
     return np.frombuffer(bytearray(data), dtype).reshape(dims)
 
 
-def _encoded(name: str, value: Any) -> Field:
+def encoded(name: str, value: Any) -> Field:
+    """A value as the native part takes it."""
     if isinstance(value, str):
         value = value.encode()
     if isinstance(value, (bytes, bytearray)):

@@ -68,9 +68,9 @@ _LIKE = {torch.rand_like: _rand_like, torch.randn_like: _randn_like}
 
 
 def tensor(array: np.ndarray) -> torch.Tensor:
-    """A tensor that shares the memory of ``array``. Vocabulary indices (uint32) become int32, which layers accept."""
+    """A tensor that shares the memory of ``array``. Vocabulary indices (uint32) become int64, which layers and losses accept."""
     if array.dtype == np.uint32:
-        array = array.view(np.int32)
+        return torch.from_numpy(array.astype(np.int64))
     if not array.flags.writeable:
         # Repeats of a batch share its memory, and a tensor could be written to.
         array = array.copy()
@@ -88,6 +88,8 @@ class _ToTorch:
         return batch.replaced({name: self._convert(value) for name, value in batch.items()})
 
     def _convert(self, value: Any) -> Any:
+        if isinstance(value, Ragged) and value.shapes is not None:
+            return [self._place(tensor(row)) for row in value]
         if isinstance(value, Ragged):
             if value.values.dtype == np.uint8:
                 return value
@@ -105,6 +107,7 @@ class _ToTorch:
 def to_torch(device: Any = None) -> Callable[[Batch], Batch]:
     """A function that converts a batch to tensors, on ``device`` through pinned memory if one is given.
 
-    Ragged fields of numbers become nested tensors with the layout ``torch.jagged``; ragged bytes are unchanged.
+    Ragged fields of numbers become nested tensors with the layout ``torch.jagged``, or lists of tensors where rows have
+    several dimensions; ragged bytes are unchanged.
     """
     return _ToTorch(device)

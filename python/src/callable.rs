@@ -20,10 +20,13 @@ pub(crate) type Raised = Arc<Mutex<Vec<(String, PyErr)>>>;
 pub(crate) struct Callable {
     pub caller: Py<PyAny>,
     pub when: When,
-    pub dataset: Arc<Dataset>,
+    /// What knows the values of labels; absent where records have none.
+    pub dataset: Option<Arc<Dataset>>,
     pub raised: Raised,
     /// Whether labels are indices of classes.
     pub by_class: bool,
+    /// Where it makes records: what is known of their fields.
+    pub makes: Option<FieldSpecs>,
 }
 
 impl Callable {
@@ -51,7 +54,9 @@ impl Callable {
         at: &Appearance,
     ) -> PyResult<Vec<Made>> {
         let fields = PyList::empty(py);
-        for (name, value) in sample.iter() {
+        // A record that is made has none before.
+        let given = sample.iter().filter(|_| self.makes.is_none());
+        for (name, value) in given {
             let dtype = match value {
                 Value::Bytes(_) => None,
                 value => Some(value.dtype().to_string()),
@@ -59,10 +64,9 @@ impl Callable {
             let dims = PyTuple::new(py, value.dims())?;
             fields.append((&**name, dtype, dims, PyBytes::new(py, value.bytes())))?;
         }
-        let label = if self.by_class {
-            f64::from(at.label)
-        } else {
-            self.dataset.labels().value(at.label)
+        let label = match &self.dataset {
+            Some(dataset) if !self.by_class => dataset.labels().value(at.label),
+            _ => f64::from(at.label),
         };
         self.caller
             .call1(py, (fields, label, at.id, at.key))?
@@ -72,11 +76,17 @@ impl Callable {
 
 impl Stage for Callable {
     fn name(&self) -> &'static str {
-        "map"
+        match self.makes {
+            Some(_) => "items",
+            None => "map",
+        }
     }
 
     /// Stages after it use the fields before it; if there are none, its output is unknown.
     fn spec(&self, mut input: FieldSpecs) -> Result<FieldSpecs, String> {
+        if let Some(made) = &self.makes {
+            return Ok(made.clone());
+        }
         if self.when == When::Appearance {
             return Ok(FieldSpecs::default());
         }
@@ -124,7 +134,7 @@ impl Stage for Callable {
     }
 }
 
-fn dtype_of(name: &str) -> Option<DType> {
+pub(crate) fn dtype_of(name: &str) -> Option<DType> {
     Some(match name {
         "uint8" => DType::U8,
         "int8" => DType::I8,

@@ -60,7 +60,8 @@ impl Loader {
 #[pymethods]
 impl Loader {
     /// The next batch: epoch, step, whether it ends its epoch, ids, and fields. A field is its name, an array,
-    /// its layout (0 stacked, 1 padded, 2 ragged, 3 packed) and the lengths, offsets or samples of rows.
+    /// its layout (0 stacked, 1 padded, 2 ragged, 3 packed) and the lengths or offsets, and the samples of rows or
+    /// the dimensions of samples that have several, one after another.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.with(|loader| {
             loop {
@@ -146,7 +147,10 @@ pub(crate) fn to_python<'py>(py: Python<'py>, mut batch: Batch) -> PyResult<Boun
         let (kind, first, second) = match layout {
             Layout::Stacked => (0, None, None),
             Layout::Padded { lengths } => (1, Some(of_u32(&lengths)), None),
-            Layout::Ragged { offsets } => (2, Some(of_u64(&offsets)), None),
+            Layout::Ragged { offsets, dims } => {
+                let dims = dims.iter().flatten().map(|&dim| dim as i64);
+                (2, Some(of_u64(&offsets)), Some(of_i64(dims)))
+            }
             Layout::Packed {
                 row_samples,
                 lengths,

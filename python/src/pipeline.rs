@@ -8,7 +8,7 @@ use pelton_data::{OpenedData, PipelineTerms, PreparedPipeline, Vocabulary};
 use pelton_feed::{LoaderState, PipelineConfig, When, as_text};
 use pelton_fetch::Access;
 use pelton_format::Dataset;
-use pelton_plan::{Order, Sampler};
+use pelton_plan::{Order, Sampler, Selection};
 use pelton_run::{Event, RunContext};
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -89,9 +89,11 @@ impl Pipeline {
     /// Prepares the pipeline that a configuration in JSON describes; words and lengths are counted where it needs them.
     ///
     /// `draws` are the ids of an epoch (uint64) or a weight for every record (float64); `lengths` one for every
-    /// record; `words` is the pipeline whose vocabulary it uses, or a list of words.
+    /// record; `words` is the pipeline whose vocabulary it uses, or a list of words; `among` says of every record whether
+    /// it takes part.
     #[new]
-    #[pyo3(signature = (source, config, terms, draws=None, lengths=None, words=None))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    #[pyo3(signature = (source, config, terms, draws=None, lengths=None, words=None, among=None))]
     fn new(
         py: Python<'_>,
         source: &Source,
@@ -100,13 +102,20 @@ impl Pipeline {
         draws: Option<Draws<'_>>,
         lengths: Option<PyReadonlyArray1<'_, u32>>,
         words: Option<Words<'_>>,
+        among: Option<PyReadonlyArray1<'_, bool>>,
     ) -> PyResult<Pipeline> {
         let config: PipelineConfig =
             serde_json::from_str(config).map_err(|error| of_settings(&error))?;
         let terms: Terms = serde_json::from_str(terms).map_err(|error| of_settings(&error))?;
         let job = PipelineTerms {
             order: terms.order,
-            among: None,
+            among: match &among {
+                Some(kept) => {
+                    let kept = kept.as_slice()?;
+                    Some(Selection::new(kept.len() as u64, |id| kept[id as usize]))
+                }
+                None => None,
+            },
             sampler: match draws {
                 Some(Draws::Ids(ids)) => Some(Sampler::Ids(ids.as_slice()?.into())),
                 Some(Draws::Weights(weights)) => Some(Sampler::Weights(weights.as_slice()?.into())),
@@ -137,7 +146,7 @@ impl Pipeline {
         Ok(Pipeline {
             prepared: OfProcess::new(prepared),
             dataset: Arc::clone(&source.opened.dataset),
-            raised: Raised::default(),
+            raised: Arc::clone(&source.raised),
             by_class: terms.by_class,
         })
     }
@@ -152,9 +161,10 @@ impl Pipeline {
             } else {
                 When::Appearance
             },
-            dataset: Arc::clone(&dataset),
+            dataset: Some(Arc::clone(&dataset)),
             raised: Arc::clone(&raised),
             by_class: self.by_class,
+            makes: None,
         };
         Pipeline {
             prepared: OfProcess::new((*self.prepared).clone().with_stage(Arc::new(stage))),
@@ -192,6 +202,12 @@ impl Pipeline {
             return Err(pyo3::exceptions::PyIndexError::new_err(sentence));
         }
         Ok(py.detach(|| plan.step_ids(epoch, step)))
+    }
+
+    /// Names of the fields that are pictures, of several channels or one.
+    #[getter]
+    fn pictures(&self) -> Vec<String> {
+        self.prepared.pictures()
     }
 
     /// The randomness level of the order, and the exact one.

@@ -1,14 +1,20 @@
 //! Data that was opened.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use numpy::PyArray1;
+use pelton_batch::{FieldSpec, FieldSpecs};
 use pelton_comm::Comm;
 use pelton_data::{ClassSetting, DataConfig, OpenedData, open};
+use pelton_feed::{Stages, When};
 use pelton_format::Contents;
+use pelton_key::Digest;
 use pelton_run::{Event, Interrupt, RunContext};
 use pyo3::prelude::*;
 
+use crate::callable::{Callable, Raised, dtype_of};
 use crate::error::{of_job, of_settings};
 use crate::interruptible::interruptible;
 use crate::process::OfProcess;
@@ -19,13 +25,22 @@ pub(crate) struct Source {
     pub(crate) opened: OfProcess<OpenedData>,
     interrupt: Interrupt,
     notes: Vec<String>,
+    /// Exceptions of what makes the records.
+    pub(crate) raised: Raised,
 }
 
 #[pymethods]
 impl Source {
-    /// Opens what a data configuration in JSON names.
+    /// Opens what a data configuration in JSON names. Where records are items of a program, `maker` makes them, and
+    /// `made` is what is known of their fields: name, type and dimensions.
     #[new]
-    fn new(py: Python<'_>, config: &str) -> PyResult<Source> {
+    #[pyo3(signature = (config, maker=None, made=Vec::new()))]
+    fn new(
+        py: Python<'_>,
+        config: &str,
+        maker: Option<Py<PyAny>>,
+        made: Vec<(String, String, Vec<Option<usize>>)>,
+    ) -> PyResult<Source> {
         let config: DataConfig =
             serde_json::from_str(config).map_err(|error| of_settings(&error))?;
         // Damaged records are an error when a pipeline starts, unless it has another policy.
@@ -42,11 +57,26 @@ impl Source {
             let opened = open(&config, &config.paths, None, &mut context);
             opened.map(|opened| (opened, notes, Arc::clone(interrupt)))
         })?;
-        let (opened, notes, interrupt) = opened.map_err(|error| of_job(py, &error))?;
+        let (mut opened, notes, interrupt) = opened.map_err(|error| of_job(py, &error))?;
+        let raised = Raised::default();
+        if let Some(caller) = maker {
+            let known = made.iter().filter_map(|(name, dtype, dims)| {
+                Some(FieldSpec::new(name, dtype_of(dtype)?, dims))
+            });
+            opened.first_stages = Stages::default().then(Callable {
+                caller,
+                when: When::Read,
+                dataset: None,
+                raised: Arc::clone(&raised),
+                by_class: true,
+                makes: Some(FieldSpecs(known.collect())),
+            });
+        }
         Ok(Source {
             opened: OfProcess::new(opened),
             interrupt,
             notes,
+            raised,
         })
     }
 
@@ -125,6 +155,44 @@ impl Source {
             .collect()
     }
 
+    /// A number for every record that follows from its file's name below the folder that all are in and from its
+    /// position there: it stays the same when more records or files are added.
+    fn record_digests<'py>(&self, py: Python<'py>, seed: u64) -> Bound<'py, PyArray1<u64>> {
+        const KIND: u64 = 0x5350_4c49_54;
+        let files = self.opened.dataset.files();
+        let mut folder = files.first().and_then(|file| file.path().parent());
+        for file in files {
+            while folder.is_some_and(|folder| !file.path().starts_with(folder)) {
+                folder = folder.and_then(Path::parent);
+            }
+        }
+        let of_name = |name: &Path| {
+            let bytes = name.as_os_str().as_encoded_bytes().iter();
+            Digest::new(KIND)
+                .word(seed)
+                .words(bytes.map(|&byte| u64::from(byte)))
+        };
+        let mut digests = Vec::with_capacity(self.opened.dataset.records() as usize);
+        for (number, file) in files.iter().enumerate() {
+            let below = |path: &Path| match folder {
+                _ if file.is_made() => of_name(Path::new(&number.to_string())),
+                Some(folder) => of_name(path.strip_prefix(folder).unwrap_or(path)),
+                None => of_name(path),
+            };
+            if file.is_folder() {
+                let paths = (0..file.records()).map(|record| file.record_path(record));
+                digests.extend(paths.map(|path| {
+                    let path = path.strip_prefix(file.path()).unwrap_or(&path);
+                    of_name(path).value()
+                }));
+            } else {
+                let of_file = below(file.path());
+                digests.extend((0..file.records()).map(|record| of_file.word(record).value()));
+            }
+        }
+        PyArray1::from_vec(py, digests)
+    }
+
     /// File and byte offset of a record.
     fn locate(&self, id: u64) -> PyResult<(String, u64)> {
         let dataset = &self.opened.dataset;
@@ -138,6 +206,8 @@ impl Source {
         let place = dataset.locate(id);
         let file = &dataset.files()[place.file as usize];
         let path = file.record_path(id - file.first_id());
-        Ok((path.display().to_string(), place.offset))
+        // Of a folder every file begins with its record.
+        let offset = if file.is_folder() { 0 } else { place.offset };
+        Ok((path.display().to_string(), offset))
     }
 }

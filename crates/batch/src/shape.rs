@@ -15,7 +15,7 @@ pub enum Layout {
     /// Each of one shape, one after another: `[samples, …]`.
     #[default]
     Stacked,
-    /// Padded with zeros along their first dimension: `[samples, longest, …]`.
+    /// Padded along their first dimension: `[samples, longest, …]`.
     Padded {
         /// Elements along that dimension that are the sample's own, one a sample.
         lengths: Vec<u32>,
@@ -25,6 +25,8 @@ pub enum Layout {
     Ragged {
         /// One more than there are samples.
         offsets: Vec<u64>,
+        /// The dimensions of each sample; empty where all have one.
+        dims: Vec<Vec<usize>>,
     },
     /// Rows of several samples each, the rest of a row zeros: `[rows, length]`.
     Packed {
@@ -55,7 +57,10 @@ impl Shape {
         }));
         Shape {
             dims: vec![end as usize],
-            layout: Layout::Ragged { offsets },
+            layout: Layout::Ragged {
+                offsets,
+                dims: Vec::new(),
+            },
         }
     }
 
@@ -69,7 +74,7 @@ impl Shape {
         match &self.layout {
             Layout::Stacked => self.dims.first().copied().unwrap_or(0),
             Layout::Padded { lengths } | Layout::Packed { lengths, .. } => lengths.len(),
-            Layout::Ragged { offsets } => offsets.len().saturating_sub(1),
+            Layout::Ragged { offsets, .. } => offsets.len().saturating_sub(1),
         }
     }
 
@@ -100,7 +105,7 @@ impl Shape {
                     |(i, &length): (usize, &u32)| i * row..i * row + length as usize * inner;
                 lengths.iter().enumerate().map(range).collect()
             }
-            Layout::Ragged { offsets } => offsets
+            Layout::Ragged { offsets, .. } => offsets
                 .windows(2)
                 .map(|ends| ends[0] as usize..ends[1] as usize)
                 .collect(),

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use pelton_tools::{
-    BucketPolicy, Collate, DecodeSetting, EchoSetting, Exif, LengthRange, LengthSetting, Pipeline,
-    PipelineConfig, SampleSetting,
+    BucketPolicy, Collation, DecodeSetting, EchoSetting, Exif, LengthRange, LengthSetting,
+    Pipeline, PipelineConfig, SampleSetting,
 };
 use pelton_train::ClassName;
 
@@ -35,7 +35,7 @@ pub struct PipelineArguments {
     #[arg(long, help = LengthSetting::HELP, value_name = "WHERE")]
     pub lengths: Option<LengthSetting>,
     #[arg(long, help = PipelineConfig::COLLATE_HELP)]
-    pub collate: Option<Collate>,
+    pub collate: Option<Collation>,
     /// Drop the last batch if it is not full
     #[arg(long)]
     pub drop_last: bool,

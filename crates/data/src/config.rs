@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use pelton_feed::as_text;
-use pelton_format::{ClassName, Decimal, FeatureType, Header, Missing, NamedKind, RowLayout};
+use pelton_format::{
+    ClassName, Decimal, FeatureType, FileClasses, Header, Missing, NamedKind, RowLayout,
+};
 use pelton_storage::{LocalMode, path_text};
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +36,9 @@ pub struct DataConfig {
     pub label_file: Option<PathBuf>,
     /// Column of that table that names the image: `first`, `last`, a position from 1, or a name.
     pub file_column: String,
+    /// Classes of image files that are named one by one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_classes: Option<FileClasses>,
     /// Label to train as +1 against all others.
     pub positive: Option<ClassName>,
     /// The classes in the order of their numbers; those of the data where absent.
@@ -94,6 +99,7 @@ impl Default for DataConfig {
             label: "last".to_string(),
             label_file: None,
             file_column: "first".to_string(),
+            file_classes: None,
             positive: None,
             classes: None,
             missing: None,

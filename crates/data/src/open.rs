@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pelton_feed::Stages;
 use pelton_fetch::{Device, DeviceSpeed};
 use pelton_format::{
     ClassMap, ColumnKind, DataFile, Dataset, FormatKind, KnownColumns, LabelColumn, OpenOptions,
@@ -39,6 +40,8 @@ pub struct OpenedData {
     pub of_pairs: bool,
     /// Folder of what is derived from the data and kept.
     pub cache_dir: PathBuf,
+    /// Stages that come before those of any pipeline: what makes the records, where a program does.
+    pub first_stages: Stages,
 }
 
 impl Expected {
@@ -231,6 +234,7 @@ fn open_files(
         whole_arrays: config.whole_arrays && config.bytes_too,
         label_file: config.label_file.clone(),
         file_column: column(&config.file_column),
+        file_classes: config.file_classes.clone(),
         positive: config.positive.clone(),
         labels: classes,
         targets: config.targets,
@@ -291,6 +295,7 @@ fn open_files(
         test,
         of_pairs: config.pair.is_some(),
         cache_dir: folder,
+        first_stages: Stages::default(),
     })
 }
 

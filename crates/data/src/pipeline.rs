@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use pelton_batch::Batch;
+use pelton_batch::{Batch, DType};
 use pelton_comm::{Alike, Comm};
 use pelton_feed::{
     AugmentImages, BadExamples, DecodeFields, DecodeImages, DecodeSetting, Exif, FeedError,
-    LengthSetting, LengthsOf, Loader, LoaderOptions, LoaderState, PipelineConfig, Samples, Stage,
-    Stages, TakeMember, Tokenise,
+    FieldKind, FieldSetting, IMAGE, LengthSetting, LengthsOf, Loader, LoaderOptions, LoaderState,
+    PipelineConfig, Samples, Stage, Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::Access;
 use pelton_format::{Contents, DataFile, Dataset, Field, Row};
@@ -343,6 +343,26 @@ impl PreparedPipeline {
         &self.stages
     }
 
+    /// Names of the fields of batches that are pictures: decoded ones, and their masks.
+    pub fn pictures(&self) -> Vec<String> {
+        let is_picture = |field: &FieldSetting| field.kind == FieldKind::Picture;
+        let mut names: Vec<String> = match &self.config.decode {
+            DecodeSetting::Fields(fields) => {
+                let fields = fields.iter().filter(|field| is_picture(field));
+                fields.map(|field| field.name.clone()).collect()
+            }
+            _ => Vec::new(),
+        };
+        let specs = self.stages.spec(&self.opened.dataset).unwrap_or_default();
+        for field in specs.0 {
+            let is_image = &*field.name == IMAGE || field.name.starts_with("mask");
+            if is_image && field.dtype != DType::U32 && !names.contains(&field.name.to_string()) {
+                names.push(field.name.to_string());
+            }
+        }
+        names
+    }
+
     /// How loaders run.
     pub fn options(&self) -> &LoaderOptions {
         &self.options
@@ -519,9 +539,9 @@ fn stages_of(
         begin: false,
         end: true,
     };
-    let stages = Stages::default()
+    let stages = { opened.first_stages.clone() }
         .planar(config.planar)
-        .collated(config.collate);
+        .collated(config.collate.clone());
     let tokenise = |vocabulary: &Arc<Vocabulary>| {
         let tokenise = Tokenise::by(Arc::clone(vocabulary), ends);
         match text_field(&opened.dataset) {

@@ -8,6 +8,7 @@ use bytes::BytesMut;
 use pelton_batch::{Array, Batch, Buffer, DType, Fields, Layout, Shape};
 
 use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, SampleSource};
+use crate::collation::element;
 use crate::options::BadExamples;
 use crate::sample::{Sample, Value};
 use crate::shared::Shared;
@@ -239,6 +240,14 @@ impl PutTogether<'_> {
                 return Err(self.error(i, &problem));
             }
         }
+        let mut named = self.shared.stages.collation.names();
+        if let Some(name) = named.find(|name| first.get(name).is_none()) {
+            let fields: Vec<&str> = first.iter().map(|(name, _)| &**name).collect();
+            return Err(FeedError::Stages(format!(
+                "`collate` names `{name}`, and samples have no such field: they have {}",
+                fields.join(", ")
+            )));
+        }
         for (name, of_first) in first.iter() {
             let mut views = Vec::with_capacity(samples.len());
             for (i, sample) in samples.iter().enumerate() {
@@ -303,12 +312,13 @@ impl PutTogether<'_> {
         length: Option<u32>,
     ) -> Result<Array, FeedError> {
         let stages = &self.shared.stages;
-        match stages.collate {
+        let rule = stages.collation.of(name);
+        match rule.how {
             _ if !self.building.head.row_draws.is_empty() => self.pack(views, dtype),
-            Collate::Pad => self.pad(views, dtype, length),
+            Collate::Pad => self.pad(name, views, dtype, length),
             Collate::Stack => self.stack(views, dtype),
             Collate::Ragged => Ok(self.ragged(views, dtype)),
-            Collate::Auto if dtype == DType::U32 => self.pad(views, dtype, length),
+            Collate::Auto if dtype == DType::U32 => self.pad(name, views, dtype, length),
             Collate::Auto if self.shared.one_shape && (name == IMAGE || is_mask(name)) => {
                 self.stack(views, dtype)
             }
@@ -339,7 +349,12 @@ impl PutTogether<'_> {
     }
 
     fn ragged(&self, views: &[View<'_>], dtype: DType) -> Array {
-        let shape = Shape::ragged(views.iter().map(|view| view.piece.len()));
+        let mut shape = Shape::ragged(views.iter().map(|view| view.piece.len()));
+        if let Layout::Ragged { dims, .. } = &mut shape.layout
+            && views.iter().any(|view| view.dims.len() != 1)
+        {
+            *dims = views.iter().map(|view| view.dims.clone()).collect();
+        }
         self.array(self.one_after_another(views, dtype), dtype, shape)
     }
 
@@ -357,14 +372,20 @@ impl PutTogether<'_> {
 
     fn pad(
         &self,
+        name: &str,
         views: &[View<'_>],
         dtype: DType,
         length: Option<u32>,
     ) -> Result<Array, FeedError> {
         let first = &views[0];
+        if first.dims.is_empty() {
+            // A number a sample.
+            return self.stack(views, dtype);
+        }
         let inner = first.dims[1..].to_vec();
         let longest = views.iter().map(|view| view.dims[0]).max().unwrap_or(0);
-        let length = length.map_or(longest, |length| length as usize);
+        let collation = &self.shared.stages.collation;
+        let length = collation.padded(length.map_or(longest, |length| length as usize));
         for (i, view) in views.iter().enumerate() {
             if view.dims[1..] != inner {
                 let problem = format!(
@@ -375,12 +396,25 @@ impl PutTogether<'_> {
             }
             self.check_length(i, view.dims[0], length)?;
         }
+        let fill = match collation.of(name).fill {
+            0.0 => Vec::new(),
+            fill => element(dtype, fill).ok_or_else(|| {
+                FeedError::Stages(format!(
+                    "`{name}` is {dtype}, which has no {fill} to pad with; give another number, or make the field of another type in a function"
+                ))
+            })?,
+        };
         let row = length * inner.iter().product::<usize>() * dtype.bytes();
         let mut whole = self.shared.pool.take(row * views.len());
         for (place, view) in whole.chunks_exact_mut(row.max(1)).zip(views) {
             let (own, padding) = place.split_at_mut(view.piece.len() * dtype.bytes());
             view.write(self.shared.stages.planar, own);
-            padding.fill(0);
+            match &fill[..] {
+                [] => padding.fill(0),
+                fill => padding
+                    .chunks_exact_mut(fill.len())
+                    .for_each(|place| place.copy_from_slice(fill)),
+            }
         }
         let shape = Shape {
             dims: [&[views.len(), length], &inner[..]].concat(),

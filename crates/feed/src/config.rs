@@ -12,9 +12,10 @@ use pelton_text::Tokenizer;
 use serde::{Deserialize, Serialize};
 
 use crate::as_text;
+use crate::collation::Collation;
 use crate::field_setting::{FieldKind, FieldSetting};
 use crate::options::{AutoEcho, BadExamples, EchoPoint};
-use crate::stages::{Collate, DecodeImages, Exif};
+use crate::stages::{DecodeImages, Exif};
 
 /// How records are processed into batches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,7 +47,7 @@ pub struct PipelineConfig {
     pub lengths: Option<LengthSetting>,
     /// How samples are collated.
     #[serde(with = "as_text")]
-    pub collate: Collate,
+    pub collate: Collation,
     /// Whether to drop the last batch if it is not full.
     pub drop_last: bool,
     /// Whether pictures have channels first.
@@ -84,7 +85,7 @@ impl Default for PipelineConfig {
             echo: None,
             buckets: None,
             lengths: None,
-            collate: Collate::Auto,
+            collate: Collation::default(),
             drop_last: false,
             planar: false,
             mix: None,
@@ -134,7 +135,7 @@ impl PipelineConfig {
     /// On `buckets`.
     pub const BUCKETS_HELP: &str = "Batches of similar lengths: none, static:LENGTH,LENGTH,… (of pairs static:LENGTHxLENGTH,…), auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes";
     /// On `collate`.
-    pub const COLLATE_HELP: &str = "How samples are collated: auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged (with offsets)";
+    pub const COLLATE_HELP: &str = "How samples are collated: auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged (with offsets); pad:NUMBER pads with another number than 0, FIELD=pad and the like are for one field, and multiple:8 pads to a multiple, all with commas between them";
 }
 
 /// How records become samples, as text: `none`, `jpg`, `png`, `webp`, `image`, `image:FIELD`, `words`, `bytes`,

@@ -9,7 +9,7 @@ use crate::numbers::NumbersKind;
 
 /// A field of samples, as text: `NAME=SOURCE[:KEY][:AS]`.
 ///
-/// SOURCE is the extension of a tar member, or the name of a field of bytes or numbers of a record. AS says what it
+/// SOURCE is the extension of a tar member (or `__key__`, the name without extension of its sample), or the name of a field of bytes or numbers of a record. AS says what it
 /// becomes: `jpg`, `png`, `webp` or `image` (a picture, told by content), `bytes`, or numbers of a TYPE, TYPE[LENGTH,…]
 /// or TYPE[] (of any lengths), of f32, f64, i32, i64 and u8. Where nothing is said, the extension does: a picture, a
 /// whole number of `cls`, numbers of `npy` (f32[]), otherwise bytes. KEY is one of a member `json`, whose numbers are
@@ -44,6 +44,9 @@ pub enum FieldKind {
 const PICTURES: [&str; 5] = ["jpg", "jpeg", "png", "webp", "image"];
 
 impl FieldSetting {
+    /// The source that is no member but the name that all members of a sample have in common, as WebDataset calls it.
+    pub(crate) const KEY: &str = "__key__";
+
     /// Whether it is decoded from this member.
     pub(crate) fn takes(&self, member: &Member<'_>) -> bool {
         match self.source.as_str() {

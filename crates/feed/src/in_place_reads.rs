@@ -16,7 +16,7 @@ use pelton_storage::{Resident, Storage, spare_memory};
 
 use crate::known_fields::{KnownFields, as_stored};
 use crate::options::LoaderOptions;
-use crate::stages::{Collate, Stages};
+use crate::stages::Stages;
 use crate::steps::PlannedStep;
 
 /// Shorter ones are read faster many at a time, as a fetch does it, unless the files stay in memory.
@@ -254,7 +254,7 @@ fn with_residents(dataset: Dataset, room: u64) -> (Dataset, u64) {
 /// Whether slots in the batch are known beforehand, and samples are exactly the bytes read.
 fn copies(dataset: &Dataset, stages: &Stages, fields: &KnownFields) -> bool {
     let (_, fixed) = fields.bytes();
-    let ragged = matches!(stages.collate, Collate::Auto | Collate::Ragged);
+    let ragged = stages.collation.is_ragged();
     let as_stored = Layout::of(dataset, stages) == Layout::AsStored;
     stages.list().is_empty() && (fixed || (ragged && as_stored))
 }

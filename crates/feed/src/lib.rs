@@ -37,6 +37,7 @@ mod bad_seen;
 mod budget;
 mod building;
 mod collate;
+mod collation;
 mod dispatch;
 mod error;
 mod field_setting;
@@ -61,6 +62,7 @@ mod steps;
 mod worker;
 
 pub use building::BadExample;
+pub use collation::Collation;
 pub use config::{
     DecodeSetting, EchoSetting, LengthRange, LengthSetting, PipelineConfig, SampleSetting,
 };

@@ -18,7 +18,7 @@ use crate::known_fields::{KnownFields, as_stored};
 use crate::labels::Labels;
 use crate::meters::{LoaderMeters, StageCounters, StageMeters};
 use crate::options::LoaderOptions;
-use crate::stages::{Collate, LABEL, Stages};
+use crate::stages::{LABEL, Stages};
 use pelton_fetch::Meters;
 use pelton_fetch::Recycler;
 
@@ -177,7 +177,7 @@ impl Shared {
 
     /// Whether samples are the records' bytes, of any length.
     pub fn copies_to_offsets(&self) -> bool {
-        let ragged = matches!(self.stages.collate, Collate::Auto | Collate::Ragged);
+        let ragged = self.stages.collation.is_ragged();
         self.copies && ragged && self.dataset.layout() == Layout::Bytes
     }
 

@@ -61,6 +61,11 @@ impl DataFile {
         self.parts.is_some()
     }
 
+    /// Whether a program makes its records.
+    pub fn is_made(&self) -> bool {
+        self.kind.name() == crate::formats::items::NAME
+    }
+
     /// Whether it is a remote file.
     pub fn is_remote(&self) -> bool {
         self.remote.is_some()

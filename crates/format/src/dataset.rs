@@ -586,7 +586,7 @@ impl Dataset {
     /// The same for the file of this index in [`Dataset::files`].
     pub fn check_file_unchanged(&self, number: u32) -> Result<(), FormatError> {
         let file = &self.files[number as usize];
-        if file.parts.is_some() || file.is_remote() {
+        if file.parts.is_some() || file.is_remote() || file.is_made() {
             return Ok(());
         }
         let now = Stamp::of(&regular_file(&file.source)?);

@@ -13,7 +13,8 @@ use crate::error::{FormatError, FormatErrorKind};
 use crate::format::{Format, Match, Opened, Source, scan_threads};
 use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::known_columns::KnownColumns;
-use crate::formats::folder;
+use crate::formats::folder::{self, listed};
+use crate::formats::items;
 use crate::formats::{detect, named, with_features};
 use crate::kind::{FormatKind, Head, codec_by_name, unread, unread_codec};
 use crate::labels::stored::LabelForm;
@@ -28,6 +29,14 @@ pub(crate) fn open_files(
     paths: &[PathBuf],
     options: &OpenOptions,
 ) -> Result<(Vec<Opened>, Vec<String>), FormatError> {
+    if listed::are_images(paths) && options.format.is_none() && !options.features_only {
+        return Ok((vec![listed::open_listed(paths, options)?], Vec::new()));
+    }
+    if options.file_classes.is_some() {
+        return Err(FormatError::new(
+            "`labels` are for image files that are named one by one; other data states its labels",
+        ));
+    }
     let (mut opened, mut notes) = (Vec::new(), Vec::new());
     let (mut others, mut empty) = (paths, Ok(()));
     while let (true, Some((path, rest))) = (opened.is_empty(), others.split_first()) {
@@ -157,6 +166,9 @@ fn open_file(
     {
         check_label(&folder::Folder, options)?;
         return folder::open(path, options, notes);
+    }
+    if let Some((records, digest)) = items::parse(path) {
+        return items::open(path, records, digest);
     }
     let origin = Origin::find(path, options, notes)?;
     let sample = origin.sample(path)?;

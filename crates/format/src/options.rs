@@ -14,6 +14,7 @@ use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::decimal::Decimal;
 use crate::formats::delimited::heading::Header;
 use crate::formats::delimited::known_columns::KnownColumns;
+use crate::formats::folder::listed::FileClasses;
 use crate::kind::FormatKind;
 use crate::labels::ClassMap;
 use crate::labels::class_name::ClassName;
@@ -113,6 +114,8 @@ pub struct OpenOptions {
     pub rows: RowLayout,
     /// LIBSVM indices count from 0.
     pub zero_based: bool,
+    /// Classes of image files that are named one by one.
+    pub file_classes: Option<FileClasses>,
     /// Which column of CSV, TSV and `.npy` is the label.
     pub label: LabelColumn,
     /// Whether the first line of CSV and TSV names the columns.
@@ -206,6 +209,7 @@ impl Default for OpenOptions {
             whole_arrays: false,
             label_file: None,
             file_column: LabelColumn::First,
+            file_classes: None,
             positive: None,
             labels: None,
             targets: false,

@@ -182,6 +182,10 @@ impl Stage for DecodeFields {
 
 /// The bytes of the member that a field is made of.
 fn member<'a>(group: &'a [u8], field: &FieldSetting) -> Result<&'a [u8], String> {
+    if field.source == FieldSetting::KEY {
+        let first = members(group).next();
+        return Ok(first.map_or(&[], |member| member.key()));
+    }
     let found = members(group).find(|member| field.takes(member));
     found.map(|member| member.bytes).ok_or_else(|| {
         let there: Vec<String> = members(group)

@@ -21,6 +21,7 @@ pub use function::{Function, StageFn};
 pub use members::TakeMember;
 pub use tokenise::Tokenise;
 
+use crate::collation::Collation;
 use crate::options::EchoPoint;
 use crate::stage::{Stage, When};
 
@@ -110,7 +111,7 @@ pub struct Stages {
     /// Whether pictures have channels first.
     pub(crate) planar: bool,
     /// Samples to a batch.
-    pub(crate) collate: Collate,
+    pub(crate) collation: Collation,
     pub(crate) lengths_of: LengthsOf,
 }
 
@@ -141,8 +142,9 @@ impl Stages {
     }
 
     /// With samples collated like this.
-    pub fn collated(self, collate: Collate) -> Stages {
-        Stages { collate, ..self }
+    pub fn collated(self, collation: impl Into<Collation>) -> Stages {
+        let collation = collation.into();
+        Stages { collation, ..self }
     }
 
     /// For buckets by lengths of something other than the samples.
@@ -209,7 +211,7 @@ impl fmt::Debug for Stages {
         f.debug_struct("Stages")
             .field("list", &names)
             .field("planar", &self.planar)
-            .field("collate", &self.collate)
+            .field("collation", &self.collation)
             .finish()
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod folder;
 pub(crate) mod framed;
 pub(crate) mod fvecs;
 pub(crate) mod idx;
+pub(crate) mod items;
 pub(crate) mod json_lines;
 pub(crate) mod libsvm;
 pub(crate) mod mixture;

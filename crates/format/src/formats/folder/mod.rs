@@ -11,6 +11,7 @@
 //! filesystem's own entries are in memory. With the sidecar one `stat` of each folder.
 
 pub(crate) mod index;
+pub(crate) mod listed;
 pub(crate) mod listing;
 
 use std::collections::BTreeMap;
@@ -90,6 +91,14 @@ pub(crate) fn open(
     let began = Instant::now();
     let (listing, index) = listing(root, options, notes)?;
     say(root, options, &listing, notes);
+    Ok(Opened {
+        scan_seconds: began.elapsed().as_secs_f64(),
+        ..opened_from(root, listing, index)
+    })
+}
+
+/// The files of a listing as a data set.
+fn opened_from(root: &Path, listing: Listing, index: IndexSource) -> Opened {
     let Listing {
         set, codes, names, ..
     } = listing;
@@ -99,7 +108,7 @@ pub(crate) fn open(
     let longest = (0..set.len()).map(|i| set.range(i).1).max().unwrap_or(0);
     let storage: Arc<dyn Storage> = Arc::clone(&set) as _;
     let labels = (0..names.len()).map(|class| class as f64).collect();
-    Ok(Opened {
+    Opened {
         path: root.to_path_buf(),
         source: root.to_path_buf(),
         kind: FormatKind::new(NAME, None),
@@ -123,9 +132,9 @@ pub(crate) fn open(
             codes,
             ..Shard::samples(Contents::Image, bytes, labels, SampleShape::Whole)
         },
-        scan_seconds: began.elapsed().as_secs_f64(),
+        scan_seconds: 0.0,
         parts: Some(set),
-    })
+    }
 }
 
 /// The listing from a valid sidecar, otherwise from a walk that writes one.

@@ -16,7 +16,15 @@ pub struct Member<'a> {
     pub bytes: &'a [u8],
 }
 
-impl Member<'_> {
+impl<'a> Member<'a> {
+    /// The name of its sample: the file name without folders and extension.
+    pub fn key(&self) -> &'a [u8] {
+        match self.extension {
+            [] => self.file_name,
+            extension => &self.file_name[..self.file_name.len() - extension.len() - 1],
+        }
+    }
+
     /// Whether the extension is `extension`, in upper or lower case.
     pub fn is(&self, extension: &str) -> bool {
         self.extension.eq_ignore_ascii_case(extension.as_bytes())

@@ -1,0 +1,77 @@
+//! Image files that are named one by one, with or without the class of each.
+
+use std::path::{Path, PathBuf};
+
+use pelton_storage::FileSet;
+use serde::{Deserialize, Serialize};
+
+use crate::error::FormatError;
+use crate::format::Opened;
+use crate::formats::folder::listing::{Listing, Remarks};
+use crate::formats::folder::{Listed, is_image, look_at, opened_from};
+use crate::labels::codes::Codes;
+use crate::options::OpenOptions;
+use crate::places::IndexSource;
+
+/// Classes of files that are named one by one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FileClasses {
+    /// Names of the classes, where they have names.
+    pub names: Vec<String>,
+    /// Values of the classes, where they are numbers.
+    pub values: Vec<f64>,
+    /// Index of each file's class among them.
+    pub codes: Vec<u32>,
+}
+
+/// Whether all of these are image files by name.
+pub(crate) fn are_images(paths: &[PathBuf]) -> bool {
+    let is_file = |path: &PathBuf| path.file_name().is_some_and(is_image) && !path.is_dir();
+    !paths.is_empty() && paths.iter().all(is_file)
+}
+
+/// Opens these files, each of them a record.
+pub(crate) fn open_listed(paths: &[PathBuf], options: &OpenOptions) -> Result<Opened, FormatError> {
+    let classes = options.file_classes.clone().unwrap_or_default();
+    if !classes.codes.is_empty() && classes.codes.len() != paths.len() {
+        return Err(FormatError::new(format!(
+            "`labels` has {} entries for {} files; give one for each file, in the same order",
+            classes.codes.len(),
+            paths.len()
+        )));
+    }
+    let root = common_folder(paths);
+    let mut files = Vec::with_capacity(paths.len());
+    for (i, path) in paths.iter().enumerate() {
+        files.push(Listed {
+            name: path.strip_prefix(&root).unwrap_or(path).to_path_buf(),
+            class: classes.codes.get(i).copied().unwrap_or(0),
+        });
+    }
+    let codes = Codes::new(files.iter().map(|file| file.class).collect());
+    let listing = Listing {
+        set: FileSet::new(&root, look_at(&root, files, options)?),
+        codes,
+        names: classes.names,
+        folders: Vec::new(),
+        may_be_kept: false,
+        remarks: Remarks::default(),
+    };
+    let mut opened = opened_from(&root, listing, IndexSource::Arithmetic);
+    if !classes.values.is_empty() {
+        opened.shard.labels = classes.values.into();
+    }
+    Ok(opened)
+}
+
+/// The deepest folder that all files are below.
+fn common_folder(paths: &[PathBuf]) -> PathBuf {
+    let mut common = paths[0].parent().unwrap_or(Path::new("")).to_path_buf();
+    for path in paths {
+        while !path.starts_with(&common) {
+            common.pop();
+        }
+    }
+    common
+}

@@ -1,0 +1,71 @@
+"""Which records of the data take part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from . import _pelton
+
+if TYPE_CHECKING:
+    from ._pipeline import Pipeline
+
+
+class Choice(NamedTuple):
+    """One step of choosing."""
+
+    kind: str
+    """``"filter"``, ``"take"``, ``"skip"`` or ``"part"``."""
+    argument: Any
+
+
+# Digests are 64 bits.
+_ALL = float(1 << 64)
+
+
+def chosen(pipeline: Pipeline, source: _pelton.Source, choices: Sequence[Choice]) -> np.ndarray | None:
+    """Whether each record takes part; ``None`` where all do."""
+    if not choices:
+        return None
+    keeps = np.ones(len(source), bool)
+    for kind, argument in choices:
+        if kind == "filter":
+            function, config = argument
+            kept = answers(pipeline, config, function)
+            keeps &= np.fromiter((bool(kept.get(record)) for record in range(len(keeps))), bool, len(keeps))
+        elif kind == "part":
+            low, high, seed = argument
+            digests = np.asarray(source.record_digests(seed)) / _ALL
+            keeps &= (digests >= low) & (digests < high)
+        else:
+            ids = np.flatnonzero(keeps)
+            keeps[ids[argument:] if kind == "take" else ids[:argument]] = False
+    if not keeps.any():
+        said = " and ".join(f".{'split' if kind == 'part' else kind}()" for kind, _ in choices)
+        raise _pelton.ConfigurationError(f"{said} leaves none of the {len(keeps)} records; check it")
+    return keeps
+
+
+def answers(pipeline: Pipeline, config: Mapping[str, Any], function: Callable[[dict[str, Any]], Any]) -> dict[int, int]:
+    """What a function says of the fields of every record, in one pass over the data. Threads call it, as they call
+    those of ``.map()``; records that a policy skips are left out."""
+    found: dict[int, int] = {}
+    for batch in pipeline._decoded(config).map(_Answer(function)).batch(256):
+        found.update(zip(batch.ids.tolist(), batch["answer"].tolist()))
+    return found
+
+
+class _Answer:
+    """A function of samples whose only field is what another says."""
+
+    def __init__(self, function: Callable[[dict[str, Any]], Any]) -> None:
+        self.function = function
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        answer = self.function(sample)
+        if not isinstance(answer, (bool, np.bool_, int, np.integer)):
+            name = getattr(self.function, "__name__", repr(self.function))
+            raise TypeError(f"{name} returned {type(answer).__name__}; return a truth value or a whole number")
+        return {"answer": np.int64(answer)}

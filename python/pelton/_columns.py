@@ -1,0 +1,72 @@
+"""Fields that are known by record number: columns of a table next to the data, and what describes a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _pelton
+from ._batch import Batch, Ragged
+
+if TYPE_CHECKING:
+    from ._run import Run
+
+DESCRIBED = ("ids", "epoch", "step", "path")
+
+
+def as_column(name: str, values: Any, records: int | None = None) -> Any:
+    """A column as an array of numbers, or a list of texts or bytes, one a record."""
+    # Data frames keep text in arrays of their own.
+    if not isinstance(values, (np.ndarray, list)):
+        values = values.to_numpy() if hasattr(values, "to_numpy") else values
+    if hasattr(values, "numpy") and not isinstance(values, np.ndarray):
+        values = values.numpy()
+    made = values if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" else np.asarray(values)
+    if made.dtype.kind in "OUST" and made.ndim == 1:
+        texts = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        for i, text in enumerate(texts):
+            if not isinstance(text, (str, bytes)):
+                raise _pelton.ConfigurationError(
+                    f"column `{name}` has {text!r} at row {i}, and other rows have text; give every row text, or numbers"
+                )
+        made = texts
+    elif made.dtype.kind not in "biuf" or made.ndim == 0:
+        raise _pelton.ConfigurationError(f"column `{name}` is {made.dtype}, not numbers or text with one entry a record")
+    if isinstance(made, np.ndarray):
+        made = {"b": made.view(np.uint8) if made.dtype == bool else made}.get(made.dtype.kind, made)
+    if records is not None and len(made) != records:
+        raise _pelton.ConfigurationError(f"column `{name}` has {len(made)} entries, and there are {records} records; give one a record")
+    return made
+
+
+def taken(column: Any, ids: np.ndarray) -> Any:
+    """The entries of these records."""
+    if isinstance(column, np.ndarray):
+        return column[ids]
+    rows = (column[i] for i in ids)
+    return Ragged.of([np.frombuffer(row if isinstance(row, bytes) else row.encode(), np.uint8) for row in rows])
+
+
+class WithColumns:
+    """A function over samples that adds columns, before those that a program has given."""
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self.columns = columns
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        record = sample["record"]
+        return {**sample, **{name: column[record] for name, column in self.columns.items()}}
+
+
+def described(batch: Batch, include: Sequence[str], run: Run) -> Batch:
+    """A batch with what describes its records as fields."""
+    for name in include:
+        if name in batch:
+            raise _pelton.ConfigurationError(f"the data has a field `{name}`, so .include({name!r}) has no place for its own")
+        if name == "path":
+            batch[name] = Ragged.of([np.frombuffer(run.source.locate(int(i))[0].encode(), np.uint8) for i in batch.ids])
+        else:
+            batch[name] = batch.ids if name == "ids" else np.full(len(batch.ids), getattr(batch, name), np.int64)
+    return batch

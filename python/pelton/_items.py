@@ -1,0 +1,174 @@
+"""Records that a program makes: sequences, other pipelines, and generators that are kept in a file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import tempfile
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _pelton
+from ._stage import Field, encoded
+
+if TYPE_CHECKING:
+    from ._pipeline import Pipeline
+
+# Keys are 64 bits, and epochs of samples 63.
+_EPOCHS = (1 << 63) - 1
+
+
+class Items:
+    """Makes the fields of a record from the parts that the records are in."""
+
+    def __init__(self, parts: Sequence[Any], names: Sequence[str] | None = None) -> None:
+        self.parts = parts
+        self.names = None if names is None else tuple(names)
+        lengths = [len(part) for part in parts]
+        self.ends = list(accumulate(lengths))
+        if not all(lengths):
+            raise _pelton.ConfigurationError("there are no items; give a sequence with at least one")
+
+    def __call__(self, fields: list[Field], label: float, record: int, key: int) -> list[Field]:
+        return [encoded(name, value) for name, value in self.item(record, key).items()]
+
+    def item(self, record: int, key: int) -> dict[str, Any]:
+        """The fields of a record; what is random in it follows from the key."""
+        number = bisect_right(self.ends, record)
+        part = self.parts[number]
+        at = record - (self.ends[number - 1] if number else 0)
+        if isinstance(part, _Samples):
+            return part.sample(at, key)
+        return self.named(part[at])
+
+    def named(self, item: Any) -> dict[str, Any]:
+        """An item as fields with names."""
+        if isinstance(item, Mapping):
+            if self.names is not None:
+                return {name: _plain(item[name]) for name in self.names}
+            return {str(name): _plain(value) for name, value in item.items()}
+        parts = tuple(item) if isinstance(item, (tuple, list)) else (item,)
+        values = [_plain(part) for part in parts]
+        names = self.names
+        if names is None:
+            names = (_name_of(values[0]), "label") if len(values) == 2 else (_name_of(values[0]),)
+        if len(names) != len(values):
+            raise TypeError(
+                f"an item has {len(values)} parts and {len(names)} names; name them, as in "
+                'from_sequence(items, names=("image", "label", "weight"))'
+            )
+        return dict(zip(names, values))
+
+    def paths(self) -> list[str]:
+        """Names of the parts for the native reader: how many items, and a digest of the first and last."""
+        made, first = [], 0
+        for number, end in enumerate(self.ends):
+            digest = hashlib.blake2b(digest_size=8)
+            part = self.parts[number]
+            if isinstance(part, _Samples):
+                digest.update(part.pipeline._identity())
+            else:
+                for record in (first, end - 1):
+                    digest.update(repr(self([], 0, record, 0)).encode())
+            made.append(f"items:{end - first}:{digest.hexdigest()}")
+            first = end
+        return made
+
+    def known(self) -> list[tuple[str, str, list[int | None]]]:
+        """What the first item tells of the fields: pictures, which augmentation must know of, and bytes, which are decoded."""
+        known: list[tuple[str, str, list[int | None]]] = []
+        for name, dtype, dims, _ in self([], 0, 0, 0):
+            if dtype == "uint8" and len(dims) in (2, 3) and (name == "image" or name.startswith("mask")):
+                known.append((name, dtype, list(dims)))
+            elif dtype is None and name in ("bytes", "text"):
+                known.append((name, "uint8", [None]))
+        return known
+
+
+class _Samples:
+    """The records of a pipeline as items."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        if "batch" in pipeline._terms or "buckets" in pipeline._config or pipeline._batch_maps:
+            raise _pelton.ConfigurationError(
+                "pipelines are joined sample by sample: leave out .batch(), .buckets(), .torch() and .map_batches() of each, and "
+                "call them on the result"
+            )
+        self.pipeline = pipeline
+        self.dataset = pipeline.dataset()
+        self.chosen = pipeline._chosen_ids()
+
+    def __len__(self) -> int:
+        return len(self.dataset) if self.chosen is None else len(self.chosen)
+
+    def sample(self, at: int, key: int) -> dict[str, Any]:
+        return self.dataset.sample(at if self.chosen is None else int(self.chosen[at]), key & _EPOCHS)
+
+
+def samples_of(pipelines: Sequence[Pipeline]) -> Items:
+    """The records of several pipelines, one after another."""
+    if len(pipelines) < 2:
+        raise _pelton.ConfigurationError("give at least two pipelines to join")
+    first, *others = ([str(name) for name in pipeline.classes] for pipeline in pipelines)
+    for other in others:
+        if other != first:
+            raise _pelton.ConfigurationError(
+                f"the pipelines number their classes differently ({', '.join(first[:5])}; {', '.join(other[:5])}); open them with "
+                "the same `classes`"
+            )
+    return Items([_Samples(pipeline) for pipeline in pipelines])
+
+
+class Spool(Sequence[Any]):
+    """What a generator yielded, one after another in a temporary file."""
+
+    def __init__(self, make: Callable[[], Iterable[Any]], limit: int | None, folder: str | None) -> None:
+        self._starts, end = [0], 0
+        descriptor, self._name = tempfile.mkstemp(".pelton-spool", dir=folder)
+        self._file = os.fdopen(descriptor, "w+b")
+        self._process = os.getpid()
+        os.unlink(self._name)
+        for number, item in enumerate(make()):
+            if limit is not None and number >= limit:
+                break
+            end += self._file.write(pickle.dumps(item, protocol=5))
+            self._starts.append(end)
+        self._file.flush()
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, i: Any) -> Any:
+        start, end = self._starts[i], self._starts[i + 1]
+        return pickle.loads(os.pread(self._file.fileno(), end - start, start))
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a generator's items are in a temporary file of the process that drew them; in processes that are spawned, give "
+            "from_sequence a sequence"
+        )
+
+
+def _plain(value: Any) -> Any:
+    """A picture of PIL as an array; other values as they are."""
+    if type(value).__module__.startswith("PIL.") and hasattr(value, "convert"):
+        value = np.asarray(value if value.mode in ("L", "RGB") else value.convert("RGB"))
+        return value if value.ndim == 3 else value[:, :, None]
+    if value is None:
+        raise TypeError("an item has None in it; give a number, an array, text or bytes, or leave the field out")
+    return value
+
+
+def _name_of(value: Any) -> str:
+    if isinstance(value, (bytes, bytearray)):
+        return "bytes"
+    if isinstance(value, str):
+        return "text"
+    array = np.asarray(value)
+    is_picture = array.dtype == np.uint8 and array.ndim == 3 and array.shape[-1] in (1, 3)
+    return "image" if is_picture or (array.dtype == np.uint8 and array.ndim == 2) else "data"

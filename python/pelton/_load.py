@@ -1,0 +1,234 @@
+"""Opens data: files, tables that name files, and what a program has in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+from . import _pelton
+from ._checks import parse_bytes, whole
+from ._classes import class_setting
+from ._columns import as_column
+from ._fsspec import here
+from ._items import Items, Spool, samples_of
+from ._manifest import Manifest, rows_of
+from ._names import FileName, file_name
+from ._pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from ._classes import Classes
+
+ConfigurationError = _pelton.ConfigurationError
+Paths = Union[FileName, Iterable[FileName]]
+
+# Types of features by NumPy's names.
+_DTYPES = {"float32": "f32", "float64": "f64"}
+
+
+def load(
+    paths: Paths,
+    *,
+    format: str | None = None,
+    header: str | bool = "auto",
+    decimal: str = "auto",
+    label: str | int | None = None,
+    labels: Sequence[Any] | None = None,
+    label_file: str | os.PathLike[str] | None = None,
+    file_column: str = "first",
+    classes: Classes | None = None,
+    zero_based: bool = False,
+    missing: str | None = None,
+    dtype: str | None = None,
+    pair: str | os.PathLike[str] | None = None,
+    io: str = "auto",
+    cache_dir: str | os.PathLike[str] | None = None,
+    remote_cache: int | str | None = None,
+    device_model: str | None = None,
+) -> Pipeline:
+    """Opens data in place: a path, pattern, URL or ``demo:NAME``, or several of them, in any format that Pelton reads.
+
+    Nothing is read before it is needed. Names of files may be bytes, as ``os.fsencode`` makes them, and need not be UTF-8.
+    URLs of ``s3``, ``gs``, ``az`` and ``http`` are read in place; files of other file systems of fsspec, such as
+    ``hf://datasets/NAME/FILE``, are copied to ``cache_dir`` first.
+
+    :param paths: the data. Several image files by name, or a pattern of them, are one record each.
+    :param format: such as ``"csv"`` or ``"tar"``; by default by names and contents.
+    :param header: whether the first line of a text table names its columns: ``"yes"``, ``"no"``, or ``"auto"``, which refuses
+        an ambiguous line. Columns of further files are matched by these names.
+    :param decimal: what separates the fraction of numbers in text tables: ``"."``, ``","``, or ``"auto"``, which takes commas
+        where semicolons separate cells.
+    :param label: the column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name; by default the last for
+        text and none for NumPy's arrays), or ``"json:KEY"`` for samples of tar files.
+    :param labels: the label of each image file that ``paths`` names, numbers or names of classes, in the same order.
+    :param label_file: a table with the classes of a folder's images, which ``label`` is a column of.
+    :param file_column: the column of that table that names the image.
+    :param classes: defines the indices of classes: a list of names or labels, a file with one a line, or another pipeline, such
+        as that of the training data. The label of a record is then the index of its class in the list or in that
+        pipeline; a record of another class is a bad record. A number of classes, such as ``10``, means 0 to 9.
+    :param zero_based: whether LIBSVM's indices count from 0.
+    :param missing: what fills empty cells and null: ``"zero"``, or ``"mean"`` for features.
+    :param dtype: of the features of CSV, TSV and NumPy matrices: by default float32, where a whole number that this would round
+        is an error; ``"float64"`` keeps more digits, ``"float32"`` rounds them.
+    :param pair: a second text whose lines belong to those of the first.
+    :param io: how files are opened: ``"auto"``, ``"direct"``, ``"buffered"`` or ``"pread"``.
+    :param cache_dir: folder for decompressed copies and for indexes of folders that cannot be written to.
+    :param remote_cache: how much data from servers it may also contain, such as ``"50GB"`` (default: none).
+    :param device_model: limits reads to the speed of a device: ``"hdd"``, ``"ssd"`` or ``"optane"``.
+    """
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        paths = [paths]
+    elif isinstance(paths, (np.ndarray, Mapping)) or hasattr(paths, "columns"):
+        raise ConfigurationError("load opens files; from_arrays(…) takes what is in memory: arrays, or a data frame")
+    given = list(paths)
+    setting, by_class = class_setting(classes)
+    data = {
+        "paths": [here(file_name(path), cache_dir) for path in given],
+        "format": format,
+        "header": ("yes" if header else "no") if isinstance(header, bool) else header,
+        "decimal": decimal,
+        "label": None if label is None else str(label),
+        "whole_arrays": True if label is None else None,
+        "file_classes": None if labels is None else _file_classes(labels),
+        "label_file": label_file and file_name(label_file),
+        "file_column": file_column,
+        "classes": setting,
+        "zero_based": zero_based,
+        "missing": missing,
+        "dtype": None if dtype is None else _DTYPES.get(str(dtype), str(dtype)),
+        "pair": pair and file_name(pair),
+        "io": io,
+        "cache_dir": cache_dir and file_name(cache_dir),
+        "remote_cache_bytes": None if remote_cache is None else parse_bytes(remote_cache),
+        "device_model": device_model,
+    }
+    if not data["paths"]:
+        raise ConfigurationError("no data is given: name at least one file in `paths`")
+    pipeline = Pipeline({name: value for name, value in data.items() if value is not None})
+    return pipeline._with(terms={"by_class": True}) if by_class else pipeline
+
+
+
+
+def _file_classes(labels: Sequence[Any]) -> dict[str, Any]:
+    """Labels of files as the native part takes them."""
+    given = np.asarray(labels)
+    if given.ndim != 1 or given.dtype.kind not in "biufU" or (given.dtype.kind == "f" and not np.isfinite(given).all()):
+        raise ConfigurationError("`labels` must be numbers or names of classes in one dimension, one a file")
+    values, codes = np.unique(given, return_inverse=True)
+    named = given.dtype.kind == "U"
+    return {
+        "names": values.tolist() if named else [],
+        "values": list(range(len(values))) if named else values.astype(float).tolist(),
+        "codes": codes.tolist(),
+    }
+
+
+def from_sequence(items: Sequence[Any], *, names: Sequence[str] | None = None) -> Pipeline:
+    """The items of anything with ``len(items)`` and ``items[i]``: a list, a map-style ``Dataset`` of PyTorch, a data set of
+    Hugging Face.
+
+    An item is a dict of fields, or a tuple whose fields have these ``names``; by default the second of two is ``label``, and
+    the first ``image`` where it is a picture of uint8 or PIL, ``bytes`` or ``text``, and otherwise ``data``. Several threads
+    ask for items at once. The order is exact and resumes exactly as that of files, and random numbers of functions
+    follow from seed, epoch and record; those that ``items[i]`` draws by itself are its own.
+    """
+    if not hasattr(items, "__getitem__") or not hasattr(items, "__len__"):
+        raise ConfigurationError(
+            f"{type(items).__name__} has no `len` and `[i]`; from_generator takes a function that returns an iterator"
+        )
+    return _of_items(Items([items], names))
+
+
+def from_generator(
+    make: Callable[[], Iterable[Any]],
+    *,
+    names: Sequence[str] | None = None,
+    limit: int | None = None,
+    folder: str | None = None,
+) -> Pipeline:
+    """The items that ``make()`` yields, as `from_sequence` takes them.
+
+    They are drawn once, at most ``limit`` of them, one after another into a temporary file in ``folder``: memory stays
+    small, and every epoch is a full random order that resumes exactly, which a stream does not allow.
+    """
+    if not callable(make):
+        raise ConfigurationError("give a function that returns an iterator, such as a generator function, not the iterator itself")
+    return _of_items(Items([Spool(make, None if limit is None else whole("limit", limit, 1), folder)], names))
+
+
+def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline:
+    """Arrays in memory with one row a record: ``from_arrays(image=images, label=labels)``, a dict of them, or a data frame,
+    whose columns are the fields. Batches are taken from them as NumPy does; nothing is copied before."""
+    given = {**({} if arrays is None else dict(rows_of(arrays))), **columns}
+    if not given:
+        raise ConfigurationError("give at least one array, as in from_arrays(image=images, label=labels)")
+    made = {name: as_column(name, values) for name, values in given.items()}
+    first = next(iter(made))
+    for name, column in made.items():
+        if len(column) != len(made[first]):
+            raise ConfigurationError(
+                f"`{name}` has {len(column)} rows and `{first}` {len(made[first])}; give arrays with one row a record"
+            )
+    pipeline = _of_items(Items([_Nothing(len(made[first]))]))
+    pipeline._columns = made
+    return pipeline
+
+
+class _Nothing(Sequence[dict[str, Any]]):
+    """So many records whose fields are all columns."""
+
+    def __init__(self, records: int) -> None:
+        self._records = records
+
+    def __len__(self) -> int:
+        return self._records
+
+    def __getitem__(self, i: Any) -> Any:
+        return {}
+
+
+def from_manifest(
+    table: Any,
+    *,
+    files: str,
+    label: str | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    classes: Classes | None = None,
+) -> Pipeline:
+    """A table whose column ``files`` names the file of each record: CSV, TSV, JSON Lines, Parquet, a dict of columns or a data
+    frame. Its other columns are fields of the batch.
+
+    Names are relative to ``folder``, by default that of the table. Pictures are decoded by ``.decode("image")``. The column
+    ``label`` has numbers or names of classes, whose indices ``classes`` defines as in `load`.
+    """
+    return _of_manifest(Manifest.of(table, files, label, folder), classes)
+
+
+def _of_manifest(manifest: Manifest, classes: Classes | None) -> Pipeline:
+    pipeline = load(manifest.paths, labels=manifest.labels, classes=classes)
+    pipeline._columns = manifest.columns
+    return pipeline
+
+
+def concat(*pipelines: Pipeline) -> Pipeline:
+    """The samples of several pipelines one after another, as one data set: a full random order goes over all of them.
+
+    Each decodes and augments as it does, and all must make the same fields. Batches, functions after it and resuming are
+    those of any pipeline. Samples are read one by one, on several threads."""
+    return _of_items(samples_of(pipelines))
+
+
+def mix(pipelines: Sequence[Pipeline], shares: Sequence[float]) -> Pipeline:
+    """The samples of several pipelines in these shares, exact to within one example a pipeline; small ones repeat."""
+    if len(shares) != len(pipelines):
+        raise ConfigurationError(f"there are {len(pipelines)} pipelines and {len(shares)} shares; give one for each")
+    return concat(*pipelines).mix(shares)
+
+
+def _of_items(items: Items) -> Pipeline:
+    pipeline = Pipeline({"paths": items.paths()})
+    pipeline._items = items
+    return pipeline

@@ -1,0 +1,117 @@
+"""Tables whose rows name files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _pelton
+from ._columns import as_column
+
+ConfigurationError = _pelton.ConfigurationError
+
+
+class Manifest(NamedTuple):
+    """Files with their labels, and the other columns of the table."""
+
+    paths: list[str]
+    labels: list[Any] | None
+    columns: dict[str, Any]
+
+    @classmethod
+    def of(cls, table: Any, files: str, label: str | None, folder: str | os.PathLike[str] | None) -> Manifest:
+        """The rows of a file or of columns in memory."""
+        of_file = isinstance(table, (str, os.PathLike))
+        if folder is None:
+            folder = os.path.dirname(os.fspath(table)) if of_file else ""
+        columns = _read(os.fspath(table)) if of_file else dict(rows_of(table))
+        for name in [files] if label is None else [files, label]:
+            if name not in columns:
+                raise ConfigurationError(f"the table has no column `{name}`; it has {', '.join(map(str, columns))}")
+        names = [os.path.join(os.fspath(folder), _text(name, files, row)) for row, name in enumerate(columns.pop(files))]
+        if not names:
+            raise ConfigurationError("the table has no rows")
+        labels = None if label is None else _labels(list(columns.pop(label)))
+        return cls(names, labels, {str(name): as_column(str(name), values, len(names)) for name, values in columns.items()})
+
+
+def rows_of(table: Any) -> Mapping[str, Any]:
+    """The columns of a dict or data frame."""
+    if isinstance(table, Mapping):
+        return table
+    if hasattr(table, "column_names") and hasattr(table, "to_pydict"):
+        return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
+    if hasattr(table, "columns") and hasattr(table, "__getitem__"):
+        return {str(name): table[name].to_numpy() for name in table.columns}
+    raise ConfigurationError(f"{type(table).__name__} is no table; give a file, a dict of columns, or a data frame")
+
+
+def _text(name: Any, column: str, row: int) -> str:
+    if not isinstance(name, (str, os.PathLike)):
+        raise ConfigurationError(f"column `{column}` has {name!r} in row {row + 1} where the name of a file is expected")
+    return os.fspath(name)
+
+
+def _labels(values: list[Any]) -> list[Any]:
+    """Numbers where all are numbers."""
+    for row, value in enumerate(values):
+        if value is None or value == "" or value != value:
+            raise ConfigurationError(f"the label of row {row + 1} is missing; leave the row out, or fill it")
+    return values
+
+
+def _read(path: str) -> dict[str, Any]:
+    ending = path.rsplit(".", 1)[-1].lower()
+    if ending in ("parquet", "pq", "arrow", "feather"):
+        try:
+            kind = "parquet" if ending in ("parquet", "pq") else "feather"
+            table = import_module(f"pyarrow.{kind}").read_table(path)
+        except ImportError as error:
+            raise ImportError(f"{path} is read by pyarrow; install it") from error
+        return dict(rows_of(table))
+    if ending in ("jsonl", "ndjson", "json"):
+        with open(path, encoding="utf-8") as lines:
+            rows = [_json(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        for number, row in enumerate(rows, 1):
+            lacking = [name for name in names if name not in row]
+            if lacking:
+                raise ConfigurationError(f"{path}: row {number} has no `{lacking[0]}`, and others do; give every row the same keys")
+        return {name: [row[name] for row in rows] for name in names}
+    with open(path, encoding="utf-8-sig", newline="") as text:
+        cells = list(csv.reader(text, delimiter="\t" if ending == "tsv" else ","))
+    if not cells:
+        raise ConfigurationError(f"{path} is empty; its first line must name the columns")
+    heading, *rows = (row for row in cells if row)
+    if len(set(heading)) != len(heading):
+        raise ConfigurationError(f"{path} names a column twice: {', '.join(heading)}")
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(heading):
+            raise ConfigurationError(f"{path}: line {number} has {len(row)} cells, and {len(heading)} columns are named")
+    return {name: _numbers([row[at] for row in rows]) for at, name in enumerate(heading)}
+
+
+def _json(path: str, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: line {number} is not JSON ({error})") from error
+    if not isinstance(row, dict):
+        raise ConfigurationError(f"{path}: line {number} is not a JSON object")
+    return row
+
+
+def _numbers(cells: list[str]) -> Any:
+    """A column of text as numbers where every cell is one."""
+    for kind in (np.int64, np.float64):
+        try:
+            return np.array([kind(cell) for cell in cells], kind)
+        except ValueError:
+            continue
+    return cells
