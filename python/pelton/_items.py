@@ -131,7 +131,6 @@ class Spool(Sequence[Any]):
         self._starts, end = [0], 0
         descriptor, self._name = tempfile.mkstemp(".pelton-spool", dir=folder)
         self._file = os.fdopen(descriptor, "w+b")
-        self._process = os.getpid()
         os.unlink(self._name)
         for number, item in enumerate(make()):
             if limit is not None and number >= limit:
@@ -146,6 +145,10 @@ class Spool(Sequence[Any]):
     def __getitem__(self, i: Any) -> Any:
         start, end = self._starts[i], self._starts[i + 1]
         return pickle.loads(os.pread(self._file.fileno(), end - start, start))
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.close()
 
     def __reduce__(self) -> Any:
         raise TypeError(

@@ -70,8 +70,29 @@ fn common_folder(paths: &[PathBuf]) -> PathBuf {
     let mut common = paths[0].parent().unwrap_or(Path::new("")).to_path_buf();
     for path in paths {
         while !path.starts_with(&common) {
-            common.pop();
+            if !common.pop() {
+                // Some are absolute and some are not.
+                return PathBuf::new();
+            }
         }
     }
     common
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_common_folder_is_above_every_file() {
+        let check = |paths: &[&str], expected: &str| {
+            let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+            assert_eq!(common_folder(&paths), PathBuf::from(expected), "{paths:?}");
+        };
+        check(&["/a/b/x.png", "/a/c/y.png"], "/a");
+        check(&["/a/b/x.png", "/z/y.png"], "/");
+        check(&["a/x.png", "b/y.png"], "");
+        check(&["/a/x.png", "y.png"], "");
+        check(&["x.png"], "");
+    }
 }
