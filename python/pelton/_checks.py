@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from . import _pelton
 
@@ -61,7 +61,15 @@ def square(name: str, size: Any) -> int:
 
 def channels(name: str, values: Any, most: float) -> str:
     """Numbers of one or three channels as the native part takes them."""
-    given: Sequence[Any] = values if isinstance(values, (tuple, list, np.ndarray)) else [values]
+    given: Any = values if isinstance(values, (tuple, list, np.ndarray)) else [values]
     if len(given) not in (1, 3):
         raise ConfigurationError(f"`{name}` is {values!r}; give a number, or three")
     return "/".join(str(share(name, value, most)) for value in given)
+
+
+def checked_lengths(lengths: ArrayLike) -> np.ndarray:
+    """Lengths as the native part takes them."""
+    numbers = np.asarray(lengths)
+    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer) or (numbers < 0).any() or (numbers >= 2**32).any():
+        raise ConfigurationError("lengths must be whole numbers below 2^32 in one dimension, one a record")
+    return np.ascontiguousarray(numbers, np.uint32)

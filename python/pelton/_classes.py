@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     Classes = Union[Iterable[Union[str, int, float]], str, os.PathLike[str], int, Pipeline]
     Words = Union[Iterable[Union[str, bytes]], str, os.PathLike[str], Pipeline]
 
+# Lines of a warning about the data.
+MOST_NOTES = 5
 # Classes that a warning names.
 _MOST_NAMED = 5
 
@@ -110,3 +112,11 @@ def _called(data: dict[str, Any]) -> str:
 def _shown(names: tuple[str, ...]) -> str:
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def warn_of(notes: list[str]) -> None:
+    """Tells what is left out of the data, or not as one might expect, once for the same data."""
+    if notes:
+        more = len(notes) - MOST_NOTES
+        shown = [*notes[:MOST_NOTES], *([f"and {more} more, see `notes`"] if more > 0 else [])]
+        warnings.warn("\n".join(shown), stacklevel=5)

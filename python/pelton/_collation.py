@@ -63,7 +63,7 @@ class ToTensors:
             )
         made = self.convert(batch)
         for name in self.pictures:
-            picture = made.get(name)
+            picture: Any = made.get(name)
             if getattr(picture, "ndim", 0) == 4 and not (self.may_be_made and self._is_planar(picture.shape)):
                 made[name] = picture.permute(0, 3, 1, 2)
             elif isinstance(picture, list):

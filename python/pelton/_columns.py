@@ -23,7 +23,7 @@ def as_column(name: str, values: Any, records: int | None = None) -> Any:
         values = values.to_numpy() if hasattr(values, "to_numpy") else values
     if hasattr(values, "numpy") and not isinstance(values, np.ndarray):
         values = values.numpy()
-    made = values if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" else np.asarray(values)
+    made: Any = values if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" else np.asarray(values)
     if made.dtype.kind in "OUST" and made.ndim == 1:
         texts = values.tolist() if isinstance(values, np.ndarray) else list(values)
         for i, text in enumerate(texts):

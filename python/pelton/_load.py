@@ -47,7 +47,7 @@ def load(
     cache_dir: str | os.PathLike[str] | None = None,
     remote_cache: int | str | None = None,
     device_model: str | None = None,
-) -> Pipeline:
+) -> Pipeline[dict[str, Any]]:
     """Opens data in place: a path, pattern, URL or ``demo:NAME``, or several of them, in any format that Pelton reads.
 
     Nothing is read before it is needed. Names of files may be bytes, as ``os.fsencode`` makes them, and need not be UTF-8.
@@ -106,7 +106,7 @@ def load(
     }
     if not data["paths"]:
         raise ConfigurationError("no data is given: name at least one file in `paths`")
-    pipeline = Pipeline({name: value for name, value in data.items() if value is not None})
+    pipeline: Pipeline[dict[str, Any]] = Pipeline({name: value for name, value in data.items() if value is not None})
     return pipeline._with(terms={"by_class": True}) if by_class else pipeline
 
 
@@ -126,7 +126,7 @@ def _file_classes(labels: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def from_sequence(items: Sequence[Any], *, names: Sequence[str] | None = None) -> Pipeline:
+def from_sequence(items: Sequence[Any], *, names: Sequence[str] | None = None) -> Pipeline[dict[str, Any]]:
     """The items of anything with ``len(items)`` and ``items[i]``: a list, a map-style ``Dataset`` of PyTorch, a data set of
     Hugging Face.
 
@@ -148,7 +148,7 @@ def from_generator(
     names: Sequence[str] | None = None,
     limit: int | None = None,
     folder: str | None = None,
-) -> Pipeline:
+) -> Pipeline[dict[str, Any]]:
     """The items that ``make()`` yields, as `from_sequence` takes them.
 
     They are drawn once, at most ``limit`` of them, one after another into a temporary file in ``folder``: memory stays
@@ -159,7 +159,7 @@ def from_generator(
     return _of_items(Items([Spool(make, None if limit is None else whole("limit", limit, 1), folder)], names))
 
 
-def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline:
+def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline[dict[str, Any]]:
     """Arrays in memory with one row a record: ``from_arrays(image=images, label=labels)``, a dict of them, or a data frame,
     whose columns are the fields. Batches are taken from them as NumPy does; nothing is copied before."""
     given = {**({} if arrays is None else dict(rows_of(arrays))), **columns}
@@ -197,7 +197,7 @@ def from_manifest(
     label: str | None = None,
     folder: str | os.PathLike[str] | None = None,
     classes: Classes | None = None,
-) -> Pipeline:
+) -> Pipeline[dict[str, Any]]:
     """A table whose column ``files`` names the file of each record: CSV, TSV, JSON Lines, Parquet, a dict of columns or a data
     frame. Its other columns are fields of the batch.
 
@@ -207,13 +207,13 @@ def from_manifest(
     return _of_manifest(Manifest.of(table, files, label, folder), classes)
 
 
-def _of_manifest(manifest: Manifest, classes: Classes | None) -> Pipeline:
+def _of_manifest(manifest: Manifest, classes: Classes | None) -> Pipeline[dict[str, Any]]:
     pipeline = load(manifest.paths, labels=manifest.labels, classes=classes)
     pipeline._columns = manifest.columns
     return pipeline
 
 
-def concat(*pipelines: Pipeline) -> Pipeline:
+def concat(*pipelines: Pipeline) -> Pipeline[dict[str, Any]]:
     """The samples of several pipelines one after another, as one data set: a full random order goes over all of them.
 
     Each decodes and augments as it does, and all must make the same fields. Batches, functions after it and resuming are
@@ -221,14 +221,14 @@ def concat(*pipelines: Pipeline) -> Pipeline:
     return _of_items(samples_of(pipelines))
 
 
-def mix(pipelines: Sequence[Pipeline], shares: Sequence[float]) -> Pipeline:
+def mix(pipelines: Sequence[Pipeline], shares: Sequence[float]) -> Pipeline[dict[str, Any]]:
     """The samples of several pipelines in these shares, exact to within one example a pipeline; small ones repeat."""
     if len(shares) != len(pipelines):
         raise ConfigurationError(f"there are {len(pipelines)} pipelines and {len(shares)} shares; give one for each")
     return concat(*pipelines).mix(shares)
 
 
-def _of_items(items: Items) -> Pipeline:
-    pipeline = Pipeline({"paths": items.paths()})
+def _of_items(items: Items) -> Pipeline[dict[str, Any]]:
+    pipeline: Pipeline[dict[str, Any]] = Pipeline({"paths": items.paths()})
     pipeline._items = items
     return pipeline

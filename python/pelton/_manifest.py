@@ -88,13 +88,13 @@ def _read(path: str) -> dict[str, Any]:
         cells = list(csv.reader(text, delimiter="\t" if ending == "tsv" else ","))
     if not cells:
         raise ConfigurationError(f"{path} is empty; its first line must name the columns")
-    heading, *rows = (row for row in cells if row)
+    heading, *table = (row for row in cells if row)
     if len(set(heading)) != len(heading):
         raise ConfigurationError(f"{path} names a column twice: {', '.join(heading)}")
-    for number, row in enumerate(rows, 2):
-        if len(row) != len(heading):
-            raise ConfigurationError(f"{path}: line {number} has {len(row)} cells, and {len(heading)} columns are named")
-    return {name: _numbers([row[at] for row in rows]) for at, name in enumerate(heading)}
+    for number, cells_of in enumerate(table, 2):
+        if len(cells_of) != len(heading):
+            raise ConfigurationError(f"{path}: line {number} has {len(cells_of)} cells, and {len(heading)} columns are named")
+    return {name: _numbers([row[at] for row in table]) for at, name in enumerate(heading)}
 
 
 def _json(path: str, number: int, line: str) -> dict[str, Any]:

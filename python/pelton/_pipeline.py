@@ -10,18 +10,17 @@ import re
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from . import _pelton
 from ._batch import Batch
-from ._checks import channels, parse_bytes, share, sides, square, whole
-from ._choice import Choice, answers, chosen
-from ._classes import class_names, given_words, warn_of_other_classes, warn_of_other_words, word_list
+from ._checks import channels, checked_lengths, parse_bytes, share, sides, square, whole
+from ._choice import Choice, chosen, lengths_by
+from ._classes import class_names, given_words, warn_of, warn_of_other_classes, warn_of_other_words, word_list
 from ._collation import Collated, ToTensors, Tuples, bound, collation
 from ._columns import DESCRIBED, WithColumns, described, taken
 from ._dataset import Dataset
@@ -35,13 +34,14 @@ from ._world import ALONE, World, find_world, handed_on, ranks_here
 if TYPE_CHECKING:
     from ._classes import Classes, Words
 
-# Lines of a warning about the data.
-MOST_NOTES = 5
+# What a loop yields: dicts of samples, batches, or what functions make of them.
+T = TypeVar("T")
+U = TypeVar("U")
 
 ConfigurationError = _pelton.ConfigurationError
 
 
-class Pipeline:
+class Pipeline(Generic[T]):
     """Records on their way to batches. Every method returns a new pipeline; iterating one runs an epoch.
 
     ``for batch in pipeline`` is one epoch, and the next ``for`` is the next epoch, in another order where the pipeline
@@ -78,7 +78,7 @@ class Pipeline:
 
     # What is read, and when.
 
-    def shuffle(self, buffer_size: None = None, *, seed: int = 0, order: str = "full") -> Pipeline:
+    def shuffle(self, buffer_size: None = None, *, seed: int = 0, order: str = "full") -> Pipeline[T]:
         """A new random order every epoch, by default a full one over all files, so there is no ``buffer_size`` to give.
 
         The same seed gives the same orders on every machine and for any number of ranks. Other orders are
@@ -91,7 +91,7 @@ class Pipeline:
             )
         return self._with(terms={"seed": whole("seed", seed), "order": order})
 
-    def keep(self, *, lengths: tuple[int | None, int | None] | None = None, classes: Sequence[str | int] = ()) -> Pipeline:
+    def keep(self, *, lengths: tuple[int | None, int | None] | None = None, classes: Sequence[str | int] = ()) -> Pipeline[T]:
         """Only records of these lengths (both ends included, ``None`` for no end) and classes."""
         config: dict[str, Any] = {}
         if lengths is not None:
@@ -103,7 +103,7 @@ class Pipeline:
             config["keep_classes"] = [str(name) for name in classes]
         return self._with(config=config)
 
-    def filter(self, function: Callable[[dict[str, Any]], Any]) -> Pipeline:
+    def filter(self, function: Callable[[dict[str, Any]], Any]) -> Pipeline[T]:
         """Only records for which a function of the sample returns true. It is called once a record, in one pass over the
         data when the pipeline is first used: on stored fields before ``.decode()``, on decoded ones after it, never on
         augmented ones. It gets what functions of `map` get."""
@@ -111,15 +111,15 @@ class Pipeline:
         config = {name: self._config[name] for name in names if name in self._config}
         return self._chosen(Choice("filter", (function, config)))
 
-    def take(self, records: int) -> Pipeline:
+    def take(self, records: int) -> Pipeline[T]:
         """The first so many records in the order of the data, whether or not the pipeline shuffles them."""
         return self._chosen(Choice("take", whole("records", records, 1)))
 
-    def skip(self, records: int) -> Pipeline:
+    def skip(self, records: int) -> Pipeline[T]:
         """All records but the first so many in the order of the data."""
         return self._chosen(Choice("skip", whole("records", records)))
 
-    def split(self, share_of_first: float, *, seed: int = 0) -> tuple[Pipeline, Pipeline]:
+    def split(self, share_of_first: float, *, seed: int = 0) -> tuple[Pipeline[T], Pipeline[T]]:
         """Two parts, such as 0.9 of the records for training and the rest for validation.
 
         A record belongs to the part that a hash of its file's name and its number in the file says, so no record changes
@@ -131,11 +131,11 @@ class Pipeline:
         first, second = (self._chosen(Choice("part", (low, high, seed))) for low, high in ((0.0, at), (at, 1.0)))
         return first, second
 
-    def mix(self, shares: Sequence[float]) -> Pipeline:
+    def mix(self, shares: Sequence[float]) -> Pipeline[T]:
         """Examples of each file in these shares, exact to within one example a file. `pelton.mix` is for pipelines."""
         return self._with(config={"mix": [float(share) for share in shares]})
 
-    def echo(self, spelling: str) -> Pipeline:
+    def echo(self, spelling: str) -> Pipeline[T]:
         """Repeats (data echoing): ``"read:E"``, ``"before:E"`` or ``"after:E"`` augmentation, ``"batch:E"``, or
         ``"auto"``, which repeats only where the loop would wait."""
         return self._with(config={"echo": spelling})
@@ -147,7 +147,7 @@ class Pipeline:
         weights: ArrayLike | None = None,
         balanced: bool = False,
         examples: int | None = None,
-    ) -> Pipeline:
+    ) -> Pipeline[T]:
         """Chooses the records of an epoch, instead of each record once.
 
         ``ids`` are the records of every epoch, with repeats if there are any, shuffled where the pipeline shuffles.
@@ -182,7 +182,7 @@ class Pipeline:
         vocabulary: Words | None = None,
         exif: str = "ignore",
         max_megapixels: int | None = None,
-    ) -> Pipeline:
+    ) -> Pipeline[T]:
         """How records become samples: ``"jpg"``, ``"png"``, ``"webp"`` or ``"image"``, ``"words"`` or ``"bytes"`` as
         indices of a vocabulary, ``"pairs"``, or ``"member:EXT"`` of a tar sample.
 
@@ -201,7 +201,7 @@ class Pipeline:
             made._vocabulary = vocabulary if isinstance(vocabulary, Pipeline) else word_list(vocabulary)
         return made
 
-    def augment(self, steps: str) -> Pipeline:
+    def augment(self, steps: str) -> Pipeline[T]:
         """Augmentation of pictures, drawn again for every appearance: stages with commas between them, such as
         ``"rrc:224,flip,normalise"``.
 
@@ -212,18 +212,18 @@ class Pipeline:
         """
         return self._with(augment=steps.split(","))
 
-    def resize(self, size: int | tuple[int, int], width: int | None = None) -> Pipeline:
+    def resize(self, size: int | tuple[int, int], width: int | None = None) -> Pipeline[T]:
         """To ``(height, width)``, or so that the shorter side is ``size``; ``width`` makes ``size`` the height."""
         given = sides("size", size if width is None else (size, width))
         return self.augment("resize:" + "x".join(str(side) for side in given))
 
-    def crop(self, size: int | tuple[int, int]) -> Pipeline:
+    def crop(self, size: int | tuple[int, int]) -> Pipeline[T]:
         """The square of this ``size`` in the middle."""
         return self.augment(f"crop:{square('size', size)}")
 
     center_crop = crop
 
-    def random_crop(self, size: int | tuple[int, int], padding: int = 0) -> Pipeline:
+    def random_crop(self, size: int | tuple[int, int], padding: int = 0) -> Pipeline[T]:
         """A square of this ``size`` at a random position, after ``padding`` by this many pixels."""
         padding = whole("padding", padding)
         return self.augment(f"randomcrop:{square('size', size)}" + (f":{padding}" if padding else ""))
@@ -233,7 +233,7 @@ class Pipeline:
         size: int | tuple[int, int],
         scale: tuple[float, float] = (0.08, 1.0),
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
-    ) -> Pipeline:
+    ) -> Pipeline[T]:
         """A random crop whose area is between the shares ``scale``, resized to a square of ``size``, as in torchvision.
         The ``ratio`` of its sides is between 3/4 and 4/3, and no other."""
         low, high = (share("scale", bound) for bound in scale)
@@ -241,11 +241,11 @@ class Pipeline:
             raise ConfigurationError(f"`ratio` is {ratio!r}; crops have ratios from 3/4 to 4/3, so leave it out")
         return self.augment(f"rrc:{square('size', size)}:{low}-{high}")
 
-    def flip(self, p: float = 0.5) -> Pipeline:
+    def flip(self, p: float = 0.5) -> Pipeline[T]:
         """A horizontal flip with probability ``p``."""
         return self.augment(f"flip:{share('p', p)}")
 
-    def normalise(self, mean: Sequence[float] | float | None = None, std: Sequence[float] | float | None = None) -> Pipeline:
+    def normalise(self, mean: Sequence[float] | float | None = None, std: Sequence[float] | float | None = None) -> Pipeline[T]:
         """To floats: ``(value / 255 - mean) / std``, for each channel; ImageNet's ``mean`` and ``std`` unless given."""
         if mean is None and std is None:
             return self.augment("normalise")
@@ -255,11 +255,11 @@ class Pipeline:
 
     normalize = normalise
 
-    def planar(self) -> Pipeline:
+    def planar(self) -> Pipeline[T]:
         """Pictures as channels × height × width."""
         return self._with(config={"planar": True})
 
-    def map(self, function: Function, *, before_augmentation: bool = False) -> Pipeline:
+    def map(self, function: Function, *, before_augmentation: bool = False) -> Pipeline[T]:
         """Calls a function on samples: it gets a dict of the fields of one example, as arrays or bytes, with its
         "label" and "record", and returns a dict of the fields for the batch.
 
@@ -274,18 +274,32 @@ class Pipeline:
         made._maps = {**self._maps, before_augmentation: [*self._maps[before_augmentation], function]}
         return made
 
-    def map_batches(self, function: Callable[[Batch], Any]) -> Pipeline:
+    def map_batches(self, function: Callable[[Any], U]) -> Pipeline[U]:
         """Calls a function on finished batches, in the loop's thread; the loop yields what it returns."""
-        made = self._with()
+        made: Pipeline[Any] = self._with()
         made._batch_maps = [*self._batch_maps, function]
         return made
 
-    def on_bad_record(self, policy: str) -> Pipeline:
+    def on_bad_record(self, policy: str) -> Pipeline[T]:
         """What to do with bad records: ``"fail"``, ``"skip[:LIMIT]"`` or ``"replace[:LIMIT]"``. The number of steps
         is the same for all of these, so that ranks stay in step."""
         return self._with(config={"bad_examples": policy})
 
     # How batches are put together.
+
+    @overload
+    def batch(
+        self,
+        examples: int,
+        *,
+        drop_last: bool = False,
+        collate: str | Mapping[str, str] = "auto",
+        pad: float | Mapping[str, float] = 0,
+        multiple: int = 1,
+    ) -> Pipeline[Batch]: ...
+
+    @overload
+    def batch(self, examples: int, *, drop_last: bool = False, collate: Callable[[list[dict[str, Any]]], U]) -> Pipeline[U]: ...
 
     def batch(
         self,
@@ -295,7 +309,7 @@ class Pipeline:
         collate: str | Mapping[str, str] | Callable[[list[dict[str, Any]]], Any] = "auto",
         pad: float | Mapping[str, float] = 0,
         multiple: int = 1,
-    ) -> Pipeline:
+    ) -> Pipeline[Any]:
         """Batches of this many ``examples``, over all ranks together; ``drop_last`` leaves out a last one with fewer.
 
         ``collate`` is ``"auto"``, ``"stack"``, ``"pad"`` (along the first dimension, to the longest) or ``"ragged"`` for all
@@ -318,7 +332,7 @@ class Pipeline:
         *,
         boundaries: Sequence[int] | None = None,
         length: ArrayLike | str | Callable[[dict[str, Any]], int] | None = None,
-    ) -> Pipeline:
+    ) -> Pipeline[Batch]:
         """Batches of similar lengths: ``"auto"``, ``"optimal:BUCKETS"``, ``"tokens:MAX"``, ``"pack:ROW_LENGTH"`` or
         ``"none"``; or the boundaries of the buckets. No example is dropped, and every epoch is shuffled again.
 
@@ -329,29 +343,29 @@ class Pipeline:
         if boundaries is not None:
             policy = "static:" + ",".join(str(int(end)) for end in boundaries)
         field = {"lengths": f"field:{length}"} if isinstance(length, str) else {}
-        made = self._with(config={"buckets": policy, **field})
+        made: Pipeline[Any] = self._with(config={"buckets": policy, **field})
         if length is not None and not field:
             made._lengths = length if callable(length) else checked_lengths(length)
         return made
 
     # How it runs.
 
-    def memory(self, size: int | str) -> Pipeline:
+    def memory(self, size: int | str) -> Pipeline[T]:
         """Memory for look-ahead, echoed examples and batches together: ``"512MiB"``, ``"2GB"`` or bytes. By default
         1 GiB, or a quarter of what the machine or container has, over its ranks, if that is less."""
         return self._with(terms={"memory_bytes": parse_bytes(size)})
 
-    def threads(self, threads: int, *, read: int | None = None) -> Pipeline:
+    def threads(self, threads: int, *, read: int | None = None) -> Pipeline[T]:
         """Threads that decode and augment (as many as there are processors), and threads that read (2, or 8 for data
         on a server)."""
         made = self._with(terms={"threads": whole("threads", threads, 1)})
         return made if read is None else made._with(config={"read_threads": whole("read", read, 1)})
 
-    def access(self, path: str) -> Pipeline:
+    def access(self, path: str) -> Pipeline[T]:
         """How records are read: ``"auto"``, ``"direct"``, ``"window"`` or ``"scatter"``. The order stays the same."""
         return self._with(terms={"access": path})
 
-    def shard(self, rank: int, world_size: int) -> Pipeline:
+    def shard(self, rank: int, world_size: int) -> Pipeline[T]:
         """This process takes the share of ``rank`` of every batch. By default it is the rank of
         ``torch.distributed`` if that is initialised when a loop starts, else the rank in the launcher's environment
         (torchrun, Ray Train, Open MPI, MPICH, a step of Slurm)."""
@@ -363,7 +377,7 @@ class Pipeline:
 
     # For other libraries.
 
-    def include(self, *fields: str) -> Pipeline:
+    def include(self, *fields: str) -> Pipeline[T]:
         """Adds fields that say which records a batch has: ``"ids"``, ``"epoch"`` and ``"step"`` as int64 [examples], and
         ``"path"``, the file of each, as text. They are fields like any other, so no library loses them. (The names of tar
         samples come with ``.decode("image=jpg,key=__key__")``.)"""
@@ -374,7 +388,7 @@ class Pipeline:
         made._include = tuple(dict.fromkeys([*self._include, *fields]))
         return made
 
-    def torch(self, device: Any = None, *, channels_first: bool = True) -> Pipeline:
+    def torch(self, device: Any = None, *, channels_first: bool = True) -> Pipeline[Batch]:
         """Batches of PyTorch tensors, which share the memory of the arrays; copied through pinned memory to
         ``device`` if one is given.
 
@@ -386,13 +400,13 @@ class Pipeline:
 
         return self.map_batches(ToTensors(to_torch(device), channels_first))
 
-    def tuples(self, *fields: str) -> Pipeline:
+    def tuples(self, *fields: str) -> Pipeline[tuple[Any, ...]]:
         """Batches as tuples of these fields, for loops such as ``for images, labels in batches``."""
         if not fields:
             raise ConfigurationError('name the fields of the tuples, as in .tuples("image", "label")')
         return self.map_batches(Tuples(fields))
 
-    def jax(self, device: Any = None) -> Pipeline:
+    def jax(self, device: Any = None) -> Pipeline[Batch]:
         """Batches of JAX arrays."""
         from .jax import to_jax
 
@@ -436,10 +450,10 @@ class Pipeline:
             "loaders that index records"
         )
 
-    def __iter__(self) -> Loop:
+    def __iter__(self) -> Loop[T]:
         return Loop(self._running(), self._world)
 
-    def progress(self, every: float = 0.5) -> Iterator[Any]:
+    def progress(self, every: float = 0.5) -> Iterator[T]:
         """Runs an epoch with progress on standard error, in terminals and notebooks, and the verdict at its end."""
         run, batches = self._running(), len(self)
         began = told = time.monotonic()
@@ -555,8 +569,8 @@ class Pipeline:
         config: Mapping[str, Any] | None = None,
         terms: Mapping[str, Any] | None = None,
         augment: Sequence[str] = (),
-    ) -> Pipeline:
-        made = copy.copy(self)
+    ) -> Pipeline[T]:
+        made: Pipeline[Any] = copy.copy(self)
         made._told, made._divided = Told(), False
         made._config = {**self._config, **(config or {})}
         made._terms = {**self._terms, **(terms or {})}
@@ -564,12 +578,12 @@ class Pipeline:
         made._run = None
         return made
 
-    def _chosen(self, choice: Choice) -> Pipeline:
+    def _chosen(self, choice: Choice) -> Pipeline[Any]:
         made = self._with()
         made._choices = [*self._choices, choice]
         return made
 
-    def _decoded(self, config: Mapping[str, Any]) -> Pipeline:
+    def _decoded(self, config: Mapping[str, Any]) -> Pipeline[Any]:
         """All records in order with these settings alone, read by this process."""
         made = Pipeline(self._data).shard(0, 1)._with(config=config)
         made._vocabulary, made._items, made._columns = self._vocabulary, self._items, self._columns
@@ -632,7 +646,10 @@ class Pipeline:
         before, behind = self._maps[True], self._maps[False]
         if self._columns and (before or behind):
             added = WithColumns(self._columns)
-            before, behind = ([added, *before], behind) if before else (before, [added, *behind])
+            if before:
+                before = [added, *before]
+            else:
+                behind = [added, *behind]
         if not self._augment:
             before, behind = [], [*before, *behind]
         for functions in (before, behind):
@@ -656,7 +673,7 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def _restored(attributes: dict[str, Any]) -> Pipeline:
+def _restored(attributes: dict[str, Any]) -> Pipeline[Any]:
     made = object.__new__(Pipeline)
     made.__dict__.update(attributes)
     return made
@@ -666,26 +683,3 @@ def _restored(attributes: dict[str, Any]) -> Pipeline:
 def _iterable_dataset(base: type) -> type:
     """What a pipeline is where PyTorch is: a `Pipeline` and an ``IterableDataset``."""
     return type("Pipeline", (Pipeline, base), {"__module__": __name__})
-
-
-def checked_lengths(lengths: ArrayLike) -> np.ndarray:
-    """Lengths as the native part takes them."""
-    numbers = np.asarray(lengths)
-    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer) or (numbers < 0).any() or (numbers >= 2**32).any():
-        raise ConfigurationError("lengths must be whole numbers below 2^32 in one dimension, one a record")
-    return np.ascontiguousarray(numbers, np.uint32)
-
-
-def lengths_by(length: Callable[[dict[str, Any]], int], pipeline: Pipeline, records: int) -> np.ndarray:
-    """The length of every record by a function, in one pass over what is stored."""
-    found = answers(pipeline, {}, length)
-    return checked_lengths(np.array([found[record] for record in range(records)], np.int64))
-
-
-def warn_of(notes: list[str]) -> None:
-    """Tells what is left out of the data, or not as one might expect, once for the same data."""
-    if notes:
-        more = len(notes) - MOST_NOTES
-        shown = [*notes[:MOST_NOTES], *([f"and {more} more, see `notes`"] if more > 0 else [])]
-        warnings.warn("\n".join(shown), stacklevel=5)
-

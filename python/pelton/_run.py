@@ -9,7 +9,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -32,6 +32,8 @@ _OVER = "over"
 # What ranks compare of their states before a loop begins.
 _COMPARED = {"data": "data set", "plan": "plan (order, seed, batch)", "stages": "vocabulary", "epoch": "epoch", "step": "step"}
 _numbers = itertools.count()
+
+T = TypeVar("T")
 
 _NOTHING = Batch({}, 0, 0, np.empty(0, np.int64))
 
@@ -68,7 +70,7 @@ class Run:
         self.next_epoch = told.epoch or 0
         # Whether a loop began here; a worker that lives on from epoch to epoch counts by itself.
         self.began = False
-        self.loops: WeakSet[Loop] = WeakSet()
+        self.loops: WeakSet[Loop[Any]] = WeakSet()
         # The position of the loop that last started or yielded something, and how often it did so in succession.
         self.recent: _Mark | None = None
         self.streak = 0
@@ -84,7 +86,7 @@ class Run:
         _runs.add(self)
 
     def claim(
-        self, loop: Loop, world: World, given: Mapping[str, Any] | None
+        self, loop: Loop[Any], world: World, given: Mapping[str, Any] | None
     ) -> tuple[int, Mapping[str, Any] | None]:
         """The epoch of a starting loop, and the state if it starts within one. Iterators that yielded nothing have
         none, so programs may create and drop them, and set the epoch afterwards."""
@@ -228,7 +230,7 @@ class Run:
 class _Mark:
     """The position of a loop, for code that must not keep it alive."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop[Any]) -> None:
         self.loop = ref(loop)
         # State and meters of a loop that ended.
         self.left: tuple[dict[str, Any], tuple[str, str] | None] | None = None
@@ -247,7 +249,7 @@ class _Mark:
         return None if loop is None else loop.meters()
 
 
-class Loop(Iterator[Any]):
+class Loop(Iterator[T]):
     """A running epoch: an iterator over its batches, or its samples if the pipeline makes no batches.
 
     ``state_dict()`` is the position of this loop.
@@ -283,7 +285,7 @@ class Loop(Iterator[Any]):
         self._ended_epoch, self._step = bool(self._from and self._from.get(_OVER)), -1
         self.ended, self.handed_out, self.mark.left = False, 0, None
 
-    def __next__(self) -> Any:
+    def __next__(self) -> T:
         if not self._taking.acquire(blocking=False):
             raise RuntimeError(
                 "another thread is taking a batch from this iterator; give each thread its own, or take turns"
@@ -293,7 +295,7 @@ class Loop(Iterator[Any]):
                 raise StopIteration
             if not self.begun:
                 self._claim()
-            made = self._next_batch() if self._run.batched else self._next_sample()
+            made: T = self._next_batch() if self._run.batched else self._next_sample()
         except BaseException:
             self.close()
             raise

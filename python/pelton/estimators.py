@@ -33,9 +33,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from . import _pelton
+from ._checks import parse_bytes
+from ._classes import warn_of
 from ._frames import table_of, written
+from ._load import load
 from ._names import file_name
-from ._pipeline import load, parse_bytes, warn_of
 from ._world import ranks_here
 
 __all__ = ["LinearClassifier", "LinearRegressor", "LogisticRegression"]

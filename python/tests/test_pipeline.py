@@ -202,7 +202,7 @@ def test_functions_over_batches_are_called_in_turn(rows: tuple[Path, np.ndarray]
     [
         (lambda path: pelton.load([]), ValueError, "name at least one file in `paths`"),
         (lambda path: pelton.load("missing.tar").batch(3), FileNotFoundError, "missing.tar: no such file"),
-        (lambda path: pelton.load(path).batch(0), ValueError, "at least 1 example"),
+        (lambda path: pelton.load(path).batch(0), ValueError, "`examples` is 0"),
         (lambda path: pelton.load(path).shuffle(order="fool").batch(2), ValueError, "order 'fool' is unknown"),
         (lambda path: pelton.load(path).memory("3 apples"), ValueError, "such as 512MiB or 2GB"),
         (lambda path: pelton.load(path).memory(10).batch(2), pelton.DataError, "memory"),
@@ -361,6 +361,6 @@ def test_names_of_files_may_be_any_bytes(tmp_path: Path, rows: tuple[Path, np.nd
 
 
 def test_numbers_beyond_the_machine_are_refused(rows: tuple[Path, np.ndarray]) -> None:
-    for threads in (100_000, 0):
-        with pytest.raises(pelton.ConfigurationError, match="at most 1024"):
+    for threads, told in ((100_000, "at most 1024"), (0, "from 1 on")):
+        with pytest.raises(pelton.ConfigurationError, match=told):
             len(pelton.load(rows[0]).batch(10).threads(threads))
