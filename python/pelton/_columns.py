@@ -41,6 +41,12 @@ def as_column(name: str, values: Any, records: int | None = None) -> Any:
     return made
 
 
+def is_pictures(name: str, column: Any) -> bool:
+    """Whether a column has pictures, which are augmented."""
+    is_array = isinstance(column, np.ndarray) and column.dtype == np.uint8 and column.ndim in (3, 4)
+    return is_array and (name == "image" or name.startswith("mask"))
+
+
 def taken(column: Any, ids: np.ndarray) -> Any:
     """The entries of these records."""
     if isinstance(column, np.ndarray):

@@ -11,7 +11,7 @@ import numpy as np
 from . import _pelton
 from ._checks import parse_bytes, whole
 from ._classes import class_setting
-from ._columns import as_column
+from ._columns import as_column, is_pictures
 from ._fsspec import here
 from ._items import Items, Spool, samples_of
 from ._manifest import Manifest, rows_of
@@ -172,22 +172,24 @@ def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline[dict[str, Any]]:
             raise ConfigurationError(
                 f"`{name}` has {len(column)} rows and `{first}` {len(made[first])}; give arrays with one row a record"
             )
-    pipeline = _of_items(Items([_Nothing(len(made[first]))]))
+    # Pictures go through the stages, and the rest is taken for whole batches.
+    pictures = {name: made.pop(name) for name in list(made) if is_pictures(name, made[name])}
+    pipeline = _of_items(Items([_Rows(len(given[first]), pictures)]))
     pipeline._columns = made
     return pipeline
 
 
-class _Nothing(Sequence[dict[str, Any]]):
-    """So many records whose fields are all columns."""
+class _Rows(Sequence[dict[str, Any]]):
+    """So many records with these fields."""
 
-    def __init__(self, records: int) -> None:
-        self._records = records
+    def __init__(self, records: int, columns: Mapping[str, np.ndarray]) -> None:
+        self._records, self._columns = records, columns
 
     def __len__(self) -> int:
         return self._records
 
     def __getitem__(self, i: Any) -> Any:
-        return {}
+        return {name: column[i] for name, column in self._columns.items()}
 
 
 def from_manifest(

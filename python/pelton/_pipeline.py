@@ -6,11 +6,10 @@ import copy
 import functools
 import json
 import os
-import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -32,7 +31,7 @@ from ._workers import Told
 from ._world import ALONE, World, find_world, handed_on, ranks_here
 
 if TYPE_CHECKING:
-    from ._classes import Classes, Words
+    from ._classes import Words
 
 # What a loop yields: dicts of samples, batches, or what functions make of them.
 T = TypeVar("T")
@@ -585,7 +584,7 @@ class Pipeline(Generic[T]):
 
     def _decoded(self, config: Mapping[str, Any]) -> Pipeline[Any]:
         """All records in order with these settings alone, read by this process."""
-        made = Pipeline(self._data).shard(0, 1)._with(config=config)
+        made: Pipeline[Any] = Pipeline(self._data).shard(0, 1)._with(config=config)
         made._vocabulary, made._items, made._columns = self._vocabulary, self._items, self._columns
         made._terms = {**made._terms, **{name: self._terms[name] for name in ("threads", "by_class") if name in self._terms}}
         return made
@@ -643,6 +642,7 @@ class Pipeline(Generic[T]):
         kept = chosen(self, source, self._choices)
         native = _pelton.Pipeline(source, json.dumps(self._full_config()), json.dumps(terms), self._draws, lengths, words, kept)
         warn_of_other_words(self._data, self._config, native, words is not None)
+        maps = [bound(function, self, native) for function in self._batch_maps]
         before, behind = self._maps[True], self._maps[False]
         if self._columns and (before or behind):
             added = WithColumns(self._columns)
@@ -657,7 +657,6 @@ class Pipeline(Generic[T]):
                 caller = Caller(functions, source.whole_labels or bool(terms.get("by_class")))
                 native = native.with_functions(caller, functions is before)
         batched = "batch" in self._terms or "buckets" in self._config
-        maps = [bound(function, self, native) for function in self._batch_maps]
         return Run(source, native, self._filled, maps, batched, self._told)
 
 

@@ -1,0 +1,283 @@
+"""What users of other libraries expect: data in memory, lists of files, tables of files, choices, and own collation."""
+
+from __future__ import annotations
+
+import csv
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pelton
+import pytest
+
+RECORDS = 60
+
+
+@pytest.fixture(scope="module")
+def arrays() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 255, (RECORDS, 16, 12, 3), dtype=np.uint8), np.arange(RECORDS) % 7
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], list[str]]:
+    """Image files in no order, photo ``i`` with brightness ``4 * i``, and their classes."""
+    image = pytest.importorskip("PIL.Image", reason="SKIPPED: Pillow is not installed")
+    folder = tmp_path_factory.mktemp("photos")
+    names = []
+    for i in range(30):
+        (folder / f"d{i % 4}").mkdir(exist_ok=True)
+        path = folder / f"d{i % 4}" / f"im {i}.png"
+        image.fromarray(np.full((40 + i, 50, 3), 4 * i, np.uint8)).save(path)
+        names.append(str(path))
+    order = np.random.default_rng(1).permutation(30)
+    return [names[i] for i in order], [f"{'dog' if i % 3 else 'cat'}" for i in order]
+
+
+def brightness(path: str) -> int:
+    return 4 * int(path.rsplit(" ", 1)[1].split(".")[0])
+
+
+def test_arrays_in_memory_are_data(arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    images, labels = arrays
+    names = [f"n{i}" for i in range(RECORDS)]
+    batches = pelton.from_arrays(image=images, label=labels, name=names).shuffle(seed=1).batch(16)
+    seen: list[int] = []
+    for batch in batches:
+        assert (batch["image"] == images[batch.ids]).all() and (batch["label"] == labels[batch.ids]).all()
+        assert batch["name"].texts() == [names[i] for i in batch.ids]
+        seen += batch.ids.tolist()
+    assert sorted(seen) == list(range(RECORDS)) and seen != sorted(seen)
+    with pytest.raises(pelton.ConfigurationError, match="`label` has 3 rows"):
+        pelton.from_arrays(image=images, label=[1, 2, 3])
+    with pytest.raises(pelton.ConfigurationError, match="from_arrays"):
+        pelton.load(images)  # type: ignore[arg-type]
+
+
+def test_a_data_frame_is_data() -> None:
+    pandas = pytest.importorskip("pandas", reason="SKIPPED: pandas is not installed")
+    frame = pandas.DataFrame({"x": [1.5, 2.5, 3.5], "word": ["a", "bb", ""], "label": [2, 1, 0]})
+    (batch,) = pelton.from_arrays(frame).batch(3)
+    assert batch["x"].tolist() == [1.5, 2.5, 3.5] and batch["word"].texts() == ["a", "bb", ""] and batch["label"].tolist() == [2, 1, 0]
+
+
+def test_a_sequence_is_data_with_augmentation_functions_and_exact_resume(arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    images, labels = arrays
+    items = [(image, int(label)) for image, label in zip(images, labels)]
+    plain = pelton.from_sequence(items).shuffle(seed=1)
+    for batch in plain.batch(16):
+        assert (batch["image"] == images[batch.ids]).all() and (batch["label"] == labels[batch.ids]).all()
+
+    def doubled(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {"image": sample["image"], "twice": 2 * sample["label"], "drawn": rng.random()}
+
+    def made() -> Any:
+        return plain.random_resized_crop(8).flip(p=0.5).map(doubled).batch(16)
+
+    batches = made()
+    expected = list(batches)
+    assert all((batch["twice"] == 2 * labels[batch.ids]).all() and batch["image"].shape[1:] == (8, 8, 3) for batch in expected)
+    assert all((batch["label"] == labels[batch.ids]).all() for batch in expected)
+    first = made()
+    loop = iter(first)
+    next(loop)
+    rest = made().threads(1)
+    rest.load_state_dict(first.state_dict())
+    for batch, known in zip(rest, expected[1:], strict=True):
+        assert all((batch[name] == known[name]).all() for name in known)
+    with pytest.raises(pelton.StateError):
+        pelton.from_sequence(items[:-1]).shuffle(seed=1).batch(16).load_state_dict(first.state_dict())
+
+
+def test_items_that_are_no_records_are_told(arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    with pytest.raises(pelton.ConfigurationError, match="no items"):
+        pelton.from_sequence([])
+    with pytest.raises(pelton.ConfigurationError, match="from_generator"):
+        pelton.from_sequence(iter([1]))  # type: ignore[arg-type]
+    with pytest.raises(pelton.BadRecordError, match="None") as error:
+        list(pelton.from_sequence([{"x": 1}, {"x": None}, {"x": 3}]).batch(2))
+    assert isinstance(error.value.__cause__, TypeError) and error.value.record == 1
+    with pytest.raises(pelton.ConfigurationError, match="weights"):
+        list(pelton.from_sequence([1, 2]).sample(balanced=True).batch(2))
+    with pytest.raises(TypeError, match="names"):
+        pelton.from_sequence([(1, 2, 3)]).records  # noqa: B018
+
+
+def test_a_generator_is_drawn_once() -> None:
+    drawn: list[int] = []
+
+    def make() -> Iterator[dict[str, Any]]:
+        for i in range(100):
+            drawn.append(i)
+            yield {"x": np.arange(i % 5), "label": i}
+
+    batches = pelton.from_generator(make, limit=40).shuffle(seed=0).batch(8, collate={"x": "pad"}, pad={"x": -100}, multiple=4)
+    for _ in range(2):
+        seen = []
+        for batch in batches:
+            assert batch["x"].shape[1] % 4 == 0
+            for row, length, label in zip(batch["x"], batch["x_lengths"], batch["label"]):
+                assert length == label % 5 and row.tolist() == [*range(length)] + [-100] * (len(row) - length)
+            seen += batch["label"].tolist()
+        assert sorted(seen) == list(range(40))
+    assert len(drawn) == 41
+
+
+def test_files_by_name_have_the_labels_that_are_given(photos: tuple[list[str], list[str]]) -> None:
+    paths, labels = photos
+    pipeline = pelton.load(paths, labels=labels).shuffle(seed=0).decode("png").resize((32, 32)).include("path", "ids", "epoch")
+    assert pipeline.classes == ["cat", "dog"]
+    seen: list[int] = []
+    for batch in pipeline.batch(8):
+        seen += batch["ids"].tolist()
+        assert (batch["epoch"] == 0).all()
+        for k, i in enumerate(batch.ids):
+            assert batch["path"].text(k) == paths[i] and batch["image"][k, 0, 0, 0] == brightness(paths[i])
+            assert pipeline.classes[batch["label"][k]] == labels[i]
+    assert sorted(seen) == list(range(30))
+    numbers = pelton.load(paths, labels=[5, 9, 7] * 10).decode("png").resize(8).crop(8).batch(30)
+    assert next(iter(numbers))["label"].tolist() == [5, 9, 7] * 10
+    assert pelton.load(str(Path(paths[0]).parent.parent / "*" / "*.png")).records == 30
+    with pytest.raises(pelton.DataError, match="3 entries for 30 files"):
+        len(pelton.load(paths, labels=labels[:3]))
+    with pytest.raises(FileNotFoundError, match="gone.png"):
+        len(pelton.load([*paths, "gone.png"]))
+
+
+def test_a_table_names_files_and_its_columns_are_fields(photos: tuple[list[str], list[str]], tmp_path: Path) -> None:
+    paths, labels = photos
+    with open(tmp_path / "table.csv", "w", newline="") as text:
+        rows = csv.writer(text)
+        rows.writerow(["file", "class", "age", "caption"])
+        rows.writerows((path, label, k, f"{label}, number {k}") for k, (path, label) in enumerate(zip(paths, labels)))
+    table = pelton.from_manifest(tmp_path / "table.csv", files="file", label="class").shuffle(seed=4).decode("image").resize((8, 8))
+    for batch in table.batch(10):
+        assert (batch["age"] == batch.ids).all() and batch["caption"].text(0) == f"{labels[batch.ids[0]]}, number {batch.ids[0]}"
+        assert batch["image"][:, 0, 0, 0].tolist() == [brightness(paths[i]) for i in batch.ids]
+    older = table.map(lambda sample: {**sample, "age": sample["age"] + 100}).batch(10)
+    batch = next(iter(older))
+    assert (batch["age"] == batch.ids + 100).all()
+    with pytest.raises(pelton.ConfigurationError, match="no column `name`; it has file, class"):
+        pelton.from_manifest(tmp_path / "table.csv", files="name")
+
+
+def test_pictures_without_a_size_keep_their_shape(photos: tuple[list[str], list[str]]) -> None:
+    paths, _ = photos
+    batch = next(iter(pelton.load(paths).decode("png").batch(4)))
+    assert [row.shape for row in batch["image"]] == [(40 + brightness(path) // 4, 50, 3) for path in paths[:4]]
+    sample = next(iter(pelton.load(paths).decode("png")))
+    assert sample["image"].shape == batch["image"][0].shape
+    again = pickle.loads(pickle.dumps(batch))
+    assert again.ids.tolist() == batch.ids.tolist() and again["image"][3].shape == batch["image"][3].shape
+
+
+def test_records_are_chosen(arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    images, labels = arrays
+    data = pelton.from_arrays(image=images, label=labels).shuffle(seed=3)
+
+    def ids(pipeline: Any) -> list[int]:
+        return sorted(i for batch in pipeline.batch(7) for i in batch.ids.tolist())
+
+    assert ids(data.take(10)) == list(range(10)) and ids(data.skip(50).take(3)) == [50, 51, 52]
+    assert ids(data.filter(lambda sample: sample["label"] == 3)) == np.flatnonzero(labels == 3).tolist()
+    train, valid = data.split(0.75)
+    assert sorted(ids(train) + ids(valid)) == list(range(RECORDS)) and 30 < len(ids(train)) < 55
+    assert ids(data.split(0.75, seed=1)[0]) != ids(train)
+    # More records leave those there were where they are.
+    more = pelton.from_arrays(image=np.concatenate([images, images]), label=np.tile(labels, 2))
+    assert [i for i in ids(more.split(0.75)[0]) if i < RECORDS] == ids(train)
+    with pytest.raises(pelton.ConfigurationError, match="leaves none"):
+        ids(data.skip(RECORDS))
+
+
+def test_different_pipelines_are_one(arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    images, labels = arrays
+    first = pelton.from_arrays(image=images, label=labels).resize((8, 8))
+    second = pelton.from_sequence([{"image": image[:8, :8], "label": 100} for image in images[:20]])
+    joined = pelton.concat(first, second).shuffle(seed=1)
+    seen: list[int] = []
+    for batch in joined.batch(16):
+        assert ((batch["label"] == 100) == (batch.ids >= RECORDS)).all()
+        seen += batch.ids.tolist()
+    assert sorted(seen) == list(range(RECORDS + 20))
+    mixed = np.concatenate([batch.ids for batch in pelton.mix([first, second], [0.5, 0.5]).shuffle(seed=1).batch(10)])
+    assert abs((mixed < RECORDS).sum() - (mixed >= RECORDS).sum()) <= 1
+    with pytest.raises(pelton.ConfigurationError, match="sample by sample"):
+        pelton.concat(first.batch(4), second)
+
+
+def test_a_function_collates(arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    images, labels = arrays
+    data = pelton.from_arrays(image=images, label=labels)
+    batch = next(iter(data.batch(8, collate=lambda samples: {"n": len(samples), "first": samples[0]["image"]})))
+    assert batch["n"] == 8 and (batch["first"] == images[0]).all() and batch.ids.tolist() == list(range(8))
+    assert next(iter(data.batch(8, collate=len))) == 8
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda data: data.batch(4.7), "`examples` is 4.7"),
+        (lambda data: data.batch("4"), "`examples` is '4'"),
+        (lambda data: data.batch(True), "`examples` is True"),
+        (lambda data: data.threads(0), "`threads` is 0"),
+        (lambda data: data.shuffle(10_000), "seed=10000"),
+        (lambda data: data.shuffle(seed=1.5), "`seed` is 1.5"),
+        (lambda data: data.normalise(123, 1), "`mean` is 123"),
+        (lambda data: data.normalize(0.5), "both"),
+        (lambda data: data.flip(p=2), "`p` is 2"),
+        (lambda data: data.resize((1, 2, 3)), "height, width"),
+        (lambda data: data.random_resized_crop(8, ratio=(1, 1)), "`ratio`"),
+        (lambda data: data.crop((8, 9)), "squares"),
+        (lambda data: data.split(1.0), "between 0 and 1"),
+        (lambda data: data.take(0), "`records` is 0"),
+        (lambda data: data.include("key"), "ids, epoch, step, path"),
+        (lambda data: data.tuples(), "name the fields"),
+        (lambda data: list(data.batch(4).tuples("nix")), "batches have"),
+        (lambda data: list(data.batch(4, collate="padded")), "auto, stack, pad or ragged"),
+        (lambda data: list(data.batch(4, collate={"nix": "pad"})), "no such field"),
+        (lambda data: data.batch(4, collate=len, multiple=8), "leave `pad`"),
+        (lambda data: pelton.mix([data], [1]), "at least two"),
+        (lambda data: pelton.load("ftp2://x/y.csv"), "fsspec"),
+        (lambda data: pelton.load("file://host/y.csv"), "file:///PATH"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_the_call(
+    arrays: tuple[np.ndarray, np.ndarray], wrong: Callable[[Any], Any], told: str
+) -> None:
+    with pytest.raises((pelton.ConfigurationError, ImportError), match=told):
+        wrong(pelton.from_arrays(image=arrays[0], label=arrays[1]))
+
+
+def test_file_addresses_are_files(tmp_path: Path) -> None:
+    (tmp_path / "a b.txt").write_text("one\ntwo\n")
+    assert pelton.load(f"file://{tmp_path}/a%20b.txt").records == 2
+
+
+def test_other_file_systems_are_copied_once(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec", reason="SKIPPED: fsspec is not installed")
+    with fsspec.open("memory://folder/lines.txt", "w") as text:
+        text.write("one\ntwo\nthree\n")
+    with pytest.warns(UserWarning, match="copied"):
+        pipeline = pelton.load("memory://folder/lines.txt", cache_dir=tmp_path)
+    assert pipeline.records == 3
+
+
+def test_tensors_are_as_nets_take_them(arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    torch = pytest.importorskip("torch", reason="SKIPPED: PyTorch is not installed")
+    images, labels = arrays
+    data = pelton.from_arrays(image=images, label=labels)
+    items = pelton.from_sequence([(image, int(label)) for image, label in zip(images, labels)])
+    for pipeline in (data, items, items.map(lambda sample: sample), items.flip(0.0)):
+        batch = next(iter(pipeline.batch(8).torch()))
+        assert batch["image"].shape == (8, 3, 16, 12) and batch["image"].is_contiguous(memory_format=torch.channels_last)
+        assert batch["label"].dtype == torch.int64
+        assert (batch["image"].permute(0, 2, 3, 1).numpy() == images[:8]).all()
+    assert next(iter(items.planar().batch(8).torch()))["image"].shape == (8, 3, 16, 12)
+    assert next(iter(items.batch(8).torch(channels_first=False)))["image"].shape == (8, 16, 12, 3)
+    for pictures, classes in items.normalise().batch(8).torch().tuples("image", "label"):
+        assert pictures.dtype == torch.float32 and classes.shape == (len(pictures),)
+    with pytest.raises(pelton.ConfigurationError, match="before .tuples"):
+        next(iter(items.batch(8).tuples("image").torch()))
