@@ -632,6 +632,8 @@ class Pipeline(Generic[T]):
             refused = [name for name in ("sample", "keep_classes") if self._config.get(name) and self._draws is None]
             if refused:
                 raise ConfigurationError("classes of items are not known beforehand; choose records with .filter() or .sample(weights=…)")
+            if self._config.get("planar") and not self._augment:
+                raise ConfigurationError("items are as a program made them, so .planar() does nothing; .torch() has channels first")
             source = _pelton.Source(json.dumps(self._data), self._items, self._items.known())
         warn_of(source.notes)
         warn_of_other_classes(self._data, source)

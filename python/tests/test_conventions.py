@@ -275,7 +275,9 @@ def test_tensors_are_as_nets_take_them(arrays: tuple[np.ndarray, np.ndarray]) ->
         assert batch["image"].shape == (8, 3, 16, 12) and batch["image"].is_contiguous(memory_format=torch.channels_last)
         assert batch["label"].dtype == torch.int64
         assert (batch["image"].permute(0, 2, 3, 1).numpy() == images[:8]).all()
-    assert next(iter(items.planar().batch(8).torch()))["image"].shape == (8, 3, 16, 12)
+    assert next(iter(items.flip().planar().batch(8).torch()))["image"].shape == (8, 3, 16, 12)
+    with pytest.raises(pelton.ConfigurationError, match="planar"):
+        next(iter(items.planar().batch(8)))
     assert next(iter(items.batch(8).torch(channels_first=False)))["image"].shape == (8, 16, 12, 3)
     for pictures, classes in items.normalise().batch(8).torch().tuples("image", "label"):
         assert pictures.dtype == torch.float32 and classes.shape == (len(pictures),)
