@@ -25,8 +25,9 @@ from ._columns import DESCRIBED, WithColumns, described, taken
 from ._dataset import Dataset
 from ._items import Items
 from ._names import file_name
+from ._processes import Processes, caller_of, checked, grouped
 from ._run import Loop, Run
-from ._stage import Caller, Function
+from ._stage import Function
 from ._workers import Told
 from ._world import ALONE, World, find_world, handed_on, ranks_here
 
@@ -58,7 +59,8 @@ class Pipeline(Generic[T]):
         self._config: dict[str, Any] = {}
         self._augment: list[str] = []
         self._terms: dict[str, Any] = {"order": "sequential", "seed": 0}
-        self._maps: dict[bool, list[Function]] = {True: [], False: []}
+        # Functions before and after augmentation, and the worker processes of each.
+        self._maps: dict[bool, list[tuple[Function, int]]] = {True: [], False: []}
         self._draws: np.ndarray | None = None
         self._vocabulary: list[bytes] | Pipeline | None = None
         self._lengths: np.ndarray | Callable[[dict[str, Any]], int] | None = None
@@ -258,7 +260,7 @@ class Pipeline(Generic[T]):
         """Pictures as channels × height × width."""
         return self._with(config={"planar": True})
 
-    def map(self, function: Function, *, before_augmentation: bool = False) -> Pipeline[T]:
+    def map(self, function: Function, *, before_augmentation: bool = False, processes: int | None = None) -> Pipeline[T]:
         """Calls a function on samples: it gets a dict of the fields of one example, as arrays or bytes, with its
         "label" and "record", and returns a dict of the fields for the batch.
 
@@ -268,9 +270,15 @@ class Pipeline(Generic[T]):
         `BadRecordError` with the record's position, and the function's exception as the cause; ``on_bad_record``
         applies to them too. Numbers and arrays are stacked, bytes and text concatenated; use ``batch(collate="pad")``
         or ``"ragged"`` for arrays of unequal shape. The label is unchanged unless the function returns a "label".
+
+        ``processes`` is how many worker processes call it instead, for functions that hold Python's lock; what comes
+        out is the same. They start with the first loop, import the function (so it must be picklable, and a program
+        needs ``if __name__ == "__main__":``) and end with the pipeline. Neighbouring functions with the same
+        ``processes`` share them. Each has its own copy of what the function keeps between calls.
         """
         made = self._with()
-        made._maps = {**self._maps, before_augmentation: [*self._maps[before_augmentation], function]}
+        mapped = (function, checked(function, processes))
+        made._maps = {**self._maps, before_augmentation: [*self._maps[before_augmentation], mapped]}
         return made
 
     def map_batches(self, function: Callable[[Any], U]) -> Pipeline[U]:
@@ -619,10 +627,18 @@ class Pipeline(Generic[T]):
             return self._run
 
     def _opened(self) -> Run:
+        before, behind = self._maps[True], self._maps[False]
+        if self._columns and (before or behind):
+            added = (WithColumns(self._columns), 0)
+            before, behind = ([added, *before], behind) if before else (before, [added, *behind])
+        if not self._augment:
+            before, behind = [], [*before, *behind]
+        workers = sum(count for maps in (before, behind) for count, _ in grouped(maps))
         terms = {
             "batch": None,
             "memory_bytes": _pelton.memory_budget(1 << 30, ranks_here()),
-            "threads": len(os.sched_getaffinity(0)),
+            # A thread waits for each worker process.
+            "threads": len(os.sched_getaffinity(0)) + workers,
             "access": "auto",
             **self._terms,
         }
@@ -644,22 +660,14 @@ class Pipeline(Generic[T]):
         kept = chosen(self, source, self._choices)
         native = _pelton.Pipeline(source, json.dumps(self._full_config()), json.dumps(terms), self._draws, lengths, words, kept)
         warn_of_other_words(self._data, self._config, native, words is not None)
-        maps = [bound(function, self, native) for function in self._batch_maps]
-        before, behind = self._maps[True], self._maps[False]
-        if self._columns and (before or behind):
-            added = WithColumns(self._columns)
-            if before:
-                before = [added, *before]
-            else:
-                behind = [added, *behind]
-        if not self._augment:
-            before, behind = [], [*before, *behind]
-        for functions in (before, behind):
-            if functions:
-                caller = Caller(functions, source.whole_labels or bool(terms.get("by_class")))
-                native = native.with_functions(caller, functions is before)
+        batch_maps = [bound(function, self, native) for function in self._batch_maps]
+        pools: list[Processes] = []
+        for maps in (before, behind):
+            if maps:
+                caller = caller_of(maps, source.whole_labels or bool(terms.get("by_class")), pools)
+                native = native.with_functions(caller, maps is before)
         batched = "batch" in self._terms or "buckets" in self._config
-        return Run(source, native, self._filled, maps, batched, self._told)
+        return Run(source, native, self._filled, batch_maps, batched, self._told, pools)
 
 
 # Two threads open a pipeline once. A forked process has a lock of its own: its parent's may be taken.

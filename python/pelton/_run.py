@@ -8,7 +8,8 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, TypeVar
 from weakref import WeakSet, ref
 
@@ -17,6 +18,7 @@ import numpy as np
 from . import _pelton
 from ._batch import Batch, from_native
 from ._dataset import Samples
+from ._processes import Processes
 from ._workers import Told, Worker, mixed, this_worker
 from ._world import World, compare
 
@@ -58,8 +60,11 @@ class Run:
         maps: list[Callable[[Batch], Any]],
         batched: bool,
         told: Told,
+        pools: Sequence[Processes] = (),
     ) -> None:
         self.process = os.getpid()
+        # Worker processes that functions run in.
+        self.pools = pools
         self.source, self.native = source, native
         # Adds fields that are known by record number.
         self.fill = fill
@@ -221,10 +226,25 @@ class Run:
         self.park(None)
         return None
 
+    def interrupt(self, loop: Loop) -> None:
+        """Closes a loop upon Ctrl-C, without waiting for worker processes that are inside a function. They start
+        again with the next loop."""
+        alone = not any(other.begun and not other.ended for other in self.loops if other is not loop)
+        with ExitStack() as stack:
+            if self.pools and alone:
+                for pool in self.pools:
+                    stack.enter_context(pool.stopped(0))
+                # It reads the next epoch, and lacks what the workers had.
+                self.park(None)
+            loop.close()
+
     def close(self) -> None:
         for loop in list(self.loops):
             loop.close()
         self.park(None)
+        for pool in self.pools:
+            with pool.stopped():
+                pass
 
 
 class _Mark:
@@ -296,6 +316,9 @@ class Loop(Iterator[T]):
             if not self.begun:
                 self._claim()
             made: T = self._next_batch() if self._run.batched else self._next_sample()
+        except KeyboardInterrupt:
+            self._run.interrupt(self)
+            raise
         except BaseException:
             self.close()
             raise
@@ -354,6 +377,8 @@ class Loop(Iterator[T]):
             if self._from is None or self._from["step"] == 0:
                 self._loader = run.unpark((self.epoch, self._share))
             if self._loader is None:
+                for pool in run.pools:
+                    pool.start()
                 state = None
                 if self._from is not None:
                     self._skipped()
@@ -454,6 +479,8 @@ def _end_all() -> None:
     for run in list(_runs):
         if run.process == os.getpid():
             run.source.interrupt()
+            for pool in run.pools:
+                pool.end()
             for loop in list(run.loops):
                 loop.abandon()
             run.park(None)

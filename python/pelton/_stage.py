@@ -6,12 +6,14 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
 Function = Callable[..., dict[str, Any]]
-Field = tuple[str, "str | None", tuple[int, ...], bytes]
+Field = tuple[str, "str | None", tuple[int, ...], "bytes | bytearray"]
+# The fields of a sample; or between callers the sample itself, and whether its "record" is the number of the record.
+Given = Union[list[Field], tuple[dict[str, Any], bool, bool]]
 
 _STORED_AS = {"bool": "uint8", "uint64": "int64"}
 _MOST_INT64 = np.iinfo(np.int64).max
@@ -23,22 +25,28 @@ class _Number(int):
 
 
 class Caller:
-    """Calls functions in sequence on the fields of a sample, for several native threads at once."""
+    """Calls functions in sequence on a sample, for several native threads at once.
 
-    def __init__(self, functions: Sequence[Function], whole_labels: bool) -> None:
+    It takes the fields of the sample, or what a caller before it left, and gives fields if it is the last.
+    """
+
+    def __init__(self, functions: Sequence[Function], whole_labels: bool, *, last: bool = True) -> None:
         self.functions = [(function, _takes_rng(function)) for function in functions]
-        self.whole_labels = whole_labels
+        self.whole_labels, self.last = whole_labels, last
 
-    def __call__(self, fields: list[Field], label: float, record: int, key: int) -> list[Field]:
-        sample: dict[str, Any] = {name: _decoded(dtype, dims, data) for name, dtype, dims, data in fields}
-        # Records that a program makes have theirs among the fields.
-        own_label = "label" in sample
-        sample.setdefault("label", int(label) if self.whole_labels else label)
-        # A field of the data with this name stays what it is.
-        numbered = "record" not in sample
+    def __call__(self, given: Given, label: float, record: int, key: int) -> Given:
         number = _Number(record)
-        if numbered:
-            sample["record"] = number
+        if isinstance(given, list):
+            sample: dict[str, Any] = {name: _decoded(dtype, dims, data) for name, dtype, dims, data in given}
+            # Records that a program makes have theirs among the fields.
+            own_label = "label" in sample
+            sample.setdefault("label", int(label) if self.whole_labels else label)
+            # A field of the data with this name stays what it is.
+            numbered = "record" not in sample
+            if numbered:
+                sample["record"] = number
+        else:
+            sample, numbered, own_label = given
         for function, takes_rng in self.functions:
             with _torch_draws(key):
                 made = function(sample, rng=np.random.default_rng(key)) if takes_rng else function(sample)
@@ -48,11 +56,25 @@ class Caller:
             sample = {"label": sample["label"], **made}
             if numbered:
                 sample.setdefault("record", number)
+        if not self.last:
+            return sample, numbered, own_label
         # A label that is not returned stays the record's own; the number of the record is in the batch's ids.
         left_out = set() if own_label or "label" in made else {"label"}
-        if numbered and sample["record"] is number:
+        if numbered and isinstance(sample["record"], _Number):
             left_out.add("record")
         return [encoded(name, value) for name, value in sample.items() if name not in left_out]
+
+
+class Chain:
+    """Callers one after another."""
+
+    def __init__(self, callers: Sequence[Callable[[Given, float, int, int], Given]]) -> None:
+        self.callers = callers
+
+    def __call__(self, given: Given, label: float, record: int, key: int) -> Given:
+        for caller in self.callers:
+            given = caller(given, label, record, key)
+        return given
 
 
 def _torch_draws(key: int) -> AbstractContextManager[Any]:
@@ -71,11 +93,12 @@ def _takes_rng(function: Function) -> bool:
         return False
 
 
-def _decoded(dtype: str | None, dims: tuple[int, ...], data: bytes) -> Any:
+def _decoded(dtype: str | None, dims: tuple[int, ...], data: bytes | bytearray) -> Any:
     if dtype is None:
-        return data
-    # A copy of its own, so that a function may write to it.
-    return np.frombuffer(bytearray(data), dtype).reshape(dims)
+        return bytes(data)
+    # Memory of its own, so that a function may write to it.
+    own = data if isinstance(data, bytearray) else bytearray(data)
+    return np.frombuffer(own, dtype).reshape(dims)
 
 
 def encoded(name: str, value: Any) -> Field:

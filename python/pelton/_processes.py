@@ -1,0 +1,485 @@
+"""Custom functions in worker processes, for functions that hold Python's lock.
+
+A native thread that calls a function takes an idle worker, hands it the sample and waits without Python's lock. Each
+worker runs an ordinary `Caller`, so what comes out does not depend on where a function runs. Small samples travel in a
+message of a socket, others in a file in memory, written and read without the lock. It is no file of ``/dev/shm``, which
+containers limit to 64 MB; its size is that of the largest sample so far.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import operator
+import os
+import pickle
+import queue
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from multiprocessing import connection, get_context, parent_process, process, reduction, resource_tracker
+from typing import Any
+
+import numpy as np
+
+from . import _pelton
+from ._stage import Caller, Chain, Function, Given
+
+ConfigurationError = _pelton.ConfigurationError
+
+_spawn = get_context("spawn")
+
+# What workers are called, and how one ends that finds itself starting the program's loops.
+_NAME = "pelton map"
+_UNGUARDED = 86
+
+# Bytes of a message; longer ones go through memory. Sockets take at least this in one piece.
+_MOST_INLINE = 32 << 10
+# How often a wait looks whether the other process lives, and how long a worker may take to end by itself.
+_LOOK_S = 1.0
+_GRACE_S = 0.5
+
+# How pickle names the program's main module.
+_MAIN = b"\x8c\x08__main__"
+
+
+def checked(function: Function, processes: int | None) -> int:
+    """The worker processes of a function, 0 for none. Refuses a function that cannot be sent to them."""
+    if processes is None:
+        return 0
+    if isinstance(processes, bool) or not isinstance(processes, (int, np.integer)) or processes < 1:
+        raise ConfigurationError(
+            f"`processes` is {processes!r}; give a whole number from 1, or leave it out to call the function in threads"
+        )
+    try:
+        pickled(function)
+    except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
+        remedy = "" if find_spec("cloudpickle") else ", or install cloudpickle"
+        raise ConfigurationError(
+            f"`{name}` cannot be sent to worker processes ({error}); define it at the top level of a module{remedy}"
+        ) from error
+    return int(processes)
+
+
+def grouped(maps: Sequence[tuple[Function, int]]) -> list[tuple[int, list[Function]]]:
+    """Functions in sequence, those together that the same worker processes call."""
+    groups = itertools.groupby(maps, operator.itemgetter(1))
+    return [(count, [function for function, _ in group]) for count, group in groups]
+
+
+def caller_of(maps: Sequence[tuple[Function, int]], whole_labels: bool, pools: list[Processes]) -> Chain:
+    """A caller of functions; adds their worker processes to ``pools``."""
+    callers: list[Caller | Processes] = []
+    groups = grouped(maps)
+    for at, (count, functions) in enumerate(groups, start=1):
+        caller = Caller(functions, whole_labels, last=at == len(groups))
+        if count > 0:
+            pools.append(Processes(caller, count))
+        callers.append(pools[-1] if count > 0 else caller)
+    return Chain(callers)
+
+
+def pickled(thing: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
+    """What another process can load: by pickle, or by cloudpickle where that is needed and installed. Arrays go to
+    ``buffers`` if it is given."""
+    callback = None if buffers is None else buffers.append
+    try:
+        made = pickle.dumps(thing, 5, buffer_callback=callback)
+        if _MAIN not in made or _workers_have_main():
+            return made
+        failure: Exception = pickle.PicklingError("it was defined in a notebook or at a prompt")
+    except Exception as error:
+        failure = error
+    try:
+        cloudpickle = importlib.import_module("cloudpickle")
+    except ImportError:
+        raise failure from None
+    if buffers is not None:
+        buffers.clear()
+    data: bytes = cloudpickle.dumps(thing, 5, buffer_callback=callback)
+    return data
+
+
+def _workers_have_main() -> bool:
+    """Whether processes that are spawned import the program's main module."""
+    main = sys.modules["__main__"]
+    name = getattr(getattr(main, "__spec__", None), "name", None)
+    if name is not None:
+        return not f".{name}".endswith(".__main__")
+    path = getattr(main, "__file__", None)
+    return path is not None and os.path.splitext(os.path.basename(path))[0] != "ipython"
+
+
+class Processes:
+    """A caller that has worker processes call its functions, each for one thread at a time.
+
+    They start when a loop does, or one by one where there is no loop.
+    """
+
+    def __init__(self, caller: Caller, count: int) -> None:
+        own = process.current_process()
+        # A worker that imports the program may come here too, and goes no further than `start`.
+        if own.daemon and not getattr(own, "_inheriting", False):
+            raise ConfigurationError(
+                "`processes` is for the program's own process, and this is a worker process, which cannot start others: iterate the "
+                "pipeline without a DataLoader, or leave `processes` out"
+            )
+        functions = pickled(caller)
+        self._workers = [_Worker(functions) for _ in range(count)]
+        # The worker that was idle last comes first, so that one thread needs one.
+        self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
+        weakref.finalize(self, _end, self._workers, os.getpid()).atexit = False
+
+    def __call__(self, given: Given, label: float, record: int, key: int) -> Given:
+        worker = self._idle.get()
+        try:
+            worker.start()
+            worker.wait_until_ready()
+            return worker.call(given, label, record, key)
+        finally:
+            self._idle.put(worker)
+
+    def start(self) -> None:
+        """Starts the workers that are not running and waits until they can be called.
+
+        Errors: a worker cannot load the functions, or does not start.
+        """
+        workers = []
+        try:
+            with suppress(queue.Empty):
+                while True:
+                    workers.append(self._idle.get_nowait())
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.wait_until_ready()
+        except ConfigurationError:
+            # What the others say is the same.
+            _end(workers, os.getpid(), 0)
+            raise
+        finally:
+            for worker in reversed(workers):
+                self._idle.put(worker)
+
+    @contextmanager
+    def stopped(self, grace_s: float = _GRACE_S) -> Iterator[None]:
+        """Ends the workers, and has calls fail meanwhile; they start again when they are needed."""
+        try:
+            self.end(grace_s)
+            yield
+        finally:
+            for worker in self._workers:
+                worker.ends = False
+
+    def end(self, grace_s: float = _GRACE_S) -> None:
+        """Ends the workers for good. One that is inside a function after the grace is killed."""
+        for worker in self._workers:
+            worker.ends = True
+        _end(self._workers, os.getpid(), grace_s)
+
+
+def _end(workers: list[_Worker], owner: int, grace_s: float = _GRACE_S) -> None:
+    """Ends workers, where this is the process that started them."""
+    if os.getpid() == owner:
+        running = [worker.hang_up() for worker in workers]
+        deadline = time.monotonic() + grace_s
+        for each in running:
+            if each is not None:
+                each.join(max(deadline - time.monotonic(), 0))
+                each.kill()
+                each.join()
+
+
+class _Worker:
+    """A worker process, or none yet, as the threads that call it see it."""
+
+    def __init__(self, functions: bytes) -> None:
+        self._functions = functions
+        self._process: Any = None
+        self._channel: _Channel | None = None
+        self._is_ready = False
+        # Whether no process is to start.
+        self.ends = False
+
+    def start(self) -> None:
+        """Starts a process if none is running."""
+        own = process.current_process()
+        if getattr(own, "_inheriting", False) and own.name == _NAME:
+            os._exit(_UNGUARDED)
+        if self._process is not None:
+            if self._process.is_alive():
+                return
+            self._forget()
+        ours, theirs = _channels()
+        ours.send(None, [self._functions])
+        # Otherwise it unblocks the signal when it starts.
+        resource_tracker.ensure_running()
+        args = (theirs, "torch" in sys.modules)
+        started = _spawn.Process(target=_work, args=args, name=_NAME, daemon=True)
+        # Ctrl-C goes to all processes of a terminal; one that is starting would print where it was.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            started.start()
+            self._is_ready, self._channel, self._process = False, ours, started
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if self.ends:
+            self._forget()
+            raise RuntimeError("the pipeline is being closed")
+
+    def wait_until_ready(self) -> None:
+        """Waits until the process has loaded the functions."""
+        if self._is_ready:
+            return
+        running, channel = self._process, self._channel
+        try:
+            failure, _ = self._receive(running, channel)
+        except EOFError:
+            code = self._forget()
+            if self.ends:
+                raise RuntimeError("the pipeline is being closed") from None
+            raise ConfigurationError(
+                "a worker process starts the program again and comes to a loop in it; put what the program does under "
+                '`if __name__ == "__main__":`, or its function and loop into different files'
+                if code == _UNGUARDED
+                else f"a worker process ended with {_told(code)} before it could load the functions; what it printed may tell why"
+            ) from None
+        if failure is not None:
+            self._forget()
+            error = _raised(failure)
+            raise ConfigurationError(
+                f"a worker process cannot load the functions ({type(error).__name__}: {error}); define them in a module that it can import"
+            ) from error
+        self._is_ready = True
+
+    def call(self, given: Given, label: float, record: int, key: int) -> Given:
+        """Calls the functions in the process."""
+        running, channel = self._process, self._channel
+        assert channel is not None, "it was started"
+        try:
+            head, parts = _taken_apart(given)
+            channel.send((head, label, record, key), parts)
+            (failure, head), parts = self._receive(running, channel)
+        except (EOFError, ConnectionError):
+            code = self._forget()
+            if self.ends:
+                raise RuntimeError("the pipeline is being closed") from None
+            raise RuntimeError(
+                f"the worker process ended with {_told(code)} while a function had record {record}"
+            ) from None
+        except BaseException:
+            # Its answer may still come, and would be taken for that to another sample.
+            self._forget(0)
+            raise
+        if failure is not None:
+            raise _raised(failure)
+        return _put_together(head, parts)
+
+    def hang_up(self) -> Any:
+        """Has the process end; returns it, or none."""
+        running, channel = self._process, self._channel
+        self._process = self._channel = None
+        if channel is not None:
+            channel.shut()
+        return running
+
+    def _receive(self, running: Any, channel: Any) -> Any:
+        return channel.receive(running.is_alive)
+
+    def _forget(self, grace_s: float = _GRACE_S) -> int | None:
+        """The exit code of the process; ``None`` where it did not end by itself, and is killed."""
+        running = self.hang_up()
+        if running is None:
+            return None
+        running.join(grace_s)
+        code: int | None = running.exitcode
+        running.kill()
+        running.join()
+        return code
+
+
+class _Channel:
+    """An end of a connection of two processes that send in turn: a socket, and memory for what is long."""
+
+    def __init__(self, end: socket.socket, memory: int) -> None:
+        self._end, self._memory = end, open(memory, "r+b", buffering=0)
+        end.settimeout(_LOOK_S)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _inherited, (self._end, reduction.DupFd(self._memory.fileno()))
+
+    def send(self, head: Any, parts: Sequence[Any]) -> None:
+        """Sends ``head``, pickled, and bytes."""
+        blob = pickle.dumps((head, [len(part) for part in parts]), 5)
+        size = len(blob).to_bytes(8, "little")
+        if len(blob) + sum(map(len, parts)) <= _MOST_INLINE:
+            self._end.send(b"".join([size, blob, *parts]))
+            return
+        at = 0
+        for part in [blob, *parts]:
+            rest = memoryview(part)
+            while rest:
+                written = os.pwrite(self._memory.fileno(), rest, at)
+                at, rest = at + written, rest[written:]
+        self._end.send(size)
+
+    def receive(self, other_lives: Callable[[], bool]) -> tuple[Any, list[bytearray]]:
+        """What the other process sent. An `EOFError` if it has ended."""
+        while True:
+            try:
+                message = self._end.recv(_MOST_INLINE + 8)
+                break
+            except TimeoutError:
+                # A third process, forked meanwhile, may keep its end open.
+                if not other_lives():
+                    raise EOFError from None
+        if not message:
+            raise EOFError
+        size = int.from_bytes(message[:8], "little")
+        if len(message) == 8:
+            read = self._read
+        else:
+            rest = memoryview(message)[8:]
+            read = lambda at, size: bytearray(rest[at : at + size])  # noqa: E731
+        head, sizes = pickle.loads(read(0, size))
+        starts = itertools.accumulate([size, *sizes])
+        return head, [read(at, size) for at, size in zip(starts, sizes)]
+
+    def _read(self, at: int, size: int) -> bytearray:
+        made = bytearray(size)
+        rest = memoryview(made)
+        while rest:
+            count = os.preadv(self._memory.fileno(), [rest], at)
+            if count == 0:
+                raise EOFError
+            at, rest = at + count, rest[count:]
+        return made
+
+    def __del__(self) -> None:
+        self._end.close()
+        self._memory.close()
+
+    def shut(self) -> None:
+        """Has both ends find that there is nothing more, also one that waits."""
+        with suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)
+
+
+def _channels() -> tuple[_Channel, _Channel]:
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if hasattr(os, "memfd_create"):
+        memory = os.memfd_create("pelton")
+    else:
+        # Pythons built for old systems.
+        with tempfile.TemporaryFile() as file:
+            memory = os.dup(file.fileno())
+    return _Channel(ends[0], memory), _Channel(ends[1], os.dup(memory))
+
+
+def _inherited(end: socket.socket, memory: Any) -> _Channel:
+    return _Channel(end, memory.detach())
+
+
+def _taken_apart(given: Given) -> tuple[Any, list[Any]]:
+    """What is pickled of a sample or its fields, and what is handed over as bytes."""
+    if isinstance(given, list):
+        return [field[:3] for field in given], [field[3] for field in given]
+    buffers: list[pickle.PickleBuffer] = []
+    made = pickled(given, buffers)
+    return made, [buffer.raw() for buffer in buffers]
+
+
+def _put_together(head: Any, parts: list[bytearray]) -> Given:
+    if isinstance(head, list):
+        return [(*field, part) for field, part in zip(head, parts)]
+    sample: Given = pickle.loads(head, buffers=parts)
+    return sample
+
+
+class WorkerTraceback(Exception):
+    """Where an exception was raised in a worker process."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text}"""'
+
+
+def _failure(error: BaseException) -> tuple[bytes, str]:
+    """An exception for another process, and its traceback."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        made = pickled(error)
+        pickle.loads(made)
+    except Exception:
+        made = pickle.dumps(RuntimeError(traceback.format_exception_only(type(error), error)[-1].strip()))
+    return made, text
+
+
+def _raised(failure: tuple[bytes, str]) -> BaseException:
+    made, text = failure
+    try:
+        error: BaseException = pickle.loads(made)
+    except Exception:
+        error = RuntimeError(text.rstrip().rpartition("\n")[2])
+    error.__cause__ = WorkerTraceback(text)
+    return error
+
+
+def _told(code: int | None) -> str:
+    if code is None:
+        return "its connection closed"
+    if code >= 0:
+        return f"exit code {code}"
+    hint = ", often a sign that memory ran out" if code == -signal.SIGKILL else ""
+    return f"{signal.Signals(-code).name}{hint}"
+
+
+def _work(channel: _Channel, with_torch: bool) -> None:
+    """What a worker process does: calls functions until the other process hangs up or ends."""
+    # No default, which programs that functions start would inherit; and not ignored, for the same reason.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    parent = parent_process()
+    assert parent is not None, "workers are started by a process"
+    lives = lambda: os.getppid() == parent.pid  # noqa: E731
+    threading.Thread(target=_end_after, args=(lives, parent.sentinel), daemon=True).start()
+    try:
+        if with_torch:
+            # Functions that import it when they are called draw its random numbers by record there, and so here.
+            importlib.import_module("torch")
+        _, (functions,) = channel.receive(lives)
+        caller: Caller = pickle.loads(functions)
+    except BaseException as error:
+        channel.send(_failure(error), [])
+        return
+    channel.send(None, [])
+    with suppress(EOFError, ConnectionError):
+        while True:
+            (head, *rest), parts = channel.receive(lives)
+            try:
+                head, parts = _taken_apart(caller(_put_together(head, parts), *rest))
+                failure = None
+            except BaseException as error:
+                failure, head, parts = _failure(error), None, []
+            channel.send((failure, head), parts)
+
+
+def _end_after(lives: Callable[[], bool], sentinel: int) -> None:
+    """Ends this process after its parent, also inside a function."""
+    while lives():
+        connection.wait([sentinel], 5)
+    os._exit(1)
