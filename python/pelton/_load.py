@@ -149,7 +149,7 @@ def from_generator(
     limit: int | None = None,
     folder: str | None = None,
 ) -> Pipeline[dict[str, Any]]:
-    """The items that ``make()`` yields, as `from_sequence` takes them.
+    """The items that ``make()`` yields, as `from_sequence` takes them with these ``names``.
 
     They are drawn once, at most ``limit`` of them, one after another into a temporary file in ``folder``: memory stays
     small, and every epoch is a full random order that resumes exactly, which a stream does not allow.

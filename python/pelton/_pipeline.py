@@ -629,7 +629,7 @@ class Pipeline(Generic[T]):
     def _opened(self) -> Run:
         before, behind = self._maps[True], self._maps[False]
         if self._columns and (before or behind):
-            added = (WithColumns(self._columns), 0)
+            added: tuple[Function, int] = (WithColumns(self._columns), 0)
             before, behind = ([added, *before], behind) if before else (before, [added, *behind])
         if not self._augment:
             before, behind = [], [*before, *behind]

@@ -283,3 +283,21 @@ def test_tensors_are_as_nets_take_them(arrays: tuple[np.ndarray, np.ndarray]) ->
         assert pictures.dtype == torch.float32 and classes.shape == (len(pictures),)
     with pytest.raises(pelton.ConfigurationError, match="before .tuples"):
         next(iter(items.batch(8).tuples("image").torch()))
+
+
+def test_own_tokens_in_buckets_are_padded(tmp_path: Path) -> None:
+    """A tokenizer of the program, whose lengths it also states."""
+    lines = [" ".join("ab"[: 1 + i % 2] * (1 + i % 9) for _ in range(1 + i % 13)) for i in range(200)]
+    (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
+
+    def tokens(text: bytes) -> np.ndarray:
+        return np.frombuffer(text, np.uint8).astype(np.int64) + 1
+
+    data = pelton.load(tmp_path / "lines.txt").shuffle(seed=0).map(lambda sample: {"tokens": tokens(sample["text"])})
+    batches = data.buckets("auto", length=lambda sample: len(sample["text"])).batch(16)
+    seen = 0
+    for batch in batches:
+        for row, length, i in zip(batch["tokens"], batch["tokens_lengths"], batch.ids):
+            assert row[:length].tolist() == tokens(lines[i].encode()).tolist() and not row[length:].any()
+            seen += 1
+    assert seen == 200

@@ -1,0 +1,45 @@
+"""The page of the API, and that it leaves nothing out."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pelton
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "api.py"
+
+
+@pytest.fixture(scope="module")
+def api() -> Any:
+    spec = importlib.util.spec_from_file_location("api", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_package_says(api: Any) -> None:
+    assert api.PAGE.read_text() == api.page(), "run python python/api.py"
+
+
+def test_every_public_name_is_on_the_page(api: Any) -> None:
+    listed = {*api.FUNCTIONS, *api.CLASSES, *api.ERRORS, "__version__"}
+    assert listed == set(pelton.__all__)
+
+
+def test_every_parameter_is_explained(api: Any) -> None:
+    things = [(name, getattr(pelton, name)) for name in api.FUNCTIONS]
+    for name in api.CLASSES:
+        things += [(f"{name}.{member}", value) for member, value in api.members(getattr(pelton, name)) if inspect.isfunction(value)]
+    for name, function in things:
+        text = inspect.getdoc(function)
+        assert text, f"{name} has no documentation"
+        names = [parameter for parameter in inspect.signature(function).parameters if parameter != "self"]
+        # One that takes a single thing says what it is by what it does.
+        if len(names) > 1:
+            for parameter in names:
+                assert parameter in text, f"{name} does not explain `{parameter}`"
