@@ -53,7 +53,8 @@ class Batch(dict[str, Any]):
         return Batch(fields, *self._position())
 
     def to(self, device: Any, non_blocking: bool = False, **options: Any) -> Batch:
-        """The same step with its tensors on a device of PyTorch."""
+        """The same step with its tensors on a device of PyTorch; ``non_blocking`` and other ``options`` are those of
+        ``Tensor.to``."""
         return self._each("to", device, non_blocking=non_blocking, **options)
 
     def pin_memory(self, device: Any = None) -> Batch:
@@ -118,7 +119,7 @@ class Ragged:
         return self[i].tobytes()
 
     def text(self, i: int, encoding: str = "utf-8") -> str:
-        """Row ``i`` as text."""
+        """Row ``i`` as text in this ``encoding``."""
         return self.bytes(i).decode(encoding)
 
     def texts(self, encoding: str = "utf-8") -> list[str]:

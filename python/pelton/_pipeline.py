@@ -121,7 +121,7 @@ class Pipeline(Generic[T]):
         return self._chosen(Choice("skip", whole("records", records)))
 
     def split(self, share_of_first: float, *, seed: int = 0) -> tuple[Pipeline[T], Pipeline[T]]:
-        """Two parts, such as 0.9 of the records for training and the rest for validation.
+        """Two parts, the first with ``share_of_first`` of the records, such as 0.9 for training and the rest for validation.
 
         A record belongs to the part that a hash of its file's name and its number in the file says, so no record changes
         parts when files are added or grow, and the parts have about these shares. ``seed`` makes another division.
@@ -184,13 +184,14 @@ class Pipeline(Generic[T]):
         exif: str = "ignore",
         max_megapixels: int | None = None,
     ) -> Pipeline[T]:
-        """How records become samples: ``"jpg"``, ``"png"``, ``"webp"`` or ``"image"``, ``"words"`` or ``"bytes"`` as
+        """How records become samples, by ``kind``: ``"jpg"``, ``"png"``, ``"webp"`` or ``"image"``, ``"words"`` or ``"bytes"`` as
         indices of a vocabulary, ``"pairs"``, or ``"member:EXT"`` of a tar sample.
 
         ``vocabulary`` defines the indices of words: a file written by ``pelton vocabulary``, a list of words, or
         another pipeline, such as that of the training data; by default all words of this data. Words of a list get
         the indices from 4 on, after ``<pad>``, ``<unk>``, ``<bos>`` and ``<eos>``, which the list may begin with.
 
+        ``exif="apply"`` turns pictures upright as phones mean them; otherwise they are as stored, as in torchvision.
         Pictures of more than ``max_megapixels`` million pixels (100 where it is not given) are bad records.
         """
         made = self._with(config={"decode": kind, "exif": exif, "max_megapixels": max_megapixels})
@@ -264,7 +265,7 @@ class Pipeline(Generic[T]):
         """Calls a function on samples: it gets a dict of the fields of one example, as arrays or bytes, with its
         "label" and "record", and returns a dict of the fields for the batch.
 
-        It runs after decoding and augmentation for every appearance, or before augmentation once a read. The native
+        It runs after decoding and augmentation for every appearance, or with ``before_augmentation`` once a read. The native
         threads call it, one at a time because of Python's lock. A function that has a parameter ``rng`` gets a
         ``numpy.random.Generator`` that follows from seed, epoch and record. Exceptions leave the loop as
         `BadRecordError` with the record's position, and the function's exception as the cause; ``on_bad_record``
@@ -340,12 +341,13 @@ class Pipeline(Generic[T]):
         boundaries: Sequence[int] | None = None,
         length: ArrayLike | str | Callable[[dict[str, Any]], int] | None = None,
     ) -> Pipeline[Batch]:
-        """Batches of similar lengths: ``"auto"``, ``"optimal:BUCKETS"``, ``"tokens:MAX"``, ``"pack:ROW_LENGTH"`` or
-        ``"none"``; or the boundaries of the buckets. No example is dropped, and every epoch is shuffled again.
+        """Batches of similar lengths, by ``policy``: ``"auto"``, ``"optimal:BUCKETS"``, ``"tokens:MAX"``, ``"pack:ROW_LENGTH"`` or
+        ``"none"``; or the ``boundaries`` of the buckets. No example is dropped, and every epoch is shuffled again.
 
         Lengths are tokens where text is decoded, otherwise bytes, unless ``length`` gives them: an array with one a
         record, the name of a field, or a function of the stored fields of a sample. A field or function needs a pass
-        over the data when the pipeline is first used.
+        over the data when the pipeline is first used. What functions of `map` make is padded, unless ``.batch(collate=…)``
+        says otherwise.
         """
         if boundaries is not None:
             policy = "static:" + ",".join(str(int(end)) for end in boundaries)
@@ -373,7 +375,7 @@ class Pipeline(Generic[T]):
         return self._with(terms={"access": path})
 
     def shard(self, rank: int, world_size: int) -> Pipeline[T]:
-        """This process takes the share of ``rank`` of every batch. By default it is the rank of
+        """This process takes the share of ``rank``, of ``world_size`` ranks, of every batch. By default it is the rank of
         ``torch.distributed`` if that is initialised when a loop starts, else the rank in the launcher's environment
         (torchrun, Ray Train, Open MPI, MPICH, a step of Slurm)."""
         if not 0 <= rank < world_size:
@@ -521,7 +523,7 @@ class Pipeline(Generic[T]):
         return {"rl": level, "rl_exact": exact}
 
     def step_ids(self, epoch: int, step: int) -> np.ndarray:
-        """Record ids of a step over all ranks, computed without reading anything."""
+        """Record ids of a ``step`` of an ``epoch`` over all ranks, computed without reading anything."""
         return np.asarray(self._running().native.step_ids(epoch, step), dtype=np.int64)
 
     def locate(self, record: int) -> tuple[str, int]:
@@ -618,7 +620,9 @@ class Pipeline(Generic[T]):
 
     def _full_config(self) -> dict[str, Any]:
         augment = {"augment": ",".join(self._augment)} if self._augment else {}
-        return {**self._config, **augment}
+        # Functions may make sequences, which have one length only where they are padded.
+        pads = "buckets" in self._config and any(self._maps.values()) and self._config.get("collate", "auto") == "auto"
+        return {**self._config, **augment, **({"collate": "pad"} if pads else {})}
 
     def _running(self) -> Run:
         with _opening:
