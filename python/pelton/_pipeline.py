@@ -585,7 +585,8 @@ class Pipeline:
         pools: list[Processes] = []
         for maps in (before, behind):
             if maps:
-                caller = caller_of(maps, source.whole_labels or bool(terms.get("by_class")), pools)
+                whole = source.whole_labels or bool(terms.get("by_class"))
+                caller = caller_of(maps, whole, pools, relabelled=maps is behind and len(before) > 0)
                 native = native.with_functions(caller, maps is before)
         batched = "batch" in self._terms or "buckets" in self._config
         return Run(source, native, self._batch_maps, batched, self._told, pools)

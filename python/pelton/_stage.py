@@ -30,15 +30,20 @@ class Caller:
     It takes the fields of the sample, or what a caller before it left, and gives fields if it is the last.
     """
 
-    def __init__(self, functions: Sequence[Function], whole_labels: bool, *, last: bool = True) -> None:
+    def __init__(self, functions: Sequence[Function], whole_labels: bool, *, relabelled: bool = False, last: bool = True) -> None:
         self.functions = [(function, _takes_rng(function)) for function in functions]
         self.whole_labels, self.last = whole_labels, last
+        # Whether a field "label" is that of a function before augmentation, not of the data.
+        self.relabelled = relabelled
 
     def __call__(self, given: Given, label: float, record: int, key: int) -> Given:
         number = _Number(record)
         if isinstance(given, list):
             sample: dict[str, Any] = {name: _decoded(dtype, dims, data) for name, dtype, dims, data in given}
-            sample["label"] = int(label) if self.whole_labels else label
+            if self.relabelled and "label" in sample:
+                sample["label"] = sample["label"].item() if getattr(sample["label"], "ndim", 1) == 0 else sample["label"]
+            else:
+                sample["label"] = int(label) if self.whole_labels else label
             # A field of the data with this name stays what it is.
             numbered = "record" not in sample
             if numbered:
