@@ -23,6 +23,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from multiprocessing import connection, get_context, parent_process, process, reduction, resource_tracker
@@ -209,6 +210,7 @@ class _Worker:
         self._process: Any = None
         self._channel: _Channel | None = None
         self._is_ready = False
+        self._launching = threading.Lock()
         # Whether no process is to start.
         self.ends = False
 
@@ -217,25 +219,32 @@ class _Worker:
         own = process.current_process()
         if getattr(own, "_inheriting", False) and own.name == _NAME:
             os._exit(_UNGUARDED)
-        if self._process is not None:
-            if self._process.is_alive():
+        if self._process is not None and not self._process.is_alive():
+            self._forget()
+        if self._process is None:
+            # In a thread, since Ctrl-C interrupts the main thread anywhere.
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(self._launch).result()
+
+    def _launch(self) -> None:
+        with self._launching:
+            if self._process is not None:
                 return
-            self._forget()
-        ours, theirs = _channels()
-        ours.send(None, [self._functions])
-        # Otherwise it unblocks the signal when it starts.
-        resource_tracker.ensure_running()
-        args = (theirs, "torch" in sys.modules)
-        started = _spawn.Process(target=_work, args=args, name=_NAME, daemon=True)
-        # Ctrl-C goes to all processes of a terminal; one that is starting would print where it was.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        try:
-            started.start()
-            self._is_ready, self._channel, self._process = False, ours, started
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            ours, theirs = _channels()
+            ours.send(None, [self._functions])
+            # Otherwise it unblocks the signal when it starts.
+            resource_tracker.ensure_running()
+            # Daemons, so that Python ends them if it comes to that.
+            made = _spawn.Process(target=_work, args=(theirs, "torch" in sys.modules), name=_NAME, daemon=True)
+            # Ctrl-C goes to all processes of a terminal; one that is starting would print where it was.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            try:
+                made.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            self._is_ready, self._channel, self._process = False, ours, made
         if self.ends:
-            self._forget()
+            self._forget(0)
             raise RuntimeError("the pipeline is being closed")
 
     def wait_until_ready(self) -> None:
@@ -340,6 +349,8 @@ class _Channel:
             try:
                 message = self._end.recv(_MOST_INLINE + 8)
                 break
+            except ConnectionError:
+                raise EOFError from None
             except TimeoutError:
                 # A third process, forked meanwhile, may keep its end open.
                 if not other_lives():
@@ -457,17 +468,17 @@ def _work(channel: _Channel, with_torch: bool) -> None:
     assert parent is not None, "workers are started by a process"
     lives = lambda: os.getppid() == parent.pid  # noqa: E731
     threading.Thread(target=_end_after, args=(lives, parent.sentinel), daemon=True).start()
-    try:
-        if with_torch:
-            # Functions that import it when they are called draw its random numbers by record there, and so here.
-            importlib.import_module("torch")
-        _, (functions,) = channel.receive(lives)
-        caller: Caller = pickle.loads(functions)
-    except BaseException as error:
-        channel.send(_failure(error), [])
-        return
-    channel.send(None, [])
     with suppress(EOFError, ConnectionError):
+        try:
+            if with_torch:
+                # Functions that import it when they are called draw its random numbers by record there, and so here.
+                importlib.import_module("torch")
+            _, (functions,) = channel.receive(lives)
+            caller: Caller = pickle.loads(functions)
+        except BaseException as error:
+            channel.send(_failure(error), [])
+            return
+        channel.send(None, [])
         while True:
             (head, *rest), parts = channel.receive(lives)
             try:

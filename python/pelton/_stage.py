@@ -33,14 +33,18 @@ class Caller:
     def __init__(self, functions: Sequence[Function], whole_labels: bool, *, last: bool = True) -> None:
         self.functions = [(function, _takes_rng(function)) for function in functions]
         self.whole_labels, self.last = whole_labels, last
+        # Whether a field "label" is that of a function before augmentation, not of the data.
 
     def __call__(self, given: Given, label: float, record: int, key: int) -> Given:
         number = _Number(record)
         if isinstance(given, list):
             sample: dict[str, Any] = {name: _decoded(dtype, dims, data) for name, dtype, dims, data in given}
-            # Records that a program makes have theirs among the fields.
+            # Functions before augmentation, and programs that make records, leave theirs among the fields.
             own_label = "label" in sample
-            sample.setdefault("label", int(label) if self.whole_labels else label)
+            if not own_label:
+                sample["label"] = int(label) if self.whole_labels else label
+            elif getattr(sample["label"], "ndim", 1) == 0:
+                sample["label"] = sample["label"].item()
             # A field of the data with this name stays what it is.
             numbered = "record" not in sample
             if numbered:
