@@ -15,12 +15,12 @@ of a loop, valid for any number of ranks.
 
 from typing import TYPE_CHECKING, Any
 
-from ._batch import Batch, Ragged
-from ._dataset import Dataset, collate
 from ._pelton import BadRecordError, ConfigurationError, DataError, StateError, __version__
-from ._pipeline import Pipeline, load
 
 if TYPE_CHECKING:
+    from ._batch import Batch as Batch, Ragged as Ragged
+    from ._dataset import Dataset as Dataset, collate as collate
+    from ._pipeline import Pipeline as Pipeline, load as load
     from .estimators import (
         LinearClassifier as LinearClassifier,
         LinearRegressor as LinearRegressor,
@@ -41,8 +41,13 @@ __all__ = [
     "load",
 ]
 
-# Imported when they are asked for, since they need other libraries and the rest needs NumPy alone.
-_LAZY = dict.fromkeys(["LinearClassifier", "LinearRegressor", "LogisticRegression"], "estimators")
+# Imported when they are first used: the command needs no NumPy, and only the estimators need more than NumPy.
+_LAZY = {
+    **dict.fromkeys(["Batch", "Ragged"], "_batch"),
+    **dict.fromkeys(["Dataset", "collate"], "_dataset"),
+    **dict.fromkeys(["Pipeline", "load"], "_pipeline"),
+    **dict.fromkeys(["LinearClassifier", "LinearRegressor", "LogisticRegression"], "estimators"),
+}
 
 
 def __getattr__(name: str) -> Any:
