@@ -98,13 +98,13 @@ fn main() -> ExitCode {
         .nth(1)
         .is_some_and(|word| word == "train")
     {
-        return pelton_cli::pelton();
+        return ExitCode::from(pelton_cli::pelton(std::env::args_os()));
     }
-    pelton_cli::run(
+    ExitCode::from(pelton_cli::run(
         std::env::args_os(),
         |arguments: Arguments| match arguments.command {
             Command::Reproduce(arguments) => printed_table::reproduce_and_print(arguments),
             Command::PlanCapacity(arguments) => capacity_table::plan(*arguments),
         },
-    )
+    ))
 }

@@ -15,13 +15,21 @@ of a loop, valid for any number of ranks.
 
 from typing import TYPE_CHECKING, Any
 
-from ._batch import Batch, Ragged
-from ._dataset import Dataset, collate
-from ._load import concat, from_arrays, from_generator, from_manifest, from_sequence, load, mix
 from ._pelton import BadRecordError, ConfigurationError, DataError, StateError, __version__
-from ._pipeline import Pipeline
 
 if TYPE_CHECKING:
+    from ._batch import Batch as Batch, Ragged as Ragged
+    from ._dataset import Dataset as Dataset, collate as collate
+    from ._load import (
+        concat as concat,
+        from_arrays as from_arrays,
+        from_generator as from_generator,
+        from_manifest as from_manifest,
+        from_sequence as from_sequence,
+        load as load,
+        mix as mix,
+    )
+    from ._pipeline import Pipeline as Pipeline
     from .estimators import (
         LinearClassifier as LinearClassifier,
         LinearRegressor as LinearRegressor,
@@ -48,8 +56,14 @@ __all__ = [
     "mix",
 ]
 
-# Imported when they are asked for, since they need other libraries and the rest needs NumPy alone.
-_LAZY = dict.fromkeys(["LinearClassifier", "LinearRegressor", "LogisticRegression"], "estimators")
+# Imported when they are first used: the command needs no NumPy, and only the estimators need more than NumPy.
+_LAZY = {
+    **dict.fromkeys(["Batch", "Ragged"], "_batch"),
+    **dict.fromkeys(["Dataset", "collate"], "_dataset"),
+    "Pipeline": "_pipeline",
+    **dict.fromkeys(["concat", "from_arrays", "from_generator", "from_manifest", "from_sequence", "load", "mix"], "_load"),
+    **dict.fromkeys(["LinearClassifier", "LinearRegressor", "LogisticRegression"], "estimators"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,8 @@ from typing import Any
 
 __version__: str
 
+def command(words: list[str]) -> int: ...
+
 class DataError(Exception): ...
 
 class BadRecordError(DataError):

@@ -33,7 +33,6 @@ class Caller:
     def __init__(self, functions: Sequence[Function], whole_labels: bool, *, last: bool = True) -> None:
         self.functions = [(function, _takes_rng(function)) for function in functions]
         self.whole_labels, self.last = whole_labels, last
-        # Whether a field "label" is that of a function before augmentation, not of the data.
 
     def __call__(self, given: Given, label: float, record: int, key: int) -> Given:
         number = _Number(record)

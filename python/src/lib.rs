@@ -5,7 +5,7 @@
 //! that was opened, a `pipeline::Pipeline` what happens to its records, a `loader::Loader` returns batches,
 //! whose arrays (`array::Array`) NumPy borrows without a copy. `estimator` trains linear models on arrays and files; a
 //! `head::Head` is a head over very many classes, and ranks that share one find each other through a
-//! `listener::Listener`.
+//! `listener::Listener`. The command that the package installs is `command`.
 
 mod array;
 mod callable;
@@ -21,6 +21,8 @@ mod process;
 mod samples;
 mod shared_head;
 mod source;
+
+use std::ffi::OsString;
 
 use pyo3::prelude::*;
 
@@ -47,6 +49,12 @@ mod _pelton {
     use crate::source::Source;
 
     use super::*;
+
+    /// The command `pelton` with the words after its name; returns its exit code. It needs the process for itself.
+    #[pyfunction]
+    fn command(py: Python<'_>, words: Vec<OsString>) -> u8 {
+        py.detach(|| pelton_cli::pelton(std::iter::once("pelton".into()).chain(words)))
+    }
 
     /// The default memory budget of a job: `usual` bytes, or less where there are fewer.
     #[pyfunction]

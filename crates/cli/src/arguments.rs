@@ -178,7 +178,7 @@ pub struct LinearArguments {
     #[arg(long)]
     pub optimum: Option<Optimum>,
     /// Ranks that train together as threads of this process, each with --memory of its own (default: 1, or
-    /// what mpirun started)
+    /// what mpirun started, in a build with MPI)
     #[arg(long)]
     pub ranks: Option<usize>,
     /// Loading threads of each rank
@@ -585,7 +585,8 @@ pub struct BenchArguments {
     /// for each processor)
     #[arg(long)]
     pub threads: Option<usize>,
-    /// Ranks that share every batch: threads of this process (default: 1, or what mpirun started)
+    /// Ranks that share every batch: threads of this process (default: 1, or what mpirun started, in a
+    /// build with MPI)
     #[arg(long)]
     pub ranks: Option<usize>,
     /// What to do with records that cannot be read or decoded: fail, skip or skip:LIMIT; with stages also replace

@@ -32,44 +32,48 @@ mod ranks;
 mod stage_arguments;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use clap::Parser;
 
 use output::Failure;
 
-/// The command `pelton`: runs the process's arguments and returns the exit code.
-pub fn pelton() -> ExitCode {
-    run(std::env::args_os(), commands::run)
+/// The command `pelton`: runs the words of a command line, the first of which names the program, and returns the exit
+/// code. Call it once in a process, which it sets up for itself: memory, signals, log.
+pub fn pelton(words: impl IntoIterator<Item = OsString>) -> u8 {
+    run(words, commands::run)
 }
 
-/// Parses the words of a command line, runs `command`, and reports errors as one sentence.
+/// Parses the words of a command line, runs `command`, and reports errors as one sentence. Returns the exit code.
 pub fn run<A: Parser>(
     words: impl IntoIterator<Item = OsString>,
     command: impl FnOnce(A) -> Result<(), Failure>,
-) -> ExitCode {
+) -> u8 {
     allocation::give_back_large_blocks();
     flags::know::<A>();
     let arguments = match A::try_parse_from(negative_values::joined(words)) {
         Ok(arguments) => arguments,
         // Help and version are asked for, and go to standard output.
-        Err(error) if error.exit_code() == 0 => error.exit(),
+        Err(error) if error.exit_code() == 0 => {
+            // A reader that closed the pipe has what it wanted.
+            let _ = error.print();
+            return 0;
+        }
         Err(error) => {
             console::say_usage_error(&error);
-            return ExitCode::from(2);
+            return 2;
         }
     };
     let begun =
         logging::begin().and_then(|()| pelton_cpu::limit().map(drop).map_err(anyhow::Error::msg));
     if let Err(error) = begun {
         console::say_error(&error);
-        return ExitCode::from(2);
+        return 2;
     }
     match command(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(failure) => {
             console::say_error(&failure.error);
-            ExitCode::from(failure.code)
+            failure.code
         }
     }
 }

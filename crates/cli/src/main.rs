@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    pelton_cli::pelton()
+    ExitCode::from(pelton_cli::pelton(std::env::args_os()))
 }

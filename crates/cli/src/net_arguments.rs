@@ -166,7 +166,7 @@ pub struct RunArguments {
     #[arg(long)]
     pub config: Option<PathBuf>,
     /// Ranks that train together, each on its part of every batch: threads of this process (default: 1, or what mpirun
-    /// started)
+    /// started, in a build with MPI)
     #[arg(long)]
     pub ranks: Option<usize>,
     /// Speed of a modelled network between these threads, in bytes a second into and out of each (3.125GB for

@@ -44,7 +44,7 @@ fn counted(
         // A single process does not need MPI: launchers set variables for everything they start.
         (Some(Some(1)), flag) if !has_mpi => Ok(flag.unwrap_or(1)),
         (Some(size), _) if !has_mpi => Err(format!(
-            "mpirun started {} processes of a pelton that was built without MPI; build it with --features mpi, or use --ranks N without mpirun",
+            "mpirun started {} processes of a pelton that was built without MPI, as that of the Python package is; build it with cargo build --release --features mpi, or use --ranks N without mpirun",
             size.map_or("several".to_string(), |size| size.to_string())
         )),
         (Some(Some(size)), Some(ranks)) if size != ranks => Err(format!(

@@ -74,8 +74,8 @@ const ARROWS: [(&str, &[&str]); 25] = [
     (
         "python",
         &[
-            "train", "data", "run", "softmax", "feed", "fetch", "batch", "comm", "plan", "format",
-            "storage", "key",
+            "cli", "train", "data", "run", "softmax", "feed", "fetch", "batch", "comm", "plan",
+            "format", "storage", "key",
         ],
     ),
 ];
