@@ -32,7 +32,7 @@ pub mod picture;
 pub mod vocabulary;
 
 pub use pelton_feed::{
-    BadExamples, Collate, DecodeSetting, EchoSetting, Exif, LengthRange, LengthSetting,
+    BadExamples, Collation, DecodeSetting, EchoSetting, Exif, LengthRange, LengthSetting,
     PipelineConfig, SampleSetting,
 };
 pub use pelton_image::Pipeline;
