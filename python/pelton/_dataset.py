@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Dataset:
-    """A map-style view of a pipeline: ``dataset[i]`` is record ``i``, decoded and augmented, as a dict.
+    """A map-style view of a pipeline: ``dataset[i]`` is record ``i``, decoded and augmented, as a dict; of the records that
+    `Pipeline.filter`, `take`, `skip` and `split` leave, where it chooses.
 
     Pass it to ``torch.utils.data.DataLoader``, with or without workers. ``collate_fn=pelton.collate`` takes each
     batch as read, in one array, instead of stacking samples again::
@@ -67,24 +68,35 @@ class Dataset:
 
     def __len__(self) -> int:
         self._told.share()
-        return len(self._samples())
+        return self.pipeline.records
 
     def __getitem__(self, record: int) -> dict[str, Any]:
-        record = _checked(record, len(self))
-        sample = self.sample(record, self._key(1))
+        return self._item(self._ids([record])[0], self._key(1))
+
+    def peek(self, record: int) -> dict[str, Any]:
+        """Record ``record`` of the data, whatever the pipeline chooses."""
+        return self._item(_checked(record, len(self._samples())), self._key(1))
+
+    def _item(self, record: int, epoch: int) -> dict[str, Any]:
+        sample = self.sample(record, epoch)
         # A number by itself, as other datasets have their labels.
-        return {name: value.item() if np.ndim(value) == 0 else value for name, value in sample.items()}
+        return {name: value.item() if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 else value for name, value in sample.items()}
+
+    def _ids(self, records: Sequence[int]) -> list[int]:
+        count = len(self)
+        at = [_checked(record, count) for record in records]
+        ids = self.pipeline._chosen_ids()
+        return at if ids is None else [int(ids[i]) for i in at]
 
     def sample(self, record: int, epoch: int) -> dict[str, Any]:
-        """Record ``record`` as it is in this epoch."""
+        """Record ``record`` of the data as it is in this ``epoch``."""
         sample: dict[str, Any] = {name: np.asarray(array)[0] for name, array in self._samples().sample(epoch, record)}
         columns = self.pipeline._batch_columns()
         return {**sample, **{name: column[record] for name, column in columns.items()}}
 
     def __getitems__(self, records: Sequence[int]) -> Samples:
         """Several records, read together."""
-        count = len(self)
-        ids = [_checked(record, count) for record in records]
+        ids = self._ids(records)
         batch = from_native(self._samples().batch(self._key(len(ids)), ids))[0]
         batch.epoch = self.epoch or 0
         return Samples(self.pipeline._filled(batch))

@@ -26,8 +26,8 @@ _EPOCHS = (1 << 63) - 1
 class Items:
     """Makes the fields of a record from the parts that the records are in."""
 
-    def __init__(self, parts: Sequence[Any], names: Sequence[str] | None = None) -> None:
-        self.parts = parts
+    def __init__(self, parts: Sequence[Any], names: Sequence[str] | None = None, identity: str = "") -> None:
+        self.parts, self.identity = parts, identity
         self.names = None if names is None else tuple(names)
         lengths = [len(part) for part in parts]
         self.ends = list(accumulate(lengths))
@@ -68,7 +68,7 @@ class Items:
         """Names of the parts for the native reader: how many items, and a digest of the first and last."""
         made, first = [], 0
         for number, end in enumerate(self.ends):
-            digest = hashlib.blake2b(digest_size=8)
+            digest = hashlib.blake2b(self.identity.encode(), digest_size=8)
             part = self.parts[number]
             if isinstance(part, _Samples):
                 digest.update(part.pipeline._identity())
@@ -102,12 +102,15 @@ class _Samples:
         self.pipeline = pipeline
         self.dataset = pipeline.dataset()
         self.chosen = pipeline._chosen_ids()
+        self.texts = {name for name, dtype, dims in pipeline.fields if dtype == "uint8" and dims == [None]}
 
     def __len__(self) -> int:
-        return len(self.dataset) if self.chosen is None else len(self.chosen)
+        return len(self.dataset)
 
     def sample(self, at: int, key: int) -> dict[str, Any]:
-        return self.dataset.sample(at if self.chosen is None else int(self.chosen[at]), key & _EPOCHS)
+        sample = self.dataset.sample(at if self.chosen is None else int(self.chosen[at]), key & _EPOCHS)
+        # Text and bytes of any length stay what they are.
+        return {name: value.tobytes() if name in self.texts else value for name, value in sample.items()}
 
 
 def samples_of(pipelines: Sequence[Pipeline]) -> Items:

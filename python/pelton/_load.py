@@ -167,6 +167,8 @@ def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline[dict[str, Any]]:
         raise ConfigurationError("give at least one array, as in from_arrays(image=images, label=labels)")
     made = {name: as_column(name, values) for name, values in given.items()}
     first = next(iter(made))
+    if not len(made[first]):
+        raise ConfigurationError(f"`{first}` has no rows; give at least one")
     for name, column in made.items():
         if len(column) != len(made[first]):
             raise ConfigurationError(
@@ -174,7 +176,8 @@ def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline[dict[str, Any]]:
             )
     # Pictures go through the stages, and the rest is taken for whole batches.
     pictures = {name: made.pop(name) for name in list(made) if is_pictures(name, made[name])}
-    pipeline = _of_items(Items([_Rows(len(given[first]), pictures)]))
+    ends = repr([(name, type(column), column[0], column[len(column) // 2], column[-1]) for name, column in made.items()])
+    pipeline = _of_items(Items([_Rows(len(given[first]), pictures)], identity=ends))
     pipeline._columns = made
     return pipeline
 

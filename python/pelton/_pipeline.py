@@ -429,6 +429,13 @@ class Pipeline(Generic[T]):
 
     def dataset(self, epoch: int | None = None) -> Dataset:
         """The same samples by index, for a ``torch.utils.data.DataLoader`` or a custom sampler."""
+        chosen_by = [name for name in ("keep_lengths", "keep_classes", "sample", "mix") if self._config.get(name)]
+        if chosen_by or self._draws is not None:
+            name = (chosen_by or ["sample"])[0].split("_")[0]
+            raise ConfigurationError(
+                f".{name}() chooses records for loops over the pipeline, and .dataset() has records by index; use .filter() or "
+                ".split(), or a sampler of the loader"
+            )
         return Dataset(self, epoch)
 
     @property  # type: ignore[misc]
@@ -450,8 +457,8 @@ class Pipeline(Generic[T]):
     # Running it.
 
     def peek(self, record: int) -> dict[str, Any]:
-        """One record after decoding and augmentation, for inspection."""
-        return self.dataset(epoch=0)[record]
+        """One record of the data after decoding and augmentation, for inspection."""
+        return Dataset(self, 0).peek(record)
 
     def __getitem__(self, record: Any) -> Any:
         raise TypeError(
@@ -491,8 +498,9 @@ class Pipeline(Generic[T]):
 
     @property
     def records(self) -> int:
-        """Number of records of the data."""
-        return len(self._running().source)
+        """Number of records of the data that `filter`, `take`, `skip` and `split` leave."""
+        ids = self._chosen_ids()
+        return len(self._running().source) if ids is None else len(ids)
 
     @property
     def classes(self) -> list[Any]:
@@ -601,8 +609,7 @@ class Pipeline(Generic[T]):
 
     def _chosen_ids(self) -> np.ndarray | None:
         """Ids of the records that take part; ``None`` where all do."""
-        kept = chosen(self, self._running().source, self._choices)
-        return None if kept is None else np.flatnonzero(kept)
+        return None if (kept := self._running().kept) is None else np.flatnonzero(kept)
 
     def _batch_columns(self) -> dict[str, Any]:
         """Columns that functions have not seen."""
@@ -671,7 +678,7 @@ class Pipeline(Generic[T]):
                 caller = caller_of(maps, source.whole_labels or bool(terms.get("by_class")), pools)
                 native = native.with_functions(caller, maps is before)
         batched = "batch" in self._terms or "buckets" in self._config
-        return Run(source, native, self._filled, batch_maps, batched, self._told, pools)
+        return Run(source, native, kept, self._filled, batch_maps, batched, self._told, pools)
 
 
 # Two threads open a pipeline once. A forked process has a lock of its own: its parent's may be taken.

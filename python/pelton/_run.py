@@ -6,6 +6,7 @@ import atexit
 import itertools
 import json
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,6 +57,7 @@ class Run:
         self,
         source: _pelton.Source,
         native: _pelton.Pipeline,
+        kept: np.ndarray | None,
         fill: Callable[[Batch], Batch],
         maps: list[Callable[[Batch], Any]],
         batched: bool,
@@ -66,7 +68,8 @@ class Run:
         # Worker processes that functions run in.
         self.pools = pools
         self.source, self.native = source, native
-        # Adds fields that are known by record number.
+        # Which records take part, and what adds fields that are known by their number.
+        self.kept = kept
         self.fill = fill
         self.maps, self.batched, self.told = maps, batched, told
         # Examples in the last output.
@@ -463,8 +466,9 @@ class Loop(Iterator[T]):
         self.mark.left = (state, None if self._loader is None else self._loader.meters())
         self.ended, self._loader = True, None
 
-    def __del__(self) -> None:
-        if getattr(self, "_run", None) is not None and self._run.process == os.getpid():
+    # Names of modules are gone where a program ends, and so are loops.
+    def __del__(self, own: Callable[[], int] = os.getpid, ends: Callable[[], bool] = sys.is_finalizing) -> None:
+        if getattr(self, "_run", None) is not None and not ends() and self._run.process == own():
             self.close()
 
 

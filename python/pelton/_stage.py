@@ -110,7 +110,10 @@ def encoded(name: str, value: Any) -> Field:
         value = value.encode()
     if isinstance(value, (bytes, bytearray)):
         return name, None, (len(value),), bytes(value)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise TypeError(f"`{name}` is a list of lists of unequal lengths; make it an array, or a field for each list") from None
     kind = _STORED_AS.get(array.dtype.name, array.dtype.name)
     if kind not in _KNOWN:
         raise TypeError(f"`{name}` is {type(value).__name__} of {array.dtype}; return numbers, text or bytes")

@@ -301,3 +301,30 @@ def test_own_tokens_in_buckets_are_padded(tmp_path: Path) -> None:
             assert row[:length].tolist() == tokens(lines[i].encode()).tolist() and not row[length:].any()
             seen += 1
     assert seen == 200
+
+
+def test_what_is_chosen_is_chosen_by_index_too(arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    images, labels = arrays
+    data = pelton.from_arrays(image=images, label=labels)
+    threes = data.filter(lambda sample: sample["label"] == 3)
+    assert threes.records == len(threes.dataset()) == (labels == 3).sum()
+    assert all(sample["label"] == 3 for sample in (threes.dataset()[i] for i in range(threes.records)))
+    assert threes.peek(0)["label"] == labels[0]
+    for other in (data.sample(ids=[1, 2]), data.sample(weights=np.ones(RECORDS)), data.keep(lengths=(1, None))):
+        with pytest.raises(pelton.ConfigurationError, match="by index"):
+            other.dataset()
+
+
+def test_a_state_is_of_its_arrays_and_choice(arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    _, labels = arrays
+    rows = np.arange(RECORDS, dtype=np.float32)
+
+    def made(rows: np.ndarray, label: int) -> Any:
+        return pelton.from_arrays(x=rows, label=labels).shuffle(seed=0).filter(lambda sample: sample["label"] == label).batch(4)
+
+    batches = made(rows, 3)
+    next(iter(batches))
+    made(rows, 3).load_state_dict(batches.state_dict())
+    for other in (made(rows + 1, 3), made(rows, 4)):
+        with pytest.raises(pelton.StateError):
+            other.load_state_dict(batches.state_dict())
