@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import json
 import os
 import sys
@@ -28,7 +27,7 @@ from ._names import file_name
 from ._processes import Processes, caller_of, checked, grouped
 from ._run import Loop, Run
 from ._stage import Function
-from ._workers import Told
+from ._workers import Told, iterable_dataset
 from ._world import ALONE, World, find_world, handed_on, ranks_here
 
 if TYPE_CHECKING:
@@ -452,7 +451,7 @@ class Pipeline(Generic[T]):
             asks = asks.f_back
         if asks.f_globals.get("__name__") == "accelerate.data_loader":
             self._divided = True
-        return _iterable_dataset(data.IterableDataset)
+        return iterable_dataset(Pipeline, data.IterableDataset)
 
     # Running it.
 
@@ -609,7 +608,7 @@ class Pipeline(Generic[T]):
 
     def _chosen_ids(self) -> np.ndarray | None:
         """Ids of the records that take part; ``None`` where all do."""
-        return None if (kept := self._running().kept) is None else np.flatnonzero(kept)
+        return self._running().kept
 
     def _batch_columns(self) -> dict[str, Any]:
         """Columns that functions have not seen."""
@@ -678,7 +677,7 @@ class Pipeline(Generic[T]):
                 caller = caller_of(maps, source.whole_labels or bool(terms.get("by_class")), pools)
                 native = native.with_functions(caller, maps is before)
         batched = "batch" in self._terms or "buckets" in self._config
-        return Run(source, native, kept, self._filled, batch_maps, batched, self._told, pools)
+        return Run(source, native, None if kept is None else np.flatnonzero(kept), self._filled, batch_maps, batched, self._told, pools)
 
 
 # Two threads open a pipeline once. A forked process has a lock of its own: its parent's may be taken.
@@ -697,9 +696,3 @@ def _restored(attributes: dict[str, Any]) -> Pipeline[Any]:
     made = object.__new__(Pipeline)
     made.__dict__.update(attributes)
     return made
-
-
-@functools.cache
-def _iterable_dataset(base: type) -> type:
-    """What a pipeline is where PyTorch is: a `Pipeline` and an ``IterableDataset``."""
-    return type("Pipeline", (Pipeline, base), {"__module__": __name__})

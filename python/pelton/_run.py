@@ -68,7 +68,7 @@ class Run:
         # Worker processes that functions run in.
         self.pools = pools
         self.source, self.native = source, native
-        # Which records take part, and what adds fields that are known by their number.
+        # Ids of the records that take part where not all do, and what adds fields that are known by their number.
         self.kept = kept
         self.fill = fill
         self.maps, self.batched, self.told = maps, batched, told

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from hashlib import blake2b
 from typing import Any, NamedTuple
+
+
+@functools.cache
+def iterable_dataset(pipeline: type, base: type) -> type:
+    """What a pipeline is where PyTorch is: a ``Pipeline`` and an ``IterableDataset``."""
+    return type("Pipeline", (pipeline, base), {"__module__": pipeline.__module__})
 
 
 class Worker(NamedTuple):
