@@ -193,13 +193,26 @@ class Processes:
 def _end(workers: list[_Worker], owner: int, grace_s: float = _GRACE_S) -> None:
     """Ends workers, where this is the process that started them."""
     if os.getpid() == owner:
-        running = [worker.hang_up() for worker in workers]
+        running = [each for each in [worker.hang_up() for worker in workers] if each is not None]
         deadline = time.monotonic() + grace_s
         for each in running:
-            if each is not None:
-                each.join(max(deadline - time.monotonic(), 0))
-                each.kill()
-                each.join()
+            _reap(each, deadline - time.monotonic())
+
+
+def _reap(running: Any, grace_s: float) -> int | None:
+    """The exit code of a process; ``None`` where it does not end by itself, and is killed."""
+    running.join(max(grace_s, 0))
+    code: int | None = running.exitcode
+    running.kill()
+    running.join()
+    # Frames of exceptions may keep it.
+    with suppress(ValueError):
+        running.close()
+    return code
+
+
+def _closing() -> RuntimeError:
+    return RuntimeError("the pipeline is being closed")
 
 
 class _Worker:
@@ -219,7 +232,10 @@ class _Worker:
         own = process.current_process()
         if getattr(own, "_inheriting", False) and own.name == _NAME:
             os._exit(_UNGUARDED)
-        if self._process is not None and not self._process.is_alive():
+        if self.ends:
+            raise _closing()
+        running = self._process
+        if running is not None and not running.is_alive():
             self._forget()
         if self._process is None:
             # In a thread, since Ctrl-C interrupts the main thread anywhere.
@@ -245,19 +261,23 @@ class _Worker:
             self._is_ready, self._channel, self._process = False, ours, made
         if self.ends:
             self._forget(0)
-            raise RuntimeError("the pipeline is being closed")
+            raise _closing()
 
     def wait_until_ready(self) -> None:
         """Waits until the process has loaded the functions."""
         if self._is_ready:
             return
         running, channel = self._process, self._channel
+        if channel is None:
+            raise _closing()
         try:
-            failure, _ = self._receive(running, channel)
+            failure, _ = channel.receive(running.is_alive)
         except EOFError:
             code = self._forget()
+            # Frames of exceptions may keep it.
+            channel.close()
             if self.ends:
-                raise RuntimeError("the pipeline is being closed") from None
+                raise _closing() from None
             raise ConfigurationError(
                 "a worker process starts the program again and comes to a loop in it; put what the program does under "
                 '`if __name__ == "__main__":`, or its function and loop into different files'
@@ -275,21 +295,25 @@ class _Worker:
     def call(self, given: Given, label: float, record: int, key: int) -> Given:
         """Calls the functions in the process."""
         running, channel = self._process, self._channel
-        assert channel is not None, "it was started"
+        if channel is None:
+            raise _closing()
+        head, parts = _taken_apart(given)
         try:
-            head, parts = _taken_apart(given)
             channel.send((head, label, record, key), parts)
-            (failure, head), parts = self._receive(running, channel)
+            (failure, head), parts = channel.receive(running.is_alive)
         except (EOFError, ConnectionError):
             code = self._forget()
+            # Frames of exceptions may keep it.
+            channel.close()
             if self.ends:
-                raise RuntimeError("the pipeline is being closed") from None
+                raise _closing() from None
             raise RuntimeError(
                 f"the worker process ended with {_told(code)} while a function had record {record}"
             ) from None
         except BaseException:
             # Its answer may still come, and would be taken for that to another sample.
             self._forget(0)
+            channel.close()
             raise
         if failure is not None:
             raise _raised(failure)
@@ -303,19 +327,12 @@ class _Worker:
             channel.shut()
         return running
 
-    def _receive(self, running: Any, channel: Any) -> Any:
-        return channel.receive(running.is_alive)
-
     def _forget(self, grace_s: float = _GRACE_S) -> int | None:
-        """The exit code of the process; ``None`` where it did not end by itself, and is killed."""
+        """Ends the process, and returns its exit code as `_reap` does."""
         running = self.hang_up()
         if running is None:
             return None
-        running.join(grace_s)
-        code: int | None = running.exitcode
-        running.kill()
-        running.join()
-        return code
+        return _reap(running, grace_s)
 
 
 class _Channel:
@@ -377,9 +394,12 @@ class _Channel:
             at, rest = at + count, rest[count:]
         return made
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """Closes this end, in the thread that uses it."""
         self._end.close()
         self._memory.close()
+
+    __del__ = close
 
     def shut(self) -> None:
         """Has both ends find that there is nothing more, also one that waits."""
