@@ -585,8 +585,7 @@ pub struct BenchArguments {
     /// for each processor)
     #[arg(long)]
     pub threads: Option<usize>,
-    /// Ranks that share every batch: threads of this process (default: 1, or what mpirun started, in a
-    /// build with MPI)
+    /// Ranks that share every batch: threads of this process (default: 1, or what mpirun started, with MPI)
     #[arg(long)]
     pub ranks: Option<usize>,
     /// What to do with records that cannot be read or decoded: fail, skip or skip:LIMIT; with stages also replace
