@@ -158,7 +158,7 @@ impl Source {
     /// A number for every record that follows from its file's name below the folder that all are in and from its
     /// position there: it stays the same when more records or files are added.
     fn record_digests<'py>(&self, py: Python<'py>, seed: u64) -> Bound<'py, PyArray1<u64>> {
-        const KIND: u64 = 0x5350_4c49_54;
+        const KIND: u64 = 0x53_504c_4954;
         let files = self.opened.dataset.files();
         let mut folder = files.first().and_then(|file| file.path().parent());
         for file in files {
