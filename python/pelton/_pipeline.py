@@ -420,9 +420,18 @@ class Pipeline:
         asks = sys._getframe(1)
         if asks.f_globals.get("__name__") == "abc" and asks.f_back is not None:
             asks = asks.f_back
-        if asks.f_globals.get("__name__") == "accelerate.data_loader":
+        # Its `skip_first_batches` takes loaders of either kind.
+        if asks.f_globals.get("__name__") == "accelerate.data_loader" and asks.f_code.co_name != "skip_first_batches":
             self._divided = True
         return _iterable_dataset(data.IterableDataset)
+
+    @property
+    def sampler(self) -> Any:
+        """None; accelerate's ``skip_first_batches`` asks for it, with which the Trainer of transformers resumes."""
+        raise AttributeError(
+            "a pipeline has no `sampler` to skip batches with; it resumes without reading them: load its state with "
+            ".load_state_dict(), with the Trainer also TrainingArguments(ignore_data_skip=True), as examples/hf_trainer.py does"
+        )
 
     # Running it.
 
