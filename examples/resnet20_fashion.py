@@ -13,9 +13,8 @@ from __future__ import annotations
 import argparse
 import gzip
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -41,17 +40,7 @@ def by_pelton(folder: Path, part: str, batch: int, seed: int, augment: bool) -> 
     pipeline = pelton.load(find(folder, f"{part}-images-idx3-ubyte")).batch(batch).torch()
     if augment:
         pipeline = pipeline.shuffle(seed=seed).random_crop(28, padding=2).flip()
-    return Pairs(pipeline)
-
-
-class Pairs:
-    """Pictures and labels of a pipeline."""
-
-    def __init__(self, pipeline: Any) -> None:
-        self.pipeline = pipeline
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        return ((batch["image"], batch["label"]) for batch in self.pipeline)
+    return pipeline.tuples("image", "label")
 
 
 class Fashion(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
@@ -78,7 +67,7 @@ class Fashion(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             picture = functional.pad(picture, (2, 2, 2, 2))[top : top + 28, left : left + 28]
             if torch.rand(()) < 0.5:
                 picture = picture.flip(1)
-        return picture[..., None], int(self.labels[i])
+        return picture[None], int(self.labels[i])
 
 
 def by_torch(folder: Path, part: str, batch: int, seed: int, augment: bool, workers: int) -> Batches:
@@ -116,7 +105,7 @@ def resnet20() -> nn.Module:
 
 
 def prepared(pictures: torch.Tensor) -> torch.Tensor:
-    return (pictures.permute(0, 3, 1, 2).float() - 73.0) / 90.0
+    return (pictures.float() - 73.0) / 90.0
 
 
 def train(net: nn.Module, batches: Batches, optimiser: torch.optim.Optimizer, steps: int) -> tuple[float, float, float]:

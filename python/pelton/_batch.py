@@ -17,7 +17,7 @@ class Batch(dict[str, Any]):
     Fields of unequal length that are not padded are `Ragged`.
 
     ``epoch``, ``step`` and ``ids`` survive ``.to(device)``, which Lightning and accelerate call, pickling and copying. A
-    library that makes a batch again from its fields loses them, and asking for them is then an error; the fields of
+    library that makes a new batch from its fields loses them, and asking for them is then an error; the fields of
     `Pipeline.include` survive everything.
     """
 

@@ -155,11 +155,32 @@ class Samples(Sequence[dict[str, Any]]):
         return (self[i] for i in range(len(self)))
 
 
-def collate(samples: Samples) -> Batch:
-    """A ``collate_fn`` for PyTorch's DataLoader over a `Dataset`: tensors of the batch as it was made, without a copy."""
+def collate(samples: Sequence[dict[str, Any]]) -> Batch:
+    """A ``collate_fn`` for PyTorch's DataLoader over a `Dataset`: tensors of the batch as it was made, without a copy.
+
+    Samples that came one by one, as from ``ConcatDataset``, are stacked; rows of unequal shape become `Ragged`.
+    """
     from .torch import to_torch
 
-    return to_torch()(samples.batch)
+    return to_torch()(samples.batch if isinstance(samples, Samples) else _stacked(samples))
+
+
+def _stacked(samples: Sequence[dict[str, Any]]) -> Batch:
+    for sample in samples:
+        if sample.keys() != samples[0].keys():
+            raise _pelton.ConfigurationError(
+                f"samples have different fields, {', '.join(samples[0])} and {', '.join(sample)}; give all the same, with .map()"
+            )
+    fields: dict[str, Any] = {}
+    for name in samples[0]:
+        rows = [np.asarray(sample[name]) for sample in samples]
+        if rows[0].dtype.kind not in "biuf":
+            fields[name] = [sample[name] for sample in samples]
+        elif all(row.shape == rows[0].shape for row in rows):
+            fields[name] = np.stack(rows)
+        else:
+            fields[name] = Ragged.of(rows)
+    return Batch(fields)
 
 
 def _row(batch: Batch, name: str, i: int) -> Any:

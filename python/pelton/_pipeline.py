@@ -70,7 +70,6 @@ class Pipeline(Generic[T]):
         # What another process handed on, and whether accelerate divides what comes out.
         self._inherited: World | None = None
         self._divided = False
-        # What makes records that are items of a program, columns by record number, and which records take part.
         self._items: Items | None = None
         self._columns: dict[str, Any] = {}
         self._include: tuple[str, ...] = ()
@@ -449,9 +448,18 @@ class Pipeline(Generic[T]):
         asks = sys._getframe(1)
         if asks.f_globals.get("__name__") == "abc" and asks.f_back is not None:
             asks = asks.f_back
-        if asks.f_globals.get("__name__") == "accelerate.data_loader":
+        # Its `skip_first_batches` takes loaders of either kind.
+        if asks.f_globals.get("__name__") == "accelerate.data_loader" and asks.f_code.co_name != "skip_first_batches":
             self._divided = True
         return iterable_dataset(Pipeline, data.IterableDataset)
+
+    @property
+    def sampler(self) -> Any:
+        """None: accelerate's ``skip_first_batches``, by which Trainers resume, asks for it."""
+        raise AttributeError(
+            "a pipeline has no `sampler` to skip batches with: load its state with .load_state_dict(), for a Trainer also with "
+            "ignore_data_skip=True, as examples/hf_trainer.py does"
+        )
 
     # Running it.
 
@@ -626,7 +634,6 @@ class Pipeline(Generic[T]):
 
     def _full_config(self) -> dict[str, Any]:
         augment = {"augment": ",".join(self._augment)} if self._augment else {}
-        # Functions may make sequences, which have one length only where they are padded.
         pads = "buckets" in self._config and any(self._maps.values()) and self._config.get("collate", "auto") == "auto"
         return {**self._config, **augment, **({"collate": "pad"} if pads else {})}
 

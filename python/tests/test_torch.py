@@ -109,3 +109,33 @@ def test_ragged_numbers_become_nested_tensors(tmp_path: Path) -> None:
 def test_a_pipeline_of_tensors_is_pickled(rows: tuple[Path, np.ndarray]) -> None:
     pipeline = pickle.loads(pickle.dumps(pelton.load(rows[0]).batch(8).torch()))
     assert isinstance(next(iter(pipeline))["x"], torch.Tensor)
+
+
+def test_samples_that_came_one_by_one_are_collated(rows: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+    """As from a data set of PyTorch around ours, which takes no lists of indices."""
+    from torch.utils.data import ConcatDataset, Subset
+
+    path, values = rows
+    dataset = pelton.load(path).dataset()
+    for around, expected in ((ConcatDataset([dataset, dataset]), [*range(1003), *range(1003)]), (Subset(dataset, [5, 9]), [5, 9])):
+        batches = list(DataLoader(around, batch_size=100, collate_fn=pelton.collate))
+        np.testing.assert_array_equal(torch.cat([batch["x"] for batch in batches]).numpy(), values[expected])
+        labels = torch.cat([batch["label"] for batch in batches])
+        assert labels.dtype == torch.int64 and labels.tolist() == [record % 7 for record in expected]
+    with pytest.raises(pelton.ConfigurationError, match="samples have different fields, x and y; give all the same"):
+        pelton.collate([{"x": 1}, {"y": 2}])
+    mixed = pelton.collate([{"x": np.zeros((2, 3)), "name": "a"}, {"x": np.ones((1, 3)), "name": "b"}])
+    assert [tuple(row.shape) for row in mixed["x"]] == [(2, 3), (1, 3)] and mixed["name"] == ["a", "b"]
+
+
+def test_accelerate_skips_batches_of_a_share(rows: tuple[Path, np.ndarray]) -> None:
+    """Its function only looks at a loader; it does not divide what comes out."""
+    accelerate = pytest.importorskip("accelerate", reason="SKIPPED: accelerate is not installed")
+    accelerate.PartialState(cpu=True)
+    pipeline = pelton.load(rows[0]).shuffle(seed=3).batch(100).include("ids").shard(1, 2).torch()
+    expected = [batch["ids"].tolist() for batch in pipeline][4:]
+    pipeline.set_epoch(0)
+    skipped = accelerate.skip_first_batches(DataLoader(pipeline, batch_size=None), 4)
+    assert [batch["ids"].tolist() for batch in skipped] == expected
+    with pytest.raises(AttributeError, match=r"it resumes without reading them: load its state .*ignore_data_skip=True"):
+        accelerate.skip_first_batches(pipeline, 4)

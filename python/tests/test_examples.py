@@ -1,0 +1,124 @@
+"""The programs of ``examples`` use each photo once an epoch, on two ranks where they have ranks, and after they were stopped in
+the middle of an epoch.
+
+They are written for today's libraries; `./test examples` installs these. Elsewhere the programs whose libraries are missing are
+skipped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PHOTOS = 23
+BATCH = 4
+# Steps of an epoch, and of the first run, which is stopped in the middle of its second epoch.
+STEPS = -(-PHOTOS // BATCH)
+STOPPED = STEPS + 2
+
+SEEN = re.compile(r"epoch (\d+) rank (\d+) records \[([\d, ]+)\]")
+
+
+def needs(*modules: str) -> None:
+    for module in ("torch", "torchvision", "PIL", *modules):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"SKIPPED: {module} is not installed; ./test examples installs it")
+    import torch
+
+    if int(torch.__version__.partition(".")[0]) < 2:
+        pytest.skip(f"SKIPPED: PyTorch {torch.__version__} is older than the examples; ./test examples installs today's")
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder of photos of noise in three classes."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for i in range(PHOTOS):
+        path = tmp_path / "photos" / ("cat", "dog", "owl")[i % 3] / f"{i:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (70 + i % 7, 90 - i % 5, 3), dtype=np.uint8)).save(path)
+    return tmp_path / "photos"
+
+
+def seen(folder: Path, program: str, *arguments: str, ranks: int = 0, side: bool = True) -> list[tuple[int, int, list[int]]]:
+    """Runs a program in this folder, under torchrun if there are `ranks`; the epoch, rank and records of its batches."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"] if ranks else []
+    command = [sys.executable, *launcher, str(EXAMPLES / program), *arguments]
+    command += ["--epochs", "2", "--batch", str(BATCH), "--show", *(["--side", "64"] if side else [])]
+    # Ray prints lines twice otherwise, and leaves repeated ones out.
+    variables = {"RAY_DEDUP_LOGS": "0", "RAY_TRAIN_ENABLE_PRINT_PATCH": "0", "ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    variables |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    done = subprocess.run(command, cwd=folder, env={**os.environ, **variables}, stdout=-1, stderr=-2, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout[-6000:]
+    return [(int(epoch), int(rank), list(map(int, ids.split(",")))) for epoch, rank, ids in SEEN.findall(done.stdout)]
+
+
+def check(batches: list[tuple[int, int, list[int]]], *, epochs: int = 2, ranks: int = 1) -> None:
+    """That each epoch has each photo once over all ranks, and another order than the other."""
+    orders = [[record for at, _, ids in batches if at == epoch for record in ids] for epoch in range(epochs)]
+    for epoch, order in enumerate(orders):
+        times = Counter(order)
+        wrong = {record: times[record] for record in range(PHOTOS) if times[record] != 1}
+        assert not wrong and len(times) == PHOTOS, f"epoch {epoch} used these photos so often: {wrong}"
+    assert sum(map(len, orders)) == sum(len(ids) for _, _, ids in batches), "there are more epochs than asked for"
+    assert {rank for _, rank, _ in batches} == set(range(ranks))
+    assert len(set(map(tuple, orders))) == epochs, "epochs have the same order"
+
+
+def test_resnet_on_a_folder(photos: Path) -> None:
+    needs()
+    check(seen(photos.parent, "resnet_folder.py", "photos"))
+    assert len(seen(photos.parent, "resnet_folder.py", "photos", "--steps", "2")) == 2
+
+
+def test_timm(photos: Path) -> None:
+    needs("timm")
+    check(seen(photos.parent, "timm_train.py", "photos", side=False))
+
+
+# The libraries of each program, where it saves, what its first run needs to know, and where its ranks are an option of its own.
+RESUMED = {
+    "torchrun.py": ((), ["--checkpoint", "run.pt"], [], None),
+    "accelerate_resume.py": (("accelerate",), ["--out", "run"], [], None),
+    "hf_trainer.py": (("accelerate", "transformers"), ["--out", "run"], ["--save-every", str(STOPPED)], None),
+    "lightning_fit.py": (("lightning",), ["photos", "--out", "run"], ["--save-every", str(STOPPED)], "--devices"),
+    "ray_train.py": (("ray",), ["--out", "run"], [], "--workers"),
+}
+
+
+@pytest.mark.parametrize("program", RESUMED)
+def test_two_ranks_resume_in_the_middle_of_an_epoch(program: str, photos: Path) -> None:
+    libraries, saves, first, option = RESUMED[program]
+    needs(*libraries)
+    given = ["photos", *saves, *([option, "2"] if option else [])]
+    ranks = 0 if option else 2
+    before = seen(photos.parent, program, *given, *first, "--steps", str(STOPPED), ranks=ranks)
+    assert len(before) == 2 * STOPPED, "the first run stops in the middle of an epoch"
+    check(before + seen(photos.parent, program, *given, ranks=ranks), ranks=2)
+
+
+def test_two_ranks_go_on_as_one(photos: Path) -> None:
+    needs()
+    given = ["photos", "--checkpoint", "run.pt"]
+    before = seen(photos.parent, "torchrun.py", *given, "--steps", str(STOPPED), ranks=2)
+    check(before + seen(photos.parent, "torchrun.py", *given, ranks=1), ranks=2)
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_stateful_dataloader_resumes_in_the_middle_of_an_epoch(workers: str, photos: Path) -> None:
+    needs("torchdata")
+    given = ["photos", "--checkpoint", "run.pt", "--workers", workers]
+    before = seen(photos.parent, "stateful_dataloader.py", *given, "--steps", str(STOPPED))
+    assert len(before) == STOPPED
+    check(before + seen(photos.parent, "stateful_dataloader.py", *given))
