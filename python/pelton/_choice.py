@@ -64,6 +64,17 @@ def lengths_by(length: Callable[[dict[str, Any]], int], pipeline: Pipeline, reco
     return checked_lengths(np.array([found[record] for record in range(records)], np.int64))
 
 
+def check_by_index(config: Mapping[str, Any], draws: np.ndarray | None) -> None:
+    """Refuses choices that only loops over a pipeline follow."""
+    chosen_by = [name for name in ("keep_lengths", "keep_classes", "sample", "mix") if config.get(name)]
+    if chosen_by or draws is not None:
+        name = (chosen_by or ["sample"])[0].split("_")[0]
+        raise _pelton.ConfigurationError(
+            f".{name}() chooses records for loops over the pipeline, and .dataset() has records by index; use .filter() or "
+            ".split(), or a sampler of the loader"
+        )
+
+
 class _Answer:
     """A function of samples whose only field is what another says."""
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from . import _pelton
 from ._batch import Batch
 from ._checks import channels, checked_lengths, parse_bytes, share, sides, square, whole
-from ._choice import Choice, chosen, lengths_by
+from ._choice import Choice, check_by_index, chosen, lengths_by
 from ._classes import class_names, given_words, warn_of, warn_of_other_classes, warn_of_other_words, word_list
 from ._collation import Collated, ToTensors, Tuples, bound, collation
 from ._columns import DESCRIBED, WithColumns, described, taken
@@ -427,13 +427,7 @@ class Pipeline(Generic[T]):
 
     def dataset(self, epoch: int | None = None) -> Dataset:
         """The same samples by index, for a ``torch.utils.data.DataLoader`` or a custom sampler."""
-        chosen_by = [name for name in ("keep_lengths", "keep_classes", "sample", "mix") if self._config.get(name)]
-        if chosen_by or self._draws is not None:
-            name = (chosen_by or ["sample"])[0].split("_")[0]
-            raise ConfigurationError(
-                f".{name}() chooses records for loops over the pipeline, and .dataset() has records by index; use .filter() or "
-                ".split(), or a sampler of the loader"
-            )
+        check_by_index(self._config, self._draws)
         return Dataset(self, epoch)
 
     @property  # type: ignore[misc]
