@@ -498,7 +498,7 @@ def test_what_cannot_be_trained_on(tmp_path):
     path.write_text("a,b,label\n1,2,0\n3,4,1\n")
     check_refused(TypeError, "y is only for arrays", path, y)
     check_refused(pelton.ConfigurationError, "no label column.*its columns are", path, label="class")
-    check_refused(TypeError, "labels", path, labels="class")
+    check_refused(TypeError, "lable", path, lable="class")
     path.write_text("a,b,label\n1,2,0\n3,4,0\n")
     check_refused(ValueError, "at least two labels", path)
     path.write_text("a,b,label\n1,2,0\n3,nan,1\n")
