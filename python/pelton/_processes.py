@@ -134,6 +134,10 @@ class Processes:
                 "`processes` is for the program's own process, and this is a worker process, which cannot start others: iterate the "
                 "pipeline without a DataLoader, or leave `processes` out"
             )
+        main = sys.modules["__main__"]
+        path = getattr(main, "__file__", None)
+        if getattr(main, "__spec__", None) is None and path and not os.path.exists(os.path.join(process.ORIGINAL_DIR or "", path)):
+            raise ConfigurationError(f"worker processes read the program's file, and there is no file {path}; write the program to one")
         functions = pickled(caller)
         self._workers = [_Worker(functions) for _ in range(count)]
         # The worker that was idle last comes first, so that one thread needs one.
