@@ -29,7 +29,7 @@ SEEN = re.compile(r"epoch (\d+) rank (\d+) records \[([\d, ]+)\]")
 
 
 def needs(*modules: str) -> None:
-    for module in ("torch", "torchvision", "PIL", *modules):
+    for module in ("torch", "torchvision", *modules):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"SKIPPED: {module} is not installed; ./test examples installs it")
     import torch
@@ -41,13 +41,12 @@ def needs(*modules: str) -> None:
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """A folder of photos of noise in three classes."""
-    from PIL import Image
-
+    image = pytest.importorskip("PIL.Image", reason="SKIPPED: Pillow is not installed; ./test examples installs it")
     rng = np.random.default_rng(0)
     for i in range(PHOTOS):
         path = tmp_path / "photos" / ("cat", "dog", "owl")[i % 3] / f"{i:02}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 255, (70 + i % 7, 90 - i % 5, 3), dtype=np.uint8)).save(path)
+        image.fromarray(rng.integers(0, 255, (70 + i % 7, 90 - i % 5, 3), dtype=np.uint8)).save(path)
     return tmp_path / "photos"
 
 
