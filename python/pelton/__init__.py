@@ -9,7 +9,7 @@
 ((256, 32, 32, 3), 'uint8')
 
 Batches are dicts of NumPy arrays over memory of the loader, or of tensors (``.torch()``, ``.jax()``, ``.tf()``). Threads
-read, decode and augment without Python's lock; there are no worker processes. ``state_dict`` is the exact position
+read, decode and augment without Python's lock; there are no worker processes, unless ``.map`` is told to use some. ``state_dict`` is the exact position
 of a loop, valid for any number of ranks.
 """
 

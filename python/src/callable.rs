@@ -38,10 +38,11 @@ impl Callable {
                 let sentence = error.to_string();
                 let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
                 // Those of skipped records are not requested.
-                if raised.len() >= 64 {
-                    raised.remove(0);
-                }
+                let oldest = (raised.len() >= 64).then(|| raised.remove(0));
                 raised.push((sentence.clone(), error));
+                drop(raised);
+                // What it refers to may wait for others that hold Python's lock and want this one.
+                drop(oldest);
                 sentence.into()
             })
         })
