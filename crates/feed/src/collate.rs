@@ -8,11 +8,11 @@ use bytes::BytesMut;
 use pelton_batch::{Array, Batch, Buffer, DType, Fields, Layout, Shape};
 
 use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, SampleSource};
-use crate::collation::element;
+use crate::collation::{Collate, element};
 use crate::options::BadExamples;
 use crate::sample::{Sample, Value};
 use crate::shared::Shared;
-use crate::stages::{Collate, IMAGE, LengthsOf, TARGET_TOKENS, is_mask};
+use crate::stages::{IMAGE, LengthsOf, TARGET_TOKENS, is_mask};
 
 /// Which samples of the batch become which of its examples.
 struct Kept {

@@ -6,7 +6,50 @@ use std::sync::Arc;
 
 use pelton_batch::DType;
 
-use crate::stages::Collate;
+/// How the samples of a batch are collated, field by field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Collate {
+    /// `stack` for augmented pictures and where every sample has one shape by construction; `pad` for
+    /// tokens; otherwise `ragged`.
+    #[default]
+    Auto,
+    /// One after another; they must have one shape.
+    Stack,
+    /// Along the first dimension to one length: that of the bucket where there are buckets, otherwise the
+    /// longest of the batch.
+    Pad,
+    /// One after another with offsets.
+    Ragged,
+}
+
+impl fmt::Display for Collate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Collate::Auto => "auto",
+            Collate::Stack => "stack",
+            Collate::Pad => "pad",
+            Collate::Ragged => "ragged",
+        })
+    }
+}
+
+impl FromStr for Collate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Collate, String> {
+        Ok(match text {
+            "auto" => Collate::Auto,
+            "stack" => Collate::Stack,
+            "pad" => Collate::Pad,
+            "ragged" => Collate::Ragged,
+            _ => {
+                return Err(format!(
+                    "`{text}` is not a collation: use auto, stack, pad or ragged"
+                ));
+            }
+        })
+    }
+}
 
 /// How samples are collated: one rule for all fields, and others for some by name. As text `pad`, `pad:-100`, or
 /// `auto,tokens=pad:1,boxes=ragged,multiple:8`.

@@ -7,7 +7,8 @@ use pelton_batch::DType;
 use pelton_format::{Contents, Dataset};
 
 use crate::building::FixedField;
-use crate::stages::{Collate, Stages};
+use crate::collation::Collate;
+use crate::stages::Stages;
 
 /// Whether samples have the same layout in a batch as in the file.
 pub(crate) fn as_stored(contents: Contents, stages: &Stages) -> bool {

@@ -62,7 +62,7 @@ mod steps;
 mod worker;
 
 pub use building::BadExample;
-pub use collation::Collation;
+pub use collation::{Collate, Collation};
 pub use config::{
     DecodeSetting, EchoSetting, LengthRange, LengthSetting, PipelineConfig, SampleSetting,
 };
@@ -77,7 +77,7 @@ pub use sample::{Sample, Value};
 pub use samples::Samples;
 pub use stage::{Appearance, Slots, Stage, StageFailure, When};
 pub use stages::{
-    AugmentImages, BYTES, Collate, DecodeFields, DecodeImages, Exif, FEATURES, Function, IMAGE,
-    LABEL, LengthsOf, MEMBERS, StageFn, Stages, TARGET_TOKENS, TEXT, TOKENS, TakeMember, Tokenise,
+    AugmentImages, BYTES, DecodeFields, DecodeImages, Exif, FEATURES, Function, IMAGE, LABEL,
+    LengthsOf, MEMBERS, StageFn, Stages, TARGET_TOKENS, TEXT, TOKENS, TakeMember, Tokenise,
 };
 pub use state::LoaderState;

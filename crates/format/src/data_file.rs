@@ -7,7 +7,7 @@ use pelton_storage::{FileSet, Storage};
 
 use crate::decoder::Decoder;
 use crate::error::Fault;
-use crate::kind::FormatKind;
+use crate::kind::{FormatKind, ITEMS};
 use crate::labels::stored::StoredLabels;
 use crate::numbering::Numbering;
 use crate::places::stamp::Stamp;
@@ -63,7 +63,7 @@ impl DataFile {
 
     /// Whether a program makes its records.
     pub fn is_made(&self) -> bool {
-        self.kind.name() == crate::formats::items::NAME
+        self.kind.name() == ITEMS
     }
 
     /// Whether it is a remote file.

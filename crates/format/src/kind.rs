@@ -11,6 +11,9 @@ use crate::formats::delimited::is_number_with_comma;
 use crate::remote::without_query;
 use crate::rows::number::parse_f64;
 
+/// Name of the format of records that a program makes.
+pub(crate) const ITEMS: &str = "items";
+
 /// A format by its name, such as `csv`, or by name and argument, such as `tokens:35`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FormatKind {

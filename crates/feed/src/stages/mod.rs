@@ -8,7 +8,6 @@ mod members;
 mod tokenise;
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use pelton_batch::FieldSpecs;
@@ -45,51 +44,6 @@ pub const LABEL: &str = "label";
 /// Whether pictures with this name are masks: their pixels move with those of the picture, and are classes.
 pub(crate) fn is_mask(name: &str) -> bool {
     name.starts_with("mask")
-}
-
-/// How the samples of a batch are collated, field by field.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Collate {
-    /// `stack` for augmented pictures and where every sample has one shape by construction; `pad` for
-    /// tokens; otherwise `ragged`.
-    #[default]
-    Auto,
-    /// One after another; they must have one shape.
-    Stack,
-    /// Along the first dimension to one length: that of the bucket where there are buckets, otherwise the
-    /// longest of the batch.
-    Pad,
-    /// One after another with offsets.
-    Ragged,
-}
-
-impl fmt::Display for Collate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Collate::Auto => "auto",
-            Collate::Stack => "stack",
-            Collate::Pad => "pad",
-            Collate::Ragged => "ragged",
-        })
-    }
-}
-
-impl FromStr for Collate {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Collate, String> {
-        Ok(match text {
-            "auto" => Collate::Auto,
-            "stack" => Collate::Stack,
-            "pad" => Collate::Pad,
-            "ragged" => Collate::Ragged,
-            _ => {
-                return Err(format!(
-                    "`{text}` is not a collation: use auto, stack, pad or ragged"
-                ));
-            }
-        })
-    }
 }
 
 /// What the lengths for buckets refer to, and so what is padded to the length of a bucket.

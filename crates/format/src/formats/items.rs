@@ -9,14 +9,11 @@ use pelton_storage::MemoryStorage;
 use crate::contents::Contents;
 use crate::error::FormatError;
 use crate::format::{Opened, Shard};
-use crate::kind::FormatKind;
+use crate::kind::{FormatKind, ITEMS};
 use crate::places::Places;
 use crate::places::fingerprint::mix;
 use crate::places::stamp::Stamp;
 use crate::rows::sample::SampleShape;
-
-/// The format's name.
-pub(crate) const NAME: &str = "items";
 
 /// Count and digest of such records; `None` for other names.
 pub(crate) fn parse(path: &Path) -> Option<(u64, u64)> {
@@ -34,7 +31,7 @@ pub(crate) fn open(path: &Path, records: u64, digest: u64) -> Result<Opened, For
     Ok(Opened {
         path: path.to_path_buf(),
         source: path.to_path_buf(),
-        kind: FormatKind::new(NAME, None),
+        kind: FormatKind::new(ITEMS, None),
         guessed: false,
         storage: Arc::new(MemoryStorage::named(name, Vec::new())),
         remote: None,

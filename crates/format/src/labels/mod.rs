@@ -4,6 +4,7 @@ pub(crate) mod class_name;
 pub(crate) mod classes_so_far;
 pub(crate) mod codes;
 pub(crate) mod common;
+pub(crate) mod file_classes;
 pub(crate) mod json;
 pub(crate) mod listed_class;
 pub(crate) mod names_file;

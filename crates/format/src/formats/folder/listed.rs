@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use pelton_storage::FileSet;
-use serde::{Deserialize, Serialize};
 
 use crate::error::FormatError;
 use crate::format::Opened;
@@ -12,18 +11,6 @@ use crate::formats::folder::{Listed, is_image, look_at, opened_from};
 use crate::labels::codes::Codes;
 use crate::options::OpenOptions;
 use crate::places::IndexSource;
-
-/// Classes of files that are named one by one.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FileClasses {
-    /// Names of the classes, where they have names.
-    pub names: Vec<String>,
-    /// Values of the classes, where they are numbers.
-    pub values: Vec<f64>,
-    /// Index of each file's class among them.
-    pub codes: Vec<u32>,
-}
 
 /// Whether all of these are image files by name.
 pub(crate) fn are_images(paths: &[PathBuf]) -> bool {
