@@ -131,11 +131,13 @@ def test_samples_that_came_one_by_one_are_collated(rows: tuple[Path, np.ndarray]
 def test_accelerate_skips_batches_of_a_share(rows: tuple[Path, np.ndarray]) -> None:
     """Its function only looks at a loader; it does not divide what comes out."""
     accelerate = pytest.importorskip("accelerate", reason="SKIPPED: accelerate is not installed")
+    if torch.__version__.startswith("1."):
+        pytest.skip("SKIPPED: accelerate needs a newer PyTorch to skip batches")
     accelerate.PartialState(cpu=True)
     pipeline = pelton.load(rows[0]).shuffle(seed=3).batch(100).include("ids").shard(1, 2).torch()
     expected = [batch["ids"].tolist() for batch in pipeline][4:]
     pipeline.set_epoch(0)
     skipped = accelerate.skip_first_batches(DataLoader(pipeline, batch_size=None), 4)
     assert [batch["ids"].tolist() for batch in skipped] == expected
-    with pytest.raises(AttributeError, match=r"it resumes without reading them: load its state .*ignore_data_skip=True"):
+    with pytest.raises(AttributeError, match=r"load its state .*ignore_data_skip=True"):
         accelerate.skip_first_batches(pipeline, 4)
