@@ -20,7 +20,8 @@ def collation(collate: str | Mapping[str, str], pad: float | Mapping[str, float]
     for name, number in (pad if isinstance(pad, Mapping) else {"": pad} if pad else {}).items():
         if isinstance(number, (bool, str)):
             raise _pelton.ConfigurationError(f"`pad` has {number!r}; give a number")
-        rules[name] = f"{rules.get(name, rules[''])}:{number}"
+        how = rules.get(name, rules[""])
+        rules[name] = f"{'pad' if how == 'auto' and name else how}:{number}"
     spelled = [rules.pop("")] + [f"{name}={rule}" for name, rule in rules.items()]
     return ",".join(spelled + ([f"multiple:{multiple}"] if multiple > 1 else []))
 

@@ -285,6 +285,18 @@ def test_tensors_are_as_nets_take_them(arrays: tuple[np.ndarray, np.ndarray]) ->
         next(iter(items.batch(8).tuples("image").torch()))
 
 
+def test_padding_is_with_the_number_that_is_given() -> None:
+    items = pelton.from_sequence([{"tokens": np.arange(1 + i % 3), "labels": np.arange(1 + i % 2)} for i in range(8)])
+    batch = next(iter(items.batch(8, collate={"tokens": "ragged"}, pad={"labels": -100})))
+    assert batch["labels"].tolist()[:2] == [[0, -100], [0, 1]] and batch["labels_lengths"].tolist()[:2] == [1, 2]
+    lengths = [1 + i % 3 for i in range(8)]
+    packed = items.map(lambda sample: {"tokens": sample["tokens"]}).buckets("pack:5", length=lengths)
+    for batch in packed.batch(4, collate="pad", pad=-1):
+        assert (batch["tokens"] == -1).sum() == batch["tokens"].size - batch["tokens_lengths"].sum()
+    with pytest.raises(pelton.ConfigurationError, match="packed"):
+        list(packed.batch(4, collate="pad", multiple=8))
+
+
 def test_own_tokens_in_buckets_are_padded(tmp_path: Path) -> None:
     """A tokenizer of the program, whose lengths it also states."""
     lines = [" ".join("ab"[: 1 + i % 2] * (1 + i % 9) for _ in range(1 + i % 13)) for i in range(200)]

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use pelton_batch::{Array, Batch, Buffer, DType, Fields, Layout, Shape};
 
 use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, SampleSource};
-use crate::collation::{Collate, element};
+use crate::collation::Collate;
 use crate::options::BadExamples;
 use crate::sample::{Sample, Value};
 use crate::shared::Shared;
@@ -217,6 +217,15 @@ impl View<'_> {
     }
 }
 
+/// Fills padding with an element; with zeros where there is none.
+fn pad_with(element: &[u8], padding: &mut [u8]) {
+    match element {
+        [] => padding.fill(0),
+        element => { padding.chunks_exact_mut(element.len()) }
+            .for_each(|place| place.copy_from_slice(element)),
+    }
+}
+
 /// Collates samples of any size.
 struct PutTogether<'a> {
     shared: &'a Shared,
@@ -240,14 +249,8 @@ impl PutTogether<'_> {
                 return Err(self.error(i, &problem));
             }
         }
-        let mut named = self.shared.stages.collation.names();
-        if let Some(name) = named.find(|name| first.get(name).is_none()) {
-            let fields: Vec<&str> = first.iter().map(|(name, _)| &**name).collect();
-            return Err(FeedError::Stages(format!(
-                "`collate` names `{name}`, and samples have no such field: they have {}",
-                fields.join(", ")
-            )));
-        }
+        let names: Vec<&str> = first.iter().map(|(name, _)| &**name).collect();
+        self.shared.stages.collation.check(&names)?;
         for (name, of_first) in first.iter() {
             let mut views = Vec::with_capacity(samples.len());
             for (i, sample) in samples.iter().enumerate() {
@@ -314,7 +317,7 @@ impl PutTogether<'_> {
         let stages = &self.shared.stages;
         let rule = stages.collation.of(name);
         match rule.how {
-            _ if !self.building.head.row_draws.is_empty() => self.pack(views, dtype),
+            _ if !self.building.head.row_draws.is_empty() => self.pack(name, views, dtype),
             Collate::Pad => self.pad(name, views, dtype, length),
             Collate::Stack => self.stack(views, dtype),
             Collate::Ragged => Ok(self.ragged(views, dtype)),
@@ -396,25 +399,13 @@ impl PutTogether<'_> {
             }
             self.check_length(i, view.dims[0], length)?;
         }
-        let fill = match collation.of(name).fill {
-            0.0 => Vec::new(),
-            fill => element(dtype, fill).ok_or_else(|| {
-                FeedError::Stages(format!(
-                    "`{name}` is {dtype}, which has no {fill} to pad with; give another number, or make the field of another type in a function"
-                ))
-            })?,
-        };
+        let fill = collation.fill(name, dtype)?;
         let row = length * inner.iter().product::<usize>() * dtype.bytes();
         let mut whole = self.shared.pool.take(row * views.len());
         for (place, view) in whole.chunks_exact_mut(row.max(1)).zip(views) {
             let (own, padding) = place.split_at_mut(view.piece.len() * dtype.bytes());
             view.write(self.shared.stages.planar, own);
-            match &fill[..] {
-                [] => padding.fill(0),
-                fill => padding
-                    .chunks_exact_mut(fill.len())
-                    .for_each(|place| place.copy_from_slice(fill)),
-            }
+            pad_with(&fill, padding);
         }
         let shape = Shape {
             dims: [&[views.len(), length], &inner[..]].concat(),
@@ -425,12 +416,18 @@ impl PutTogether<'_> {
         Ok(self.array(whole, dtype, shape))
     }
 
-    fn pack(&self, views: &[View<'_>], dtype: DType) -> Result<Array, FeedError> {
+    fn pack(&self, name: &str, views: &[View<'_>], dtype: DType) -> Result<Array, FeedError> {
         let length = self.building.head.padded_length.unwrap_or(0) as usize;
+        let collation = &self.shared.stages.collation;
+        if collation.padded(length) != length {
+            return Err(FeedError::Stages(format!(
+                "rows of {length} packed elements are not padded to another length; give `buckets` pack a length that is the multiple, or leave it out"
+            )));
+        }
         let row_bytes = length * dtype.bytes();
         let row_samples = &self.kept.row_samples;
         let mut whole = self.shared.pool.take(row_bytes * row_samples.len());
-        whole.fill(0);
+        pad_with(&collation.fill(name, dtype)?, &mut whole);
         let mut next = 0;
         for (row, &samples) in row_samples.iter().enumerate() {
             let mut at = 0;

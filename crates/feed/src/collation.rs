@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use pelton_batch::DType;
 
+use crate::error::FeedError;
+
 /// How the samples of a batch are collated, field by field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Collate {
@@ -85,9 +87,29 @@ impl Collation {
         own.map_or(self.all, |(_, rule)| *rule)
     }
 
-    /// Names of the fields that have rules of their own.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.fields.iter().map(|(name, _)| name)
+    /// Refuses rules for fields that samples with these do not have.
+    pub(crate) fn check(&self, fields: &[&str]) -> Result<(), FeedError> {
+        let mut names = self.fields.iter().map(|(name, _)| name);
+        match names.find(|name| !fields.contains(&&***name)) {
+            Some(name) => Err(FeedError::Stages(format!(
+                "`collate` names `{name}`, and samples have no such field: they have {}",
+                fields.join(", ")
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// What a field of this type is padded with, as the bytes of an element; none for zeros.
+    pub(crate) fn fill(&self, name: &str, dtype: DType) -> Result<Vec<u8>, FeedError> {
+        let fill = self.of(name).fill;
+        if fill == 0.0 {
+            return Ok(Vec::new());
+        }
+        element(dtype, fill).ok_or_else(|| {
+            FeedError::Stages(format!(
+                "`{name}` is {dtype}, which has no {fill} to pad with; give another number, or make the field of another type in a function"
+            ))
+        })
     }
 
     /// Whether fields without a shape in common are one after another, each sample as long as it is.
@@ -102,7 +124,7 @@ impl Collation {
 }
 
 /// The bytes of a number as an element of this type; `None` where the type does not have it.
-pub(crate) fn element(dtype: DType, number: f64) -> Option<Vec<u8>> {
+fn element(dtype: DType, number: f64) -> Option<Vec<u8>> {
     macro_rules! whole {
         ($kind:ty) => {{
             let made = number as $kind;
@@ -174,7 +196,7 @@ impl FromStr for Collation {
         let mut made = Collation::default();
         for (i, part) in text.split(',').enumerate() {
             if let Some((name, rule)) = part.rsplit_once('=') {
-                if made.names().any(|known| **known == *name) {
+                if made.fields.iter().any(|(known, _)| **known == *name) {
                     return Err(format!("`{name}` is collated in two ways; give one"));
                 }
                 made.fields.push((name.into(), rule.parse()?));

@@ -40,16 +40,9 @@ impl KnownFields {
             others: Vec::new(),
             open: stages.list().iter().any(|stage| stage.is_open()),
         };
-        let is_known = |name: &Arc<str>| specs.0.iter().any(|field| field.name == *name);
-        if let (false, Some(name)) = (
-            known.open,
-            stages.collation.names().find(|name| !is_known(name)),
-        ) {
-            let fields: Vec<&str> = specs.0.iter().map(|field| &*field.name).collect();
-            return Err(FeedError::Stages(format!(
-                "`collate` names `{name}`, and samples have no such field: they have {}",
-                fields.join(", ")
-            )));
+        if !known.open {
+            let names: Vec<&str> = specs.0.iter().map(|field| &*field.name).collect();
+            stages.collation.check(&names)?;
         }
         for field in specs.0 {
             let rule = stages.collation.of(&field.name);

@@ -28,6 +28,12 @@ pub(crate) fn open_listed(paths: &[PathBuf], options: &OpenOptions) -> Result<Op
             paths.len()
         )));
     }
+    let count = classes.names.len().max(classes.values.len());
+    if classes.codes.iter().any(|&code| code as usize >= count) {
+        return Err(FormatError::new(
+            "`labels` number a class that has no name or value; check the configuration",
+        ));
+    }
     let root = common_folder(paths);
     let mut files = Vec::with_capacity(paths.len());
     for (i, path) in paths.iter().enumerate() {
