@@ -44,7 +44,10 @@ impl Source {
         let config: DataConfig =
             serde_json::from_str(config).map_err(|error| of_settings(&error))?;
         // Damaged records are an error when a pipeline starts, unless it has another policy.
-        let config = config.with_bytes().leaving_damage(true);
+        let config = DataConfig {
+            of_items: maker.is_some(),
+            ..config.with_bytes().leaving_damage(true)
+        };
         let opened = interruptible(py, |interrupt| {
             let mut notes = Vec::new();
             let comm = Comm::alone();

@@ -67,6 +67,9 @@ pub struct DataConfig {
     pub remote_cache_bytes: Option<u64>,
     /// Device model that limits the speed of reads: hdd, ssd or optane.
     pub device_model: Option<String>,
+    /// Whether paths are counts of records that a program makes.
+    #[serde(skip)]
+    pub of_items: bool,
     /// Whether to accept rows of bytes, for jobs that only read data.
     #[serde(skip)]
     pub bytes_too: bool,
@@ -110,6 +113,7 @@ impl Default for DataConfig {
             cache_dir: None,
             remote_cache_bytes: None,
             device_model: None,
+            of_items: false,
             bytes_too: false,
             whole_arrays: false,
             rows: RowLayout::Stored,

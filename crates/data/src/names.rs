@@ -30,10 +30,6 @@ pub(crate) fn resolve(
                     .to_string(),
             ));
         }
-        if name.starts_with("items:") {
-            files.push(PathBuf::from(name));
-            continue;
-        }
         if name.starts_with("demo:") {
             let whole = name.strip_suffix(":test");
             let demo_name = whole.unwrap_or(name);

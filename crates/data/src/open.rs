@@ -176,7 +176,11 @@ fn open_files(
 ) -> Result<OpenedData, DataError> {
     let folder = cache_dir(config);
     let remote = Remote::for_names(paths, &folder, config.remote_cache_bytes, interrupt)?;
-    let (mut files, test) = resolve(paths, &folder, remote.as_ref(), interrupt, observer)?;
+    let (mut files, test) = if config.of_items {
+        (paths.iter().map(PathBuf::from).collect(), Vec::new())
+    } else {
+        resolve(paths, &folder, remote.as_ref(), interrupt, observer)?
+    };
     let mut format = config.format.as_deref();
     if let Some(second) = &config.pair {
         let [first] = files.as_slice() else {
@@ -235,6 +239,7 @@ fn open_files(
         label_file: config.label_file.clone(),
         file_column: column(&config.file_column),
         file_classes: config.file_classes.clone(),
+        of_items: config.of_items,
         positive: config.positive.clone(),
         labels: classes,
         targets: config.targets,

@@ -91,13 +91,6 @@ impl PreparedPipeline {
         context: &mut RunContext<'_>,
     ) -> Result<PreparedPipeline, DataError> {
         check_threads("`threads`", terms.threads)?;
-        let made = opened.dataset.files().iter().find(|file| file.is_made());
-        if let (Some(made), true) = (made, opened.first_stages.list().is_empty()) {
-            return Err(DataError::Config(format!(
-                "{}: such records are made by a program in Python; name a file, with ./ before it if it is called so",
-                made.path().display()
-            )));
-        }
         if let Some(threads) = config.read_threads {
             check_threads("`read_threads`", threads)?;
         }

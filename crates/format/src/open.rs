@@ -167,7 +167,7 @@ fn open_file(
         check_label(&folder::Folder, options)?;
         return folder::open(path, options, notes);
     }
-    if let Some((records, digest)) = items::parse(path) {
+    if let (true, Some((records, digest))) = (options.of_items, items::parse(path)) {
         return items::open(path, records, digest);
     }
     let origin = Origin::find(path, options, notes)?;

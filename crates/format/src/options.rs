@@ -114,6 +114,8 @@ pub struct OpenOptions {
     pub rows: RowLayout,
     /// LIBSVM indices count from 0.
     pub zero_based: bool,
+    /// Whether paths are counts of records that a program makes.
+    pub of_items: bool,
     /// Classes of image files that are named one by one.
     pub file_classes: Option<FileClasses>,
     /// Which column of CSV, TSV and `.npy` is the label.
@@ -210,6 +212,7 @@ impl Default for OpenOptions {
             label_file: None,
             file_column: LabelColumn::First,
             file_classes: None,
+            of_items: false,
             positive: None,
             labels: None,
             targets: false,
