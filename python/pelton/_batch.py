@@ -1,4 +1,4 @@
-"""Batches as dicts of NumPy arrays, and arrays whose rows have lengths of their own."""
+"""Batches as dicts of NumPy arrays, their samples, and arrays whose rows have lengths of their own."""
 
 from __future__ import annotations
 
@@ -132,6 +132,36 @@ class Ragged:
 
     def __repr__(self) -> str:
         return f"Ragged({len(self)} rows of {self.values.dtype})"
+
+
+class Samples(Sequence[dict[str, Any]]):
+    """Samples that were read together: a sequence of dicts over one `Batch`."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        """The samples in one array a field."""
+
+    def __len__(self) -> int:
+        return len(self.batch.ids)
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"there is no sample {i}; there are {len(self)}")
+        i %= len(self)
+        return {name: _row(self.batch, name, i) for name in self.batch if not name.endswith("_lengths")}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[i] for i in range(len(self)))
+
+
+def _row(batch: Batch, name: str, i: int) -> Any:
+    field = batch[name]
+    row = field[i]
+    if not isinstance(field, Ragged) and f"{name}_lengths" in batch:
+        row = row[: batch[f"{name}_lengths"][i]]
+    return row.item() if isinstance(row, np.generic) else row
 
 
 def from_native(head: tuple[Any, ...]) -> tuple[Batch, bool]:

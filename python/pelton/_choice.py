@@ -11,7 +11,7 @@ from . import _pelton
 from ._checks import checked_lengths
 
 if TYPE_CHECKING:
-    from ._pipeline import Pipeline
+    from ._interface import AnyPipeline
 
 
 class Choice(NamedTuple):
@@ -26,7 +26,7 @@ class Choice(NamedTuple):
 _ALL = float(1 << 64)
 
 
-def chosen(pipeline: Pipeline, source: _pelton.Source, choices: Sequence[Choice]) -> np.ndarray | None:
+def chosen(pipeline: AnyPipeline, source: _pelton.Source, choices: Sequence[Choice]) -> np.ndarray | None:
     """Whether each record takes part; ``None`` where all do."""
     if not choices:
         return None
@@ -49,7 +49,7 @@ def chosen(pipeline: Pipeline, source: _pelton.Source, choices: Sequence[Choice]
     return keeps
 
 
-def answers(pipeline: Pipeline, config: Mapping[str, Any], function: Callable[[dict[str, Any]], Any]) -> dict[int, int]:
+def answers(pipeline: AnyPipeline, config: Mapping[str, Any], function: Callable[[dict[str, Any]], Any]) -> dict[int, int]:
     """What a function says of the fields of every record, in one pass over the data. Threads call it, as they call
     those of ``.map()``; records that a policy skips are left out."""
     found: dict[int, int] = {}
@@ -58,7 +58,7 @@ def answers(pipeline: Pipeline, config: Mapping[str, Any], function: Callable[[d
     return found
 
 
-def lengths_by(length: Callable[[dict[str, Any]], int], pipeline: Pipeline, records: int) -> np.ndarray:
+def lengths_by(length: Callable[[dict[str, Any]], int], pipeline: AnyPipeline, records: int) -> np.ndarray:
     """The length of every record by a function, in one pass over what is stored."""
     found = answers(pipeline, {}, length)
     return checked_lengths(np.array([found[record] for record in range(records)], np.int64))

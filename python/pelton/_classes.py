@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from . import _pelton
+from ._interface import is_pipeline
 
 if TYPE_CHECKING:
-    from ._pipeline import Pipeline
+    from ._interface import AnyPipeline
 
-    Classes = Union[Iterable[Union[str, int, float]], str, os.PathLike[str], int, Pipeline]
-    Words = Union[Iterable[Union[str, bytes]], str, os.PathLike[str], Pipeline]
+    Classes = Union[Iterable[Union[str, int, float]], str, os.PathLike[str], int, AnyPipeline]
+    Words = Union[Iterable[Union[str, bytes]], str, os.PathLike[str], AnyPipeline]
 
 # Lines of a warning about the data.
 MOST_NOTES = 5
@@ -32,9 +33,7 @@ def class_setting(classes: Classes | None) -> tuple[Any, bool]:
     """`classes` for the native part, and whether labels are indices in it instead of the values in the data."""
     if classes is None:
         return None, False
-    from ._pipeline import Pipeline
-
-    if isinstance(classes, Pipeline):
+    if is_pipeline(classes):
         setting = classes._running().source.class_setting
         if setting is None:
             raise _pelton.ConfigurationError("`classes` is a pipeline whose records have no labels; name their classes instead")
@@ -67,7 +66,7 @@ def word_list(words: Iterable[str | bytes]) -> list[bytes]:
     return [word if isinstance(word, bytes) else word.encode("utf-8", "surrogateescape") for word in words]
 
 
-def given_words(vocabulary: list[bytes] | Pipeline | None) -> Any:
+def given_words(vocabulary: list[bytes] | AnyPipeline | None) -> Any:
     """A vocabulary as the native part takes it: a list, or the native part of a pipeline."""
     return vocabulary if vocabulary is None or isinstance(vocabulary, list) else vocabulary._running().native
 

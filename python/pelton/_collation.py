@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _pelton
-from ._batch import Batch
-from ._dataset import Samples
+from ._batch import Batch, Samples
 
 if TYPE_CHECKING:
-    from ._pipeline import Pipeline
+    from ._interface import AnyPipeline
 
 
 def collation(collate: str | Mapping[str, str], pad: float | Mapping[str, float], multiple: int) -> str:
@@ -26,7 +25,7 @@ def collation(collate: str | Mapping[str, str], pad: float | Mapping[str, float]
     return ",".join(spelled + ([f"multiple:{multiple}"] if multiple > 1 else []))
 
 
-def bound(function: Callable[[Batch], Any], pipeline: Pipeline, native: _pelton.Pipeline) -> Callable[[Batch], Any]:
+def bound(function: Callable[[Batch], Any], pipeline: AnyPipeline, native: _pelton.Pipeline) -> Callable[[Batch], Any]:
     """A function over batches that knows the pipeline it belongs to, where it asks for that."""
     if not isinstance(function, ToTensors):
         return function

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _pelton
-from ._batch import Batch, Ragged, from_native
+from ._batch import Batch, Ragged, Samples, from_native
 from ._workers import Told, mixed
 
 if TYPE_CHECKING:
-    from ._pipeline import Pipeline
+    from ._interface import AnyPipeline
 
 
 class Dataset:
@@ -35,7 +35,7 @@ class Dataset:
     The other loader decides batches, order and ranks, and limits the speed: only a pipeline that you iterate reads ahead.
     """
 
-    def __init__(self, pipeline: Pipeline, epoch: int | None = None) -> None:
+    def __init__(self, pipeline: AnyPipeline, epoch: int | None = None) -> None:
         self.pipeline = pipeline
         self._told = Told()
         self._native: dict[tuple[int, int], _pelton.Samples] = {}
@@ -133,28 +133,6 @@ class Dataset:
         return self._native[share]
 
 
-class Samples(Sequence[dict[str, Any]]):
-    """Samples that were read together: a sequence of dicts over one `Batch`."""
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        """The samples in one array a field."""
-
-    def __len__(self) -> int:
-        return len(self.batch.ids)
-
-    def __getitem__(self, i: Any) -> Any:
-        if isinstance(i, slice):
-            return [self[k] for k in range(*i.indices(len(self)))]
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"there is no sample {i}; there are {len(self)}")
-        i %= len(self)
-        return {name: _row(self.batch, name, i) for name in self.batch if not name.endswith("_lengths")}
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self[i] for i in range(len(self)))
-
-
 def collate(samples: Sequence[dict[str, Any]]) -> Batch:
     """A ``collate_fn`` for PyTorch's DataLoader over a `Dataset`: tensors of the batch as it was made, without a copy.
 
@@ -181,14 +159,6 @@ def _stacked(samples: Sequence[dict[str, Any]]) -> Batch:
         else:
             fields[name] = Ragged.of(rows)
     return Batch(fields)
-
-
-def _row(batch: Batch, name: str, i: int) -> Any:
-    field = batch[name]
-    row = field[i]
-    if not isinstance(field, Ragged) and f"{name}_lengths" in batch:
-        row = row[: batch[f"{name}_lengths"][i]]
-    return row.item() if isinstance(row, np.generic) else row
 
 
 def _checked(record: int, count: int) -> int:

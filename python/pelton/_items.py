@@ -17,7 +17,7 @@ from . import _pelton
 from ._stage import Field, encoded
 
 if TYPE_CHECKING:
-    from ._pipeline import Pipeline
+    from ._interface import AnyPipeline
 
 # Keys are 64 bits, and epochs of samples 63.
 _EPOCHS = (1 << 63) - 1
@@ -93,7 +93,7 @@ class Items:
 class _Samples:
     """The records of a pipeline as items."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: AnyPipeline) -> None:
         if "batch" in pipeline._terms or "buckets" in pipeline._config or pipeline._batch_maps:
             raise _pelton.ConfigurationError(
                 "pipelines are joined sample by sample: leave out .batch(), .buckets(), .torch() and .map_batches() of each, and "
@@ -113,7 +113,7 @@ class _Samples:
         return {name: value.tobytes() if name in self.texts else value for name, value in sample.items()}
 
 
-def samples_of(pipelines: Sequence[Pipeline]) -> Items:
+def samples_of(pipelines: Sequence[AnyPipeline]) -> Items:
     """The records of several pipelines, one after another."""
     if len(pipelines) < 2:
         raise _pelton.ConfigurationError("give at least two pipelines to join")

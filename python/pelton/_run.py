@@ -17,8 +17,7 @@ from weakref import WeakSet, ref
 import numpy as np
 
 from . import _pelton
-from ._batch import Batch, from_native
-from ._dataset import Samples
+from ._batch import Batch, Samples, from_native
 from ._processes import Processes
 from ._workers import Told, Worker, mixed, this_worker
 from ._world import World, compare

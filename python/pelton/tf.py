@@ -12,10 +12,10 @@ import tensorflow as tf
 from ._batch import Batch, Ragged
 
 if TYPE_CHECKING:
-    from ._pipeline import Pipeline
+    from ._interface import AnyPipeline
 
 
-def to_dataset(pipeline: Pipeline) -> tf.data.Dataset:
+def to_dataset(pipeline: AnyPipeline) -> tf.data.Dataset:
     """A dataset whose every iteration is the next epoch of ``pipeline``; add ``.prefetch`` as usual.
 
     The signature is that of the first batch, with the first dimension of every array open. Ragged fields become ragged
