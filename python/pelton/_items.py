@@ -132,15 +132,25 @@ class Spool(Sequence[Any]):
 
     def __init__(self, make: Callable[[], Iterable[Any]], limit: int | None, folder: str | None) -> None:
         self._starts, end = [0], 0
-        descriptor, self._name = tempfile.mkstemp(".pelton-spool", dir=folder)
+        descriptor, name = tempfile.mkstemp(".pelton-spool", dir=folder)
         self._file = os.fdopen(descriptor, "w+b")
-        os.unlink(self._name)
+        os.unlink(name)
+
+        def keep(write: Callable[..., Any], *data: bytes) -> None:
+            try:
+                write(*data)
+            except OSError as error:
+                where = f"items of the generator are kept in {os.path.dirname(name)}; give another `folder`"
+                raise OSError(error.errno, f"{error.strerror}: {where}") from error
+
         for number, item in enumerate(make()):
             if limit is not None and number >= limit:
                 break
-            end += self._file.write(pickle.dumps(item, protocol=5))
+            pickled = pickle.dumps(item, protocol=5)
+            keep(self._file.write, pickled)
+            end += len(pickled)
             self._starts.append(end)
-        self._file.flush()
+        keep(self._file.flush)
 
     def __len__(self) -> int:
         return len(self._starts) - 1

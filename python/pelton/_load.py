@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -110,13 +110,11 @@ def load(
     return pipeline._with(terms={"by_class": True}) if by_class else pipeline
 
 
-
-
 def _file_classes(labels: Sequence[Any]) -> dict[str, Any]:
     """Labels of files as the native part takes them."""
     given = np.asarray(labels)
     if given.ndim != 1 or given.dtype.kind not in "biufU" or (given.dtype.kind == "f" and not np.isfinite(given).all()):
-        raise ConfigurationError("`labels` must be numbers or names of classes in one dimension, one a file")
+        raise ConfigurationError("`labels` must be numbers or names of classes in one dimension, one a file; columns of from_manifest may have more")
     values, codes = np.unique(given, return_inverse=True)
     named = given.dtype.kind == "U"
     return {
@@ -139,24 +137,27 @@ def from_sequence(items: Sequence[Any], *, names: Sequence[str] | None = None) -
         raise ConfigurationError(
             f"{type(items).__name__} has no `len` and `[i]`; from_generator takes a function that returns an iterator"
         )
+    if isinstance(items, Mapping) or hasattr(items, "columns"):
+        raise ConfigurationError(f"{type(items).__name__} has columns, not items by number; from_arrays takes columns")
     return _of_items(Items([items], names))
 
 
 def from_generator(
-    make: Callable[[], Iterable[Any]],
+    make: Callable[[], Iterable[Any]] | Iterable[Any],
     *,
     names: Sequence[str] | None = None,
     limit: int | None = None,
     folder: str | None = None,
 ) -> Pipeline[dict[str, Any]]:
-    """The items that ``make()`` yields, as `from_sequence` takes them with these ``names``.
+    """The items that ``make()`` yields, or an iterable such as an ``IterableDataset``, as `from_sequence` takes them with
+    these ``names``.
 
     They are drawn once, at most ``limit`` of them, one after another into a temporary file in ``folder``: memory stays
     small, and every epoch is a full random order that resumes exactly, which a stream does not allow.
     """
-    if not callable(make):
+    if isinstance(make, Iterator) or not (callable(make) or isinstance(make, Iterable)):
         raise ConfigurationError("give a function that returns an iterator, such as a generator function, not the iterator itself")
-    return _of_items(Items([Spool(make, None if limit is None else whole("limit", limit, 1), folder)], names))
+    return _of_items(Items([Spool(make if callable(make) else make.__iter__, None if limit is None else whole("limit", limit, 1), folder)], names))
 
 
 def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline[dict[str, Any]]:
@@ -203,8 +204,8 @@ def from_manifest(
     folder: str | os.PathLike[str] | None = None,
     classes: Classes | None = None,
 ) -> Pipeline[dict[str, Any]]:
-    """A table whose column ``files`` names the file of each record: CSV, TSV, JSON Lines, Parquet, a dict of columns or a data
-    frame. Its other columns are fields of the batch.
+    """A table whose column ``files`` names the file of each record: CSV, TSV, JSON, JSON Lines, Parquet, a dict of columns or
+    a data frame. Its other columns are fields of the batch.
 
     Names are relative to ``folder``, by default that of the table. Pictures are decoded by ``.decode("image")``. The column
     ``label`` has numbers or names of classes, whose indices ``classes`` defines as in `load`.

@@ -37,6 +37,9 @@ class Manifest(NamedTuple):
         names = [os.path.join(os.fspath(folder), _text(name, files, row)) for row, name in enumerate(columns.pop(files))]
         if not names:
             raise ConfigurationError("the table has no rows")
+        # Data frames number their rows in a column without a name when they are saved.
+        for name in [name for name in ("", "__index_level_0__") if np.array_equal(columns.get(name, ()), range(len(names)))]:
+            del columns[name]
         labels = None if label is None else _labels(list(columns.pop(label)))
         return cls(names, labels, {str(name): as_column(str(name), values, len(names)) for name, values in columns.items()})
 
@@ -77,7 +80,7 @@ def _read(path: str) -> dict[str, Any]:
         return dict(rows_of(table))
     if ending in ("jsonl", "ndjson", "json"):
         with open(path, encoding="utf-8") as lines:
-            rows = [_json(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+            rows = _rows(path, lines.read())
         names = list(dict.fromkeys(name for row in rows for name in row))
         for number, row in enumerate(rows, 1):
             lacking = [name for name in names if name not in row]
@@ -95,6 +98,19 @@ def _read(path: str) -> dict[str, Any]:
         if len(cells_of) != len(heading):
             raise ConfigurationError(f"{path}: line {number} has {len(cells_of)} cells, and {len(heading)} columns are named")
     return {name: _numbers([row[at] for row in table]) for at, name in enumerate(heading)}
+
+
+def _rows(path: str, text: str) -> list[dict[str, Any]]:
+    """The rows of a list, or of lines with one each."""
+    if text.lstrip().startswith("["):
+        try:
+            rows = json.loads(text)
+        except ValueError as error:
+            raise ConfigurationError(f"{path} is not JSON ({error})") from error
+        if not all(isinstance(row, dict) for row in rows):
+            raise ConfigurationError(f"{path}: an entry of its list is not a JSON object")
+        return rows
+    return [_json(path, number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
 
 
 def _json(path: str, number: int, line: str) -> dict[str, Any]:

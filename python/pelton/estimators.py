@@ -19,7 +19,7 @@ import numbers
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
@@ -39,6 +39,9 @@ from ._frames import table_of, written
 from ._load import load
 from ._names import file_name
 from ._world import ranks_here
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["LinearClassifier", "LinearRegressor", "LogisticRegression"]
 
@@ -73,7 +76,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
     def _loss(self) -> str:
         raise NotImplementedError
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **data: Any) -> Any:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **data: Any) -> Self:
         """Trains on an array, CSR matrix or data frame ``X`` with classes or targets ``y``, or on files.
 
         A data frame (pandas, polars, pyarrow) may have columns of text, categories and dates, which become features as in
@@ -107,7 +110,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         self._take(rows.fit(json.dumps(config), len(classes), self._threads(), centre, weights), classes)
         return self
 
-    def _fit_table(self, table: Any, y: Any, sample_weight: Any, data: dict[str, Any]) -> Any:
+    def _fit_table(self, table: Any, y: Any, sample_weight: Any, data: dict[str, Any]) -> Self:
         if others := set(data) - {"columns", "missing"}:
             raise TypeError(f"`{min(others)}` applies to files, and X is a data frame; leave it out or give files")
         if y is None:
@@ -132,7 +135,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _fit_files(
         self, X: Any, y: Any, sample_weight: Any, data: dict[str, Any], config: dict[str, Any] | None = None
-    ) -> Any:
+    ) -> Self:
         if y is not None:
             raise TypeError("y is only for arrays; for files, name its column with `label`")
         config = {
@@ -368,26 +371,26 @@ class _Classifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
             coefficients, intercepts = 0.0 - coefficients, 0.0 - intercepts
         self.coef_, self.intercept_ = coefficients, intercepts
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: Any) -> np.ndarray:
         """w·x of each row: above 0 for ``classes_[1]``; with more than two classes a column for each."""
         values = self._values(X)
         return values.ravel() if values.shape[1] == 1 else values
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any) -> np.ndarray:
         """The class of each row."""
         values = self.decision_function(X)
         places = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
         return self.classes_[places]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class, a column each: of the multinomial loss, or with more than two classes of the
         logistic one each class's own divided by their sum.
         """
         return np.exp(self.predict_log_proba(X))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Any:
+    def predict_log_proba(self, X: Any) -> np.ndarray:
         """Their logarithms."""
         values = self.decision_function(X)
         if values.ndim == 1:
@@ -617,7 +620,7 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
     def _use(self, coefficients: Any, intercepts: Any, classes: Any, labels: list[float], names: list[str]) -> None:
         self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any) -> np.ndarray:
         """The predicted target of each row."""
         values = self._values(X)
         return np.exp(values) if self.loss == "poisson" else values

@@ -69,9 +69,15 @@ pub(crate) fn of_feed(py: Python<'_>, error: &FeedError) -> PyErr {
             path,
             record,
             offset,
-            ..
+            problem,
         } => {
-            let exception = BadRecordError::new_err(error.to_string());
+            // Items of a program lie in no file.
+            let sentence = if path.to_string_lossy().starts_with("items:") {
+                format!("item {record}: {problem}; repair or leave it out, or skip bad items with `on_bad_record` skip")
+            } else {
+                error.to_string()
+            };
+            let exception = BadRecordError::new_err(sentence);
             let value = exception.value(py);
             // Attributes of an exception that was just made can be set.
             let _ = value.setattr("path", path.display().to_string());

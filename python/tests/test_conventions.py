@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,6 +97,10 @@ def test_items_that_are_no_records_are_told(arrays: tuple[np.ndarray, np.ndarray
         pelton.from_sequence([])
     with pytest.raises(pelton.ConfigurationError, match="from_generator"):
         pelton.from_sequence(iter([1]))  # type: ignore[arg-type]
+    with pytest.raises(pelton.ConfigurationError, match="from_arrays"):
+        pelton.from_sequence({"x": [1, 2]})  # type: ignore[arg-type]
+    with pytest.raises(pelton.ConfigurationError, match="iterator itself"):
+        pelton.from_generator(iter([1]))
     with pytest.raises(pelton.BadRecordError, match="None") as error:
         list(pelton.from_sequence([{"x": 1}, {"x": None}, {"x": 3}]).batch(2))
     assert isinstance(error.value.__cause__, TypeError) and error.value.record == 1
@@ -123,6 +128,7 @@ def test_a_generator_is_drawn_once() -> None:
             seen += batch["label"].tolist()
         assert sorted(seen) == list(range(40))
     assert len(drawn) == 41
+    assert [batch["data"].tolist() for batch in pelton.from_generator([1, 2, 3]).batch(2)] == [[1, 2], [3]]
 
 
 def test_files_by_name_have_the_labels_that_are_given(photos: tuple[list[str], list[str]]) -> None:
@@ -161,6 +167,14 @@ def test_a_table_names_files_and_its_columns_are_fields(photos: tuple[list[str],
     assert (batch["age"] == batch.ids + 100).all()
     with pytest.raises(pelton.ConfigurationError, match="no column `name`; it has file, class"):
         pelton.from_manifest(tmp_path / "table.csv", files="name")
+    # As data frames are saved, with the numbers of their rows.
+    (tmp_path / "saved.csv").write_text(",file,age\n" + "".join(f"{k},{path},7\n" for k, path in enumerate(paths)))
+    (tmp_path / "list.json").write_text(json.dumps([{"file": path, "age": 7} for path in paths], indent=1))
+    for name in ("saved.csv", "list.json"):
+        batch = next(iter(pelton.from_manifest(tmp_path / name, files="file").decode("image").resize((8, 8)).batch(30)))
+        assert sorted(batch) == ["age", "image"] and batch["age"].tolist() == [7] * 30
+    with pytest.raises(pelton.DataError, match=r"picture.*load pictures without other files"):
+        len(pelton.load([*paths, tmp_path / "saved.csv"]))
 
 
 def test_pictures_without_a_size_keep_their_shape(photos: tuple[list[str], list[str]]) -> None:

@@ -151,6 +151,21 @@ fn open_together(
     Ok(found)
 }
 
+/// What is said of a file that no format knows.
+fn unknown(path: &Path) -> &'static str {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let extension = extension.unwrap_or_default().to_ascii_lowercase();
+    if path.file_name().is_some_and(folder::is_image) {
+        return "is a picture, and other files that are named are none; load pictures without other files";
+    }
+    match extension.as_str() {
+        "bmp" | "gif" | "tif" | "tiff" | "avif" | "heic" | "jp2" => {
+            "is a picture of a kind that is not decoded; convert it to PNG, WebP or JPEG"
+        }
+        _ => "is in no known format; name one with `format`, or check that it is the right file",
+    }
+}
+
 /// Opens one file; remarks for the user are added to `notes`. Errors may lack the path.
 fn open_file(
     path: &Path,
@@ -192,9 +207,7 @@ fn open_file(
             let head = Head::new(path, &head, stamp.size, options.features_only);
             let (by, format) = detect(&head).ok_or_else(|| match codec_by_name(path) {
                 Some(codec) => unread(codec),
-                None => FormatError::new(
-                    "is in no known format; name one with `format`, or check that it is the right file",
-                ),
+                None => FormatError::new(unknown(path)),
             })?;
             // Lines of text cannot be wrong; lines of numbers can.
             let guessed = by == Match::Lines && format.has_features();

@@ -474,7 +474,7 @@ impl Walk<'_> {
     }
 }
 
-fn is_image(name: &std::ffi::OsStr) -> bool {
+pub(crate) fn is_image(name: &std::ffi::OsStr) -> bool {
     let extension = Path::new(name)
         .extension()
         .and_then(|extension| extension.to_str());
