@@ -73,7 +73,9 @@ pub(crate) fn of_feed(py: Python<'_>, error: &FeedError) -> PyErr {
         } => {
             // Items of a program lie in no file.
             let sentence = if path.to_string_lossy().starts_with("items:") {
-                format!("item {record}: {problem}; repair or leave it out, or skip bad items with `on_bad_record` skip")
+                format!(
+                    "item {record}: {problem}; repair or leave it out, or skip bad items with `on_bad_record` skip"
+                )
             } else {
                 error.to_string()
             };

@@ -1,6 +1,8 @@
 //! Rows whose numbers are at different offsets of a file, read as if each record were contiguous, at the cost of a
 //! copy.
 
+use std::ops::Range;
+
 use pelton_storage::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
 
 /// Rows of several arrays, read as if each record were contiguous.
@@ -44,20 +46,22 @@ impl<S: Storage> Storage for Gathered<S> {
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
         let units = self.storage.granularity();
         let size = self.records * self.record_bytes;
-        // The parts of each range in each array: the first record, where the rows begin in the buffer, and the
+        // The bytes that each range needs of each array: where they begin in the array and in the buffer, and the
         // buffer.
         let mut buffers = Vec::with_capacity(reads.len() * self.parts.len());
         for read in reads.iter_mut() {
             let left = size.saturating_sub(read.offset);
             read.filled = left.min(read.buffer.len() as u64) as usize;
-            if read.filled == 0 {
-                continue;
-            }
-            let first = read.offset / self.record_bytes;
-            let last = (read.offset + read.filled as u64 - 1) / self.record_bytes;
-            for (from, row_bytes) in &self.parts {
-                let begin = from + first * row_bytes;
-                let wanted = (last - first + 1) * row_bytes;
+            let mut at = 0;
+            for &(from, row_bytes) in &self.parts {
+                let end = read.offset + read.filled as u64;
+                let rows = self.needed(at..at + row_bytes, read.offset..end);
+                at += row_bytes;
+                if rows.is_empty() {
+                    continue;
+                }
+                let begin = from + rows.start;
+                let wanted = rows.end - rows.start;
                 // Rows are in the file, far from the largest offset.
                 let (start, length) = units.align_out(begin, wanted).unwrap_or((begin, wanted));
                 let mut buffer = AlignedBuffer::with_capacity(4096, length as usize);
@@ -81,6 +85,11 @@ impl<S: Storage> Storage for Gathered<S> {
             let end = read.offset + read.filled as u64;
             let mut at = 0;
             for (_, row_bytes) in &self.parts {
+                let rows = self.needed(at..at + row_bytes, read.offset..end);
+                if rows.is_empty() {
+                    at += row_bytes;
+                    continue;
+                }
                 let ((_, skip, buffer), filled) = gathered.next().expect("one for each array");
                 let mut record = first;
                 while record * self.record_bytes < end {
@@ -88,7 +97,8 @@ impl<S: Storage> Storage for Gathered<S> {
                     let from = place.max(read.offset);
                     let to = (place + row_bytes).min(end);
                     if from < to {
-                        let begin = skip + ((record - first) * row_bytes + from - place) as usize;
+                        let begin =
+                            skip + (record * row_bytes + from - place - rows.start) as usize;
                         let length = (to - from) as usize;
                         if begin + length > filled {
                             // The file became shorter.
@@ -108,22 +118,37 @@ impl<S: Storage> Storage for Gathered<S> {
     }
 }
 
+impl<S> Gathered<S> {
+    /// The bytes of an array that a range needs, where the array's rows lie at `part` of each record.
+    fn needed(&self, part: Range<u64>, range: Range<u64>) -> Range<u64> {
+        let row_bytes = part.end - part.start;
+        let of_array = |offset: u64| {
+            let in_record = offset % self.record_bytes;
+            offset / self.record_bytes * row_bytes + in_record.clamp(part.start, part.end)
+                - part.start
+        };
+        of_array(range.start)..of_array(range.end)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use pelton_storage::MemoryStorage;
+    use std::sync::Arc;
+
     use pelton_storage::conformance::check_storage;
+    use pelton_storage::{MemoryStorage, Metered};
 
     use super::*;
 
-    #[test]
-    fn rows_are_gathered() {
-        let (records, widths) = (5000u64, [3u64, 8, 1]);
-        let file: Vec<u8> = (0..records * 12 + 100)
+    /// Arrays with rows of these widths one after another, and their records.
+    fn gathered(records: u64, widths: &[u64]) -> (Gathered<Metered>, Vec<u8>) {
+        let record_bytes = widths.iter().sum();
+        let file: Vec<u8> = (0..records * record_bytes + 100)
             .map(|i| (i * 7 + i / 251) as u8)
             .collect();
         let mut from = 100;
         let mut parts = Vec::new();
-        for width in widths {
+        for &width in widths {
             parts.push((from, width));
             from += width * records;
         }
@@ -135,11 +160,36 @@ mod tests {
             }
         }
         let gathered = Gathered {
-            storage: MemoryStorage::new(file),
+            storage: Metered::new(Arc::new(MemoryStorage::new(file))),
             parts,
-            record_bytes: 12,
+            record_bytes,
             records,
         };
-        check_storage(&gathered, &expected);
+        (gathered, expected)
+    }
+
+    #[test]
+    fn rows_are_gathered() {
+        let (narrow, expected) = gathered(5000, &[3, 8, 1]);
+        check_storage(&narrow, &expected);
+        let (wide, expected) = gathered(3, &[30_000, 1, 12_000, 9_000]);
+        check_storage(&wide, &expected);
+    }
+
+    #[test]
+    fn a_range_costs_its_own_bytes() {
+        let (wide, expected) = gathered(4, &[30_000, 1, 12_000]);
+        for offset in (0..expected.len()).step_by(1000) {
+            let mut buffer = vec![0; 1000.min(expected.len() - offset)];
+            let before = wide.storage.meter().bytes;
+            let mut reads = [RangeRead {
+                offset: offset as u64,
+                buffer: &mut buffer,
+                filled: 0,
+            }];
+            wide.read_batch(&mut reads).unwrap();
+            assert_eq!(wide.storage.meter().bytes - before, buffer.len() as u64);
+            assert_eq!(buffer, expected[offset..offset + buffer.len()]);
+        }
     }
 }
