@@ -332,15 +332,21 @@ impl Storage for InPlace {
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
         let InPlace(records) = self;
         let (size, groups) = (records.size(), records.table.groups());
-        // The runs of records within one group that each range needs.
-        let (mut runs, mut runs_of) = (Vec::new(), Vec::with_capacity(reads.len()));
         for read in reads.iter_mut() {
             let there = size.saturating_sub(read.offset);
             read.filled = there.min(read.buffer.len() as u64) as usize;
+        }
+        // A long record is read in several adjacent ranges, which are gathered once.
+        let adjacent =
+            |a: &RangeRead<'_>, b: &RangeRead<'_>| a.offset + a.filled as u64 == b.offset;
+        // The runs of records within one group that each stretch of adjacent ranges needs.
+        let (mut runs, mut runs_of) = (Vec::new(), Vec::with_capacity(reads.len()));
+        for stretch in reads.chunk_by(adjacent) {
+            let (start, end) = ends_of(stretch);
             let before = runs.len();
-            if read.filled > 0 {
-                let mut first = records.record_at(read.offset);
-                let end = records.record_at(read.offset + read.filled as u64 - 1) + 1;
+            if start < end {
+                let mut first = records.record_at(start);
+                let end = records.record_at(end - 1) + 1;
                 while first < end {
                     let to = groups[group_of(groups, first) + 1].min(end);
                     runs.push(first..to);
@@ -353,8 +359,9 @@ impl Storage for InPlace {
         let gathered = gathered.map_err(|wrong| records.error(wrong))?;
         let mut gathered = runs.iter().zip(gathered);
         let mut bytes = Vec::new();
-        for (read, count) in reads.iter_mut().zip(runs_of) {
+        for (stretch, count) in reads.chunk_by_mut(adjacent).zip(runs_of) {
             bytes.clear();
+            let (start, end) = ends_of(stretch);
             let mut from = None;
             for (rows, values) in gathered.by_ref().take(count) {
                 from.get_or_insert(records.places.get(rows.start).0);
@@ -364,13 +371,24 @@ impl Storage for InPlace {
                         .encode(&values, (rows.end - rows.start) as usize, &mut bytes);
                 made.map_err(|what| records.error(Wrong::Damaged(what)))?;
             }
-            let skip = from.map_or(0, |from| (read.offset - from) as usize);
-            let wanted = bytes.get(skip..skip + read.filled).ok_or_else(|| {
+            let skip = from.map_or(0, |from| (start - from) as usize);
+            let wanted = bytes.get(skip..skip + (end - start) as usize);
+            let mut wanted = wanted.ok_or_else(|| {
                 let what = "its records are shorter than when it was opened";
                 records.error(Wrong::Damaged(what.into()))
             })?;
-            read.buffer[..read.filled].copy_from_slice(wanted);
+            for read in stretch {
+                let (now, later) = wanted.split_at(read.filled);
+                read.buffer[..read.filled].copy_from_slice(now);
+                wanted = later;
+            }
         }
         Ok(())
     }
+}
+
+/// The offsets of the first byte that adjacent ranges have and of the first after them.
+fn ends_of(stretch: &[RangeRead<'_>]) -> (u64, u64) {
+    let bytes: u64 = stretch.iter().map(|read| read.filled as u64).sum();
+    (stretch[0].offset, stretch[0].offset + bytes)
 }
