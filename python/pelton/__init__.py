@@ -79,7 +79,9 @@ def __getattr__(name: str) -> Any:
         if error.name not in ("scipy", "sklearn"):
             raise
         raise ImportError(f"pelton.{name} needs scikit-learn: pip install 'pelton[estimators]'") from error
-    return getattr(module, name)
+    # Python asks this function only for names that the package does not have yet.
+    globals()[name] = value = getattr(module, name)
+    return value
 
 
 def __dir__() -> list[str]:

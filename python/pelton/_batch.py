@@ -50,7 +50,10 @@ class Batch(dict[str, Any]):
 
     def replaced(self, fields: dict[str, Any]) -> Batch:
         """The same step with other fields."""
-        return Batch(fields, *self._position())
+        try:
+            return Batch(fields, self.epoch, self.step, self.ids)
+        except AttributeError:
+            return Batch(fields)
 
     def to(self, device: Any, non_blocking: bool = False, **options: Any) -> Batch:
         """The same step with its tensors on a device of PyTorch; ``non_blocking`` and other ``options`` are those of

@@ -436,8 +436,7 @@ class Pipeline(Generic[T]):
         data = sys.modules.get("torch.utils.data")
         if data is None or not hasattr(data, "IterableDataset"):
             return Pipeline
-        # Before workers are started.
-        self._told.share()
+        self._told.share()  # before workers are started
         # accelerate asks before it divides batches itself, or has rank 0 read all; in newer PyTorch through `abc`.
         asks = sys._getframe(1)
         if asks.f_globals.get("__name__") == "abc" and asks.f_back is not None:
@@ -667,8 +666,7 @@ class Pipeline(Generic[T]):
         lengths = self._lengths
         if callable(lengths):
             lengths = lengths_by(lengths, self, len(source))
-        words = given_words(self._vocabulary)
-        kept = chosen(self, source, self._choices)
+        words, kept = given_words(self._vocabulary), chosen(self, source, self._choices)
         native = _pelton.Pipeline(source, json.dumps(self._full_config()), json.dumps(terms), self._draws, lengths, words, kept)
         warn_of_other_words(self._data, self._config, native, words is not None)
         batch_maps = [bound(function, self, native) for function in self._batch_maps]
@@ -678,7 +676,9 @@ class Pipeline(Generic[T]):
                 caller = caller_of(maps, source.whole_labels or bool(terms.get("by_class")), pools)
                 native = native.with_functions(caller, maps is before)
         batched = "batch" in self._terms or "buckets" in self._config
-        return Run(source, native, None if kept is None else np.flatnonzero(kept), self._filled, batch_maps, batched, self._told, pools)
+        ids = None if kept is None else np.flatnonzero(kept)
+        fill = self._filled if self._batch_columns() or self._include else None
+        return Run(source, native, ids, fill, batch_maps, batched, self._told, pools)
 
 
 # Two threads open a pipeline once. A forked process has a lock of its own: its parent's may be taken.

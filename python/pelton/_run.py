@@ -57,7 +57,7 @@ class Run:
         source: _pelton.Source,
         native: _pelton.Pipeline,
         kept: np.ndarray | None,
-        fill: Callable[[Batch], Batch],
+        fill: Callable[[Batch], Batch] | None,
         maps: list[Callable[[Batch], Any]],
         batched: bool,
         told: Told,
@@ -355,7 +355,8 @@ class Loop(Iterator[T]):
         self._step, self._run.last_examples = batch.step, len(batch.ids)
         with self._run.lock:
             self._run.taken += 1
-        made: Any = self._run.fill(batch)
+        fill = self._run.fill
+        made: Any = batch if fill is None else fill(batch)
         for function in self._run.maps:
             made = function(made)
         return made

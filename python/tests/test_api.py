@@ -43,3 +43,8 @@ def test_every_parameter_is_explained(api: Any) -> None:
         if len(names) > 1:
             for parameter in names:
                 assert parameter in text, f"{name} does not explain `{parameter}`"
+
+
+def test_public_names_are_looked_up_once() -> None:
+    for name in ("load", "Ragged", "Pipeline"):
+        assert getattr(pelton, name) is vars(pelton)[name]

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,9 @@ def children() -> set[int]:
     """Processes that this one started, and that were not waited for, without Python's own for shared memory."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
-        found |= {int(each) for each in (task / "children").read_text().split()}
+        # A thread may have ended.
+        with suppress(OSError):
+            found |= {int(each) for each in (task / "children").read_text().split()}
     return {each for each in found if b"resource_tracker" not in Path(f"/proc/{each}/cmdline").read_bytes()}
 
 
