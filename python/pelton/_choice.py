@@ -64,9 +64,46 @@ def lengths_by(length: Callable[[dict[str, Any]], int], pipeline: AnyPipeline, r
     return checked_lengths(np.array([found[record] for record in range(records)], np.int64))
 
 
-def check_by_index(config: Mapping[str, Any], draws: np.ndarray | None) -> None:
+# What must not come before a call, since it would then do something other than the order of the calls says.
+_GETS_SAMPLES = "it gets samples; functions of .map_batches() get batches"
+_COUNTS = {
+    "shuffle": "it keeps the first records of the data; .split() makes random parts",
+    "batch": "it counts records, not batches",
+}
+_MUST_PRECEDE = {
+    "take": _COUNTS,
+    "skip": _COUNTS,
+    "filter": {"map": "it gets samples before functions of .map() change them", "batch": _GETS_SAMPLES},
+    "map": {"batch": _GETS_SAMPLES},
+    "decode": {"map": "functions of .map() get decoded samples"},
+    "augment": {"behind": "functions get what augmentation makes, unless they are given before_augmentation=True"},
+}
+
+
+def check_order(call: str, pipeline: AnyPipeline) -> None:
+    """Refuses a call that comes after one that it must precede."""
+    has = {
+        "shuffle": pipeline._terms["order"] != "sequential",
+        "map": any(pipeline._maps.values()),
+        "behind": bool(pipeline._maps[False]),
+        "batch": "batch" in pipeline._terms or "buckets" in pipeline._config or bool(pipeline._batch_maps),
+    }
+    for other, why in _MUST_PRECEDE[call].items():
+        if has[other]:
+            named = {"batch": ".batch(), .buckets(), .torch() and .map_batches()", "behind": ".map()"}.get(other, f".{other}()")
+            raise _pelton.ConfigurationError(f"call .{call}() before {named}: {why}")
+
+
+def check_by_index(pipeline: AnyPipeline, draws: np.ndarray | None) -> None:
     """Refuses choices that only loops over a pipeline follow."""
-    chosen_by = [name for name in ("keep_lengths", "keep_classes", "sample", "mix") if config.get(name)]
+    if pipeline._batch_maps:
+        raise _pelton.ConfigurationError(
+            ".dataset() has samples as arrays, and .torch(), .tuples() and .map_batches() change batches: leave them out, and "
+            "give the loader collate_fn=pelton.collate for tensors"
+        )
+    if "step" in pipeline._include:
+        raise _pelton.ConfigurationError(".dataset() has no steps; leave `step` out of .include()")
+    chosen_by = [name for name in ("keep_lengths", "keep_classes", "sample", "mix") if pipeline._config.get(name)]
     if chosen_by or draws is not None:
         name = (chosen_by or ["sample"])[0].split("_")[0]
         raise _pelton.ConfigurationError(

@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _pelton
 from ._batch import Batch, Ragged, Samples, from_native
+from ._columns import described
 from ._workers import Told, mixed
 
 if TYPE_CHECKING:
@@ -91,8 +92,9 @@ class Dataset:
     def sample(self, record: int, epoch: int) -> dict[str, Any]:
         """Record ``record`` of the data as it is in this ``epoch``."""
         sample: dict[str, Any] = {name: np.asarray(array)[0] for name, array in self._samples().sample(epoch, record)}
-        columns = self.pipeline._batch_columns()
-        return {**sample, **{name: column[record] for name, column in columns.items()}}
+        columns = {name: column[record] for name, column in self.pipeline._batch_columns().items()}
+        told = described(Batch({}, self.epoch or 0, 0, np.array([record])), self.pipeline._include, self.pipeline._running())
+        return {**sample, **columns, **{name: field[0] for name, field in told.items()}}
 
     def __getitems__(self, records: Sequence[int]) -> Samples:
         """Several records, read together."""

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike
 from . import _pelton
 from ._batch import Batch
 from ._checks import channels, checked_lengths, parse_bytes, share, sides, square, whole
-from ._choice import Choice, check_by_index, chosen, lengths_by
+from ._choice import Choice, check_by_index, check_order, chosen, lengths_by
 from ._classes import class_names, given_words, warn_of, warn_of_other_classes, warn_of_other_words, word_list
 from ._collation import Collated, ToTensors, Tuples, bound, collation
 from ._columns import DESCRIBED, WithColumns, described, taken
@@ -25,7 +24,7 @@ from ._dataset import Dataset
 from ._items import Items
 from ._names import file_name
 from ._processes import Processes, caller_of, checked, grouped
-from ._run import Loop, Run
+from ._run import Loop, Run, with_progress
 from ._stage import Function
 from ._workers import Told, iterable_dataset
 from ._world import ALONE, World, find_world, handed_on, ranks_here
@@ -111,11 +110,11 @@ class Pipeline(Generic[T]):
         return self._chosen(Choice("filter", (function, config)))
 
     def take(self, records: int) -> Pipeline[T]:
-        """The first so many records in the order of the data, whether or not the pipeline shuffles them."""
+        """The first so many records in the order of the data; call it before `shuffle`."""
         return self._chosen(Choice("take", whole("records", records, 1)))
 
     def skip(self, records: int) -> Pipeline[T]:
-        """All records but the first so many in the order of the data."""
+        """All records but the first so many in the order of the data; call it before `shuffle`."""
         return self._chosen(Choice("skip", whole("records", records)))
 
     def split(self, share_of_first: float, *, seed: int = 0) -> tuple[Pipeline[T], Pipeline[T]]:
@@ -192,6 +191,7 @@ class Pipeline(Generic[T]):
         ``exif="apply"`` turns pictures upright as phones mean them; otherwise they are as stored, as in torchvision.
         Pictures of more than ``max_megapixels`` million pixels (100 where it is not given) are bad records.
         """
+        check_order("decode", self)
         made = self._with(config={"decode": kind, "exif": exif, "max_megapixels": max_megapixels})
         made._config.pop("vocabulary", None)
         made._vocabulary = None
@@ -210,6 +210,7 @@ class Pipeline(Generic[T]):
         ``jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]]``, ``affine:DEGREES:SHIFT:SCALE[:SHEAR]``, ``cutout:SIDE``,
         ``grey``, ``normalise[:MEANS:DEVIATIONS]``.
         """
+        check_order("augment", self)
         return self._with(augment=steps.split(","))
 
     def resize(self, size: int | tuple[int, int], width: int | None = None) -> Pipeline[T]:
@@ -275,6 +276,7 @@ class Pipeline(Generic[T]):
         needs ``if __name__ == "__main__":``) and end with the pipeline. Neighbouring functions with the same
         ``processes`` share them. Each has its own copy of what the function keeps between calls.
         """
+        check_order("map", self)
         made = self._with()
         mapped = (function, checked(function, processes))
         made._maps = {**self._maps, before_augmentation: [*self._maps[before_augmentation], mapped]}
@@ -427,7 +429,7 @@ class Pipeline(Generic[T]):
 
     def dataset(self, epoch: int | None = None) -> Dataset:
         """The same samples by index, for a ``torch.utils.data.DataLoader`` or a custom sampler."""
-        check_by_index(self._config, self._draws)
+        check_by_index(self, self._draws)
         return Dataset(self, epoch)
 
     @property  # type: ignore[misc]
@@ -471,18 +473,7 @@ class Pipeline(Generic[T]):
 
     def progress(self, every: float = 0.5) -> Iterator[T]:
         """Runs an epoch with progress on standard error, in terminals and notebooks, and the verdict at its end."""
-        run, batches = self._running(), len(self)
-        began = told = time.monotonic()
-        examples = 0
-        for number, batch in enumerate(self, start=1):
-            examples += run.last_examples
-            yield batch
-            now = time.monotonic()
-            if now - told >= every or number == batches:
-                told = now
-                rate = examples / (now - began)
-                print(f"\rbatch {number} of {batches}, {rate:,.0f} examples/s ", end="", file=sys.stderr, flush=True)
-        print(f"\n{self.verdict()}", file=sys.stderr)
+        return with_progress(self, len(self), self._running(), every)
 
     def __len__(self) -> int:
         """Number of batches of the current or next epoch; of samples of this rank where there are no batches."""
@@ -596,6 +587,8 @@ class Pipeline(Generic[T]):
         return made
 
     def _chosen(self, choice: Choice) -> Pipeline[Any]:
+        if choice.kind != "part":
+            check_order(choice.kind, self)
         made = self._with()
         made._choices = [*self._choices, choice]
         return made

@@ -8,8 +8,9 @@ import json
 import os
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
 from weakref import WeakSet, ref
@@ -247,6 +248,21 @@ class Run:
         for pool in self.pools:
             with pool.stopped():
                 pass
+
+
+def with_progress(batches: Iterable[T], count: int, run: Run, every: float) -> Iterator[T]:
+    """What a loop yields, with progress every so many seconds and the verdict at its end."""
+    began = told = time.monotonic()
+    examples = 0
+    for number, batch in enumerate(batches, start=1):
+        examples += run.last_examples
+        yield batch
+        now = time.monotonic()
+        if now - told >= every or number == count:
+            told = now
+            rate = examples / (now - began)
+            print(f"\rbatch {number} of {count}, {rate:,.0f} examples/s ", end="", file=sys.stderr, flush=True)
+    print(f"\n{run.meters()[1]}", file=sys.stderr)
 
 
 class _Mark:

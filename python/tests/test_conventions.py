@@ -189,10 +189,10 @@ def test_pictures_without_a_size_keep_their_shape(photos: tuple[list[str], list[
 
 def test_records_are_chosen(arrays: tuple[np.ndarray, np.ndarray]) -> None:
     images, labels = arrays
-    data = pelton.from_arrays(image=images, label=labels).shuffle(seed=3)
+    data = pelton.from_arrays(image=images, label=labels)
 
     def ids(pipeline: Any) -> list[int]:
-        return sorted(i for batch in pipeline.batch(7) for i in batch.ids.tolist())
+        return sorted(i for batch in pipeline.shuffle(seed=3).batch(7) for i in batch.ids.tolist())
 
     assert ids(data.take(10)) == list(range(10)) and ids(data.skip(50).take(3)) == [50, 51, 52]
     assert ids(data.filter(lambda sample: sample["label"] == 3)) == np.flatnonzero(labels == 3).tolist()
@@ -204,6 +204,32 @@ def test_records_are_chosen(arrays: tuple[np.ndarray, np.ndarray]) -> None:
     assert [i for i in ids(more.split(0.75)[0]) if i < RECORDS] == ids(train)
     with pytest.raises(pelton.ConfigurationError, match="leaves none"):
         ids(data.skip(RECORDS))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda data: data.shuffle(seed=0).take(3),
+        lambda data: data.batch(4).skip(1),
+        lambda data: data.map(dict).filter(bool),
+        lambda data: data.tuples("label").filter(bool),
+        lambda data: data.batch(4).map(dict),
+        lambda data: data.map(dict).decode("jpg"),
+        lambda data: data.map(dict).resize(8),
+        lambda data: data.tuples("label").dataset(),
+        lambda data: data.map_batches(dict).dataset(),
+        lambda data: data.include("step").dataset(),
+    ],
+)
+def test_calls_in_an_order_that_means_something_else_are_refused(call: Any, arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    with pytest.raises(pelton.ConfigurationError, match="before|leave"):
+        call(pelton.from_arrays(image=arrays[0], label=arrays[1]))
+
+
+def test_samples_by_index_have_what_is_included(photos: tuple[list[str], list[str]]) -> None:
+    dataset = pelton.load(photos[0]).decode("png").resize((8, 8)).include("ids", "path", "epoch").dataset(epoch=3)
+    for sample in (dataset[4], dataset.__getitems__([4])[0]):
+        assert sample["ids"] == 4 and bytes(sample["path"]).decode() == photos[0][4] and sample["epoch"] == 3
 
 
 def test_different_pipelines_are_one(arrays: tuple[np.ndarray, np.ndarray]) -> None:

@@ -21,7 +21,7 @@ def doubled(sample: Sample) -> Sample:
 
 def test_functions_make_the_fields_that_they_return(rows: tuple[Path, np.ndarray]) -> None:
     path, values = rows
-    pipeline = pelton.load(path).shuffle(seed=1).batch(100).map(doubled)
+    pipeline = pelton.load(path).shuffle(seed=1).map(doubled).batch(100)
     seen = 0
     for batch in pipeline:
         assert set(batch) == {"twice", "name", "label_too", "label"}
@@ -30,7 +30,7 @@ def test_functions_make_the_fields_that_they_return(rows: tuple[Path, np.ndarray
         seen += len(batch.ids)
     assert seen == 1003
     # Text of unequal length is put together with offsets where one asks for it.
-    ragged = pelton.load(path).batch(50, collate="ragged").map(doubled)
+    ragged = pelton.load(path).map(doubled).batch(50, collate="ragged")
     batch = next(iter(ragged))
     assert batch["name"].texts() == [f"record {i}" for i in batch.ids]
     again = pickle.loads(pickle.dumps(ragged))
@@ -38,7 +38,7 @@ def test_functions_make_the_fields_that_they_return(rows: tuple[Path, np.ndarray
 
 
 def test_functions_may_change_labels(rows: tuple[Path, np.ndarray]) -> None:
-    for batch in pelton.load(rows[0]).batch(100).map(lambda sample: {"x": sample["x"], "label": sample["label"] * 10}):
+    for batch in pelton.load(rows[0]).map(lambda sample: {"x": sample["x"], "label": sample["label"] * 10}).batch(100):
         np.testing.assert_array_equal(batch["label"], batch.ids % 7 * 10)
 
 
@@ -49,7 +49,7 @@ def test_functions_run_in_turn_with_random_numbers_of_their_own(rows: tuple[Path
     def summed(sample: Sample) -> Sample:
         return {"sum": np.float32(sample["x"].sum()), "noise": sample["noise"].astype(np.float32)}
 
-    make = lambda: pelton.load(rows[0]).shuffle(seed=1).batch(64).map(noisy).map(summed)  # noqa: E731
+    make = lambda: pelton.load(rows[0]).shuffle(seed=1).map(noisy).map(summed).batch(64)  # noqa: E731
     first, second = list(make()), list(make().threads(1))
     for a, b in zip(first, second, strict=True):
         np.testing.assert_allclose(a["sum"], rows[1][a.ids].sum(1), rtol=1e-4)
@@ -66,7 +66,7 @@ def test_functions_may_come_before_augmentation() -> None:
         assert sample["image"].shape == (16, 16, 3) and sample["image"].max() < 128
         return sample
 
-    pipeline = pelton.load("demo:images:200").map(darker, before_augmentation=True).map(check).random_crop(16).batch(20)
+    pipeline = pelton.load("demo:images:200").map(darker, before_augmentation=True).random_crop(16).map(check).batch(20)
     assert sum(len(batch["image"]) for batch in pipeline) == 200
 
 
@@ -77,11 +77,11 @@ def test_an_exception_comes_with_the_records_place(rows: tuple[Path, np.ndarray]
         return sample
 
     with pytest.raises(pelton.BadRecordError, match=r"rows.npz: record 500.*ZeroDivisionError: five hundred") as raised:
-        list(pelton.load(rows[0]).batch(100).map(fails))
+        list(pelton.load(rows[0]).map(fails).batch(100))
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
     assert raised.value.record == 500 and raised.value.path.endswith("rows.npz")
     assert raised.value.__cause__.__traceback__ is not None
-    kept = list(pelton.load(rows[0]).batch(100).map(fails).on_bad_record("skip"))
+    kept = list(pelton.load(rows[0]).map(fails).batch(100).on_bad_record("skip"))
     assert sum(len(batch.ids) for batch in kept) == 1002
 
 
@@ -97,7 +97,7 @@ def test_an_exception_comes_with_the_records_place(rows: tuple[Path, np.ndarray]
 )
 def test_what_a_function_may_not_return(rows: tuple[Path, np.ndarray], function: Any, part: str) -> None:
     with pytest.raises((pelton.BadRecordError, pelton.DataError, ValueError), match=part):
-        list(pelton.load(rows[0]).batch(100).map(function))
+        list(pelton.load(rows[0]).map(function).batch(100))
 
 
 def test_records_are_drawn_as_asked(rows: tuple[Path, np.ndarray]) -> None:

@@ -69,8 +69,8 @@ def leaves_nothing() -> Iterator[None]:
 @pytest.mark.parametrize("counts", [(2, 2), (1, None), (None, 2)])
 def test_samples_are_those_of_threads(counts: tuple[int | None, int | None], rows: Rows) -> None:
     def make(*counts: int | None) -> pelton.Pipeline:
-        made = pelton.load(rows[0]).shuffle(seed=1).batch(64, collate="ragged")
-        return made.map(noisy, processes=counts[0]).map(summed, processes=counts[1])
+        made = pelton.load(rows[0]).shuffle(seed=1).map(noisy, processes=counts[0])
+        return made.map(summed, processes=counts[1]).batch(64, collate="ragged")
 
     in_threads = make(None, None)
     expected = [list(in_threads), list(in_threads)]
@@ -121,7 +121,7 @@ def test_exactly_these_processes_run_and_loops_share_them(rows: Rows) -> None:
 
 
 def test_an_exception_is_the_functions_own(rows: Rows) -> None:
-    pipeline = pelton.load(rows[0]).sample(ids=range(400, 600)).batch(100).map(fails, processes=1)
+    pipeline = pelton.load(rows[0]).sample(ids=range(400, 600)).map(fails, processes=1).batch(100)
     with pytest.raises(pelton.BadRecordError, match="rows.npz: record 500.*KeyError: 'five hundred'") as raised:
         list(pipeline)
     cause = raised.value.__cause__
@@ -130,13 +130,13 @@ def test_an_exception_is_the_functions_own(rows: Rows) -> None:
     with pytest.raises(pelton.BadRecordError, match="Odd: this and that") as raised:
         list(pipeline.sample(ids=[300]))
     assert "in fails" in str(raised.value.__cause__.__cause__)
-    kept = list(pelton.load(rows[0]).batch(100).map(fails, processes=1).on_bad_record("skip"))
+    kept = list(pelton.load(rows[0]).map(fails, processes=1).batch(100).on_bad_record("skip"))
     assert sum(len(batch.ids) for batch in kept) == 1001
 
 
 @pytest.mark.parametrize(("function", "part"), [(exits, "exit code 3"), (is_killed, "SIGKILL")])
 def test_a_worker_that_dies_is_told_and_replaced(function: Any, part: str, rows: Rows) -> None:
-    pipeline = pelton.load(rows[0]).batch(100).map(function, processes=2)
+    pipeline = pelton.load(rows[0]).map(function, processes=2).batch(100)
     with pytest.raises(pelton.BadRecordError, match=f"record 500.*worker process ended with {part}.*record 500"):
         list(pipeline)
     kept = list(pipeline.on_bad_record("skip"))
@@ -144,7 +144,7 @@ def test_a_worker_that_dies_is_told_and_replaced(function: Any, part: str, rows:
 
 
 def test_a_worker_that_dies_between_loops_is_replaced(rows: Rows) -> None:
-    pipeline = pelton.load(rows[0]).batch(100).map(noisy, processes=1)
+    pipeline = pelton.load(rows[0]).map(noisy, processes=1).batch(100)
     expected = list(pipeline)
     (worker,) = children()
     os.kill(worker, signal.SIGKILL)
@@ -154,11 +154,11 @@ def test_a_worker_that_dies_between_loops_is_replaced(rows: Rows) -> None:
 
 def test_samples_may_be_big(rows: Rows) -> None:
     """In whole and in parts, pickled and as fields."""
-    pipeline = pelton.load(rows[0]).sample(ids=[3, 4, 5]).batch(3)
-    expected = list(pipeline.map(grown).map(turned).map(shrunk))
+    pipeline = pelton.load(rows[0]).sample(ids=[3, 4, 5])
+    expected = list(pipeline.map(grown).map(turned).map(shrunk).batch(3))
     np.testing.assert_array_equal(expected[0]["first"][0], rows[1][3][::-1] + 1)
-    assert_equal(list(pipeline.map(grown).map(turned, processes=1).map(shrunk)), expected)
-    (whole,) = pipeline.map(grown, processes=1).map(turned, processes=1)
+    assert_equal(list(pipeline.map(grown).map(turned, processes=1).map(shrunk).batch(3)), expected)
+    (whole,) = pipeline.map(grown, processes=1).map(turned, processes=1).batch(3)
     assert whole["x"].shape == (3, 5_000_000)
     np.testing.assert_array_equal(whole["x"][:, :5], expected[0]["first"])
 
@@ -166,9 +166,9 @@ def test_samples_may_be_big(rows: Rows) -> None:
 def test_functions_that_cannot_be_sent_are_refused(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     offset = 5
     nested = lambda sample: {"x": sample["x"] + offset}  # noqa: E731
-    pipeline = pelton.load(rows[0]).batch(1003)
+    pipeline = pelton.load(rows[0])
     if find_spec("cloudpickle"):
-        (batch,) = pipeline.map(nested, processes=1)
+        (batch,) = pipeline.map(nested, processes=1).batch(1003)
         np.testing.assert_array_equal(batch["x"], rows[1] + 5)
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with pytest.raises(pelton.ConfigurationError, match="lambda.*top level of a module, or install cloudpickle"):
@@ -182,7 +182,7 @@ def test_other_numbers_of_processes_are_refused(processes: Any, rows: Rows) -> N
 
 
 def test_a_worker_of_another_loader_is_told(rows: Rows) -> None:
-    pipeline = pelton.load(rows[0]).batch(100).map(noisy, processes=2)
+    pipeline = pelton.load(rows[0]).map(noisy, processes=2).batch(100)
 
     def read() -> None:
         with pytest.raises(pelton.ConfigurationError, match="without a DataLoader"):
@@ -197,8 +197,8 @@ def test_a_worker_of_another_loader_is_told(rows: Rows) -> None:
 
 def test_torchs_random_numbers_follow_from_the_record(rows: Rows) -> None:
     pytest.importorskip("torch", reason="SKIPPED: PyTorch is not installed")
-    pipeline = pelton.load(rows[0]).shuffle(seed=2).batch(100)
-    assert_equal(list(pipeline.map(drawn, processes=2)), list(pipeline.map(drawn)))
+    pipeline = pelton.load(rows[0]).shuffle(seed=2)
+    assert_equal(list(pipeline.map(drawn, processes=2).batch(100)), list(pipeline.map(drawn).batch(100)))
 
 
 BEGIN = """
