@@ -6,8 +6,10 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import _pelton
-from ._batch import Batch, Samples
+from ._batch import Batch, Ragged, Samples
 
 if TYPE_CHECKING:
     from ._interface import AnyPipeline
@@ -64,6 +66,8 @@ class ToTensors:
         made = self.convert(batch)
         for name in self.pictures:
             picture: Any = made.get(name)
+            if not isinstance(batch.get(name), (np.ndarray, Ragged)):
+                continue  # tensors that a function made, or .torch() before
             if getattr(picture, "ndim", 0) == 4 and not (self.may_be_made and self._is_planar(picture.shape)):
                 made[name] = picture.permute(0, 3, 1, 2)
             elif isinstance(picture, list):

@@ -23,7 +23,10 @@ def as_column(name: str, values: Any, records: int | None = None) -> Any:
         values = values.to_numpy() if hasattr(values, "to_numpy") else values
     if hasattr(values, "numpy") and not isinstance(values, np.ndarray):
         values = values.numpy()
-    made: Any = values if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" else np.asarray(values)
+    try:
+        made: Any = values if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" else np.asarray(values)
+    except ValueError as error:
+        raise _pelton.ConfigurationError(f"rows of column `{name}` have different shapes; from_sequence takes such items") from error
     if made.dtype.kind in "OUST" and made.ndim == 1:
         texts = values.tolist() if isinstance(values, np.ndarray) else list(values)
         for i, text in enumerate(texts):
@@ -35,7 +38,7 @@ def as_column(name: str, values: Any, records: int | None = None) -> Any:
     elif made.dtype.kind not in "biuf" or made.ndim == 0:
         raise _pelton.ConfigurationError(f"column `{name}` is {made.dtype}, not numbers or text with one entry a record")
     if isinstance(made, np.ndarray):
-        made = {"b": made.view(np.uint8) if made.dtype == bool else made}.get(made.dtype.kind, made)
+        made = made.view(np.uint8) if made.dtype == bool else made.astype(made.dtype.newbyteorder("="), copy=False)
     if records is not None and len(made) != records:
         raise _pelton.ConfigurationError(f"column `{name}` has {len(made)} entries, and there are {records} records; give one a record")
     return made

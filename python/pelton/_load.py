@@ -219,12 +219,13 @@ def _of_manifest(manifest: Manifest, classes: Classes | None) -> Pipeline[dict[s
     return pipeline
 
 
-def concat(*pipelines: Pipeline) -> Pipeline[dict[str, Any]]:
+def concat(*pipelines: Pipeline | Sequence[Pipeline]) -> Pipeline[dict[str, Any]]:
     """The samples of several pipelines one after another, as one data set: a full random order goes over all of them.
 
     Each decodes and augments as it does, and all must make the same fields. Batches, functions after it and resuming are
     those of any pipeline. Samples are read one by one, on several threads."""
-    return _of_items(samples_of(pipelines))
+    given: Any = pipelines[0] if len(pipelines) == 1 and isinstance(pipelines[0], (list, tuple)) else pipelines
+    return _of_items(samples_of(given))
 
 
 def mix(pipelines: Sequence[Pipeline], shares: Sequence[float]) -> Pipeline[dict[str, Any]]:

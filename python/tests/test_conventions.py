@@ -206,6 +206,15 @@ def test_records_are_chosen(arrays: tuple[np.ndarray, np.ndarray]) -> None:
         ids(data.skip(RECORDS))
 
 
+def test_columns_of_other_kinds() -> None:
+    big_endian = np.arange(4, dtype=">i4")
+    assert next(iter(pelton.from_arrays(x=big_endian).batch(4)))["x"].dtype == np.dtype("i4")
+    with pytest.raises(pelton.ConfigurationError, match="from_sequence"):
+        pelton.from_arrays(x=[np.arange(2), np.arange(3)])
+    halves = pelton.from_sequence([1.0, 2.0]), pelton.from_sequence([3.0])
+    assert [batch["data"].tolist() for batch in pelton.concat(list(halves)).batch(3)] == [[1, 2, 3]]
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -315,6 +324,7 @@ def test_tensors_are_as_nets_take_them(arrays: tuple[np.ndarray, np.ndarray]) ->
         assert batch["image"].shape == (8, 3, 16, 12) and batch["image"].is_contiguous(memory_format=torch.channels_last)
         assert batch["label"].dtype == torch.int64
         assert (batch["image"].permute(0, 2, 3, 1).numpy() == images[:8]).all()
+        assert next(iter(pipeline.batch(8).torch().torch()))["image"].shape == (8, 3, 16, 12)
     assert next(iter(items.flip().planar().batch(8).torch()))["image"].shape == (8, 3, 16, 12)
     with pytest.raises(pelton.ConfigurationError, match="planar"):
         next(iter(items.planar().batch(8)))

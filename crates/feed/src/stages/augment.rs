@@ -150,9 +150,12 @@ impl Stage for AugmentImages {
 
     fn spec(&self, mut input: FieldSpecs) -> Result<FieldSpecs, String> {
         let Some(place) = picture_of(&input) else {
+            let others = match input.0.len() {
+                0 => "none".to_owned(),
+                _ => input.names(),
+            };
             return Err(format!(
-                "augmentation needs pictures, and the data has {}; decode pictures with `decode` image, or leave `augment` out",
-                input.names()
+                "augmentation needs pictures, a field `image` of uint8, and the data has {others}; decode pictures with `decode` image, or leave `augment` out"
             ));
         };
         let image = &input.0[place];
