@@ -103,7 +103,7 @@ def check_by_index(pipeline: AnyPipeline, draws: np.ndarray | None) -> None:
         )
     if "step" in pipeline._include:
         raise _pelton.ConfigurationError(".dataset() has no steps; leave `step` out of .include()")
-    chosen_by = [name for name in ("keep_lengths", "keep_classes", "sample", "mix") if pipeline._config.get(name)]
+    chosen_by = [name for name in ("keep_lengths", "keep_classes", "sample", "mix", "echo") if pipeline._config.get(name)]
     if chosen_by or draws is not None:
         name = (chosen_by or ["sample"])[0].split("_")[0]
         raise _pelton.ConfigurationError(

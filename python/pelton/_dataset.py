@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ from ._workers import Told, mixed
 
 if TYPE_CHECKING:
     from ._interface import AnyPipeline
+
+# Consecutive first records that are no random order.
+_IN_ORDER = 6
 
 
 class Dataset:
@@ -98,6 +102,12 @@ class Dataset:
 
     def __getitems__(self, records: Sequence[int]) -> Samples:
         """Several records, read together."""
+        is_shuffled = self.pipeline._terms["order"] != "sequential"
+        if is_shuffled and len(records) >= _IN_ORDER and list(records) == list(range(len(records))):
+            warnings.warn(
+                "the loader asks for records in the order of the data, whatever .shuffle() says; give it shuffle=True or a sampler",
+                stacklevel=2,
+            )
         ids = self._ids(records)
         batch = from_native(self._samples().batch(self._key(len(ids)), ids))[0]
         batch.epoch = self.epoch or 0

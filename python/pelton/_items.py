@@ -94,10 +94,11 @@ class _Samples:
     """The records of a pipeline as items."""
 
     def __init__(self, pipeline: AnyPipeline) -> None:
-        if "batch" in pipeline._terms or "buckets" in pipeline._config or pipeline._batch_maps:
+        is_shuffled = pipeline._terms["order"] != "sequential"
+        if is_shuffled or "batch" in pipeline._terms or "buckets" in pipeline._config or pipeline._batch_maps:
             raise _pelton.ConfigurationError(
-                "pipelines are joined sample by sample: leave out .batch(), .buckets(), .torch() and .map_batches() of each, and "
-                "call them on the result"
+                "pipelines are joined sample by sample: leave out .shuffle(), .batch(), .buckets(), .torch() and .map_batches() of "
+                "each, and call them on the result"
             )
         self.pipeline = pipeline
         self.dataset = pipeline.dataset()

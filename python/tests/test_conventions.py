@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -228,11 +229,23 @@ def test_columns_of_other_kinds() -> None:
         lambda data: data.tuples("label").dataset(),
         lambda data: data.map_batches(dict).dataset(),
         lambda data: data.include("step").dataset(),
+        lambda data: data.echo("read:2").dataset(),
+        lambda data: pelton.concat(data.shuffle(seed=0), data),
     ],
 )
 def test_calls_in_an_order_that_means_something_else_are_refused(call: Any, arrays: tuple[np.ndarray, np.ndarray]) -> None:
-    with pytest.raises(pelton.ConfigurationError, match="before|leave"):
+    with pytest.raises(pelton.ConfigurationError, match="before|leave|by index"):
         call(pelton.from_arrays(image=arrays[0], label=arrays[1]))
+
+
+def test_a_loader_in_order_over_a_shuffled_pipeline_is_told() -> None:
+    dataset = pelton.from_sequence(range(20)).shuffle(seed=0).dataset()
+    with pytest.warns(UserWarning, match="shuffle=True"):
+        dataset.__getitems__(range(8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dataset.__getitems__([3, 1, 2, 0, 5, 4, 6, 7])
+        pelton.from_sequence(range(20)).dataset().__getitems__(range(8))
 
 
 def test_samples_by_index_have_what_is_included(photos: tuple[list[str], list[str]]) -> None:
