@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,6 +50,13 @@ def is_pictures(name: str, column: Any) -> bool:
     return is_array and (name == "image" or name.startswith("mask"))
 
 
+def free(name: str, fields: Collection[str], column: Any) -> Any:
+    """The column, unless the data has a field of its name."""
+    if name in fields:
+        raise _pelton.ConfigurationError(f"the data has a field `{name}`, and so have the columns; rename the column")
+    return column
+
+
 def taken(column: Any, ids: np.ndarray) -> Any:
     """The entries of these records."""
     if isinstance(column, np.ndarray):
@@ -66,7 +73,9 @@ class WithColumns:
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         record = sample["record"]
-        return {**sample, **{name: column[record] for name, column in self.columns.items()}}
+        # A sample has a label in any case.
+        others = {name for name in sample if name != "label"}
+        return {**sample, **{name: free(name, others, column)[record] for name, column in self.columns.items()}}
 
 
 def described(batch: Batch, include: Sequence[str], run: Run) -> Batch:

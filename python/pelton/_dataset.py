@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _pelton
 from ._batch import Batch, Ragged, Samples, from_native
-from ._columns import described
+from ._columns import described, free
 from ._workers import Told, mixed
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Dataset:
     def sample(self, record: int, epoch: int) -> dict[str, Any]:
         """Record ``record`` of the data as it is in this ``epoch``."""
         sample: dict[str, Any] = {name: np.asarray(array)[0] for name, array in self._samples().sample(epoch, record)}
-        columns = {name: column[record] for name, column in self.pipeline._batch_columns().items()}
+        columns = {name: free(name, sample, column)[record] for name, column in self.pipeline._batch_columns().items()}
         told = described(Batch({}, self.epoch or 0, 0, np.array([record])), self.pipeline._include, self.pipeline._running())
         return {**sample, **columns, **{name: field[0] for name, field in told.items()}}
 

@@ -55,14 +55,15 @@ def load(
     ``hf://datasets/NAME/FILE``, are copied to ``cache_dir`` first.
 
     :param paths: the data. Several image files by name, or a pattern of them, are one record each.
-    :param format: such as ``"csv"`` or ``"tar"``; by default by names and contents.
+    :param format: such as ``"csv"`` or ``"tar"``; by default by names and contents. ``"folder"`` makes a record of each file that
+        is named, of whatever kind: ``text`` where all are ``.txt``, otherwise ``bytes``.
     :param header: whether the first line of a text table names its columns: ``"yes"``, ``"no"``, or ``"auto"``, which refuses
         an ambiguous line. Columns of further files are matched by these names.
     :param decimal: what separates the fraction of numbers in text tables: ``"."``, ``","``, or ``"auto"``, which takes commas
         where semicolons separate cells.
     :param label: the column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name; by default the last for
         text and none for NumPy's arrays), or ``"json:KEY"`` for samples of tar files.
-    :param labels: the label of each image file that ``paths`` names, numbers or names of classes, in the same order.
+    :param labels: the label of each file that ``paths`` names, numbers or names of classes, in the same order.
     :param label_file: a table with the classes of a folder's images, which ``label`` is a column of.
     :param file_column: the column of that table that names the image.
     :param classes: defines the indices of classes: a list of names or labels, a file with one a line, or another pipeline, such
@@ -207,14 +208,15 @@ def from_manifest(
     """A table whose column ``files`` names the file of each record: CSV, TSV, JSON, JSON Lines, Parquet, a dict of columns or
     a data frame. Its other columns are fields of the batch.
 
-    Names are relative to ``folder``, by default that of the table. Pictures are decoded by ``.decode("image")``. The column
+    Names are relative to ``folder``, by default that of the table. Pictures are decoded by ``.decode("image")``; files of other
+    kinds are ``text`` where all are ``.txt``, otherwise ``bytes``, for a function of `Pipeline.map` to decode. The column
     ``label`` has numbers or names of classes, whose indices ``classes`` defines as in `load`.
     """
     return _of_manifest(Manifest.of(table, files, label, folder), classes)
 
 
 def _of_manifest(manifest: Manifest, classes: Classes | None) -> Pipeline[dict[str, Any]]:
-    pipeline = load(manifest.paths, labels=manifest.labels, classes=classes)
+    pipeline = load(manifest.paths, format="folder", labels=manifest.labels, classes=classes)
     pipeline._columns = manifest.columns
     return pipeline
 

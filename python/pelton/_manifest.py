@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ from . import _pelton
 from ._columns import as_column
 
 ConfigurationError = _pelton.ConfigurationError
+# Digits of a code, not of a number.
+_CODE = re.compile(r"\s*[-+]?0\d")
 
 
 class Manifest(NamedTuple):
@@ -40,6 +43,8 @@ class Manifest(NamedTuple):
         # Data frames number their rows in a column without a name when they are saved.
         for name in [name for name in ("", "__index_level_0__") if np.array_equal(columns.get(name, ()), range(len(names)))]:
             del columns[name]
+        if label is not None and "label" in columns and label != "label":
+            raise ConfigurationError(f"the label is column `{label}`, and the table has another named `label`; rename it")
         labels = None if label is None else _labels(list(columns.pop(label)))
         return cls(names, labels, {str(name): as_column(str(name), values, len(names)) for name, values in columns.items()})
 
@@ -87,8 +92,11 @@ def _read(path: str) -> dict[str, Any]:
             if lacking:
                 raise ConfigurationError(f"{path}: row {number} has no `{lacking[0]}`, and others do; give every row the same keys")
         return {name: [row[name] for row in rows] for name in names}
-    with open(path, encoding="utf-8-sig", newline="") as text:
-        cells = list(csv.reader(text, delimiter="\t" if ending == "tsv" else ","))
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as text:
+            cells = list(csv.reader(text, delimiter="\t" if ending == "tsv" else ","))
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it so") from error
     if not cells:
         raise ConfigurationError(f"{path} is empty; its first line must name the columns")
     heading, *table = (row for row in cells if row)
@@ -124,10 +132,14 @@ def _json(path: str, number: int, line: str) -> dict[str, Any]:
 
 
 def _numbers(cells: list[str]) -> Any:
-    """A column of text as numbers where every cell is one."""
+    """A column of text as numbers where every cell is one or, as data frames write NaN, empty. Codes such as 01234 stay text."""
+    filled = [cell for cell in cells if cell]
+    if not filled or any("_" in cell or _CODE.match(cell) for cell in filled):
+        return cells
     for kind in (np.int64, np.float64):
         try:
-            return np.array([kind(cell) for cell in cells], kind)
-        except ValueError:
+            if kind is np.float64 or len(filled) == len(cells):
+                return np.array([kind(cell or "nan") for cell in cells], kind)
+        except (ValueError, OverflowError):
             continue
     return cells

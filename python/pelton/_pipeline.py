@@ -19,7 +19,7 @@ from ._checks import channels, checked_lengths, parse_bytes, share, sides, squar
 from ._choice import Choice, check_by_index, check_order, chosen, lengths_by
 from ._classes import class_names, given_words, warn_of, warn_of_other_classes, warn_of_other_words, word_list
 from ._collation import Collated, ToTensors, Tuples, bound, collation
-from ._columns import DESCRIBED, WithColumns, described, taken
+from ._columns import DESCRIBED, WithColumns, described, free, taken
 from ._dataset import Dataset
 from ._items import Items
 from ._names import file_name
@@ -610,7 +610,7 @@ class Pipeline(Generic[T]):
 
     def _filled(self, batch: Batch) -> Batch:
         for name, column in self._batch_columns().items():
-            batch[name] = taken(column, batch.ids)
+            batch[name] = taken(free(name, batch, column), batch.ids)
         return described(batch, self._include, self._running()) if self._include else batch
 
     def _identity(self) -> bytes:

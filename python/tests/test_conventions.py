@@ -178,6 +178,32 @@ def test_a_table_names_files_and_its_columns_are_fields(photos: tuple[list[str],
         len(pelton.load([*paths, tmp_path / "saved.csv"]))
 
 
+def test_a_table_may_name_files_of_any_kind(tmp_path: Path) -> None:
+    for k in range(3):
+        (tmp_path / f"{k}.txt").write_text(f"line one of {k}\nline two\n")
+        (tmp_path / f"{k}.wav").write_bytes(b"RIFF" + bytes([k] * k))
+    (tmp_path / "table.csv").write_text("text,sound,code,weight,class\n0.txt,0.wav,007,1.5,a\n1.txt,1.wav,12,,b\n2.txt,2.wav,13,2,a\n")
+    texts = pelton.from_manifest(tmp_path / "table.csv", files="text", label="class")
+    batch = next(iter(texts.batch(3)))
+    assert batch["text"].texts() == [f"line one of {k}\nline two\n" for k in range(3)] and batch["label"].tolist() == [0, 1, 0]
+    assert batch["code"].texts() == ["007", "12", "13"] and np.isnan(batch["weight"][1]) and batch["weight"][2] == 2
+    assert next(iter(texts.decode("words").batch(3)))["tokens"].shape[0] == 3
+    sounds = pelton.from_manifest(tmp_path / "table.csv", files="sound").map(lambda sample: {"length": len(sample["bytes"])})
+    assert next(iter(sounds.batch(3)))["length"].tolist() == [4, 5, 6]
+    assert pelton.load([tmp_path / "1.txt", tmp_path / "table.csv"], format="folder").records == 2
+
+
+def test_columns_do_not_replace_fields(photos: tuple[list[str], list[str]]) -> None:
+    pictures = pelton.from_manifest({"file": photos[0], "image": range(30)}, files="file").decode("png").resize((8, 8))
+    for use in (lambda: next(iter(pictures.batch(4))), lambda: pictures.dataset()[0]):
+        with pytest.raises(pelton.ConfigurationError, match="rename the column"):
+            use()
+    with pytest.raises(pelton.BadRecordError, match="rename the column"):
+        next(iter(pictures.map(dict).batch(4)))
+    with pytest.raises(pelton.ConfigurationError, match="another named `label`"):
+        pelton.from_manifest({"file": photos[0], "class": photos[1], "label": photos[1]}, files="file", label="class")
+
+
 def test_pictures_without_a_size_keep_their_shape(photos: tuple[list[str], list[str]]) -> None:
     paths, _ = photos
     batch = next(iter(pelton.load(paths).decode("png").batch(4)))

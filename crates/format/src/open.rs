@@ -29,12 +29,16 @@ pub(crate) fn open_files(
     paths: &[PathBuf],
     options: &OpenOptions,
 ) -> Result<(Vec<Opened>, Vec<String>), FormatError> {
-    if listed::are_images(paths) && options.format.is_none() && !options.features_only {
+    let is_listed = match &options.format {
+        None => listed::are_images(paths),
+        Some(kind) => kind.name() == folder::NAME && !paths.iter().any(|path| path.is_dir()),
+    };
+    if is_listed && !options.features_only {
         return Ok((vec![listed::open_listed(paths, options)?], Vec::new()));
     }
     if options.file_classes.is_some() {
         return Err(FormatError::new(
-            "`labels` are for image files that are named one by one; other data states its labels",
+            "`labels` are for image files that are named one by one, or other files with `format` folder; other data states its labels",
         ));
     }
     let (mut opened, mut notes) = (Vec::new(), Vec::new());

@@ -1,9 +1,11 @@
-//! Image files that are named one by one, with or without the class of each.
+//! Files that are named one by one, each of them a record, with or without the class of each: images, or others where
+//! the format is named.
 
 use std::path::{Path, PathBuf};
 
 use pelton_storage::FileSet;
 
+use crate::contents::Contents;
 use crate::error::FormatError;
 use crate::format::Opened;
 use crate::formats::folder::listing::{Listing, Remarks};
@@ -11,6 +13,9 @@ use crate::formats::folder::{Listed, is_image, look_at, opened_from};
 use crate::labels::codes::Codes;
 use crate::options::OpenOptions;
 use crate::places::IndexSource;
+
+/// Endings of the names of texts.
+const TEXTS: [&str; 3] = ["txt", "text", "md"];
 
 /// Whether all of these are image files by name.
 pub(crate) fn are_images(paths: &[PathBuf]) -> bool {
@@ -52,6 +57,17 @@ pub(crate) fn open_listed(paths: &[PathBuf], options: &OpenOptions) -> Result<Op
         remarks: Remarks::default(),
     };
     let mut opened = opened_from(&root, listing, IndexSource::Arithmetic);
+    let is_text = |path: &PathBuf| {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        extension.is_some_and(|extension| {
+            TEXTS
+                .iter()
+                .any(|text| extension.eq_ignore_ascii_case(text))
+        })
+    };
+    if paths.iter().all(is_text) {
+        opened.shard.contents = Contents::Text;
+    }
     if !classes.values.is_empty() {
         opened.shard.labels = classes.values.into();
     }

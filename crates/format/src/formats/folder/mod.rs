@@ -77,7 +77,8 @@ impl Format for Folder {
 
     /// Folders are opened before formats are asked, so this is a file.
     fn open(&self, _: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
-        let what = "is a file; name a folder of images, or leave out `format` folder";
+        let what =
+            "is a file among folders; name folders of images, or files that are a record each";
         Err(FormatError::new(what))
     }
 }
