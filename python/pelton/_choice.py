@@ -68,6 +68,7 @@ def lengths_by(length: Callable[[dict[str, Any]], int], pipeline: AnyPipeline, r
 _GETS_SAMPLES = "it gets samples; functions of .map_batches() get batches"
 _COUNTS = {
     "shuffle": "it keeps the first records of the data; .split() makes random parts",
+    "sample": "it keeps the first records of the data",
     "batch": "it counts records, not batches",
 }
 _MUST_PRECEDE = {
@@ -84,6 +85,7 @@ def check_order(call: str, pipeline: AnyPipeline) -> None:
     """Refuses a call that comes after one that it must precede."""
     has = {
         "shuffle": pipeline._terms["order"] != "sequential",
+        "sample": bool(pipeline._config.get("sample")) or pipeline._draws is not None,
         "map": any(pipeline._maps.values()),
         "behind": bool(pipeline._maps[False]),
         "batch": "batch" in pipeline._terms or "buckets" in pipeline._config or bool(pipeline._batch_maps),
@@ -94,7 +96,7 @@ def check_order(call: str, pipeline: AnyPipeline) -> None:
             raise _pelton.ConfigurationError(f"call .{call}() before {named}: {why}")
 
 
-def check_by_index(pipeline: AnyPipeline, draws: np.ndarray | None) -> None:
+def check_by_index(pipeline: AnyPipeline) -> None:
     """Refuses choices that only loops over a pipeline follow."""
     if pipeline._batch_maps:
         raise _pelton.ConfigurationError(
@@ -104,7 +106,7 @@ def check_by_index(pipeline: AnyPipeline, draws: np.ndarray | None) -> None:
     if "step" in pipeline._include:
         raise _pelton.ConfigurationError(".dataset() has no steps; leave `step` out of .include()")
     chosen_by = [name for name in ("keep_lengths", "keep_classes", "sample", "mix", "echo") if pipeline._config.get(name)]
-    if chosen_by or draws is not None:
+    if chosen_by or pipeline._draws is not None:
         name = (chosen_by or ["sample"])[0].split("_")[0]
         raise _pelton.ConfigurationError(
             f".{name}() chooses records for loops over the pipeline, and .dataset() has records by index; use .filter() or "

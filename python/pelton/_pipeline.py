@@ -429,7 +429,7 @@ class Pipeline(Generic[T]):
 
     def dataset(self, epoch: int | None = None) -> Dataset:
         """The same samples by index, for a ``torch.utils.data.DataLoader`` or a custom sampler."""
-        check_by_index(self, self._draws)
+        check_by_index(self)
         return Dataset(self, epoch)
 
     @property  # type: ignore[misc]

@@ -246,6 +246,7 @@ def test_columns_of_other_kinds() -> None:
     "call",
     [
         lambda data: data.shuffle(seed=0).take(3),
+        lambda data: data.sample(ids=[3, 7]).take(3),
         lambda data: data.batch(4).skip(1),
         lambda data: data.map(dict).filter(bool),
         lambda data: data.tuples("label").filter(bool),
