@@ -488,7 +488,23 @@ fn bad_folders() {
         format: FormatKind::from_name("folder"),
         ..options.clone()
     };
-    refused(root.join("b/2.png"), &as_folder, "name a folder of images");
+    // A file is a record of its own, unless it is among folders.
+    let alone = open(root.join("b/2.png"), &as_folder).unwrap();
+    assert_eq!(samples(&alone).len(), 1);
+    let mixed = Dataset::open(&[root.join("b/2.png"), root.clone()], &as_folder).unwrap_err();
+    assert!(
+        mixed.to_string().contains("is a file among folders"),
+        "{mixed}"
+    );
+    let texts = [("1.txt", "one\ntwo\n"), ("2.TXT", "three")]
+        .map(|(name, text)| file(folder.path(), name, text));
+    let texts = Dataset::open(&texts, &as_folder).unwrap();
+    let found: Vec<_> = samples(&texts)
+        .into_iter()
+        .map(|(bytes, _)| bytes)
+        .collect();
+    assert_eq!(found, [b"one\ntwo\n".to_vec(), b"three".to_vec()]);
+    assert_eq!(texts.contents(), Contents::Text);
     let as_text = OpenOptions {
         format: FormatKind::from_name("text"),
         ..options
