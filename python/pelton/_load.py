@@ -115,7 +115,9 @@ def _file_classes(labels: Sequence[Any]) -> dict[str, Any]:
     """Labels of files as the native part takes them."""
     given = np.asarray(labels)
     if given.ndim != 1 or given.dtype.kind not in "biufU" or (given.dtype.kind == "f" and not np.isfinite(given).all()):
-        raise ConfigurationError("`labels` must be numbers or names of classes in one dimension, one a file; columns of from_manifest may have more")
+        raise ConfigurationError(
+            "`labels` must be numbers or names of classes in one dimension, one a file; columns of from_manifest may have more"
+        )
     values, codes = np.unique(given, return_inverse=True)
     named = given.dtype.kind == "U"
     return {
@@ -158,7 +160,8 @@ def from_generator(
     """
     if isinstance(make, Iterator) or not (callable(make) or isinstance(make, Iterable)):
         raise ConfigurationError("give a function that returns an iterator, such as a generator function, not the iterator itself")
-    return _of_items(Items([Spool(make if callable(make) else make.__iter__, None if limit is None else whole("limit", limit, 1), folder)], names))
+    most = None if limit is None else whole("limit", limit, 1)
+    return _of_items(Items([Spool(make if callable(make) else make.__iter__, most, folder)], names))
 
 
 def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline[dict[str, Any]]:

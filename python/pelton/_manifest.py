@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
@@ -84,19 +85,14 @@ def _read(path: str) -> dict[str, Any]:
             raise ImportError(f"{path} is read by pyarrow; install it") from error
         return dict(rows_of(table))
     if ending in ("jsonl", "ndjson", "json"):
-        with open(path, encoding="utf-8") as lines:
-            rows = _rows(path, lines.read())
+        rows = _rows(path, _text_of(path))
         names = list(dict.fromkeys(name for row in rows for name in row))
         for number, row in enumerate(rows, 1):
             lacking = [name for name in names if name not in row]
             if lacking:
                 raise ConfigurationError(f"{path}: row {number} has no `{lacking[0]}`, and others do; give every row the same keys")
         return {name: [row[name] for row in rows] for name in names}
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as text:
-            cells = list(csv.reader(text, delimiter="\t" if ending == "tsv" else ","))
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it so") from error
+    cells = list(csv.reader(io.StringIO(_text_of(path), newline=""), delimiter="\t" if ending == "tsv" else ","))
     if not cells:
         raise ConfigurationError(f"{path} is empty; its first line must name the columns")
     heading, *table = (row for row in cells if row)
@@ -106,6 +102,15 @@ def _read(path: str) -> dict[str, Any]:
         if len(cells_of) != len(heading):
             raise ConfigurationError(f"{path}: line {number} has {len(cells_of)} cells, and {len(heading)} columns are named")
     return {name: _numbers([row[at] for row in table]) for at, name in enumerate(heading)}
+
+
+def _text_of(path: str) -> str:
+    """A file's text, with its line ends as they are."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as text:
+            return text.read()
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it so") from error
 
 
 def _rows(path: str, text: str) -> list[dict[str, Any]]:

@@ -174,6 +174,10 @@ def test_a_table_names_files_and_its_columns_are_fields(photos: tuple[list[str],
     for name in ("saved.csv", "list.json"):
         batch = next(iter(pelton.from_manifest(tmp_path / name, files="file").decode("image").resize((8, 8)).batch(30)))
         assert sorted(batch) == ["age", "image"] and batch["age"].tolist() == [7] * 30
+    for name in ("latin.csv", "latin.jsonl"):
+        (tmp_path / name).write_bytes(b'{"file": "caf\xe9"}\n')
+        with pytest.raises(pelton.ConfigurationError, match="not UTF-8"):
+            pelton.from_manifest(tmp_path / name, files="file")
     with pytest.raises(pelton.DataError, match=r"picture.*load pictures without other files"):
         len(pelton.load([*paths, tmp_path / "saved.csv"]))
 

@@ -9,7 +9,7 @@ use crate::contents::Contents;
 use crate::error::FormatError;
 use crate::format::Opened;
 use crate::formats::folder::listing::{Listing, Remarks};
-use crate::formats::folder::{Listed, is_image, look_at, opened_from};
+use crate::formats::folder::{Listed, ends_in, is_image, look_at, opened_from};
 use crate::labels::codes::Codes;
 use crate::options::OpenOptions;
 use crate::places::IndexSource;
@@ -57,15 +57,7 @@ pub(crate) fn open_listed(paths: &[PathBuf], options: &OpenOptions) -> Result<Op
         remarks: Remarks::default(),
     };
     let mut opened = opened_from(&root, listing, IndexSource::Arithmetic);
-    let is_text = |path: &PathBuf| {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        extension.is_some_and(|extension| {
-            TEXTS
-                .iter()
-                .any(|text| extension.eq_ignore_ascii_case(text))
-        })
-    };
-    if paths.iter().all(is_text) {
+    if paths.iter().all(|path| ends_in(path.as_os_str(), &TEXTS)) {
         opened.shard.contents = Contents::Text;
     }
     if !classes.values.is_empty() {

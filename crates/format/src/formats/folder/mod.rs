@@ -476,11 +476,16 @@ impl Walk<'_> {
 }
 
 pub(crate) fn is_image(name: &std::ffi::OsStr) -> bool {
+    ends_in(name, &EXTENSIONS)
+}
+
+/// Whether a name has one of these endings.
+fn ends_in(name: &std::ffi::OsStr, endings: &[&str]) -> bool {
     let extension = Path::new(name)
         .extension()
         .and_then(|extension| extension.to_str());
     extension.is_some_and(|extension| {
-        EXTENSIONS
+        endings
             .iter()
             .any(|known| extension.eq_ignore_ascii_case(known))
     })
