@@ -38,14 +38,16 @@ def arrays(field: Any) -> list[np.ndarray]:
     return [field.values, field.offsets] if isinstance(field, pelton.Ragged) else [np.asarray(field)]
 
 
-def children() -> set[int]:
+def children(process: int | str = "self") -> set[int]:
     """Processes that this one started, and that were not waited for, without Python's own for shared memory."""
     found = set()
-    for task in Path("/proc/self/task").iterdir():
-        # A thread may have ended.
+    for task in Path(f"/proc/{process}/task").iterdir():
+        # A thread, or a child of another process, may have ended.
         with suppress(OSError):
-            found |= {int(each) for each in (task / "children").read_text().split()}
-    return {each for each in found if b"resource_tracker" not in Path(f"/proc/{each}/cmdline").read_bytes()}
+            for child in map(int, (task / "children").read_text().split()):
+                if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.add(child)
+    return found
 
 
 def is_gone(process: int) -> bool:
@@ -222,13 +224,10 @@ def started(folder: Path, code: str, *, seconds: float = 0.001, call: str = GUAR
     return subprocess.Popen([sys.executable, "program.py"], cwd=folder, stdout=-1, stderr=-1, text=True, start_new_session=True)
 
 
-def workers_of(process: int) -> list[int]:
-    """Its children, once there are two next to Python's own."""
-    while True:
-        found = [int(each) for task in Path(f"/proc/{process}/task").iterdir() for each in (task / "children").read_text().split()]
-        if len(found) == 3:
-            return found
-        time.sleep(0.01)
+def workers_of(process: int) -> set[int]:
+    """Both of its workers, once they are there."""
+    wait_for(lambda: len(children(process)) == 2, seconds=60)
+    return children(process)
 
 
 @pytest.mark.parametrize(
@@ -248,8 +247,8 @@ def test_a_program_ends_with_its_workers(code: str, expected: int, tmp_path: Pat
     wait_for(lambda: all(is_gone(each) for each in map(int, filter(str.isdigit, os.listdir("/proc"))) if session_of(each) == child.pid))
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
+def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
+    until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
