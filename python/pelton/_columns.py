@@ -44,10 +44,10 @@ def as_column(name: str, values: Any, records: int | None = None) -> Any:
     return made
 
 
-def is_pictures(name: str, column: Any) -> bool:
-    """Whether a column has pictures, which are augmented."""
-    is_array = isinstance(column, np.ndarray) and column.dtype == np.uint8 and column.ndim in (3, 4)
-    return is_array and (name == "image" or name.startswith("mask"))
+def is_picture(name: str, dtype: Any, dims: Sequence[int]) -> bool:
+    """Whether a field of these dimensions is a picture or mask, which are augmented."""
+    named = name.startswith(("image", "mask")) and len(dims) in (2, 3)
+    return str(dtype) == "uint8" and (named or (len(dims) == 3 and dims[2] in (1, 3)))
 
 
 def free(name: str, fields: Collection[str], column: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _pelton
+from ._columns import is_picture
 from ._stage import Field, encoded
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Items:
         """What the first item tells of the fields: pictures, which augmentation must know of, and bytes, which are decoded."""
         known: list[tuple[str, str, list[int | None]]] = []
         for name, dtype, dims, _ in self([], 0, 0, 0):
-            if dtype == "uint8" and len(dims) in (2, 3) and (name == "image" or name.startswith("mask")):
+            if is_picture(name, dtype, dims):
                 known.append((name, dtype, list(dims)))
             elif dtype is None and name in ("bytes", "text"):
                 known.append((name, "uint8", [None]))

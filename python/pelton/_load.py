@@ -11,7 +11,7 @@ import numpy as np
 from . import _pelton
 from ._checks import parse_bytes, whole
 from ._classes import class_setting
-from ._columns import as_column, is_pictures
+from ._columns import as_column, is_picture
 from ._fsspec import here
 from ._items import Items, Spool, samples_of
 from ._manifest import Manifest, rows_of
@@ -180,7 +180,8 @@ def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline[dict[str, Any]]:
                 f"`{name}` has {len(column)} rows and `{first}` {len(made[first])}; give arrays with one row a record"
             )
     # Pictures go through the stages, and the rest is taken for whole batches.
-    pictures = {name: made.pop(name) for name in list(made) if is_pictures(name, made[name])}
+    arrays = {name: column for name, column in made.items() if isinstance(column, np.ndarray)}
+    pictures = {name: made.pop(name) for name, each in arrays.items() if is_picture(name, each.dtype, each.shape[1:])}
     ends = repr([(name, type(column), column[0], column[len(column) // 2], column[-1]) for name, column in made.items()])
     pipeline = _of_items(Items([_Rows(len(given[first]), pictures)], identity=ends))
     pipeline._columns = made

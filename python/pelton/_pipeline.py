@@ -181,8 +181,8 @@ class Pipeline(Generic[T]):
         exif: str = "ignore",
         max_megapixels: int | None = None,
     ) -> Pipeline[T]:
-        """How records become samples, by ``kind``: ``"jpg"``, ``"png"``, ``"webp"`` or ``"image"``, ``"words"`` or ``"bytes"`` as
-        indices of a vocabulary, ``"pairs"``, or ``"member:EXT"`` of a tar sample.
+        """How records become samples, by ``kind``: ``"image"``, or ``"jpg"`` or another ending of pictures, ``"words"`` or
+        ``"bytes"`` as indices of a vocabulary, ``"pairs"``, or ``"member:EXT"`` of a tar sample.
 
         ``vocabulary`` defines the indices of words: a file written by ``pelton vocabulary``, a list of words, or
         another pipeline, such as that of the training data; by default all words of this data. Words of a list get

@@ -208,6 +208,16 @@ def test_columns_do_not_replace_fields(photos: tuple[list[str], list[str]]) -> N
         pelton.from_manifest({"file": photos[0], "class": photos[1], "label": photos[1]}, files="file", label="class")
 
 
+def test_a_folder_may_have_pictures_of_other_kinds(tmp_path: Path) -> None:
+    pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    for name in ["a/0.ppm", "a/1.PPM", "b/2.ppm"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"P6\n3 2\n255\n" + pixels.tobytes())
+    (batch,) = pelton.load(tmp_path).decode("image").resize((2, 3)).batch(4)
+    np.testing.assert_array_equal(batch["image"], [pixels] * 3)
+    assert batch["label"].tolist() == [0, 0, 1]
+
+
 def test_pictures_without_a_size_keep_their_shape(photos: tuple[list[str], list[str]]) -> None:
     paths, _ = photos
     batch = next(iter(pelton.load(paths).decode("png").batch(4)))
@@ -216,6 +226,26 @@ def test_pictures_without_a_size_keep_their_shape(photos: tuple[list[str], list[
     assert sample["image"].shape == batch["image"][0].shape
     again = pickle.loads(pickle.dumps(batch))
     assert again.ids.tolist() == batch.ids.tolist() and again["image"][3].shape == batch["image"][3].shape
+
+
+def test_other_pictures_of_a_sample_are_augmented_alike(arrays: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    images, _ = arrays
+    masks = np.ascontiguousarray(images[..., 0])
+    np.savez(tmp_path / "pairs.npz", left=images, right=images, mask=masks)
+    items = [{"image": image, "image_right": image, "mask": mask, "image_name": "x"} for image, mask in zip(images, masks)]
+    for data in [
+        pelton.from_arrays(image=images, image_right=images, mask=masks),
+        pelton.from_sequence(items),
+        pelton.load(tmp_path / "pairs.npz").decode("image=left,image_right=right,mask=mask"),
+    ]:
+        for batch in data.random_crop(7).flip().shuffle(seed=1).batch(16):
+            np.testing.assert_array_equal(batch["image"], batch["image_right"])
+            np.testing.assert_array_equal(batch["image"][..., :1], batch["mask"])
+        pictures = next(iter(data.normalise().batch(16)))
+        assert pictures["image_right"].dtype == np.float32 and pictures["mask"].dtype == np.uint8
+    for data in [pelton.from_arrays(image=images, right=images), pelton.from_sequence([{"image": images[0], "right": images[0]}])]:
+        with pytest.raises(pelton.ConfigurationError, match="call it image_right, or mask_right"):
+            next(iter(data.flip().batch(2)))
 
 
 def test_records_are_chosen(arrays: tuple[np.ndarray, np.ndarray]) -> None:

@@ -12,7 +12,7 @@ use pelton_batch::{Batch, DType};
 use pelton_comm::{Alike, Comm};
 use pelton_feed::{
     AugmentImages, BadExamples, DecodeFields, DecodeImages, DecodeSetting, Exif, FeedError,
-    FieldKind, FieldSetting, IMAGE, LengthSetting, LengthsOf, Loader, LoaderOptions, LoaderState,
+    FieldKind, FieldSetting, LengthSetting, LengthsOf, Loader, LoaderOptions, LoaderState,
     PipelineConfig, Samples, Stage, Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::Access;
@@ -355,8 +355,8 @@ impl PreparedPipeline {
         };
         let specs = self.stages.spec(&self.opened.dataset).unwrap_or_default();
         for field in specs.0 {
-            let is_image = &*field.name == IMAGE || field.name.starts_with("mask");
-            if is_image && field.dtype != DType::U32 && !names.contains(&field.name.to_string()) {
+            let is_picture = pelton_feed::is_picture(&field.name) && field.dims.len() > 1;
+            if is_picture && field.dtype != DType::U32 && !names.contains(&field.name.to_string()) {
                 names.push(field.name.to_string());
             }
         }

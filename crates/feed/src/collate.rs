@@ -12,7 +12,7 @@ use crate::collation::Collate;
 use crate::options::BadExamples;
 use crate::sample::{Sample, Value};
 use crate::shared::Shared;
-use crate::stages::{IMAGE, LengthsOf, TARGET_TOKENS, is_mask};
+use crate::stages::{LengthsOf, TARGET_TOKENS, is_picture};
 
 /// Which samples of the batch become which of its examples.
 struct Kept {
@@ -322,7 +322,9 @@ impl PutTogether<'_> {
             Collate::Stack => self.stack(views, dtype),
             Collate::Ragged => Ok(self.ragged(views, dtype)),
             Collate::Auto if dtype == DType::U32 => self.pad(name, views, dtype, length),
-            Collate::Auto if self.shared.one_shape && (name == IMAGE || is_mask(name)) => {
+            Collate::Auto
+                if self.shared.one_shape && is_picture(name) && views[0].dims.len() > 1 =>
+            {
                 self.stack(views, dtype)
             }
             // A number a sample, and what a function has made.

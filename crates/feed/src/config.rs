@@ -194,7 +194,7 @@ impl FromStr for DecodeSetting {
         match DecodeImages::of(text) {
             Some(_) => Ok(DecodeSetting::Image(text.to_owned())),
             None => Err(format!(
-                "`{text}` is not a decoder: use none, jpg, png, webp, image, words, bytes, pairs, pairs:bytes, member:EXTENSION or fields as in image=jpg,mask=png"
+                "`{text}` is not a decoder: use none, image, jpg, png, webp, bmp, gif, ppm, tif, words, bytes, pairs, pairs:bytes, member:EXTENSION or fields as in image=jpg,mask=png"
             )),
         }
     }
@@ -464,9 +464,9 @@ mod tests {
             let setting: DecodeSetting = text.parse().unwrap();
             assert_eq!(setting.to_string(), text);
         }
-        for text in ["", "gif", "member:"] {
+        for text in ["", "avif", "member:"] {
             let error = text.parse::<DecodeSetting>().unwrap_err();
-            assert!(error.contains("use none, jpg"), "{error}");
+            assert!(error.contains("use none, image"), "{error}");
         }
         let echo = |text: &str| text.parse::<EchoSetting>().unwrap();
         let of = |text: &str| text.parse::<Echo>().unwrap();

@@ -3,14 +3,14 @@
 use std::fmt;
 
 use pelton_batch::DType;
-use pelton_format::{JsonKey, Member};
+use pelton_format::{JsonKey, Member, PICTURE_EXTENSIONS};
 
 use crate::numbers::NumbersKind;
 
 /// A field of samples, as text: `NAME=SOURCE[:KEY][:AS]`.
 ///
 /// SOURCE is the extension of a tar member (or `__key__`, the name without extension of its sample), or the name of a field of bytes or numbers of a record. AS says what it
-/// becomes: `jpg`, `png`, `webp` or `image` (a picture, told by content), `bytes`, or numbers of a TYPE, TYPE[LENGTH,…]
+/// becomes: `image`, `jpg`, `png` or another ending of pictures (a picture, told by content), `bytes`, or numbers of a TYPE, TYPE[LENGTH,…]
 /// or TYPE[] (of any lengths), of f32, f64, i32, i64 and u8. Where nothing is said, the extension does: a picture, a
 /// whole number of `cls`, numbers of `npy` (f32[]), otherwise bytes. KEY is one of a member `json`, whose numbers are
 /// f32.
@@ -41,20 +41,15 @@ pub enum FieldKind {
     Npy(NumbersKind),
 }
 
-const PICTURES: [&str; 5] = ["jpg", "jpeg", "png", "webp", "image"];
-
 impl FieldSetting {
     /// The source that is no member but the name that all members of a sample have in common, as WebDataset calls it.
     pub(crate) const KEY: &str = "__key__";
 
     /// Whether it is decoded from this member.
     pub(crate) fn takes(&self, member: &Member<'_>) -> bool {
-        match self.source.as_str() {
-            "image" => ["jpg", "jpeg", "png", "webp"]
-                .iter()
-                .any(|extension| member.is(extension)),
-            "jpg" | "jpeg" => member.is("jpg") || member.is("jpeg"),
-            source => member.is(source),
+        match extensions(&self.source) {
+            Some(known) => known.iter().any(|extension| member.is(extension)),
+            None => member.is(&self.source),
         }
     }
 
@@ -98,10 +93,10 @@ impl FieldSetting {
                 FieldKind::Json(key.parse()?, numbers(of)?)
             }
             (_, Some("bytes")) => FieldKind::Bytes,
-            (_, Some(spelt)) if PICTURES.contains(&spelt) => FieldKind::Picture,
+            (_, Some(spelt)) if extensions(spelt).is_some() => FieldKind::Picture,
             ("npy", spelt) => FieldKind::Npy(numbers(spelt.unwrap_or("f32[]"))?),
             (_, Some(spelt)) => FieldKind::Text(numbers(spelt)?),
-            (extension, None) if PICTURES.contains(&extension) => FieldKind::Picture,
+            (extension, None) if extensions(extension).is_some() => FieldKind::Picture,
             ("cls", None) => FieldKind::Text(numbers("i64")?),
             (_, None) => FieldKind::Bytes,
         };
@@ -117,6 +112,16 @@ impl FieldSetting {
 impl fmt::Display for FieldSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}{}", self.name, self.source, self.spelt)
+    }
+}
+
+/// Endings of pictures of one or, as `image`, all of the known kinds.
+pub(crate) fn extensions(kind: &str) -> Option<&'static [&'static str]> {
+    match kind {
+        "image" => Some(&PICTURE_EXTENSIONS),
+        "jpg" | "jpeg" => Some(&["jpg", "jpeg"]),
+        "tif" | "tiff" => Some(&["tif", "tiff"]),
+        kind => PICTURE_EXTENSIONS.chunks(1).find(|known| known == &[kind]),
     }
 }
 

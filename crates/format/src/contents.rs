@@ -20,7 +20,7 @@ pub enum Contents {
         /// Planar: all values of one channel before the next; otherwise channels are interleaved.
         planar: bool,
     },
-    /// An encoded image as its file holds it: JPEG, PNG or WebP.
+    /// An encoded image as its file holds it.
     Image,
     /// One line of text without its line end, in whatever encoding the file has.
     Text,

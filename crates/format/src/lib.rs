@@ -68,6 +68,7 @@ pub use formats::delimited::LabelColumn;
 pub use formats::delimited::decimal::Decimal;
 pub use formats::delimited::heading::Header;
 pub use formats::delimited::known_columns::KnownColumns;
+pub use formats::folder::EXTENSIONS as PICTURE_EXTENSIONS;
 pub use formats::idx::writer::IdxWriter;
 pub use formats::mixture::Mixture;
 pub use formats::npy::numbers::npy_numbers;

@@ -163,7 +163,7 @@ fn unknown(path: &Path) -> &'static str {
         return "is a picture, and other files that are named are none; load pictures without other files";
     }
     match extension.as_str() {
-        "bmp" | "gif" | "tif" | "tiff" | "avif" | "heic" | "jp2" => {
+        "avif" | "heic" | "jp2" => {
             "is a picture of a kind that is not decoded; convert it to PNG, WebP or JPEG"
         }
         _ => "is in no known format; name one with `format`, or check that it is the right file",

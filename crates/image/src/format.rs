@@ -12,6 +12,14 @@ pub enum Format {
     Png,
     /// WebP, lossy and lossless.
     Webp,
+    /// BMP.
+    Bmp,
+    /// GIF.
+    Gif,
+    /// PBM, PGM and PPM, as text or bytes.
+    Pnm,
+    /// TIFF.
+    Tiff,
 }
 
 impl Format {
@@ -20,7 +28,8 @@ impl Format {
     /// ```
     /// use pelton_image::Format;
     /// assert_eq!(Format::of(b"\x89PNG\r\n\x1a\n..."), Some(Format::Png));
-    /// assert_eq!(Format::of(b"GIF89a"), None);
+    /// assert_eq!(Format::of(b"GIF89a"), Some(Format::Gif));
+    /// assert_eq!(Format::of(b"%PDF-1.7"), None);
     /// ```
     pub fn of(bytes: &[u8]) -> Option<Format> {
         match bytes {
@@ -41,6 +50,10 @@ impl Format {
                 b'P',
                 ..,
             ] => Some(Format::Webp),
+            [b'B', b'M', ..] => Some(Format::Bmp),
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Format::Gif),
+            [b'P', b'1'..=b'6', b'#' | b' ' | b'\t' | b'\r' | b'\n', ..] => Some(Format::Pnm),
+            [b'I', b'I', b'*', 0, ..] | [b'M', b'M', 0, b'*', ..] => Some(Format::Tiff),
             _ => None,
         }
     }
@@ -52,6 +65,10 @@ impl fmt::Display for Format {
             Format::Jpeg => "JPEG",
             Format::Png => "PNG",
             Format::Webp => "WebP",
+            Format::Bmp => "BMP",
+            Format::Gif => "GIF",
+            Format::Pnm => "PNM",
+            Format::Tiff => "TIFF",
         })
     }
 }

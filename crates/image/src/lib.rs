@@ -23,9 +23,9 @@
 //! bytes of a file → decode → Pixels → Pipeline::apply(key) → the caller's part of a batch
 //! ```
 //!
-//! [`decode`] recognises JPEG, PNG and WebP by their first bytes and gives RGB or grey bytes; an image that declares too many
-//! pixels, is cut short or damaged is an [`ImageError`]. A [`Pipeline`] is a list of [`Augment`]s with a spelling,
-//! `rrc:224,flip,normalise`. It applies them to [`Pixels`] and writes bytes or floats, in either [`Layout`], straight into a
+//! [`decode`] recognises JPEG, PNG, WebP, BMP, GIF, PNM and TIFF by their first bytes and gives RGB or grey bytes; an
+//! image that declares too many pixels, is cut short or damaged is an [`ImageError`]. A [`Pipeline`] is a list of
+//! [`Augment`]s with a spelling, `rrc:224,flip,normalise`. It applies them to [`Pixels`] and writes bytes or floats, in either [`Layout`], straight into a
 //! slice. All randomness comes from one key an example: the same key gives the same pixels on any thread, and moves those of
 //! a mask alike. [`example_key`] derives it from the epoch's key, the example's id and the index of its copy.
 //!

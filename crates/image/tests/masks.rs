@@ -207,6 +207,25 @@ fn a_palette_gives_the_numbers_of_its_colours() {
 }
 
 #[test]
+fn a_palette_of_a_bmp_does_too_and_that_of_a_gif_is_refused() {
+    let (mut mask, mut colours) = (Pixels::new(), Pixels::new());
+    let limits = Limits::default();
+    let file = include_bytes!("images/palette.bmp");
+    decode_mask(file, &limits, &mut mask).unwrap();
+    decode(file, &limits, &mut colours).unwrap();
+    assert_eq!(mask.channels(), 1);
+    // Blue, green, red and nothing, after headers of 54 bytes.
+    let of = |&i: &u8| [2, 1, 0].map(|channel| file[54 + 4 * usize::from(i) + channel]);
+    let coloured: Vec<u8> = mask.data().iter().flat_map(of).collect();
+    assert_eq!(colours.data(), coloured);
+    decode_mask(include_bytes!("images/rgb.bmp"), &limits, &mut mask).unwrap();
+    assert_eq!(mask.channels(), 3);
+    let refused = decode_mask(include_bytes!("images/palette.gif"), &limits, &mut mask);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("convert it to PNG"), "{refused}");
+}
+
+#[test]
 fn masks_have_the_limits_of_pictures() {
     let file = png(png::ColorType::Indexed, png::BitDepth::One, 64, &[0x55; 24]);
     let mut mask = Pixels::new();

@@ -44,11 +44,11 @@ impl Kind {
         let essence = text.split(';').next().unwrap_or_default().trim();
         match essence.to_ascii_lowercase().as_str() {
             "application/json" => Ok(Kind::Json),
-            "image/png" | "image/jpeg" | "image/webp" => Ok(Kind::Image),
+            image if image.starts_with("image/") => Ok(Kind::Image),
             _ => Err(Refusal::new(
                 415,
                 format!(
-                    "the content type {essence:?} is not understood; send application/json, image/png, image/jpeg or image/webp"
+                    "the content type {essence:?} is not understood; send application/json, or image/png or that of another picture"
                 ),
             )),
         }

@@ -4,7 +4,7 @@
 use std::io::Cursor;
 
 use image::{ImageReader, Limits, RgbImage};
-use pelton_format::{Contents, Field, members};
+use pelton_format::{Contents, Field, PICTURE_EXTENSIONS, members};
 use pelton_image::Format;
 
 /// Largest side of an image that is decoded.
@@ -32,7 +32,7 @@ impl Picture {
             Contents::Members => members(row)
                 .find(|member| {
                     let last = member.extension.rsplit(|byte| *byte == b'.').next();
-                    ["jpg", "jpeg", "png", "webp"].iter().any(|known| {
+                    PICTURE_EXTENSIONS.iter().any(|known| {
                         last.is_some_and(|last| last.eq_ignore_ascii_case(known.as_bytes()))
                     })
                 })
@@ -85,7 +85,7 @@ impl Picture {
         })
     }
 
-    /// Decodes a JPEG, PNG or WebP file.
+    /// Decodes an encoded picture.
     fn decode(bytes: &[u8]) -> Result<Picture, String> {
         let mut limits = Limits::default();
         limits.max_image_width = Some(MOST_SIDE);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_image::{ImageError, Layout, Output, Pipeline, Pixels, Workspace};
 
-use super::{IMAGE, is_mask};
+use super::{IMAGE, is_mask, is_picture};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 
@@ -16,8 +16,9 @@ use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 /// Where no field is called so, the only one of bytes with two or three dimensions is the picture: height, width and,
 /// unless it is grey, channels. The output is the field "image".
 ///
-/// Masks, which are pictures with names that begin with "mask", have the size of their picture and are
-/// cropped, flipped and rotated with it; their values are classes ([`Pipeline::apply_to_mask`]).
+/// Other pictures of a sample have its size, and the same is done with them: with those whose names begin with "image"
+/// all of it, with masks, whose names begin with "mask", what moves pixels, since their values are classes
+/// ([`Pipeline::apply_to_mask`]).
 pub struct AugmentImages {
     pipeline: Pipeline,
     name: Arc<str>,
@@ -63,77 +64,91 @@ impl AugmentImages {
         }
     }
 
-    /// The output for a mask with this many channels, if known.
-    fn mask_spec(&self, field: &FieldSpec, size: Option<(u32, u32)>) -> FieldSpec {
+    /// The output for a picture or mask with these dimensions and this size, if known.
+    fn spec_of(&self, name: &str, dims: &[Option<usize>], size: Option<(u32, u32)>) -> FieldSpec {
         let sides = size.map(|(height, width)| [height as usize, width as usize].map(Some));
-        let channels = match field.dims[..] {
-            [_, _, channels] => channels,
-            _ => Some(1),
+        if is_mask(name) {
+            let channels = match *dims {
+                [_, _, channels] => channels,
+                _ => Some(1),
+            };
+            let dims = self.dims(sides.unwrap_or_default(), channels);
+            return FieldSpec::new(name, DType::U8, &dims);
+        }
+        let dims = match sides {
+            Some(sides) => self.dims(sides, Some(self.pipeline.channels())),
+            None => [None; 3],
         };
-        let dims = self.dims(sides.unwrap_or_default(), channels);
-        FieldSpec::new(&field.name, DType::U8, &dims)
+        FieldSpec::new(name, self.dtype(), &dims)
     }
 
-    /// Does with the masks what the key does with a picture of this height and width.
-    fn masks(
+    /// Does with one picture or mask what the key does with pictures of this height and width.
+    fn augment(
         &self,
-        sample: &mut Sample<'_>,
+        (sample, name): (&mut Sample<'_>, &Arc<str>),
         size: (u32, u32),
         slots: &mut Slots<'_>,
         key: u64,
         work: &mut Workspace,
     ) -> Result<(), StageFailure> {
-        let names = sample
-            .iter()
-            .map(|(name, _)| name)
-            .filter(|name| is_mask(name));
-        let names: Vec<Arc<str>> = names.cloned().collect();
-        for name in names {
-            if let Some(Value::Numbers(_, dims, _)) = sample.get(&name)
-                && (2..=3).contains(&dims.len())
-            {
-                numbers_to_pixels(sample, &name, &name)?;
-            }
-            let Some(Value::Pixels(mask)) = sample.get(&name) else {
-                continue;
-            };
-            let own = (mask.height(), mask.width());
-            if own != size {
-                return Err(format!(
-                    "its `{name}` has {} × {} pixels, the picture {} × {}; store both in one size",
-                    own.0, own.1, size.0, size.1
-                )
-                .into());
-            }
-            let (height, width) = self.pipeline.output_size(size.0, size.1)?;
-            let sides = [height as usize, width as usize];
-            let dims = self.dims(sides, mask.channels()).to_vec();
-            let elements: usize = dims.iter().product();
-            if let Some(slot) = slots.take(&name) {
-                if slot.len() != elements {
-                    return Err(format!(
-                        "its `{name}` differs from the others in the number of channels"
-                    )
-                    .into());
-                }
-                self.pipeline.apply_to_mask(mask, key, work, slot)?;
-                sample.finish(&name);
-                continue;
-            }
-            let mut bytes = vec![0; elements];
-            self.pipeline.apply_to_mask(mask, key, work, &mut bytes)?;
-            sample.set(&name, Value::Numbers(DType::U8, dims, Cow::Owned(bytes)));
+        let Some(Value::Pixels(pixels)) = sample.get(name) else {
+            return Err(NO_PICTURE.into());
+        };
+        let (height, width) = pixels.whole_size();
+        if (height, width) != size {
+            return Err(format!(
+                "its `{name}` has {height} × {width} pixels, the picture {} × {}; store both in one size",
+                size.0, size.1
+            )
+            .into());
         }
+        let (channels, dtype) = match is_mask(name) {
+            true => (pixels.channels(), DType::U8),
+            false => (self.pipeline.channels(), self.dtype()),
+        };
+        let (height, width) = self.pipeline.output_size(size.0, size.1)?;
+        let dims = self.dims([height as usize, width as usize], channels);
+        let elements: usize = dims.iter().product();
+        if let Some(slot) = slots.take(name) {
+            if slot.len() != elements * dtype.bytes() {
+                let text =
+                    format!("its `{name}` differs from the others in the number of channels");
+                return Err(text.into());
+            }
+            self.write(name, pixels, key, work, slot)?;
+            sample.finish(name);
+            return Ok(());
+        }
+        let value = if dtype == DType::F32 {
+            let mut values = vec![0.0_f32; elements];
+            self.write(
+                name,
+                pixels,
+                key,
+                work,
+                bytemuck::cast_slice_mut(&mut values),
+            )?;
+            Value::Floats(dims.to_vec(), Cow::Owned(values))
+        } else {
+            let mut bytes = vec![0; elements];
+            self.write(name, pixels, key, work, &mut bytes)?;
+            Value::Numbers(dtype, dims.to_vec(), Cow::Owned(bytes))
+        };
+        sample.set(name, value);
         Ok(())
     }
 
     fn write(
         &self,
+        name: &str,
         pixels: &Pixels,
         key: u64,
         work: &mut Workspace,
         out: &mut [u8],
     ) -> Result<(), StageFailure> {
+        if is_mask(name) {
+            return Ok(self.pipeline.apply_to_mask(pixels, key, work, out)?);
+        }
         let out = if self.pipeline.normalises() {
             Output::Floats(bytemuck::try_cast_slice_mut(out).map_err(|error| error.to_string())?)
         } else {
@@ -177,22 +192,22 @@ impl Stage for AugmentImages {
             (None, Some((height, width))) => self.pipeline.output_size(height, width).ok(),
             (None, None) => None,
         };
-        let sides = known.map(|(height, width)| [height as usize, width as usize].map(Some));
-        let dims = match sides {
-            Some(sides) => self.dims(sides, Some(self.pipeline.channels())),
-            None => [None; 3],
-        };
-        input.0[place] = FieldSpec::new(IMAGE, self.dtype(), &dims);
-        let has_sides = |field: &&mut FieldSpec| (2..=3).contains(&field.dims.len());
-        let masks = input.0.iter_mut().filter(|field| is_mask(&field.name));
-        for field in masks.filter(has_sides) {
+        input.0[place] = self.spec_of(IMAGE, &[], known);
+        for (other, field) in input.0.iter_mut().enumerate() {
+            if other == place || !(2..=3).contains(&field.dims.len()) {
+                continue;
+            }
+            if !is_picture(&field.name) {
+                check_apart(field, size)?;
+                continue;
+            }
             if field.dtype != DType::U8 {
                 return Err(format!(
-                    "masks are augmented as bytes, and `{}` has {}; store it as uint8, or under a name that does not begin with mask",
+                    "pictures and masks are augmented as bytes, and `{}` has {}; store it as uint8, or under a name that begins with neither image nor mask",
                     field.name, field.dtype
                 ));
             }
-            *field = self.mask_spec(field, known);
+            *field = self.spec_of(&field.name, &field.dims, known);
         }
         Ok(input)
     }
@@ -229,32 +244,18 @@ impl Stage for AugmentImages {
             Some(Value::Pixels(pixels)) => pixels.whole_size(),
             _ => return Err(NO_PICTURE.into()),
         };
-        self.masks(sample, size, slots, at.key, work)?;
-        let Some(Value::Pixels(pixels)) = sample.get(IMAGE) else {
-            return Err(NO_PICTURE.into());
-        };
-        if let Some(slot) = slots.take(IMAGE) {
-            self.write(pixels, at.key, work, slot)?;
-            sample.finish(IMAGE);
-            return Ok(());
+        let names = sample.iter().map(|(name, _)| name);
+        let names: Vec<Arc<str>> = names.filter(|name| is_picture(name)).cloned().collect();
+        for name in &names {
+            match sample.get(name) {
+                Some(Value::Numbers(_, dims, _)) if (2..=3).contains(&dims.len()) => {
+                    numbers_to_pixels(sample, name, name)?;
+                }
+                Some(Value::Pixels(_)) => (),
+                _ => continue,
+            }
+            self.augment((sample, name), size, slots, at.key, work)?;
         }
-        let (height, width) = self.pipeline.output_size(size.0, size.1)?;
-        let sides = [height as usize, width as usize];
-        let dims = self.dims(sides, self.pipeline.channels()).to_vec();
-        let elements: usize = dims.iter().product();
-        let value = match self.dtype() {
-            DType::F32 => {
-                let mut values = vec![0.0_f32; elements];
-                self.write(pixels, at.key, work, bytemuck::cast_slice_mut(&mut values))?;
-                Value::Floats(dims, Cow::Owned(values))
-            }
-            dtype => {
-                let mut bytes = vec![0; elements];
-                self.write(pixels, at.key, work, &mut bytes)?;
-                Value::Numbers(dtype, dims, Cow::Owned(bytes))
-            }
-        };
-        sample.set(&self.name, value);
         Ok(())
     }
 }
@@ -283,6 +284,24 @@ fn picture_of(fields: &FieldSpecs) -> Option<usize> {
         .map(|field| (&*field.name, field.dtype, field.dims.len()))
         .collect();
     picture(&kinds)
+}
+
+/// Refuses a field that would stay as it is next to the augmented pictures of this size, and is one.
+fn check_apart(field: &FieldSpec, size: Option<(u32, u32)>) -> Result<(), String> {
+    let known = size.map(|(height, width)| [height as usize, width as usize].map(Some));
+    let looks_so = match field.dims[..] {
+        [height, width, None | Some(1 | 3)] if field.dtype == DType::U8 => {
+            [height, width] == [None; 2] || Some([height, width]) == known
+        }
+        _ => false,
+    };
+    if looks_so {
+        let name = &field.name;
+        return Err(format!(
+            "`{name}` is a second picture, and would not be augmented with the first: call it image_{name}, or mask_{name} where its values are classes, as in `decode` image=SOURCE,image_{name}=SOURCE, or leave it out"
+        ));
+    }
+    Ok(())
 }
 
 /// The name of the field that is the picture.

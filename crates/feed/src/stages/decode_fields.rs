@@ -113,6 +113,9 @@ impl Stage for DecodeFields {
             match (&field.kind, known) {
                 // Numbers as they are stored.
                 (FieldKind::Bytes, Some(known)) => Ok(named(known.dtype, &known.dims)),
+                (FieldKind::Picture, Some(known)) if is_array(known.dtype, known.dims.len()) => {
+                    Ok(named(known.dtype, &known.dims))
+                }
                 (FieldKind::Bytes, None) => Ok(named(DType::U8, &[None])),
                 (FieldKind::Picture, _) => Ok(named(DType::U8, &[None, None, None])),
                 (
@@ -204,8 +207,16 @@ fn is_made(value: &Value<'_>, kind: &FieldKind) -> bool {
     match value {
         Value::Bytes(_) => false,
         Value::Pixels(_) => matches!(kind, FieldKind::Picture | FieldKind::Bytes),
+        Value::Numbers(dtype, dims, _) if is_array(*dtype, dims.len()) => {
+            matches!(kind, FieldKind::Picture | FieldKind::Bytes)
+        }
         _ => *kind == FieldKind::Bytes,
     }
+}
+
+/// Whether numbers are a picture as it is.
+fn is_array(dtype: DType, dims: usize) -> bool {
+    dtype == DType::U8 && (2..=3).contains(&dims)
 }
 
 fn unlike(field: &FieldSetting, found: Option<&Value<'_>>) -> String {

@@ -12,13 +12,14 @@ use pelton_image::{ImageError, Limits};
 
 use super::members::{Record, check_record, take_record};
 use super::{IMAGE, MEMBERS};
+use crate::field_setting::extensions;
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure};
 
 /// The name of the field of encoded pictures in files of TensorFlow's converters.
 const ENCODED: &str = "image/encoded";
 
-/// Decodes JPEG, PNG or WebP, detected by content, to the field "image". In a tar sample it takes the first
+/// Decodes pictures, whose kind is detected by content, to the field "image". In a tar sample it takes the first
 /// member with one of its extensions; in a record of several fields the named one, or "image", "image/encoded"
 /// or one named like an extension, or else the only one of bytes. Other fields are unchanged.
 pub struct DecodeImages {
@@ -38,20 +39,14 @@ impl DecodeImages {
     /// The name in [`Stage::counted`] for pictures with an orientation other than upright.
     pub const EXIF_PICTURES: &'static str = "exif_pictures";
 
-    /// Pictures of one or all of the known kinds: `jpg`, `png`, `webp` or `image`; where a colon and a name follow,
-    /// those in the field of that name.
+    /// Pictures of one or all of the known kinds: `jpg` or another of [`pelton_format::PICTURE_EXTENSIONS`], or `image`;
+    /// where a colon and a name follow, those in the field of that name.
     pub fn of(kind: &str) -> Option<DecodeImages> {
         let (kind, field) = match kind.split_once(':') {
             Some((kind, field)) => (kind, Some(field)),
             None => (kind, None),
         };
-        let extensions: &[&str] = match kind {
-            "jpg" | "jpeg" => &["jpg", "jpeg"],
-            "png" => &["png"],
-            "webp" => &["webp"],
-            "image" => &["jpg", "jpeg", "png", "webp"],
-            _ => return None,
-        };
+        let extensions = extensions(kind)?;
         Some(DecodeImages {
             extensions: extensions.iter().map(|&known| known.to_owned()).collect(),
             field: field.map(str::to_owned),
@@ -305,6 +300,6 @@ mod tests {
         check("jpg", &["left", "right"], Err(unknown));
         check("jpg:middle", &["left", "right"], Err(unknown));
         check("jpg", &[], Err("this data has"));
-        assert!(DecodeImages::of("gif:x").is_none());
+        assert!(DecodeImages::of("avif:x").is_none());
     }
 }

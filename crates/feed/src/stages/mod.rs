@@ -58,6 +58,11 @@ pub enum LengthsOf {
     Other,
 }
 
+/// Whether decoded fields of this name are pictures or masks.
+pub fn is_picture(name: &str) -> bool {
+    name.starts_with(IMAGE) || is_mask(name)
+}
+
 /// The stages that a record goes through, in order, and how batches are collated after them.
 #[derive(Clone, Default)]
 pub struct Stages {

@@ -149,22 +149,23 @@ fn each_member_is_a_field() {
 }
 
 #[test]
-fn a_mask_goes_where_its_picture_goes() {
+fn masks_and_other_pictures_go_where_their_picture_goes() {
     let folder = tempfile::tempdir().unwrap();
     let tarred = samples(folder.path(), None);
     // The same from fields of raw records, whose masks have no channels.
     let path = folder.path().join("x.bin");
     let record = |id: u64| {
         let colours = mask(id).into_iter().flat_map(|v| [v, 255 - v, 7]);
-        colours.chain(mask(id)).collect::<Vec<u8>>()
+        let colours: Vec<u8> = colours.collect();
+        [&colours[..], &mask(id), &colours].concat()
     };
     fs::write(&path, (0..SAMPLES).flat_map(record).collect::<Vec<u8>>()).unwrap();
     let raw = OpenOptions {
-        format: FormatKind::from_name("raw:image:u8[14,16,3],mask_a:u8[14,16]"),
+        format: FormatKind::from_name("raw:image:u8[14,16,3],mask_a:u8[14,16],image_b:u8[14,16,3]"),
         ..OpenOptions::default()
     };
     let raw = Arc::new(Dataset::open(&[path], &raw).unwrap());
-    let of_members = decoded("image=png,mask_a=seg.png,mask_b=seg.png:image");
+    let of_members = decoded("image=png,mask_a=seg.png,mask_b=seg.png:image,image_b=png");
     let mut mirrored = 0;
     for (dataset, stages, masks) in [
         (tarred, of_members, vec!["mask_a", "mask_b"]),
@@ -185,6 +186,7 @@ fn a_mask_goes_where_its_picture_goes() {
             for batch in batches(&dataset, &stages).unwrap() {
                 let image = batch.get("image").unwrap().shape().dims.clone();
                 let pixels = batch.values::<f32>("image").unwrap();
+                assert_eq!(batch.values::<f32>("image_b").unwrap(), pixels);
                 let each = pixels.len() / batch.len();
                 for name in &masks {
                     let found = batch.get(name).unwrap();
@@ -226,21 +228,25 @@ fn a_mask_goes_where_its_picture_goes() {
 fn what_is_asked_for_by_number_has_the_same_fields() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = samples(folder.path(), None);
-    let stages = decoded("image=png,mask=seg.png,label=json:score,box=json:in.box:f32[2]");
-    let stages = stages.then(AugmentImages::by("rrc:8,flip,jitter:0.4".parse().unwrap()));
+    let stages =
+        decoded("image=png,mask=seg.png,label=json:score,box=json:in.box:f32[2],image_b=png");
+    let stages = stages.then(AugmentImages::by(
+        "rrc:8,flip,jitter:0.4,cutout:2".parse().unwrap(),
+    ));
     let plan = stream(&dataset, &spec(8, "1", "1"));
     let reader = Samples::new(Arc::clone(&dataset), plan, stages.clone(), &options()).unwrap();
     let batch = reader.batch(1, &[9, 3]).unwrap();
     // What a stage calls the label takes the place of the data's own.
     assert_eq!(batch.values::<f32>("label"), Some(&[9.5, 3.5][..]));
     assert_eq!(batch.get("mask").unwrap().shape().dims, [2, 8, 8, 1]);
+    assert_eq!(batch.values::<u8>("image_b"), batch.values::<u8>("image"));
     let fields = reader.sample(1, 3).unwrap();
     assert_eq!(fields.get("mask").unwrap().shape().dims, [1, 8, 8, 1]);
-    for name in ["image", "mask", "label", "box"] {
+    for name in ["image", "image_b", "mask", "label", "box"] {
         let alone = fields.get(name).unwrap();
         assert_eq!(alone.bytes(), batch.get(name).unwrap().sample(1), "{name}");
     }
-    assert_eq!(fields.len(), 4);
+    assert_eq!(fields.len(), 5);
 }
 
 #[test]
@@ -280,6 +286,12 @@ fn what_lacks_or_does_not_fit_is_said_with_its_place() {
     fails(&decoded("a=npy:u8[2,3]"), "does not fit uint8");
     fails(&decoded("a=txt:f32"), "its txt: \"word\" is not a number");
     fails(&decoded("a=png:f32"), "it is not text");
+    let second = decoded("image=png,right=png").then(AugmentImages::by("flip".parse().unwrap()));
+    let error = second.spec(&dataset).unwrap_err();
+    assert!(
+        error.contains("call it image_right, or mask_right"),
+        "{error}"
+    );
     // Pictures that differ in size from their masks.
     let stages = decoded("image=png,mask=other.png");
     let path = folder.path().join("two.tar");
@@ -315,7 +327,8 @@ fn fields_of_records_are_taken_by_name() {
         ..OpenOptions::default()
     };
     let dataset = Arc::new(Dataset::open(&[path], &options).unwrap());
-    for batch in batches(&dataset, &decoded("image=photo,id=number")).unwrap() {
+    // Arrays are pictures already, also where the text says so.
+    for batch in batches(&dataset, &decoded("image=photo:image,id=number")).unwrap() {
         let ids: Vec<u8> = batch.ids.iter().map(|&id| id as u8).collect();
         assert_eq!(batch.values::<u8>("id").unwrap(), ids);
         assert_eq!(

@@ -89,7 +89,11 @@ fn files_that_cannot_be_opened() {
         b"\xff\xd8\xff\xe0\0\x10JFIF",
         "is in no known format",
     );
-    check("x.bmp", b"BM\0\x01", "convert it to PNG, WebP or JPEG");
+    check(
+        "x.avif",
+        b"\0\0\0\x20ftypavif",
+        "convert it to PNG, WebP or JPEG",
+    );
     check("x.npy", b"\x93NUMPY\x01", "the file ends inside its header");
     check("x.prow", b"nonsense", "x.prow: byte 8: the file is damaged");
     check(

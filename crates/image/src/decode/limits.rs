@@ -3,7 +3,7 @@
 use crate::{Format, ImageError};
 
 /// Limits on images. Apart from a decoder's own tables, decoding takes at most 4 bytes a pixel, a progressive JPEG up
-/// to 8 more.
+/// to 8 more, a TIFF or PNM of 16 bits a channel 16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Most pixels of one image. An image that declares more is refused before memory is allocated for it.

@@ -3,14 +3,14 @@
 //! The format is recognised by the first bytes, never by a name. The result is the file's content as bytes: RGB, or
 //! one channel where the file is grey.
 //!
-//! - CMYK and YCCK (JPEG) become RGB; palettes become RGB. Of 16 bits a channel (PNG) the upper 8 are taken, of grey
-//!   ones what is above 255 becomes 255, as Pillow's `convert` has both.
+//! - CMYK and YCCK (JPEG, TIFF) become RGB; palettes become RGB. Of 16 bits a channel (PNG, TIFF, PNM) the upper 8 are
+//!   taken, of grey ones what is above 255 becomes 255, as Pillow's `convert` has both.
 //! - Alpha is dropped: the colours are those stored, not blended with any background. That is what
 //!   Pillow's `convert("RGB")` does.
 //! - An orientation stated in EXIF is not applied, as PyTorch's and TensorFlow's loaders do not; [`orientation`] says
 //!   it, and [`Pixels::turn_upright`] applies it.
 //! - Colour profiles are ignored, as they do.
-//! - Of an animation the first frame is taken.
+//! - Of an animation the first frame is taken, of several pages the first.
 //!
 //! JPEG as in photos (baseline, one scan) is decoded here, in `baseline/`, as far as needed; zune-jpeg decodes other
 //! kinds, whole. Decoding at half the size from the DCT coefficients would only serve crops of twice the output's
@@ -23,6 +23,7 @@ mod jpeg_errors;
 mod jpeg_markers;
 mod limits;
 mod orientation;
+mod others;
 mod png;
 mod webp;
 
@@ -42,8 +43,8 @@ use crate::{Format, ImageError, Pipeline, Pixels};
 /// use pelton_image::{Limits, Pixels, decode};
 ///
 /// let mut pixels = Pixels::new();
-/// let refused = decode(b"GIF89a", &Limits::default(), &mut pixels).unwrap_err();
-/// assert!(refused.to_string().contains("not a JPEG, PNG or WebP image"));
+/// let refused = decode(b"%PDF-1.7", &Limits::default(), &mut pixels).unwrap_err();
+/// assert!(refused.to_string().contains("not a JPEG, PNG, WebP, BMP, GIF, PNM or TIFF image"));
 /// ```
 pub fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Result<Format, ImageError> {
     decode_part(bytes, limits, &Rectangle::all, pixels)
@@ -80,6 +81,10 @@ fn decode_part(
         Format::Jpeg => jpeg::decode(bytes, limits, look, pixels),
         Format::Png => png::decode(bytes, limits, pixels),
         Format::Webp => webp::decode(bytes, limits, pixels),
+        Format::Bmp => others::decode_bmp(bytes, limits, false, pixels),
+        Format::Gif => others::decode_gif(bytes, limits, pixels),
+        Format::Pnm => others::decode_pnm(bytes, limits, pixels),
+        Format::Tiff => others::decode_tiff(bytes, limits, pixels),
     };
     match decoded {
         Ok(()) => Ok(format),
@@ -101,11 +106,13 @@ fn not_an_image(bytes: &[u8]) -> ImageError {
         first.join(" ")
     };
     ImageError::new(format!(
-        "the bytes are not a JPEG, PNG or WebP image, whatever their name says: they begin with {first}"
+        "the bytes are not a JPEG, PNG, WebP, BMP, GIF, PNM or TIFF image, whatever their name says: they begin with {first}"
     ))
 }
 
 /// Decodes a mask, whose values are classes: like [`decode`], but palette indices stay indices, in one channel.
+///
+/// Errors: also a GIF, whose indices are not known.
 pub fn decode_mask(
     bytes: &[u8],
     limits: &Limits,
@@ -113,12 +120,16 @@ pub fn decode_mask(
 ) -> Result<Format, ImageError> {
     let by_palette = match Format::of(bytes) {
         Some(Format::Png) => png::decode_indices(bytes, limits, pixels),
+        Some(Format::Bmp) => others::decode_bmp(bytes, limits, true, pixels).map(|()| true),
+        Some(Format::Gif) => Err(ImageError::new(
+            "a mask in a GIF has colours in place of classes; convert it to PNG",
+        )),
         _ => Ok(false),
     };
-    match by_palette {
-        Ok(true) => Ok(Format::Png),
-        Ok(false) => decode(bytes, limits, pixels),
-        Err(error) => {
+    match (by_palette, Format::of(bytes)) {
+        (Ok(true), Some(format)) => Ok(format),
+        (Ok(_), _) => decode(bytes, limits, pixels),
+        (Err(error), _) => {
             pixels.clear();
             Err(error)
         }

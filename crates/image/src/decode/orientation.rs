@@ -57,7 +57,8 @@ pub fn orientation(bytes: &[u8]) -> Orientation {
         Some(Format::Jpeg) => jpeg_markers::exif(bytes),
         Some(Format::Png) => of_png(bytes),
         Some(Format::Webp) => of_webp(bytes),
-        None => None,
+        Some(Format::Tiff) => Some(bytes),
+        Some(Format::Bmp | Format::Gif | Format::Pnm) | None => None,
     };
     exif.and_then(of_tiff).unwrap_or_default()
 }

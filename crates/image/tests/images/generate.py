@@ -171,6 +171,45 @@ def webps(colour):
     keep("moving.webp", moving, colour)
 
 
+def pnm(kind, most, values):
+    """A binary PNM, for what Pillow does not write."""
+    return b"P%d\n# made\n%d %d\n%d\n" % (kind, WIDTH, HEIGHT, most) + values.tobytes()
+
+
+def others(colour):
+    """BMP, GIF, PNM and TIFF."""
+    grey = colour.convert("L")
+    bits = grey.convert("1")
+    palette = colour.quantize(13)
+    with_alpha = colour.copy()
+    with_alpha.putalpha(Image.fromarray(ALPHA))
+    deep = numpy.stack([255 - COLOUR, COLOUR], axis=3)
+    keep("rgb.bmp", encoded(colour, "BMP"), colour)
+    keep("palette.bmp", encoded(palette, "BMP"), palette.convert("RGB"))
+    keep("alpha.bmp", *both(encoded(with_alpha, "BMP")))
+    keep("palette.gif", *both(encoded(colour, "GIF")))
+    frames = [colour.rotate(180)]
+    keep("moving.gif", *both(encoded(colour, "GIF", save_all=True, append_images=frames)))
+    keep("rgb.ppm", encoded(colour, "PPM"), colour)
+    keep("grey.pgm", encoded(grey, "PPM"), grey)
+    keep("bits.pbm", encoded(bits, "PPM"), bits.convert("L"))
+    keep("few.ppm", *both(pnm(6, 15, COLOUR // 16)))
+    text = "\n".join(" ".join(map(str, row)) for row in numpy.asarray(grey).tolist())
+    keep("text.pgm", f"P2 {WIDTH} {HEIGHT} 255\n{text}\n".encode(), grey)
+    for name, compression in [("rgb", None), ("lzw", "tiff_lzw"), ("deflate", "tiff_adobe_deflate"), ("packed", "packbits")]:
+        keep(f"{name}.tif", encoded(colour, "TIFF", compression=compression), colour)
+    keep("grey.tif", encoded(grey, "TIFF"), grey)
+    keep("bits.tif", encoded(bits, "TIFF", compression="group4"), bits.convert("L"))
+    keep("alpha.tif", encoded(with_alpha, "TIFF"), colour)
+    keep("pages.tif", encoded(colour, "TIFF", save_all=True, append_images=frames), colour)
+    clipped = Image.fromarray(numpy.asarray(grey).astype(numpy.uint16) * 2)
+    keep("deep_grey.tif", encoded(clipped, "TIFF"), Image.fromarray(numpy.minimum(numpy.asarray(grey) * 2.0, 255).astype(numpy.uint8)))
+    keep("float.tif", encoded(Image.fromarray(rows.astype(numpy.float32)), "TIFF"), grey)
+    keep("palette.tif", encoded(palette, "TIFF"), palette.convert("RGB"))
+    keep("jpeg.tif", *both(encoded(colour, "TIFF", compression="jpeg", quality=95)))
+    keep("cmyk.tif", *both(encoded(colour.convert("CMYK"), "TIFF")))
+
+
 if __name__ == "__main__":
     picture = Image.fromarray(COLOUR)
     jpegs(picture)
@@ -178,3 +217,4 @@ if __name__ == "__main__":
     orientations(picture)
     pngs(picture)
     webps(picture)
+    others(picture)

@@ -31,7 +31,7 @@ use crate::places::fingerprint::{mix, sample_file};
 use crate::places::stamp::Stamp;
 
 /// First bytes; the last one is the version.
-pub(crate) const MAGIC: &[u8; 8] = b"pltnfld\x03";
+pub(crate) const MAGIC: &[u8; 8] = b"pltnfld\x04";
 /// Words before the lists: key and counts.
 const KEY_WORDS: usize = 6;
 const COUNTS: usize = 9;

@@ -2,7 +2,7 @@
 //! ([`crate::labels::table`]). Where the folders within the folder are called train, val and the like, they are parts
 //! of a data set, and the classes are the folders within these.
 //!
-//! Files are found by name (`.jpg`, `.jpeg`, `.png`, `.webp`) at any depth and listed class after class, by name
+//! Files are found by the endings of their names ([`EXTENSIONS`]) at any depth and listed class after class, by name
 //! within each, so ids do not depend on the order in which the filesystem lists them. A file is checked against the
 //! size and time in this listing when it is opened ([`FileSet`]). The listing is kept in a sidecar
 //! ([`crate::formats::folder::index`]).
@@ -40,7 +40,9 @@ use crate::places::{IndexSource, Places};
 use crate::rows::sample::SampleShape;
 
 /// Endings of the names of images.
-const EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
+pub const EXTENSIONS: [&str; 11] = [
+    "jpg", "jpeg", "png", "webp", "bmp", "gif", "pbm", "pgm", "ppm", "tif", "tiff",
+];
 /// Ending of the names of sidecars, which are among the data.
 const INDEX_SUFFIX: &[u8] = b".pelton-index";
 /// Deepest nesting of folders; beyond it something is wrong.
@@ -192,7 +194,8 @@ fn walk(root: &Path, options: &OpenOptions) -> Result<Listing, FormatError> {
     };
     if files.is_empty() {
         return Err(FormatError::new(format!(
-            "is a folder that holds no images (.jpg, .jpeg, .png or .webp); name a folder of images, or files by a pattern such as {}/*.tar",
+            "is a folder that holds no images (.{}); name a folder of images, or files by a pattern such as {}/*.tar",
+            EXTENSIONS.join(", ."),
             root.display()
         )));
     }
