@@ -6,7 +6,7 @@ mod edits;
 use libfuzzer_sys::fuzz_target;
 use pelton_image::{Limits, Output, Pipeline, Pixels, Workspace, decode, decode_for, orientation};
 
-const GOOD: [&[u8]; 16] = [
+const GOOD: [&[u8]; 26] = [
     include_bytes!("../../crates/image/tests/images/orientation_7.jpg"),
     include_bytes!("../../crates/image/tests/images/orientation_6.png"),
     include_bytes!("../../crates/image/tests/images/orientation_6.webp"),
@@ -23,6 +23,16 @@ const GOOD: [&[u8]; 16] = [
     include_bytes!("../../crates/image/tests/images/alpha.webp"),
     include_bytes!("../../crates/image/tests/images/lossless.webp"),
     include_bytes!("../../crates/image/tests/images/moving.webp"),
+    include_bytes!("../../crates/image/tests/images/rgb.bmp"),
+    include_bytes!("../../crates/image/tests/images/palette.bmp"),
+    include_bytes!("../../crates/image/tests/images/palette.gif"),
+    include_bytes!("../../crates/image/tests/images/moving.gif"),
+    include_bytes!("../../crates/image/tests/images/few.ppm"),
+    include_bytes!("../../crates/image/tests/images/text.pgm"),
+    include_bytes!("../../crates/image/tests/images/lzw.tif"),
+    include_bytes!("../../crates/image/tests/images/deflate.tif"),
+    include_bytes!("../../crates/image/tests/images/bits.tif"),
+    include_bytes!("../../crates/image/tests/images/jpeg.tif"),
 ];
 
 fn check(bytes: &[u8], pixels: &mut Pixels) {

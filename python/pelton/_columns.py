@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ DESCRIBED = ("ids", "epoch", "step", "path")
 
 
 def as_column(name: str, values: Any, records: int | None = None) -> Any:
-    """A column as an array of numbers, or a list of texts or bytes, one a record."""
+    """A column as an array of numbers, or a list of texts, bytes or arrays of any lengths, one a record."""
     # Data frames keep text in arrays of their own.
     if not isinstance(values, (np.ndarray, list)):
         values = values.to_numpy() if hasattr(values, "to_numpy") else values
@@ -25,9 +25,13 @@ def as_column(name: str, values: Any, records: int | None = None) -> Any:
         values = values.numpy()
     try:
         made: Any = values if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" else np.asarray(values)
-    except ValueError as error:
-        raise _pelton.ConfigurationError(f"rows of column `{name}` have different shapes; from_sequence takes such items") from error
-    if made.dtype.kind in "OUST" and made.ndim == 1:
+    except ValueError:
+        made = _rows(name, values)
+    if isinstance(made, np.ndarray) and made.dtype == object and len(made) and isinstance(made[0], (list, np.ndarray)):
+        made = _rows(name, made)
+    if isinstance(made, list):
+        pass
+    elif made.dtype.kind in "OUST" and made.ndim == 1:
         texts = values.tolist() if isinstance(values, np.ndarray) else list(values)
         for i, text in enumerate(texts):
             if not isinstance(text, (str, bytes)):
@@ -42,6 +46,25 @@ def as_column(name: str, values: Any, records: int | None = None) -> Any:
     if records is not None and len(made) != records:
         raise _pelton.ConfigurationError(f"column `{name}` has {len(made)} entries, and there are {records} records; give one a record")
     return made
+
+
+def _rows(name: str, values: Iterable[Any]) -> list[np.ndarray]:
+    """Rows of any lengths as arrays of one type and number of dimensions."""
+    try:
+        rows = [np.array([np.asarray(each) for each in row] if len(row) else []) for row in values]
+    except (ValueError, TypeError) as error:
+        raise _pelton.ConfigurationError(
+            f"a row of column `{name}` is not an array: its parts have different shapes, or it is a number by itself; "
+            "make arrays of them, or give the items to from_sequence"
+        ) from error
+    filled = [row for row in rows if row.size]
+    dtype = np.result_type(*filled) if filled else np.dtype(np.float64)
+    shape = filled[0].shape[1:] if filled else ()
+    if dtype.kind not in "biuf" or any(row.ndim != len(shape) + 1 for row in filled):
+        raise _pelton.ConfigurationError(f"rows of column `{name}` are not numbers in the same number of dimensions")
+    dtype = np.dtype(np.uint8) if dtype == bool else dtype
+    # Those without a number do not say how long theirs would be.
+    return [row.astype(dtype) if row.size else np.empty((0, *shape), dtype) for row in rows]
 
 
 def is_picture(name: str, dtype: Any, dims: Sequence[int]) -> bool:
@@ -61,7 +84,9 @@ def taken(column: Any, ids: np.ndarray) -> Any:
     """The entries of these records."""
     if isinstance(column, np.ndarray):
         return column[ids]
-    rows = (column[i] for i in ids)
+    rows = [column[i] for i in ids]
+    if rows and isinstance(rows[0], np.ndarray):
+        return Ragged.of(rows)
     return Ragged.of([np.frombuffer(row if isinstance(row, bytes) else row.encode(), np.uint8) for row in rows])
 
 

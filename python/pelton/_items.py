@@ -84,7 +84,7 @@ class Items:
         """What the first item tells of the fields: pictures, which augmentation must know of, and bytes, which are decoded."""
         known: list[tuple[str, str, list[int | None]]] = []
         for name, dtype, dims, _ in self([], 0, 0, 0):
-            if is_picture(name, dtype, dims):
+            if dtype is not None and is_picture(name, dtype, dims):
                 known.append((name, dtype, list(dims)))
             elif dtype is None and name in ("bytes", "text"):
                 known.append((name, "uint8", [None]))

@@ -605,8 +605,11 @@ class Pipeline(Generic[T]):
         return self._running().kept
 
     def _batch_columns(self) -> dict[str, Any]:
-        """Columns that functions have not seen."""
-        return {} if any(self._maps.values()) else self._columns
+        """Columns that functions and augmentation have not seen."""
+        return {} if any(self._maps.values()) or self._moves_boxes() else self._columns
+
+    def _moves_boxes(self) -> bool:
+        return bool(self._augment) and any("box" in name for name in self._columns)
 
     def _filled(self, batch: Batch) -> Batch:
         for name, column in self._batch_columns().items():
@@ -621,7 +624,11 @@ class Pipeline(Generic[T]):
     def _full_config(self) -> dict[str, Any]:
         augment = {"augment": ",".join(self._augment)} if self._augment else {}
         pads = "buckets" in self._config and any(self._maps.values()) and self._config.get("collate", "auto") == "auto"
-        return {**self._config, **augment, **({"collate": "pad"} if pads else {})}
+        rules = self._config.get("collate", "auto")
+        if not self._batch_columns():
+            rows = [name for name, column in self._columns.items() if isinstance(column, list) and isinstance(column[0], np.ndarray)]
+            rules = ",".join([rules, *(f"{name}=ragged" for name in rows if rules == "auto")])
+        return {**self._config, **augment, "collate": "pad" if pads else rules}
 
     def _running(self) -> Run:
         with _opening:
@@ -631,9 +638,10 @@ class Pipeline(Generic[T]):
 
     def _opened(self) -> Run:
         before, behind = self._maps[True], self._maps[False]
-        if self._columns and (before or behind):
+        if self._columns and (before or behind or self._moves_boxes()):
             added: tuple[Function, int] = (WithColumns(self._columns), 0)
-            before, behind = ([added, *before], behind) if before else (before, [added, *behind])
+            first = before or self._moves_boxes()
+            before, behind = ([added, *before], behind) if first else (before, [added, *behind])
         if not self._augment:
             before, behind = [], [*before, *behind]
         workers = sum(count for maps in (before, behind) for count, _ in grouped(maps))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import pickle
+import tarfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -248,6 +250,56 @@ def test_other_pictures_of_a_sample_are_augmented_alike(arrays: tuple[np.ndarray
             next(iter(data.flip().batch(2)))
 
 
+def test_boxes_move_with_their_picture_by_every_way(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 255, (12, 20, 30, 3), dtype=np.uint8)
+    boxes = [[[n, 2, n + 9.5, 12] for n in range(i % 3)] for i in range(12)]
+    names = [f"{i}.ppm" for i in range(12)]
+    with tarfile.open(tmp_path / "boxes.tar", "w") as tar:
+        for i, name in enumerate(names):
+            picture = b"P6\n30 20\n255\n" + images[i].tobytes()
+            (tmp_path / name).write_bytes(picture)
+            for part, data in ((f"{i:02}.ppm", picture), (f"{i:02}.json", json.dumps({"boxes": boxes[i]}).encode())):
+                member = tarfile.TarInfo(part)
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    rows = [{"file": name, "boxes": each} for name, each in zip(names, boxes)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    arrays = [np.array(each, np.float32).reshape(-1, 4) for each in boxes]
+
+    def found(pipeline: Any, **batch: Any) -> dict[int, np.ndarray]:
+        batches = pipeline.augment("rrc:16,flip").shuffle(seed=3).batch(4, **batch)
+        return {int(i): row for batch in batches for i, row in zip(batch.ids, batch["boxes"])}
+
+    expected = found(pelton.from_arrays(image=images, boxes=arrays))
+    assert all(len(expected[i]) == len(boxes[i]) for i in range(12)) and any((expected[i] != arrays[i]).any() for i in range(12))
+    for pipeline, batch in [
+        (pelton.load(tmp_path / "boxes.tar").decode("image=ppm,boxes=json:boxes:f32[,4]"), {}),
+        (pelton.from_manifest(tmp_path / "rows.jsonl", files="file").decode("image"), {}),
+        (pelton.from_manifest({"file": names, "boxes": boxes}, files="file", folder=tmp_path).decode("image").map(dict, before_augmentation=True), {}),
+        (pelton.from_sequence([{"image": a, "boxes": b} for a, b in zip(images, arrays)]), {"collate": {"boxes": "ragged"}}),
+    ]:
+        made = found(pipeline, **batch)
+        for i in range(12):
+            np.testing.assert_allclose(made[i], expected[i], atol=1e-5)
+    data = pelton.from_manifest({"file": names, "boxes": boxes}, files="file", folder=tmp_path).decode("image")
+    np.testing.assert_array_equal(data.resize((40, 60)).dataset()[2]["boxes"], 2 * arrays[2])
+    assert next(iter(data.resize((40, 60)).map(dict).batch(3)))["boxes"][2].tolist() == (2 * arrays[2]).tolist()
+    # As they are where nothing moves.
+    np.testing.assert_array_equal(next(iter(data.batch(4, collate="ragged")))["boxes"][2], arrays[2])
+    with pytest.raises(pelton.DataError, match="its `bbox` has 4 and would stay as it is while its picture is cropped"):
+        next(iter(pelton.from_arrays(image=images, bbox=np.ones((12, 4))).flip().batch(4)))
+
+
+def test_rows_of_a_column_have_any_lengths() -> None:
+    (batch,) = pelton.from_arrays(x=[[1, 2], [], [3]], y=[1, 2, 3], z=[[], [], []]).batch(3)
+    assert [row.tolist() for row in batch["x"]] == [[1, 2], [], [3]] and batch["x"].values.dtype == np.int64
+    assert [row.tolist() for row in batch["z"]] == [[], [], []]
+    for wrong in ([[1], "x"], [[[1], [1, 2]]], [[1], [[2]]], [[1], 2], [["a"], ["b", "c"]]):
+        with pytest.raises(pelton.ConfigurationError, match="column `x`"):
+            pelton.from_arrays(x=wrong)
+
+
 def test_records_are_chosen(arrays: tuple[np.ndarray, np.ndarray]) -> None:
     images, labels = arrays
     data = pelton.from_arrays(image=images, label=labels)
@@ -270,8 +322,6 @@ def test_records_are_chosen(arrays: tuple[np.ndarray, np.ndarray]) -> None:
 def test_columns_of_other_kinds() -> None:
     big_endian = np.arange(4, dtype=">i4")
     assert next(iter(pelton.from_arrays(x=big_endian).batch(4)))["x"].dtype == np.dtype("i4")
-    with pytest.raises(pelton.ConfigurationError, match="from_sequence"):
-        pelton.from_arrays(x=[np.arange(2), np.arange(3)])
     halves = pelton.from_sequence([1.0, 2.0]), pelton.from_sequence([3.0])
     assert [batch["data"].tolist() for batch in pelton.concat(list(halves)).batch(3)] == [[1, 2, 3]]
 

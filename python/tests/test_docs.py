@@ -38,6 +38,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 member = tarfile.TarInfo(name)
                 member.size = len(data)
                 tar.addfile(member, BytesIO(data))
+    for name in "ab":
+        Path(f"{name}.png").write_bytes(png(100, 9))
     Path("sentences.txt").write_text("".join("word " * (i % 9 + 1) + f"w{i % 30}\n" for i in range(300)))
     clicks = ["clicked," + ",".join(f"f{i}" for i in range(8))]
     clicks += [",".join(map(str, [i % 2, *(i * (j + 3) % 11 for j in range(8))])) for i in range(200)]

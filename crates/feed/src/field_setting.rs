@@ -11,7 +11,7 @@ use crate::numbers::NumbersKind;
 ///
 /// SOURCE is the extension of a tar member (or `__key__`, the name without extension of its sample), or the name of a field of bytes or numbers of a record. AS says what it
 /// becomes: `image`, `jpg`, `png` or another ending of pictures (a picture, told by content), `bytes`, or numbers of a TYPE, TYPE[LENGTH,…]
-/// or TYPE[] (of any lengths), of f32, f64, i32, i64 and u8. Where nothing is said, the extension does: a picture, a
+/// (without those lengths that vary, as in f32[,4]) or TYPE[] (of any lengths), of f32, f64, i32, i64 and u8. Where nothing is said, the extension does: a picture, a
 /// whole number of `cls`, numbers of `npy` (f32[]), otherwise bytes. KEY is one of a member `json`, whose numbers are
 /// f32.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,14 +150,14 @@ fn numbers(text: &str) -> Result<NumbersKind, String> {
         None => Some(Vec::new()),
         Some("") => None,
         Some(lengths) => {
-            let lengths: Option<Vec<usize>> = lengths
-                .split(',')
-                .map(|length| Some(length.trim().parse::<u32>().ok()? as usize))
-                .collect();
+            let length = |text: &str| match text.trim() {
+                "" => Some(None),
+                length => Some(Some(length.parse::<u32>().ok()? as usize)),
+            };
+            let lengths: Option<Vec<Option<usize>>> = lengths.split(',').map(length).collect();
             let lengths = lengths.ok_or("a length is not a whole number")?;
-            let elements = lengths
-                .iter()
-                .try_fold(8_usize, |all, &n| all.checked_mul(n));
+            let known = lengths.iter().flatten();
+            let elements = known.copied().try_fold(8_usize, usize::checked_mul);
             if elements.is_none_or(|bytes| bytes > 1 << 32) {
                 return Err("it would have more than 2^32 bytes".to_owned());
             }

@@ -18,8 +18,9 @@ type Decoded = Result<Value<'static>, String>;
 pub struct NumbersKind {
     /// Their type: f32, f64, i32, i64 or u8.
     pub dtype: DType,
-    /// Lengths of the dimensions, none for a single number; `None` where they are what is found.
-    pub dims: Option<Vec<usize>>,
+    /// Lengths of the dimensions, as far as they are the same in all samples, none for a single number; `None` where
+    /// also their number is what is found.
+    pub dims: Option<Vec<Option<usize>>>,
 }
 
 impl NumbersKind {
@@ -36,19 +37,24 @@ impl NumbersKind {
         let numbers: Result<Vec<Number>, String> =
             text.split_ascii_whitespace().map(number).collect();
         let numbers = numbers?;
-        let is_list = numbers.len() != 1 || !self.is_one();
-        self.of_numbers(&numbers, is_list)
+        let is_one = numbers.len() == 1 && self.dims.as_ref().is_some_and(Vec::is_empty);
+        let dims = if is_one {
+            Vec::new()
+        } else {
+            vec![numbers.len()]
+        };
+        self.of_numbers(&numbers, dims)
     }
 
     pub(crate) fn of_json(&self, json: &[u8], key: &JsonKey) -> Decoded {
-        let (numbers, is_list) = json_numbers(json, key).map_err(|fault| fault.to_string())?;
-        self.of_numbers(&numbers, is_list)
+        let (numbers, dims) = json_numbers(json, key).map_err(|fault| fault.to_string())?;
+        self.of_numbers(&numbers, dims)
     }
 
     pub(crate) fn of_npy(&self, file: &[u8]) -> Decoded {
         let (header, data) = npy_array(file).map_err(|error| error.to_string())?;
-        let dims: Vec<usize> = header.shape.iter().map(|&length| length as usize).collect();
-        self.check(&dims)?;
+        let dims = header.shape.iter().map(|&length| length as usize).collect();
+        let dims = self.checked(dims)?;
         if header.number == self.dtype {
             return Ok(Value::Numbers(self.dtype, dims, Cow::Owned(data.to_vec())));
         }
@@ -61,17 +67,8 @@ impl NumbersKind {
         Ok(Value::Numbers(self.dtype, dims, Cow::Owned(bytes)))
     }
 
-    fn is_one(&self) -> bool {
-        self.dims.as_ref().is_some_and(Vec::is_empty)
-    }
-
-    fn of_numbers(&self, numbers: &[Number], is_list: bool) -> Decoded {
-        let dims = if is_list {
-            vec![numbers.len()]
-        } else {
-            Vec::new()
-        };
-        self.check(&dims)?;
+    fn of_numbers(&self, numbers: &[Number], dims: Vec<usize>) -> Decoded {
+        let dims = self.checked(dims)?;
         let mut bytes = Vec::with_capacity(numbers.len() * self.dtype.bytes());
         for number in numbers {
             let real = number.as_f64().unwrap_or(f64::NAN);
@@ -80,20 +77,33 @@ impl NumbersKind {
         Ok(Value::Numbers(self.dtype, dims, Cow::Owned(bytes)))
     }
 
-    /// Refuses other dimensions than were spelt.
-    fn check(&self, found: &[usize]) -> Result<(), String> {
-        match &self.dims {
-            Some(dims) if dims != found => Err(match (dims.is_empty(), found.is_empty()) {
-                (true, _) => format!(
-                    "it is an array of {found:?}, not a single number; state its lengths, as in f32[4], or f32[] where they vary"
-                ),
-                (false, true) => format!("it is a number by itself and no array of {dims:?}"),
-                (false, false) => format!(
-                    "it is an array of {found:?}, not of {dims:?}; state its actual lengths, or f32[] where they vary"
-                ),
-            }),
-            _ => Ok(()),
+    /// The lengths found, where they are those that were spelt. An empty list does not say how long lists in it are.
+    fn checked(&self, found: Vec<usize>) -> Result<Vec<usize>, String> {
+        let Some(spelt) = &self.dims else {
+            return Ok(found);
+        };
+        let is_empty = found.contains(&0) && spelt.contains(&None);
+        if is_empty && found.len() <= spelt.len() {
+            return Ok(spelt.iter().map(|length| length.unwrap_or(0)).collect());
         }
+        let mut pairs = spelt.iter().zip(&found);
+        let fits = pairs.all(|(spelt, found)| spelt.is_none_or(|length| length == *found));
+        if fits && spelt.len() == found.len() {
+            return Ok(found);
+        }
+        let lengths = spelt
+            .iter()
+            .map(|length| length.map_or(String::new(), |n| n.to_string()));
+        let lengths = lengths.collect::<Vec<_>>().join(", ");
+        Err(match (spelt.is_empty(), found.is_empty()) {
+            (true, _) => format!(
+                "it is an array of {found:?}, not a single number; state its lengths, as in f32[4], or f32[] where they vary"
+            ),
+            (false, true) => format!("it is a number by itself and no array of [{lengths}]"),
+            (false, false) => format!(
+                "it is an array of {found:?}, not of [{lengths}]; state its actual lengths, leave out those that vary, as in f32[,4], or all, as in f32[]"
+            ),
+        })
     }
 }
 

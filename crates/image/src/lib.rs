@@ -42,6 +42,7 @@ mod pixels;
 mod decode;
 
 mod augment;
+mod boxes;
 
 mod pipeline;
 

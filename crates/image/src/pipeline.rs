@@ -10,7 +10,7 @@ use crate::augment::{Augment, MOST_SIDE, bad_stage};
 use crate::crop::{self, Rectangle};
 use crate::frame::{Frame, Workspace};
 use crate::write::{self, Tables};
-use crate::{ImageError, Layout, Pixels, colour};
+use crate::{ImageError, Layout, Pixels, boxes, colour};
 
 /// The destination of an image: its part of a batch.
 #[derive(Debug)]
@@ -315,6 +315,60 @@ impl Pipeline {
         assert_eq!(out.len(), values, "values of the output");
         write::bytes(part, part.channels, self.layout, out);
         Ok(())
+    }
+
+    /// Moves the boxes of an image of this height and width as the stages move its pixels: the same key gives the same
+    /// crops, mirrors and turns. A box is left, top, right and bottom, in pixels from the left and upper edge on.
+    ///
+    /// Boxes are clipped to what is seen, and one that is cropped away gets no area; after a turn a box is the smallest
+    /// around its turned corners. So do torchvision's transforms of boxes.
+    ///
+    /// Errors: those of [`Pipeline::output_size`].
+    pub fn apply_to_boxes(
+        &self,
+        mut size: (u32, u32),
+        key: u64,
+        boxes: &mut [[f32; 4]],
+    ) -> Result<(), ImageError> {
+        for (number, stage) in self.numbered().filter(|(_, stage)| stage.moves_pixels()) {
+            let rng = &mut stream(key, number);
+            let to = size_after(stage, size)?;
+            let mut change = |moved: &dyn Fn([f32; 4]) -> [f32; 4]| {
+                boxes
+                    .iter_mut()
+                    .for_each(|corners| *corners = moved(*corners));
+            };
+            match *stage {
+                Augment::Flip { chance } => {
+                    if rng.next_f64() < chance {
+                        change(&|corners| boxes::mirrored(corners, size.1));
+                    }
+                }
+                Augment::Affine {
+                    degrees,
+                    shift,
+                    scale,
+                    shear,
+                } => {
+                    let affine = affine::draw([degrees, shift, scale, shear], size, rng);
+                    change(&|corners| boxes::mapped(corners, affine, size));
+                }
+                _ => {
+                    if let Some((top, left, part)) = cropped(stage, size, rng) {
+                        change(&|corners| boxes::shifted(corners, (top, left), part));
+                        size = part;
+                    }
+                    change(&|corners| boxes::stretched(corners, size, to));
+                }
+            }
+            size = to;
+        }
+        Ok(())
+    }
+
+    /// Whether it moves pixels, so that masks and boxes move too.
+    pub fn moves_pixels(&self) -> bool {
+        self.stages.iter().any(Augment::moves_pixels)
     }
 
     fn numbered(&self) -> impl Iterator<Item = (u64, &Augment)> {

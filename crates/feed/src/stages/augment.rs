@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
+use pelton_format::element_value;
 use pelton_image::{ImageError, Layout, Output, Pipeline, Pixels, Workspace};
 
-use super::{IMAGE, is_mask, is_picture};
+use super::{IMAGE, is_box, is_mask, is_picture};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 
@@ -18,7 +19,8 @@ use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 ///
 /// Other pictures of a sample have its size, and the same is done with them: with those whose names begin with "image"
 /// all of it, with masks, whose names begin with "mask", what moves pixels, since their values are classes
-/// ([`Pipeline::apply_to_mask`]).
+/// ([`Pipeline::apply_to_mask`]). Numbers whose names begin with "box" are boxes, and move too
+/// ([`Pipeline::apply_to_boxes`]); they become f32.
 pub struct AugmentImages {
     pipeline: Pipeline,
     name: Arc<str>,
@@ -138,6 +140,40 @@ impl AugmentImages {
         Ok(())
     }
 
+    /// Moves the boxes of a field as the key moves the pixels of pictures of this height and width.
+    fn move_boxes(
+        &self,
+        (sample, name): (&mut Sample<'_>, &Arc<str>),
+        size: (u32, u32),
+        key: u64,
+    ) -> Result<(), StageFailure> {
+        let (dtype, dims, bytes) = match sample.get(name) {
+            Some(value @ (Value::Floats(..) | Value::Numbers(..))) => {
+                (value.dtype(), value.dims(), value.bytes())
+            }
+            _ => return Ok(()),
+        };
+        if dims.is_empty() {
+            return Ok(());
+        }
+        let is_empty = bytes.is_empty();
+        if !is_box(name) || !(dims.last() == Some(&4) || is_empty) {
+            return Err(format!(
+                "its `{name}` has {} and would stay as it is while its picture is cropped, resized or turned: make rows of left, top, right and bottom in pixels of it, in a field whose name begins with `box`, or leave it out",
+                spelled(&dims.into_iter().map(Some).collect::<Vec<_>>())
+            )
+            .into());
+        }
+        let values = bytes.chunks_exact(dtype.bytes());
+        let mut values: Vec<f32> = values
+            .map(|bytes| element_value(dtype, bytes) as f32)
+            .collect();
+        let (boxes, _) = values.as_chunks_mut::<4>();
+        self.pipeline.apply_to_boxes(size, key, boxes)?;
+        sample.set(name, Value::Floats(dims, Cow::Owned(values)));
+        Ok(())
+    }
+
     fn write(
         &self,
         name: &str,
@@ -194,6 +230,9 @@ impl Stage for AugmentImages {
         };
         input.0[place] = self.spec_of(IMAGE, &[], known);
         for (other, field) in input.0.iter_mut().enumerate() {
+            if is_box(&field.name) && self.pipeline.moves_pixels() && field.dtype != DType::U8 {
+                field.dtype = DType::F32;
+            }
             if other == place || !(2..=3).contains(&field.dims.len()) {
                 continue;
             }
@@ -246,6 +285,13 @@ impl Stage for AugmentImages {
         };
         let names = sample.iter().map(|(name, _)| name);
         let names: Vec<Arc<str>> = names.filter(|name| is_picture(name)).cloned().collect();
+        if self.pipeline.moves_pixels() {
+            let names = sample.iter().map(|(name, _)| name);
+            let names = names.filter(|name| is_box(name) || name.contains("bbox"));
+            for name in &names.cloned().collect::<Vec<Arc<str>>>() {
+                self.move_boxes((sample, name), size, at.key)?;
+            }
+        }
         for name in &names {
             match sample.get(name) {
                 Some(Value::Numbers(_, dims, _)) if (2..=3).contains(&dims.len()) => {

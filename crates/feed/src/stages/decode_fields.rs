@@ -124,11 +124,7 @@ impl Stage for DecodeFields {
                     | FieldKind::Npy(numbers),
                     _,
                 ) => {
-                    let dims = numbers.dims.iter().flatten().map(|&length| Some(length));
-                    let dims: Vec<Option<usize>> = match numbers.dims {
-                        Some(_) => dims.collect(),
-                        None => vec![None],
-                    };
+                    let dims = numbers.dims.clone().unwrap_or(vec![None]);
                     Ok(named(numbers.dtype, &dims))
                 }
             }

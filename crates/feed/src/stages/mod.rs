@@ -63,6 +63,11 @@ pub fn is_picture(name: &str) -> bool {
     name.starts_with(IMAGE) || is_mask(name)
 }
 
+/// Whether numbers with this name are boxes, which move with the pixels: rows of left, top, right and bottom.
+pub(crate) fn is_box(name: &str) -> bool {
+    name.starts_with("box")
+}
+
 /// The stages that a record goes through, in order, and how batches are collated after them.
 #[derive(Clone, Default)]
 pub struct Stages {

@@ -21,6 +21,12 @@ fn mask(id: u64) -> Vec<u8> {
         .collect()
 }
 
+/// Up to two boxes in a picture.
+fn boxes(id: u64) -> Vec<[f32; 4]> {
+    let of = |n: u64| [n as f32, 1.5, (id % 9 + n) as f32, 8.0];
+    (0..id % 3).map(of).collect()
+}
+
 fn png(colour: png::ColorType, (height, width): (usize, usize), pixels: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut encoder = png::Encoder::new(&mut file, width as u32, height as u32);
@@ -49,10 +55,11 @@ fn samples(folder: &Path, lacks: Option<u64>) -> Arc<Dataset> {
         let mask = mask(id);
         let colours: Vec<u8> = mask.iter().flat_map(|&v| [v, 255 - v, 7]).collect();
         let json = format!(
-            r#"{{"score": {}.5, "big": {}, "in": {{"box": [{id}, -1.25]}}, "tags": {:?}}}"#,
+            r#"{{"score": {}.5, "big": {}, "in": {{"box": [{id}, -1.25]}}, "tags": {:?}, "boxes": {:?}}}"#,
             id,
             9_007_199_254_740_993_i64 - id as i64,
             (0..id % 4).collect::<Vec<u64>>(),
+            boxes(id),
         );
         let array: Vec<u8> = (0..6).flat_map(|i| (id as i32 - i).to_le_bytes()).collect();
         let caption = "word ".repeat(1 + id as usize % 5);
@@ -225,11 +232,56 @@ fn masks_and_other_pictures_go_where_their_picture_goes() {
 }
 
 #[test]
+fn boxes_move_with_their_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = samples(folder.path(), None);
+    let flip = |text: &str| AugmentImages::by(text.parse().unwrap());
+    let stages = decoded("image=png,boxes=json:boxes:f32[,4]").then(flip("flip,resize:28x16"));
+    let (mut mirrored, mut seen) = (0, 0);
+    for batch in batches(&dataset, &stages).unwrap() {
+        let found = batch.get("boxes").unwrap();
+        for (i, &id) in batch.ids.iter().enumerate() {
+            let is_mirrored = batch.get("image").unwrap().sample(i)[0] != mask(id)[0];
+            let expected = boxes(id).into_iter().flat_map(|[x1, y1, x2, y2]| {
+                let (x1, x2) = if is_mirrored {
+                    (16.0 - x2, 16.0 - x1)
+                } else {
+                    (x1, x2)
+                };
+                [x1, 2.0 * y1, x2, 2.0 * y2]
+            });
+            let expected: Vec<u8> = expected.flat_map(f32::to_ne_bytes).collect();
+            assert_eq!(found.sample(i), expected, "{id}");
+            mirrored += usize::from(is_mirrored);
+            seen += 1;
+        }
+    }
+    assert!((seen / 4..seen * 3 / 4).contains(&mirrored), "{mirrored}");
+    // Boxes that nothing moves are as they were stored.
+    let stages = decoded("image=png,box=json:in.box:f64[2]").then(flip("jitter:0.4"));
+    assert_eq!(
+        batches(&dataset, &stages).unwrap()[0]
+            .get("box")
+            .unwrap()
+            .dtype(),
+        pelton_batch::DType::F64
+    );
+    for fields in [
+        "image=png,box=json:in.box:f64[2]",
+        "image=png,bbox=json:boxes:f32[,4]",
+    ] {
+        let error = batches(&dataset, &decoded(fields).then(flip("flip"))).unwrap_err();
+        let part = "would stay as it is while its picture is cropped";
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+#[test]
 fn what_is_asked_for_by_number_has_the_same_fields() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = samples(folder.path(), None);
     let stages =
-        decoded("image=png,mask=seg.png,label=json:score,box=json:in.box:f32[2],image_b=png");
+        decoded("image=png,mask=seg.png,label=json:score,spot=json:in.box:f32[2],image_b=png");
     let stages = stages.then(AugmentImages::by(
         "rrc:8,flip,jitter:0.4,cutout:2".parse().unwrap(),
     ));
@@ -242,7 +294,7 @@ fn what_is_asked_for_by_number_has_the_same_fields() {
     assert_eq!(batch.values::<u8>("image_b"), batch.values::<u8>("image"));
     let fields = reader.sample(1, 3).unwrap();
     assert_eq!(fields.get("mask").unwrap().shape().dims, [1, 8, 8, 1]);
-    for name in ["image", "image_b", "mask", "label", "box"] {
+    for name in ["image", "image_b", "mask", "label", "spot"] {
         let alone = fields.get(name).unwrap();
         assert_eq!(alone.bytes(), batch.get(name).unwrap().sample(1), "{name}");
     }

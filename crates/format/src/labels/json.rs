@@ -79,20 +79,19 @@ pub fn json_class(json: &[u8], key: &JsonKey) -> Result<JsonClass, Fault> {
     })
 }
 
-/// The number under `key` of a JSON text, or the numbers of a list there, and whether it is a list.
-pub fn json_numbers(json: &[u8], key: &JsonKey) -> Result<(Vec<Number>, bool), Fault> {
+/// The number under `key` of a JSON text, or the numbers of a list or of lists in lists, and the lengths of the lists,
+/// outermost first. Truth values are 0 and 1.
+pub fn json_numbers(json: &[u8], key: &JsonKey) -> Result<(Vec<Number>, Vec<usize>), Fault> {
     let value = value_under(json, key)?;
-    let is_list = value.get().starts_with('[');
-    let numbers = if is_list {
-        serde_json::from_str(value.get())
-    } else {
-        serde_json::from_str(value.get()).map(|number| vec![number])
-    };
-    match numbers {
-        Ok(numbers) => Ok((numbers, is_list)),
-        Err(_) => {
-            let found = if is_list {
-                "a list of other things"
+    let (mut numbers, mut dims) = (Vec::new(), Vec::new());
+    let parsed: Option<Value> = serde_json::from_str(value.get()).ok();
+    let walked = parsed.and_then(|parsed| walk(&parsed, 0, &mut dims, &mut numbers));
+    let is_whole = dims.iter().product::<usize>() == numbers.len();
+    match walked {
+        Some(()) if is_whole => Ok((numbers, dims)),
+        _ => {
+            let found = if value.get().starts_with('[') {
+                "a list of other things, or of lists that differ in length"
             } else {
                 kind(value)
             };
@@ -100,6 +99,32 @@ pub fn json_numbers(json: &[u8], key: &JsonKey) -> Result<(Vec<Number>, bool), F
                 "{key} of its member .json is {found}, and a number or a list of numbers is needed; name another key as json:KEY"
             )))
         }
+    }
+}
+
+/// Adds the numbers of a value in `depth` lists; `None` where it is something else, or lists differ in length.
+fn walk(
+    value: &Value,
+    depth: usize,
+    dims: &mut Vec<usize>,
+    numbers: &mut Vec<Number>,
+) -> Option<()> {
+    match value {
+        Value::Array(values) => {
+            if depth == dims.len() && numbers.is_empty() {
+                dims.push(values.len());
+            }
+            if dims.get(depth) != Some(&values.len()) {
+                return None;
+            }
+            values
+                .iter()
+                .try_for_each(|value| walk(value, depth + 1, dims, numbers))
+        }
+        _ if depth != dims.len() => None,
+        Value::Number(number) => Some(numbers.push(number.clone())),
+        Value::Bool(value) => Some(numbers.push(u8::from(*value).into())),
+        _ => None,
     }
 }
 
@@ -288,15 +313,19 @@ mod tests {
     fn numbers_stand_alone_or_in_a_list() {
         let numbers = |json: &str, key: &str| json_numbers(json.as_bytes(), &key.parse().unwrap());
         let found = |json: &str, key: &str| {
-            let (numbers, is_list) = numbers(json, key).unwrap();
+            let (numbers, dims) = numbers(json, key).unwrap();
             let numbers: Vec<String> = numbers.iter().map(Number::to_string).collect();
-            (numbers.join(" "), is_list)
+            (numbers.join(" "), dims)
         };
         let json = r#"{"score": 0.5, "id": 9007199254740993, "box": {"at": [1, -2.5, 3e4], "none": []}, "name": "x"}"#;
-        assert_eq!(found(json, "score"), ("0.5".into(), false));
-        assert_eq!(found(json, "id"), ("9007199254740993".into(), false));
-        assert_eq!(found(json, "box.at"), ("1 -2.5 30000.0".into(), true));
-        assert_eq!(found(json, "box.none"), (String::new(), true));
+        assert_eq!(found(json, "score"), ("0.5".into(), vec![]));
+        assert_eq!(found(json, "id"), ("9007199254740993".into(), vec![]));
+        assert_eq!(found(json, "box.at"), ("1 -2.5 30000.0".into(), vec![3]));
+        assert_eq!(found(json, "box.none"), (String::new(), vec![0]));
+        let nested = r#"{"a": [[1, 2], [3, 4], [5, 6]], "b": [[], []], "c": true}"#;
+        assert_eq!(found(nested, "a"), ("1 2 3 4 5 6".into(), vec![3, 2]));
+        assert_eq!(found(nested, "b"), (String::new(), vec![2, 0]));
+        assert_eq!(found(nested, "c"), ("1".into(), vec![]));
         let refuses = |json: &str, key: &str, says: &str| {
             let error = numbers(json, key).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
@@ -304,7 +333,17 @@ mod tests {
         refuses(json, "name", "name of its member .json is a string");
         refuses(json, "box", "is an object");
         refuses(json, "boxes", "has no boxes, only box, id, name, score");
-        refuses(r#"{"a": [1, [2]]}"#, "a", "a list of other things");
+        for list in [
+            "[1, [2]]",
+            "[[2], 1]",
+            "[[], [1]]",
+            "[[1], [1, 2]]",
+            "[\"x\"]",
+            "[null]",
+        ] {
+            let json = format!(r#"{{"a": {list}}}"#);
+            refuses(&json, "a", "a list of other things");
+        }
         refuses(r#"{"a": null}"#, "a", "is null");
         refuses(r#"{"a": 1e999}"#, "a", "is a number");
         refuses("{", "a", "is not JSON");

@@ -33,6 +33,8 @@ pub(crate) enum Kind {
         /// Whether one of them is a whole number that double precision may round.
         large: bool,
         depth: usize,
+        /// Whether the lists had nothing in them, so that they may be deeper.
+        empty: bool,
     },
 }
 
@@ -233,6 +235,7 @@ impl Kind {
                 whole: true,
                 large: false,
                 depth: 0,
+                empty: false,
             },
             Value::Number(number) => Kind::Numbers {
                 whole: number.is_i64(),
@@ -241,24 +244,28 @@ impl Kind {
                         .as_i64()
                         .is_some_and(|number| number.unsigned_abs() > MOST_EXACT),
                 depth: 0,
+                empty: false,
             },
             Value::Array(values) => {
                 let kinds = values.iter().map(Kind::of).fold(Kind::Null, Kind::with);
                 // An empty list has no kind.
-                let empty = Kind::Numbers {
+                let nothing = Kind::Numbers {
                     whole: true,
                     large: false,
                     depth: 0,
+                    empty: values.is_empty(),
                 };
-                match if kinds == Kind::Null { empty } else { kinds } {
+                match if kinds == Kind::Null { nothing } else { kinds } {
                     Kind::Numbers {
                         whole,
                         large,
                         depth,
+                        empty,
                     } if depth < MOST_DEPTH => Kind::Numbers {
                         whole,
                         large,
                         depth: depth + 1,
+                        empty,
                     },
                     _ => Kind::Json,
                 }
@@ -274,17 +281,22 @@ impl Kind {
                     whole,
                     large,
                     depth,
+                    empty,
                 },
                 Kind::Numbers {
                     whole: also,
                     large: or,
-                    depth: same,
+                    depth: other,
+                    empty: too,
                 },
-            ) if depth == same => Kind::Numbers {
-                whole: whole && also,
-                large: large || or,
-                depth,
-            },
+            ) if depth == other || (empty && depth < other) || (too && other < depth) => {
+                Kind::Numbers {
+                    whole: whole && also,
+                    large: large || or,
+                    depth: depth.max(other),
+                    empty: empty && too,
+                }
+            }
             (Kind::Null, kind) | (kind, Kind::Null) => kind,
             (Kind::Text, Kind::Text) => Kind::Text,
             (Kind::Json | Kind::Numbers { depth: 1.., .. }, Kind::Json)
@@ -360,13 +372,24 @@ mod tests {
             whole,
             large: false,
             depth,
+            empty: false,
+        };
+        let empty = |depth| Kind::Numbers {
+            whole: true,
+            large: false,
+            depth,
+            empty: true,
         };
         for (json, expected) in [
             ("1", numbers(true, 0)),
             ("1.5", numbers(false, 0)),
             ("[1, 2.5]", numbers(false, 1)),
             ("[[1], [2]]", numbers(true, 2)),
-            ("[]", numbers(true, 1)),
+            ("[]", empty(1)),
+            ("[[], []]", empty(2)),
+            ("[[], [1]]", numbers(true, 2)),
+            ("[[], 1]", Kind::Json),
+            ("[null]", numbers(true, 1)),
             ("[1, \"a\"]", Kind::Json),
             ("[1, [2]]", Kind::Json),
             ("\"a\"", Kind::Text),
@@ -382,5 +405,9 @@ mod tests {
         }
         assert_eq!(kind("1").with(kind("2.5")), numbers(false, 0));
         assert_eq!(kind("1").with(kind("[1]")), Kind::Other);
+        assert_eq!(kind("[]").with(kind("[[1.5]]")), numbers(false, 2));
+        assert_eq!(kind("[[1.5]]").with(kind("[]")), numbers(false, 2));
+        assert_eq!(kind("[1]").with(kind("[[1]]")), Kind::Other);
+        assert_eq!(kind("[]").with(kind("1")), Kind::Other);
     }
 }
