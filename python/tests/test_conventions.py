@@ -291,6 +291,36 @@ def test_boxes_move_with_their_picture_by_every_way(tmp_path: Path) -> None:
         next(iter(pelton.from_arrays(image=images, bbox=np.ones((12, 4))).flip().batch(4)))
 
 
+def test_lists_of_lists_in_parquet(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rng = np.random.default_rng(1)
+    rows = [rng.integers(0, 99, (rng.integers(0, 4), 4)).tolist() for _ in range(300)]
+    numbers = pa.float32()
+    for kind in [pa.list_(pa.list_(numbers)), pa.large_list(pa.large_list(numbers)), pa.list_(pa.list_(numbers, 4))]:
+        objects = [{"boxes": row, "labels": [len(row)]} for row in rows]
+        table = pa.table({"i": np.arange(300), "objects": pa.array(objects, pa.struct([("boxes", kind), ("labels", pa.list_(pa.int64()))]))})
+        parquet.write_table(table, tmp_path / "t.parquet", row_group_size=70, data_page_size=500)
+        seen = []
+        for batch in pelton.load(tmp_path / "t.parquet").shuffle(seed=2).batch(16):
+            for i, boxes, labels in zip(batch["i"], batch["objects.boxes"], batch["objects.labels"]):
+                assert boxes.tolist() == rows[i] and labels.tolist() == [len(rows[i])] and boxes.dtype == np.float32
+                seen.append(i)
+        assert sorted(seen) == list(range(300))
+    wrong = pa.table({"i": np.arange(4), "x": pa.array([[[1.0], [2.0]], [[1.0], [2.0, 3.0]], None, [[None], [1.0]]])})
+    parquet.write_table(wrong, tmp_path / "wrong.parquet")
+    with pytest.raises(pelton.DataError, match="column x holds a list of lists that differ in length"):
+        next(iter(pelton.load(tmp_path / "wrong.parquet").sample(ids=[0, 1]).batch(2)))
+    for i in (2, 3):
+        with pytest.raises(pelton.DataError, match=r"column x holds no value \(null\)"):
+            next(iter(pelton.load(tmp_path / "wrong.parquet").sample(ids=[i]).batch(2)))
+    feather = pytest.importorskip("pyarrow.feather")
+    feather.write_feather(wrong, tmp_path / "wrong.arrow", compression="uncompressed")
+    with pytest.warns(UserWarning, match="the columns x hold nothing that a record can hold and are left out"):
+        (batch,) = pelton.load(tmp_path / "wrong.arrow").batch(4)
+    assert list(batch) == ["i"]
+
+
 def test_rows_of_a_column_have_any_lengths() -> None:
     (batch,) = pelton.from_arrays(x=[[1, 2], [], [3]], y=[1, 2, 3], z=[[], [], []]).batch(3)
     assert [row.tolist() for row in batch["x"]] == [[1, 2], [], [3]] and batch["x"].values.dtype == np.int64

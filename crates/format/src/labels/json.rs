@@ -122,8 +122,14 @@ fn walk(
                 .try_for_each(|value| walk(value, depth + 1, dims, numbers))
         }
         _ if depth != dims.len() => None,
-        Value::Number(number) => Some(numbers.push(number.clone())),
-        Value::Bool(value) => Some(numbers.push(u8::from(*value).into())),
+        Value::Number(number) => {
+            numbers.push(number.clone());
+            Some(())
+        }
+        Value::Bool(value) => {
+            numbers.push(u8::from(*value).into());
+            Some(())
+        }
         _ => None,
     }
 }

@@ -13,7 +13,7 @@ use arrow_ipc::{CompressionType, MessageHeader, MetadataVersion, root_as_message
 use arrow_schema::{DataType, Fields, SchemaRef};
 
 use super::buffers::{Span, Spans, Stored, Widths, walk};
-use super::column::{Column, ColumnKind, Element, Leaf, leaves};
+use super::column::{Column, ColumnKind, Element, Leaf, leaves, without_nested};
 use super::messages::{Messages, no_message};
 use super::table::{Table, TableFile, TakeValues, Wrong, group_of, guarded};
 use super::values::{Items, Values, View, keys_of, numbers, starts, viewed, views, with_inner};
@@ -70,7 +70,8 @@ impl ArrowSchema {
 
     /// The columns there are.
     pub(crate) fn leaves(&self) -> Vec<Leaf> {
-        leaves(self.schema.fields())
+        let all = leaves(self.schema.fields()).into_iter();
+        all.map(without_nested).collect()
     }
 
     /// Reads the batches for these of the columns. It ends early when interrupted.
@@ -393,7 +394,7 @@ fn read_runs(
             Ok::<_, Wrong>(Want::bytes(span, run.codec, from, to))
         };
         match (head, kind) {
-            (Head::Starts(starts), ColumnKind::List { element }) => {
+            (Head::Starts(starts), ColumnKind::List { element, .. }) => {
                 let (from, to) = (starts[0], starts[starts.len() - 1]);
                 wanted.push(Want::bits(
                     *run.stored.data.first().ok_or_else(unfit)?,
@@ -428,7 +429,7 @@ fn read_runs(
                 nulls,
                 items: Items::Fixed(bytes),
             }),
-            (Head::Starts(starts), ColumnKind::List { element }) => {
+            (Head::Starts(starts), ColumnKind::List { element, .. }) => {
                 let count = starts[starts.len() - 1] - starts[0];
                 let skip = starts[0] * element.bits() % 8;
                 let bytes = numbers(*element, &next()?, skip, count).ok_or_else(unfit)?;

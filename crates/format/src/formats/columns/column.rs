@@ -110,8 +110,9 @@ impl Element {
 pub(crate) enum ColumnKind {
     /// A number, or an array of them of one shape.
     Numbers { element: Element, dims: Vec<usize> },
-    /// Numbers, of varying count.
-    List { element: Element },
+    /// Numbers, of varying count. Where they are in lists within a list, a value begins with the length of these, in eight
+    /// bytes.
+    List { element: Element, nested: bool },
     /// A string of bytes.
     Bytes,
 }
@@ -129,9 +130,18 @@ impl ColumnKind {
                 element: Element::U8,
                 dims: vec![usize::try_from(*bytes).ok().filter(|n| *n > 0)?],
             }),
-            DataType::List(item) | DataType::LargeList(item) => Some(ColumnKind::List {
-                element: Element::of(item.data_type())?,
-            }),
+            DataType::List(item) | DataType::LargeList(item) => {
+                let inner = match item.data_type() {
+                    DataType::List(item)
+                    | DataType::LargeList(item)
+                    | DataType::FixedSizeList(item, _) => Some(item.data_type()),
+                    _ => None,
+                };
+                Some(ColumnKind::List {
+                    element: Element::of(inner.unwrap_or(item.data_type()))?,
+                    nested: inner.is_some(),
+                })
+            }
             DataType::FixedSizeList(item, length) => {
                 let ColumnKind::Numbers { element, dims } = ColumnKind::of(item.data_type())?
                 else {
@@ -170,7 +180,7 @@ impl ColumnKind {
     /// Bytes of an element; 1 for strings.
     pub(crate) fn element_bytes(&self) -> usize {
         match self {
-            ColumnKind::Numbers { element, .. } | ColumnKind::List { element } => {
+            ColumnKind::Numbers { element, .. } | ColumnKind::List { element, .. } => {
                 element.dtype().bytes()
             }
             ColumnKind::Bytes => 1,
@@ -217,7 +227,10 @@ impl Column {
                 let known: Vec<Option<usize>> = dims.iter().copied().map(Some).collect();
                 FieldSpec::new(&self.name, element.dtype(), &known)
             }
-            ColumnKind::List { element } => FieldSpec::new(&self.name, element.dtype(), &[None]),
+            ColumnKind::List { element, nested } => {
+                let dims = &[None, None][..1 + usize::from(*nested)];
+                FieldSpec::new(&self.name, element.dtype(), dims)
+            }
             ColumnKind::Bytes => FieldSpec::new(&self.name, DType::U8, &[None]),
         }
     }
@@ -233,6 +246,17 @@ pub(crate) fn leaves(fields: &Fields) -> Vec<Leaf> {
         .iter()
         .for_each(|field| add(field, &[], false, &mut leaves));
     leaves
+}
+
+/// The same of files that are read in place, which lists in lists are not.
+pub(crate) fn without_nested(leaf: Leaf) -> Leaf {
+    leaf.and_then(|column| match column.kind {
+        ColumnKind::List { nested: true, .. } => {
+            let what = "lists of lists, which are read from Parquet alone";
+            Err((column.name, what.to_owned()))
+        }
+        _ => Ok(column),
+    })
 }
 
 fn add(field: &FieldRef, outer: &[String], nullable: bool, leaves: &mut Vec<Leaf>) {
@@ -309,8 +333,19 @@ mod tests {
             DataType::List(list(DataType::Float32)),
             Ok(ColumnKind::List {
                 element: Element::F32,
+                nested: false,
             }),
         );
+        let corners = DataType::FixedSizeList(list(DataType::Float32), 4);
+        for inner in [corners, DataType::LargeList(list(DataType::Float32))] {
+            check(
+                DataType::List(list(inner)),
+                Ok(ColumnKind::List {
+                    element: Element::F32,
+                    nested: true,
+                }),
+            );
+        }
         check(DataType::Utf8View, Ok(ColumnKind::Bytes));
         let dictionary = |value| DataType::Dictionary(DataType::UInt64.into(), Box::new(value));
         check(dictionary(DataType::Utf8), Ok(ColumnKind::Bytes));

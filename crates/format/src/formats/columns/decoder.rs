@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::column::{Column, ColumnKind};
 use super::instants::spelled;
 use super::record::RecordLayout;
+use super::values::UNEVEN;
 use crate::decoder::{Decoded, Decoder};
 use crate::error::Fault;
 use crate::labels::checked_label;
@@ -103,10 +104,20 @@ impl Decoder for ColumnFields {
                 label = Label::Number(label_of(&column.kind, value)?);
                 return Ok(());
             }
-            let count = value.len() / column.kind.element_bytes();
+            let count = |value: &[u8]| value.len() / column.kind.element_bytes();
             match &column.kind {
                 ColumnKind::Numbers { dims, .. } => row.put(dims, value),
-                ColumnKind::List { .. } | ColumnKind::Bytes => row.put(&[count], value),
+                ColumnKind::List { nested: true, .. } => {
+                    let (length, value) = value.split_first_chunk().unwrap_or((&[0; 8], &[]));
+                    let length = u64::from_le_bytes(*length);
+                    if length == UNEVEN {
+                        let what = "holds a list of lists that differ in length";
+                        return Err(Fault::column(&column.name, what));
+                    }
+                    let lists = count(value).checked_div(length as usize).unwrap_or(0);
+                    row.put(&[lists, length as usize], value);
+                }
+                ColumnKind::List { .. } | ColumnKind::Bytes => row.put(&[count(value)], value),
             }
             Ok(())
         });

@@ -279,6 +279,7 @@ mod tests {
                 "d",
                 ColumnKind::List {
                     element: Element::F64,
+                    nested: false,
                 },
                 false,
             ),

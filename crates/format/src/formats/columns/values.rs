@@ -9,6 +9,9 @@ use arrow_schema::DataType;
 
 use super::column::{ColumnKind, Element};
 
+/// In place of the length of inner lists, where they differ.
+pub(crate) const UNEVEN: u64 = u64::MAX;
+
 /// Values of one column for a run of records.
 #[derive(Clone, Debug)]
 pub(crate) struct Values {
@@ -140,7 +143,11 @@ impl Values {
                     Items::Variable(starts(buffer(0)?, wide, first, rows)?, buffer(1)?.clone())
                 }
             },
-            ColumnKind::List { element } => {
+            ColumnKind::List {
+                element,
+                nested: true,
+            } => return Values::of_lists(data, first, rows, *element, nulls),
+            ColumnKind::List { element, .. } => {
                 let wide = matches!(data.data_type(), DataType::LargeList(_));
                 let starts = starts(buffer(0)?, wide, first, rows)?;
                 let (begin, end) = (starts[0], starts[rows]);
@@ -174,6 +181,58 @@ impl Values {
             }
         };
         Some(Values { nulls, items })
+    }
+
+    /// Lists of lists of numbers, each with the length of its inner lists in front: [`UNEVEN`] where they differ.
+    fn of_lists(
+        data: &ArrayData,
+        first: usize,
+        rows: usize,
+        element: Element,
+        nulls: Option<NullBuffer>,
+    ) -> Option<Values> {
+        let is_wide = |data: &ArrayData| matches!(data.data_type(), DataType::LargeList(_));
+        let outer = starts(data.buffers().first()?, is_wide(data), first, rows)?;
+        let (begin, count) = (outer[0], outer[rows] - outer[0]);
+        let lists = data.child_data().first()?;
+        let begin_of = lists.offset() + begin;
+        let inner = match lists.data_type() {
+            DataType::FixedSizeList(_, length) => {
+                let length = usize::try_from(*length).ok()?;
+                let ends = begin_of..=begin_of + count;
+                ends.map(|list| list.checked_mul(length))
+                    .collect::<Option<Vec<usize>>>()?
+            }
+            _ => starts(lists.buffers().first()?, is_wide(lists), begin_of, count)?,
+        };
+        let numbers_of = lists.child_data().first()?;
+        let (from, all) = (inner[0], inner[count] - inner[0]);
+        let buffer = numbers_of.buffers().first()?;
+        let bytes = numbers(element, buffer, numbers_of.offset() + from, all)?;
+        let (no_list, no_number) = (
+            slice(lists.nulls(), begin, count),
+            slice(numbers_of.nulls(), from, all),
+        );
+        let has_all = |nulls: &Option<NullBuffer>, from: usize, to: usize| {
+            { nulls.as_ref() }.is_none_or(|nulls| nulls.slice(from, to - from).null_count() == 0)
+        };
+        let width = element.dtype().bytes();
+        let (mut valid, mut ends, mut made) = (Vec::new(), vec![0], Vec::new());
+        for row in 0..rows {
+            let (a, b) = (outer[row] - begin, outer[row + 1] - begin);
+            let mut lengths = inner[a..=b].windows(2).map(|ends| ends[1] - ends[0]);
+            let length = lengths.next().unwrap_or(0);
+            let is_even = lengths.all(|other| other == length);
+            made.extend(if is_even { length as u64 } else { UNEVEN }.to_le_bytes());
+            let (a_number, b_number) = (inner[a] - from, inner[b] - from);
+            made.extend_from_slice(bytes.get(a_number * width..b_number * width)?);
+            ends.push(made.len());
+            let is_there = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+            valid.push(
+                is_there && has_all(&no_list, a, b) && has_all(&no_number, a_number, b_number),
+            );
+        }
+        Some(Values::made(None, valid, ends, made))
     }
 
     /// Lists of numbers; `starts` has the start of each, the first being byte `bytes`.
