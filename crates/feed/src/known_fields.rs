@@ -46,7 +46,7 @@ impl KnownFields {
         }
         for field in specs.0 {
             let rule = stages.collation.of(&field.name);
-            let stacks = rule.how != Collate::Ragged;
+            let stacks = matches!(rule.how, Collate::Auto | Collate::Stack);
             match (field.known(), field.bytes()) {
                 (Some(dims), Some(bytes)) if stacks => known.fixed.push(FixedField {
                     name: field.name,

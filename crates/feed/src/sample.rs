@@ -211,8 +211,13 @@ impl<'a> Value<'a> {
         if fits && self.has_dims(dims, planar) {
             Ok(())
         } else {
+            let remedy = if self.dtype() == dtype {
+                "; bring them to one shape, or collate with `pad` or `ragged`"
+            } else {
+                ""
+            };
             Err(format!(
-                "its `{name}` is {}, that of the others {dtype} of {dims:?}",
+                "its `{name}` is {}, that of the others {dtype} of {dims:?}{remedy}",
                 self.described()
             ))
         }
