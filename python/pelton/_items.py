@@ -86,7 +86,7 @@ class Items:
         for name, dtype, dims, _ in self([], 0, 0, 0):
             if dtype is not None and is_picture(name, dtype, dims):
                 known.append((name, dtype, list(dims)))
-            elif dtype is None and name in ("bytes", "text"):
+            elif dtype is None:
                 known.append((name, "uint8", [None]))
         return known
 

@@ -14,7 +14,7 @@ from ._classes import class_setting
 from ._columns import as_column, is_picture
 from ._fsspec import here
 from ._items import Items, Spool, samples_of
-from ._manifest import Manifest, rows_of
+from ._manifest import Files, Manifest, rows_of
 from ._names import FileName, file_name
 from ._pipeline import Pipeline
 
@@ -204,7 +204,7 @@ class _Rows(Sequence[dict[str, Any]]):
 def from_manifest(
     table: Any,
     *,
-    files: str,
+    files: str | Sequence[str],
     label: str | None = None,
     folder: str | os.PathLike[str] | None = None,
     classes: Classes | None = None,
@@ -215,12 +215,21 @@ def from_manifest(
     Names are relative to ``folder``, by default that of the table. Pictures are decoded by ``.decode("image")``; files of other
     kinds are ``text`` where all are ``.txt``, otherwise ``bytes``, for a function of `Pipeline.map` to decode. The column
     ``label`` has numbers or names of classes, whose indices ``classes`` defines as in `load`.
+
+    Several columns, such as ``files=["image", "mask"]``, name several files of each record, whose bytes are fields by the names
+    of the columns, for ``.decode("image=image,mask=mask:image")``.
     """
-    return _of_manifest(Manifest.of(table, files, label, folder), classes)
-
-
-def _of_manifest(manifest: Manifest, classes: Classes | None) -> Pipeline[dict[str, Any]]:
-    pipeline = load(manifest.paths, format="folder", labels=manifest.labels, classes=classes)
+    manifest = Manifest.of(table, [files] if isinstance(files, str) else files, label, folder)
+    if isinstance(files, str):
+        pipeline = load(manifest.paths[files], format="folder", labels=manifest.labels, classes=classes)
+    elif classes is not None:
+        raise ConfigurationError("labels next to several files are the indices of classes, so `classes` names none of them; leave it out")
+    else:
+        pipeline = _of_items(Items([Files(manifest.paths)]))
+        if manifest.labels is not None:
+            labels = manifest.columns["label"] = as_column("label", manifest.labels)
+            if not isinstance(labels, np.ndarray):
+                raise ConfigurationError("labels next to several files are numbers; give the indices of the classes")
     pipeline._columns = manifest.columns
     return pipeline
 

@@ -7,7 +7,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -21,33 +21,58 @@ ConfigurationError = _pelton.ConfigurationError
 _CODE = re.compile(r"\s*[-+]?0\d")
 
 
+class Files(Sequence[dict[str, Any]]):
+    """Records of several files each: their bytes as fields, by the name of the column that names them."""
+
+    def __init__(self, paths: Mapping[str, Sequence[str]]) -> None:
+        self._paths = paths
+        for name, column in paths.items():
+            for row, path in enumerate(column, 1):
+                if not os.path.isfile(path):
+                    raise ConfigurationError(f"column `{name}` names {path} in row {row}, which is no file")
+
+    def __len__(self) -> int:
+        return len(next(iter(self._paths.values())))
+
+    def __getitem__(self, i: Any) -> Any:
+        sample = {}
+        for name, column in self._paths.items():
+            with open(column[i], "rb") as file:
+                sample[name] = file.read()
+        return sample
+
+
 class Manifest(NamedTuple):
     """Files with their labels, and the other columns of the table."""
 
-    paths: list[str]
+    paths: dict[str, list[str]]
     labels: list[Any] | None
     columns: dict[str, Any]
 
     @classmethod
-    def of(cls, table: Any, files: str, label: str | None, folder: str | os.PathLike[str] | None) -> Manifest:
+    def of(cls, table: Any, files: Sequence[str], label: str | None, folder: str | os.PathLike[str] | None) -> Manifest:
         """The rows of a file or of columns in memory."""
         of_file = isinstance(table, (str, os.PathLike))
         if folder is None:
             folder = os.path.dirname(os.fspath(table)) if of_file else ""
         columns = _read(os.fspath(table)) if of_file else dict(rows_of(table))
-        for name in [files] if label is None else [files, label]:
+        for name in files if label is None else [*files, label]:
             if name not in columns:
                 raise ConfigurationError(f"the table has no column `{name}`; it has {', '.join(map(str, columns))}")
-        names = [os.path.join(os.fspath(folder), _text(name, files, row)) for row, name in enumerate(columns.pop(files))]
+        paths = {
+            column: [os.path.join(os.fspath(folder), _text(name, column, row)) for row, name in enumerate(columns.pop(column))]
+            for column in dict.fromkeys(files)
+        }
+        names = next(iter(paths.values()), [])
         if not names:
-            raise ConfigurationError("the table has no rows")
+            raise ConfigurationError("the table has no rows" if paths else "`files` names no column")
         # Data frames number their rows in a column without a name when they are saved.
         for name in [name for name in ("", "__index_level_0__") if np.array_equal(columns.get(name, ()), range(len(names)))]:
             del columns[name]
         if label is not None and "label" in columns and label != "label":
             raise ConfigurationError(f"the label is column `{label}`, and the table has another named `label`; rename it")
         labels = None if label is None else _labels(list(columns.pop(label)))
-        return cls(names, labels, {str(name): as_column(str(name), values, len(names)) for name, values in columns.items()})
+        return cls(paths, labels, {str(name): as_column(str(name), values, len(names)) for name, values in columns.items()})
 
 
 def rows_of(table: Any) -> Mapping[str, Any]:

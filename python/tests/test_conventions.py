@@ -291,6 +291,28 @@ def test_boxes_move_with_their_picture_by_every_way(tmp_path: Path) -> None:
         next(iter(pelton.from_arrays(image=images, bbox=np.ones((12, 4))).flip().batch(4)))
 
 
+def test_a_row_of_a_table_may_name_several_files(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    pixels = rng.integers(0, 255, (10, 8, 9, 3), dtype=np.uint8)
+    for i, picture in enumerate(pixels):
+        (tmp_path / f"{i}.ppm").write_bytes(b"P6\n9 8\n255\n" + picture.tobytes())
+        (tmp_path / f"{i}.pgm").write_bytes(b"P5\n9 8\n255\n" + picture[..., 0].tobytes())
+    table = {"image": [f"{i}.ppm" for i in range(10)], "mask": [f"{i}.pgm" for i in range(10)], "y": list(range(10)), "weight": [0.5] * 10}
+    data = pelton.from_manifest(table, files=["image", "mask"], label="y", folder=tmp_path).decode("image=image,mask=mask:image")
+    for batch in data.random_crop(6).flip().shuffle(seed=1).batch(5):
+        np.testing.assert_array_equal(batch["image"][..., :1], batch["mask"])
+        assert batch["label"].tolist() == batch.ids.tolist() and batch["weight"].tolist() == [0.5] * 5
+    with pytest.raises(pelton.ConfigurationError, match="column `mask` names .*gone.pgm in row 2, which is no file"):
+        pelton.from_manifest({"image": table["image"][:2], "mask": ["0.pgm", "gone.pgm"]}, files=["image", "mask"], folder=tmp_path)
+    with pytest.raises(pelton.ConfigurationError, match="names no column"):
+        pelton.from_manifest(table, files=[])
+    with pytest.raises(pelton.ConfigurationError, match="labels next to several files are numbers"):
+        pelton.from_manifest({**table, "y": ["a"] * 10}, files=["image", "mask"], label="y", folder=tmp_path)
+    (tmp_path / "3.pgm").unlink()
+    with pytest.raises(pelton.DataError, match="item 3.*No such file.*3.pgm"):
+        next(iter(data.sample(ids=[3]).batch(1)))
+
+
 def test_lists_of_lists_in_parquet(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
