@@ -81,6 +81,22 @@ def test_resnet_on_a_folder(photos: Path) -> None:
     assert len(seen(photos.parent, "resnet_folder.py", "photos", "--steps", "2")) == 2
 
 
+def test_detection(photos: Path) -> None:
+    needs("pyarrow")
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rng = np.random.default_rng(0)
+    # Every fifth picture has no object.
+    boxes = [[[*rng.uniform(0, 40, 2), *rng.uniform(5, 40, 2)] for _ in range(i % 5)] for i in range(PHOTOS)]
+    files = sorted(photos.rglob("*.jpg"))
+    rows = [
+        {"image": {"bytes": file.read_bytes(), "path": file.name}, "objects": {"bbox": each, "category": [i % 3 for i in range(len(each))]}}
+        for file, each in zip(files, boxes)
+    ]
+    parquet.write_table(pa.Table.from_pylist(rows), photos.parent / "train.parquet")
+    check(seen(photos.parent, "detection.py", "train.parquet", "--classes", "3"))
+
+
 def test_timm(photos: Path) -> None:
     needs("timm")
     check(seen(photos.parent, "timm_train.py", "photos", side=False))

@@ -81,10 +81,9 @@ fn decode_part(
         Format::Jpeg => jpeg::decode(bytes, limits, look, pixels),
         Format::Png => png::decode(bytes, limits, pixels),
         Format::Webp => webp::decode(bytes, limits, pixels),
-        Format::Bmp => others::decode_bmp(bytes, limits, false, pixels),
-        Format::Gif => others::decode_gif(bytes, limits, pixels),
-        Format::Pnm => others::decode_pnm(bytes, limits, pixels),
-        Format::Tiff => others::decode_tiff(bytes, limits, pixels),
+        Format::Bmp | Format::Gif | Format::Pnm | Format::Tiff => {
+            others::decode(format, bytes, limits, pixels)
+        }
     };
     match decoded {
         Ok(()) => Ok(format),

@@ -26,31 +26,19 @@ pub(super) fn decode_bmp(
     read((Format::Bmp, bytes), decoder, limits, pixels)
 }
 
-pub(super) fn decode_gif(
+pub(super) fn decode(
+    format: Format,
     bytes: &[u8],
     limits: &Limits,
     pixels: &mut Pixels,
 ) -> Result<(), ImageError> {
-    let decoder = GifDecoder::new(Cursor::new(bytes));
-    read((Format::Gif, bytes), decoder, limits, pixels)
-}
-
-pub(super) fn decode_tiff(
-    bytes: &[u8],
-    limits: &Limits,
-    pixels: &mut Pixels,
-) -> Result<(), ImageError> {
-    let decoder = TiffDecoder::new(Cursor::new(bytes));
-    read((Format::Tiff, bytes), decoder, limits, pixels)
-}
-
-pub(super) fn decode_pnm(
-    bytes: &[u8],
-    limits: &Limits,
-    pixels: &mut Pixels,
-) -> Result<(), ImageError> {
-    let decoder = PnmDecoder::new(Cursor::new(bytes));
-    read((Format::Pnm, bytes), decoder, limits, pixels)
+    let (file, of) = (Cursor::new(bytes), (format, bytes));
+    match format {
+        Format::Gif => read(of, GifDecoder::new(file), limits, pixels),
+        Format::Pnm => read(of, PnmDecoder::new(file), limits, pixels),
+        Format::Tiff => read(of, TiffDecoder::new(file), limits, pixels),
+        _ => decode_bmp(bytes, limits, false, pixels),
+    }
 }
 
 fn read(
