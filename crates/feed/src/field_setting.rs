@@ -11,7 +11,7 @@ use crate::numbers::NumbersKind;
 ///
 /// SOURCE is the extension of a tar member (or `__key__`, the name without extension of its sample), or the name of a field of bytes or numbers of a record. AS says what it
 /// becomes: `image`, `jpg`, `png` or another ending of pictures (a picture, told by content), `bytes`, or numbers of a TYPE, TYPE[LENGTH,…]
-/// (without those lengths that vary, as in f32[,4]) or TYPE[] (of any lengths), of f32, f64, i32, i64 and u8. Where nothing is said, the extension does: a picture, a
+/// (without those lengths that vary, as in `f32[,4]`) or TYPE[] (of any lengths), of f32, f64, i32, i64 and u8. Where nothing is said, the extension does: a picture, a
 /// whole number of `cls`, numbers of `npy` (f32[]), otherwise bytes. KEY is one of a member `json`, whose numbers are
 /// f32.
 #[derive(Clone, Debug, PartialEq, Eq)]
