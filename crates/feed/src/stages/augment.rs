@@ -169,6 +169,7 @@ impl AugmentImages {
             .map(|bytes| element_value(dtype, bytes) as f32)
             .collect();
         let (boxes, _) = values.as_chunks_mut::<4>();
+        check_boxes(boxes).map_err(|what| format!("its `{name}` {what}"))?;
         self.pipeline.apply_to_boxes(size, key, boxes)?;
         sample.set(name, Value::Floats(dims, Cow::Owned(values)));
         Ok(())
@@ -346,6 +347,20 @@ fn check_apart(field: &FieldSpec, size: Option<(u32, u32)>) -> Result<(), String
         return Err(format!(
             "`{name}` is a second picture, and would not be augmented with the first: call it image_{name}, or mask_{name} where its values are classes, as in `decode` image=SOURCE,image_{name}=SOURCE, or leave it out"
         ));
+    }
+    Ok(())
+}
+
+/// Refuses boxes of other kinds than are moved.
+fn check_boxes(boxes: &[[f32; 4]]) -> Result<(), String> {
+    if let Some(wrong) = boxes.iter().find(|[x1, y1, x2, y2]| x2 < x1 || y2 < y1) {
+        return Err(format!(
+            "has the box {wrong:?}, which ends before it begins: rows are left, top, right and bottom, not left, top, width and height; convert them in a function with before_augmentation"
+        ));
+    }
+    let most = boxes.as_flattened().iter().copied().fold(0.0, f32::max);
+    if most > 0.0 && most <= 1.0 {
+        return Err("has boxes within one pixel, as shares of the sides are: rows are left, top, right and bottom in pixels; multiply them by the sides in a function with before_augmentation".to_owned());
     }
     Ok(())
 }

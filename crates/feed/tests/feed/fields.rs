@@ -55,7 +55,7 @@ fn samples(folder: &Path, lacks: Option<u64>) -> Arc<Dataset> {
         let mask = mask(id);
         let colours: Vec<u8> = mask.iter().flat_map(|&v| [v, 255 - v, 7]).collect();
         let json = format!(
-            r#"{{"score": {}.5, "big": {}, "in": {{"box": [{id}, -1.25]}}, "tags": {:?}, "boxes": {:?}}}"#,
+            r#"{{"score": {}.5, "big": {}, "in": {{"box": [{id}, -1.25]}}, "tags": {:?}, "boxes": {:?}, "flat": [[0, 0.5, 0.5, 1]], "sides": [5, 5, 9, 3]}}"#,
             id,
             9_007_199_254_740_993_i64 - id as i64,
             (0..id % 4).collect::<Vec<u64>>(),
@@ -257,6 +257,22 @@ fn boxes_move_with_their_picture() {
         }
     }
     assert!((seen / 4..seen * 3 / 4).contains(&mirrored), "{mirrored}");
+    let error = batches(
+        &dataset,
+        &decoded("image=png,boxes=json:flat:f32[,4]").then(flip("flip")),
+    );
+    assert!(
+        error
+            .unwrap_err()
+            .to_string()
+            .contains("has boxes within one pixel")
+    );
+    let error = batches(
+        &dataset,
+        &decoded("image=png,boxes=json:sides:f32[4]").then(flip("flip")),
+    );
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("not left, top, width and height"), "{error}");
     // Boxes that nothing moves are as they were stored.
     let stages = decoded("image=png,box=json:in.box:f64[2]").then(flip("jitter:0.4"));
     assert_eq!(
