@@ -207,7 +207,7 @@ fn a_palette_gives_the_numbers_of_its_colours() {
 }
 
 #[test]
-fn a_palette_of_a_bmp_does_too_and_that_of_a_gif_is_refused() {
+fn classes_of_other_formats_are_whole_or_refused() {
     let (mut mask, mut colours) = (Pixels::new(), Pixels::new());
     let limits = Limits::default();
     let file = include_bytes!("images/palette.bmp");
@@ -220,6 +220,20 @@ fn a_palette_of_a_bmp_does_too_and_that_of_a_gif_is_refused() {
     assert_eq!(colours.data(), coloured);
     decode_mask(include_bytes!("images/rgb.bmp"), &limits, &mut mask).unwrap();
     assert_eq!(mask.channels(), 3);
+    for file in [
+        &include_bytes!("images/deep_grey.png")[..],
+        include_bytes!("images/deep_grey.tif"),
+    ] {
+        let refused = decode_mask(file, &limits, &mut mask)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains("masks hold classes up to 255"),
+            "{refused}"
+        );
+        assert!(mask.data().is_empty());
+        decode(file, &limits, &mut mask).unwrap();
+    }
     let refused = decode_mask(include_bytes!("images/palette.gif"), &limits, &mut mask);
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("convert it to PNG"), "{refused}");

@@ -79,10 +79,10 @@ fn decode_part(
     };
     let decoded = match format {
         Format::Jpeg => jpeg::decode(bytes, limits, look, pixels),
-        Format::Png => png::decode(bytes, limits, pixels),
+        Format::Png => png::decode(bytes, limits, false, pixels),
         Format::Webp => webp::decode(bytes, limits, pixels),
         Format::Bmp | Format::Gif | Format::Pnm | Format::Tiff => {
-            others::decode(format, bytes, limits, pixels)
+            others::decode(format, bytes, limits, false, pixels)
         }
     };
     match decoded {
@@ -111,26 +111,21 @@ fn not_an_image(bytes: &[u8]) -> ImageError {
 
 /// Decodes a mask, whose values are classes: like [`decode`], but palette indices stay indices, in one channel.
 ///
-/// Errors: also a GIF, whose indices are not known.
+/// Errors: also a GIF, whose indices are not known, and classes above 255.
 pub fn decode_mask(
     bytes: &[u8],
     limits: &Limits,
     pixels: &mut Pixels,
 ) -> Result<Format, ImageError> {
-    let by_palette = match Format::of(bytes) {
-        Some(Format::Png) => png::decode_indices(bytes, limits, pixels),
-        Some(Format::Bmp) => others::decode_bmp(bytes, limits, true, pixels).map(|()| true),
-        Some(Format::Gif) => Err(ImageError::new(
-            "a mask in a GIF has colours in place of classes; convert it to PNG",
-        )),
-        _ => Ok(false),
-    };
-    match (by_palette, Format::of(bytes)) {
-        (Ok(true), Some(format)) => Ok(format),
-        (Ok(_), _) => decode(bytes, limits, pixels),
-        (Err(error), _) => {
-            pixels.clear();
-            Err(error)
+    let decoded = match Format::of(bytes) {
+        Some(Format::Png) => png::decode_classes(bytes, limits, pixels).map(|()| Format::Png),
+        Some(format @ (Format::Bmp | Format::Gif | Format::Pnm | Format::Tiff)) => {
+            others::decode(format, bytes, limits, true, pixels).map(|()| format)
         }
+        _ => return decode(bytes, limits, pixels),
+    };
+    if decoded.is_err() {
+        pixels.clear();
     }
+    decoded
 }

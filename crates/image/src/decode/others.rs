@@ -12,37 +12,35 @@ use crate::{Format, ImageError, Pixels};
 /// Most memory of a decoder next to 16 bytes a pixel.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// A BMP, with the indices of its palette, if any, in place of colours where `by_index`.
-pub(super) fn decode_bmp(
-    bytes: &[u8],
-    limits: &Limits,
-    by_index: bool,
-    pixels: &mut Pixels,
-) -> Result<(), ImageError> {
-    let mut decoder = BmpDecoder::new(Cursor::new(bytes));
-    if let Ok(decoder) = &mut decoder {
-        decoder.set_indexed_color(by_index && decoder.get_palette().is_some());
-    }
-    read((Format::Bmp, bytes), decoder, limits, pixels)
-}
-
+/// Decodes one of these formats; where its values are classes, with indices of a palette in place of colours if they are
+/// known, and without clipping.
 pub(super) fn decode(
     format: Format,
     bytes: &[u8],
     limits: &Limits,
+    of_classes: bool,
     pixels: &mut Pixels,
 ) -> Result<(), ImageError> {
-    let (file, of) = (Cursor::new(bytes), (format, bytes));
+    let (file, of) = (Cursor::new(bytes), (format, bytes, of_classes));
     match format {
+        Format::Gif if of_classes => Err(ImageError::new(
+            "a mask in a GIF has colours in place of classes; convert it to PNG",
+        )),
         Format::Gif => read(of, GifDecoder::new(file), limits, pixels),
         Format::Pnm => read(of, PnmDecoder::new(file), limits, pixels),
         Format::Tiff => read(of, TiffDecoder::new(file), limits, pixels),
-        _ => decode_bmp(bytes, limits, false, pixels),
+        _ => {
+            let mut decoder = BmpDecoder::new(file);
+            if let Ok(decoder) = &mut decoder {
+                decoder.set_indexed_color(of_classes && decoder.get_palette().is_some());
+            }
+            read(of, decoder, limits, pixels)
+        }
     }
 }
 
 fn read(
-    (format, bytes): (Format, &[u8]),
+    (format, bytes, of_classes): (Format, &[u8], bool),
     decoder: ImageResult<impl ImageDecoder>,
     limits: &Limits,
     pixels: &mut Pixels,
@@ -65,6 +63,8 @@ fn read(
     data.resize(decoder.total_bytes() as usize, 0);
     decoder.read_image(data).map_err(refusal)?;
     if kind == ColorType::L16 {
+        let most = { data.as_chunks::<2>().0.iter() }.map(|&value| u16::from_ne_bytes(value));
+        check_classes(of_classes, most.max())?;
         halve(data, |value| value.min(255) as u8);
     } else if kind.bytes_per_pixel() / kind.channel_count() == 2 {
         halve(data, |value| (value >> 8) as u8);
@@ -75,6 +75,16 @@ fn read(
         _ => (),
     }
     Ok(())
+}
+
+/// Refuses a mask with a class that a byte does not hold.
+pub(super) fn check_classes(of_classes: bool, most: Option<u16>) -> Result<(), ImageError> {
+    match most {
+        Some(most @ 256..) if of_classes => Err(ImageError::new(format!(
+            "the mask has the class {most}, and masks hold classes up to 255; give them smaller numbers, or decode it in a function"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Numbers of 16 bits to one byte each, in place.

@@ -6,11 +6,17 @@ use png::{BitDepth, ColorType, Decoder, DecodingError, Transformations};
 
 use super::alpha::drop_alpha;
 use super::limits::Limits;
+use super::others::check_classes;
 use crate::{Format, ImageError, Pixels};
 
 const FORMAT: Format = Format::Png;
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Result<(), ImageError> {
+pub(super) fn decode(
+    bytes: &[u8],
+    limits: &Limits,
+    of_classes: bool,
+    pixels: &mut Pixels,
+) -> Result<(), ImageError> {
     let refusal = |error| refusal(error, bytes);
     let mut decoder = Decoder::new(Cursor::new(bytes));
     decoder.set_ignore_text_chunk(true);
@@ -39,7 +45,12 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
     data.resize(height as usize * width as usize * stored, 0);
     reader.next_frame(data).map_err(refusal)?;
     match (stored, channels) {
-        (2, 1) if is_deep_grey => clip(data),
+        (2, 1) if is_deep_grey => {
+            let values = data.as_chunks::<2>().0.iter();
+            let most = values.map(|&value| u16::from_be_bytes(value)).max();
+            check_classes(of_classes, most)?;
+            clip(data);
+        }
         (2, 1) => drop_alpha::<1>(data),
         (4, 3) => drop_alpha::<3>(data),
         _ => (),
@@ -47,19 +58,19 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
     Ok(())
 }
 
-/// The palette indices of a picture, one channel; false, with nothing done, where it has no palette.
-pub(super) fn decode_indices(
+/// The palette indices of a picture, one channel, or else its values, none of which is clipped.
+pub(super) fn decode_classes(
     bytes: &[u8],
     limits: &Limits,
     pixels: &mut Pixels,
-) -> Result<bool, ImageError> {
+) -> Result<(), ImageError> {
     let refusal = |error| refusal(error, bytes);
     let mut decoder = Decoder::new(Cursor::new(bytes));
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
     let header = decoder.read_header_info().map_err(refusal)?;
     if header.color_type != ColorType::Indexed {
-        return Ok(false);
+        return decode(bytes, limits, true, pixels);
     }
     let (width, height) = header.size();
     let bits = header.bit_depth as u8 as usize;
@@ -82,7 +93,7 @@ pub(super) fn decode_indices(
         data[place] = byte >> shift & (u8::MAX >> (8 - bits));
     }
     data.truncate(rows * columns);
-    Ok(true)
+    Ok(())
 }
 
 /// 16-bit big-endian numbers to one byte in place: those above 255 become 255.
