@@ -90,6 +90,11 @@ def taken(column: Any, ids: np.ndarray) -> Any:
     return Ragged.of([np.frombuffer(row if isinstance(row, bytes) else row.encode(), np.uint8) for row in rows])
 
 
+def ragged(columns: Mapping[str, Any]) -> list[str]:
+    """The names of those with arrays of any lengths."""
+    return [name for name, column in columns.items() if isinstance(column, list) and isinstance(column[0], np.ndarray)]
+
+
 class WithColumns:
     """A function over samples that adds columns, before those that a program has given."""
 

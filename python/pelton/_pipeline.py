@@ -19,7 +19,7 @@ from ._checks import channels, checked_lengths, parse_bytes, share, sides, squar
 from ._choice import Choice, check_by_index, check_order, chosen, lengths_by
 from ._classes import class_names, given_words, warn_of, warn_of_other_classes, warn_of_other_words, word_list
 from ._collation import Collated, ToTensors, Tuples, bound, collation
-from ._columns import DESCRIBED, WithColumns, described, free, taken
+from ._columns import DESCRIBED, WithColumns, described, free, ragged, taken
 from ._dataset import Dataset
 from ._items import Items
 from ._names import file_name
@@ -625,9 +625,8 @@ class Pipeline(Generic[T]):
         augment = {"augment": ",".join(self._augment)} if self._augment else {}
         pads = "buckets" in self._config and any(self._maps.values()) and self._config.get("collate", "auto") == "auto"
         rules = self._config.get("collate", "auto")
-        if not self._batch_columns():
-            rows = [name for name, column in self._columns.items() if isinstance(column, list) and isinstance(column[0], np.ndarray)]
-            rules = ",".join([rules, *(f"{name}=ragged" for name in rows if rules == "auto")])
+        if rules == "auto" and not self._batch_columns():
+            rules = ",".join([rules, *(f"{name}=ragged" for name in ragged(self._columns))])
         return {**self._config, **augment, "collate": "pad" if pads else rules}
 
     def _running(self) -> Run:
@@ -672,9 +671,10 @@ class Pipeline(Generic[T]):
         warn_of_other_words(self._data, self._config, native, words is not None)
         batch_maps = [bound(function, self, native) for function in self._batch_maps]
         pools: list[Processes] = []
+        whole = source.whole_labels or bool(terms.get("by_class"))
         for maps in (before, behind):
             if maps:
-                caller = caller_of(maps, source.whole_labels or bool(terms.get("by_class")), pools)
+                caller = caller_of(maps, whole if self._items is None else None, pools)
                 native = native.with_functions(caller, maps is before)
         batched = "batch" in self._terms or "buckets" in self._config
         ids = None if kept is None else np.flatnonzero(kept)

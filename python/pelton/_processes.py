@@ -77,7 +77,7 @@ def grouped(maps: Sequence[tuple[Function, int]]) -> list[tuple[int, list[Functi
     return [(count, [function for function, _ in group]) for count, group in groups]
 
 
-def caller_of(maps: Sequence[tuple[Function, int]], whole_labels: bool, pools: list[Processes]) -> Chain:
+def caller_of(maps: Sequence[tuple[Function, int]], whole_labels: bool | None, pools: list[Processes]) -> Chain:
     """A caller of functions; adds their worker processes to ``pools``."""
     callers: list[Caller | Processes] = []
     groups = grouped(maps)

@@ -27,10 +27,11 @@ class _Number(int):
 class Caller:
     """Calls functions in sequence on a sample, for several native threads at once.
 
-    It takes the fields of the sample, or what a caller before it left, and gives fields if it is the last.
+    It takes the fields of the sample, or what a caller before it left, and gives fields if it is the last. ``whole_labels``
+    says whether labels are classes; it is ``None`` where records have none but among their fields.
     """
 
-    def __init__(self, functions: Sequence[Function], whole_labels: bool, *, last: bool = True) -> None:
+    def __init__(self, functions: Sequence[Function], whole_labels: bool | None, *, last: bool = True) -> None:
         self.functions = [(function, _takes_rng(function)) for function in functions]
         self.whole_labels, self.last = whole_labels, last
 
@@ -40,9 +41,9 @@ class Caller:
             sample: dict[str, Any] = {name: _decoded(dtype, dims, data) for name, dtype, dims, data in given}
             # Functions before augmentation, and programs that make records, leave theirs among the fields.
             own_label = "label" in sample
-            if not own_label:
+            if not own_label and self.whole_labels is not None:
                 sample["label"] = int(label) if self.whole_labels else label
-            elif getattr(sample["label"], "ndim", 1) == 0:
+            elif own_label and getattr(sample["label"], "ndim", 1) == 0:
                 sample["label"] = sample["label"].item()
             # A field of the data with this name stays what it is.
             numbered = "record" not in sample
@@ -56,7 +57,7 @@ class Caller:
             if not isinstance(made, dict):
                 name = getattr(function, "__name__", repr(function))
                 raise TypeError(f"{name} returned {type(made).__name__}; return a dict of the sample's fields")
-            sample = {"label": sample["label"], **made}
+            sample = {**({"label": sample["label"]} if "label" in sample else {}), **made}
             if numbered:
                 sample.setdefault("record", number)
         if not self.last:

@@ -374,6 +374,9 @@ def test_records_are_chosen(arrays: tuple[np.ndarray, np.ndarray]) -> None:
 def test_columns_of_other_kinds() -> None:
     big_endian = np.arange(4, dtype=">i4")
     assert next(iter(pelton.from_arrays(x=big_endian).batch(4)))["x"].dtype == np.dtype("i4")
+    # Items without a label get none, whatever functions see.
+    for data in [pelton.from_arrays(x=[1, 2]), pelton.from_sequence([{"x": 1}, {"x": 2}])]:
+        assert list(next(iter(data.map(lambda sample: {**sample, "y": "label" in sample}).batch(2)))) == ["x", "y"]
     halves = pelton.from_sequence([1.0, 2.0]), pelton.from_sequence([3.0])
     assert [batch["data"].tolist() for batch in pelton.concat(list(halves)).batch(3)] == [[1, 2, 3]]
 
