@@ -88,11 +88,11 @@ class _ToTorch:
         return batch.replaced({name: self._convert(value) for name, value in batch.items()})
 
     def _convert(self, value: Any) -> Any:
-        if isinstance(value, Ragged) and value.shapes is not None:
-            return [self._place(tensor(row)) for row in value]
         if isinstance(value, Ragged):
-            if value.values.dtype == np.uint8:
+            if value.values.dtype == np.uint8 and value.shapes is None:
                 return value
+            if value.shapes is not None or not hasattr(torch.nested, "nested_tensor_from_jagged"):
+                return [self._place(tensor(row)) for row in value]
             return torch.nested.nested_tensor_from_jagged(
                 self._place(tensor(value.values)), self._place(tensor(value.offsets))
             )
@@ -108,6 +108,6 @@ def to_torch(device: Any = None) -> Callable[[Batch], Batch]:
     """A function that converts a batch to tensors, on ``device`` through pinned memory if one is given.
 
     Ragged fields of numbers become nested tensors with the layout ``torch.jagged``, or lists of tensors where rows have
-    several dimensions; ragged bytes are unchanged.
+    several dimensions or PyTorch is too old for it; ragged bytes are unchanged.
     """
     return _ToTorch(device)
