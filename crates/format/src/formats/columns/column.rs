@@ -167,6 +167,11 @@ impl ColumnKind {
         }
     }
 
+    /// Whether it holds lists in lists.
+    pub(crate) fn is_nested(&self) -> bool {
+        matches!(self, ColumnKind::List { nested: true, .. })
+    }
+
     /// Bytes in a record, where all records have the same.
     pub(crate) fn fixed_bytes(&self) -> Option<usize> {
         match self {
@@ -250,12 +255,12 @@ pub(crate) fn leaves(fields: &Fields) -> Vec<Leaf> {
 
 /// The same of files that are read in place, which lists in lists are not.
 pub(crate) fn without_nested(leaf: Leaf) -> Leaf {
-    leaf.and_then(|column| match column.kind {
-        ColumnKind::List { nested: true, .. } => {
+    leaf.and_then(|column| match column.kind.is_nested() {
+        true => {
             let what = "lists of lists, which are read from Parquet alone";
             Err((column.name, what.to_owned()))
         }
-        _ => Ok(column),
+        false => Ok(column),
     })
 }
 

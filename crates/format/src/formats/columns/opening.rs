@@ -446,7 +446,10 @@ fn found(
             ColumnFields::new(Arc::clone(&layout), label_number, fills),
         );
         // Bytes of rows: their values, and the lengths of those that vary.
-        let heads = records.saturating_mul(layout.head_bytes() as u64);
+        let columns = layout.columns().iter();
+        let nested = columns.filter(|column| column.kind.is_nested()).count();
+        let heads = layout.head_bytes() + 8 * nested;
+        let heads = records.saturating_mul(heads as u64);
         Shard {
             nonzeros: shard.nonzeros.saturating_add(bytes.saturating_sub(heads)),
             ..shard
