@@ -29,9 +29,7 @@ def as_column(name: str, values: Any, records: int | None = None) -> Any:
         made = _rows(name, values)
     if isinstance(made, np.ndarray) and made.dtype == object and len(made) and isinstance(made[0], (list, np.ndarray)):
         made = _rows(name, made)
-    if isinstance(made, list):
-        pass
-    elif made.dtype.kind in "OUST" and made.ndim == 1:
+    if isinstance(made, np.ndarray) and made.dtype.kind in "OUST" and made.ndim == 1:
         texts = values.tolist() if isinstance(values, np.ndarray) else list(values)
         for i, text in enumerate(texts):
             if not isinstance(text, (str, bytes)):
@@ -39,7 +37,7 @@ def as_column(name: str, values: Any, records: int | None = None) -> Any:
                     f"column `{name}` has {text!r} at row {i}, and other rows have text; give every row text, or numbers"
                 )
         made = texts
-    elif made.dtype.kind not in "biuf" or made.ndim == 0:
+    elif isinstance(made, np.ndarray) and (made.dtype.kind not in "biuf" or made.ndim == 0):
         raise _pelton.ConfigurationError(f"column `{name}` is {made.dtype}, not numbers or text with one entry a record")
     if isinstance(made, np.ndarray):
         made = made.view(np.uint8) if made.dtype == bool else made.astype(made.dtype.newbyteorder("="), copy=False)

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use pelton_key::KeyedRng;
 
-use crate::affine;
+use crate::affine::{self, Affine};
 use crate::augment::{Augment, MOST_SIDE, bad_stage};
 use crate::crop::{self, Rectangle};
 use crate::frame::{Frame, Workspace};
@@ -338,29 +338,16 @@ impl Pipeline {
                     .iter_mut()
                     .for_each(|corners| *corners = moved(*corners));
             };
-            match *stage {
-                Augment::Flip { chance } => {
-                    if rng.next_f64() < chance {
-                        change(&|corners| boxes::mirrored(corners, size.1));
-                    }
+            match drawn(stage, size, rng) {
+                Move::Stay => (),
+                Move::Crop(top, left, part) => {
+                    change(&|corners| boxes::shifted(corners, (top, left), part));
+                    size = part;
                 }
-                Augment::Affine {
-                    degrees,
-                    shift,
-                    scale,
-                    shear,
-                } => {
-                    let affine = affine::draw([degrees, shift, scale, shear], size, rng);
-                    change(&|corners| boxes::mapped(corners, affine, size));
-                }
-                _ => {
-                    if let Some((top, left, part)) = cropped(stage, size, rng) {
-                        change(&|corners| boxes::shifted(corners, (top, left), part));
-                        size = part;
-                    }
-                    change(&|corners| boxes::stretched(corners, size, to));
-                }
+                Move::Flip => change(&|corners| boxes::mirrored(corners, size.1)),
+                Move::Affine(affine) => change(&|corners| boxes::mapped(corners, affine, size)),
             }
+            change(&|corners| boxes::stretched(corners, size, to));
             size = to;
         }
         Ok(())
@@ -455,24 +442,45 @@ fn cropped(
     })
 }
 
+/// Where a stage moves pixels, before it brings them to its size.
+enum Move {
+    Stay,
+    /// To the part with this top, left and size.
+    Crop(i64, i64, (u32, u32)),
+    Flip,
+    Affine(Affine),
+}
+
+/// Draws what a stage does with the pixels of an image of this size, and so with its masks and boxes.
+fn drawn(stage: &Augment, size: (u32, u32), rng: &mut KeyedRng) -> Move {
+    match *stage {
+        Augment::Flip { chance } if rng.next_f64() < chance => Move::Flip,
+        Augment::Affine {
+            degrees,
+            shift,
+            scale,
+            shear,
+        } => Move::Affine(affine::draw([degrees, shift, scale, shear], size, rng)),
+        _ => cropped(stage, size, rng)
+            .map_or(Move::Stay, |(top, left, part)| Move::Crop(top, left, part)),
+    }
+}
+
 /// Applies one stage to bytes.
 fn act(stage: &Augment, frame: &mut Frame<'_>, rng: &mut KeyedRng) -> Result<(), ImageError> {
     let (height, width) = frame.size();
     // Refuses impossible stages; a size is refused before memory is allocated for it.
     let (to_height, to_width) = size_after(stage, (height, width))?;
     match *stage {
-        Augment::ResizeShorter { .. } | Augment::Resize { .. } => frame.resize(to_height, to_width),
-        Augment::Crop { .. } | Augment::RandomCrop { .. } | Augment::RandomResizedCrop { .. } => {
-            if let Some((top, left, size)) = cropped(stage, (height, width), rng) {
-                frame.crop_beyond(top, left, size);
+        _ if stage.moves_pixels() => {
+            match drawn(stage, (height, width), rng) {
+                Move::Stay => (),
+                Move::Crop(top, left, size) => frame.crop_beyond(top, left, size),
+                Move::Flip => frame.flip(),
+                Move::Affine(affine) => frame.affine(affine),
             }
             // A part of random size does not have the requested size yet.
             frame.resize(to_height, to_width);
-        }
-        Augment::Flip { chance } => {
-            if rng.next_f64() < chance {
-                frame.flip();
-            }
         }
         Augment::Jitter {
             brightness,
@@ -485,19 +493,9 @@ fn act(stage: &Augment, frame: &mut Frame<'_>, rng: &mut KeyedRng) -> Result<(),
                 frame.change(change);
             }
         }
-        Augment::Affine {
-            degrees,
-            shift,
-            scale,
-            shear,
-        } => frame.affine(affine::draw(
-            [degrees, shift, scale, shear],
-            (height, width),
-            rng,
-        )),
         Augment::CutOut { side } => frame.blacken(hole(side, (height, width), rng)),
         Augment::Grey => frame.grey(),
-        Augment::Normalise { .. } => unreachable!("it is done when the image is written"),
+        _ => unreachable!("the rest moves pixels, or is done when the image is written"),
     }
     Ok(())
 }
