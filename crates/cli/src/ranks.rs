@@ -8,10 +8,9 @@ use crate::output::{Failure, with_console};
 
 /// How many ranks the flag and the launcher ask for: 1 where neither says anything.
 ///
-/// Errors: more ranks in one process than its processors can serve; a flag and a launcher that disagree; a
-/// launcher without MPI in this build, since each of its processes would do the whole job.
+/// Errors: more ranks in one process than its processors can serve; a flag and a launcher that disagree.
 pub fn asked(flag: Option<usize>) -> Result<usize, Failure> {
-    counted(flag, launched(), cfg!(feature = "mpi"), most_threads()).map_err(|text| Failure {
+    counted(flag, launched(), most_threads()).map_err(|text| Failure {
         error: anyhow::anyhow!(text),
         code: 2,
     })
@@ -27,13 +26,9 @@ fn most_threads() -> usize {
 fn counted(
     flag: Option<usize>,
     launched: Option<Launched>,
-    has_mpi: bool,
     most_threads: usize,
 ) -> Result<usize, String> {
-    let most = match launched {
-        Some(launched) if has_mpi || launched.size != Some(1) => usize::MAX,
-        _ => most_threads,
-    };
+    let most = launched.map_or(most_threads, |_| usize::MAX);
     if let Some(ranks) = flag.filter(|ranks| !(1..=most).contains(ranks)) {
         return Err(format!(
             "--ranks {ranks} cannot be started; give 1 to {most_threads} here, or start more as processes with mpirun"
@@ -41,12 +36,6 @@ fn counted(
     }
     match (launched.map(|launched| launched.size), flag) {
         (None, flag) => Ok(flag.unwrap_or(1)),
-        // A single process does not need MPI: launchers set variables for everything they start.
-        (Some(Some(1)), flag) if !has_mpi => Ok(flag.unwrap_or(1)),
-        (Some(size), _) if !has_mpi => Err(format!(
-            "mpirun started {} processes of a pelton that was built without MPI, as that of the Python package is; build it with cargo build --release --features mpi, or use --ranks N without mpirun",
-            size.map_or("several".to_string(), |size| size.to_string())
-        )),
         (Some(Some(size)), Some(ranks)) if size != ranks => Err(format!(
             "mpirun started {size} processes and --ranks asks for {ranks}; leave --ranks out"
         )),
@@ -85,7 +74,6 @@ pub fn run_over<T: Send, E: Into<TrainError>>(
         console.finish();
         result
     };
-    #[cfg(feature = "mpi")]
     if launched().is_some() {
         return processes::run(interrupt, with_events);
     }
@@ -105,7 +93,6 @@ fn failure(failed: RankError<TrainError>) -> Failure {
     Failure { error, code }
 }
 
-#[cfg(feature = "mpi")]
 mod processes {
     use std::sync::atomic::Ordering;
     use std::time::Duration;
@@ -160,13 +147,8 @@ mod processes {
 mod tests {
     use super::*;
 
-    fn check(
-        flag: Option<usize>,
-        size: Option<Option<usize>>,
-        mpi: bool,
-        expected: Result<usize, &str>,
-    ) {
-        let found = counted(flag, size.map(|size| Launched { size }), mpi, 16);
+    fn check(flag: Option<usize>, size: Option<Option<usize>>, expected: Result<usize, &str>) {
+        let found = counted(flag, size.map(|size| Launched { size }), 16);
         match expected {
             Ok(ranks) => assert_eq!(found, Ok(ranks)),
             Err(part) => assert!(
@@ -178,23 +160,16 @@ mod tests {
 
     #[test]
     fn ranks_are_what_flag_and_launcher_say() {
-        check(None, None, false, Ok(1));
-        check(Some(4), None, false, Ok(4));
-        check(Some(0), None, false, Err("--ranks 0 cannot"));
-        check(Some(16), None, false, Ok(16));
-        check(Some(1000), None, false, Err("give 1 to 16"));
-        check(Some(1000), None, true, Err("with mpirun"));
-        check(Some(1000), Some(Some(1000)), true, Ok(1000));
-        check(None, Some(Some(4)), true, Ok(4));
-        check(Some(4), Some(Some(4)), true, Ok(4));
-        check(Some(3), Some(Some(4)), true, Err("leave --ranks out"));
-        check(Some(3), Some(None), true, Ok(3));
-    }
-
-    #[test]
-    fn a_launcher_without_mpi_is_refused() {
-        check(None, Some(Some(4)), false, Err("--features mpi"));
-        check(None, Some(None), false, Err("several processes"));
-        check(Some(2), Some(Some(1)), false, Ok(2));
+        check(None, None, Ok(1));
+        check(Some(4), None, Ok(4));
+        check(Some(0), None, Err("--ranks 0 cannot"));
+        check(Some(16), None, Ok(16));
+        check(Some(1000), None, Err("give 1 to 16"));
+        check(Some(1000), None, Err("with mpirun"));
+        check(Some(1000), Some(Some(1000)), Ok(1000));
+        check(None, Some(Some(4)), Ok(4));
+        check(Some(4), Some(Some(4)), Ok(4));
+        check(Some(3), Some(Some(4)), Err("leave --ranks out"));
+        check(Some(3), Some(None), Ok(3));
     }
 }

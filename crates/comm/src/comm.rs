@@ -21,7 +21,7 @@ const FIRST_TAG: u32 = 1 << 16;
 /// Collective operations that can run at once; more than fit in memory.
 const TAGS: u64 = 1 << 20;
 /// The largest tag that is used.
-#[cfg(feature = "mpi")]
+#[cfg(not(loom))]
 pub(crate) const LARGEST_TAG: u32 = FIRST_TAG + TAGS as u32 - 1;
 
 /// One rank's end of a communicator: the ranks 0..size that work on one job.

@@ -1,5 +1,4 @@
-//! Whether `mpirun` or a like launcher started this process. Works without the feature `mpi`, so that a
-//! program built without it can say so instead of running the same job once a process.
+//! Whether `mpirun` or a like launcher started this process.
 
 /// Variables with the number of ranks: Open MPI; MPICH and its relatives.
 const SIZE_VARIABLES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
@@ -13,7 +12,8 @@ pub struct Launched {
     pub size: Option<usize>,
 }
 
-/// The launcher's settings in this process's environment; `None` without a launcher.
+/// The launcher's settings in this process's environment; `None` without a launcher, and for a single process, which
+/// needs none: launchers set variables for everything they start.
 pub fn launched() -> Option<Launched> {
     launched_by(|name| std::env::var(name).ok())
 }
@@ -21,6 +21,9 @@ pub fn launched() -> Option<Launched> {
 fn launched_by(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
     let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();
     let size = SIZE_VARIABLES.iter().find_map(|name| number(name));
+    if size == Some(1) {
+        return None;
+    }
     let size = size.filter(|size| *size > 0);
     let ranked = RANK_VARIABLES.iter().any(|name| number(name).is_some());
     (size.is_some() || ranked).then_some(Launched { size })
@@ -44,10 +47,7 @@ mod tests {
         check(&[], None);
         check(&[("HOME", "1")], None);
         check(&[("OMPI_COMM_WORLD_SIZE", "4")], sized(4));
-        check(
-            &[("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")],
-            sized(1),
-        );
+        check(&[("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")], None);
         check(&[("PMIX_RANK", "3")], Some(Launched { size: None }));
         check(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")], sized(2));
     }

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A [`Comm`] is one rank's end. Three transports carry it: [`run_ranks`] makes the ranks threads of this
-//! process, [`tcp`] connects processes that found one another, and with the feature `mpi` the processes that `mpirun`
+//! process, [`tcp`] connects processes that found one another, and [`mpi`] the processes that `mpirun`
 //! started are the ranks (`mpi::run`); [`launched`] says whether there are such. Collectives are built once on
 //! messages (`operation.rs`), so all transports give the same results, to the bit; [`conformance`] holds them to it.
 //!
@@ -43,7 +43,7 @@ mod transport;
 mod heartbeat;
 mod launcher;
 mod local;
-#[cfg(feature = "mpi")]
+#[cfg(not(loom))]
 pub mod mpi;
 #[cfg(not(loom))]
 pub mod tcp;

@@ -3,21 +3,15 @@
 //!
 //! ```text
 //! cargo run --release -p pelton-cache --example cache_bandwidth -- 2           two threads
-//! cargo build --release -p pelton-cache --example cache_bandwidth --features mpi
+//! cargo build --release -p pelton-cache --example cache_bandwidth
 //! mpirun -n 2 target/release/examples/cache_bandwidth                          two processes
 //! ```
 //!
 //! A data set of equal records lies in the memory of all ranks. All ranks read at once, 64 records a
 //! batch at random: records that other ranks hold, or those that they hold themselves (`own`). The reference
-//! reads the same bytes: among threads, and of its own memory, by copying from a vector as large as the
-//! memory it stands for; from other processes by `MPI_Get` and one `MPI_Win_flush_all` a batch on a window of
-//! its own. Its ranges lie as far from the begin of a page as the records, which direct reads of a file with a
+//! copies the same bytes from a vector as large as the memory it stands for. Its ranges lie as far from the begin of a page as the records, which direct reads of a file with a
 //! header move: 4 KiB on two pages take longer than on one. The two take turns; medians of the turns count.
 
-#[cfg(feature = "mpi")]
-#[allow(unsafe_code)]
-#[path = "../../../comm/examples/window_bandwidth/bare.rs"]
-mod bare;
 #[path = "../../../comm/examples/window_bandwidth/turns.rs"]
 mod turns;
 
@@ -46,31 +40,21 @@ const TURNS: usize = 15;
 type Batches = Vec<(Vec<u64>, Vec<Range>)>;
 
 fn main() {
-    let result = if launched().is_some() {
-        run_processes()
-    } else {
-        let ranks = std::env::args()
-            .nth(1)
-            .map_or(2, |ranks| ranks.parse().expect("ranks"));
+    let threads = |ranks| {
         run_ranks(ranks, |comm| {
             measure(&comm, "local", |comm| memcpy(comm, WINDOW_BYTES))
         })
-        .map(|_| ())
+    };
+    let result = if launched().is_some() {
+        pelton_comm::mpi::run(|comm| measure(&comm, "mpi", |comm| memcpy(comm, WINDOW_BYTES)))
+    } else {
+        let ranks = std::env::args().nth(1);
+        threads(ranks.map_or(2, |ranks| ranks.parse().expect("ranks"))).map(|_| ())
     };
     if let Err(error) = result {
         eprintln!("{error}");
         std::process::exit(1);
     }
-}
-
-#[cfg(feature = "mpi")]
-fn run_processes() -> Result<(), pelton_comm::RankError<CacheError>> {
-    pelton_comm::mpi::run(|comm| measure(&comm, "mpi", bare::get_loop))
-}
-
-#[cfg(not(feature = "mpi"))]
-fn run_processes() -> Result<(), pelton_comm::RankError<CacheError>> {
-    panic!("build this with --features mpi to run it under mpirun")
 }
 
 fn measure<R: FnMut(&[Range], &mut [u8])>(

@@ -119,15 +119,17 @@ fn what_ranks_and_peers_cannot_do_is_said() {
 }
 
 #[test]
-fn a_launcher_without_mpi_is_refused() {
+fn a_launcher_without_its_library_is_refused() {
     let place = place();
     let mut command = place.command("bench train");
-    let ended = command.env("OMPI_COMM_WORLD_SIZE", "4").output().unwrap();
+    let ended = command
+        .env("OMPI_COMM_WORLD_SIZE", "4")
+        .env("PELTON_MPI", "/absent/libmpi.so")
+        .output()
+        .unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
-    if !cfg!(feature = "mpi") {
-        assert_eq!(ended.status.code(), Some(2));
-        assert!(said.contains("--features mpi"), "{said}");
-    }
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(said.contains("PELTON_MPI: /absent/libmpi.so"), "{said}");
 }
 
 /// Ids of every rank's log, in order.

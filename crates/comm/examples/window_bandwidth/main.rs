@@ -2,18 +2,14 @@
 //!
 //! ```text
 //! cargo run --release -p pelton-comm --example window_bandwidth -- 2           two threads
-//! cargo build --release -p pelton-comm --example window_bandwidth --features mpi
+//! cargo build --release -p pelton-comm --example window_bandwidth
 //! mpirun -n 2 target/release/examples/window_bandwidth                         two processes
 //! ```
 //!
-//! All ranks read at once, at random places of the other ranks' windows, 64 ranges a batch. The reference reads
-//! the same ranges: among threads by copying from a vector as large as the windows, under MPI by `MPI_Get` and one
-//! `MPI_Win_flush_all` a batch on a window of its own. The two take turns (`turns.rs`), and the median of the
+//! All ranks read at once, at random places of the other ranks' windows, 64 ranges a batch. The reference copies
+//! the same ranges from a vector as large as the windows. The two take turns (`turns.rs`), and the median of the
 //! turns counts.
 
-#[cfg(feature = "mpi")]
-#[allow(unsafe_code)]
-mod bare;
 mod turns;
 
 use pelton_comm::{Comm, CommError, Get, Window, launched, run_ranks};
@@ -30,31 +26,21 @@ const TURN_BYTES: usize = 512 << 20;
 const TURNS: usize = 7;
 
 fn main() {
-    let result = if launched().is_some() {
-        run_processes()
-    } else {
-        let ranks = std::env::args()
-            .nth(1)
-            .map_or(2, |ranks| ranks.parse().expect("ranks"));
+    let threads = |ranks| {
         run_ranks(ranks, |comm| {
             measure(&comm, "local", |comm| memcpy(comm, WINDOW_BYTES))
         })
-        .map(|_| ())
+    };
+    let result = if launched().is_some() {
+        pelton_comm::mpi::run(|comm| measure(&comm, "mpi", |comm| memcpy(comm, WINDOW_BYTES)))
+    } else {
+        let ranks = std::env::args().nth(1);
+        threads(ranks.map_or(2, |ranks| ranks.parse().expect("ranks"))).map(|_| ())
     };
     if let Err(error) = result {
         eprintln!("{error}");
         std::process::exit(1);
     }
-}
-
-#[cfg(feature = "mpi")]
-fn run_processes() -> Result<(), pelton_comm::RankError<CommError>> {
-    pelton_comm::mpi::run(|comm| measure(&comm, "mpi", bare::get_loop))
-}
-
-#[cfg(not(feature = "mpi"))]
-fn run_processes() -> Result<(), pelton_comm::RankError<CommError>> {
-    panic!("build this with --features mpi to run it under mpirun")
 }
 
 fn measure<R: FnMut(&[Range], &mut [u8])>(

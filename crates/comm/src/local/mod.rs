@@ -13,6 +13,6 @@ mod run;
 #[cfg(not(loom))]
 pub(crate) use exchange::{Exchange, Route};
 pub(crate) use link::Link;
-#[cfg(feature = "mpi")]
+#[cfg(not(loom))]
 pub(crate) use run::panic_message;
 pub use run::{run_ranks, run_ranks_over};

@@ -1,4 +1,4 @@
-//! Ranks that are processes started by `mpirun`; cargo feature `mpi`.
+//! Ranks that are processes started by `mpirun`.
 //!
 //! Messages are `MPI_Isend` and matched probes, all polled, so that a wait can hear that another rank
 //! failed: a rank that blocks inside MPI cannot. Windows are `MPI_Win_allocate` under one
@@ -10,6 +10,8 @@
 //! A rank that fails notifies all others and waits at most two seconds for them to end; then its caller prints
 //! the error and ends the rest of the job by [`abort`].
 
+#[allow(unsafe_code)]
+mod library;
 #[allow(unsafe_code)]
 mod raw;
 

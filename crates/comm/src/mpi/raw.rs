@@ -6,17 +6,15 @@
 //! come from any thread, for [`Session::start`] accepts nothing less than `MPI_THREAD_MULTIPLE`.
 
 use std::ffi::{c_int, c_void};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use bytes::Bytes;
-use mpi::Threading;
-use mpi::environment::Universe;
-use mpi::ffi;
 
-use crate::CommError;
+use super::library::{self as mpi, CHOICE, library};
 use crate::transport::Get;
+use crate::{CommError, launched};
 
 /// This process's rank, for messages of errors; −1 before MPI runs.
 static WORLD_RANK: AtomicI32 = AtomicI32::new(-1);
@@ -27,11 +25,11 @@ pub(super) fn world_rank() -> usize {
 
 /// MPI's text for an error code.
 pub(super) fn error_text(code: c_int) -> String {
-    let mut text = [0_u8; ffi::MPI_MAX_ERROR_STRING as usize];
+    let mut text = [0_u8; mpi::LONGEST_ERROR];
     let mut length = 0;
     // SAFETY: the buffer has the size that MPI demands.
-    let result = unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast(), &mut length) };
-    if result != ffi::MPI_SUCCESS as c_int {
+    let result = unsafe { mpi::MPI_Error_string(code, text.as_mut_ptr().cast(), &mut length) };
+    if result != mpi::SUCCESS {
         return format!("error {code}");
     }
     let length = usize::try_from(length).map_or(0, |length| length.min(text.len()));
@@ -42,49 +40,72 @@ pub(super) fn error_text(code: c_int) -> String {
 pub(super) fn abort(code: c_int) {
     if WORLD_RANK.load(Ordering::Relaxed) >= 0 {
         // SAFETY: MPI was started; the call may come at any time after.
-        unsafe { ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, code) };
+        unsafe { mpi::MPI_Abort(library().comm_world, code) };
     }
 }
 
 /// MPI, running. It ends when this is dropped, unless it is forgotten.
 pub(super) struct Session {
-    /// Ends MPI when it is dropped.
-    _universe: Universe,
+    _private: (),
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // SAFETY: started by `start`, and nothing uses it any more.
+        unsafe { mpi::MPI_Finalize() };
+    }
 }
 
 impl Session {
     /// Starts MPI; once in a process.
     pub(super) fn start() -> Result<Session, CommError> {
-        let unusable = |reason: &str| CommError::MpiUnusable {
-            reason: reason.to_string(),
-        };
+        let unusable = |reason: String| CommError::MpiUnusable { reason };
         prefer_sound_windows();
-        let started = mpi::initialize_with_threading(Threading::Multiple);
-        let (universe, level) =
-            started.ok_or_else(|| unusable("it was started before in this process"))?;
-        let session = Session {
-            _universe: universe,
+        let library = mpi::load().map_err(unusable)?;
+        let (mut started, mut level) = (0, 0);
+        // SAFETY: may be called at any time.
+        check("MPI_Initialized", unsafe {
+            mpi::MPI_Initialized(&mut started)
+        })?;
+        if started != 0 {
+            return Err(unusable(
+                "it was started before in this process".to_string(),
+            ));
+        }
+        // SAFETY: MPI does not run yet; arguments may be left out.
+        let code = unsafe {
+            let none = (ptr::null_mut(), ptr::null_mut());
+            mpi::MPI_Init_thread(none.0, none.1, library.thread_multiple, &mut level)
         };
-        if level < Threading::Multiple {
+        check("MPI_Init_thread", code)?;
+        let session = Session { _private: () };
+        if level < library.thread_multiple {
             let reason =
                 "the library was built without MPI_THREAD_MULTIPLE; install one that has it";
-            return Err(unusable(reason));
+            return Err(unusable(reason.to_string()));
         }
         let world = session.world();
         // SAFETY: MPI runs, and both handles are constants of the library.
-        let code = unsafe { ffi::MPI_Comm_set_errhandler(world.0, ffi::RSMPI_ERRORS_RETURN) };
+        let code = unsafe { mpi::MPI_Comm_set_errhandler(world.0, library.errors_return) };
         check("MPI_Comm_set_errhandler", code)?;
         WORLD_RANK.store(world.rank()? as i32, Ordering::Relaxed);
         if world.largest_tag()? < crate::comm::LARGEST_TAG {
-            return Err(unusable("the library has too few message tags"));
+            return Err(unusable("the library has too few message tags".to_string()));
         }
-        Ok(session)
+        // A library that is not the launcher's takes each process for a job of one.
+        let size = world.size()?;
+        match launched().and_then(|launched| launched.size) {
+            Some(stated) if stated != size => Err(unusable(format!(
+                "the launcher started {stated} processes and {} sees {size}; name the launcher's library in {CHOICE}",
+                library.version
+            ))),
+            _ => Ok(session),
+        }
     }
 
     /// All ranks.
     pub(super) fn world(&self) -> RawComm {
-        // SAFETY: a constant of the library, set while MPI runs.
-        RawComm(unsafe { ffi::RSMPI_COMM_WORLD })
+        RawComm(library().comm_world)
     }
 }
 
@@ -109,7 +130,7 @@ fn prefer_sound_windows() {
 
 /// A communicator's handle.
 #[derive(Clone, Copy)]
-pub(super) struct RawComm(ffi::MPI_Comm);
+pub(super) struct RawComm(usize);
 
 // SAFETY: a handle, not memory; MPI allows its use by any thread at MPI_THREAD_MULTIPLE.
 unsafe impl Send for RawComm {}
@@ -121,7 +142,7 @@ impl RawComm {
         let mut rank = 0;
         // SAFETY: a valid handle and a place for the result.
         check("MPI_Comm_rank", unsafe {
-            ffi::MPI_Comm_rank(self.0, &mut rank)
+            mpi::MPI_Comm_rank(self.0, &mut rank)
         })?;
         Ok(rank as usize)
     }
@@ -130,7 +151,7 @@ impl RawComm {
         let mut size = 0;
         // SAFETY: a valid handle and a place for the result.
         check("MPI_Comm_size", unsafe {
-            ffi::MPI_Comm_size(self.0, &mut size)
+            mpi::MPI_Comm_size(self.0, &mut size)
         })?;
         Ok(size as usize)
     }
@@ -139,8 +160,7 @@ impl RawComm {
         let (mut value, mut found): (*mut c_int, c_int) = (ptr::null_mut(), 0);
         let place = (&raw mut value).cast::<c_void>();
         // SAFETY: MPI stores a pointer to an integer of its own at `place`.
-        let code =
-            unsafe { ffi::MPI_Comm_get_attr(self.0, ffi::MPI_TAG_UB as c_int, place, &mut found) };
+        let code = unsafe { mpi::MPI_Comm_get_attr(self.0, library().tag_ub, place, &mut found) };
         check("MPI_Comm_get_attr", code)?;
         // SAFETY: where the attribute was found, the pointer is to an integer that lives as MPI does.
         let largest = if found != 0 { unsafe { *value } } else { 0 };
@@ -149,11 +169,10 @@ impl RawComm {
 
     /// One more communicator of the same ranks. All ranks call it.
     pub(super) fn duplicate(self) -> Result<RawComm, CommError> {
-        // SAFETY: a constant of the library.
-        let mut new = unsafe { ffi::RSMPI_COMM_NULL };
+        let mut new = library().comm_null;
         // SAFETY: a valid handle and a place for the result.
         check("MPI_Comm_dup", unsafe {
-            ffi::MPI_Comm_dup(self.0, &mut new)
+            mpi::MPI_Comm_dup(self.0, &mut new)
         })?;
         Ok(RawComm(new))
     }
@@ -164,12 +183,10 @@ impl RawComm {
         color: Option<usize>,
         key: usize,
     ) -> Result<Option<RawComm>, CommError> {
-        // SAFETY: constants of the library.
-        let (undefined, null) = unsafe { (ffi::RSMPI_UNDEFINED, ffi::RSMPI_COMM_NULL) };
-        let color_number = color.map_or(undefined, |color| color as c_int);
-        let mut new = null;
+        let color_number = color.map_or(mpi::UNDEFINED, |color| color as c_int);
+        let mut new = library().comm_null;
         // SAFETY: a valid handle and a place for the result.
-        let code = unsafe { ffi::MPI_Comm_split(self.0, color_number, key as c_int, &mut new) };
+        let code = unsafe { mpi::MPI_Comm_split(self.0, color_number, key as c_int, &mut new) };
         check("MPI_Comm_split", code)?;
         Ok(color.map(|_| RawComm(new)))
     }
@@ -177,7 +194,7 @@ impl RawComm {
     /// Gives a communicator back, not that of all ranks. All its ranks call it.
     pub(super) fn free(mut self) -> Result<(), CommError> {
         // SAFETY: the handle came from a split; its owner keeps no copy.
-        check("MPI_Comm_free", unsafe { ffi::MPI_Comm_free(&mut self.0) })
+        check("MPI_Comm_free", unsafe { mpi::MPI_Comm_free(&mut self.0) })
     }
 
     pub(super) fn send(self, to: usize, tag: u32, message: Bytes) -> Result<Request, CommError> {
@@ -190,10 +207,10 @@ impl RawComm {
         // SAFETY: the buffer is owned by the request, is not changed, and outlives its use by MPI.
         let code = unsafe {
             let (to, tag) = (to as c_int, tag as c_int);
-            ffi::MPI_Isend(
+            mpi::MPI_Isend(
                 start,
                 length,
-                ffi::RSMPI_UINT8_T,
+                library().uint8,
                 to,
                 tag,
                 self.0,
@@ -211,26 +228,21 @@ impl RawComm {
         from: Option<usize>,
         tag: u32,
     ) -> Result<Option<(usize, Request)>, CommError> {
-        // SAFETY: a constant of the library.
-        let any = unsafe { ffi::RSMPI_ANY_SOURCE };
-        let source = from.map_or(any, |from| from as c_int);
-        // SAFETY: a constant of the library.
-        let mut message = unsafe { ffi::RSMPI_MESSAGE_NULL };
-        let (mut found, mut status) = (0, MaybeUninit::uninit());
+        let source = from.map_or(library().any_source, |from| from as c_int);
+        let mut message = library().message_null;
+        let (mut found, mut status) = (0, mpi::Status::default());
         // SAFETY: a valid handle and places for the results.
         let code = unsafe {
-            let (found, status) = (&mut found, status.as_mut_ptr());
-            ffi::MPI_Improbe(source, tag as c_int, self.0, found, &mut message, status)
+            let (found, status) = (&mut found, &raw mut status);
+            mpi::MPI_Improbe(source, tag as c_int, self.0, found, &mut message, status)
         };
         check("MPI_Improbe", code)?;
         if found == 0 {
             return Ok(None);
         }
-        // SAFETY: MPI has filled the status of a message that was found.
-        let status = unsafe { status.assume_init() };
         let mut length = 0;
         // SAFETY: a status that MPI filled and a place for the result.
-        let code = unsafe { ffi::MPI_Get_count(&status, ffi::RSMPI_UINT8_T, &mut length) };
+        let code = unsafe { mpi::MPI_Get_count(&status, library().uint8, &mut length) };
         check("MPI_Get_count", code)?;
         let bytes = vec![0; length as usize];
         let mut request = Request::new(Buffer::Received(bytes));
@@ -242,10 +254,10 @@ impl RawComm {
         // it is done, and outlives its use by MPI.
         let code = unsafe {
             let (message, handle) = (&mut message, &mut request.handle);
-            ffi::MPI_Imrecv(start, length, ffi::RSMPI_UINT8_T, message, handle)
+            mpi::MPI_Imrecv(start, length, library().uint8, message, handle)
         };
         check("MPI_Imrecv", code)?;
-        Ok(Some((status.MPI_SOURCE as usize, request)))
+        Ok(Some((status.source(), request)))
     }
 }
 
@@ -256,7 +268,7 @@ fn message_length(bytes: usize) -> c_int {
 
 /// A message in flight, with its bytes.
 pub(super) struct Request {
-    handle: ffi::MPI_Request,
+    handle: usize,
     buffer: ManuallyDrop<Buffer>,
     done: bool,
 }
@@ -272,8 +284,7 @@ unsafe impl Send for Request {}
 impl Request {
     fn new(buffer: Buffer) -> Request {
         Request {
-            // SAFETY: a constant of the library.
-            handle: unsafe { ffi::RSMPI_REQUEST_NULL },
+            handle: library().request_null,
             buffer: ManuallyDrop::new(buffer),
             done: false,
         }
@@ -285,7 +296,7 @@ impl Request {
             let mut done = 0;
             // SAFETY: the handle is of a request that is not done yet, and statuses may be ignored.
             let code =
-                unsafe { ffi::MPI_Test(&mut self.handle, &mut done, ffi::RSMPI_STATUS_IGNORE) };
+                unsafe { mpi::MPI_Test(&mut self.handle, &mut done, library().status_ignore()) };
             check("MPI_Test", code)?;
             self.done = done != 0;
         }
@@ -328,7 +339,7 @@ pub(super) fn forget_done(requests: &mut Vec<Request>) -> Result<(), CommError> 
 /// A window, locked for reading from its allocation to its end.
 #[derive(Clone, Copy)]
 pub(super) struct RawWindow {
-    handle: ffi::MPI_Win,
+    handle: usize,
     start: *mut u8,
     length: usize,
 }
@@ -342,8 +353,7 @@ unsafe impl Sync for RawWindow {}
 impl RawWindow {
     /// Zeroed memory. All ranks call it.
     pub(super) fn allocate(comm: RawComm, bytes: usize) -> Result<RawWindow, CommError> {
-        // SAFETY: constants of the library.
-        let (info, mut handle) = unsafe { (ffi::RSMPI_INFO_NULL, ffi::RSMPI_WIN_NULL) };
+        let (info, mut handle) = (library().info_null, library().win_null);
         let mut start: *mut u8 = ptr::null_mut();
         let size = isize::try_from(bytes).map_err(|_| CommError::WindowMemory {
             rank: world_rank(),
@@ -352,18 +362,18 @@ impl RawWindow {
         // SAFETY: a valid communicator; MPI stores a pointer at the place of `start`.
         let code = unsafe {
             let place = (&raw mut start).cast::<c_void>();
-            ffi::MPI_Win_allocate(size, 1, info, comm.0, place, &mut handle)
+            mpi::MPI_Win_allocate(size, 1, info, comm.0, place, &mut handle)
         };
         check("MPI_Win_allocate", code)?;
         // SAFETY: a window just made, and a constant of the library.
-        let code = unsafe { ffi::MPI_Win_set_errhandler(handle, ffi::RSMPI_ERRORS_RETURN) };
+        let code = unsafe { mpi::MPI_Win_set_errhandler(handle, library().errors_return) };
         check("MPI_Win_set_errhandler", code)?;
         if bytes > 0 {
             // SAFETY: MPI has allocated `bytes` bytes there, and no rank reads them yet.
             unsafe { start.write_bytes(0, bytes) };
         }
         // SAFETY: a window just made; no rank locks it exclusively, which is what NOCHECK says.
-        let code = unsafe { ffi::MPI_Win_lock_all(ffi::MPI_MODE_NOCHECK as c_int, handle) };
+        let code = unsafe { mpi::MPI_Win_lock_all(library().mode_nocheck, handle) };
         check("MPI_Win_lock_all", code)?;
         Ok(RawWindow {
             handle,
@@ -393,7 +403,7 @@ impl RawWindow {
     /// Makes this rank's writes visible to others' reads, and theirs to ours.
     pub(super) fn sync(&self) -> Result<(), CommError> {
         // SAFETY: a valid window, locked.
-        check("MPI_Win_sync", unsafe { ffi::MPI_Win_sync(self.handle) })
+        check("MPI_Win_sync", unsafe { mpi::MPI_Win_sync(self.handle) })
     }
 
     /// Reads all ranges, which lie inside the windows, while `work` runs.
@@ -429,8 +439,8 @@ impl RawWindow {
         // SAFETY: the range lies inside the target's window, the window is locked, and the buffer stays
         // lent until the `Flush` of the caller has been dropped.
         let code = unsafe {
-            let (unit, at) = (ffi::RSMPI_UINT8_T, offset as ffi::MPI_Aint);
-            ffi::MPI_Get(start, length, unit, rank, at, length, unit, self.handle)
+            let (unit, at) = (library().uint8, offset as isize);
+            mpi::MPI_Get(start, length, unit, rank, at, length, unit, self.handle)
         };
         check("MPI_Get", code)
     }
@@ -439,23 +449,23 @@ impl RawWindow {
     pub(super) fn free(mut self) -> Result<(), CommError> {
         // SAFETY: a valid window, locked by its allocation.
         check("MPI_Win_unlock_all", unsafe {
-            ffi::MPI_Win_unlock_all(self.handle)
+            mpi::MPI_Win_unlock_all(self.handle)
         })?;
         // SAFETY: unlocked, and its one owner gives it up.
         check("MPI_Win_free", unsafe {
-            ffi::MPI_Win_free(&mut self.handle)
+            mpi::MPI_Win_free(&mut self.handle)
         })
     }
 }
 
 /// Completes all reads of a window when it is dropped, be it by an error or a panic.
-struct Flush(ffi::MPI_Win);
+struct Flush(usize);
 
 impl Drop for Flush {
     fn drop(&mut self) {
         // SAFETY: a valid window, locked.
-        let code = unsafe { ffi::MPI_Win_flush_all(self.0) };
-        if code != ffi::MPI_SUCCESS as c_int {
+        let code = unsafe { mpi::MPI_Win_flush_all(self.0) };
+        if code != mpi::SUCCESS {
             // MPI could still write into buffers that are about to be given back to their owners.
             abort(1);
             panic!("MPI_Win_flush_all failed: {}", error_text(code));
@@ -465,7 +475,7 @@ impl Drop for Flush {
 
 /// The error of a call, unless it succeeded.
 fn check(call: &'static str, code: i32) -> Result<(), CommError> {
-    if code == ffi::MPI_SUCCESS as i32 {
+    if code == mpi::SUCCESS {
         return Ok(());
     }
     Err(CommError::Mpi {
