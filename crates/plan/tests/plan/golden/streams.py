@@ -25,7 +25,7 @@ def kept_records(records, dropped):
 
 def turns(weights, count, seed):
     """The part of each of the first examples of a run: rounds of parts with equal shares, and windows of two nodes."""
-    shares = [math.floor(weight / sum(weights) * 2**53 + 0.5) for weight in weights]
+    shares = [math.floor(Fraction(weight / sum(weights) * 2**53) + Fraction(1, 2)) for weight in weights]
     nodes = [(share, [part for part, s in enumerate(shares) if s == share]) for share in sorted(set(shares)) if share]
     nodes = [(share * len(parts), parts) for share, parts in nodes]
     open_nodes = [(share, node) for node, (share, _) in enumerate(nodes)]
