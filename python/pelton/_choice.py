@@ -44,9 +44,24 @@ def chosen(pipeline: AnyPipeline, source: _pelton.Source, choices: Sequence[Choi
             ids = np.flatnonzero(keeps)
             keeps[ids[argument:] if kind == "take" else ids[:argument]] = False
     if not keeps.any():
-        said = " and ".join(f".{'split' if kind == 'part' else kind}()" for kind, _ in choices)
-        raise _pelton.ConfigurationError(f"{said} leaves none of the {len(keeps)} records; check it")
+        raise _pelton.ConfigurationError(f"{_named(choices)} leaves none of the {len(keeps)} records; check it")
     return keeps
+
+
+def check_listed(draws: np.ndarray | None, kept: np.ndarray | None, choices: Sequence[Choice]) -> None:
+    """Refuses a list of records of which choices leave some out."""
+    if draws is None or kept is None or draws.dtype != np.uint64:
+        return
+    missing = draws[~kept[np.minimum(draws, len(kept) - 1)]]
+    if len(missing):
+        raise _pelton.ConfigurationError(
+            f"{_named(choices)} leaves out {len(missing)} of the records of .sample(ids=…), the first of them {missing[0]}; list only "
+            "records that are left"
+        )
+
+
+def _named(choices: Sequence[Choice]) -> str:
+    return " and ".join(f".{'split' if kind == 'part' else kind}()" for kind, _ in choices)
 
 
 def answers(pipeline: AnyPipeline, config: Mapping[str, Any], function: Callable[[dict[str, Any]], Any]) -> dict[int, int]:

@@ -244,7 +244,7 @@ def concat(*pipelines: Pipeline | Sequence[Pipeline]) -> Pipeline[dict[str, Any]
 
 
 def mix(pipelines: Sequence[Pipeline], shares: Sequence[float]) -> Pipeline[dict[str, Any]]:
-    """The samples of several pipelines in these shares, exact to within one example a pipeline; small ones repeat."""
+    """The samples of several pipelines in these shares, as by `Pipeline.mix`; small ones repeat."""
     if len(shares) != len(pipelines):
         raise ConfigurationError(f"there are {len(pipelines)} pipelines and {len(shares)} shares; give one for each")
     return concat(*pipelines).mix(shares)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from . import _pelton
 from ._batch import Batch
 from ._checks import channels, checked_lengths, parse_bytes, share, sides, square, whole
-from ._choice import Choice, check_by_index, check_order, chosen, lengths_by
+from ._choice import Choice, check_by_index, check_listed, check_order, chosen, lengths_by
 from ._classes import class_names, given_words, warn_of, warn_of_other_classes, warn_of_other_words, word_list
 from ._collation import Collated, ToTensors, Tuples, bound, collation
 from ._columns import DESCRIBED, WithColumns, described, free, ragged, taken
@@ -130,13 +130,24 @@ class Pipeline(Generic[T]):
         return first, second
 
     def mix(self, shares: Sequence[float]) -> Pipeline[T]:
-        """Examples of each file in these shares, exact to within one example a file. `pelton.mix` is for pipelines."""
-        return self._with(config={"mix": [float(share) for share in shares]})
+        """Examples of each file in these shares, which they have at any point to within one example (four where three files or
+        more have unequal shares). `pelton.mix` is for pipelines."""
+        if not isinstance(shares, (list, tuple, np.ndarray)):
+            raise ConfigurationError(f"`shares` is {shares!r}; give a list with one number for each file, in their order")
+        return self._with(config={"mix": [share("shares", one, 1e30) for one in shares]})
 
-    def echo(self, spelling: str) -> Pipeline[T]:
-        """Repeats (data echoing): ``"read:E"``, ``"before:E"`` or ``"after:E"`` augmentation, ``"batch:E"``, or
-        ``"auto"``, which repeats only where the loop would wait."""
-        return self._with(config={"echo": spelling})
+    def echo(self, times: float | str) -> Pipeline[T]:
+        """Repeats (data echoing): a number is how many ``times`` each example comes, augmented each time. ``"read:E"``,
+        ``"before:E"`` (as a number) or ``"after:E"`` say where to repeat, ``"batch:E"`` repeats batches, and ``"auto"``
+        repeats only where the loop would wait.
+
+        A window of 1024 examples (of batches with ``"batch:E"``), at most a tenth of an epoch, is repeated at a time, or as
+        many as ``"before:E:WINDOW"`` says. With ``"auto"`` the number of batches follows from how long the loop waits, so
+        ``len()`` raises ``TypeError``, as of iterables without a length.
+        """
+        if not isinstance(times, str):
+            times = f"before:{share('times', times, 1000):g}"
+        return self._with(config={"echo": times})
 
     def sample(
         self,
@@ -148,7 +159,8 @@ class Pipeline(Generic[T]):
     ) -> Pipeline[T]:
         """Chooses the records of an epoch, instead of each record once.
 
-        ``ids`` are the records of every epoch, with repeats if there are any, shuffled where the pipeline shuffles.
+        ``ids`` are the records of every epoch, with repeats if there are any, shuffled where the pipeline shuffles; one
+        that `filter` or another choice leaves out is an error.
         ``weights`` has one number a record; examples are drawn by it with replacement, as PyTorch's
         ``WeightedRandomSampler`` draws. ``balanced=True`` uses every class equally often. ``examples`` is the length of an
         epoch. States, ranks and threads stay exact: what is drawn depends only on seed, epoch and position.
@@ -300,25 +312,30 @@ class Pipeline(Generic[T]):
         self,
         examples: int,
         *,
-        drop_last: bool = False,
+        last: str = "even",
         collate: str | Mapping[str, str] = "auto",
         pad: float | Mapping[str, float] = 0,
         multiple: int = 1,
     ) -> Pipeline[Batch]: ...
 
     @overload
-    def batch(self, examples: int, *, drop_last: bool = False, collate: Callable[[list[dict[str, Any]]], U]) -> Pipeline[U]: ...
+    def batch(self, examples: int, *, last: str = "even", collate: Callable[[list[dict[str, Any]]], U]) -> Pipeline[U]: ...
 
     def batch(
         self,
         examples: int,
         *,
-        drop_last: bool = False,
+        last: str = "even",
         collate: str | Mapping[str, str] | Callable[[list[dict[str, Any]]], Any] = "auto",
         pad: float | Mapping[str, float] = 0,
         multiple: int = 1,
     ) -> Pipeline[Any]:
-        """Batches of this many ``examples``, over all ranks together; ``drop_last`` leaves out a last one with fewer.
+        """Batches of this many ``examples``, over all ranks together.
+
+        ``last`` says what becomes of examples at the end of an epoch, or of a bucket, that fill no batch. With ``"even"`` the
+        last two batches share what is left, so 6 001 examples in batches of 600 end with 301 and 300; with ``"short"`` they
+        are a smaller batch, with ``"drop"`` they are left out. A loop does not start if a batch has fewer examples than there
+        are ranks.
 
         ``collate`` is ``"auto"``, ``"stack"``, ``"pad"`` (along the first dimension, to the longest) or ``"ragged"`` for all
         fields, a dict with one of these for some, or a function that gets the list of a batch's samples, and whose result
@@ -329,10 +346,10 @@ class Pipeline(Generic[T]):
         if callable(collate):
             if pad or multiple != 1:
                 raise ConfigurationError("`collate` is a function, so it pads as it likes; leave `pad` and `multiple` out")
-            made = self._with(terms=terms, config={"drop_last": bool(drop_last), "collate": "ragged"})
+            made = self._with(terms=terms, config={"last": last, "collate": "ragged"})
             return made.map_batches(Collated(collate))
         spelled = collation(collate, pad, whole("multiple", multiple, 1))
-        return self._with(terms=terms, config={"drop_last": bool(drop_last), "collate": spelled})
+        return self._with(terms=terms, config={"last": last, "collate": spelled})
 
     def buckets(
         self,
@@ -473,19 +490,22 @@ class Pipeline(Generic[T]):
 
     def progress(self, every: float = 0.5) -> Iterator[T]:
         """Runs an epoch with progress on standard error, in terminals and notebooks, and the verdict at its end."""
-        return with_progress(self, len(self), self._running(), every)
+        return with_progress(self, None if self._repeats_by_waiting() else len(self), self._running(), every)
 
     def __len__(self) -> int:
         """Number of batches of the current or next epoch; of samples of this rank where there are no batches."""
         run = self._running()
         epoch = run.current_epoch()
         steps = run.native.steps(epoch)
+        if self._repeats_by_waiting():
+            raise TypeError(
+                f"the length of an epoch is not known with echo('auto'), which adds repeats to its {steps} batches where the loop "
+                "waits; give schedules a number of steps, or repeat each example equally often, as with echo(2)"
+            )
         if run.batched or steps == 0:
             return steps
         rank, size, _ = self._world()
-        lengths = [len(run.native.step_ids(epoch, step)) for step in (0, steps - 1)]
-        first, last = ((rank + 1) * length // size - rank * length // size for length in lengths)
-        return (steps - 1) * first + last
+        return run.native.share_len(epoch, rank, size)
 
     @property
     def records(self) -> int:
@@ -600,6 +620,9 @@ class Pipeline(Generic[T]):
         made._terms = {**made._terms, **{name: self._terms[name] for name in ("threads", "by_class") if name in self._terms}}
         return made
 
+    def _repeats_by_waiting(self) -> bool:
+        return str(self._config.get("echo")).startswith("auto")
+
     def _chosen_ids(self) -> np.ndarray | None:
         """Ids of the records that take part; ``None`` where all do."""
         return self._running().kept
@@ -667,6 +690,7 @@ class Pipeline(Generic[T]):
         if callable(lengths):
             lengths = lengths_by(lengths, self, len(source))
         words, kept = given_words(self._vocabulary), chosen(self, source, self._choices)
+        check_listed(self._draws, kept, self._choices)
         native = _pelton.Pipeline(source, json.dumps(self._full_config()), json.dumps(terms), self._draws, lengths, words, kept)
         warn_of_other_words(self._data, self._config, native, words is not None)
         batch_maps = [bound(function, self, native) for function in self._batch_maps]

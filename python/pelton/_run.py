@@ -111,6 +111,8 @@ class Run:
             self.next_epoch, self.began = epoch + 1, True
             if worker is None and world.size > 1:
                 self._check_ranks(world, state or self.beginning(epoch))
+            if world.size > 1:
+                self._check_shares(world, epoch)
             self.loops.add(loop)
             self.recent, self.streak = loop.mark, 0
             self.told.resumed_in = None
@@ -131,6 +133,24 @@ class Run:
                 f"rank {world.rank} has another {differs} than rank {other[0].rank} ({own[differs]}, {other[1][differs]}), so some "
                 "records would be used twice and others not at all; give every rank the same data, settings and loops, "
                 "or let each read all data with .shard(0, 1)"
+            )
+
+    def _check_shares(self, world: World, epoch: int) -> None:
+        """Refuses an epoch in which some rank would get a batch without examples; warns of one in which ranks have other
+        numbers of samples."""
+        if not self.batched:
+            fewest, most = (self.native.share_len(epoch, rank, world.size) for rank in (0, world.size - 1))
+            if fewest != most:
+                warnings.warn(
+                    f"ranks have from {fewest} to {most} samples in an epoch; where they must take equally many steps, call .batch()",
+                    stacklevel=5,
+                )
+            return
+        smallest = self.native.smallest_batch(epoch)
+        if smallest is not None and smallest < world.size:
+            raise ConfigurationError(
+                f"epoch {epoch} has a batch of {smallest} for {world.size} ranks, so some would get no example; use larger batches, "
+                "wider buckets or fewer ranks, or let each rank read all data with .shard(0, 1)"
             )
 
     def _epoch_of(self, worker: Worker, world: World) -> int:
@@ -250,10 +270,10 @@ class Run:
                 pass
 
 
-def with_progress(batches: Iterable[T], count: int, run: Run, every: float) -> Iterator[T]:
+def with_progress(batches: Iterable[T], count: int | None, run: Run, every: float) -> Iterator[T]:
     """What a loop yields, with progress every so many seconds and the verdict at its end."""
     began = told = time.monotonic()
-    examples = 0
+    examples, of = 0, "" if count is None else f" of {count}"
     for number, batch in enumerate(batches, start=1):
         examples += run.last_examples
         yield batch
@@ -261,7 +281,7 @@ def with_progress(batches: Iterable[T], count: int, run: Run, every: float) -> I
         if now - told >= every or number == count:
             told = now
             rate = examples / (now - began)
-            print(f"\rbatch {number} of {count}, {rate:,.0f} examples/s ", end="", file=sys.stderr, flush=True)
+            print(f"\rbatch {number}{of}, {rate:,.0f} examples/s ", end="", file=sys.stderr, flush=True)
     print(f"\n{run.meters()[1]}", file=sys.stderr)
 
 
@@ -455,9 +475,9 @@ class Loop(Iterator[T]):
                 loader.close()
         elif loader is None:
             self._leave(behind)
-            left_out = self._run.native.left_out
+            left_out = self._run.native.left_out(self.epoch)
             if left_out:
-                warnings.warn(f"an epoch has no batches: drop_last drops all {left_out} examples", stacklevel=5)
+                warnings.warn(f'an epoch has no batches: last="drop" drops all {left_out} examples', stacklevel=5)
         else:
             self._leave(self._native_state())
             self._run.park((loader, (self.epoch + 1, self._share)))

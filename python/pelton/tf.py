@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,4 +45,4 @@ def to_dataset(pipeline: AnyPipeline) -> tf.data.Dataset:
 
     signature = {name: spec(value) for name, value in first.items() if isinstance(value, (np.ndarray, Ragged))}
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-    return dataset.apply(tf.data.experimental.assert_cardinality(len(pipeline)))
+    return dataset.apply(tf.data.experimental.assert_cardinality(length_hint(pipeline, tf.data.UNKNOWN_CARDINALITY)))

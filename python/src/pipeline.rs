@@ -185,10 +185,19 @@ impl Pipeline {
         self.prepared.plan().examples()
     }
 
-    /// Examples that each epoch leaves out, as `drop_last` does.
-    #[getter]
-    fn left_out(&self) -> u64 {
-        self.prepared.plan().left_out()
+    /// Examples that an epoch leaves out, where its last batch is dropped.
+    fn left_out(&self, epoch: u64) -> u64 {
+        self.prepared.plan().left_out(epoch)
+    }
+
+    /// The fewest examples, or packed rows, of a batch of an epoch over all ranks.
+    fn smallest_batch(&self, py: Python<'_>, epoch: u64) -> Option<u64> {
+        py.detach(|| self.prepared.plan().smallest_batch(epoch))
+    }
+
+    /// Examples of an epoch that are this rank's.
+    fn share_len(&self, py: Python<'_>, epoch: u64, rank: u32, ranks: u32) -> u64 {
+        py.detach(|| self.prepared.plan().share_len(epoch, rank, ranks))
     }
 
     /// Record ids that all ranks together use in a step, computed without reading.

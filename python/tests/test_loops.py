@@ -123,9 +123,9 @@ def test_each_loop_says_where_it_stands(rows: Rows) -> None:
 def test_an_epoch_without_batches_is_one(tmp_path: Path, batch: int | None) -> None:
     np.savez(tmp_path / "few.npz", x=np.arange(5))
     pipeline = pelton.load(tmp_path / "few.npz")
-    pipeline = pipeline.batch(batch or 6, drop_last=True)
+    pipeline = pipeline.batch(batch or 6, last="drop")
     for _ in range(2):
-        with pytest.warns(UserWarning, match="drop_last drops all 5 examples"):
+        with pytest.warns(UserWarning, match='last="drop" drops all 5 examples'):
             assert list(pipeline) == []
     assert len(pipeline) == 0
 

@@ -426,7 +426,7 @@ impl LanguageArguments {
                 "--collate",
                 of_carry(),
             ),
-            (pipeline.drop_last && carries, "--drop-last", of_carry()),
+            (pipeline.last.is_some() && carries, "--last", of_carry()),
             (pipeline.mix.is_some() && carries, "--mix", of_carry()),
             (pipeline.sample.is_some() && carries, "--sample", of_carry()),
             (

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use pelton_tools::{
-    BucketPolicy, Collation, DecodeSetting, EchoSetting, Exif, LengthRange, LengthSetting,
+    BucketPolicy, Collation, DecodeSetting, EchoSetting, Exif, Last, LengthRange, LengthSetting,
     Pipeline, PipelineConfig, SampleSetting,
 };
 use pelton_train::ClassName;
@@ -36,9 +36,8 @@ pub struct PipelineArguments {
     pub lengths: Option<LengthSetting>,
     #[arg(long, help = PipelineConfig::COLLATE_HELP)]
     pub collate: Option<Collation>,
-    /// Drop the last batch if it is not full
-    #[arg(long)]
-    pub drop_last: bool,
+    #[arg(long, help = PipelineConfig::LAST_HELP, value_name = "even|short|drop")]
+    pub last: Option<Last>,
     /// Output pictures with channels first
     #[arg(long)]
     pub planar: bool,
@@ -72,7 +71,7 @@ impl PipelineArguments {
             || self.buckets.is_some()
             || self.lengths.is_some()
             || self.collate.is_some()
-            || self.drop_last
+            || self.last.is_some()
             || self.planar
             || self.mix.is_some()
             || self.sample.is_some()
@@ -93,7 +92,7 @@ impl PipelineArguments {
         set_option(&mut config.buckets, self.buckets);
         set_option(&mut config.lengths, self.lengths);
         set(&mut config.collate, self.collate);
-        config.drop_last |= self.drop_last;
+        set(&mut config.last, self.last);
         config.planar |= self.planar;
         set_option(&mut config.mix, self.mix);
         set_option(&mut config.sample, self.sample);

@@ -18,7 +18,7 @@ use pelton_feed::{
 use pelton_fetch::Access;
 use pelton_format::{Contents, DataFile, Dataset, Field, Row};
 use pelton_image::{Format, Layout};
-use pelton_plan::{Batching, Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
+use pelton_plan::{Batching, Last, Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
 use pelton_run::{Event, RunContext};
 use pelton_storage::memory_limit;
 use pelton_text::{Ends, Vocabulary};
@@ -326,12 +326,13 @@ impl PreparedPipeline {
 
     /// Refuses epochs without a batch, which a job cannot use.
     pub fn check_has_batches(&self) -> Result<(), DataError> {
-        let Batching::DropLast(batch) = self.plan.batching() else {
+        let (Batching::Examples(batch), Last::Drop) = (self.plan.batching(), self.plan.last())
+        else {
             return Ok(());
         };
         match self.plan.steps(0) {
             0 => Err(DataError::Config(format!(
-                "`drop_last` would drop everything: {} examples do not fill a batch of {batch}; give a smaller `batch`, or leave `drop_last` out",
+                "`last` drop would drop everything: {} examples do not fill a batch of {batch}; give a smaller `batch`, or `last` even",
                 self.plan.appearances()
             ))),
             _ => Ok(()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pelton_feed::{BadExamples, DecodeSetting, EchoSetting, LengthSetting, PipelineConfig};
 use pelton_fetch::OnBadRecord;
 use pelton_format::{Contents, Dataset, npy_numbers};
-use pelton_plan::{Batching, Catalog, Echo, Part, Plan, PlanSpec, Selection};
+use pelton_plan::{Catalog, Echo, Part, Plan, PlanSpec, Sampler, Selection};
 use pelton_run::RunContext;
 use pelton_text::Tokenizer;
 
@@ -102,12 +102,19 @@ pub(crate) fn pipeline_plan(
         (Some(setting), None) => Some(sampler_of(setting, config.bad_examples, opened, context)?),
         (None, sampler) => sampler,
     };
+    // Records that are held out are in no list of those to train on; a filter that contradicts a list is refused.
+    let sampler = match (sampler, among) {
+        (Some(Sampler::Ids(ids)), Some(among)) => {
+            let takes_part = |&id: &u64| id >= among.records() || among.contains(id);
+            Some(Sampler::Ids(
+                ids.iter().copied().filter(takes_part).collect(),
+            ))
+        }
+        (sampler, _) => sampler,
+    };
     let units = units_of(dataset, spec.order);
     let spec = PlanSpec {
-        batching: match (config.drop_last, spec.batching) {
-            (true, Batching::Examples(batch)) => Batching::DropLast(batch),
-            (_, batching) => batching,
-        },
+        last: config.last,
         echo: config.echo.map_or(Echo::NONE, EchoSetting::of_examples),
         batch_echo: config.echo.map_or(Echo::NONE, EchoSetting::of_batches),
         buckets: config.buckets.clone(),

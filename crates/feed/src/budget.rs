@@ -111,17 +111,20 @@ impl Case<'_> {
         if options.auto_echo.is_some() {
             return String::new();
         }
-        let (echo, name) = if stream.batch_echo().is_none() {
-            (stream.echo(), options.echo_point.to_string())
+        let echo = stream.echo();
+        let (echo, window, name) = if stream.batch_echo().is_none() {
+            let window = echo.window(stream.examples());
+            (echo, window, options.echo_point.to_string())
         } else {
-            (stream.batch_echo(), "batch".to_owned())
+            let echo = stream.batch_echo();
+            (echo, echo.batch_window(u64::MAX), "batch".to_owned())
         };
         let too_large = |window| {
             let divided = self.attempt(options.memory_bytes, Some(window as u32));
             divided.is_err()
         };
         // The largest window that fits is one below the smallest that does not.
-        match least(0, u64::from(echo.window()), too_large) - 1 {
+        match least(0, window, too_large) - 1 {
             0 => String::new(),
             window => format!(" (`echo` {name}:{}:{window} would fit)", echo.factor()),
         }

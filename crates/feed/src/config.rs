@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use pelton_format::ClassName;
 use pelton_image::Pipeline;
-use pelton_plan::{BucketPolicy, Echo};
+use pelton_plan::{BucketPolicy, Echo, Last};
 use pelton_storage::path_text;
 use pelton_text::Tokenizer;
 use serde::{Deserialize, Serialize};
@@ -48,8 +48,9 @@ pub struct PipelineConfig {
     /// How samples are collated.
     #[serde(with = "as_text")]
     pub collate: Collation,
-    /// Whether to drop the last batch if it is not full.
-    pub drop_last: bool,
+    /// What becomes of examples that fill no batch.
+    #[serde(with = "as_text")]
+    pub last: Last,
     /// Whether pictures have channels first.
     pub planar: bool,
     /// Shares of the files in a mixture, in the order of the files.
@@ -86,7 +87,7 @@ impl Default for PipelineConfig {
             buckets: None,
             lengths: None,
             collate: Collation::default(),
-            drop_last: false,
+            last: Last::default(),
             planar: false,
             mix: None,
             sample: None,
@@ -108,7 +109,7 @@ impl PipelineConfig {
             echo: None,
             buckets: None,
             lengths: None,
-            drop_last: false,
+            last: Last::default(),
             mix: None,
             sample: None,
             epoch_examples: None,
@@ -132,6 +133,8 @@ impl PipelineConfig {
     pub const EXIF_HELP: &str = "EXIF orientation of pictures, as phones write it: ignore (default, as in torchvision) or apply";
     /// On `augment`.
     pub const AUGMENT_HELP: &str = "Augmentation of pictures, stages with commas between them, such as rrc:224,flip: resize:SHORTER_SIDE or resize:HEIGHTxWIDTH, crop:SIDE, randomcrop:SIDE[:PADDING], rrc:SIDE[:MIN-MAX] (shares of the area, 0.08-1), flip[:CHANCE] (0.5), jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]], affine:DEGREES:SHIFT:SCALE[:SHEAR] (shift as a share of the side, scale as ± a share), cutout:SIDE, grey, normalise[:MEANS:DEVIATIONS] (ImageNet's; one for all channels, or three as in 0.5/0.5/0.5)";
+    /// On `last`.
+    pub const LAST_HELP: &str = "Examples that fill no batch at the end of an epoch or bucket: even (default: the last two batches share what is left), short (a smaller last batch) or drop";
     /// On `buckets`.
     pub const BUCKETS_HELP: &str = "Batches of similar lengths: none, static:LENGTH,LENGTH,… (of pairs static:LENGTHxLENGTH,…), auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes";
     /// On `collate`.
@@ -251,10 +254,6 @@ impl FromStr for EchoSetting {
             ("after", Some(rest)) => {
                 Ok(EchoSetting::Examples(echo(rest)?, EchoPoint::AfterAugment))
             }
-            // Whole batches are large: a window of a few is held.
-            ("batch", Some(rest)) if !rest.contains(':') => {
-                Ok(EchoSetting::Batches(echo(&format!("{rest}:4"))?))
-            }
             ("batch", Some(rest)) => Ok(EchoSetting::Batches(echo(rest)?)),
             ("auto", None) => Ok(EchoSetting::Auto(AutoEcho::default())),
             ("auto", Some(most)) => match most.parse() {
@@ -274,7 +273,7 @@ impl fmt::Display for EchoSetting {
         match self {
             EchoSetting::Examples(echo, point) => write!(f, "{point}:{echo}"),
             EchoSetting::Batches(echo) => {
-                write!(f, "batch:{}:{}", echo.factor(), echo.window())
+                write!(f, "batch:{echo}")
             }
             EchoSetting::Auto(auto) => write!(f, "auto:{}", auto.most),
         }
@@ -283,7 +282,7 @@ impl fmt::Display for EchoSetting {
 
 impl EchoSetting {
     /// A line of help.
-    pub const HELP: &str = "Repeats: read:FACTOR[:WINDOW] (records before they are decoded), before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only where the consumer would wait); a factor such as 2 or 1.5, a window of WINDOW examples or batches held for repeats";
+    pub const HELP: &str = "Repeats: read:FACTOR[:WINDOW] (records before they are decoded), before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only where the consumer would wait); a factor such as 2 or 1.5, a window of WINDOW examples (1024) or batches (4) held for repeats, at most a tenth of an epoch unless given";
 
     /// Repeats of examples that it asks of a plan.
     pub fn of_examples(self) -> Echo {

@@ -29,8 +29,6 @@ pub enum Stage {
     LoadUnits,
     /// The order of the records of one load in an epoch; the number is the load's.
     LoadRecords(u64),
-    /// The order of the batches that buckets leave unfilled in an epoch.
-    Remainders,
     /// The order of packed rows within one look-ahead of an epoch; the number is the look-ahead's.
     PackedRows(u64),
     /// The order of the repeats of one window of an epoch; the number is the window's.
@@ -40,6 +38,9 @@ pub enum Stage {
     /// The order in which one pass over a part of a mixture takes its records (the pass stands in place of the
     /// epoch); the number is the part's.
     Part(u64),
+    /// Where examples of a mixture go: the number of the choice (in place of the epoch) among those of one node; the
+    /// number is the node's.
+    Mixed(u64),
     /// Augmentation of the examples of an epoch.
     Augment,
     /// The repeats drawn while the consumer waits, distinguished by the batches of repeats before (in place of
@@ -75,11 +76,11 @@ impl Stage {
             Stage::Sample(number) => (8, u64::from(number)),
             Stage::LoadUnits => (9, 0),
             Stage::LoadRecords(load) => (10, load),
-            Stage::Remainders => (11, 0),
             Stage::PackedRows(window) => (12, window),
             Stage::Echo(window) => (13, window),
             Stage::BatchEcho(window) => (15, window),
             Stage::Part(part) => (16, part),
+            Stage::Mixed(node) => (22, node),
             Stage::Augment => (14, 0),
             Stage::EchoDraw(round) => (17, round),
             Stage::Words => (21, 0),
@@ -131,7 +132,6 @@ mod tests {
                     Stage::LoadUnits,
                     Stage::LoadRecords(0),
                     Stage::LoadRecords(1),
-                    Stage::Remainders,
                     Stage::PackedRows(0),
                     Stage::PackedRows(1),
                     Stage::Echo(0),
@@ -140,6 +140,8 @@ mod tests {
                     Stage::BatchEcho(1),
                     Stage::Part(0),
                     Stage::Part(1),
+                    Stage::Mixed(0),
+                    Stage::Mixed(1),
                     Stage::Augment,
                     Stage::EchoDraw(0),
                     Stage::EchoDraw(1),

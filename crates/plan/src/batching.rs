@@ -5,17 +5,13 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use crate::error::PlanError;
-use crate::split::near_equal_start;
+use crate::split::{near_equal_part, near_equal_start};
 
 /// How an epoch is cut into batches.
-///
-/// Written as text: `4096`, `4096:drop-last`, `batches:40`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Batching {
-    /// This many examples a batch; the last batch of an epoch may be shorter.
+    /// This many examples a batch; [`Last`] says what becomes of those that fill none.
     Examples(u64),
-    /// This many examples a batch; a shorter last batch is left out of the epoch.
-    DropLast(u64),
     /// This many batches an epoch, with sizes that differ by at most one.
     Batches(u64),
 }
@@ -30,50 +26,59 @@ impl fmt::Display for Batching {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Batching::Examples(examples) => write!(f, "{examples}"),
-            Batching::DropLast(examples) => write!(f, "{examples}:drop-last"),
             Batching::Batches(batches) => write!(f, "batches:{batches}"),
         }
     }
 }
 
-impl FromStr for Batching {
-    type Err = PlanError;
+/// What becomes of the examples at the end of an epoch, or of a bucket, that do not fill a batch. It does not depend on
+/// the number of ranks, so that a run can be resumed on any.
+///
+/// Written as text: `even`, `short`, `drop`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Last {
+    /// The last two batches have equally many, to one: only a bucket or an epoch of less than a batch has one that is
+    /// smaller than half.
+    #[default]
+    Even,
+    /// They are a batch of their own, of one example or more.
+    Short,
+    /// They are left out of the epoch.
+    Drop,
+}
 
-    fn from_str(text: &str) -> Result<Batching, PlanError> {
-        let parts: Vec<&str> = text.split(':').collect();
-        match parts.as_slice() {
-            ["batches", batches] => Ok(Batching::Batches(count(text, batches, "batches:40")?)),
-            [examples, "drop-last"] => {
-                Ok(Batching::DropLast(count(text, examples, "4096:drop-last")?))
-            }
-            [examples] if examples.starts_with(|c: char| c.is_ascii_digit()) => {
-                Ok(Batching::Examples(count(text, examples, "4096")?))
-            }
-            _ => Err(PlanError::UnknownBatching {
-                text: text.to_owned(),
-            }),
-        }
+impl fmt::Display for Last {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Last::Even => "even",
+            Last::Short => "short",
+            Last::Drop => "drop",
+        })
     }
 }
 
-/// The whole number from 1 to 2^63 that `number`, a part of `text`, must be.
-pub(crate) fn count(text: &str, number: &str, example: &'static str) -> Result<u64, PlanError> {
-    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    match number.parse::<u64>() {
-        Ok(count) if digits && (1..=1 << 63).contains(&count) => Ok(count),
-        _ => Err(PlanError::BadCount {
+impl FromStr for Last {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Last, PlanError> {
+        let all = [Last::Even, Last::Short, Last::Drop];
+        let found = all.into_iter().find(|last| last.to_string() == text);
+        found.ok_or_else(|| PlanError::UnknownLast {
             text: text.to_owned(),
-            number: number.to_owned(),
-            example,
-        }),
+        })
     }
 }
 
 /// A batching resolved for a number of items (records, or page units).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cuts {
-    /// Runs of `size`; the last may be shorter unless dropped.
-    Runs { items: u64, size: u64, steps: u64 },
+    /// Runs of `size`, but for the last two, which `last` divides; the last one ends at `end`.
+    Runs {
+        size: u64,
+        steps: u64,
+        last: u64,
+        end: u64,
+    },
     /// `steps` near-equal runs.
     Even { items: u64, steps: u64 },
 }
@@ -82,44 +87,18 @@ impl Cuts {
     /// `items_per_example` below 1 turns a batch of examples into a batch of larger items.
     pub(crate) fn new(
         batching: Batching,
+        last: Last,
         items: u64,
         items_per_example: f64,
     ) -> Result<Cuts, PlanError> {
-        let size_of = |examples: u64| {
-            let size = if items_per_example == 1.0 {
-                examples
-            } else {
-                (examples as f64 * items_per_example).round() as u64
-            };
-            size.clamp(1, items.max(1))
-        };
         match batching {
-            Batching::Examples(0) | Batching::DropLast(0) | Batching::Batches(0) => {
-                Err(PlanError::EmptyBatch)
+            Batching::Examples(0) | Batching::Batches(0) => Err(PlanError::EmptyBatch),
+            Batching::Examples(examples) if items_per_example == 1.0 => {
+                Ok(Cuts::runs(items, examples, last))
             }
             Batching::Examples(examples) => {
-                let size = size_of(examples);
-                Ok(Cuts::Runs {
-                    items,
-                    size,
-                    steps: items.div_ceil(size),
-                })
-            }
-            // A batch larger than the epoch is never full, so nothing but the last batch exists.
-            Batching::DropLast(examples) if items_per_example == 1.0 && examples > items => {
-                Ok(Cuts::Runs {
-                    items,
-                    size: examples,
-                    steps: 0,
-                })
-            }
-            Batching::DropLast(examples) => {
-                let size = size_of(examples);
-                Ok(Cuts::Runs {
-                    items,
-                    size,
-                    steps: items / size,
-                })
+                let size = (examples as f64 * items_per_example).round() as u64;
+                Ok(Cuts::runs(items, size.clamp(1, items.max(1)), last))
             }
             Batching::Batches(batches) if batches > items => Err(PlanError::TooManyBatches {
                 batches,
@@ -129,24 +108,54 @@ impl Cuts {
         }
     }
 
+    /// Asserts `size > 0`.
+    pub(crate) fn runs(items: u64, size: u64, last: Last) -> Cuts {
+        let (steps, end) = match last {
+            Last::Drop => (items / size, items / size * size),
+            Last::Even | Last::Short => (items.div_ceil(size), items),
+        };
+        let last = match (last, steps.checked_sub(2)) {
+            (Last::Even, Some(before)) => {
+                let start = before * size;
+                start + (end - start).div_ceil(2)
+            }
+            _ => steps.saturating_sub(1) * size,
+        };
+        Cuts::Runs {
+            size,
+            steps,
+            last,
+            end,
+        }
+    }
+
     pub(crate) fn steps(&self) -> u64 {
         match *self {
             Cuts::Runs { steps, .. } | Cuts::Even { steps, .. } => steps,
         }
     }
 
-    /// Items of the longest run.
+    /// Items of the longest run; 0 where there is none.
     pub(crate) fn longest(&self) -> u64 {
         match *self {
-            Cuts::Runs { items, size, .. } => size.min(items),
             Cuts::Even { items, steps } => items.div_ceil(steps),
+            Cuts::Runs { .. } if self.steps() == 0 => 0,
+            Cuts::Runs { .. } => self.len(0),
+        }
+    }
+
+    /// Items of the shortest run; `None` where there is none.
+    pub(crate) fn shortest(&self) -> Option<u64> {
+        match *self {
+            Cuts::Even { items, steps } => Some(items / steps),
+            Cuts::Runs { steps, .. } => steps.checked_sub(1).map(|last| self.len(last)),
         }
     }
 
     /// Where the last run ends.
     pub(crate) fn end(&self) -> u64 {
         match *self {
-            Cuts::Runs { items, size, steps } => items.min(steps.saturating_mul(size)),
+            Cuts::Runs { end, .. } => end,
             Cuts::Even { items, .. } => items,
         }
     }
@@ -158,13 +167,33 @@ impl Cuts {
             "step {step} of {} an epoch",
             self.steps()
         );
+        self.start(step)..self.start(step + 1)
+    }
+
+    /// Items of a step. Asserts that the epoch has it.
+    pub(crate) fn len(&self, step: u64) -> u64 {
+        let range = self.range(step);
+        range.end - range.start
+    }
+
+    /// Where a step begins, or the end of all.
+    pub(crate) fn start(&self, step: u64) -> u64 {
         match *self {
-            Cuts::Runs { items, size, .. } => {
-                step * size..items.min((step + 1).saturating_mul(size))
-            }
-            Cuts::Even { items, steps } => {
-                near_equal_start(items, steps, step)..near_equal_start(items, steps, step + 1)
-            }
+            Cuts::Runs { steps, end, .. } if step >= steps => end,
+            Cuts::Runs { steps, last, .. } if step + 1 == steps => last,
+            Cuts::Runs { size, .. } => step * size,
+            Cuts::Even { items, steps } => near_equal_start(items, steps, step),
+        }
+    }
+
+    /// Steps of runs that end at an item or before it.
+    pub(crate) fn steps_before(&self, item: u64) -> u64 {
+        match *self {
+            Cuts::Runs { steps, end, .. } if item >= end => steps,
+            Cuts::Runs { steps, last, .. } if item >= last => steps - 1,
+            Cuts::Runs { size, steps, .. } => (item / size).min(steps - 2),
+            Cuts::Even { items, steps } if item >= items => steps,
+            Cuts::Even { items, steps } => near_equal_part(items, steps, item),
         }
     }
 }
@@ -173,44 +202,78 @@ impl Cuts {
 mod tests {
     use super::*;
 
-    fn sizes(batching: Batching, items: u64) -> Vec<u64> {
-        let cuts = Cuts::new(batching, items, 1.0).unwrap();
+    fn sizes(batching: Batching, last: Last, items: u64) -> Vec<u64> {
+        let cuts = Cuts::new(batching, last, items, 1.0).unwrap();
         let mut next = 0;
-        (0..cuts.steps())
+        let sizes: Vec<u64> = (0..cuts.steps())
             .map(|step| {
                 let range = cuts.range(step);
                 assert_eq!(range.start, next);
+                for item in range.clone() {
+                    assert_eq!(cuts.steps_before(item), step);
+                }
                 next = range.end;
-                range.end - range.start
+                cuts.len(step)
             })
-            .collect()
+            .collect();
+        assert_eq!((cuts.end(), cuts.steps_before(next)), (next, cuts.steps()));
+        assert_eq!(cuts.longest(), sizes.iter().copied().max().unwrap_or(0));
+        assert_eq!(cuts.shortest(), sizes.iter().copied().min());
+        sizes
     }
 
     #[test]
     fn each_batching_cuts_as_it_says() {
-        assert_eq!(sizes(Batching::Examples(4), 10), [4, 4, 2]);
-        assert_eq!(sizes(Batching::Examples(5), 10), [5, 5]);
-        assert_eq!(sizes(Batching::Examples(99), 10), [10]);
-        assert_eq!(sizes(Batching::DropLast(4), 10), [4, 4]);
-        assert_eq!(sizes(Batching::DropLast(11), 10), [0; 0]);
-        assert_eq!(sizes(Batching::Batches(3), 10), [3, 3, 4]);
-        assert_eq!(sizes(Batching::Batches(10), 10), [1; 10]);
-        assert_eq!(sizes(Batching::Examples(4), 0), [0; 0]);
-        assert_eq!(sizes(Batching::Examples(1 << 63), 3), [3]);
+        let examples = |size, last, items| sizes(Batching::Examples(size), last, items);
+        assert_eq!(examples(4, Last::Short, 10), [4, 4, 2]);
+        assert_eq!(examples(4, Last::Drop, 10), [4, 4]);
+        assert_eq!(examples(11, Last::Drop, 10), [0; 0]);
+        let cases: [(u64, u64, &[u64]); 8] = [
+            (4, 10, &[4, 3, 3]),
+            (4, 9, &[4, 3, 2]),
+            (4, 5, &[3, 2]),
+            (5, 10, &[5, 5]),
+            (99, 10, &[10]),
+            (1, 3, &[1, 1, 1]),
+            (4, 0, &[]),
+            (1 << 63, 3, &[3]),
+        ];
+        for (size, items, expected) in cases {
+            assert_eq!(examples(size, Last::Even, items), expected);
+        }
+        let ends = examples(600, Last::Even, 6001);
+        assert_eq!(ends[8..], [600, 301, 300]);
+        for last in [Last::Even, Last::Short, Last::Drop] {
+            assert_eq!(sizes(Batching::Batches(3), last, 10), [3, 3, 4]);
+            assert_eq!(sizes(Batching::Batches(10), last, 10), [1; 10]);
+        }
+    }
+
+    /// A batch that is not full is at least half as large as the others, unless it is the only one.
+    #[test]
+    fn an_even_end_leaves_no_small_batch() {
+        for items in 0..200 {
+            for size in 1..70 {
+                let cuts = Cuts::runs(items, size, Last::Even);
+                assert_eq!(cuts.steps(), items.div_ceil(size));
+                let least = if items > size {
+                    size.div_ceil(2)
+                } else {
+                    items
+                };
+                assert!(cuts.shortest().is_none_or(|shortest| shortest >= least));
+            }
+        }
     }
 
     #[test]
     fn impossible_batchings_are_refused() {
-        for batching in [
-            Batching::Examples(0),
-            Batching::DropLast(0),
-            Batching::Batches(0),
-        ] {
-            let error = Cuts::new(batching, 10, 1.0).unwrap_err();
+        for batching in [Batching::Examples(0), Batching::Batches(0)] {
+            let error = Cuts::new(batching, Last::Even, 10, 1.0).unwrap_err();
             assert_eq!(error, PlanError::EmptyBatch);
             assert!(error.to_string().contains("`batch` 1"));
         }
-        let error = Cuts::new(Batching::Batches(11), 10, 1.0).unwrap_err();
+        let error = Cuts::new(Batching::Batches(11), Last::Even, 10, 1.0).unwrap_err();
         assert_eq!(
             error,
             PlanError::TooManyBatches {
@@ -221,27 +284,11 @@ mod tests {
     }
 
     #[test]
-    fn text_and_batching_agree() {
-        for batching in [
-            Batching::Examples(7),
-            Batching::DropLast(7),
-            Batching::Batches(7),
-        ] {
-            assert_eq!(batching.to_string().parse::<Batching>().unwrap(), batching);
+    fn text_and_last_agree() {
+        for last in [Last::Even, Last::Short, Last::Drop] {
+            assert_eq!(last.to_string().parse::<Last>().unwrap(), last);
         }
-        for text in ["", "x", "batches", "7:drop", "batches:7:8"] {
-            let error = text.parse::<Batching>().unwrap_err();
-            assert!(
-                matches!(error, PlanError::UnknownBatching { .. }),
-                "{text}: {error}"
-            );
-        }
-        for text in ["0", "7k", "batches:", ":drop-last"] {
-            let error = text.parse::<Batching>().unwrap_err();
-            assert!(
-                matches!(error, PlanError::BadCount { .. }),
-                "{text}: {error}"
-            );
-        }
+        let error = "dropped".parse::<Last>().unwrap_err().to_string();
+        assert!(error.contains("use even, short or drop"), "{error}");
     }
 }

@@ -1,23 +1,28 @@
 //! Batches of one bucket each.
 //!
-//! The appearances of an epoch stream, in their order, into one queue a bucket; a queue that holds a full batch is
-//! emitted and emptied. After the last appearance the queues that are not empty are emitted as smaller batches, in a
-//! random order of their own (in the order of lengths where every epoch is the same). All appearances of an example
-//! have its length and so its queue, and stay in their order.
+//! The appearances of an epoch stream, in their order, into one queue a bucket; a queue that holds the next batch of its
+//! bucket is emitted and emptied. How many appearances a bucket has in the epoch is known before, so that its last two
+//! batches can be equally large ([`Last`]) and come when they are complete. All appearances of an example have its
+//! length and so its queue, and stay in their order.
 //!
 //! How many appearances a bucket has may differ from epoch to epoch, where examples are drawn from a mixture or some
-//! of them once more than others; boundaries are made once, for what a mean epoch draws.
+//! of them once more than others: a pass over the order counts them. Boundaries are made once, for what a mean epoch
+//! draws.
 //!
 //! *Seeking.* What the queues hold at a step follows from all appearances before it, so that a step is sought by
-//! replaying the epoch. If a hint says how full each queue was at a step, the waiting appearances are the last
-//! ones of each bucket before that step: a walk backwards finds them. Rejected: batches numbered by a separate
+//! replaying the epoch. If a hint says how many appearances of each bucket came before a step, the waiting ones are the
+//! last of each bucket before that step: a walk backwards finds them. Rejected: batches numbered by a separate
 //! permutation, with O(1) seeks, which needs the examples sorted by bucket (4 to 8 bytes each) and loses the
-//! order below, so neighbours would no longer be read together in a `page` order.
+//! order below, so neighbours would no longer be read together in a `page` order; queues of up to two batches, which
+//! need no count and twice the memory.
 //!
 //! Memory: one or two bytes an example for its bucket, and the appearances that wait.
 
-use pelton_key::{Digest, KeyedRng, Stage, key};
+use std::sync::Arc;
 
+use pelton_key::Digest;
+
+use crate::batching::{Cuts, Last};
 use crate::buckets::{BucketLayout, BucketPolicy, LengthHistogram, PairHistogram, Table};
 use crate::error::PlanError;
 use crate::hint::Standing;
@@ -35,8 +40,9 @@ pub(crate) struct Bucketed {
     layout: BucketLayout,
     /// The bucket of each example, by its number.
     bucket_of: Table,
-    /// Whether every epoch is the same.
-    same: bool,
+    last: Last,
+    /// How the appearances of each bucket are cut, where that is the same in every epoch.
+    cuts: Option<Arc<[Cuts]>>,
     /// Whether each example has two lengths.
     of_pairs: bool,
 }
@@ -44,9 +50,11 @@ pub(crate) struct Bucketed {
 /// The batches of an epoch from a step on.
 #[derive(Debug)]
 pub(crate) struct BucketedWalk {
-    epoch: u64,
-    /// Batches emitted, while they were full.
+    /// Batches emitted.
     step: u64,
+    /// How the appearances of each bucket are cut, and how many of its batches were emitted.
+    cuts: Arc<[Cuts]>,
+    emitted: Vec<u64>,
     at: Appearances,
     run: Vec<Draw>,
     buckets: Vec<u32>,
@@ -55,8 +63,6 @@ pub(crate) struct BucketedWalk {
     queues: Vec<Vec<Draw>>,
     /// The batch that was emitted last.
     full: Vec<Draw>,
-    /// The buckets whose remainders come, the next one last, once there are no more appearances.
-    remainders: Option<Vec<u32>>,
 }
 
 impl Bucketed {
@@ -64,9 +70,8 @@ impl Bucketed {
     pub(crate) fn new(
         sequence: &Sequence,
         policy: &BucketPolicy,
-        batch: u64,
+        (batch, last): (u64, Last),
         kept: u64,
-        same: bool,
         length_of: impl Fn(u64) -> u32,
         second_of: Option<&dyn Fn(u64) -> u32>,
     ) -> Result<Bucketed, PlanError> {
@@ -90,12 +95,20 @@ impl Bucketed {
             // Examples that are never drawn may be longer, and are never looked up.
             bucket.map_or(greatest, |bucket| bucket as u32)
         });
-        Ok(Bucketed {
+        let mut bucketed = Bucketed {
             layout,
             bucket_of,
-            same,
+            last,
+            cuts: None,
             of_pairs: second_of.is_some(),
-        })
+        };
+        let drawn = sequence.examples.expected().is_some();
+        if let (false, Some(times)) = (drawn, sequence.echo.echo().whole()) {
+            let buckets = bucketed.layout.buckets().iter();
+            let totals = buckets.map(|bucket| bucket.sentences * times).collect();
+            bucketed.cuts = Some(bucketed.cuts_of(totals));
+        }
+        Ok(bucketed)
     }
 
     pub(crate) fn layout(&self) -> &BucketLayout {
@@ -104,19 +117,28 @@ impl Bucketed {
 
     /// Batches of an epoch. A pass over it where examples are drawn, or some of them come once more than others.
     pub(crate) fn steps(&self, sequence: &Sequence, epoch: u64) -> u64 {
-        let whole = sequence.echo.echo().whole();
-        let drawn = sequence.examples.expected().is_some();
-        let totals: Vec<u64> = match (drawn, whole) {
-            (false, Some(times)) => {
-                let buckets = self.layout.buckets().iter();
-                buckets.map(|bucket| bucket.sentences * times).collect()
-            }
-            _ => self.count(sequence, epoch),
-        };
-        let buckets = self.layout.buckets().iter().zip(totals);
-        buckets
-            .map(|(bucket, total)| total.div_ceil(bucket.capacity))
-            .sum()
+        self.cuts(sequence, epoch).iter().map(Cuts::steps).sum()
+    }
+
+    /// The fewest draws of a batch of an epoch; costs what [`steps`](Self::steps) does.
+    pub(crate) fn smallest_batch(&self, sequence: &Sequence, epoch: u64) -> Option<u64> {
+        let cuts = self.cuts(sequence, epoch);
+        cuts.iter().filter_map(Cuts::shortest).min()
+    }
+
+    fn cuts(&self, sequence: &Sequence, epoch: u64) -> Arc<[Cuts]> {
+        match &self.cuts {
+            Some(cuts) => Arc::clone(cuts),
+            None => self.cuts_of(self.count(sequence, epoch)),
+        }
+    }
+
+    /// Of these many appearances of each bucket.
+    fn cuts_of(&self, totals: Vec<u64>) -> Arc<[Cuts]> {
+        let capacities = self.layout.buckets().iter().map(|bucket| bucket.capacity);
+        let cuts = totals.into_iter().zip(capacities);
+        cuts.map(|(total, capacity)| Cuts::runs(total, capacity, self.last))
+            .collect()
     }
 
     /// Appearances of each bucket in an epoch.
@@ -156,7 +178,7 @@ impl Bucketed {
     pub(crate) fn fingerprint(&self) -> u64 {
         let capacities = self.layout.buckets().iter().map(|bucket| bucket.capacity);
         Digest::new(2)
-            .word(self.bucket_of.digest())
+            .words([self.bucket_of.digest(), self.last as u64])
             .words(capacities)
             .value()
     }
@@ -169,17 +191,18 @@ impl Bucketed {
         step: u64,
         hint: Option<&Standing>,
     ) -> Option<BucketedWalk> {
-        let standing = hint.and_then(|hint| self.standing(sequence, epoch, hint));
+        let cuts = self.cuts(sequence, epoch);
+        let standing = hint.and_then(|hint| self.standing(sequence, (epoch, &cuts), hint));
         let mut walk = standing.unwrap_or_else(|| BucketedWalk {
-            epoch,
             step: 0,
+            emitted: vec![0; cuts.len()],
+            queues: vec![Vec::new(); cuts.len()],
+            cuts,
             at: sequence.walk(epoch, 0),
             run: Vec::with_capacity(RUN as usize),
             buckets: Vec::with_capacity(RUN as usize),
             taken: 0,
-            queues: vec![Vec::new(); self.layout.buckets().len()],
             full: Vec::new(),
-            remainders: None,
         });
         for _ in walk.step..step {
             walk.next_bucket(self, sequence)?;
@@ -188,19 +211,29 @@ impl Bucketed {
     }
 
     /// The walk at the position of a hint; `None` for a hint that cannot be.
-    fn standing(&self, sequence: &Sequence, epoch: u64, hint: &Standing) -> Option<BucketedWalk> {
-        let buckets = self.layout.buckets();
-        let fits = |(count, capacity): (&u64, u64)| *count < capacity;
-        let capacities = buckets.iter().map(|bucket| bucket.capacity);
-        let is_possible = hint.counts.len() == buckets.len()
+    fn standing(
+        &self,
+        sequence: &Sequence,
+        (epoch, cuts): (u64, &Arc<[Cuts]>),
+        hint: &Standing,
+    ) -> Option<BucketedWalk> {
+        let came = hint.counts.iter().zip(&**cuts);
+        let is_possible = hint.counts.len() == cuts.len()
             && hint.place <= sequence.len()
-            && hint.counts.iter().zip(capacities).all(fits);
+            && came.clone().all(|(&came, cuts)| came <= cuts.end());
         if !is_possible {
             return None;
         }
-        let mut missing = hint.counts.clone();
+        let emitted: Vec<u64> = came.map(|(&came, cuts)| cuts.steps_before(came)).collect();
+        let waiting = hint.counts.iter().zip(&**cuts).zip(&emitted);
+        let mut missing: Vec<u64> = waiting
+            .map(|((came, cuts), &emitted)| came - cuts.start(emitted))
+            .collect();
+        if emitted.iter().sum::<u64>() != hint.step {
+            return None;
+        }
         let mut left: u64 = missing.iter().sum();
-        let mut queues = vec![Vec::new(); buckets.len()];
+        let mut queues = vec![Vec::new(); cuts.len()];
         let mut at = sequence.walk(epoch, hint.place);
         let (mut run, mut of_run) = (Vec::new(), Vec::new());
         let (mut end, mut len) = (hint.place, 4 * RUN);
@@ -228,15 +261,15 @@ impl Bucketed {
         at.seek(sequence, hint.place);
         run.clear();
         Some(BucketedWalk {
-            epoch,
             step: hint.step,
+            cuts: Arc::clone(cuts),
+            emitted,
             at,
             run,
             buckets: of_run,
             taken: 0,
             queues,
             full: Vec::new(),
-            remainders: None,
         })
     }
 
@@ -274,22 +307,24 @@ impl BucketedWalk {
         true
     }
 
+    /// The last appearance completes the last batch of its bucket.
     pub(crate) fn has_more(&self, sequence: &Sequence) -> bool {
         self.place() < sequence.len()
-            || match &self.remainders {
-                Some(remainders) => !remainders.is_empty(),
-                None => self.queues.iter().any(|queue| !queue.is_empty()),
-            }
     }
 
-    /// The position of the walk, while batches are full.
-    pub(crate) fn standing(&self) -> Option<Standing> {
-        let counts = self.queues.iter().map(|queue| queue.len() as u64);
-        self.remainders.is_none().then(|| Standing {
+    /// The position of the walk.
+    pub(crate) fn standing(&self) -> Standing {
+        let waiting = self.queues.iter().map(|queue| queue.len() as u64);
+        let before = self.cuts.iter().zip(&self.emitted);
+        let before = before.map(|(cuts, &emitted)| cuts.start(emitted));
+        Standing {
             step: self.step,
             place: self.place(),
-            counts: counts.collect(),
-        })
+            counts: before
+                .zip(waiting)
+                .map(|(before, waiting)| before + waiting)
+                .collect(),
+        }
     }
 
     /// The place of the next appearance that goes into a queue.
@@ -300,34 +335,22 @@ impl BucketedWalk {
     /// Takes the next batch out of its queue, and returns its bucket.
     fn next_bucket(&mut self, group: &Bucketed, sequence: &Sequence) -> Option<usize> {
         self.full.clear();
-        let capacities = group.layout.buckets();
         while self.has_run(group, sequence) {
             let run = self.run.iter().zip(&self.buckets).skip(self.taken);
             for (&draw, &bucket) in run {
-                let queue = &mut self.queues[bucket as usize];
+                let bucket = bucket as usize;
+                let queue = &mut self.queues[bucket];
                 queue.push(draw);
                 self.taken += 1;
-                if queue.len() as u64 == capacities[bucket as usize].capacity {
+                if queue.len() as u64 == self.cuts[bucket].len(self.emitted[bucket]) {
                     std::mem::swap(queue, &mut self.full);
+                    self.emitted[bucket] += 1;
                     self.step += 1;
-                    return Some(bucket as usize);
+                    return Some(bucket);
                 }
             }
         }
-        let (queues, epoch) = (&self.queues, self.epoch);
-        let remainders = self.remainders.get_or_insert_with(|| {
-            let waiting = (0_u32..).zip(queues).filter(|(_, queue)| !queue.is_empty());
-            let mut order: Vec<u32> = waiting.map(|(bucket, _)| bucket).collect();
-            if !group.same {
-                let key = key(sequence.examples.seed, epoch, Stage::Remainders);
-                KeyedRng::new(key).shuffle(&mut order);
-            }
-            order.reverse();
-            order
-        });
-        let bucket = remainders.pop()? as usize;
-        std::mem::swap(&mut self.queues[bucket], &mut self.full);
-        Some(bucket)
+        None
     }
 
     /// Whether there are appearances that are in no queue yet; takes the next ones of the epoch if not.

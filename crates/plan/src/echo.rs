@@ -7,7 +7,8 @@
 //! The order of an epoch is cut into *windows* of consecutive examples. Between the fresh examples of one
 //! window, in their order, the repeats of the window before are spread evenly, in a new random order for each
 //! repeat; the repeats of the last window end the epoch. So fresh examples are read at an even
-//! rate, and at most two windows are held. (A buffer that draws at random, as published, reads in bursts, may
+//! rate, and at most two windows are held. A window is at most a tenth of an epoch unless it was given: the repeats of
+//! examples in one of a whole epoch would all come at its end. (A buffer that draws at random, as published, reads in bursts, may
 //! emit one example twice in a row, and can only be replayed from its start.)
 //!
 //! **Spacing.** The first half of a window is repeated before the second, so at least half a window of other
@@ -25,11 +26,13 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use crate::error::PlanError;
-use pelton_key::KeyedRng;
-use pelton_key::{Stage, key};
+use pelton_key::{KeyedRng, Stage, key, mix};
 
-/// Examples of a window where nothing is said.
-const DEFAULT_WINDOW: u32 = 1024;
+/// Examples of a window where nothing is said, or batches, which are large; and the part of an epoch that is the most
+/// then: the repeats of the first window come after it, and those of the last end the epoch.
+const DEFAULT_WINDOW: u64 = 1024;
+const DEFAULT_BATCH_WINDOW: u64 = 4;
+const MOST_OF_EPOCH: u64 = 10;
 /// Largest factor, and decimal places that it may have.
 const MOST_TIMES: u64 = 1000;
 const MOST_DECIMALS: usize = 3;
@@ -41,7 +44,8 @@ const MOST_DECIMALS: usize = 3;
 pub struct Echo {
     /// The factor in thousandths.
     thousandths: u64,
-    window: u32,
+    /// `None` where it follows from the length of an epoch.
+    window: Option<u32>,
 }
 
 /// One appearance of an example.
@@ -57,7 +61,7 @@ impl Echo {
     /// Every example once.
     pub const NONE: Echo = Echo {
         thousandths: MOST_TIMES,
-        window: DEFAULT_WINDOW,
+        window: None,
     };
 
     /// `factor` appearances for each example, on average, from windows of `window` examples.
@@ -72,7 +76,7 @@ impl Echo {
         }
         Ok(Echo {
             thousandths: thousandths as u64,
-            window,
+            window: Some(window),
         })
     }
 
@@ -81,9 +85,29 @@ impl Echo {
         self.thousandths as f64 / 1000.0
     }
 
-    /// Examples of a window; two windows are held.
-    pub fn window(self) -> u32 {
-        self.window
+    /// Examples of a window, for an epoch of so many; two windows are held. Unless it was given, it is 1024, and at most a
+    /// tenth of an epoch.
+    pub fn window(self, examples: u64) -> u64 {
+        self.window_or(DEFAULT_WINDOW, examples)
+    }
+
+    /// Batches of a window, where batches are echoed. Unless it was given, it is 4, and at most a tenth of an epoch.
+    pub fn batch_window(self, batches: u64) -> u64 {
+        self.window_or(DEFAULT_BATCH_WINDOW, batches)
+    }
+
+    fn window_or(self, default: u64, all: u64) -> u64 {
+        let default = default.min(all / MOST_OF_EPOCH).max(1);
+        self.window.map_or(default, u64::from)
+    }
+
+    /// 0 for no echo.
+    pub(crate) fn fingerprint(self) -> u64 {
+        if self.is_none() {
+            return 0;
+        }
+        let window = self.window.map_or(0, u64::from);
+        mix(self.factor().to_bits() ^ mix(window))
     }
 
     /// Whether every example appears once.
@@ -110,8 +134,8 @@ impl Echo {
 impl fmt::Display for Echo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.factor())?;
-        if self.window != DEFAULT_WINDOW {
-            write!(f, ":{}", self.window)?;
+        if let Some(window) = self.window {
+            write!(f, ":{window}")?;
         }
         Ok(())
     }
@@ -135,12 +159,16 @@ impl FromStr for Echo {
             return Err(bad());
         }
         let factor: f64 = factor.parse().map_err(|_| bad())?;
-        let window = match window {
+        let given = match window {
             Some(window) if digits(window) => window.parse().map_err(|_| bad())?,
             Some(_) => return Err(bad()),
-            None => DEFAULT_WINDOW,
+            None => 1,
         };
-        Echo::new(factor, window).map_err(|_| bad())
+        let echo = Echo::new(factor, given).map_err(|_| bad())?;
+        Ok(Echo {
+            window: echo.window.filter(|_| window.is_some()),
+            ..echo
+        })
     }
 }
 
@@ -149,6 +177,7 @@ impl FromStr for Echo {
 pub(crate) struct EchoPlan {
     examples: u64,
     echo: Echo,
+    window: u64,
     seed: u64,
     /// The stage of the order of a window's repeats.
     stage: fn(u64) -> Stage,
@@ -187,6 +216,7 @@ impl EchoPlan {
         }
         Ok(EchoPlan {
             examples,
+            window: echo.window(examples),
             echo,
             seed,
             stage: Stage::Echo,
@@ -198,6 +228,7 @@ impl EchoPlan {
     pub(crate) fn of_batches(batches: u64, echo: Echo, seed: u64) -> EchoPlan {
         EchoPlan {
             examples: batches,
+            window: echo.batch_window(batches),
             echo,
             seed,
             stage: Stage::BatchEcho,
@@ -233,9 +264,8 @@ impl EchoPlan {
     }
 
     pub(crate) fn window(&self, number: u64) -> Range<u64> {
-        let window = u64::from(self.echo.window);
-        let start = number.saturating_mul(window).min(self.examples);
-        start..start.saturating_add(window).min(self.examples)
+        let start = number.saturating_mul(self.window).min(self.examples);
+        start..start.saturating_add(self.window).min(self.examples)
     }
 
     /// Repeats of the examples before a place.
@@ -259,7 +289,7 @@ impl EchoPlan {
 
     /// The phase that a place of the epoch falls into.
     pub(crate) fn phase_of(&self, place: u64) -> u64 {
-        let phases = self.examples.div_ceil(u64::from(self.echo.window)) + 1;
+        let phases = self.examples.div_ceil(self.window) + 1;
         let (mut low, mut high) = (0, phases);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
@@ -463,7 +493,7 @@ mod tests {
                         fresh += 1;
                     }
                     let held = fresh - plan.first_needed(place).min(fresh);
-                    assert!(held <= 2 * u64::from(plan.echo().window()));
+                    assert!(held <= 2 * plan.echo().window(examples));
                 }
                 let least = plan.echo().factor().floor() as u32;
                 assert!(
@@ -509,6 +539,23 @@ mod tests {
             let fresh = chunk.iter().filter(|echoed| echoed.copy == 0).count();
             assert!((9..=11).contains(&fresh), "{fresh}");
         }
+    }
+
+    /// Of an epoch below a default window of 1024, everything was repeated at the end.
+    #[test]
+    fn repeats_come_early_in_a_short_epoch() {
+        for examples in [1_u64, 9, 10, 99, 500, 1000, 20_000, 1 << 40] {
+            let window = plan(examples, "3").window;
+            assert_eq!(window, (examples / 10).clamp(1, 1024));
+            assert_eq!(plan(examples, "3:7").window, 7);
+        }
+        let all = all(&plan(500, "3"), 0);
+        let repeats = |part: &[Echoed]| part.iter().filter(|echoed| echoed.copy > 0).count();
+        for tenth in all.chunks(150).skip(1) {
+            let repeats = repeats(tenth);
+            assert!((80..=150).contains(&repeats), "{repeats} of 150");
+        }
+        assert_eq!(repeats(&all), 1000);
     }
 
     #[test]

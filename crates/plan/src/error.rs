@@ -12,12 +12,9 @@ pub enum PlanError {
         /// The forms that are accepted.
         forms: String,
     },
-    /// The text of a batching is none of the accepted forms.
-    #[error(
-        "batching '{text}' is unknown: use EXAMPLES, EXAMPLES:drop-last or batches:COUNT, for \
-         instance 4096"
-    )]
-    UnknownBatching {
+    /// What is said of the last batch is none of the accepted words.
+    #[error("'{text}' says nothing of the last batch: use even, short or drop")]
+    UnknownLast {
         /// The text as given.
         text: String,
     },
@@ -267,14 +264,14 @@ pub enum PlanError {
         /// The greatest length.
         longest: u32,
     },
-    /// A batching that does not give the size of a bucket's batch.
+    /// A batching that does not give the size of a bucket's batch, or drops something.
     #[error(
-        "batching {batching} cannot be used with buckets, which drop nothing: give a number of examples, for \
-         instance `batch` 32"
+        "{setting} cannot be used with buckets, which drop nothing and have batches of some number of examples: give \
+         for instance `batch` 32 and `last` even"
     )]
     BucketBatching {
-        /// The batching.
-        batching: String,
+        /// The setting.
+        setting: &'static str,
     },
     /// An invalid weight.
     #[error(
@@ -393,6 +390,14 @@ pub enum PlanError {
         id: u64,
         /// Records there are.
         records: u64,
+    },
+    /// A list has a record that a filter leaves out.
+    #[error(
+        "the list has record {id}, which the filter leaves out: list only records that it keeps"
+    )]
+    ListedLeftOut {
+        /// The record.
+        id: u64,
     },
     /// An invalid weight.
     #[error(

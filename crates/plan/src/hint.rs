@@ -2,8 +2,8 @@
 //! epoch.
 //!
 //! A hint is global, as plans are, and it is never needed: without it, or with one that does not fit, the same
-//! batches come, only later. It lists no examples. For buckets it has the number of appearances taken and of
-//! those waiting in each bucket; for packed rows the open look-ahead and its first row. Orders that are entered by
+//! batches come, only later. It lists no examples. For buckets it has the number of appearances taken, and those of each
+//! bucket; for packed rows the open look-ahead and its first row. Orders that are entered by
 //! arithmetic need none, and a shuffle buffer cannot be entered by one.
 
 use std::fmt;
@@ -26,7 +26,7 @@ pub(crate) struct Standing {
     pub(crate) step: u64,
     /// Buckets: appearances taken; packing: look-aheads before.
     pub(crate) place: u64,
-    /// Buckets: appearances that wait in each; packing: rows before.
+    /// Buckets: appearances of each before; packing: rows before.
     pub(crate) counts: Vec<u64>,
 }
 

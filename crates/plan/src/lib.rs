@@ -87,7 +87,7 @@ mod randomness;
 
 mod error;
 
-pub use batching::Batching;
+pub use batching::{Batching, Last};
 pub use buckets::{
     Bucket, BucketLayout, BucketPolicy, LengthHistogram, Packing, PairHistogram, PublishedAuto,
 };

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
-use crate::batching::{Batching, Cuts};
+use crate::batching::{Batching, Cuts, Last};
 use crate::error::PlanError;
 use crate::randomness::Randomness;
 use crate::selection::Selection;
@@ -59,6 +59,7 @@ pub(crate) struct Over<'a> {
     pub(crate) records: u64,
     pub(crate) seed: u64,
     pub(crate) batching: Batching,
+    pub(crate) last: Last,
     /// Records of the data set, and which of them are kept.
     pub(crate) all_records: u64,
     pub(crate) selection: Option<&'a Selection>,
@@ -84,7 +85,7 @@ impl Over<'_> {
             });
         }
         // The limits of batches of records apply to batches of units, too.
-        Cuts::new(self.batching, self.records, 1.0)?;
+        Cuts::new(self.batching, self.last, self.records, 1.0)?;
         Ok(self
             .selection
             .map_or_else(|| units.clone(), |selection| units.kept(selection)))
@@ -134,7 +135,11 @@ pub(crate) trait Ids: Debug + Send + Sync {
     }
 
     /// Its own steps, if they are not runs of a fixed number of examples.
-    fn own_steps(&self, _batching: Batching) -> Result<Option<Box<dyn OwnSteps>>, PlanError> {
+    fn own_steps(
+        &self,
+        _batching: Batching,
+        _last: Last,
+    ) -> Result<Option<Box<dyn OwnSteps>>, PlanError> {
         Ok(None)
     }
 }
@@ -199,6 +204,9 @@ pub(crate) trait OwnSteps: Debug + Send + Sync {
 
     /// The most examples of a step, or a few more.
     fn longest(&self) -> u64;
+
+    /// The fewest examples that a step of any epoch can have; `None` where there are no steps.
+    fn shortest(&self) -> Option<u64>;
 
     /// Examples of a step. Asserts that the epoch has it.
     fn step_len(&self, epoch: u64, step: u64) -> u64;

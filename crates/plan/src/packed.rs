@@ -2,7 +2,7 @@
 //!
 //! A look-ahead of appearances is packed into rows ([`Packing`]), the rows are put in a random order, and the
 //! appearances are dealt to the places of their length in the order they came. A batch is a number of rows; it may
-//! span look-aheads, and the last of an epoch may be smaller. Two appearances of an example in one look-ahead
+//! span look-aheads. As the last two share what is left ([`Last`]), rows are dealt for two batches in advance. Two appearances of an example in one look-ahead
 //! may change order by that; their copies are then counted in the new order.
 //!
 //! *Seeking.* How many rows a look-ahead fills follows from how many appearances of each length it has, so that a row
@@ -24,10 +24,12 @@
 //! (at most 1: the pieces of cut examples have more orders than examples do) is the share of the entropy, given how
 //! the lengths of an epoch fall into look-aheads; between epochs it moves in the fourth place.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use pelton_key::{Digest, KeyedRng, Stage, key};
 
+use crate::batching::{Cuts, Last};
 use crate::buckets::{NextPieces, Packing, PieceCounter, Segment, Table};
 use crate::error::PlanError;
 use crate::hint::Standing;
@@ -44,6 +46,7 @@ pub(crate) struct Packed {
     packing: Packing,
     /// Rows of a batch.
     batch: u64,
+    last: Last,
     /// Whether every epoch is the same.
     same: bool,
     /// The length of each example, by its number.
@@ -56,11 +59,14 @@ pub(crate) struct Packed {
 /// The batches of an epoch from a step on.
 #[derive(Debug)]
 pub(crate) struct PackedWalk {
+    step: u64,
     ahead: LookAheads,
-    /// The rows of the look-ahead that was read last, and how many of them came out.
-    rows: DealtRows,
+    /// The look-aheads with rows to come, how many rows of the first came out, and how many the others have.
+    dealt: VecDeque<DealtRows>,
     done: usize,
-    /// Rows of the look-aheads before that one.
+    rows: u64,
+    /// Look-aheads before those, and their rows.
+    passed: u64,
     before: u64,
 }
 
@@ -90,7 +96,7 @@ impl Packed {
     /// Over examples `0..kept`.
     pub(crate) fn new(
         packing: Packing,
-        batch: u64,
+        (batch, last): (u64, Last),
         kept: u64,
         same: bool,
         length_of: impl Fn(u64) -> u32,
@@ -111,6 +117,7 @@ impl Packed {
             lengths: Table::new(kept, longest, |number| lengths[number as usize]),
             packing,
             batch,
+            last,
             same,
             longest,
         })
@@ -138,7 +145,16 @@ impl Packed {
 
     /// Batches of an epoch. Costs a pass over it.
     pub(crate) fn steps(&self, sequence: &Sequence, epoch: u64) -> u64 {
-        self.rows(sequence, epoch).div_ceil(self.batch)
+        self.cuts(self.rows(sequence, epoch)).steps()
+    }
+
+    /// The fewest rows of a batch of an epoch. Costs a pass over it.
+    pub(crate) fn smallest_batch(&self, sequence: &Sequence, epoch: u64) -> Option<u64> {
+        self.cuts(self.rows(sequence, epoch)).shortest()
+    }
+
+    fn cuts(&self, rows: u64) -> Cuts {
+        Cuts::runs(rows, self.batch, self.last)
     }
 
     /// Cells that hold padding over all cells of an epoch; 0 where there are none. Costs a pass over the epoch.
@@ -205,8 +221,13 @@ impl Packed {
 
     pub(crate) fn memory_bytes(&self, sequence: &Sequence) -> u64 {
         let look_ahead = u64::from(self.packing.look_ahead()).min(sequence.len());
-        let of_draw = 2 * size_of::<Draw>() + size_of::<Piece>() + 16;
-        self.lengths.bytes() + look_ahead * of_draw as u64
+        let dealt = self.largest_batch(sequence).saturating_mul(2);
+        let dealt = look_ahead.saturating_add(dealt).min(sequence.len());
+        let (read, of_draw) = (
+            size_of::<Draw>() + 12,
+            size_of::<Draw>() + size_of::<Piece>(),
+        );
+        self.lengths.bytes() + look_ahead * read as u64 + dealt * (of_draw as u64 + 4)
     }
 
     pub(crate) fn fingerprint(&self) -> u64 {
@@ -216,6 +237,7 @@ impl Packed {
                 self.packing.row_length().into(),
                 self.packing.look_ahead().into(),
                 self.batch,
+                self.last as u64,
             ])
             .value()
     }
@@ -228,28 +250,37 @@ impl Packed {
         step: u64,
         hint: Option<&Standing>,
     ) -> Option<PackedWalk> {
-        let first = step * self.batch;
         let look_aheads = sequence.len().div_ceil(self.packing.look_ahead().into());
         let known = hint.and_then(|hint| match hint.counts[..] {
-            [rows] if rows <= first && hint.place < look_aheads => Some((hint.place, rows)),
+            [rows] if hint.place < look_aheads => Some((hint.place, rows)),
             _ => None,
         });
-        let (number, mut before) = known.unwrap_or((0, 0));
+        let (number, mut rows) = known.unwrap_or((0, 0));
         let mut counter = PieceCounter::new(self.packing);
         let mut ahead = LookAheads::new(sequence, epoch, number, self.packing);
-        while ahead.read(self, sequence) {
-            let rows = counter.rows(&ahead.lengths);
-            if before + rows > first {
-                return Some(PackedWalk {
-                    rows: self.deal(sequence, &ahead),
-                    done: (first - before) as usize,
-                    before,
-                    ahead,
-                });
-            }
-            before += rows;
+        // The rows before each look-ahead, until those of the step and of all before it are known.
+        let mut before = Vec::new();
+        while rows < (step + 1).saturating_mul(self.batch) && ahead.read(self, sequence) {
+            before.push(rows);
+            rows += counter.rows(&ahead.lengths);
         }
-        None
+        let cuts = self.cuts(rows);
+        let first = (step < cuts.steps()).then(|| cuts.start(step))?;
+        let Some(passed) = before.partition_point(|&rows| rows <= first).checked_sub(1) else {
+            return self.walk(sequence, epoch, step, None);
+        };
+        let (number, before) = (number + passed as u64, before[passed]);
+        let mut walk = PackedWalk {
+            step,
+            ahead: LookAheads::new(sequence, epoch, number, self.packing),
+            dealt: VecDeque::new(),
+            done: (first - before) as usize,
+            rows: 0,
+            passed: number,
+            before,
+        };
+        walk.deal(self, sequence);
+        Some(walk)
     }
 
     /// The rows of a look-ahead.
@@ -320,6 +351,17 @@ impl LookAheads {
 }
 
 impl PackedWalk {
+    /// Deals the next look-ahead; false after the last.
+    fn deal(&mut self, packed: &Packed, sequence: &Sequence) -> bool {
+        let read = self.ahead.read(packed, sequence);
+        if read {
+            let dealt = packed.deal(sequence, &self.ahead);
+            self.rows += dealt.ends.len() as u64;
+            self.dealt.push_back(dealt);
+        }
+        read
+    }
+
     /// Puts the rows of the next batch into `out`; false after the last.
     pub(crate) fn next(
         &mut self,
@@ -327,37 +369,47 @@ impl PackedWalk {
         sequence: &Sequence,
         out: &mut StepBatch,
     ) -> bool {
-        let mut left = usize::try_from(packed.batch).unwrap_or(usize::MAX);
-        while left > 0 {
-            let rows = self.rows.ends.len();
-            if self.done == rows {
-                if !self.ahead.read(packed, sequence) {
-                    break;
-                }
-                (self.before, self.done) = (self.before + rows as u64, 0);
-                self.rows = packed.deal(sequence, &self.ahead);
-                continue;
-            }
-            let some = self.done..rows.min(self.done.saturating_add(left));
-            left -= some.len();
-            self.done = some.end;
-            self.rows.append(some, out);
+        let ahead = match packed.last {
+            Last::Even => packed.batch.saturating_mul(2),
+            Last::Short | Last::Drop => packed.batch,
+        };
+        while self.rows - (self.done as u64) < ahead && self.deal(packed, sequence) {}
+        let left = self.rows - self.done as u64;
+        if left == 0 {
+            return false;
         }
+        let mut left = packed.cuts(left).longest() as usize;
+        while left > 0 {
+            let Some(dealt) = self.dealt.front() else {
+                break;
+            };
+            let rows = dealt.ends.len();
+            let some = self.done..rows.min(self.done + left);
+            (left, self.done) = (left - some.len(), some.end);
+            dealt.append(some, out);
+            if self.done == rows {
+                self.dealt.pop_front();
+                (self.done, self.passed) = (0, self.passed + 1);
+                self.rows -= rows as u64;
+                self.before += rows as u64;
+            }
+        }
+        self.step += 1;
         out.padded_length = Some(packed.packing.row_length());
-        !out.is_empty()
+        true
     }
 
     pub(crate) fn has_more(&self, sequence: &Sequence) -> bool {
-        self.done < self.rows.ends.len() || self.ahead.at.place() < sequence.len()
+        self.rows > 0 || self.ahead.at.place() < sequence.len()
     }
 
-    /// The look-ahead that is open and its first row, and the first step that begins there or later.
-    pub(crate) fn standing(&self, packed: &Packed) -> Standing {
-        Standing {
-            step: self.before.div_ceil(packed.batch),
-            place: self.ahead.number - 1,
+    /// The first look-ahead with rows to come and the rows before it; `None` after the last.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        (!self.dealt.is_empty()).then(|| Standing {
+            step: self.step,
+            place: self.passed,
             counts: vec![self.before],
-        }
+        })
     }
 }
 

@@ -49,17 +49,6 @@ impl Permutation {
         Permutation { len, method }
     }
 
-    /// As [`new`](Self::new), and without a table for few elements: as fast to make as for many, and no
-    /// uniformly random choice there.
-    pub(crate) fn without_table(len: u64, key: u64) -> Permutation {
-        // A network has two halves.
-        if (3..=TABLE_LIMIT).contains(&len) {
-            let method = Method::Narrow(Network::covering(len, key));
-            return Permutation { len, method };
-        }
-        Permutation::new(len, key)
-    }
-
     /// The number of elements.
     pub fn len(&self) -> u64 {
         self.len

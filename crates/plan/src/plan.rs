@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use pelton_key::{Digest, mix};
 
-use crate::batching::Batching;
+use crate::batching::{Batching, Last};
 use crate::bucketed::Bucketed;
 use crate::buckets::{BucketLayout, BucketPolicy, Packing};
 use crate::echo::Echo;
@@ -27,12 +27,13 @@ use crate::ordering::{Ids, Over, Spread};
 use crate::orders::Order;
 use crate::packed::Packed;
 use crate::plan_parts::{Groups, PlanParts};
-use crate::randomness::Randomness;
+use crate::randomness::{Randomness, ln_factorial};
 use crate::runs::Runs;
 use crate::sampler::{Sampler, Weighted, sorted_by_class};
 use crate::selection::Selection;
 use crate::sequence::Sequence;
 use crate::spec::{Catalog, Part, PlanSpec};
+use crate::split::local_slots;
 use crate::step_batch::{Draw, StepBatch};
 use crate::units::Units;
 use crate::walk::{Place, Walk};
@@ -92,13 +93,14 @@ impl Plan {
         let words = [
             plan_fingerprint(spec, &sequence, &groups),
             numbering.fingerprint(),
-            echo_word(spec.echo),
-            echo_word(spec.batch_echo),
+            spec.echo.fingerprint(),
+            spec.batch_echo.fingerprint(),
         ];
         Ok(Plan(Arc::new(PlanParts {
             records: over.records,
             order: spec.order,
             batching: spec.batching,
+            last: spec.last,
             groups,
             sequence,
             batch_echo: spec.batch_echo,
@@ -142,18 +144,25 @@ impl Plan {
         EpochOrder::new(Arc::clone(&self.0), epoch)
     }
 
-    /// Appearances of an epoch that are in none of its batches.
-    pub fn left_out(&self) -> u64 {
-        if !matches!(self.batching(), Batching::DropLast(_)) {
-            return 0;
+    /// Appearances of an epoch that are in none of its batches. A pass over the units of a `page` order that drops some.
+    pub fn left_out(&self, epoch: u64) -> u64 {
+        match &self.0.groups {
+            Groups::Runs(runs) if self.last() == Last::Drop => {
+                runs.left_out(self.appearances(), epoch)
+            }
+            _ => 0,
         }
-        let Some(last) = self.steps(0).checked_sub(1) else {
-            return self.appearances();
-        };
-        let used = self
-            .step_len(0, last)
-            .map(|of_last| self.largest_batch() * last + of_last);
-        used.map_or(0, |used| self.appearances().saturating_sub(used))
+    }
+
+    /// The fewest draws, or packed rows, that a batch of an epoch has, or fewer in a `page` order; `None` where there
+    /// are no batches. More ranks than that leave a rank without an example. Costs what [`steps`](Self::steps) does.
+    pub fn smallest_batch(&self, epoch: u64) -> Option<u64> {
+        let sequence = &self.0.sequence;
+        match &self.0.groups {
+            Groups::Runs(runs) => runs.smallest_batch(),
+            Groups::Bucketed(bucketed) => bucketed.smallest_batch(sequence, epoch),
+            Groups::Packed(packed) => packed.smallest_batch(sequence, epoch),
+        }
     }
 
     /// Draws of a step's batch; `None` where that takes a walk to know, and beyond the end of the epoch.
@@ -164,6 +173,29 @@ impl Plan {
             }
             _ => None,
         }
+    }
+
+    /// Draws, or packed rows, of an epoch that a rank takes. Costs as much as a walk where [`step_len`](Self::step_len)
+    /// is unknown. Asserts `rank < world_size`.
+    pub fn share_len(&self, epoch: u64, rank: u32, world_size: u32) -> u64 {
+        let share = |slots: u64| {
+            let slots = local_slots(slots, rank, world_size);
+            slots.end - slots.start
+        };
+        let steps = 0..self.steps(epoch);
+        if let Some(all) = steps
+            .map(|step| self.step_len(epoch, step))
+            .collect::<Option<Vec<u64>>>()
+        {
+            return all.into_iter().map(share).sum();
+        }
+        let mut walk = self.walk(Place { epoch, step: 0 }, None);
+        let (mut batch, mut sum) = (StepBatch::default(), 0);
+        while walk.place().epoch == epoch && walk.next(&mut batch) {
+            let rows = batch.row_draws.len();
+            sum += share(if rows > 0 { rows } else { batch.len() } as u64);
+        }
+        sum
     }
 
     /// Records of the data set that it is over.
@@ -188,6 +220,11 @@ impl Plan {
     /// The batching asked for.
     pub fn batching(&self) -> Batching {
         self.0.batching
+    }
+
+    /// What becomes of examples that fill no batch.
+    pub fn last(&self) -> Last {
+        self.0.last
     }
 
     /// The seed.
@@ -241,14 +278,15 @@ impl Plan {
 
     /// An upper bound of the examples held for echo at any moment, also for another window of the echo.
     pub fn most_held(&self, window: Option<u32>) -> u64 {
-        let windows = |echo: Echo| {
+        let windows = |echo: Echo, own: u64| {
             if echo.is_none() {
                 0
             } else {
-                2 * u64::from(window.unwrap_or(echo.window()))
+                2 * window.map_or(own, u64::from)
             }
         };
-        let of_examples = windows(self.echo());
+        let (echo, batch_echo) = (self.echo(), self.batch_echo());
+        let of_examples = windows(echo, echo.window(self.examples()));
         let waiting = match &self.0.groups {
             Groups::Bucketed(bucketed) if of_examples > 0 => {
                 bucketed.most_waiting(&self.0.sequence)
@@ -256,7 +294,8 @@ impl Plan {
             Groups::Packed(packed) => packed.most_waiting(&self.0.sequence),
             _ => 0,
         };
-        let of_batches = windows(self.0.batch_echo).saturating_mul(self.largest_batch());
+        let of_batches = windows(batch_echo, batch_echo.batch_window(u64::MAX));
+        let of_batches = of_batches.saturating_mul(self.largest_batch());
         let held = of_examples
             .saturating_add(waiting)
             .saturating_add(of_batches);
@@ -274,7 +313,8 @@ impl Plan {
         let held = if self.0.batch_echo.is_none() {
             0
         } else {
-            let window = u64::from(window.unwrap_or(self.0.batch_echo.window()));
+            let own = self.0.batch_echo.batch_window(u64::MAX);
+            let window = window.map_or(own, u64::from);
             let draws = window
                 .saturating_mul(2)
                 .saturating_mul(self.largest_batch());
@@ -291,15 +331,22 @@ impl Plan {
 
     /// How well the order of the examples shuffles, before bucketing.
     ///
-    /// That of a mixture and of all classes alike is perfect: how many examples an epoch draws from each part is fixed,
-    /// but one permutation of all its places puts what it draws in any order. So is that of draws by weight,
-    /// which are independent. Neither says that an epoch has each record once. A list's is that of the order of its
-    /// entries.
+    /// That of draws by weight is perfect, since they are independent. Of a mixture, and of all classes alike, both levels
+    /// are the share of the orders of an epoch that leave each part its share at any point. None says that an epoch
+    /// has each record once. A list's is that of the order of its entries.
     pub fn randomness(&self) -> Randomness {
         let examples = &self.0.sequence.examples;
-        match examples.expected() {
-            Some(_) => Randomness::PERFECT,
-            None => {
+        match &examples.drawn {
+            Drawn::Weighted(_) => Randomness::PERFECT,
+            Drawn::Mixed(_) if examples.len <= 1 => Randomness::PERFECT,
+            Drawn::Mixed(mixture) => {
+                let level = mixture.ln_orders() / ln_factorial(examples.len as f64);
+                Randomness {
+                    rl: level.min(1.0),
+                    rl_exact: level.min(1.0),
+                }
+            }
+            Drawn::Once => {
                 let units = examples.ids.units().map_or(0, Units::len);
                 self.0.order.randomness(examples.len, units)
             }
@@ -430,13 +477,12 @@ fn check(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(), PlanError> {
     if let Some(sampler) = &spec.sampler {
         sampler.check(spec.order, records)?;
     }
+    let refused = |setting| Err(PlanError::BucketBatching { setting });
     match (&spec.buckets, spec.batching) {
         (Some(_), Batching::Examples(0)) => Err(PlanError::EmptyBatch),
+        (Some(_), Batching::Examples(_)) if spec.last == Last::Drop => refused("`last` drop"),
+        (Some(_), Batching::Batches(_)) => refused("a number of batches"),
         (None, _) | (Some(_), Batching::Examples(_)) => Ok(()),
-        (Some(_), batching) => {
-            let batching = batching.to_string();
-            Err(PlanError::BucketBatching { batching })
-        }
     }
 }
 
@@ -461,15 +507,11 @@ fn numbered(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(Numbering, Drawn), P
     match &spec.sampler {
         None => Ok((kept, Drawn::Once)),
         Some(Sampler::Ids(ids)) => {
-            let listed = match &over.selection {
-                Some(kept) => ids
-                    .iter()
-                    .copied()
-                    .filter(|&id| kept.contains(id))
-                    .collect(),
-                None => Arc::clone(ids),
-            };
-            Ok((Numbering::Listed(listed), Drawn::Once))
+            let left_out = |kept: &Selection| ids.iter().find(|&&id| !kept.contains(id)).copied();
+            match over.selection.as_ref().and_then(left_out) {
+                Some(id) => Err(PlanError::ListedLeftOut { id }),
+                None => Ok((Numbering::Listed(Arc::clone(ids)), Drawn::Once)),
+            }
         }
         Some(Sampler::Weights(weights)) => {
             let weighted = {
@@ -523,6 +565,7 @@ fn order_over(
         records,
         seed: spec.seed,
         batching: spec.batching,
+        last: spec.last,
         all_records: over.records,
         selection: over.selection.as_ref(),
         units: over.units.as_ref(),
@@ -536,7 +579,7 @@ fn groups(
     sequence: &Sequence,
 ) -> Result<Groups, PlanError> {
     let (Some(policy), Batching::Examples(batch)) = (&spec.buckets, spec.batching) else {
-        return Runs::new(sequence, spec.batching).map(Groups::Runs);
+        return Runs::new(sequence, spec.batching, spec.last).map(Groups::Runs);
     };
     let Some(length_of) = over.length_of else {
         let policy = policy.to_string();
@@ -548,16 +591,18 @@ fn groups(
         .second_length_of
         .map(|second_of| |number| second_of(id_of(number)));
     let second_at = second_at.as_ref().map(|of| of as &dyn Fn(u64) -> u32);
-    let (kept, same) = (numbering.len(), is_same(spec.order, &sequence.examples));
+    let kept = numbering.len();
     let BucketPolicy::Pack(packing) = policy else {
-        let bucketed = Bucketed::new(sequence, policy, batch, kept, same, length_at, second_at)?;
+        let batch = (batch, spec.last);
+        let bucketed = Bucketed::new(sequence, policy, batch, kept, length_at, second_at)?;
         return Ok(Groups::Bucketed(Box::new(bucketed)));
     };
     if second_at.is_some() {
         let policy = packing.to_string();
         return Err(PlanError::NotForPairs { policy });
     }
-    let packed = Packed::new(*packing, batch, kept, same, length_at)?;
+    let same = is_same(spec.order, &sequence.examples);
+    let packed = Packed::new(*packing, (batch, spec.last), kept, same, length_at)?;
     if let (false, Some(longest)) = (spec.batch_echo.is_none(), packed.longest_cut()) {
         let packing = packing.to_string();
         return Err(PlanError::EchoedCuts { packing, longest });
@@ -577,7 +622,8 @@ fn plan_fingerprint(spec: &PlanSpec, sequence: &Sequence, groups: &Groups) -> u6
     };
     match groups {
         Groups::Runs(Runs::Places(cuts)) if is_mixture => {
-            mix(source ^ mix(cuts.longest() ^ cuts.steps().rotate_left(32)))
+            let sizes = Digest::new(8).words([cuts.longest(), cuts.steps(), spec.last as u64]);
+            mix(source ^ sizes.value())
         }
         Groups::Runs(_) => source,
         Groups::Bucketed(bucketed) => mix(source.rotate_left(9) ^ bucketed.fingerprint()),
@@ -588,11 +634,12 @@ fn plan_fingerprint(spec: &PlanSpec, sequence: &Sequence, groups: &Groups) -> u6
 fn order_fingerprint(spec: &PlanSpec, examples: &Examples) -> u64 {
     let order = spec.order.kind();
     let [kind, a, b] = order.words();
-    let (batch_kind, batch) = match spec.batching {
+    let (batch_kind, batch) = match (spec.batching, spec.last) {
         _ if order.ignores_batching() => (0, 0),
-        Batching::Examples(examples) => (1, examples),
-        Batching::DropLast(examples) => (2, examples),
-        Batching::Batches(batches) => (3, batches),
+        (Batching::Examples(examples), Last::Short) => (1, examples),
+        (Batching::Examples(examples), Last::Drop) => (2, examples),
+        (Batching::Batches(batches), _) => (3, batches),
+        (Batching::Examples(examples), Last::Even) => (4, examples),
     };
     let units = examples.ids.units().map_or(0, Units::fingerprint);
     let words = [
@@ -606,13 +653,4 @@ fn order_fingerprint(spec: &PlanSpec, examples: &Examples) -> u64 {
         units,
     ];
     Digest::new(1).words(words).value()
-}
-
-/// 0 for no echo.
-fn echo_word(echo: Echo) -> u64 {
-    if echo.is_none() {
-        0
-    } else {
-        mix(echo.factor().to_bits() ^ mix(echo.window().into()))
-    }
 }

@@ -1,6 +1,6 @@
 //! The stages of a plan, one after another.
 
-use crate::batching::Batching;
+use crate::batching::{Batching, Last};
 use crate::bucketed::Bucketed;
 use crate::echo::{Echo, EchoPlan};
 use crate::numbering::Numbering;
@@ -15,6 +15,7 @@ pub(crate) struct PlanParts {
     pub(crate) records: u64,
     pub(crate) order: Order,
     pub(crate) batching: Batching,
+    pub(crate) last: Last,
     pub(crate) sequence: Sequence,
     pub(crate) groups: Groups,
     pub(crate) numbering: Numbering,

@@ -23,6 +23,7 @@
 //! | block, fixed | 0 | 0 |
 //! | block, B permuted | H(B)/H(N) | ln(B!)/ln(N!) |
 //! | opportunistic, u units in n loads | see [`Randomness`] | (ln(u!/∏u_g!) + Σ ln(m_g!))/ln(N!), u_g units and m_g = N·u_g/u records in load g |
+//! | mixture, balanced classes | as RL\* | (Σ ln(n_j!) + ln(sequences of parts))/ln(N!), n_j examples of part j |
 //!
 //! With one record or none there is one order and every order reaches it: 1 for both.
 

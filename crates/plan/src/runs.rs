@@ -1,6 +1,6 @@
 //! Batches of neighbouring appearances.
 
-use crate::batching::{Batching, Cuts};
+use crate::batching::{Batching, Cuts, Last};
 use crate::error::PlanError;
 use crate::ordering::OwnSteps;
 use crate::sequence::{Appearances, Sequence};
@@ -36,13 +36,17 @@ struct LeftOut {
 
 impl Runs {
     /// An order's own steps are not those of its echoed examples.
-    pub(crate) fn new(sequence: &Sequence, batching: Batching) -> Result<Runs, PlanError> {
+    pub(crate) fn new(
+        sequence: &Sequence,
+        batching: Batching,
+        last: Last,
+    ) -> Result<Runs, PlanError> {
         if sequence.echo.echo().is_none()
-            && let Some(own) = sequence.examples.ids.own_steps(batching)?
+            && let Some(own) = sequence.examples.ids.own_steps(batching, last)?
         {
             return Ok(Runs::Own(own));
         }
-        Cuts::new(batching, sequence.len(), 1.0).map(Runs::Places)
+        Cuts::new(batching, last, sequence.len(), 1.0).map(Runs::Places)
     }
 
     /// Batches of an epoch, the same in every one.
@@ -61,13 +65,28 @@ impl Runs {
         }
     }
 
+    /// The fewest draws that a batch of any epoch can have. A pass over the units of a `page` order.
+    pub(crate) fn smallest_batch(&self) -> Option<u64> {
+        match self {
+            Runs::Places(cuts) => cuts.shortest(),
+            Runs::Own(own) => own.shortest(),
+        }
+    }
+
+    /// Appearances of an epoch, of so many, that are in none of its batches.
+    pub(crate) fn left_out(&self, appearances: u64, epoch: u64) -> u64 {
+        let end = match (self, self.steps().checked_sub(1)) {
+            (Runs::Places(cuts), _) => cuts.end(),
+            (Runs::Own(own), Some(last)) => own.start(epoch, last) + own.step_len(epoch, last),
+            (Runs::Own(_), None) => 0,
+        };
+        appearances - end
+    }
+
     /// Draws of a step's batch. Asserts that the epoch has it.
     pub(crate) fn step_len(&self, epoch: u64, step: u64) -> u64 {
         match self {
-            Runs::Places(cuts) => {
-                let places = cuts.range(step);
-                places.end - places.start
-            }
+            Runs::Places(cuts) => cuts.len(step),
             Runs::Own(own) => own.step_len(epoch, step),
         }
     }

@@ -1,7 +1,7 @@
 //! Samplers, which choose the records of an epoch other than each record once: a custom list, draws by weight,
 //! or equal classes.
 //!
-//! * *Ids.* The list replaces a filter ([`crate::Selection`]): the order permutes the indices of its entries.
+//! * *Ids.* The order permutes the indices of the list's entries. A record that a filter leaves out is an error.
 //! * *Classes.* A mixture (`mixture.rs`) over the records sorted by class, one part a class with equal shares. So
 //!   classes are exact to one example at any length of a run, and all records of a class come before one comes
 //!   again, which draws by weight 1/(records of the class) are not and do not.

@@ -52,7 +52,10 @@ impl Sequence {
     /// Memory that a walk takes, with the window of the echo or another one.
     pub(crate) fn memory_bytes(&self, window: Option<u32>) -> u64 {
         let echo = self.echo.echo();
-        let window = u64::from(window.unwrap_or(echo.window())).min(self.examples.len);
+        let examples = self.examples.len;
+        let window = window
+            .map_or(echo.window(examples), u64::from)
+            .min(examples);
         let held = if echo.is_none() {
             0
         } else {

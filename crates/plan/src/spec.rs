@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::batching::Batching;
+use crate::batching::{Batching, Last};
 use crate::buckets::BucketPolicy;
 use crate::echo::Echo;
 use crate::orders::Order;
@@ -18,6 +18,8 @@ pub struct PlanSpec {
     /// How an epoch is cut into batches; packing: batches of rows. `block` orders take a block a step and do not
     /// look at it.
     pub batching: Batching,
+    /// What becomes of those that fill no batch at the end of an epoch or a bucket.
+    pub last: Last,
     /// The seed.
     pub seed: u64,
     /// How often each example appears.
@@ -65,6 +67,7 @@ impl PlanSpec {
         PlanSpec {
             order,
             batching: batching.into(),
+            last: Last::default(),
             seed,
             echo: Echo::NONE,
             batch_echo: Echo::NONE,

@@ -217,8 +217,8 @@ impl FreshWalk {
 
     fn standing(&self, plan: &PlanParts) -> Option<Standing> {
         match (self, &plan.groups) {
-            (FreshWalk::Bucketed(walk), _) => walk.standing(),
-            (FreshWalk::Packed(walk), Groups::Packed(packed)) => Some(walk.standing(packed)),
+            (FreshWalk::Bucketed(walk), _) => Some(walk.standing()),
+            (FreshWalk::Packed(walk), _) => walk.standing(),
             _ => None,
         }
     }

@@ -36,7 +36,7 @@ pub use pelton_feed::{
     PipelineConfig, SampleSetting,
 };
 pub use pelton_image::Pipeline;
-pub use pelton_plan::BucketPolicy;
+pub use pelton_plan::{BucketPolicy, Last};
 pub use pelton_run::write_atomically;
 
 /// Entry points over plain bytes, for fuzzing.

@@ -134,7 +134,7 @@ fn write_stages(out: &mut dyn Write, report: &BenchReport) -> io::Result<()> {
         write!(out, ", {:.2} % padding", 100.0 * report.padded_fraction)?;
     }
     if report.dropped > 0 {
-        write!(out, ", {} left out by --drop-last", report.dropped)?;
+        write!(out, ", {} left out by --last drop", report.dropped)?;
     }
     let bad = report.skipped_records + report.replaced_records;
     if bad > 0 {

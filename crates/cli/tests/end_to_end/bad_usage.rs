@@ -280,18 +280,18 @@ fn a_batch_that_nothing_fills_is_named() {
     let place = Place::new();
     place.libsvm("train", 60);
     let parts = [
-        "--drop-last",
+        "--last drop would drop everything",
         "60 examples do not fill a batch of 100",
         "smaller --batch",
     ];
     place.refuses(
-        "bench train --format text --decode words --drop-last --batch 100",
+        "bench train --format text --decode words --last drop --batch 100",
         2,
         &parts,
     );
     let line = "train image demo:images:60 --model small --epochs 1";
-    place.refuses(&format!("{line} --drop-last --batch 100"), 2, &parts);
-    place.ok("bench train --format text --decode words --drop-last --batch 60");
+    place.refuses(&format!("{line} --last drop --batch 100"), 2, &parts);
+    place.ok("bench train --format text --decode words --last drop --batch 60");
 }
 
 /// The share of a demo's bytes was raised without a word.

@@ -71,8 +71,8 @@ fn flags_that_change_nothing_are_refused() {
             ["--echo does nothing", "--carry"],
         ),
         (
-            "language text --carry 4 --drop-last",
-            ["--drop-last does nothing", "--carry"],
+            "language text --carry 4 --last drop",
+            ["--last does nothing", "--carry"],
         ),
         (
             "classify demo:classes:20:4:16 --model none --embedding 8",

@@ -59,7 +59,7 @@ fn figures_of_a_pipeline() {
     assert_eq!(echoed["echoed_examples"], 1500);
     assert_eq!(echoed["ranks"], 3);
 
-    let dropped = place.json("bench text.txt --drop-last --batch 64 --epochs 3");
+    let dropped = place.json("bench text.txt --last drop --batch 64 --epochs 3");
     assert_eq!(dropped["dropped"], 3 * (1000 % 64));
     assert_eq!(dropped["examples"], 3 * (1000 - 1000 % 64));
 

@@ -18,7 +18,7 @@ use pelton_feed::{
 use pelton_fetch::Access;
 use pelton_fetch::FetchError;
 use pelton_format::{Dataset, FormatKind, LabelColumn, OpenOptions};
-use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec, Sampler, StepBatch};
+use pelton_plan::{Catalog, Last, Order, Place, Plan, PlanSpec, Sampler, StepBatch};
 
 /// Lines whose content says which they are, of different lengths.
 pub fn lines(folder: &Path, records: u64) -> Arc<Dataset> {
@@ -153,7 +153,7 @@ pub fn all_kinds() -> Vec<(PlanSpec, EchoPoint)> {
         (
             PlanSpec {
                 order: Order::Sequential,
-                batching: Batching::DropLast(10),
+                last: Last::Drop,
                 ..spec(10, "1.3:20", "1")
             },
             before,

@@ -283,18 +283,21 @@ impl BlockLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pelton_plan::{Batching, Catalog, Order, PlanSpec};
+    use pelton_plan::{Batching, Catalog, Last, Order, PlanSpec};
 
     #[test]
     fn every_position_finds_its_bucket() {
-        for (records, batching, pane_batches) in [
-            (10_000, Batching::Examples(300), 7),
-            (10_007, Batching::DropLast(1000), 3),
-            (5_000, Batching::Batches(4_999), 1),
-            (3, Batching::Examples(1), 1),
-            (1 << 20, Batching::Examples(1 << 19), 1),
+        for (records, batching, last, pane_batches) in [
+            (10_000, Batching::Examples(300), Last::Even, 7),
+            (10_007, Batching::Examples(1000), Last::Drop, 3),
+            (5_000, Batching::Batches(4_999), Last::Even, 1),
+            (3, Batching::Examples(1), Last::Even, 1),
+            (1 << 20, Batching::Examples(1 << 19), Last::Even, 1),
         ] {
-            let spec = PlanSpec::new(Order::Full, batching, 1);
+            let spec = PlanSpec {
+                last,
+                ..PlanSpec::new(Order::Full, batching, 1)
+            };
             let plan = Plan::new(&spec, Catalog::of(records)).unwrap();
             let order = order_of(&plan, 0);
             let map = BucketMap::new(&plan, 0, Grid::Panes(pane_batches));

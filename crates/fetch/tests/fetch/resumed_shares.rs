@@ -171,13 +171,17 @@ proptest! {
     }
 }
 
-/// More ranks than examples in a batch, a rest that is dropped, and blocks of near-equal size.
+/// More ranks than examples in a batch, a last batch that is not full, and batches of near-equal size.
 #[test]
 fn odd_batches_are_divided_whole() {
     for division in [Division::Runs, Division::Near] {
         for order in ["full", "page:400", "opportunistic:3:500"] {
-            for batching in ["2", "31:drop-last", "batches:5"] {
-                check(240, order, batching.parse().unwrap(), division, 0.4);
+            for batching in [
+                Batching::Examples(2),
+                Batching::Examples(31),
+                Batching::Batches(5),
+            ] {
+                check(240, order, batching, division, 0.4);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::fixtures::{PATHS, Watched, batches, dense, open, options, planned, sparse, value_of};
 use pelton_fetch::{Access, Fetch, FetchOptions, OnBadRecord};
 use pelton_format::{Dataset, Layout};
-use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec, Units};
+use pelton_plan::{Batching, Catalog, Last, Order, Place, Plan, PlanSpec, Units};
 use pelton_storage::RangeRead;
 
 #[test]
@@ -107,14 +107,11 @@ fn a_feed_goes_on_from_every_step() {
 fn records_that_an_epoch_drops_are_there_in_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 20_011, 28);
-    let batching = Batching::DropLast(1_500);
-    let plan = Arc::new(
-        Plan::new(
-            &PlanSpec::new(Order::Full, batching, 4),
-            Catalog::of(20_011),
-        )
-        .unwrap(),
-    );
+    let spec = PlanSpec {
+        last: Last::Drop,
+        ..PlanSpec::new(Order::Full, 1_500, 4)
+    };
+    let plan = Arc::new(Plan::new(&spec, Catalog::of(20_011)).unwrap());
     assert_eq!(plan.steps(0), 13);
     let expected = planned(&plan, 0..3);
     for access in PATHS {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::fixtures::{PATHS, batches, dense, options, planned, sparse};
 use pelton_fetch::{Access, Fetch, FetchError, FetchOptions, Share, choose_path};
-use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec};
+use pelton_plan::{Batching, Catalog, Last, Order, Place, Plan, PlanSpec};
 use proptest::prelude::*;
 
 /// With a rest that no batch takes, every epoch leaves out other records, which must come back.
@@ -153,12 +153,15 @@ fn any_order() -> impl Strategy<Value = Order> {
     ]
 }
 
-fn any_batching() -> impl Strategy<Value = Batching> {
-    prop_oneof![
-        (1u64..400).prop_map(Batching::Examples),
-        (1u64..400).prop_map(Batching::DropLast),
-        (1u64..9).prop_map(Batching::Batches),
-    ]
+fn any_batching() -> impl Strategy<Value = (Batching, Last)> {
+    let batching = prop_oneof![
+        2 => (1u64..400).prop_map(Batching::Examples),
+        1 => (1u64..9).prop_map(Batching::Batches),
+    ];
+    (
+        batching,
+        prop::sample::select(vec![Last::Even, Last::Short, Last::Drop]),
+    )
 }
 
 proptest! {
@@ -169,7 +172,7 @@ proptest! {
     /// epoch after.
     #[test]
     fn owned_shares_of_any_plan_are_its_batches(
-        (order, batching, seed) in (any_order(), any_batching(), any::<u64>()),
+        (order, (batching, last), seed) in (any_order(), any_batching(), any::<u64>()),
         records in prop_oneof![4 => 1u64..2_000, 1 => 1u64..9],
         dense_rows in any::<bool>(),
         world_size in prop::sample::select(vec![1u32, 2, 3, 4, 7]),
@@ -186,7 +189,8 @@ proptest! {
         };
         let records = dataset.records();
         // More blocks than records, or batches longer than all of them, make no plan with a step.
-        let plan = Plan::new(&PlanSpec::new(order, batching, seed), Catalog::of(records));
+        let spec = PlanSpec { last, ..PlanSpec::new(order, batching, seed) };
+        let plan = Plan::new(&spec, Catalog::of(records));
         let plan = Arc::new(plan.or_else(|_| Plan::new(&PlanSpec::new(Order::Full, Batching::Batches(1), seed), Catalog::of(records))).unwrap());
         prop_assume!(plan.steps(0) > 0);
         let done = (start * 3.0 * plan.steps(0) as f64) as u64;

@@ -8,20 +8,18 @@
 //! is 1 − Σ ℓ / Σ b.
 //!
 //! **RL\*** = ln(orders an epoch can have) / ln(N!), as of the orders without buckets. Of the N! orders
-//! of the plan below many give the same batches. Bucket b has n_b sentences and emits m_b = ⌊n_b/c_b⌋
-//! full batches of c_b; u buckets have a remainder. Three things determine what is emitted:
+//! of the plan below many give the same batches. Bucket b has n_b sentences in m_b batches. Two things determine what is
+//! emitted:
 //!
 //! * the order of the sentences within each bucket, which is that of the plan: ∏ n_b!;
-//! * which bucket each full batch is of: every word with m_b letters b occurs, for the plan may bring
-//!   the c sentences of the first letter first, then those of the second, and so on, and all
-//!   remainders last: (Σ m_b)! / ∏ m_b!;
-//! * the order of the remainders, which has a key of its own: u!.
+//! * which bucket each batch is of: every word with m_b letters b occurs, for the plan may bring the sentences of the
+//!   first letter first, then those of the second, and so on: (Σ m_b)! / ∏ m_b!.
 //!
 //! No two of these combinations emit the same: a sentence determines its bucket, and the sizes then determine
 //! where a batch ends. So
 //!
 //! ```text
-//! RL* = (Σ ln n_b! + ln (Σ m_b)! − Σ ln m_b! + ln u!) / ln N!
+//! RL* = (Σ ln n_b! + ln (Σ m_b)! − Σ ln m_b!) / ln N!
 //! ```
 //!
 //! which is 1 for one bucket. The words are not equally likely, as sentences of all buckets come mixed;
@@ -57,16 +55,6 @@ impl Bucket {
     /// Batches of an epoch.
     pub fn batches(&self) -> u64 {
         self.sentences.div_ceil(self.capacity)
-    }
-
-    /// Full batches of an epoch.
-    pub fn full_batches(&self) -> u64 {
-        self.sentences / self.capacity
-    }
-
-    /// Sentences of an epoch that fill no batch.
-    pub fn remainder(&self) -> u64 {
-        self.sentences % self.capacity
     }
 }
 
@@ -230,11 +218,9 @@ impl BucketLayout {
         }
         let ln = |count: u64| ln_factorial(count as f64);
         let inside: f64 = self.buckets.iter().map(|bucket| ln(bucket.sentences)).sum();
-        let full = || self.buckets.iter().map(Bucket::full_batches);
-        let words = ln(full().sum()) - full().map(ln).sum::<f64>();
-        let remainders = self.buckets.iter().filter(|bucket| bucket.remainder() > 0);
-        let orders = inside + words + ln(remainders.count() as u64);
-        orders / ln(self.sentences)
+        let batches = self.buckets.iter().map(Bucket::batches);
+        let words = ln(self.batches()) - batches.map(ln).sum::<f64>();
+        (inside + words) / ln(self.sentences)
     }
 }
 

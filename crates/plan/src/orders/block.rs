@@ -12,7 +12,7 @@ use std::sync::Arc;
 use pelton_key::{Stage, key};
 
 use super::Block;
-use crate::batching::Batching;
+use crate::batching::{Batching, Last};
 use crate::error::PlanError;
 use crate::ordering::{EpochWalk, Ids, Inverse, Kind, Over, OwnSteps, Spread};
 use crate::permutation::Permutation;
@@ -155,7 +155,7 @@ impl Ids for Arc<Blocks> {
         if self.permute { 24 * self.blocks } else { 0 }
     }
 
-    fn own_steps(&self, _: Batching) -> Result<Option<Box<dyn OwnSteps>>, PlanError> {
+    fn own_steps(&self, _: Batching, _: Last) -> Result<Option<Box<dyn OwnSteps>>, PlanError> {
         Ok(Some(Box::new(Arc::clone(self))))
     }
 }
@@ -168,6 +168,10 @@ impl OwnSteps for Arc<Blocks> {
 
     fn longest(&self) -> u64 {
         self.records.div_ceil(self.blocks)
+    }
+
+    fn shortest(&self) -> Option<u64> {
+        Some(self.records / self.blocks)
     }
 
     fn step_len(&self, epoch: u64, step: u64) -> u64 {

@@ -10,7 +10,6 @@ mod sequential;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::batching::count;
 use crate::error::PlanError;
 use crate::ordering::Kind;
 use crate::randomness::Randomness;
@@ -130,6 +129,19 @@ orders! {
 
     /// File order, every epoch.
     Sequential "sequential";
+}
+
+/// The whole number from 1 to 2^63 that `number`, a part of `text`, must be.
+fn count(text: &str, number: &str, example: &'static str) -> Result<u64, PlanError> {
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    match number.parse::<u64>() {
+        Ok(count) if digits && (1..=1 << 63).contains(&count) => Ok(count),
+        _ => Err(PlanError::BadCount {
+            text: text.to_owned(),
+            number: number.to_owned(),
+            example,
+        }),
+    }
 }
 
 /// The name in front of an example of an order's text.

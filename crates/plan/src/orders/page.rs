@@ -11,7 +11,7 @@ use std::sync::Arc;
 use pelton_key::{Stage, key};
 
 use super::Page;
-use crate::batching::{Batching, Cuts};
+use crate::batching::{Batching, Cuts, Last};
 use crate::error::PlanError;
 use crate::ordering::{EpochWalk, Ids, Kind, Over, OwnSteps, Spread};
 use crate::permutation::Permutation;
@@ -96,9 +96,13 @@ impl Ids for Pages {
         self.units.table_bytes()
     }
 
-    fn own_steps(&self, batching: Batching) -> Result<Option<Box<dyn OwnSteps>>, PlanError> {
+    fn own_steps(
+        &self,
+        batching: Batching,
+        last: Last,
+    ) -> Result<Option<Box<dyn OwnSteps>>, PlanError> {
         let units = &self.units;
-        let cuts = Cuts::new(batching, units.len(), 1.0 / units.mean_records());
+        let cuts = Cuts::new(batching, last, units.len(), 1.0 / units.mean_records());
         let cuts = cuts.map_err(|error| match error {
             PlanError::TooManyBatches { batches, .. } => PlanError::TooManyUnitBatches {
                 batches,
@@ -123,6 +127,12 @@ struct PageSteps {
 impl OwnSteps for PageSteps {
     fn steps(&self) -> u64 {
         self.cuts.steps()
+    }
+
+    fn shortest(&self) -> Option<u64> {
+        let units = 0..self.pages.units.len();
+        let least = units.map(|unit| self.pages.unit_len(unit)).min()?;
+        Some(self.cuts.shortest()? * least)
     }
 
     fn longest(&self) -> u64 {

@@ -3,7 +3,7 @@
 
 use pelton_key::mix;
 use pelton_plan::{
-    Batching, Catalog, LengthHistogram, Order, Plan, PlanSpec, StepBatch, local_slots,
+    Batching, Catalog, Last, LengthHistogram, Order, Plan, PlanSpec, StepBatch, local_slots,
 };
 use proptest::prelude::*;
 
@@ -42,6 +42,22 @@ fn batches(plan: &Plan, epoch: u64) -> Vec<(usize, Vec<u64>)> {
     steps.into_iter().map(bucket).collect()
 }
 
+/// Full batches, and two that share what is left.
+fn even_sizes(total: u64, batch: u64) -> Vec<u64> {
+    let (full, rest) = (total / batch, total % batch);
+    let mut sizes = vec![batch; full as usize];
+    if rest > 0 {
+        let both = rest + sizes.pop().unwrap_or(0);
+        let halves = [both.div_ceil(2), both / 2];
+        sizes.extend(if full > 0 {
+            halves.to_vec()
+        } else {
+            vec![rest]
+        });
+    }
+    sizes
+}
+
 fn check_buckets(spec: PlanSpec, policy: &str, lengths: &[u32]) {
     let records = lengths.len() as u64;
     let order_of = Plan::new(&spec, Catalog::of(records)).unwrap();
@@ -52,19 +68,19 @@ fn check_buckets(spec: PlanSpec, policy: &str, lengths: &[u32]) {
     for epoch in [0, 3] {
         let epoch_batches = batches(&plan, epoch);
         let mut seen: Vec<u64> = Vec::new();
-        let mut full = true;
-        for (bucket, ids) in &epoch_batches {
-            let bucket = layout.buckets()[*bucket];
-            assert!(!ids.is_empty() && ids.len() as u64 <= bucket.capacity);
-            // Once a batch is not full, the queues are being emptied.
-            full &= ids.len() as u64 == bucket.capacity;
-            assert!(full || (ids.len() as u64) < bucket.capacity);
+        let mut sizes = vec![Vec::new(); layout.buckets().len()];
+        for (number, ids) in &epoch_batches {
+            let bucket = layout.buckets()[*number];
+            sizes[*number].push(ids.len() as u64);
             for &id in ids {
                 let length = lengths[id as usize];
                 assert!(length <= bucket.longest);
                 assert_eq!(&layout.buckets()[layout.bucket_of(length)], &bucket);
             }
             seen.extend(ids);
+        }
+        for (bucket, sizes) in layout.buckets().iter().zip(sizes) {
+            assert_eq!(sizes, even_sizes(bucket.sentences, bucket.capacity));
         }
         // Sentences of a bucket come in the order of the plan below.
         let order = ids_of(&order_of, epoch);
@@ -111,7 +127,7 @@ fn rows(plan: &Plan, epoch: u64) -> Vec<Vec<Vec<Segment>>> {
 
 fn check_rows(spec: PlanSpec, policy: &str, lengths: &[u32]) {
     let batch = match spec.batching {
-        Batching::Examples(batch) => batch as usize,
+        Batching::Examples(batch) => batch,
         batching => panic!("{batching}"),
     };
     let plan = make(spec, policy, lengths);
@@ -119,11 +135,8 @@ fn check_rows(spec: PlanSpec, policy: &str, lengths: &[u32]) {
     for epoch in [0, 3] {
         let batches = rows(&plan, epoch);
         let row_count = batches.concat().len() as u64;
-        let (last, others) = match batches.split_last() {
-            Some(parts) => parts,
-            None => continue,
-        };
-        assert!(others.iter().all(|rows| rows.len() == batch) && (1..=batch).contains(&last.len()));
+        let sizes: Vec<u64> = batches.iter().map(|rows| rows.len() as u64).collect();
+        assert_eq!(sizes, even_sizes(row_count, batch));
         let mut segments: Vec<Segment> = Vec::new();
         for row in batches.concat() {
             let used: u32 = row.iter().map(|segment| segment.length).sum();
@@ -326,9 +339,10 @@ fn fingerprints_tell_lengths_and_policies_apart() {
 
 #[test]
 fn what_does_not_go_with_buckets_is_refused_with_a_remedy() {
-    let refused = |batching, policy: &str, length: u32| {
+    let refused = |batching: Batching, last, policy: &str, length: u32| {
         let spec = PlanSpec {
             buckets: Some(policy.parse().unwrap()),
+            last,
             ..PlanSpec::new(Order::Full, batching, 0)
         };
         let length_of = |_| length;
@@ -336,10 +350,15 @@ fn what_does_not_go_with_buckets_is_refused_with_a_remedy() {
         Plan::new(&spec, over).unwrap_err().to_string()
     };
     for policy in ["auto", "pack:1"] {
-        let error = refused(Batching::DropLast(2), policy, 1);
-        assert!(error.contains("`batch` 32"), "{error}");
+        for (batching, last) in [
+            (Batching::Examples(2), Last::Drop),
+            (Batching::Batches(2), Last::Even),
+        ] {
+            let error = refused(batching, last, policy, 1);
+            assert!(error.contains("`batch` 32 and `last` even"), "{error}");
+        }
     }
-    let error = refused(Batching::Examples(2), "pack:1", u32::MAX);
+    let error = refused(Batching::Examples(2), Last::Even, "pack:1", u32::MAX);
     assert!(error.contains("pack:4294967295:1024"), "{error}");
 }
 

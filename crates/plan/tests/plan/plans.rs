@@ -2,10 +2,11 @@
 //! tile batches, positions invert, and neighbouring seeds and epochs are strangers.
 
 use pelton_plan::{
-    Batching, Catalog, Order, Place, Plan, PlanError, PlanSpec, StepBatch, Units, local_slots,
+    Batching, Catalog, Last, Order, Place, Plan, PlanError, PlanSpec, StepBatch, Units, local_slots,
 };
 use proptest::prelude::*;
 
+use crate::streams::lasts;
 use crate::{ids_of, step_at, steps_of};
 
 /// Record lengths that make units of uneven sizes.
@@ -13,14 +14,24 @@ fn lengths(records: u64) -> impl Iterator<Item = u64> {
     (0..records).map(|id| 1 + id.wrapping_mul(0x9E37_79B9) % 17)
 }
 
-fn plan(records: u64, order: Order, batching: Batching, seed: u64) -> Plan {
+fn plan(records: u64, order: Order, batching: (Batching, Last), seed: u64) -> Plan {
     let over = match order {
         Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } => {
             Catalog::of_units(Units::from_lengths(lengths(records), unit_bytes))
         }
         _ => Catalog::of(records),
     };
-    Plan::new(&PlanSpec::new(order, batching, seed), over).unwrap()
+    let (batching, last) = batching;
+    let spec = PlanSpec {
+        last,
+        ..PlanSpec::new(order, batching, seed)
+    };
+    Plan::new(&spec, over).unwrap()
+}
+
+/// Batches of so many examples, and even last ones.
+fn of(examples: u64) -> (Batching, Last) {
+    (Batching::Examples(examples), Last::Even)
 }
 
 fn check_plan(plan: &Plan, epoch: u64) {
@@ -41,8 +52,16 @@ fn check_plan(plan: &Plan, epoch: u64) {
         batched.extend(&batch.ids);
     }
     assert_eq!(plan.step_len(epoch, plan.steps(epoch)), None);
-    let drops = matches!(plan.batching(), Batching::DropLast(_))
+    let drops = plan.last() == Last::Drop
+        && matches!(plan.batching(), Batching::Examples(_))
         && !matches!(plan.order(), Order::Block { .. });
+    let smallest = steps.iter().map(|batch| batch.len() as u64).min();
+    match plan.order() {
+        // In another epoch it may be smaller.
+        Order::Page { .. } => assert!(plan.smallest_batch(epoch) <= smallest),
+        _ => assert_eq!(plan.smallest_batch(epoch), smallest),
+    }
+    assert_eq!(plan.left_out(epoch), records - batched.len() as u64);
     let mut sorted = batched.clone();
     sorted.sort_unstable();
     if drops {
@@ -146,10 +165,11 @@ fn every_small_plan_holds() {
     for records in 0..=33 {
         for order in orders(records) {
             for batching in [
-                Batching::Examples(1),
-                Batching::Examples(5),
-                Batching::Examples(1000),
-                Batching::DropLast(5),
+                of(1),
+                of(5),
+                of(1000),
+                (Batching::Examples(5), Last::Short),
+                (Batching::Examples(5), Last::Drop),
             ] {
                 for epoch in 0..3 {
                     check_plan(&plan(records, order, batching, 1), epoch);
@@ -194,12 +214,12 @@ fn any_piece() -> impl Strategy<Value = String> {
     ]
 }
 
-fn any_batching() -> impl Strategy<Value = Batching> {
-    prop_oneof![
+fn any_batching() -> impl Strategy<Value = (Batching, Last)> {
+    let batching = prop_oneof![
         (1_u64..5000).prop_map(Batching::Examples),
-        (1_u64..5000).prop_map(Batching::DropLast),
         (1_u64..8).prop_map(Batching::Batches),
-    ]
+    ];
+    (batching, lasts())
 }
 
 proptest! {
@@ -244,7 +264,7 @@ proptest! {
         world_size in 1_u32..700,
         seed in any::<u64>(),
     ) {
-        let plan = plan(records, Order::Full, Batching::Examples(examples), seed);
+        let plan = plan(records, Order::Full, of(examples), seed);
         for batch in steps_of(&plan, 4) {
             let batch = batch.ids;
             let mut shared: Vec<u64> = Vec::new();
@@ -262,8 +282,8 @@ proptest! {
         seed in any::<u64>(),
         epoch in any::<u64>(),
     ) {
-        let here = plan(3000, order, Batching::Examples(64), seed);
-        let next_seed = plan(3000, order, Batching::Examples(64), seed.wrapping_add(1));
+        let here = plan(3000, order, of(64), seed);
+        let next_seed = plan(3000, order, of(64), seed.wrapping_add(1));
         let ids = ids_of(&here, epoch);
         let next_epoch = ids_of(&here, epoch.wrapping_add(1));
         let varies = match order {
@@ -294,8 +314,8 @@ proptest! {
 #[test]
 fn seed_0_epoch_1_is_not_seed_1_epoch_0() {
     for order in orders(3000) {
-        let zero = plan(3000, order, Batching::Examples(10), 0);
-        let one = plan(3000, order, Batching::Examples(10), 1);
+        let zero = plan(3000, order, of(10), 0);
+        let one = plan(3000, order, of(10), 1);
         if !matches!(
             order,
             Order::Sequential

@@ -24,6 +24,8 @@ fn classes(records: u64, seed: u64) -> Vec<u32> {
 fn sampled(kind: usize) -> impl Strategy<Value = PlanCase> {
     let numbers = (1_u64..400, prop::option::of(20_u64..500));
     let drawn = (pipelines(false), numbers).prop_map(move |(mut pipeline, (length, examples))| {
+        let case = pipeline.clone();
+        let keeps = |id| case.keeps(id);
         let (records, seed, spec) = (pipeline.records, pipeline.spec.seed, &mut pipeline.spec);
         if kind > 0 {
             (spec.order, spec.epoch_examples) = (Order::Full, examples);
@@ -31,7 +33,10 @@ fn sampled(kind: usize) -> impl Strategy<Value = PlanCase> {
             spec.order = Order::Full;
         }
         spec.sampler = Some(match kind {
-            0 => Sampler::Ids((0..length).map(|i| mix(i ^ seed) % records).collect()),
+            0 => {
+                let ids = (0..length).map(|i| mix(i ^ seed) % records);
+                Sampler::Ids(ids.filter(|&id| keeps(id)).collect())
+            }
             1 => Sampler::Weights(weights(records, seed).into()),
             _ => Sampler::Classes(classes(records, seed).into()),
         });
@@ -59,7 +64,7 @@ proptest! {
     fn a_list_comes_once_an_epoch(pipeline in sampled(0)) {
         let (plan, steps) = check(&pipeline);
         let Some(Sampler::Ids(ids)) = &pipeline.spec.sampler else { panic!("a list") };
-        let mut listed: Vec<u64> = ids.iter().copied().filter(|&id| pipeline.keeps(id)).collect();
+        let mut listed: Vec<u64> = ids.to_vec();
         prop_assert_eq!(plan.examples(), listed.len() as u64);
         prop_assert!(plan.is_of_list() && plan.epoch_order(0).is_none());
         let by_position = records(&steps);
@@ -137,7 +142,9 @@ fn the_records_of_a_small_class_come_in_turn() {
         );
         assert!(most.unwrap() - least.unwrap() <= 1);
     }
-    assert_eq!(plan.randomness().rl_exact, 1.0);
+    // Pairs of both classes limit the order.
+    let level = plan.randomness().rl_exact;
+    assert!((0.9..1.0).contains(&level), "{level}");
 }
 
 /// A list may be longer than the data, and of records in any order; the order of its entries is the plan's.
@@ -281,8 +288,10 @@ fn fingerprints_tell_samplers_apart() {
     };
     for kept in [false, true] {
         check(None, None, kept);
-        check(Some(Sampler::Ids((0..100).collect())), None, kept);
-        check(Some(Sampler::Ids((0..100).rev().collect())), None, kept);
+        if !kept {
+            check(Some(Sampler::Ids((0..100).collect())), None, kept);
+            check(Some(Sampler::Ids((0..100).rev().collect())), None, kept);
+        }
         for examples in [None, Some(77)] {
             for one in [1.0, 2.0] {
                 let weights = (0..100).map(|id| if id == 50 { one } else { 1.0 });

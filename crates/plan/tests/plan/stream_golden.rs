@@ -3,7 +3,7 @@
 
 use pelton_key::mix;
 use pelton_plan::{
-    Batching, Catalog, Order, Part, Place, Plan, PlanSpec, Sampler, Selection, StepBatch,
+    Catalog, Last, Order, Part, Place, Plan, PlanSpec, Sampler, Selection, StepBatch,
 };
 
 /// Lengths from 1 to 30, most of them small; one in 16 up to 90.
@@ -52,13 +52,14 @@ fn check_line(line: &str) {
     let number = |field: usize| -> u64 { fields[field].parse().unwrap() };
     let (dropped, examples, batch) = (number(0), number(2), number(5));
     let (records, seed, epoch) = (number(7), number(8), number(9));
+    let keeps = |id: u64| dropped == 0 || !mix(id).is_multiple_of(dropped);
     let mut spec = PlanSpec::new(Order::Full, batch, seed);
     spec.sampler = match fields[1] {
         "weights" => Some(Sampler::Weights((0..records).map(weight).collect())),
         "classes" => Some(Sampler::Classes((0..records).map(class_of).collect())),
         "ids" => {
             let ids = (0..examples).map(|i| mix(i ^ 55) % records);
-            Some(Sampler::Ids(ids.collect()))
+            Some(Sampler::Ids(ids.filter(|&id| keeps(id)).collect()))
         }
         _ => None,
     };
@@ -74,10 +75,10 @@ fn check_line(line: &str) {
     spec.batch_echo = fields[6].parse().unwrap();
     match fields[4] {
         "-" => {}
-        "drop-last" => spec.batching = Batching::DropLast(batch),
+        "short" => spec.last = Last::Short,
+        "drop" => spec.last = Last::Drop,
         policy => spec.buckets = Some(policy.parse().unwrap()),
     }
-    let keeps = |id: u64| !mix(id).is_multiple_of(dropped);
     let selection = (dropped > 0).then(|| Selection::new(records, keeps));
     let over = Catalog::of(records).with_selection(selection);
     let plan = Plan::new(&spec, over.with_lengths(&length_of)).unwrap();

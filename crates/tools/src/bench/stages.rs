@@ -142,7 +142,7 @@ pub(super) fn measure(
     report.open_s = open_s;
     report.first_batch_s = first_batch_s.unwrap_or(0.0);
     report.wall_s = wall_s;
-    report.dropped = stream.left_out() * config.epochs;
+    report.dropped = (0..config.epochs).map(|epoch| stream.left_out(epoch)).sum();
     report.mixture = stream.realised_mixture(0);
     report.distinct_records = sampled.then(|| stream.distinct_records(0));
     if let Some(figures) = loader.finish(comm)? {

@@ -31,7 +31,7 @@ impl Prepared {
     /// Examples, or words, that an epoch leaves out.
     pub(crate) fn dropped(&self) -> u64 {
         match self {
-            Prepared::Pipeline(pipeline) => pipeline.plan().left_out(),
+            Prepared::Pipeline(pipeline) => pipeline.plan().left_out(0),
             Prepared::Text(text) => text.left_out(),
         }
     }

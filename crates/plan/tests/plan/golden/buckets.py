@@ -12,7 +12,7 @@ from collections import Counter
 
 from orders import GAMMA, M64, Rng, full, key, mix
 
-REMAINDERS, PACKED_ROWS = 11, 12
+PACKED_ROWS = 12
 
 
 def length(record):
@@ -27,6 +27,30 @@ def shuffled(things, key):
         chosen = rng.below(last + 1)
         things[last], things[chosen] = things[chosen], things[last]
     return things
+
+
+def sizes(total, size, last="even"):
+    """Of batches of `size`; the last two share what is left."""
+    full, rest = divmod(total, size)
+    if last == "drop" or not rest:
+        return [size] * full
+    if last == "short" or not full:
+        return [size] * full + [rest]
+    return [size] * (full - 1) + [-(-(size + rest) // 2), (size + rest) // 2]
+
+
+def in_queues(things, bucket_of, capacities):
+    """Batches of one bucket each, as they become complete."""
+    totals = Counter(bucket_of(thing) for thing in things)
+    left = [sizes(totals[bucket], capacity) for bucket, capacity in enumerate(capacities)]
+    queues = [[] for _ in capacities]
+    for thing in things:
+        bucket = bucket_of(thing)
+        queues[bucket].append(thing)
+        if len(queues[bucket]) == left[bucket][0]:
+            left[bucket].pop(0)
+            yield queues[bucket]
+            queues[bucket] = []
 
 
 def optimal(counts, buckets):
@@ -82,15 +106,7 @@ def ends_and_capacities(policy, batch, lengths):
 def buckets(policy, batch, n, seed, epoch):
     lengths = [length(record) for record in range(n)]
     ends, capacities = ends_and_capacities(policy, batch, lengths)
-    queues = [[] for _ in ends]
-    for record in full(n, seed, epoch):
-        bucket = bisect.bisect_left(ends, lengths[record])
-        queues[bucket].append(record)
-        if len(queues[bucket]) == capacities[bucket]:
-            yield queues[bucket]
-            queues[bucket] = []
-    left = [queue for queue in queues if queue]
-    yield from shuffled(left, key(seed, epoch, REMAINDERS))
+    yield from in_queues(list(full(n, seed, epoch)), lambda record: bisect.bisect_left(ends, lengths[record]), capacities)
 
 
 def pieces_of(record, row_length):

@@ -12,10 +12,10 @@ import math
 from collections import Counter
 from fractions import Fraction
 
-from buckets import REMAINDERS, PACKED_ROWS, as_runs, digest, length, pack, shuffled
-from orders import M64, Rng, full, key, mix, network, permutation
+from buckets import PACKED_ROWS, as_runs, digest, in_queues, length, pack, shuffled, sizes
+from orders import M64, Rng, full, key, mix, permutation
 
-ECHO, BATCH_ECHO, PART, ORDER = 13, 15, 16, 1
+ECHO, BATCH_ECHO, PART, MIXED, ORDER = 13, 15, 16, 22, 1
 
 
 def kept_records(records, dropped):
@@ -23,29 +23,48 @@ def kept_records(records, dropped):
     return [record for record in range(records) if not dropped or mix(record) % dropped]
 
 
-def turns(weights, examples, epoch):
-    """For each part, the examples drawn before the epoch and in it: sums of shares, rounded."""
-    shares = [math.floor(weight / sum(weights) * 2**53 + 0.5) for weight in weights]
-    sums = [0] + list(itertools.accumulate(shares))
+def turns(weights, count, seed):
+    """The part of each of the first examples of a run: rounds of parts with equal shares, and windows of two nodes."""
+    shares = [math.floor(Fraction(weight / sum(weights) * 2**53) + Fraction(1, 2)) for weight in weights]
+    nodes = [(share, [part for part, s in enumerate(shares) if s == share]) for share in sorted(set(shares)) if share]
+    nodes = [(share * len(parts), parts) for share, parts in nodes]
+    open_nodes = [(share, node) for node, (share, _) in enumerate(nodes)]
+    while len(open_nodes) > 1:
+        few, many = sorted(open_nodes)[:2]
+        open_nodes = sorted(open_nodes)[2:] + [(few[0] + many[0], len(nodes))]
+        nodes.append((few[0] + many[0], (few, many)))
 
-    def drawn(epochs):
-        rounded = [math.floor(Fraction(epochs * examples * s, sums[-1]) + Fraction(1, 2)) for s in sums]
-        return [after - before for before, after in zip(rounded, rounded[1:])]
+    def of_node(node, count):
+        kind = nodes[node][1]
+        if isinstance(kind, list):
+            rounds = range(-(-count // len(kind)))
+            orders = [permutation(len(kind), key(seed, number, MIXED, node)) for number in rounds]
+            return [kind[order(place)] for order in orders for place in range(len(kind))][:count]
+        (few, first), (many, second) = kind
+        goes = []
+        for number in range(count):
+            start, end = (n * (few + many) // few for n in (number, number + 1))
+            chosen = start + Rng(key(seed, number, MIXED, node)).below(end - start)
+            goes += [place == chosen for place in range(start, end)]
+            if len(goes) >= count:
+                break
+        goes = goes[:count]
+        below = {True: iter(of_node(first, sum(goes))), False: iter(of_node(second, len(goes) - sum(goes)))}
+        return [next(below[smaller]) for smaller in goes]
 
-    return [(before, after - before) for before, after in zip(drawn(epoch), drawn(epoch + 1))]
+    return of_node(len(nodes) - 1, count)
 
 
 def mixed(parts, examples, kept, seed, epoch):
     """The records of an epoch of a mixture."""
-    slots = []
     numbers = [[record for record in kept if start <= record < end] for start, end, _ in parts]
-    for part, (drawn, count) in enumerate(turns([weight for _, _, weight in parts], examples, epoch)):
-        of_part, n = numbers[part], len(numbers[part])
-        for ordinal in range(drawn, drawn + count):
-            order = (network if n > 2 else permutation)(n, key(seed, ordinal // n, PART, part))
-            slots.append(of_part[order(ordinal % n)])
-    order = permutation(examples, key(seed, epoch, ORDER))
-    return [slots[order(position)] for position in range(examples)]
+    drawn, records = Counter(), []
+    for part in turns([weight for _, _, weight in parts], examples * (epoch + 1), seed):
+        n = len(numbers[part])
+        order = permutation(n, key(seed, drawn[part] // n, PART, part))
+        records.append(numbers[part][order(drawn[part] % n)])
+        drawn[part] += 1
+    return records[examples * epoch :]
 
 
 def weight(record):
@@ -76,7 +95,7 @@ def balanced(kept, examples, seed, epoch):
 def echoed(things, echo, seed, epoch, stage):
     """Each thing as often as the echo says: windows of fresh ones, with repeats of the window before between."""
     factor, _, window = echo.partition(":")
-    factor, window, n = Fraction(factor), int(window or 1024), len(things)
+    factor, window, n = Fraction(factor), int(window or max(1, min(1024, len(things) // 10))), len(things)
     times = [math.floor((i + 1) * factor) - math.floor(i * factor) for i in range(n)]
     out, repeats = [], []
     for number in range(-(-n // window) + 1):
@@ -102,15 +121,11 @@ def repeats_of(window, times, key):
     return repeats
 
 
-def in_buckets(draws, ends, batch, seed, epoch):
-    queues = [[] for _ in ends]
-    for draw in draws:
-        bucket = bisect.bisect_left(ends, length(draw[0]))
-        queues[bucket].append(draw)
-        if len(queues[bucket]) == batch:
-            yield queues[bucket]
-            queues[bucket] = []
-    yield from shuffled([queue for queue in queues if queue], key(seed, epoch, REMAINDERS))
+def cut(things, batch, last="even"):
+    start = 0
+    for size in sizes(len(things), batch, last):
+        yield things[start : start + size]
+        start += size
 
 
 def in_rows(draws, row_length, look_ahead, batch, seed, epoch):
@@ -123,8 +138,8 @@ def in_rows(draws, row_length, look_ahead, batch, seed, epoch):
             waiting.setdefault(length(draw[0]), []).append(draw)
         for row in shuffled(patterns, key(seed, epoch, PACKED_ROWS, window)):
             rows.append([waiting[piece].pop(0) for piece in row])
-    for first in range(0, len(rows), batch):
-        yield list(itertools.chain(*rows[first : first + batch]))
+    for of_batch in cut(rows, batch):
+        yield list(itertools.chain(*of_batch))
 
 
 def batches(records, dropped, mixture, examples, echo, policy, batch, batch_echo, seed, epoch):
@@ -147,12 +162,12 @@ def batches(records, dropped, mixture, examples, echo, policy, batch, batch_echo
     kind, _, rest = policy.partition(":")
     if kind == "static":
         ends = [int(end) for end in rest.split(",")]
-        fresh = list(in_buckets(draws, ends[:-1] + [10**9], batch, seed, epoch))
+        ends[-1] = 10**9
+        fresh = list(in_queues(draws, lambda draw: bisect.bisect_left(ends, length(draw[0])), [batch] * len(ends)))
     elif kind == "pack":
         fresh = list(in_rows(draws, *map(int, rest.split(":")), batch, seed, epoch))
     else:
-        last = len(draws) // batch * batch if kind == "drop-last" else len(draws)
-        fresh = [draws[first : min(last, first + batch)] for first in range(0, last, batch)]
+        fresh = list(cut(draws, batch, "even" if kind == "-" else kind))
     return echoed(list(enumerate(fresh)), batch_echo, seed, epoch, BATCH_ECHO)
 
 
@@ -174,10 +189,10 @@ CASES = [(40, 0, 0), (1100, 1, 2), (2500, M64, 7)]
 PIPELINES = [
     # dropped one in, mixture (start/end/weight) or sampler, examples, echo, policy, batch, batch echo
     (0, "-", 0, "2:16", "-", 8, "1"),
-    (3, "-", 0, "1.5:20", "drop-last", 7, "1"),
-    (2, "-", 0, "1", "-", 5, "2.25:3"),
+    (3, "-", 0, "1.5:20", "drop", 7, "1"),
+    (2, "-", 0, "1", "short", 5, "2.25:3"),
     (0, "0/10/1,10/40/2", 30, "1", "-", 8, "1"),
-    (5, "0/3/1,3/8/0.5,8/40/0.1,0/40/0", 77, "1", "drop-last", 8, "1"),
+    (5, "0/3/1,3/8/0.5,8/40/0.1,0/40/0", 77, "1", "drop", 8, "1"),
     (4, "0/13/0.3,13/40/0.7", 200, "2.125:32", "-", 8, "1"),
     (0, "-", 0, "2:16", "static:5,10,20", 4, "1"),
     (3, "0/30/1,5/40/2", 150, "1.5:9", "static:5,10", 4, "1"),
@@ -191,7 +206,7 @@ SAMPLED = [
     (3, "weights", 100, "1.5:20", "static:5,10", 4, "1"),
     (0, "classes", 40, "1", "-", 8, "1"),
     (3, "classes", 77, "1", "pack:100:16", 3, "1"),
-    (0, "ids", 60, "1", "drop-last", 8, "1"),
+    (0, "ids", 60, "1", "drop", 8, "1"),
     (2, "ids", 90, "2:16", "static:5,10", 4, "1"),
 ]
 
