@@ -1,5 +1,5 @@
-//! A checkpoint: one that is accepted gives a solver that can go on, or a net arrays of the sizes it states. Checksums
-//! are not compared, so that the checks behind them are reached.
+//! A checkpoint: one that is accepted gives a solver that can go on, or a net arrays of the sizes it states; a manifest
+//! names only files inside of its folder.
 #![no_main]
 
 mod edits;
@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use libfuzzer_sys::fuzz_target;
 use pelton_format::{Layout, RowTable, Rows, Slot};
 use pelton_linear::{InnerPasses, Loss, OutOfCore, OutOfCoreOptions, Problem};
-use pelton_run::{Checkpoint, Dtype};
+use pelton_run::{Checkpoint, Dtype, Manifest, Set};
 use pelton_train::raw::{encode_checkpoint, restore_checkpoint};
 
 const RECORDS: u64 = 7;
@@ -100,6 +100,10 @@ fn arrays(file: &[u8]) {
 }
 
 fuzz_target!(|bytes: &[u8]| {
+    if let Ok(manifest) = Manifest::parse(bytes, Path::new("run"), Set::Model) {
+        let paths = manifest.files().keys().map(|name| manifest.path(name));
+        paths.for_each(|path| assert!(path.starts_with("run") && !path.ends_with("..")));
+    }
     for kept in [Kept::Settled, Kept::Codes] {
         for file in [bytes, &edits::edited(good(kept), bytes)] {
             arrays(file);

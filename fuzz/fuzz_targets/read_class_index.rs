@@ -1,5 +1,4 @@
-//! The index of a run's classes: one that is accepted answers queries with classes that it has, each once. Checksums are
-//! made to fit, so that the checks behind them are reached.
+//! The index of a run's classes: one that is accepted answers queries with classes that it has, each once.
 #![no_main]
 
 mod edits;
@@ -7,10 +6,10 @@ mod edits;
 use std::io::Write;
 
 use libfuzzer_sys::fuzz_target;
-use pelton_run::{Checkpoint, Dtype, Tensor, encode_checkpoint};
+use pelton_run::{Dtype, Tensor, encode_checkpoint};
 use pelton_train::raw::read_index;
 
-const TEXT: &str = r#"{"version":1,"model":7,"logits":"cosine:16","d":2,"probes":1,"recall":0.9,"longest":1.0}"#;
+const TEXT: &str = r#"{"logits":"cosine:16","d":2,"probes":1,"recall":0.9,"longest":1.0}"#;
 
 fn good() -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -24,30 +23,12 @@ fn good() -> Vec<u8> {
     bytes
 }
 
-/// The same arrays and text with a checksum that fits.
-fn summed(bytes: &[u8]) -> Option<Vec<u8>> {
-    let file = Checkpoint::parse(bytes, "memory".as_ref()).ok()?;
-    let ids = file.required::<u32>("ids", Dtype::U32).ok()?;
-    let starts = file.required::<u64>("starts", Dtype::U64).ok()?;
-    let centres = file.required::<f32>("centres", Dtype::F32).ok()?;
-    let vectors = file.required::<u16>("vectors", Dtype::BF16).ok()?;
-    let tensors = vec![
-        Tensor::new("ids", Dtype::U32, &ids),
-        Tensor::new("starts", Dtype::U64, &starts),
-        Tensor::new("centres", Dtype::F32, &centres),
-        Tensor::new("vectors", Dtype::BF16, &vectors),
-    ];
-    let mut summed = Vec::new();
-    encode_checkpoint(&mut summed, file.text(), tensors).ok()?;
-    Some(summed)
-}
-
 fuzz_target!(|bytes: &[u8]| {
     let edited = edits::edited(&good(), bytes);
-    for file in [Some(bytes.to_vec()), summed(&edited)].into_iter().flatten() {
-        let mut on_disk = tempfile::tempfile().expect("a temporary file");
-        on_disk.write_all(&file).expect("room for it");
-        let Some(index) = read_index(on_disk) else {
+    for file in [bytes, &edited] {
+        let mut on_disk = tempfile::NamedTempFile::new().expect("a temporary file");
+        on_disk.write_all(file).expect("room for it");
+        let Some(index) = read_index(on_disk.path()) else {
             continue;
         };
         let query = vec![0.5; index.d()];

@@ -90,7 +90,7 @@ def test_a_reader_that_closes_the_pipe_ends_it_quietly(tmp_path: Path) -> None:
 def test_a_signal_ends_a_run_soon_with_its_state_saved(how: str, name: str, tmp_path: Path) -> None:
     line = [*TRAIN, "--target", "1e-15", "--epochs", "100000", "--memory", "1/8", "--checkpoint-every", "0", "--out", "run"]
     child = subprocess.Popen([*HOW[how], *line], cwd=tmp_path, stdout=-1, stderr=-1)
-    state = tmp_path / "run" / "checkpoint" / "state.safetensors"
+    state = tmp_path / "run" / "checkpoint" / "manifest.json"
     while not state.exists():
         assert child.poll() is None, child.communicate()
         time.sleep(0.02)

@@ -92,7 +92,12 @@ impl Model {
         open(path)?
             .read_to_end(&mut bytes)
             .map_err(io("read", path))?;
-        tensors::read(&bytes, path, true)
+        Model::parse_safetensors(&bytes, path)
+    }
+
+    /// The same of the bytes of a file.
+    pub fn parse_safetensors(bytes: &[u8], path: &Path) -> Result<Model, LinearError> {
+        tensors::read(bytes, path, true)
     }
 }
 

@@ -1,8 +1,7 @@
-//! Checkpoints: one safetensors file, written to a temporary name and renamed, so that a run killed at
-//! any moment finds a whole one.
+//! Checkpoints: safetensors files, written to a temporary name and renamed.
 //!
-//! Tensors hold a state; the metadata holds the caller's text, and a checksum of that text and of the tensors
-//! with their names. Memory: nothing beyond the state itself. The file is
+//! Tensors hold a state; the metadata holds the caller's text. A [manifest](crate::Manifest) has the digest of the file.
+//! Memory: nothing beyond the state itself. The file is
 //! written here and not by the `safetensors` crate, whose own temporary file has another mode and is
 //! not synced; its reader checks what is read.
 
@@ -15,14 +14,11 @@ use safetensors::tensor::{Dtype, SafeTensors};
 use serde_json::{Value, json};
 
 use crate::error::RunError;
+use crate::manifest::{Digesting, Entry};
 use crate::run_folder::write_atomically;
 
 /// Key of the text in the metadata.
 pub(crate) const TEXT: &str = "pelton";
-/// Key of the checksum in the metadata.
-pub(crate) const CHECKSUM: &str = "crc32c_with_shapes";
-/// The same of earlier versions, which did not cover types and shapes.
-pub(crate) const EARLIER_CHECKSUM: &str = "crc32c";
 
 /// A vector of numbers with its name.
 #[derive(Debug)]
@@ -54,13 +50,21 @@ impl<'a> Tensor<'a> {
     }
 }
 
-/// Writes a checkpoint in place of the one before.
-pub fn write_checkpoint(path: &Path, text: &str, tensors: Vec<Tensor<'_>>) -> Result<(), RunError> {
+/// Writes a checkpoint in place of the one before; returns its entry in a manifest.
+pub fn write_checkpoint(
+    path: &Path,
+    text: &str,
+    tensors: Vec<Tensor<'_>>,
+) -> Result<Entry, RunError> {
+    let mut entry = Entry::default();
     write_atomically(path, |file| {
         let file = std::fs::OpenOptions::new().write(true).open(file)?;
-        let mut out = BufWriter::with_capacity(1 << 20, file);
-        encode_checkpoint(&mut out, text, tensors)
-    })
+        let mut out = Digesting::new(BufWriter::with_capacity(1 << 20, file));
+        encode_checkpoint(&mut out, text, tensors)?;
+        entry = out.finish().1;
+        Ok(())
+    })?;
+    Ok(entry)
 }
 
 /// Writes the bytes of a checkpoint.
@@ -70,11 +74,7 @@ pub fn encode_checkpoint(
     mut tensors: Vec<Tensor<'_>>,
 ) -> io::Result<()> {
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
-    let parts = tensors.iter().map(|tensor| {
-        let label = label(tensor.dtype, &tensor.shape);
-        (tensor.name.as_str(), label, tensor.bytes)
-    });
-    let header = header(text, checksum(text, parts), &tensors);
+    let header = header(text, &tensors);
     out.write_all(&(header.len() as u64).to_le_bytes())?;
     out.write_all(header.as_bytes())?;
     for tensor in &tensors {
@@ -83,50 +83,10 @@ pub fn encode_checkpoint(
     out.flush()
 }
 
-/// What a checksum covers of a tensor's type and shape.
-pub(crate) fn label(dtype: Dtype, shape: &[usize]) -> String {
-    format!("{dtype:?}{shape:?}")
-}
-
-/// The checksum of the text and of the tensors, with their labels, in the order of their names.
-fn checksum<'a>(text: &str, tensors: impl Iterator<Item = (&'a str, String, &'a [u8])>) -> u32 {
-    let mut sum = Summed::new(text);
-    for (name, label, bytes) in tensors {
-        sum.begin(name, &label, bytes.len());
-        sum.add(bytes);
-    }
-    sum.value()
-}
-
-/// A checksum on its way.
-pub(crate) struct Summed(u32);
-
-impl Summed {
-    pub(crate) fn new(text: &str) -> Summed {
-        Summed(crc32c::crc32c(text.as_bytes()))
-    }
-
-    /// The next tensor, of so many bytes, which follow.
-    pub(crate) fn begin(&mut self, name: &str, label: &str, bytes: usize) {
-        self.add(name.as_bytes());
-        self.add(label.as_bytes());
-        self.add(&(bytes as u64).to_le_bytes());
-    }
-
-    pub(crate) fn add(&mut self, bytes: &[u8]) {
-        self.0 = crc32c::crc32c_append(self.0, bytes);
-    }
-
-    pub(crate) fn value(&self) -> u32 {
-        self.0
-    }
-}
-
 /// The header of a safetensors file with tensors in the order given.
-fn header(text: &str, checksum: u32, tensors: &[Tensor<'_>]) -> String {
+fn header(text: &str, tensors: &[Tensor<'_>]) -> String {
     let mut entries = serde_json::Map::new();
-    let metadata = json!({ TEXT: text, CHECKSUM: format!("{checksum:08x}") });
-    entries.insert("__metadata__".to_string(), metadata);
+    entries.insert("__metadata__".to_string(), json!({ TEXT: text }));
     let mut at = 0;
     for tensor in tensors {
         let end = at + tensor.bytes.len();
@@ -144,11 +104,6 @@ fn header(text: &str, checksum: u32, tensors: &[Tensor<'_>]) -> String {
     header
 }
 
-/// The bytes of a checkpoint's file.
-pub fn read_checkpoint(path: &Path) -> Result<Vec<u8>, RunError> {
-    std::fs::read(path).map_err(|error| unreadable(path, &error))
-}
-
 pub(crate) fn unreadable(path: &Path, error: &io::Error) -> RunError {
     RunError::Checkpoint {
         path: path.to_path_buf(),
@@ -161,29 +116,19 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> RunError {
 pub struct Checkpoint<'a> {
     path: &'a Path,
     text: String,
-    /// As the file states it.
-    checksum: Option<u32>,
-    /// Whether it covers types and shapes.
-    covers_shapes: bool,
     file: SafeTensors<'a>,
 }
 
 impl<'a> Checkpoint<'a> {
-    /// The contents of `bytes`, the file of `path`, without verifying the checksum.
+    /// The contents of `bytes`, the file of `path`.
     pub fn parse(bytes: &'a [u8], path: &'a Path) -> Result<Checkpoint<'a>, RunError> {
         let damaged = |what: &str| damaged(path, what);
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(|_| damaged("header"))?;
         let metadata = header.metadata().as_ref();
-        let key = |key| metadata.and_then(|metadata| metadata.get(key));
+        let text = metadata.and_then(|metadata| metadata.get(TEXT));
         Ok(Checkpoint {
             path,
-            text: key(TEXT).ok_or_else(|| damaged("no progress"))?.clone(),
-            checksum: key(CHECKSUM)
-                .or_else(|| key(EARLIER_CHECKSUM))
-                .and_then(|stated| u32::from_str_radix(stated, 16).ok().zip(Some(stated)))
-                // Of letters, the case too: a bit that changed is found wherever it is.
-                .and_then(|(sum, stated)| (*stated == format!("{sum:08x}")).then_some(sum)),
-            covers_shapes: key(CHECKSUM).is_some(),
+            text: text.ok_or_else(|| damaged("no progress"))?.clone(),
             file: SafeTensors::deserialize(bytes).map_err(|_| damaged("tensors"))?,
         })
     }
@@ -191,30 +136,6 @@ impl<'a> Checkpoint<'a> {
     /// The caller's text.
     pub fn text(&self) -> &str {
         &self.text
-    }
-
-    /// The checksum that the file states; 0 where it states none.
-    pub fn checksum(&self) -> u32 {
-        self.checksum.unwrap_or(0)
-    }
-
-    /// Errors: a checksum that does not fit.
-    pub fn check(&self) -> Result<(), RunError> {
-        let mut parts = self.file.tensors();
-        parts.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        let parts = parts.iter().map(|(name, tensor)| {
-            let label = if self.covers_shapes {
-                label(tensor.dtype(), tensor.shape())
-            } else {
-                String::new()
-            };
-            (name.as_str(), label, tensor.data())
-        });
-        if self.checksum == Some(checksum(&self.text, parts)) {
-            Ok(())
-        } else {
-            Err(self.damaged("checksum"))
-        }
     }
 
     /// Says that a part of it is damaged.
@@ -289,76 +210,5 @@ pub(crate) fn damaged(path: &Path, what: &str) -> RunError {
     RunError::Checkpoint {
         path: path.to_path_buf(),
         problem: format!("is damaged ({what})"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    type Found = (String, Vec<(String, Vec<usize>, Vec<u8>)>);
-
-    /// All that a checkpoint says, once its checksum fits.
-    fn read(bytes: &[u8]) -> Result<Found, RunError> {
-        let file = Checkpoint::parse(bytes, Path::new("state"))?;
-        file.check()?;
-        let mut arrays = Vec::new();
-        for (name, shape) in file.names() {
-            let dtype = if name.starts_with("skip") {
-                Dtype::U8
-            } else {
-                Dtype::F32
-            };
-            let values = match dtype {
-                Dtype::U8 => file.required::<u8>(&name, dtype)?,
-                _ => bytemuck::cast_slice(&file.required::<f32>(&name, dtype)?).to_vec(),
-            };
-            arrays.push((name, shape, values));
-        }
-        Ok((file.text().to_string(), arrays))
-    }
-
-    /// A file as earlier versions wrote it.
-    #[test]
-    fn a_checksum_without_shapes_is_read() {
-        let values = [1.0_f32, 2.0];
-        let tensors = [Tensor::new("w.0", Dtype::F32, &values).shaped(&[2, 1])];
-        let parts = || {
-            tensors
-                .iter()
-                .map(|of| (of.name.as_str(), String::new(), of.bytes))
-        };
-        let header = header("text", checksum("text", parts()), &tensors);
-        let header = header.replace(CHECKSUM, EARLIER_CHECKSUM);
-        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-        bytes.extend_from_slice(header.as_bytes());
-        bytes.extend_from_slice(tensors[0].bytes);
-        assert_eq!(read(&bytes).unwrap().0, "text");
-        *bytes.last_mut().unwrap() ^= 1;
-        assert!(read(&bytes).is_err());
-    }
-
-    #[test]
-    fn any_damaged_bit_is_found() {
-        let values = [1.0_f32, -2.5, 0.0, 3.0, 4.0, 5.0];
-        let tensors = || {
-            vec![
-                Tensor::new("w.0", Dtype::F32, &values).shaped(&[2, 3]),
-                Tensor::new("alpha.0", Dtype::F32, &values[..4]),
-                Tensor::new("skip", Dtype::U8, &[0_u8, 1, 2]),
-                Tensor::new("state.none", Dtype::F32, &values[..0]).shaped(&[0, 4]),
-            ]
-        };
-        let mut good = Vec::new();
-        encode_checkpoint(&mut good, "{\"version\":5}", tensors()).unwrap();
-        let expected = read(&good).unwrap();
-        for bit in 0..8 * good.len() {
-            let mut bad = good.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            // Blanks after the header may become other blanks.
-            if let Ok(found) = read(&bad) {
-                assert_eq!(found, expected, "bit {bit}");
-            }
-        }
     }
 }

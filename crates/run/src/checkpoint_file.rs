@@ -1,6 +1,7 @@
-//! A checkpoint that stays on disk: its header is in memory, and rows are read where they are needed.
+//! A file of arrays that stays on disk: its header is in memory, and rows are read where they are needed.
 //!
-//! Opening reads the whole file once, to verify the checksum. The file is not mapped, so one that shrinks later is an
+//! Each part that has a digest in the [manifest](crate::Manifest) is verified when it is first read; a read of rows that
+//! covers the part takes no second one. The file is not mapped, so one that shrinks later is an
 //! error and not a signal.
 
 use std::fs::File;
@@ -8,19 +9,19 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytemuck::Pod;
 use safetensors::tensor::{Dtype, Metadata};
 
-use crate::checkpoint::{CHECKSUM, EARLIER_CHECKSUM, Summed, TEXT, damaged, label, unreadable};
+use crate::checkpoint::{TEXT, damaged, unreadable};
 use crate::error::RunError;
+use crate::manifest::{Entry, PART, digest};
 
 /// Largest header that is read.
 const MOST_HEADER: u64 = 100_000_000;
-/// Bytes that are read at once for the checksum.
-const PART: usize = 1 << 20;
 
-/// A checkpoint's file, whose checksum fits.
+/// A file of arrays.
 #[derive(Debug)]
 pub struct CheckpointFile {
     path: PathBuf,
@@ -29,84 +30,90 @@ pub struct CheckpointFile {
     start: u64,
     arrays: Metadata,
     text: String,
-    checksum: u32,
+    entry: Entry,
+    /// The parts that were verified.
+    verified: Vec<AtomicBool>,
 }
 
 impl CheckpointFile {
-    /// Opens a file that [`write_checkpoint`](crate::write_checkpoint) wrote.
+    /// A file that [`write_checkpoint`](crate::write_checkpoint) wrote, with its entry.
     ///
     /// Errors: a file that cannot be read or is damaged.
-    pub fn open(path: &Path) -> Result<CheckpointFile, RunError> {
-        let file = File::open(path).map_err(|error| unreadable(path, &error))?;
-        CheckpointFile::of(file, path)
-    }
-
-    /// The same of a file that is open.
-    pub fn of(file: File, path: &Path) -> Result<CheckpointFile, RunError> {
-        let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => damaged(path, "length"),
-            _ => unreadable(path, &error),
+    pub fn of(file: File, path: &Path, entry: Entry) -> Result<CheckpointFile, RunError> {
+        let mut of = CheckpointFile {
+            path: path.to_path_buf(),
+            file,
+            start: 8,
+            arrays: Metadata::new(None, vec![]).map_err(|_| damaged(path, "header"))?,
+            text: String::new(),
+            verified: entry.parts.iter().map(|_| AtomicBool::new(false)).collect(),
+            entry,
         };
-        let length = file.metadata().map_err(failed)?.len();
         let mut bytes = [0; 8];
-        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+        of.read_at(&mut bytes, 0)?;
         let header = u64::from_le_bytes(bytes);
-        if header > MOST_HEADER.min(length) {
+        if header > MOST_HEADER.min(of.entry.bytes) {
             return Err(damaged(path, "header"));
         }
         let mut bytes = vec![0; header as usize];
-        file.read_exact_at(&mut bytes, 8).map_err(failed)?;
+        of.read_at(&mut bytes, 8)?;
         let arrays = serde_json::from_slice(&bytes);
-        let arrays: Metadata = arrays.map_err(|_| damaged(path, "header"))?;
-        let start = 8 + header;
-        if start + arrays.data_len() as u64 != length {
+        of.arrays = arrays.map_err(|_| damaged(path, "header"))?;
+        of.start += header;
+        if of.start + of.arrays.data_len() as u64 != of.entry.bytes {
             return Err(damaged(path, "length"));
         }
-        let key = |key| arrays.metadata().as_ref().and_then(|all| all.get(key));
-        let text = key(TEXT).ok_or_else(|| damaged(path, "no progress"))?;
-        let covers_shapes = key(CHECKSUM).is_some();
-        let stated = key(CHECKSUM).or_else(|| key(EARLIER_CHECKSUM));
-        let stated = stated.and_then(|stated| u32::from_str_radix(stated, 16).ok());
-        let mut sum = Summed::new(text);
-        let mut part = vec![0; PART];
-        let mut all: Vec<_> = arrays.tensors().into_iter().collect();
-        all.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        for (name, info) in all {
-            let (from, to) = info.data_offsets;
-            let label = if covers_shapes {
-                label(info.dtype, &info.shape)
+        let text = of.arrays.metadata().as_ref().and_then(|all| all.get(TEXT));
+        of.text = text.ok_or_else(|| damaged(path, "no progress"))?.clone();
+        Ok(of)
+    }
+
+    /// Reads bytes, and verifies parts that were not read before.
+    fn read_at(&self, into: &mut [u8], at: u64) -> Result<(), RunError> {
+        let read = |into: &mut [u8], at| {
+            let read = self.file.read_exact_at(into, at);
+            read.map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => damaged(&self.path, "length"),
+                _ => unreadable(&self.path, &error),
+            })
+        };
+        let (mut at, mut rest) = (at, into);
+        while !rest.is_empty() {
+            let number = at / PART;
+            let part = number * PART..((number + 1) * PART).min(self.entry.bytes);
+            let take = part.end.saturating_sub(at).min(rest.len() as u64) as usize;
+            let verified = self.verified.get(number as usize).filter(|_| take > 0);
+            let verified = verified.ok_or_else(|| damaged(&self.path, "length"))?;
+            let own;
+            (own, rest) = rest.split_at_mut(take);
+            if verified.load(Ordering::Relaxed) {
+                read(own, at)?;
             } else {
-                String::new()
-            };
-            sum.begin(&name, &label, to - from);
-            for at in (from..to).step_by(PART) {
-                let part = &mut part[..PART.min(to - at)];
-                let read = file.read_exact_at(part, start + at as u64);
-                read.map_err(failed)?;
-                sum.add(part);
+                let mut whole = Vec::new();
+                let covers = take as u64 == part.end - part.start;
+                let bytes = if covers {
+                    &mut *own
+                } else {
+                    whole.resize((part.end - part.start) as usize, 0);
+                    &mut whole
+                };
+                read(bytes, part.start)?;
+                if digest(bytes) != self.entry.parts[number as usize] {
+                    return Err(damaged(&self.path, "digest"));
+                }
+                verified.store(true, Ordering::Relaxed);
+                if !covers {
+                    own.copy_from_slice(&whole[(at - part.start) as usize..][..take]);
+                }
             }
+            at += take as u64;
         }
-        if stated != Some(sum.value()) {
-            return Err(damaged(path, "checksum"));
-        }
-        Ok(CheckpointFile {
-            path: path.to_path_buf(),
-            file,
-            start,
-            text: text.clone(),
-            checksum: sum.value(),
-            arrays,
-        })
+        Ok(())
     }
 
     /// The caller's text.
     pub fn text(&self) -> &str {
         &self.text
-    }
-
-    /// Its checksum.
-    pub fn checksum(&self) -> u32 {
-        self.checksum
     }
 
     /// The shape of an array, where there is one.
@@ -152,8 +159,7 @@ impl CheckpointFile {
         self.checked::<T>(name, dtype, &(first..first + into.len()))?;
         let begin = self.arrays.info(name).map_or(0, |info| info.data_offsets.0);
         let at = self.start + (begin + first * size_of::<T>()) as u64;
-        let read = self.file.read_exact_at(bytemuck::cast_slice_mut(into), at);
-        read.map_err(|error| unreadable(&self.path, &error))
+        self.read_at(bytemuck::cast_slice_mut(into), at)
     }
 
     /// How many numbers the range has, once the array is known to have them.
@@ -177,75 +183,83 @@ impl CheckpointFile {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
-    use crate::checkpoint::{Checkpoint, Tensor, encode_checkpoint};
+    use crate::checkpoint::{Tensor, write_checkpoint};
 
-    const VALUES: [f32; 12] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0];
-
-    fn bytes() -> Vec<u8> {
+    /// A file of three parts, the last of which is short, and its values.
+    fn file(folder: &Path) -> (PathBuf, Entry, Vec<f32>) {
+        let values: Vec<f32> = (0..(2 * PART / 4 + 10)).map(|i| i as f32).collect();
         let tensors = vec![
             Tensor::new("a", Dtype::U8, &[7_u8; 3]),
-            Tensor::new("w", Dtype::F32, &VALUES).shaped(&[4, 3]),
+            Tensor::new("w", Dtype::F32, &values).shaped(&[values.len() / 2, 2]),
         ];
-        let mut bytes = Vec::new();
-        encode_checkpoint(&mut bytes, "text", tensors).unwrap();
-        bytes
-    }
-
-    fn open(bytes: &[u8]) -> Result<CheckpointFile, RunError> {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(bytes).unwrap();
-        CheckpointFile::of(file, Path::new("state"))
+        let path = folder.join("state");
+        let entry = write_checkpoint(&path, "text", tensors).unwrap();
+        assert_eq!(entry.parts.len(), 3);
+        assert_eq!(Entry::read(&path).unwrap(), entry);
+        (path, entry, values)
     }
 
     #[test]
-    fn parts_of_a_file_are_read() {
-        let bytes = bytes();
-        let file = open(&bytes).unwrap();
-        let whole = Checkpoint::parse(&bytes, Path::new("state")).unwrap();
-        assert_eq!(file.checksum(), whole.checksum());
-        assert_eq!(file.shape("w"), Some(&[4, 3][..]));
-        let part: Vec<f32> = file.numbers("w", Dtype::F32, 3..7).unwrap();
-        assert_eq!(part, VALUES[3..7]);
-        assert_eq!(file.numbers::<u8>("a", Dtype::U8, 1..3).unwrap(), [7, 7]);
+    fn parts_of_a_file_are_read_and_verified_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, entry, values) = file(folder.path());
+        let open = || CheckpointFile::of(File::open(&path).unwrap(), &path, entry.clone()).unwrap();
+        let (middle, last) = ((PART / 4) as usize, values.len());
+        for ranges in [
+            vec![3..7, 0..last],
+            vec![middle - 100..middle + 100, last - 1..last],
+        ] {
+            let file = open();
+            for range in ranges {
+                let part: Vec<f32> = file.numbers("w", Dtype::F32, range.clone()).unwrap();
+                assert!(part == values[range]);
+            }
+            assert_eq!(file.numbers::<u8>("a", Dtype::U8, 1..3).unwrap(), [7, 7]);
+        }
         for (name, dtype, range) in [
-            ("w", Dtype::F32, 3..13),
+            ("w", Dtype::F32, 3..last + 1),
             ("w", Dtype::U32, 0..1),
             ("v", Dtype::F32, 0..1),
             ("a", Dtype::U8, 0..1),
         ] {
-            let found = file.numbers::<f32>(name, dtype, range);
+            let found = open().numbers::<f32>(name, dtype, range);
             assert!(found.is_err(), "{name} {dtype:?}");
         }
     }
 
     #[test]
-    fn damage_is_found() {
-        let good = bytes();
-        let header = 8 + u64::from_le_bytes(good[..8].try_into().unwrap()) as usize;
-        for bit in 0..8 * good.len() {
+    fn damage_is_found_in_the_part_that_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, entry, values) = file(folder.path());
+        let good = std::fs::read(&path).unwrap();
+        let open = || CheckpointFile::of(File::open(&path).unwrap(), &path, entry.clone());
+        let read = |range: Range<usize>| open()?.numbers::<f32>("w", Dtype::F32, range);
+        for at in [0, 9, PART as usize - 1] {
             let mut bad = good.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            // Blanks after the header may become other blanks.
-            if let Ok(file) = open(&bad) {
-                let found: Vec<f32> = file.numbers("w", Dtype::F32, 0..12).unwrap();
-                assert_eq!(
-                    (file.text(), &found[..]),
-                    ("text", &VALUES[..]),
-                    "bit {bit}"
-                );
-                assert!(bit / 8 < header, "bit {bit}");
-            }
+            bad[at] ^= 4;
+            std::fs::write(&path, bad).unwrap();
+            assert!(open().unwrap_err().to_string().contains("digest"), "{at}");
         }
-        for length in 0..good.len() {
-            assert!(open(&good[..length]).is_err(), "{length} bytes");
+        let mut bad = good.clone();
+        *bad.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, &bad).unwrap();
+        assert_eq!(read(0..4).unwrap(), values[..4]);
+        let last = values.len() - 2;
+        for range in [last..last + 1, 0..values.len()] {
+            assert!(
+                read(range)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("is damaged (digest)")
+            );
         }
-        let longer = [&good[..], &[0]].concat();
-        let error = open(&longer).unwrap_err().to_string();
-        assert!(error.contains("is damaged (length)"), "{error}");
-        let error = CheckpointFile::open(Path::new("none")).unwrap_err();
-        assert!(error.to_string().contains("cannot be read"), "{error}");
+        std::fs::write(&path, &good[..good.len() - 9]).unwrap();
+        assert!(
+            read(last..last + 1)
+                .unwrap_err()
+                .to_string()
+                .contains("is damaged (length)")
+        );
     }
 }

@@ -75,6 +75,40 @@ pub enum RunError {
         /// The mismatch.
         problem: String,
     },
+    /// A file is not the one of its model or checkpoint.
+    #[error("{}: {problem}; restore it, or train again with `overwrite`", path.display())]
+    Differs {
+        /// The file.
+        path: PathBuf,
+        /// The mismatch.
+        problem: String,
+    },
+    /// A resumed run, or its configuration, has another setting than its files were made with.
+    #[error(
+        "{}: the run was started with `{name}` {then} and cannot continue with {now}; give {then}, or train again with \
+         `overwrite`",
+        path.display()
+    )]
+    OtherSetting {
+        /// The configuration of the run.
+        path: PathBuf,
+        /// The setting.
+        name: String,
+        /// Its value when the run began.
+        then: String,
+        /// The value given.
+        now: String,
+    },
+    /// The folder is no longer the one that was opened.
+    #[error(
+        "{}: the run folder was removed, moved or replaced while the run wrote to it; give each run a folder of its own \
+         with `out`",
+        path.display()
+    )]
+    Lost {
+        /// The folder.
+        path: PathBuf,
+    },
     /// Figures cannot be served at an address.
     #[error(
         "metrics cannot be served at {address} ({source}); give another address and port with `metrics`"
@@ -113,7 +147,7 @@ impl RunError {
     /// Exit code of a command that ends with this error: 1 if a run failed, otherwise 2.
     pub fn exit_code(&self) -> u8 {
         match self {
-            RunError::Full { .. } | RunError::Io { .. } => 1,
+            RunError::Full { .. } | RunError::Io { .. } | RunError::Lost { .. } => 1,
             _ => 2,
         }
     }

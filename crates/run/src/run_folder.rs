@@ -1,20 +1,25 @@
 //! The folder of a run: `run.toml` (the configuration), `metrics.jsonl` (a line an epoch),
 //! `checkpoint/`, the model, `summary.json` and `report.html` at the end.
 //!
-//! A folder belongs to one run and one process at a time. Files that matter are written under a
+//! A folder belongs to one run and one process at a time: before each write the lock must still be the one that was
+//! taken, or else the folder was replaced. Files that matter are written under a
 //! temporary name, synced and renamed, so a process killed at any moment leaves whole files; the
 //! metrics are appended line by line, and a resumed run removes the lines after its checkpoint, so nothing is
 //! listed twice. A database was rejected: text can be read with
 //! anything.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use pelton_storage::{WholeFile, is_temporary_name};
 use serde::Serialize;
 
 use crate::error::RunError;
+use crate::manifest::{Entries, Entry, Manifest, Set};
+use crate::settings::Settings;
 
 /// The configuration of a run, in its folder.
 pub(crate) const CONFIG: &str = "run.toml";
@@ -29,6 +34,9 @@ const EVENTS: &str = "events.out.tfevents.";
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    /// Names the run in its manifests.
+    run: String,
+    settings: Settings,
     /// Absent where nothing is written, or another rank writes.
     files: Option<Files>,
 }
@@ -37,7 +45,7 @@ pub struct RunFolder {
 struct Files {
     metrics: File,
     /// Locked for as long as it is open; the system releases it when the process dies.
-    _lock: File,
+    lock: File,
 }
 
 impl RunFolder {
@@ -62,7 +70,8 @@ impl RunFolder {
             source,
         })?;
         std::fs::create_dir_all(path).map_err(unusable)?;
-        let holds_run = path.join(CONFIG).exists();
+        let holds_run = [CONFIG, Set::Checkpoint.file()];
+        let holds_run = holds_run.iter().any(|name| path.join(name).exists());
         if !holds_run && let Some(found) = foreign_file(path).map_err(unusable)? {
             let path = path.to_path_buf();
             return Err(RunError::Foreign { path, found });
@@ -77,22 +86,30 @@ impl RunFolder {
             }
             clear(path)?;
         }
+        let sets = listed(path)?;
         let checkpoints = path.join(CHECKPOINTS);
         std::fs::create_dir_all(&checkpoints).map_err(unusable)?;
         for folder in [path, &checkpoints] {
             remove_unfinished(folder).map_err(unusable)?;
         }
+        remove_unlisted(path, &sets);
         write_atomically(&file, |temporary| std::fs::write(temporary, &text))?;
         let metrics = path.join(METRICS);
         let metrics =
             open_metrics(&metrics).map_err(|source| RunError::io(&metrics, "open", source))?;
+        let drawn = || format!("{:016x}", RandomState::new().hash_one(std::process::id()));
         Ok(RunFolder {
             path: path.to_path_buf(),
-            files: Some(Files {
-                metrics,
-                _lock: lock,
-            }),
+            run: sets.first().map_or_else(drawn, |set| set.run.clone()),
+            settings: Settings::new(),
+            files: Some(Files { metrics, lock }),
         })
+    }
+
+    /// With the settings that what it writes is made with, which [`decisive`](crate::decisive) finds.
+    #[must_use]
+    pub fn with_settings(self, settings: Settings) -> RunFolder {
+        RunFolder { settings, ..self }
     }
 
     /// The folder as those see it who leave no files: ranks that leave writing to another, jobs that hand their
@@ -100,6 +117,8 @@ impl RunFolder {
     pub fn unwritten(path: &Path) -> RunFolder {
         RunFolder {
             path: path.to_path_buf(),
+            run: String::new(),
+            settings: Settings::new(),
             files: None,
         }
     }
@@ -114,12 +133,68 @@ impl RunFolder {
         &self.path
     }
 
+    /// The path of a file to write.
+    ///
+    /// Errors: a folder that is no longer the one that was opened.
+    pub fn file(&self, name: &str) -> Result<PathBuf, RunError> {
+        let file = |found: std::fs::Metadata| (found.dev(), found.ino());
+        if let Some(files) = &self.files {
+            let own = files.lock.metadata().map(file).ok();
+            let found = std::fs::metadata(self.path.join(LOCK)).map(file).ok();
+            if own.is_none() || own != found {
+                return Err(RunError::Lost {
+                    path: self.path.clone(),
+                });
+            }
+        }
+        Ok(self.path.join(name))
+    }
+
+    /// Begins to replace a set of files; returns its number, which the names of files in `checkpoint` and of rows must
+    /// contain, and the files of the set before. Other names of a model stay, so that there is none until all are written.
+    pub fn begin(&self, set: Set) -> Result<(u64, Entries), RunError> {
+        if self.files.is_none() {
+            return Ok((0, Entries::new()));
+        }
+        let manifest = self.file(set.file())?;
+        let before = Manifest::read(&self.path, set)?;
+        if set == Set::Model && before.is_some() {
+            let removed = std::fs::remove_file(&manifest);
+            removed.map_err(|source| RunError::io(&manifest, "remove", source))?;
+        }
+        let number = before.as_ref().map_or(0, |before| before.number) + 1;
+        Ok((
+            number,
+            before.map_or_else(Entries::new, |before| before.files),
+        ))
+    }
+
+    /// Ends that: writes the manifest of `files`, and removes what another set of this kind has left.
+    pub fn commit(&self, set: Set, number: u64, files: Entries) -> Result<(), RunError> {
+        if self.files.is_none() {
+            return Ok(());
+        }
+        self.file(set.file())?;
+        let of = (self.run.clone(), number);
+        let manifest = Manifest::new(&self.path, set, of, self.settings.clone(), files);
+        manifest.write()?;
+        remove_unlisted(&self.path, &listed(&self.path)?);
+        Ok(())
+    }
+
+    /// The entry of a small file of the folder.
+    pub fn entry(&self, name: &str) -> Result<(String, Entry), RunError> {
+        let path = self.path.join(name);
+        let entry = Entry::read(&path).map_err(|source| RunError::io(&path, "read", source))?;
+        Ok((name.to_string(), entry))
+    }
+
     /// Appends one line to `metrics.jsonl`.
     pub fn append_metrics(&mut self, record: &impl Serialize) -> Result<(), RunError> {
+        let file = self.file(METRICS)?;
         let Some(files) = &mut self.files else {
             return Ok(());
         };
-        let file = self.path.join(METRICS);
         let wrong = |source| RunError::io(&file, "write", source);
         let mut line = serde_json::to_vec(record).map_err(|error| wrong(error.into()))?;
         line.push(b'\n');
@@ -129,16 +204,16 @@ impl RunFolder {
 
     /// Keeps the first `lines` lines of `metrics.jsonl`: those before a checkpoint.
     pub fn keep_metrics(&mut self, lines: usize) -> Result<(), RunError> {
+        let file = self.file(METRICS)?;
         let Some(files) = &mut self.files else {
             return Ok(());
         };
-        let file = self.path.join(METRICS);
         keep_lines(&mut files.metrics, lines).map_err(|source| RunError::io(&file, "cut", source))
     }
 
     /// Writes a file of the folder as JSON.
     pub fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), RunError> {
-        let path = self.path.join(name);
+        let path = self.file(name)?;
         let text = serde_json::to_string_pretty(value)
             .map_err(|error| RunError::io(&path, "write", error.into()))?;
         write_atomically(&path, |temporary| std::fs::write(temporary, text + "\n"))
@@ -146,7 +221,7 @@ impl RunFolder {
 
     /// Writes a text file of the folder.
     pub fn write_text(&self, name: &str, text: &str) -> Result<(), RunError> {
-        write_atomically(&self.path.join(name), |temporary| {
+        write_atomically(&self.file(name)?, |temporary| {
             std::fs::write(temporary, text)
         })
     }
@@ -214,42 +289,96 @@ fn lock(path: &Path) -> Result<File, RunError> {
     }
 }
 
+/// The manifests of a folder.
+///
+/// Errors: one that is damaged; those of several runs.
+fn listed(path: &Path) -> Result<Vec<Manifest>, RunError> {
+    let mut sets = Vec::new();
+    for set in [Set::Model, Set::Checkpoint] {
+        sets.extend(Manifest::read(path, set)?);
+    }
+    match &sets[..] {
+        [model, checkpoint] if model.run != checkpoint.run => Err(RunError::Differs {
+            path: path.join(Set::Checkpoint.file()),
+            problem: format!("is of another run than {}", Set::Model.file()),
+        }),
+        _ => Ok(sets),
+    }
+}
+
+/// Removes files of rows and states that no set lists: those of sets that were replaced, or never completed. Failures do
+/// no harm.
+fn remove_unlisted(path: &Path, sets: &[Manifest]) {
+    for part in ["", CHECKPOINTS] {
+        let entries = path.join(part).read_dir().into_iter().flatten().flatten();
+        for name in entries.map(|entry| entry.file_name()) {
+            let name = name.to_string_lossy();
+            let listed = Path::new(part).join(&*name).display().to_string();
+            if is_numbered(&name) && !sets.iter().any(|set| set.files().contains_key(&listed)) {
+                drop(std::fs::remove_file(path.join(listed)));
+            }
+        }
+    }
+}
+
+/// Whether a file of rows or of a state has this name: `STEM-NUMBER.safetensors` or `STEM-NUMBER-RANK-of-RANKS.rows`.
+fn is_numbered(name: &str) -> bool {
+    let Some((name, end)) = name.rsplit_once('.') else {
+        return false;
+    };
+    let name = name.replace("-of-", "-");
+    let mut parts = name.split('-');
+    let stem = parts.next().unwrap_or_default();
+    let numbers: Result<Vec<u64>, _> = parts.map(str::parse).collect();
+    match (stem, numbers.map_or(0, |numbers| numbers.len()), end) {
+        ("state" | "best", 1, "safetensors") => true,
+        ("state" | "best" | "model", 3, "rows") => true,
+        _ => false,
+    }
+}
+
 /// Removes the files of a run, its configuration last: a folder cleared halfway is still a run's.
 fn clear(path: &Path) -> Result<(), RunError> {
-    let remove = |path: &Path, result: io::Result<()>| match result {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(RunError::io(path, "remove", error))
+    let remove = |name: &str| {
+        let path = path.join(name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(RunError::io(&path, "remove", error))
+            }
+            _ => Ok(()),
         }
-        _ => Ok(()),
     };
-    let checkpoints = path.join(CHECKPOINTS);
-    remove(&checkpoints, std::fs::remove_dir_all(&checkpoints))?;
+    for set in Set::ALL {
+        // One that is damaged lists nothing.
+        let manifest = Manifest::read(path, set).ok().flatten();
+        for name in manifest.iter().flat_map(|manifest| manifest.files().keys()) {
+            remove(name)?;
+        }
+        remove(set.file())?;
+    }
+    remove_unlisted(path, &[]);
     let entries = std::fs::read_dir(path)
         .and_then(|entries| entries.collect::<io::Result<Vec<_>>>())
         .map_err(|source| RunError::io(path, "list", source))?;
     for entry in entries {
-        if entry
-            .file_name()
-            .as_encoded_bytes()
-            .starts_with(EVENTS.as_bytes())
-        {
-            remove(&entry.path(), std::fs::remove_file(entry.path()))?;
+        let name = entry.file_name();
+        if name.as_encoded_bytes().starts_with(EVENTS.as_bytes()) {
+            remove(&name.to_string_lossy())?;
         }
     }
-    for name in [
+    let of_runs = [
         SUMMARY,
         "search.json",
         "report.html",
         "model.txt",
         "model.safetensors",
         "index.safetensors",
+        "classes.json",
+        "vocabulary.txt",
         METRICS,
         CONFIG,
-    ] {
-        let file = path.join(name);
-        remove(&file, std::fs::remove_file(&file))?;
-    }
-    Ok(())
+    ];
+    of_runs.into_iter().try_for_each(remove)
 }
 
 fn open_metrics(path: &Path) -> io::Result<File> {

@@ -1,9 +1,9 @@
-//! A configuration as what all ranks must have alike.
+//! A configuration as what all ranks, and all sessions of a run, must have alike.
 //!
 //! Settings that may differ between machines are left out: paths, since the contents are compared separately,
 //! and memory and threads, since their effects show in the plan.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pelton_comm::Alike;
 use serde::Serialize;
@@ -11,8 +11,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Settings that name files: whether they are given must be the same, and not how the files are called.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "paths",
+    "sample_weights",
     "pair",
     "test",
     "validation",
@@ -38,12 +39,31 @@ const MACHINE: [&str; 12] = [
     "metrics",
 ];
 
+/// Settings by their names.
+pub type Settings = BTreeMap<String, String>;
+
+/// The settings of a configuration that decide what a run makes: all but those of the machine, and the paths in
+/// `changing`, which may change when it is resumed.
+pub fn decisive(config: &impl Serialize, changing: &[&str]) -> Settings {
+    flat(config, changing).into_iter().collect()
+}
+
 /// The settings of a configuration by their names.
 pub(crate) fn settings(config: &impl Serialize) -> Alike {
+    let all = flat(config, &[]).into_iter();
+    all.fold(Alike::default(), |alike, (name, value)| {
+        alike.with(format!("`{name}`"), value)
+    })
+}
+
+fn flat(config: &impl Serialize, without: &[&str]) -> Vec<(String, String)> {
     let value = serde_json::to_value(config).unwrap_or_default();
-    let mut all = Settings::default();
+    let mut all = Flat {
+        without,
+        ..Flat::default()
+    };
     all.add("", &value);
-    all.alike
+    all.settings
 }
 
 /// The configuration of rank 0, as JSON, with what belongs to the machine from this rank's own.
@@ -71,17 +91,19 @@ fn keep_own(taken: &mut Value, own: &Value) {
 }
 
 #[derive(Default)]
-struct Settings {
-    alike: Alike,
+struct Flat<'a> {
+    settings: Vec<(String, String)>,
+    /// Paths of settings that are left out.
+    without: &'a [&'a str],
     /// Names so far: a second setting of the same name is named by its path.
     names: BTreeSet<String>,
 }
 
-impl Settings {
+impl Flat<'_> {
     fn add(&mut self, path: &str, value: &Value) {
         let name = path.rsplit('.').next().unwrap_or(path);
         let text = match value {
-            _ if MACHINE.contains(&name) => return,
+            _ if MACHINE.contains(&name) || self.without.contains(&path) => return,
             Value::Object(members) => {
                 let prefix = if path.is_empty() {
                     String::new()
@@ -95,6 +117,8 @@ impl Settings {
             }
             Value::Null => return,
             Value::Array(all) if all.is_empty() => return,
+            // A share of the training records is no file.
+            Value::String(text) if text.parse::<f64>().is_ok() => text.clone(),
             _ if FILES.contains(&name) => "given".to_string(),
             Value::String(text) => text.clone(),
             other => other.to_string(),
@@ -104,7 +128,7 @@ impl Settings {
         } else {
             path
         };
-        self.alike = std::mem::take(&mut self.alike).with(format!("`{name}`"), text);
+        self.settings.push((name.to_string(), text));
     }
 }
 
@@ -151,5 +175,10 @@ mod tests {
             .with("`head.rate`", "2.0")
             .with("`weights`", r#"[["a",2.0]]"#);
         assert_eq!(settings(&config), expected);
+        let config = json!({ "fit": { "validation": "0.1", "rate": 1.0, "epochs": 2 }, "head": { "rate": 2.0 } });
+        let expected = [("validation", "0.1"), ("rate", "2.0")];
+        let expected = expected.map(|(name, value)| (name.to_string(), value.to_string()));
+        let found = decisive(&config, &["fit.rate", "fit.epochs"]);
+        assert_eq!(found, Settings::from(expected));
     }
 }

@@ -18,8 +18,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use pelton_key::{KeyedRng, mix};
-use pelton_run::{Dtype, Tensor, write_checkpoint};
+use pelton_run::{Dtype, Entries, RunFolder, Set, Tensor, write_checkpoint};
 use pelton_softmax::{ClassIndex, Logits, Margin};
+use pelton_train::classify::HeadConfig;
+use pelton_train::image::{ImageConfig, ImageModel};
 
 const QUERIES: usize = 4000;
 
@@ -51,24 +53,31 @@ fn make(folder: &Path, classes: usize, d: usize) {
         add_normals(&mut query, rng.next_u64(), 1.0);
         queries.extend(query);
     }
-    std::fs::create_dir_all(folder).expect("a folder");
-    let write = |name: &str, text: String| std::fs::write(folder.join(name), text).expect(name);
-    write(
-        "run.toml",
-        format!("model = \"none\"\n[head]\nembedding = {d}\n[fit]\n"),
-    );
-    let described = serde_json::json!({ "version": 2, "image": [d], "features": d, "count": classes, "labels": [], "names": [] });
-    write("classes.json", described.to_string());
-    let progress = serde_json::json!({
-        "feed": null, "steps": 1, "epoch": {}, "epochs": [], "fresh_examples": 0, "echoed_examples": 0,
-        "wall_s": 0.0, "step_s": 0.0, "wait_s": 0.0, "best": null, "shards": 1,
-    });
-    let model = folder.join("model.safetensors");
-    write_checkpoint(&model, &progress.to_string(), vec![]).expect("the model");
+    let config = ImageConfig {
+        model: ImageModel::None,
+        head: Some(HeadConfig {
+            embedding: d,
+            ..HeadConfig::default()
+        }),
+        ..ImageConfig::default()
+    };
+    let run = RunFolder::open(folder, &config, false, false).expect("a new folder");
+    let run = run.with_settings(config.decisive());
+    let described = serde_json::json!({ "image": [d], "features": d, "count": classes, "labels": [], "names": [] });
+    run.write_json("classes.json", &described)
+        .expect("the classes");
     let rows = serde_json::json!([{ "name": "weights", "first": 0, "total": classes, "width": d }]);
     let all = Tensor::new("weights", Dtype::F32, &weights).shaped(&[classes, d]);
-    let file = folder.join("model-1-0-of-1.rows");
-    write_checkpoint(&file, &rows.to_string(), vec![all]).expect("the rows");
+    let (number, _) = run.begin(Set::Model).expect("a model");
+    let mut files = Entries::from([run.entry("classes.json").expect("the classes")]);
+    for (name, text, arrays) in [
+        ("model.safetensors", "", vec![]),
+        ("model-1-0-of-1.rows", &*rows.to_string(), vec![all]),
+    ] {
+        let entry = write_checkpoint(&folder.join(name), text, arrays).expect(name);
+        files.insert(name.to_string(), entry);
+    }
+    run.commit(Set::Model, number, files).expect("a manifest");
     let (scale, margin) = (16.0, Margin::NONE);
     let index = ClassIndex::exact(&weights, d, Logits::Cosine { scale, margin });
     let best = index.search_all(&queries, 1);
@@ -76,7 +85,8 @@ fn make(folder: &Path, classes: usize, d: usize) {
         let numbers: Vec<String> = query.iter().map(|x| format!("{x:.5}")).collect();
         format!("{} {}\n", best[0].0, numbers.join(","))
     });
-    write("queries.txt", lines.collect());
+    let lines: String = lines.collect();
+    run.write_text("queries.txt", &lines).expect("the queries");
 }
 
 #[derive(Default)]

@@ -8,11 +8,10 @@ use std::collections::HashSet;
 
 use pelton_comm::Comm;
 use pelton_format::{ClassMap, ClassName};
-use pelton_nn::PARAMETERS;
 use pelton_run::{RunContext, RunFolder};
 use pelton_softmax::{HeadKind, Logits, Means, RowBlock, class_vectors, feature_mean};
 
-use crate::deep::{Shards, write_model};
+use crate::deep::{MODEL, Shards, write_model};
 use crate::embeddings::Embedder;
 use crate::error::TrainError;
 use crate::evaluate::EvaluateConfig;
@@ -47,11 +46,11 @@ pub fn change_classes(
             out.display()
         )));
     }
-    let (Job::Images(mut config, mut written), parameters) = open_run(&of.model)? else {
+    let (Job::Images(mut config, mut written), manifest) = open_run(&of.model)? else {
         return Err(tells_no_classes(&of.model));
     };
     let mut embedder = Embedder::open(&of.model)?;
-    let (d, rows) = (embedder.d, Shards::of_model(&parameters)?);
+    let (d, rows) = (embedder.d, Shards::new(&manifest, MODEL));
     let head = config.head.as_ref();
     let logits = head.map_or(Logits::Product, |head| head.logits);
     let old = written.map.len();
@@ -147,14 +146,11 @@ pub fn change_classes(
     });
     config.pipeline.keep_classes.clear();
     let folder = RunFolder::open(&context.folder.out, &config, false, false)?;
+    let folder = folder.with_settings(config.decisive());
     let classes = map.len();
     written.map = map;
     folder.write_json(CLASSES, &written)?;
-    write_model(
-        &parameters,
-        &folder.path().join(PARAMETERS),
-        blocks.collect(),
-    )?;
+    write_model(&manifest, &folder, blocks.collect(), CLASSES)?;
     Ok(ChangedClasses {
         classes,
         added: added.len(),

@@ -4,16 +4,13 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use pelton_data::as_text;
-use pelton_linear::{DualBound, SavedCodes, SavedState, Scaling};
+use pelton_linear::{DualBound, SavedCodes, SavedState};
 use pelton_plan::Place;
 use pelton_run::{Checkpoint, EpochRecord, RunError, Tensor};
 use safetensors::tensor::Dtype;
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
-
-const VERSION: u32 = 6;
 
 /// The state of a solver.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,8 +26,6 @@ pub enum State<'a> {
 /// Everything of a checkpoint that is not a tensor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Version of the layout.
-    pub version: u32,
     /// Fingerprint of the data set.
     pub data: u64,
     /// Fingerprint of the plan.
@@ -41,13 +36,9 @@ pub struct Progress {
     pub blocks: u64,
     /// Whether weights go by features numbered by frequency.
     pub numbered: bool,
-    /// How features are scaled.
-    #[serde(with = "as_text")]
-    pub scale: Scaling,
     /// Whether rows are read from a packed copy, where records have other lengths.
     pub packed: bool,
     /// Digest of the weights of records; 0 without any.
-    #[serde(default)]
     pub weights: u64,
     /// Epoch of the next batch.
     pub cursor_epoch: u64,
@@ -70,7 +61,6 @@ pub struct Progress {
     /// Rows added to the lower bound of the present epoch.
     pub bound_additions: u64,
     /// Epochs of coordinate descent before Newton's method took over.
-    #[serde(default)]
     pub epochs_before: u64,
     /// Estimated gap below which the next certificate is tried.
     pub attempt_below: f64,
@@ -82,10 +72,6 @@ pub struct Progress {
     pub epochs: Vec<EpochRecord>,
     /// The access path: it has a part in how large blocks are.
     pub access: String,
-    /// Checksum of the whole checkpoint, stored next to this text: set when it is read, computed when it is
-    /// written.
-    #[serde(skip)]
-    pub checksum: u32,
 }
 
 /// Figures that add up over the sessions of a run.
@@ -166,19 +152,9 @@ impl Progress {
     }
 }
 
-/// Writes a checkpoint in place of the one before.
-pub fn write(path: &Path, progress: &Progress, state: &State<'_>) -> Result<(), TrainError> {
-    let (text, tensors) = parts(progress, state);
-    Ok(pelton_run::write_checkpoint(path, &text, tensors)?)
-}
-
 /// The text and the tensors of a checkpoint.
 pub(crate) fn parts<'a>(progress: &Progress, state: &'a State<'_>) -> (String, Vec<Tensor<'a>>) {
-    let progress = Progress {
-        version: VERSION,
-        ..progress.clone()
-    };
-    let text = serde_json::to_string(&progress).expect("plain figures are representable");
+    let text = serde_json::to_string(progress).expect("plain figures are representable");
     let tensors = match state {
         State::Descent(state) => tensors(state),
         State::Fine(state) => wide_tensors("fine", state),
@@ -242,36 +218,13 @@ fn wide_tensors<'a>(name: &str, vectors: &'a [Vec<f64>]) -> Vec<Tensor<'a>> {
         .collect()
 }
 
-/// The checkpoint that `bytes` hold; whether the checksum must fit is the caller's, for tests.
-pub(crate) fn decode(
-    bytes: &[u8],
-    path: &Path,
-    checked: bool,
-) -> Result<(Progress, State<'static>), TrainError> {
+/// The checkpoint that `bytes` hold.
+pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<(Progress, State<'static>), TrainError> {
     let file = Checkpoint::parse(bytes, path)?;
-    let damaged = |_| file.damaged("progress");
-    let Version { version } = serde_json::from_str(file.text()).map_err(damaged)?;
-    if version != VERSION {
-        let problem =
-            format!("has layout version {version} and this program reads version {VERSION}");
-        return Err(file.wrong(&problem).into());
-    }
-    if checked {
-        file.check()?;
-    }
-    let progress: Progress = serde_json::from_str(file.text()).map_err(damaged)?;
-    let progress = Progress {
-        checksum: file.checksum(),
-        ..progress
-    };
+    let progress = serde_json::from_str(file.text());
+    let progress: Progress = progress.map_err(|_| file.damaged("progress"))?;
     let state = state_of(&file, &progress)?;
     Ok((progress, state))
-}
-
-/// What every version of the progress has.
-#[derive(Deserialize)]
-struct Version {
-    version: u32,
 }
 
 fn state_of(file: &Checkpoint<'_>, progress: &Progress) -> Result<State<'static>, RunError> {

@@ -2,14 +2,14 @@
 //!
 //! Building takes a pass of k-means over all class vectors; opening reads the file, with vectors in bf16. Candidates are
 //! ranked by the exact vectors, which are read from the model's own files. The file is written when an index is first
-//! needed. It names its model by a digest, and one of another model is never used.
+//! needed. Its manifest lists it with the files of its model, and one of another model is never used.
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::path::Path;
 
 use bytemuck::Pod;
-use pelton_run::{CheckpointFile, Dtype, Event, RunContext, RunError, Tensor, write_checkpoint};
+use pelton_run::{
+    CheckpointFile, Dtype, Event, Manifest, RunContext, RunError, Set, Tensor, write_checkpoint,
+};
 use pelton_softmax::{ClassIndex, IndexArrays, IndexShape, Logits, class_vectors, feature_mean};
 use rayon::ThreadPool;
 use serde::{Deserialize, Serialize};
@@ -19,14 +19,10 @@ use crate::finished::Classifier;
 
 /// Name of the file.
 const INDEX: &str = "index.safetensors";
-const VERSION: u32 = 1;
 
 /// The text of the file.
 #[derive(Serialize, Deserialize)]
 struct Text {
-    version: u32,
-    /// Digest of the class vectors.
-    model: u64,
     logits: String,
     d: usize,
     probes: usize,
@@ -56,11 +52,11 @@ impl Classifier {
         let mut tell = |what: &dyn std::fmt::Display| {
             (context.observer)(Event::Note(&format!("{}: {what}", path.display())));
         };
-        let model = self.rows.digest()?;
+        let model = self.rows.manifest();
         let mean = self.rows.taken(feature_mean)?.unwrap_or_default();
-        let saved = File::open(&path).ok().map(|file| {
-            let (index, of) = pool.install(|| read_index(file, &path))?;
-            let is_own = of == model && index.logits() == logits && index.len() == classes;
+        let saved = path.exists().then(|| {
+            let index = pool.install(|| read_index(model))?;
+            let is_own = index.logits() == logits && index.len() == classes;
             is_own
                 .then_some(index)
                 .ok_or("belongs to another model".to_string())
@@ -84,7 +80,7 @@ impl Classifier {
                     let seed = self.config.fit.seed;
                     let build = || ClassIndex::build(&weights, d, logits, &[], seed).rounded();
                     let index = pool.install(build);
-                    match write_index(&path, &index, model) {
+                    match write_index(&index, model) {
                         Ok(()) => tell(&"holds the index for the next start"),
                         Err(error) => tell(&format!(
                             "cannot be written ({error}); the next start builds the index again"
@@ -112,7 +108,7 @@ impl Classifier {
     }
 }
 
-fn write_index(path: &Path, index: &ClassIndex<u16>, model: u64) -> Result<(), TrainError> {
+fn write_index(index: &ClassIndex<u16>, model: &Manifest) -> Result<(), TrainError> {
     let (shape, arrays) = index.parts();
     let IndexShape {
         d,
@@ -122,8 +118,6 @@ fn write_index(path: &Path, index: &ClassIndex<u16>, model: u64) -> Result<(), T
         longest,
     } = shape;
     let text = Text {
-        version: VERSION,
-        model,
         logits: logits.to_string(),
         d,
         probes,
@@ -137,25 +131,30 @@ fn write_index(path: &Path, index: &ClassIndex<u16>, model: u64) -> Result<(), T
         Tensor::new("centres", Dtype::F32, &arrays.centres),
         Tensor::new("vectors", Dtype::BF16, &arrays.rows),
     ];
-    Ok(write_checkpoint(path, &text, tensors)?)
+    let entry = write_checkpoint(&model.path(INDEX), &text, tensors)?;
+    Ok(model.with(Set::Index, INDEX, entry).write()?)
 }
 
-/// The index of a file, and the digest of its model.
+/// The index of a model.
 ///
 /// Errors: why it cannot be used, in words.
-pub(crate) fn read_index(file: File, path: &Path) -> Result<(ClassIndex<u16>, u64), String> {
-    let file = CheckpointFile::of(file, path).map_err(problem)?;
+fn read_index(model: &Manifest) -> Result<ClassIndex<u16>, String> {
+    let found = Manifest::read(&model.path(""), Set::Index).map_err(problem)?;
+    let found = found.filter(|found| found.is_with(model, INDEX));
+    let found = found.ok_or("belongs to another model")?;
+    parse_index(&found.arrays(INDEX).map_err(problem)?)
+}
+
+/// The index that a file holds.
+pub(crate) fn parse_index(file: &CheckpointFile) -> Result<ClassIndex<u16>, String> {
     let of: Text =
         serde_json::from_str(file.text()).map_err(|_| "is not an index of classes".to_string())?;
-    if of.version != VERSION {
-        return Err(format!("is an index of version {}", of.version));
-    }
     let logits: Logits = of.logits.parse()?;
     let arrays = IndexArrays {
-        ids: whole(&file, "ids", Dtype::U32)?,
-        starts: whole(&file, "starts", Dtype::U64)?,
-        centres: whole(&file, "centres", Dtype::F32)?,
-        rows: whole(&file, "vectors", Dtype::BF16)?,
+        ids: whole(file, "ids", Dtype::U32)?,
+        starts: whole(file, "starts", Dtype::U64)?,
+        centres: whole(file, "centres", Dtype::F32)?,
+        rows: whole(file, "vectors", Dtype::BF16)?,
     };
     let Text {
         d,
@@ -171,8 +170,7 @@ pub(crate) fn read_index(file: File, path: &Path) -> Result<(ClassIndex<u16>, u6
         recall,
         longest,
     };
-    let index = ClassIndex::of_parts(shape, arrays).map_err(|why| format!("is damaged ({why})"))?;
-    Ok((index, of.model))
+    ClassIndex::of_parts(shape, arrays).map_err(|why| format!("is damaged ({why})"))
 }
 
 /// An array of the file.
@@ -188,7 +186,7 @@ fn whole<T: Pod>(
 
 fn problem(error: RunError) -> String {
     match error {
-        RunError::Checkpoint { problem, .. } => problem,
+        RunError::Checkpoint { problem, .. } | RunError::Differs { problem, .. } => problem,
         other => other.to_string(),
     }
 }

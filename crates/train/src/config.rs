@@ -9,6 +9,7 @@ use pelton_fetch::{Access, OnBadRecord};
 use pelton_format::ClassName;
 use pelton_linear::{InnerPasses, Loss, Penalty, Scaling, ThresholdGoal};
 use pelton_plan::Order;
+use pelton_run::{Settings, decisive};
 use pelton_storage::{memory_budget, path_text};
 use serde::{Deserialize, Serialize};
 
@@ -223,6 +224,35 @@ impl LinearConfig {
     /// Reads a configuration: the `run.toml` of a run, or a file like it.
     pub fn read(path: &Path) -> Result<LinearConfig, TrainError> {
         read(path)
+    }
+
+    /// Settings that may change when a run is resumed: what ends it and what it is measured by; how data is read, whose
+    /// contents and classes the checkpoint compares; and the order, which shows in the plan.
+    const CHANGING: [&str; 13] = [
+        "access",
+        "blocks",
+        "data.device_model",
+        "data.format",
+        "data.label",
+        "data.positive",
+        "epochs",
+        "on_bad_record",
+        "optimum",
+        "order",
+        "target",
+        "test",
+        "threshold",
+    ];
+
+    /// Settings that the weights belong to.
+    pub(crate) fn decisive(&self) -> Settings {
+        let costs = self.listed_costs().to_vec();
+        let config = LinearConfig {
+            cost: costs[0],
+            costs,
+            ..self.clone()
+        };
+        decisive(&config, &LinearConfig::CHANGING)
     }
 
     /// The costs of which models are trained on folds.

@@ -18,7 +18,7 @@ use pelton_softmax::{Logits, compared, feature_mean};
 use pelton_storage::{WholeFile, spare_memory};
 use rayon::ThreadPool;
 
-use crate::deep::{Ready, Shards, load_parameters, thread_pool};
+use crate::deep::{MODEL, Ready, Shards, load_parameters, thread_pool};
 use crate::error::TrainError;
 use crate::evaluate::EvaluateConfig;
 use crate::finished::{Job, Labels, images, open_run, tells_no_classes};
@@ -48,7 +48,7 @@ impl Embedder {
     ///
     /// Errors: a run that is not finished, damaged, or of another job than `train classify`.
     pub(crate) fn open(run: &Path) -> Result<Embedder, TrainError> {
-        let (Job::Images(mut config, classes), parameters) = open_run(run)? else {
+        let (Job::Images(mut config, classes), manifest) = open_run(run)? else {
             return Err(tells_no_classes(run));
         };
         let Some(head) = &config.head else {
@@ -61,8 +61,8 @@ impl Embedder {
         let net = config.net(classes.input(), classes.map.len())?;
         let d = net.classes;
         let mut net = trainer(net, 0, Comm::alone());
-        load_parameters(&parameters, net.as_mut(), &Comm::alone())?;
-        let mean = Shards::of_model(&parameters)?.taken(feature_mean)?;
+        load_parameters(&manifest, net.as_mut())?;
+        let mean = Shards::new(&manifest, MODEL).taken(feature_mean)?;
         config.pipeline.bad_examples = BadExamples::Fail;
         config.pipeline.keep_classes.clear();
         config.data.positive = None;

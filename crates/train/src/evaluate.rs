@@ -9,7 +9,7 @@ use pelton_data::{self as data, DataConfig, DataError, Expected, OpenedData};
 use pelton_fetch::{FetchOptions, OnBadRecord};
 use pelton_format::{ClassMap, KeptCells, Missing};
 use pelton_linear::{LinearError, Model, Prediction, Threshold, predict, probabilities};
-use pelton_run::{Event, Interrupt, RunContext, peak_rss_bytes};
+use pelton_run::{Event, Interrupt, Manifest, RunContext, Set, peak_rss_bytes};
 
 use crate::config::LinearConfig;
 use crate::error::TrainError;
@@ -25,7 +25,8 @@ pub struct TrainedModel {
     pub config: Option<LinearConfig>,
 }
 
-/// Opens the model of a run folder, or a model file: safetensors, or LIBLINEAR's text format.
+/// Opens the model of a run folder, all files of which must be those that the run wrote, or a model file by itself:
+/// safetensors, or LIBLINEAR's text format.
 pub fn open_model(path: &Path) -> Result<TrainedModel, TrainError> {
     std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     if !path.is_dir() {
@@ -34,20 +35,23 @@ pub fn open_model(path: &Path) -> Result<TrainedModel, TrainError> {
             config: None,
         });
     }
-    let file = path.join(crate::linear::MODEL_SAFETENSORS);
-    if !file.exists() {
-        return Err(TrainError::config(format!(
-            "{}: contains no finished model; finish the run with `resume` first",
-            path.display()
-        )));
-    }
-    let config = path.join("run.toml");
+    let manifest = finished_model(path)?;
+    let config = LinearConfig::read(&path.join("run.toml"))?;
+    manifest.check_settings(&config.decisive())?;
+    let file = crate::linear::MODEL_SAFETENSORS;
     Ok(TrainedModel {
-        model: read_model(&file)?,
-        config: config
-            .exists()
-            .then(|| LinearConfig::read(&config))
-            .transpose()?,
+        model: Model::parse_safetensors(&manifest.contents(file)?, &manifest.path(file))?,
+        config: Some(config),
+    })
+}
+
+/// The files of the model in a run folder.
+pub(crate) fn finished_model(run: &Path) -> Result<Manifest, TrainError> {
+    Manifest::open(run, Set::Model)?.ok_or_else(|| {
+        TrainError::config(format!(
+            "{}: contains no finished model; finish the run with `resume` first",
+            run.display()
+        ))
     })
 }
 

@@ -14,18 +14,18 @@ use pelton_feed::PipelineConfig;
 use pelton_format::ClassMap;
 use pelton_image::Pipeline;
 use pelton_key::{KeyedRng, Stage, key};
-use pelton_nn::{Carry, Flow, Input, NO_TARGET, PARAMETERS, Trainer, Words, trainer};
+use pelton_nn::{Carry, Flow, Input, NO_TARGET, Trainer, Words, trainer};
 use pelton_plan::Order;
-use pelton_run::{RunContext, peak_rss_bytes};
+use pelton_run::{Manifest, RunContext, peak_rss_bytes};
 use pelton_text::{Ends, Special, Tokenizer, Vocabulary};
 use rayon::ThreadPool;
 use serde::Serialize;
 
 use crate::deep::{
-    FitConfig, Prepared, Ready, Shards, Targets, load_parameters, measure, thread_pool,
+    FitConfig, MODEL, Prepared, Ready, Shards, Targets, load_parameters, measure, thread_pool,
 };
 use crate::error::TrainError;
-use crate::evaluate::{EvaluateConfig, heading, unreadable, unwritten};
+use crate::evaluate::{EvaluateConfig, finished_model, heading, unreadable, unwritten};
 use crate::image::{CLASSES, Classes, ImageConfig, PLAIN, fits, resolved};
 use crate::language::{LanguageConfig, LanguageNet, MEASURED_ROWS, VOCABULARY};
 pub use crate::ranked::{Ranked, best_classes};
@@ -93,33 +93,37 @@ pub fn is_net(run: &Path) -> bool {
     config.is_some_and(|config| config.contains_key("fit"))
 }
 
-/// The contents of a finished net's run folder, and the file of its parameters.
-pub(crate) fn open_run(run: &Path) -> Result<(Job, PathBuf), TrainError> {
+/// The contents of a finished net's run folder, and the files of its model.
+pub(crate) fn open_run(run: &Path) -> Result<(Job, Manifest), TrainError> {
     std::fs::metadata(run).map_err(|error| unreadable(run, &error))?;
-    let of_run = |what: &str| TrainError::config(format!("{}: {what}", run.display()));
     if !is_net(run) {
-        return Err(of_run("is not the run folder of a net; train one first"));
+        return Err(TrainError::config(format!(
+            "{}: is not the run folder of a net; train one first",
+            run.display()
+        )));
     }
-    let file = run.join(PARAMETERS);
-    if !file.exists() {
-        return Err(of_run(
-            "contains no finished model; finish the run with `resume` first",
-        ));
-    }
+    let manifest = finished_model(run)?;
     let config = run.join("run.toml");
     let toml: toml::Table = crate::config::read(&config)?;
-    let job = if toml.contains_key("hidden") {
+    let (job, settings) = if toml.contains_key("hidden") {
         let config = LanguageConfig::read(&config)?;
         let vocabulary = Vocabulary::load(&run.join(VOCABULARY)).map_err(DataError::from)?;
-        Job::Text(Box::new(config), vocabulary)
+        let settings = config.decisive();
+        (Job::Text(Box::new(config), vocabulary), settings)
     } else {
         let config = ImageConfig::read(&config)?;
-        let classes = Classes::read(&run.join(CLASSES)).ok_or_else(|| {
-            of_run("classes.json is missing or damaged; train the net again with `overwrite`")
+        let file = run.join(CLASSES);
+        let classes = Classes::read(&file).ok_or_else(|| {
+            TrainError::config(format!(
+                "{}: is damaged; train the net again with `overwrite`",
+                file.display()
+            ))
         })?;
-        Job::Images(Box::new(config), classes)
+        let settings = config.decisive();
+        (Job::Images(Box::new(config), classes), settings)
     };
-    Ok((job, file))
+    manifest.check_settings(&settings)?;
+    Ok((job, manifest))
 }
 
 /// The run folder of a finished net that predicts classes.
@@ -131,7 +135,6 @@ pub struct Classifier {
     /// Its outputs.
     pub labels: ClassMap,
     pub(crate) run: PathBuf,
-    parameters: PathBuf,
     pub(crate) rows: Shards,
 }
 
@@ -140,16 +143,15 @@ impl Classifier {
     ///
     /// Errors: a run that is not finished, damaged, or of language.
     pub fn open(run: &Path) -> Result<Classifier, TrainError> {
-        let (Job::Images(config, classes), parameters) = open_run(run)? else {
+        let (Job::Images(config, classes), manifest) = open_run(run)? else {
             return Err(tells_no_classes(run));
         };
         Ok(Classifier {
-            rows: Shards::of_model(&parameters)?,
+            rows: Shards::new(&manifest, MODEL),
             config,
             input: classes.input(),
             labels: classes.map,
             run: run.to_path_buf(),
-            parameters,
         })
     }
 
@@ -161,7 +163,7 @@ impl Classifier {
 
     /// Loads the parameters into a trainer of this net.
     pub fn load(&self, trainer: &mut dyn Trainer) -> Result<(), TrainError> {
-        load_parameters(&self.parameters, trainer, &Comm::alone())
+        load_parameters(self.rows.manifest(), trainer)
     }
 
     /// Rows of a block of the parameters; `None` if there is no such block.
@@ -193,7 +195,7 @@ pub(crate) fn tells_no_classes(run: &Path) -> TrainError {
 }
 
 fn load(run: &Path) -> Result<Finished, TrainError> {
-    let (job, file) = open_run(run)?;
+    let (job, manifest) = open_run(run)?;
     let net = match &job {
         Job::Images(config, classes) => config.net(classes.input(), classes.map.len())?,
         Job::Text(config, vocabulary) => config.net(vocabulary.size() as usize)?,
@@ -202,7 +204,7 @@ fn load(run: &Path) -> Result<Finished, TrainError> {
         Job::Images(config, classes) => config.trainer(net, classes.map.len(), Comm::alone())?,
         Job::Text(..) => trainer(net, 0, Comm::alone()),
     };
-    load_parameters(&file, trainer.as_mut(), &Comm::alone())?;
+    load_parameters(&manifest, trainer.as_mut())?;
     let threads = match &job {
         Job::Images(config, _) => config.fit.threads,
         Job::Text(config, _) => config.fit.threads,

@@ -14,13 +14,13 @@ use pelton_format::{ClassMap, Contents, Schema};
 use pelton_image::Pipeline;
 pub use pelton_nn::nets::ImageModel;
 use pelton_nn::{Flow, Net, Trainer, trainer};
-use pelton_run::{Event, RunContext, RunFolder};
+use pelton_run::{Event, Manifest, RunContext, RunFolder, Set, Settings, decisive};
 use serde::{Deserialize, Serialize};
 
 use crate::class_weights::ClassWeights;
 use crate::classify::{Begin, HeadConfig};
 use crate::deep::{
-    ClassMeans, Fit, FitConfig, LAST, NetSummary, Prepared, Ready, Targets, check_memory, fit,
+    ClassMeans, Fit, FitConfig, NetSummary, Prepared, Ready, Targets, check_memory, fit,
 };
 use crate::error::TrainError;
 
@@ -99,23 +99,9 @@ impl ImageConfig {
         })
     }
 
-    /// Identifies what saved parameters and state belong to.
-    fn decisive(&self) -> Vec<(&'static str, String)> {
-        let mut all = self.fit.decisive();
-        all.extend([
-            ("model", self.model.to_string()),
-            ("width", self.width.to_string()),
-        ]);
-        match &self.head {
-            Some(head) => all.extend([
-                ("head", head.kind.to_string()),
-                ("centre", head.centre.to_string()),
-                ("logits", head.logits.to_string()),
-                ("embedding", head.embedding.to_string()),
-            ]),
-            None => all.push(("head", "none".to_string())),
-        }
-        all
+    /// Settings that saved parameters and state belong to.
+    pub fn decisive(&self) -> Settings {
+        decisive(self, &FitConfig::CHANGING)
     }
 
     /// What trains it.
@@ -289,21 +275,22 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         class_weights,
         rebuild: config.head.as_ref().and_then(|head| head.rebuild),
         head: config.head.as_ref().map(|head| head.kind.to_string()),
+        about: CLASSES,
         language: false,
         began,
     };
     let written = Classes {
-        version: Classes::VERSION,
         image: sizes(input),
         features: data.dataset.features(),
         map: labels.clone(),
         columns: data.dataset.columns().map(|columns| Schema::clone(columns)),
     };
+    let settings = config.decisive();
+    check_resumed(context, &settings)?;
     same_data(context, CLASSES, |file| {
-        Classes::read(file).is_some_and(|before| before.are(&written))
+        Classes::read(file).is_some_and(|before| before == written)
     })?;
-    same_settings(&config, context, ImageConfig::read, ImageConfig::decisive)?;
-    let mut folder = open_folder(&config, context)?;
+    let mut folder = open_folder(&config, settings, context)?;
     if folder.is_written() {
         folder.write_json(CLASSES, &written)?;
     }
@@ -345,8 +332,6 @@ pub(crate) const CLASSES: &str = "classes.json";
 /// What that file holds.
 #[derive(PartialEq, Serialize, Deserialize)]
 pub(crate) struct Classes {
-    #[serde(default)]
-    version: u32,
     /// Height, width and channels of images, or the width of vectors.
     pub(crate) image: Vec<usize>,
     /// Features of a record.
@@ -360,26 +345,9 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// The version that is written. Before this file had versions, class and label were the same number,
-    /// regardless of the order of labels.
-    const VERSION: u32 = 2;
-
     /// From its file; `None` where that is missing or damaged.
     pub(crate) fn read(file: &Path) -> Option<Classes> {
-        let mut read: Classes = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-        if read.version < Classes::VERSION {
-            read.version = Classes::VERSION;
-            if !read.map.has_names() {
-                read.map = ClassMap::counted(read.map.len());
-            }
-        }
-        Some(read)
-    }
-
-    /// Whether these, from a run's folder, match its data; older files lack the columns.
-    fn are(mut self, found: &Classes) -> bool {
-        self.columns = self.columns.or_else(|| found.columns.clone());
-        self == *found
+        serde_json::from_slice(&std::fs::read(file).ok()?).ok()
     }
 
     /// The input of the net.
@@ -409,37 +377,24 @@ pub(crate) fn same_data(
     }
 }
 
-/// Refuses to resume from a checkpoint of other settings, according to the configuration next to it.
-pub(crate) fn same_settings<C>(
-    config: &C,
+/// Refuses to resume from a checkpoint of other settings, or with files that are not of it.
+pub(crate) fn check_resumed(
     context: &RunContext<'_>,
-    read: impl Fn(&Path) -> Result<C, TrainError>,
-    decisive: impl Fn(&C) -> Vec<(&'static str, String)>,
+    settings: &Settings,
 ) -> Result<(), TrainError> {
-    let out = &context.folder.out;
-    if !context.folder.resume || !out.join(LAST).exists() {
+    if !context.folder.resume || context.comm.rank() > 0 {
         return Ok(());
     }
-    let file = out.join("run.toml");
-    let before = decisive(&read(&file)?);
-    let changed = decisive(config).into_iter().find_map(|(name, now)| {
-        match before.iter().find(|(other, _)| *other == name) {
-            Some((_, then)) if *then == now => None,
-            then => Some((name, then.map_or("none", |(_, then)| then).to_string(), now)),
-        }
-    });
-    match changed {
+    match Manifest::open(&context.folder.out, Set::Checkpoint)? {
+        Some(before) => Ok(before.check_settings(settings)?),
         None => Ok(()),
-        Some((name, then, now)) => Err(TrainError::config(format!(
-            "{}: the run was started with `{name}` {then} and cannot continue with {now}; give {then}, or start another run with another `out`",
-            file.display()
-        ))),
     }
 }
 
 /// The run folder: rank 0's to write.
 pub(crate) fn open_folder(
     config: &impl Serialize,
+    settings: Settings,
     context: &RunContext<'_>,
 ) -> Result<RunFolder, TrainError> {
     let options = &context.folder;
@@ -449,7 +404,7 @@ pub(crate) fn open_folder(
         _ => RunFolder::unwritten(&options.out),
     };
     context.comm.barrier().map_err(DataError::from)?;
-    Ok(folder)
+    Ok(folder.with_settings(settings))
 }
 
 fn needs_decoding(contents: Contents) -> bool {

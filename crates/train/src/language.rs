@@ -13,7 +13,7 @@ use pelton_data::{
 use pelton_feed::{DecodeSetting, PipelineConfig};
 use pelton_nn::nets::{self, LanguageModel};
 use pelton_nn::{pipelined, trainer};
-use pelton_run::{Event, RunContext};
+use pelton_run::{Event, RunContext, Settings, decisive};
 use pelton_text::{Special, Tokenizer, Vocabulary};
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ use crate::deep::{
     fit,
 };
 use crate::error::TrainError;
-use crate::image::{open_folder, same_data, same_settings};
+use crate::image::{check_resumed, open_folder, same_data};
 
 /// Kinds of net.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -194,31 +194,9 @@ impl LanguageConfig {
         })
     }
 
-    /// Identifies what saved parameters and state belong to.
-    fn decisive(&self) -> Vec<(&'static str, String)> {
-        let embedding = self.embedding.unwrap_or(self.hidden);
-        let mut all = self.fit.decisive();
-        all.extend([
-            ("model", self.model.to_string()),
-            ("hidden", self.hidden.to_string()),
-            ("embedding", embedding.to_string()),
-            ("layers", self.layers.to_string()),
-            ("tied", self.tied.to_string()),
-        ]);
-        if self.model == LanguageNet::Transformer {
-            all.extend([
-                ("heads", self.heads.to_string()),
-                ("positions", self.positions.to_string()),
-            ]);
-        }
-        // The position in a text depends on the words in a row.
-        if let Some(words) = self.carry {
-            all.extend([
-                ("carry", words.to_string()),
-                ("batch", self.fit.batch.to_string()),
-            ]);
-        }
-        all
+    /// Settings that saved parameters and state belong to.
+    pub(crate) fn decisive(&self) -> Settings {
+        decisive(self, &FitConfig::CHANGING)
     }
 
     fn check(&self) -> Result<(), TrainError> {
@@ -368,18 +346,14 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
     );
     (context.observer)(Event::Note(&note));
     config.fit.note_precision(context);
+    let settings = config.decisive();
+    check_resumed(context, &settings)?;
     same_data(context, VOCABULARY, |file| {
         Vocabulary::load(file).is_ok_and(|old| old.fingerprint() == vocabulary.fingerprint())
     })?;
-    same_settings(
-        config,
-        context,
-        LanguageConfig::read,
-        LanguageConfig::decisive,
-    )?;
-    let mut folder = open_folder(config, context)?;
+    let mut folder = open_folder(config, settings, context)?;
     if folder.is_written() {
-        let file = folder.path().join(VOCABULARY);
+        let file = folder.file(VOCABULARY)?;
         vocabulary.save(&file).map_err(DataError::from)?;
     }
     let seed = config.fit.seed;
@@ -400,6 +374,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         class_weights: None,
         rebuild: None,
         head: None,
+        about: VOCABULARY,
         language: true,
         began,
     };

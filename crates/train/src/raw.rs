@@ -19,14 +19,15 @@ pub fn encode_checkpoint(solver: &OutOfCore) -> Vec<u8> {
 
 /// Reads an index of classes, and returns how many it has.
 #[cfg(feature = "nets")]
-pub fn read_index(file: std::fs::File) -> Option<pelton_softmax::ClassIndex<u16>> {
-    let index = crate::class_index::read_index(file, Path::new("memory"));
-    index.ok().map(|(index, _)| index)
+pub fn read_index(path: &Path) -> Option<pelton_softmax::ClassIndex<u16>> {
+    let entry = pelton_run::Entry::read(path).ok()?;
+    let file = pelton_run::CheckpointFile::of(std::fs::File::open(path).ok()?, path, entry);
+    crate::class_index::parse_index(&file.ok()?).ok()
 }
 
-/// Restores `solver` from a checkpoint without verifying its checksum.
+/// Restores `solver` from a checkpoint.
 pub fn restore_checkpoint(bytes: &[u8], solver: &mut OutOfCore) -> Result<(), TrainError> {
-    let (_, state) = checkpoint::decode(bytes, Path::new("memory"), false)?;
+    let (_, state) = checkpoint::decode(bytes, Path::new("memory"))?;
     let State::Descent(state) = state else {
         return Err(TrainError::config("another solver's state".to_string()));
     };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pelton_comm::{RankError, run_ranks};
 use pelton_data::DataConfig;
-use pelton_run::{Event, Interrupt, RunContext};
+use pelton_run::{Event, Interrupt, Manifest, RunContext, Set};
 use pelton_train::linear::{self, RunOptions};
 use pelton_train::{LinearConfig, LinearSummary, Loss, Optimum, Solver, TrainError};
 
@@ -248,7 +248,10 @@ fn model(options: &RunOptions) -> Vec<u8> {
 
 /// What the ranks had sent when the run's checkpoint was written.
 fn communication_bytes(options: &RunOptions) -> u64 {
-    let file = std::fs::read(options.out.join("checkpoint/state.safetensors")).unwrap();
+    let manifest = Manifest::open(&options.out, Set::Checkpoint);
+    let manifest = manifest.unwrap().unwrap();
+    let name = manifest.named("checkpoint/state", "").unwrap();
+    let file = manifest.contents(name).unwrap();
     let (_, header) = safetensors::SafeTensors::read_metadata(&file).unwrap();
     let text = &header.metadata().as_ref().unwrap()["pelton"];
     let progress: serde_json::Value = serde_json::from_str(text).unwrap();

@@ -15,7 +15,7 @@ fn check(data: &str, access: &str, change: impl FnOnce(&std::fs::File, u64), par
     );
     let child = place.start(&line);
     let began = Instant::now();
-    while !place.path("run/checkpoint/state.safetensors").exists() {
+    while !place.path("run/checkpoint/manifest.json").exists() {
         assert!(began.elapsed() < Duration::from_secs(60), "an epoch ends");
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -19,6 +19,15 @@ const VARIANTS: [&str; 5] = [
     "--memory 2MiB --access scatter --skip",
 ];
 
+/// The file of the state in the checkpoint of `run`.
+fn state_of_run(place: &Place) -> String {
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&place.read("run/checkpoint/manifest.json")).unwrap();
+    let mut names = manifest["files"].as_object().unwrap().keys();
+    let name = names.find(|name| name.starts_with("checkpoint/state-"));
+    format!("run/{}", name.unwrap())
+}
+
 fn signal(child: &Child, signal: Signal) {
     // A child that has ended already is still there to be waited for.
     kill_process(Pid::from_child(child), signal).unwrap();
@@ -70,7 +79,7 @@ fn ctrl_c_saves_the_state_and_resume_reaches_the_same_model() {
         let (model, _) = uninterrupted(&place, &line);
         let mut child = place.start(&format!("{line} --out run"));
         let began = Instant::now();
-        while !place.path("run/checkpoint/state.safetensors").exists() {
+        while !place.path("run/checkpoint/manifest.json").exists() {
             assert!(began.elapsed() < Duration::from_secs(60), "a checkpoint");
             assert!(
                 child.try_wait().unwrap().is_none(),
@@ -117,7 +126,7 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
             wait_for_handler(&mut child);
             let running = child.try_wait().unwrap().is_none();
             // A session that saved nothing had no more than the certificate to do.
-            let now = std::fs::read(place.path("run/checkpoint/state.safetensors")).ok();
+            let now = std::fs::read(place.path("run/checkpoint/manifest.json")).ok();
             let to_train = now.is_none() || now != saved;
             saved = now;
             if running && to_train {
@@ -167,7 +176,7 @@ fn a_signal_in_the_middle_of_a_block_ends_the_run_and_resume_repeats_the_block()
         let line = format!("train linear {variant} --epochs 2 --seed 4");
         let (model, seconds) = uninterrupted(&place, &line);
         assert!(seconds > 1.0, "{line}: {seconds} s are too short");
-        let checkpoint = "run/checkpoint/state.safetensors";
+        let checkpoint = "run/checkpoint/manifest.json";
         let mut goes_on = line.clone();
         // In the first epoch, and in what the first session left.
         for _ in 0..2 {
@@ -229,7 +238,8 @@ fn a_checkpoint_of_another_run_is_refused_and_kept() {
     place.ok(&format!("{line} --memory 500KiB --blocks 20 --epochs 3"));
     let model = place.read(&format!("run/{MODEL}"));
     std::fs::remove_file(place.path("run").join(MODEL)).unwrap();
-    let checkpoint = place.read("run/checkpoint/state.safetensors");
+    let state = state_of_run(&place);
+    let checkpoint = place.read(&state);
     for flags in [
         "--seed 9",
         "--order block:20",
@@ -256,17 +266,17 @@ fn a_checkpoint_of_another_run_is_refused_and_kept() {
         2,
         &["run", "other data"],
     );
-    assert!(place.read("run/checkpoint/state.safetensors") == checkpoint);
+    assert!(place.read(&state) == checkpoint);
     // What was refused has not become the configuration of the run.
     place.ok("train linear --resume --out run --threads 1 --access direct");
     assert!(place.read(&format!("run/{MODEL}")) == model);
     for at in [20, 2000, checkpoint.len() / 2, checkpoint.len() - 3] {
         let mut bad = checkpoint.clone();
         bad[at] ^= 4;
-        place.write("run/checkpoint/state.safetensors", &bad);
-        let parts = ["state.safetensors", "--overwrite"];
+        place.write(&state, &bad);
+        let parts = [&*state, "--overwrite"];
         place.refuses(&format!("{line} --resume"), 2, &parts);
-        place.write("run/checkpoint/state.safetensors", &checkpoint[..at]);
+        place.write(&state, &checkpoint[..at]);
         place.refuses(&format!("{line} --resume"), 2, &parts);
     }
 }
@@ -315,7 +325,7 @@ fn any_damage_to_a_checkpoint_or_model_is_found() {
     let mut state = 3;
     for (name, line) in [
         (
-            "run/checkpoint/state.safetensors",
+            &*state_of_run(&place),
             "train linear --resume --epochs 3 --out run",
         ),
         ("run/model.safetensors", "eval run train"),
@@ -326,14 +336,7 @@ fn any_damage_to_a_checkpoint_or_model_is_found() {
             let mut bad = good.clone();
             bad[at] ^= 1 << (random_bits(&mut state) % 8);
             place.write(name, &bad);
-            let ended = place.run(line);
-            // Blanks after the header are no content.
-            let padding =
-                good[at] == b' ' && good[..at].ends_with(b"}") || good[at..].starts_with(b"  ");
-            if !padding {
-                assert_eq!(ended.code, Some(2), "{name} byte {at}: {}", ended.stderr);
-                ended.refused(line, 2, &[name]);
-            }
+            place.refuses(line, 2, &[name]);
         }
         for length in (0..good.len()).step_by(good.len() / 13 + 1) {
             place.write(name, &good[..length]);
@@ -385,11 +388,7 @@ fn half_written_files_of_killed_runs_are_removed() {
             "{flags}"
         );
         assert!(place.path(others[0]).exists(), "{flags}");
-        assert_eq!(
-            place.path(others[1]).exists(),
-            flags != "--overwrite",
-            "{flags}"
-        );
+        assert!(place.path(others[1]).exists(), "{flags}");
     }
 }
 
@@ -466,7 +465,7 @@ fn ctrl_c_ends_every_command() {
 fn interrupt_after_training(place: &Place, line: &str) {
     let mut child = place.start(line);
     let began = Instant::now();
-    while !place.path("run/checkpoint/state.safetensors").exists() {
+    while !place.path("run/checkpoint/manifest.json").exists() {
         assert!(began.elapsed() < Duration::from_secs(60), "a checkpoint");
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -563,7 +562,7 @@ fn two_runs_do_not_share_a_folder() {
         LINE.replace("--epochs 4", "--epochs 100000")
     ));
     let began = Instant::now();
-    while !place.path("run/checkpoint/state.safetensors").exists() {
+    while !place.path("run/checkpoint/manifest.json").exists() {
         assert!(began.elapsed() < Duration::from_secs(60), "a checkpoint");
         std::thread::sleep(Duration::from_millis(2));
     }

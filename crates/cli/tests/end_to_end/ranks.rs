@@ -83,7 +83,7 @@ fn ctrl_c_saves_and_other_ranks_go_on() {
     let line = "train linear higgs.prow --target 1e-15 --checkpoint-every 0 --memory 600kB";
     let mut child = place.start(&format!("{line} --ranks 3 --out run"));
     let began = Instant::now();
-    while !place.path("run/checkpoint/state.safetensors").exists() {
+    while !place.path("run/checkpoint/manifest.json").exists() {
         assert!(began.elapsed() < Duration::from_secs(60), "a checkpoint");
         assert!(child.try_wait().unwrap().is_none(), "still running");
         std::thread::sleep(Duration::from_millis(2));
@@ -142,7 +142,7 @@ fn rows_kept_as_codes_go_on() {
     assert!(number(&whole, "relative_gap") <= 1e-3, "{whole}");
     let mut child = place.start(&format!("{line} --checkpoint-every 0 --out run"));
     let began = Instant::now();
-    while !place.path("run/checkpoint/state.safetensors").exists() {
+    while !place.path("run/checkpoint/manifest.json").exists() {
         assert!(began.elapsed() < Duration::from_secs(60), "a checkpoint");
         std::thread::sleep(Duration::from_millis(2));
     }

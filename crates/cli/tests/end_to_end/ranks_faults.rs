@@ -62,7 +62,7 @@ fn changed(place: &Place, change: impl FnOnce(&std::path::Path)) -> Ended {
                 --memory 600kB --out run";
     let child = place.start(line);
     let began = Instant::now();
-    while !place.path("run/checkpoint/state.safetensors").exists() {
+    while !place.path("run/checkpoint/manifest.json").exists() {
         assert!(began.elapsed() < Duration::from_secs(60), "a checkpoint");
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -77,16 +77,29 @@ fn a_run_is_kept_unless_told_otherwise() {
         "model.txt",
         "report.html",
         "notes.txt",
+        "model-2.safetensors",
         "events.out.tfevents.1.x",
+        "model-1-0-of-1.rows",
+        "classes.json",
+        "vocabulary.txt",
+        "other.bin",
+        "checkpoint/state-1.safetensors",
+        "checkpoint/state-1-0-of-1.rows",
     ] {
         std::fs::write(path.join(name), name).unwrap();
     }
-    std::fs::write(path.join("checkpoint/state.safetensors"), "old").unwrap();
+    // What a manifest lists is of the run, however it is called.
+    let folder = RunFolder::open(path, &config(3), true, false).unwrap();
+    folder.begin(Set::Model).unwrap();
+    let files = Entries::from([folder.entry("other.bin").unwrap()]);
+    folder.commit(Set::Model, 1, files).unwrap();
+    drop(folder);
     RunFolder::open(path, &config(5), false, true).unwrap();
     let left = [
         ".lock",
         "checkpoint",
         "metrics.jsonl",
+        "model-2.safetensors",
         "notes.txt",
         "run.toml",
     ];
@@ -115,6 +128,155 @@ fn other_files_are_never_touched() {
         assert!(error.to_string().contains("thesis.txt"), "{error}");
     }
     assert_eq!(names(outer.path()), ["thesis.txt"]);
+}
+
+/// Writes a set of two files, one of them numbered.
+fn write_set(folder: &RunFolder, text: &str) {
+    let (number, _) = folder.begin(Set::Checkpoint).unwrap();
+    folder.write_text("classes.json", "[]").unwrap();
+    let name = format!("checkpoint/state-{number}.safetensors");
+    folder.write_text(&name, text).unwrap();
+    let entries = ["classes.json", &name].map(|name| folder.entry(name).unwrap());
+    folder
+        .commit(Set::Checkpoint, number, Entries::from(entries))
+        .unwrap();
+}
+
+#[test]
+fn files_of_a_set_are_replaced_together() {
+    let outer = tempfile::tempdir().unwrap();
+    let path = outer.path();
+    let open = |resume| RunFolder::open(path, &config(1), resume, false).unwrap();
+    let folder = open(false).with_settings(Settings::from([("seed".into(), "1".into())]));
+    write_set(&folder, "first");
+    let read = || Manifest::open(path, Set::Checkpoint).unwrap().unwrap();
+    let state = |of: &Manifest| of.named("checkpoint/state", "").unwrap().to_string();
+    let first = read();
+    let name = state(&first);
+    // Killed before the manifest was written: the first set is whole, and the rest goes.
+    let (number, _) = folder.begin(Set::Checkpoint).unwrap();
+    let half = format!("checkpoint/state-{number}.safetensors");
+    folder.write_text(&half, "half").unwrap();
+    drop(folder);
+    assert_eq!(read().contents(&name).unwrap(), b"first");
+    let folder = open(true);
+    assert!(!path.join(&half).exists());
+    write_set(&folder, "second");
+    let second = read();
+    assert_eq!(second.contents(&state(&second)).unwrap(), b"second");
+    assert!(!path.join(&name).exists() && state(&second) != name);
+    assert_eq!(second.run, first.run, "the run is the same");
+    assert!(
+        first
+            .check_settings(&Settings::new())
+            .unwrap_err()
+            .to_string()
+            .contains("`seed` 1")
+    );
+    // A model is none until all of it is written.
+    let entries = Entries::from([folder.entry("classes.json").unwrap()]);
+    folder.commit(Set::Model, 1, entries).unwrap();
+    assert_eq!(folder.begin(Set::Model).unwrap().0, 2);
+    assert!(Manifest::read(path, Set::Model).unwrap().is_none());
+}
+
+#[test]
+fn any_difference_of_a_listed_file_is_refused_by_its_name() {
+    let outer = tempfile::tempdir().unwrap();
+    let (path, other) = (outer.path().join("one"), outer.path().join("two"));
+    for (path, text) in [(&path, "some text"), (&other, "same size")] {
+        let folder = RunFolder::open(path, &config(1), false, false).unwrap();
+        write_set(&folder, text);
+    }
+    let set = Set::Checkpoint;
+    let check = |parts: &[&str]| {
+        let found = Manifest::open(&path, set).and_then(|found| {
+            let found = found.expect("a manifest");
+            found.contents("checkpoint/state-1.safetensors")
+        });
+        let error = found.unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    };
+    for name in ["checkpoint/state-1.safetensors", "classes.json", set.file()] {
+        let file = path.join(name);
+        let good = std::fs::read(&file).unwrap();
+        for bit in 0..8 * good.len() {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            // A name or a digest that differs is found at the file that has it.
+            std::fs::write(&file, &bad).unwrap();
+            let is_list = name == set.file();
+            let of_settings = is_list
+                && Manifest::parse(&bad, &path, set)
+                    .is_ok_and(|bad| bad.files() == first_of(&good, &path).files());
+            if !of_settings {
+                check(&[if is_list { "" } else { name }, "overwrite"]);
+            }
+        }
+        for length in 0..good.len() - 1 {
+            std::fs::write(&file, &good[..length]).unwrap();
+            check(&[name]);
+        }
+        if name != set.file() {
+            std::fs::remove_file(&file).unwrap();
+            check(&[name, "is missing"]);
+            std::fs::create_dir(&file).unwrap();
+            check(&[name, "is not a file"]);
+            std::fs::remove_dir(&file).unwrap();
+        }
+        std::fs::write(&file, good).unwrap();
+    }
+    std::fs::copy(
+        other.join("checkpoint/state-1.safetensors"),
+        path.join("checkpoint/state-1.safetensors"),
+    )
+    .unwrap();
+    check(&["state-1.safetensors", "differs"]);
+    let outside =
+        br#"{"run":"1","number":1,"settings":{},"files":{"../a":{"bytes":0,"parts":[]}}}"#;
+    assert!(Manifest::parse(outside, &path, set).is_err());
+    // The model of another run.
+    std::fs::copy(other.join(set.file()), path.join(Set::Model.file())).unwrap();
+    let error = RunFolder::open(&path, &config(1), true, false).unwrap_err();
+    assert!(error.to_string().contains("is of another run"), "{error}");
+}
+
+fn first_of(bytes: &[u8], path: &Path) -> Manifest {
+    Manifest::parse(bytes, path, Set::Checkpoint).unwrap()
+}
+
+/// Both runs wrote, each a part of what was there.
+#[test]
+fn a_folder_that_was_replaced_is_not_written() {
+    let outer = tempfile::tempdir().unwrap();
+    let path = outer.path().join("run");
+    for again in [false, true] {
+        let mut first = RunFolder::open(&path, &config(1), false, true).unwrap();
+        std::fs::rename(&path, outer.path().join(format!("moved-{again}"))).unwrap();
+        let second = again.then(|| RunFolder::open(&path, &config(2), false, false).unwrap());
+        for result in [
+            first.append_metrics(&config(1)),
+            first.keep_metrics(0),
+            first.write_text("report.html", ""),
+            first.write_summary(&config(1)),
+            first.begin(Set::Checkpoint).map(drop),
+            first.begin(Set::Model).map(drop),
+            first.commit(Set::Model, 1, Entries::new()),
+            first.file("model.txt").map(drop),
+        ] {
+            let error = result.unwrap_err();
+            assert!(
+                error.to_string().contains("was removed, moved or replaced"),
+                "{error}"
+            );
+            assert_eq!(error.exit_code(), 1);
+        }
+        if let Some(second) = second {
+            second.write_text("report.html", "").unwrap();
+        } else {
+            assert!(!path.exists());
+        }
+    }
 }
 
 #[test]

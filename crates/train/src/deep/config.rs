@@ -237,14 +237,21 @@ impl FitConfig {
     /// Bytes of the feed where nothing is said and there are enough.
     pub const USUAL_MEMORY: u64 = 256 << 20;
 
-    /// What saved state belongs to, by name.
-    pub(crate) fn decisive(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("optimizer", self.optimizer.to_string()),
-            ("precision", self.precision.to_string()),
-            ("seed", self.seed.to_string()),
-        ]
-    }
+    /// Settings of a job on nets that may change when a run is resumed. Everything else decides what the saved numbers
+    /// mean, or which records are left, and is compared.
+    pub(crate) const CHANGING: [&str; 11] = [
+        "data.device_model",
+        "fit.access",
+        "fit.cache",
+        "fit.clip",
+        "fit.epochs",
+        "fit.patience",
+        "fit.rate",
+        "fit.schedule",
+        "fit.test",
+        "fit.warmup",
+        "head.rate",
+    ];
 
     /// Says where half precision gains no time.
     pub(crate) fn note_precision(&self, context: &mut RunContext<'_>) {

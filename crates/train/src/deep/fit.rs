@@ -5,9 +5,7 @@ use std::time::Instant;
 
 use pelton_comm::{Alike, Comm, Reduction};
 use pelton_key::{Stage, key};
-use pelton_nn::{
-    Counts, HeadFigures, Input, LossOptions, NnError, PARAMETERS, StepOptions, Trainer, Update,
-};
+use pelton_nn::{Counts, HeadFigures, Input, LossOptions, NnError, StepOptions, Trainer, Update};
 use pelton_run::{Event, RunContext, RunFolder, peak_rss_bytes};
 use pelton_softmax::HeadError;
 use rayon::ThreadPool;
@@ -37,6 +35,8 @@ pub(crate) struct Fit<'a> {
     pub(crate) rebuild: Option<u64>,
     /// The kind of a head over many classes.
     pub(crate) head: Option<String>,
+    /// The file of the folder that describes the data: part of each checkpoint and of the model.
+    pub(crate) about: &'static str,
     /// Whether to show loss as perplexity, without accuracy.
     pub(crate) language: bool,
     /// When the job began.
@@ -45,10 +45,6 @@ pub(crate) struct Fit<'a> {
 
 /// Classes whose nearest ones take long to find.
 const MANY_CLASSES: u64 = 200_000;
-
-/// Which checkpoint.
-pub(crate) const LAST: &str = "checkpoint/state.safetensors";
-pub(crate) const BEST: &str = "checkpoint/best.safetensors";
 
 /// Trains to the end, from a checkpoint where the folder holds one. All ranks call it; rank 0 writes.
 pub(crate) fn fit(
@@ -59,10 +55,10 @@ pub(crate) fn fit(
     let comm = context.comm;
     let prepare_s = of.began.elapsed().as_secs_f64();
     if of.head.is_some() && comm.size() > 1 {
-        saving::check_shared(&folder.path().join(LAST), comm)?;
+        saving::check_shared(folder, comm)?;
     }
     let mut progress = if context.folder.resume {
-        saving::resume(&folder.path().join(LAST), of.trainer.as_mut(), comm)?
+        saving::resume(folder.path(), of.trainer.as_mut(), comm)?
     } else {
         None
     }
@@ -126,20 +122,13 @@ pub(crate) fn fit(
     let meters = source.meters();
     drop(validation);
     // The best parameters are tested and kept.
-    let best = folder.path().join(BEST);
     if progress.best.is_some() {
-        saving::load_parameters(&best, run.of.trainer.as_mut(), comm)?;
+        saving::load_best(folder.path(), run.of.trainer.as_mut(), comm)?;
     }
     // Written before the test, which may fail. A run that ends at once resumed within an epoch that had not ended.
     pool.install(|| run.of.trainer.end_epoch());
     let trainer = run.of.trainer.as_ref();
-    saving::save(
-        &folder.path().join(PARAMETERS),
-        &progress,
-        trainer,
-        false,
-        comm,
-    )?;
+    saving::save_model(folder, &progress, trainer, run.of.about, comm)?;
     let test = match &run.of.test {
         Some(test) => {
             let steps = test.steps(0);
@@ -547,12 +536,8 @@ impl Run<'_, '_> {
         progress.wall_s = self.wall_s();
         progress.load_s = self.before.load_s + source.meters().feed.load_s;
         progress.head = trainer.head().unwrap_or_default().after(self.before.head);
-        let path = folder.path();
-        saving::save(&path.join(LAST), progress, trainer, true, self.comm)?;
-        if best {
-            saving::save(&path.join(BEST), progress, trainer, false, self.comm)?;
-        }
-        Ok(())
+        let about = self.of.about;
+        saving::save_checkpoint(folder, progress, trainer, best, about, self.comm)
     }
 }
 

@@ -23,6 +23,6 @@ pub use summary::NetSummary;
 
 pub(crate) use class_means::ClassMeans;
 pub(crate) use config::{MOST_WIDTH, check_memory};
-pub(crate) use fit::{Fit, LAST, fit, measure};
-pub(crate) use saving::{Shards, load_parameters, write_model};
+pub(crate) use fit::{Fit, fit, measure};
+pub(crate) use saving::{MODEL, Shards, load_parameters, write_model};
 pub(crate) use source::{Prepared, TextStream};

@@ -20,10 +20,8 @@ pub(crate) struct Progress {
     pub(crate) wall_s: f64,
     pub(crate) step_s: f64,
     pub(crate) wait_s: f64,
-    /// Seconds in which something was loaded, and what a head did. Not in older checkpoints.
-    #[serde(default)]
+    /// Seconds in which something was loaded, and what a head did.
     pub(crate) load_s: f64,
-    #[serde(default)]
     pub(crate) head: HeadFigures,
     /// The best validation loss, and the epoch it followed.
     pub(crate) best: Option<(f64, u64)>,

@@ -1,21 +1,20 @@
-//! Checkpoints of a net: parameters under PyTorch's names, and what else the next step depends on.
+//! Checkpoints and models of a net: parameters under PyTorch's names, and what else the next step depends on.
 //!
-//! Rows of a head over many classes are next to the file of the net, one file a rank, `STEM-STEPS-RANK-of-RANKS.rows`.
-//! They are whole before the file of the net names their step, and older ones are removed only then; any number of
-//! ranks can read them.
+//! Rows of a head over many classes are next to the file of the net, one file a rank, `STEM-NUMBER-RANK-of-RANKS.rows`.
+//! The manifest that rank 0 writes last lists all; any number of ranks can read them.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use pelton_comm::{Comm, Reduction};
 use pelton_data::DataError;
 use pelton_key::Digest;
-use pelton_nn::{NamedArray, NnError, Trainer};
+use pelton_nn::{NamedArray, NnError, PARAMETERS, Trainer};
 use pelton_run::{
-    Checkpoint, CheckpointFile, Dtype, RunError, Tensor, read_checkpoint, write_atomically,
-    write_checkpoint,
+    Checkpoint, CheckpointFile, Dtype, Entries, Entry, Manifest, RunError, RunFolder, Set, Tensor,
+    write_atomically, write_checkpoint,
 };
 use pelton_softmax::{ReadRows, RowBlock};
 use serde::{Deserialize, Serialize};
@@ -25,18 +24,10 @@ use crate::error::TrainError;
 
 /// Prefix of names that are not parameters.
 const STATE: &str = "state.";
-/// What the files of rows end in.
-const ROWS: &str = "rows";
-
-/// The text of a checkpoint.
-#[derive(Serialize, Deserialize)]
-struct Saved {
-    #[serde(flatten)]
-    progress: Progress,
-    /// Files that hold rows; a rank each.
-    #[serde(default)]
-    shards: usize,
-}
+/// Begin the names of the files of the last state, of the best parameters, and of a model's rows.
+const LAST: &str = "checkpoint/state";
+pub(super) const BEST: &str = "checkpoint/best";
+pub(crate) const MODEL: &str = "model";
 
 /// Where the rows of a file of rows belong.
 #[derive(Serialize, Deserialize)]
@@ -59,61 +50,151 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("numbers and text")
 }
 
-/// Writes parameters and, with `state`, everything else needed to resume. All ranks call it; rank 0 writes the
-/// file of the net, each its own rows.
+/// What is written of a net.
+struct Saved<'a> {
+    parameters: Vec<NamedArray>,
+    state: Vec<NamedArray>,
+    blocks: Vec<RowBlock<'a>>,
+}
+
+impl<'a> Saved<'a> {
+    /// Parameters and, with `state`, everything else needed to resume.
+    ///
+    /// Errors: on all ranks if numbers of one are not finite.
+    fn new(
+        trainer: &'a dyn Trainer,
+        state: bool,
+        (folder, progress): (&RunFolder, &Progress),
+        comm: &Comm,
+    ) -> Result<Saved<'a>, TrainError> {
+        let saved = Saved {
+            parameters: trainer.parameters()?,
+            blocks: trainer.row_blocks(state),
+            state: if state { trainer.state()? } else { vec![] },
+        };
+        let arrays = saved.parameters.iter().map(|array| &array.values[..]);
+        let is_sound = arrays
+            .chain(saved.blocks.iter().map(|block| &block.values[..]))
+            .all(is_usable)
+            && saved
+                .state
+                .iter()
+                .flat_map(|array| &array.values)
+                .all(|x| x.is_finite());
+        let mut broken = [u64::from(!is_sound)];
+        comm.all_reduce(&mut broken, Reduction::Max)
+            .map_err(DataError::from)?;
+        if broken[0] > 0 {
+            let what = format!(
+                "the parameters are no longer finite after step {}",
+                progress.steps
+            );
+            let is_saved = folder.path().join(Set::Checkpoint.file()).exists();
+            return Err(TrainError::not_a_number(what, is_saved));
+        }
+        Ok(saved)
+    }
+
+    /// Writes each rank's rows, and on rank 0 the file `name` of the net. All ranks call it.
+    fn write(
+        &self,
+        folder: &RunFolder,
+        (stem, number): (&str, u64),
+        name: &str,
+        text: &str,
+        comm: &Comm,
+    ) -> Result<Entries, TrainError> {
+        let mut files = Entries::new();
+        if !self.blocks.is_empty() {
+            let name = rows_name(stem, number, comm.rank(), comm.size());
+            let entry = write_rows(&folder.file(&name)?, &self.blocks)?;
+            let own = json(&(name, entry));
+            let all = comm.all_gather_ragged(own.as_bytes());
+            for own in all.map_err(DataError::from)? {
+                let own: (String, Entry) = serde_json::from_slice(&own).expect("sent above");
+                files.extend([own]);
+            }
+        }
+        if folder.is_written() {
+            let mut all = tensors("", &self.parameters);
+            all.extend(tensors(STATE, &self.state));
+            let entry = write_checkpoint(&folder.file(name)?, text, all)?;
+            files.insert(name.to_string(), entry);
+        }
+        Ok(files)
+    }
+}
+
+/// Begins a set of files on rank 0, and tells all ranks its number.
+fn begin(folder: &RunFolder, set: Set, comm: &Comm) -> Result<(u64, Entries), TrainError> {
+    let (number, before) = folder.begin(set)?;
+    let mut number = [number];
+    comm.broadcast(&mut number, 0).map_err(DataError::from)?;
+    Ok((number[0], before))
+}
+
+/// Writes a checkpoint in place of the one before, with the parameters as the best if they are, and the file `about` the
+/// data. All ranks call it.
 ///
-/// Errors: on all ranks if numbers of one are not finite; the file is not changed.
-pub(super) fn save(
-    path: &Path,
+/// Errors: on all ranks if numbers of one are not finite; the checkpoint is not changed.
+pub(super) fn save_checkpoint(
+    folder: &RunFolder,
     progress: &Progress,
     trainer: &dyn Trainer,
-    state: bool,
+    best: bool,
+    about: &str,
     comm: &Comm,
 ) -> Result<(), TrainError> {
-    let parameters = trainer.parameters()?;
-    let blocks = trainer.row_blocks(state);
-    let state = if state { trainer.state()? } else { vec![] };
-    let arrays = parameters.iter().map(|array| &array.values[..]);
-    let is_sound = arrays
-        .chain(blocks.iter().map(|block| &block.values[..]))
-        .all(is_usable)
-        && state
-            .iter()
-            .flat_map(|array| &array.values)
-            .all(|x| x.is_finite());
-    let mut broken = [u64::from(!is_sound)];
-    comm.all_reduce(&mut broken, Reduction::Max)
-        .map_err(DataError::from)?;
-    if broken[0] > 0 {
-        let what = format!(
-            "the parameters are no longer finite after step {}",
-            progress.steps
+    let saved = Saved::new(trainer, true, (folder, progress), comm)?;
+    let (number, before) = begin(folder, Set::Checkpoint, comm)?;
+    let name = |stem: &str| format!("{stem}-{number}.safetensors");
+    let of = (LAST, number);
+    let mut files = saved.write(folder, of, &name(LAST), &json(progress), comm)?;
+    drop(saved);
+    if best {
+        let saved = Saved::new(trainer, false, (folder, progress), comm)?;
+        files.extend(saved.write(folder, (BEST, number), &name(BEST), "", comm)?);
+    } else {
+        files.extend(
+            before
+                .into_iter()
+                .filter(|(name, _)| name.starts_with(BEST)),
         );
-        return Err(TrainError::not_a_number(what, path.exists()));
     }
-    let shards = if blocks.is_empty() { 0 } else { comm.size() };
-    if shards > 0 {
-        let file = shard(path, progress.steps, comm.rank(), shards);
-        write_rows(&file, &blocks)?;
-        comm.barrier().map_err(DataError::from)?;
+    commit(folder, Set::Checkpoint, number, files, about)
+}
+
+/// Writes the model in place of the one before. All ranks call it.
+///
+/// Errors: as of [`save_checkpoint`].
+pub(super) fn save_model(
+    folder: &RunFolder,
+    progress: &Progress,
+    trainer: &dyn Trainer,
+    about: &str,
+    comm: &Comm,
+) -> Result<(), TrainError> {
+    let saved = Saved::new(trainer, false, (folder, progress), comm)?;
+    let (number, _) = begin(folder, Set::Model, comm)?;
+    let files = saved.write(folder, (MODEL, number), PARAMETERS, "", comm)?;
+    commit(folder, Set::Model, number, files, about)
+}
+
+fn commit(
+    folder: &RunFolder,
+    set: Set,
+    number: u64,
+    mut files: Entries,
+    about: &str,
+) -> Result<(), TrainError> {
+    if folder.is_written() {
+        files.extend([folder.entry(about)?]);
     }
-    if comm.rank() == 0 {
-        let mut all = tensors("", &parameters);
-        all.extend(tensors(STATE, &state));
-        let saved = Saved {
-            progress: progress.clone(),
-            shards,
-        };
-        write_checkpoint(path, &json(&saved), all)?;
-        if shards > 0 {
-            remove_others(path, progress.steps, shards);
-        }
-    }
-    Ok(())
+    Ok(folder.commit(set, number, files)?)
 }
 
 /// Writes one rank's file of rows.
-fn write_rows(file: &Path, blocks: &[RowBlock<'_>]) -> Result<(), RunError> {
+fn write_rows(file: &Path, blocks: &[RowBlock<'_>]) -> Result<Entry, RunError> {
     let rows: Vec<Rows> = blocks
         .iter()
         .map(|block| Rows {
@@ -130,22 +211,23 @@ fn write_rows(file: &Path, blocks: &[RowBlock<'_>]) -> Result<(), RunError> {
     write_checkpoint(file, &json(&rows), all.collect())
 }
 
-/// Writes the model file `from` to another place, with these rows in place of its own.
+/// Writes the net of a model to another folder, with these rows in place of its own.
 pub(crate) fn write_model(
-    from: &Path,
-    to: &Path,
+    of: &Manifest,
+    folder: &RunFolder,
     blocks: Vec<RowBlock<'_>>,
+    about: &str,
 ) -> Result<(), TrainError> {
-    let bytes = read_checkpoint(from)?;
-    let checkpoint = Checkpoint::parse(&bytes, from)?;
-    checkpoint.check()?;
-    let saved: Result<Saved, _> = serde_json::from_str(checkpoint.text());
-    let mut saved = saved.map_err(|_| checkpoint.damaged("progress"))?;
-    let (parameters, _) = arrays(&checkpoint)?;
-    saved.shards = 1;
-    write_rows(&shard(to, saved.progress.steps, 0, 1), &blocks)?;
-    write_checkpoint(to, &json(&saved), tensors("", &parameters))?;
-    Ok(())
+    let (bytes, path) = (of.contents(PARAMETERS)?, of.path(PARAMETERS));
+    let (parameters, state) = arrays(&Checkpoint::parse(&bytes, &path)?)?;
+    let saved = Saved {
+        parameters,
+        state,
+        blocks,
+    };
+    let (number, _) = folder.begin(Set::Model)?;
+    let files = saved.write(folder, (MODEL, number), PARAMETERS, "", &Comm::alone())?;
+    commit(folder, Set::Model, number, files, about)
 }
 
 /// Whether numbers and their squares are finite, as layers need.
@@ -154,74 +236,48 @@ fn is_usable(values: &[f32]) -> bool {
 }
 
 /// The file of a rank's rows.
-fn shard(path: &Path, steps: u64, rank: usize, ranks: usize) -> PathBuf {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{stem}-{steps}-{rank}-of-{ranks}.{ROWS}"))
-}
-
-/// Removes the rows of earlier checkpoints; failures do no harm.
-fn remove_others(path: &Path, steps: u64, shards: usize) {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let kept: Vec<PathBuf> = (0..shards).map(|r| shard(path, steps, r, shards)).collect();
-    let Some(folder) = path.parent().and_then(|folder| folder.read_dir().ok()) else {
-        return;
-    };
-    for file in folder.flatten().map(|entry| entry.path()) {
-        let name = file.file_stem().unwrap_or_default().to_string_lossy();
-        let of_this = name
-            .strip_prefix(&*stem)
-            .is_some_and(|rest| rest.starts_with('-'));
-        if of_this && file.extension().is_some_and(|e| e == ROWS) && !kept.contains(&file) {
-            drop(std::fs::remove_file(file));
-        }
-    }
+fn rows_name(stem: &str, number: u64, rank: usize, ranks: usize) -> String {
+    format!("{stem}-{number}-{rank}-of-{ranks}.rows")
 }
 
 /// Files of rows, one a rank, which stay on disk and are opened when they are first needed.
 pub(crate) struct Shards {
-    path: PathBuf,
-    steps: u64,
-    count: usize,
+    manifest: Manifest,
+    stem: &'static str,
     files: OnceLock<Vec<(CheckpointFile, Vec<Rows>)>>,
 }
 
 impl Shards {
-    /// Those of a checkpoint with this text.
-    fn new(path: &Path, saved: &Saved) -> Shards {
+    /// Those of a manifest whose names begin so.
+    pub(crate) fn new(manifest: &Manifest, stem: &'static str) -> Shards {
         Shards {
-            path: path.to_path_buf(),
-            steps: saved.progress.steps,
-            count: saved.shards,
+            manifest: manifest.clone(),
+            stem,
             files: OnceLock::new(),
         }
     }
 
-    /// Those of a model file.
-    pub(crate) fn of_model(path: &Path) -> Result<Shards, TrainError> {
-        let file = CheckpointFile::open(path)?;
-        let saved = serde_json::from_str(file.text()).map_err(|_| file.damaged("progress"))?;
-        Ok(Shards::new(path, &saved))
+    /// What lists them.
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
     }
 
     fn files(&self) -> Result<&[(CheckpointFile, Vec<Rows>)], TrainError> {
         if let Some(files) = self.files.get() {
             return Ok(files);
         }
-        let file = |rank: usize| {
-            let file = CheckpointFile::open(&shard(&self.path, self.steps, rank, self.count))?;
+        let file = |name: &String| {
+            let file = self.manifest.arrays(name)?;
             let rows = serde_json::from_str(file.text()).map_err(|_| file.damaged("rows"))?;
             Ok((file, rows))
         };
-        let files: Result<Vec<_>, TrainError> = (0..self.count).map(file).collect();
+        let is_own = |name: &&String| name.starts_with(self.stem) && name.ends_with(".rows");
+        let mut names: Vec<_> = self.manifest.files().keys().filter(is_own).collect();
+        // By ranks.
+        names.sort_by_key(|name| name.len());
+        let files: Result<Vec<_>, TrainError> = names.into_iter().map(file).collect();
         let files = files?;
         Ok(self.files.get_or_init(|| files))
-    }
-
-    /// A digest of all rows.
-    pub(crate) fn digest(&self) -> Result<u64, TrainError> {
-        let sums = self.files()?.iter();
-        let sums = sums.map(|(file, _)| u64::from(file.checksum()));
-        Ok(Digest::new(24).words(sums).value())
     }
 
     /// What `take` makes of the rows that it reads.
@@ -277,7 +333,7 @@ impl Shards {
         let found = rows.start < ends;
         if found && next != rows.end {
             return Err(RunError::Checkpoint {
-                path: self.path.clone(),
+                path: self.manifest.path(self.stem),
                 problem: format!(
                     "has only {next} of {} rows of {name:?}: it belongs to a run with fewer classes",
                     rows.end
@@ -310,29 +366,50 @@ fn arrays(checkpoint: &Checkpoint<'_>) -> Result<(Vec<NamedArray>, Vec<NamedArra
     Ok((parameters, state))
 }
 
-/// Goes on from rank 0's checkpoint; `None` where it has none. All ranks call it.
+/// Resumes from rank 0's checkpoint; `None` where it has none. All ranks call it.
 pub(super) fn resume(
-    path: &Path,
+    folder: &Path,
     trainer: &mut dyn Trainer,
     comm: &Comm,
 ) -> Result<Option<Progress>, TrainError> {
-    let bytes = comm.from_first(|| match path.exists() {
-        true => Ok::<_, TrainError>(Some(read_checkpoint(path)?)),
-        false => Ok(None),
-    })?;
-    bytes
-        .map(|bytes| load(&bytes, path, trainer, true))
-        .transpose()
+    let Some(manifest) = checkpoint(folder, comm)? else {
+        return Ok(None);
+    };
+    let text = load(&manifest, LAST, trainer, true, comm)?;
+    let progress = serde_json::from_str(&text);
+    let damaged = |_| TrainError::checkpoint(&manifest.path(LAST), "is damaged (progress)");
+    progress.map(Some).map_err(damaged)
 }
 
-/// Takes the parameters of rank 0's checkpoint, or of a model file. All ranks call it.
-pub(crate) fn load_parameters(
-    path: &Path,
+/// The manifest of rank 0's checkpoint. All ranks call it.
+fn checkpoint(folder: &Path, comm: &Comm) -> Result<Option<Manifest>, TrainError> {
+    let set = Set::Checkpoint;
+    let bytes = comm.from_first(|| {
+        let manifest = Manifest::open(folder, set)?;
+        Ok::<_, TrainError>(manifest.map(|manifest| manifest.to_bytes()))
+    })?;
+    let parsed = bytes.map(|bytes| Manifest::parse(&bytes, folder, set));
+    Ok(parsed.transpose()?)
+}
+
+/// Takes the best parameters of rank 0's checkpoint. All ranks call it.
+pub(super) fn load_best(
+    folder: &Path,
     trainer: &mut dyn Trainer,
     comm: &Comm,
 ) -> Result<(), TrainError> {
-    let bytes = comm.from_first(|| Ok::<_, TrainError>(Some(read_checkpoint(path)?)))?;
-    load(&bytes.unwrap_or_default(), path, trainer, false)?;
+    if let Some(manifest) = checkpoint(folder, comm)? {
+        load(&manifest, BEST, trainer, false, comm)?;
+    }
+    Ok(())
+}
+
+/// Takes the parameters of a model.
+pub(crate) fn load_parameters(
+    manifest: &Manifest,
+    trainer: &mut dyn Trainer,
+) -> Result<(), TrainError> {
+    load(manifest, MODEL, trainer, false, &Comm::alone())?;
     Ok(())
 }
 
@@ -350,14 +427,14 @@ pub(super) fn digest(trainer: &dyn Trainer) -> Result<u64, TrainError> {
 /// All ranks call it.
 ///
 /// Rank 0 leaves a file there for a moment, which the others look for.
-pub(super) fn check_shared(checkpoint: &Path, comm: &Comm) -> Result<(), TrainError> {
+pub(super) fn check_shared(folder: &RunFolder, comm: &Comm) -> Result<(), TrainError> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut name = [
         now.unwrap_or_default().as_nanos() as u64,
         std::process::id().into(),
     ];
     comm.broadcast(&mut name, 0)?;
-    let token = checkpoint.with_file_name(format!("shared-{:x}-{:x}", name[0], name[1]));
+    let token = folder.file(&format!("checkpoint/shared-{:x}-{:x}", name[0], name[1]))?;
     if comm.rank() == 0 {
         write_atomically(&token, |_| Ok(()))?;
     }
@@ -372,34 +449,36 @@ pub(super) fn check_shared(checkpoint: &Path, comm: &Comm) -> Result<(), TrainEr
     } else {
         Err(TrainError::config(format!(
             "{}: rank {} does not see files that rank 0 writes, but each rank saves its rows of the head there; give `out` a folder that all ranks share",
-            checkpoint.parent().unwrap_or(checkpoint).display(),
+            folder.path().display(),
             comm.rank()
         )))
     }
 }
 
+/// Takes what the files of a stem hold; returns the text. All ranks call it.
 fn load(
-    bytes: &[u8],
-    path: &Path,
+    manifest: &Manifest,
+    stem: &'static str,
     trainer: &mut dyn Trainer,
     with_state: bool,
-) -> Result<Progress, TrainError> {
-    let checkpoint = Checkpoint::parse(bytes, path)?;
-    checkpoint.check()?;
-    let saved: Saved =
-        serde_json::from_str(checkpoint.text()).map_err(|_| checkpoint.damaged("progress"))?;
+    comm: &Comm,
+) -> Result<String, TrainError> {
+    let name = manifest.named(stem, ".safetensors").unwrap_or(stem);
+    let bytes = comm.from_first(|| Ok::<_, TrainError>(Some(manifest.contents(name)?)))?;
+    let (bytes, path) = (bytes.unwrap_or_default(), manifest.path(name));
+    let checkpoint = Checkpoint::parse(&bytes, &path)?;
     let (parameters, state) = arrays(&checkpoint)?;
     let misfit = |error| misfit(&checkpoint, &error);
     trainer.set_parameters(parameters).map_err(misfit)?;
     if with_state {
         trainer.set_state(state).map_err(misfit)?;
     }
-    if saved.shards > 0 {
-        let files = Shards::new(path, &saved);
-        let taken = files.taken(|read| trainer.set_row_blocks(read))?;
+    let rows = Shards::new(manifest, stem);
+    if !rows.files()?.is_empty() {
+        let taken = rows.taken(|read| trainer.set_row_blocks(read))?;
         taken.map_err(misfit)?;
     }
-    Ok(saved.progress)
+    Ok(checkpoint.text().to_string())
 }
 
 const ASTRAY: &str =

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use pelton_fetch::{FetchOptions, Meters};
 use pelton_linear::{Loss, Weights, predict_some};
-use pelton_run::{Event, Observer, RunFolder};
+use pelton_run::{Event, Observer, RunFolder, Set};
 use pelton_storage::in_parallel;
 use rayon::prelude::*;
 
@@ -100,7 +100,10 @@ pub(super) fn search(
             weights: task.weighting.digest(),
             found: found.clone(),
         };
+        let (number, mut files) = folder.begin(Set::Checkpoint)?;
         folder.write_json(KEPT, &kept)?;
+        files.extend([folder.entry(KEPT)?]);
+        folder.commit(Set::Checkpoint, number, files)?;
     }
     Ok(found)
 }

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use pelton_fetch::Meters;
 use pelton_linear::{Certificate, Weights};
-use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
+use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder, Set, write_checkpoint};
 
 use super::ranks::{Agreed, Ranks};
-use super::resume::checkpoint_path;
+use super::resume::{KEPT, STATE};
 use crate::checkpoint::{self, Progress, State, Totals};
 use crate::config::Solver;
 use crate::error::TrainError;
@@ -196,7 +196,6 @@ impl<'a> Journal<'a> {
     pub fn checkpoint(&mut self, method: Progress, state: &State<'_>) -> Result<(), TrainError> {
         let totals = self.totals()?;
         if self.folder.is_written() {
-            let path = checkpoint_path(self.folder.path());
             let heading = &self.heading;
             let progress = Progress {
                 data: heading.data,
@@ -204,14 +203,19 @@ impl<'a> Journal<'a> {
                 blocks: heading.blocks,
                 ranks: heading.ranks,
                 numbered: heading.numbered,
-                scale: heading.scale,
                 packed: heading.packed,
                 wall_s: self.wall_s(),
                 epochs: self.epochs.clone(),
                 totals,
                 ..method
             };
-            checkpoint::write(&path, &progress, state)?;
+            let (number, mut files) = self.folder.begin(Set::Checkpoint)?;
+            files.retain(|name, _| name == KEPT);
+            let name = format!("{STATE}-{number}.safetensors");
+            let path = self.folder.file(&name)?;
+            let (text, tensors) = checkpoint::parts(&progress, state);
+            files.insert(name, write_checkpoint(&path, &text, tensors)?);
+            self.folder.commit(Set::Checkpoint, number, files)?;
             let (epochs, block) = (progress.epochs.len(), progress.next);
             tracing::debug!(path = %path.display(), epochs, block, "checkpoint written");
         }

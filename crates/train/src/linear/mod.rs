@@ -172,6 +172,7 @@ fn train<T>(
         },
         ..given
     };
+    let settings = given.decisive();
     let open_folder = || -> Result<RunFolder, TrainError> {
         let folder = if leaves_files && ranks.rank() == 0 {
             RunFolder::open(&options.out, &given, options.resume, options.overwrite)?
@@ -179,7 +180,7 @@ fn train<T>(
             RunFolder::unwritten(&options.out)
         };
         ranks.barrier()?;
-        Ok(folder)
+        Ok(folder.with_settings(settings.clone()))
     };
     // A rank that was interrupted a moment before may never arrive.
     let waited = |error: &TrainError| {
@@ -191,7 +192,7 @@ fn train<T>(
     if let Some(search) = &search {
         if let Some(before) = &earlier {
             let of = (rows.data.dataset.fingerprint(), weighting.digest());
-            searched = before.searched(&config, is_open, of)?;
+            searched = before.searched(settings.clone(), is_open, of)?;
         }
         if let Some(found) = &searched {
             observer(Event::Note(&grid::described(found)));
@@ -235,7 +236,7 @@ fn train<T>(
     let mut method = method_for(task);
     let mut resumed = None;
     if let Some(before) = &earlier
-        && let Some((progress, state)) = resume::read(before, task, observer)?
+        && let Some((progress, state)) = resume::read(before, settings.clone(), task, observer)?
     {
         let position = method.restore(before, &progress, state)?;
         observer(Event::Note(&format!("resuming from {position}")));

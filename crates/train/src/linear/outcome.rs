@@ -5,7 +5,7 @@ use pelton_data::plan_of;
 use pelton_format::Dataset;
 use pelton_linear::{Certificate, Loss, Model, Weights};
 use pelton_plan::{Batching, Order};
-use pelton_run::{RunFolder, peak_rss_bytes};
+use pelton_run::{Entries, RunError, RunFolder, Set, peak_rss_bytes};
 
 use super::journal::Trained;
 use super::report::{Results, report};
@@ -15,6 +15,8 @@ use crate::summary::{LinearSummary, SearchFigures, Tested, ThresholdFigures};
 
 /// Name of the model in the run folder.
 pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
+/// The same in LIBLINEAR's format.
+const MODEL_TEXT: &str = "model.txt";
 
 /// More labels than this give a note: they may be numbers rather than classes.
 const MANY_CLASSES: usize = 100;
@@ -189,13 +191,19 @@ pub(super) fn write_model(
     model: &Model,
 ) -> Result<(), TrainError> {
     let interrupt = task.interrupt;
-    model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS), interrupt)?;
+    let (number, before) = folder.begin(Set::Model)?;
+    model.write_safetensors(&folder.file(MODEL_SAFETENSORS)?, interrupt)?;
+    let mut files = Entries::from([folder.entry(MODEL_SAFETENSORS)?]);
     // LIBLINEAR's format knows whole numbers of 32 bits as labels only.
     let is_whole = |label: &f64| f64::from(*label as i32) == *label;
     let is_named = task.rows.data.dataset.labels_are_names();
     let is_known = model.is_in_liblinear() && !is_named;
+    let text = folder.file(MODEL_TEXT)?;
     if is_known && model.classes.values().iter().all(is_whole) {
-        model.write_liblinear(&folder.path().join("model.txt"), interrupt)?;
+        model.write_liblinear(&text, interrupt)?;
+        files.extend([folder.entry(MODEL_TEXT)?]);
+    } else if before.contains_key(MODEL_TEXT) {
+        std::fs::remove_file(&text).map_err(|source| RunError::io(&text, "remove", source))?;
     }
-    Ok(())
+    Ok(folder.commit(Set::Model, number, files)?)
 }

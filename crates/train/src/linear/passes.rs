@@ -221,6 +221,8 @@ pub(super) fn train(
     let visits = passes.records * passes.problem.subproblems() as u64;
     let last = journal.epochs.get(epochs_before..).and_then(<[_]>::last);
     let mut done = last.is_some_and(|last| last.relative_gap <= wanted);
+    // Working sets look again at the weights they resume from, which have their line of metrics.
+    let mut recorded = last.map(|last| (last.primal, last.dual));
     loop {
         let made = (journal.epochs.len() - epochs_before) as u64;
         if done || made >= limit {
@@ -244,7 +246,9 @@ pub(super) fn train(
             certified: true,
             ..journal.end_epoch(visits, passes.records)
         };
-        journal.record(record)?;
+        if recorded.take() != Some((record.primal, record.dual)) {
+            journal.record(record)?;
+        }
         done = found.done;
         if agreed.due {
             save(&*solver, journal)?;

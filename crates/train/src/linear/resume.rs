@@ -1,11 +1,11 @@
 //! Checks that a resumed run fits its checkpoint.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytemuck::NoUninit;
 use pelton_fetch::Access;
 use pelton_key::Digest;
-use pelton_run::{Event, Observer};
+use pelton_run::{Event, Manifest, Observer, Set, Settings};
 use serde::{Deserialize, Serialize};
 
 use super::ranks::Ranks;
@@ -15,6 +15,8 @@ use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 use crate::summary::SearchFigures;
 
+/// Begins the name of the state in the run folder.
+pub(super) const STATE: &str = "checkpoint/state";
 /// Name of what a search found, in the run folder.
 pub(super) const KEPT: &str = "search.json";
 
@@ -28,11 +30,11 @@ pub(super) struct Kept {
 }
 
 /// What the run folder of rank 0 holds of an earlier run; known to all ranks.
+#[derive(Default)]
 pub(super) struct Before {
-    folder: PathBuf,
-    config: Option<LinearConfig>,
-    /// The bytes of its checkpoint.
-    checkpoint: Option<Vec<u8>>,
+    manifest: Option<Manifest>,
+    /// The bytes of its state.
+    state: Option<Vec<u8>>,
     /// What its search among costs found.
     search: Option<Kept>,
 }
@@ -40,52 +42,71 @@ pub(super) struct Before {
 impl Before {
     /// Reads it. All ranks call it.
     pub fn read(folder: &Path, ranks: Ranks<'_>) -> Result<Before, TrainError> {
-        let config = ranks.0.from_first(|| {
-            // Another kind of file there is as good as none.
-            Ok::<_, TrainError>(std::fs::read(folder.join("run.toml")).ok())
+        let set = Set::Checkpoint;
+        let bytes = ranks.0.from_first(|| {
+            let manifest = Manifest::open(folder, set)?;
+            Ok::<_, TrainError>(manifest.map(|manifest| manifest.to_bytes()))
         })?;
-        let config = config.and_then(|text| String::from_utf8(text).ok());
-        let path = checkpoint_path(folder);
-        let checkpoint = ranks.0.from_first(|| match path.exists() {
-            true => Ok::<_, TrainError>(Some(pelton_run::read_checkpoint(&path)?)),
-            false => Ok(None),
-        })?;
-        let search = ranks.0.from_first(|| {
-            // One that is lost or damaged is made again.
-            Ok::<_, TrainError>(std::fs::read(folder.join(KEPT)).ok())
-        })?;
+        let Some(bytes) = bytes else {
+            return Ok(Before::default());
+        };
+        let manifest = Manifest::parse(&bytes, folder, set)?;
+        let file = |name: Option<&str>| {
+            ranks.0.from_first(|| {
+                let bytes = name.map(|name| manifest.contents(name));
+                Ok::<_, TrainError>(bytes.transpose()?)
+            })
+        };
+        let state = file(manifest.named(STATE, ".safetensors"))?;
+        let search = file(manifest.named(KEPT, ""))?;
         Ok(Before {
+            state,
             search: search.and_then(|text| serde_json::from_slice(&text).ok()),
-            folder: folder.to_path_buf(),
-            config: config.and_then(|text| toml::from_str(&text).ok()),
-            checkpoint,
+            manifest: Some(manifest),
         })
+    }
+
+    fn setting(&self, name: &str) -> Option<&str> {
+        self.manifest.as_ref()?.setting(name)
     }
 
     /// An error about its checkpoint.
     pub fn wrong(&self, problem: &str) -> TrainError {
-        TrainError::checkpoint(&checkpoint_path(&self.folder), problem)
+        let path = self.manifest.as_ref().map(|manifest| {
+            let name = manifest.named(STATE, "");
+            manifest.path(name.unwrap_or(STATE))
+        });
+        TrainError::checkpoint(&path.unwrap_or_default(), problem)
     }
 
-    /// What its search among costs found, if it was of this problem over this data.
+    /// Refuses settings other than its own, but for a solver that both leave open.
+    fn check_settings(&self, mut now: Settings, is_open: bool) -> Result<(), TrainError> {
+        let Some(manifest) = &self.manifest else {
+            return Ok(());
+        };
+        let solver = Solver::Auto.to_string();
+        if is_open && manifest.setting("solver") == Some(&solver) {
+            now.insert("solver".to_string(), solver);
+        }
+        Ok(manifest.check_settings(&now)?)
+    }
+
+    /// What its search among costs found, if it was over this data.
     ///
-    /// Errors: a checkpoint of a run without such a search.
+    /// Errors: a checkpoint of another problem, or of a run without such a search.
     pub fn searched(
         &self,
-        config: &LinearConfig,
+        settings: Settings,
         is_open: bool,
         (data, weights): (u64, u64),
     ) -> Result<Option<SearchFigures>, TrainError> {
-        let is_same = |kept: &&Kept| {
-            let scale = self.config.as_ref().map(|before| before.scale);
-            let other = other_problem(self, config, is_open);
-            (kept.data, kept.weights) == (data, weights)
-                && scale == Some(config.scale)
-                && other.is_none()
-        };
+        let is_same = |kept: &&Kept| (kept.data, kept.weights) == (data, weights);
         match self.search.as_ref().filter(is_same) {
-            Some(kept) => Ok(Some(kept.found.clone())),
-            None if self.checkpoint.is_some() => {
+            Some(kept) => {
+                self.check_settings(settings, is_open)?;
+                Ok(Some(kept.found.clone()))
+            }
+            None if self.state.is_some() => {
                 Err(self.wrong("belongs to a run with another search among costs, or without one"))
             }
             None => Ok(None),
@@ -93,11 +114,11 @@ impl Before {
     }
 
     fn decoded(&self) -> Result<Option<(Progress, State<'static>)>, TrainError> {
-        let path = checkpoint_path(&self.folder);
-        let bytes = self.checkpoint.as_ref();
-        bytes
-            .map(|bytes| checkpoint::decode(bytes, &path, true))
-            .transpose()
+        let (Some(bytes), Some(manifest)) = (&self.state, &self.manifest) else {
+            return Ok(None);
+        };
+        let path = manifest.path(manifest.named(STATE, "").unwrap_or(STATE));
+        checkpoint::decode(bytes, &path).map(Some)
     }
 }
 
@@ -107,17 +128,15 @@ impl Before {
 pub(super) fn take_over(before: &Before, config: &mut LinearConfig) -> Option<Progress> {
     let progress = before.decoded().ok().flatten();
     let progress = progress.map(|(progress, _)| progress);
+    let setting = |name| before.setting(name);
     if config.solver == Solver::Auto
-        && let Some(before) = &before.config
+        && let Some(solver) = setting("solver").and_then(|solver| solver.parse().ok())
     {
-        config.solver = before.solver;
+        config.solver = solver;
     }
-    if config.cache_fraction.is_none()
-        && !config.skip
-        && let Some(before) = &before.config
-    {
-        config.skip = before.skip;
-        config.cache_fraction = before.cache_fraction;
+    if config.cache_fraction.is_none() && !config.skip {
+        config.skip = setting("skip") == Some("true");
+        config.cache_fraction = setting("cache_fraction").and_then(|share| share.parse().ok());
     }
     // Rows in memory have no access path.
     if config.access == Access::Auto
@@ -134,6 +153,7 @@ pub(super) fn take_over(before: &Before, config: &mut LinearConfig) -> Option<Pr
 /// Errors: one that is damaged, of other data, or of another problem.
 pub(super) fn read(
     before: &Before,
+    settings: Settings,
     task: &Task<'_>,
     observer: Observer<'_>,
 ) -> Result<Option<(Progress, State<'static>)>, TrainError> {
@@ -146,16 +166,10 @@ pub(super) fn read(
             "belongs to other data, to another `label`, `format`, `classes`, `positive` or `zero_based`, or the data changed",
         ));
     }
-    // Kept in the checkpoint too, as its numbers mean nothing without it.
-    if progress.scale != task.config.scale {
-        return Err(before.wrong("belongs to a run with another `scale`"));
-    }
     if progress.weights != task.weighting.digest() {
         return Err(before.wrong("belongs to a run with another `sample_weights`"));
     }
-    if let Some(flag) = other_problem(before, task.config, task.is_open) {
-        return Err(before.wrong(&format!("belongs to a run with another {flag}")));
-    }
+    before.check_settings(settings, task.is_open)?;
     Ok(Some((progress, state)))
 }
 
@@ -168,40 +182,6 @@ pub(super) fn other_solver(before: &Before) -> TrainError {
 pub(super) fn digest_of<'a, T: NoUninit>(vectors: impl Iterator<Item = &'a [T]>) -> u64 {
     let words = vectors.map(|vector| u64::from(crc32c::crc32c(bytemuck::cast_slice(vector))));
     Digest::new(24).words(words).value()
-}
-
-/// The path of a run's checkpoint.
-pub(super) fn checkpoint_path(folder: &Path) -> PathBuf {
-    folder.join("checkpoint").join("state.safetensors")
-}
-
-/// A setting that decides the result and differs from that of the run before.
-///
-/// Order, seed and division into blocks show in the plan's fingerprint; how data is read, how long
-/// and to which target a run goes may change.
-fn other_problem(before: &Before, config: &LinearConfig, is_open: bool) -> Option<&'static str> {
-    let before = before.config.as_ref()?;
-    let open = before.solver == Solver::Auto && is_open;
-    let same = [
-        ("`loss`", before.loss == config.loss),
-        ("`cost`", before.listed_costs() == config.listed_costs()),
-        ("`folds`", before.folds == config.folds),
-        (
-            "`class_weight`",
-            before.class_weights == config.class_weights && before.balanced == config.balanced,
-        ),
-        ("`bias`", before.bias == config.bias),
-        ("`intercept`", before.free_bias == config.free_bias),
-        ("`solver`", open || before.solver == config.solver),
-        ("`inner_passes`", before.inner_passes == config.inner_passes),
-        ("`skip`", before.skip == config.skip),
-        (
-            "`cache_fraction`",
-            before.cache_fraction == config.cache_fraction,
-        ),
-        ("`seed`", before.seed == config.seed),
-    ];
-    same.iter().find(|(_, same)| !same).map(|(flag, _)| *flag)
 }
 
 /// Refuses the progress of a run by another plan, and such as no run of this plan can have made.

@@ -80,7 +80,6 @@ impl Task<'_> {
             plan: self.division.plan.fingerprint(),
             blocks: self.division.plan.steps(0),
             numbered: self.rows.numbering.is_some(),
-            scale: self.config.scale,
             packed: self.rows.packed,
             weights: self.weighting.digest(),
             ..Progress::default()

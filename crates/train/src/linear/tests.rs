@@ -8,7 +8,7 @@ use pelton_data::{DataConfig, hold_rows, open};
 use pelton_fetch::FetchOptions;
 use pelton_format::{RowLayout, Rows};
 use pelton_linear::{Loss, Model, Scaling};
-use pelton_run::{Event, Interrupt, Observer, RunContext};
+use pelton_run::{Event, Interrupt, Manifest, Observer, RunContext, Set, write_checkpoint};
 
 use super::RunOptions;
 use crate::checkpoint::{self, Progress};
@@ -65,11 +65,16 @@ fn resume_forged(
         matches!(ended, Err(TrainError::Interrupted { .. })),
         "{ended:?}"
     );
-    let path = options.out.join("checkpoint").join("state.safetensors");
+    let manifest = Manifest::read(&options.out, Set::Checkpoint);
+    let manifest = manifest.unwrap().unwrap();
+    let name = manifest.named("checkpoint/state", "").unwrap();
+    let path = manifest.path(name);
     let (mut progress, state) =
-        checkpoint::decode(&std::fs::read(&path).unwrap(), &path, true).unwrap();
+        checkpoint::decode(&manifest.contents(name).unwrap(), &path).unwrap();
     forge(&mut progress);
-    checkpoint::write(&path, &progress, &state).unwrap();
+    let (text, tensors) = checkpoint::parts(&progress, &state);
+    let entry = write_checkpoint(&path, &text, tensors).unwrap();
+    manifest.with(Set::Checkpoint, name, entry).write().unwrap();
     let options = RunOptions {
         resume: true,
         overwrite: false,
@@ -100,7 +105,7 @@ fn a_checkpoint_beyond_the_plan_is_refused() {
                 let error = ended.expect_err(&format!("skip {skip}, {blocks}, {number}"));
                 assert_eq!(error.exit_code(), 2, "{error}");
                 let text = error.to_string();
-                assert!(text.contains("state.safetensors"), "{text}");
+                assert!(text.contains("checkpoint/state-"), "{text}");
                 assert!(text.contains("cannot have reached"), "{text}");
                 assert!(text.contains("`overwrite`"), "{text}");
             }

@@ -1,0 +1,252 @@
+//! The files of a model and of a checkpoint belong together: one of another run, or a damaged one, is refused by its
+//! name, whatever reads it; and a run writes only to the folder that it opened.
+
+use std::time::{Duration, Instant};
+
+use crate::command::{Ended, Place};
+
+/// The files that a manifest lists.
+fn listed(place: &Place, manifest: &str) -> Vec<String> {
+    let manifest: serde_json::Value = serde_json::from_slice(&place.read(manifest)).unwrap();
+    let files = manifest["files"].as_object().unwrap();
+    files.keys().cloned().collect()
+}
+
+/// What may happen to a file of `run`: it becomes that of `other`, ends early, changes by a bit, or is gone.
+fn check_files(place: &Place, manifest: &str, lines: &[&str]) {
+    let names = listed(place, &format!("run/{manifest}"));
+    for name in &names {
+        let file = format!("run/{name}");
+        let good = place.read(&file);
+        let mut flipped = good.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        let others = [place.read(&format!("other/{name}")), flipped, good[..good.len() - 1].to_vec()];
+        let mut all: Vec<Option<Vec<u8>>> = others.map(Some).to_vec();
+        all.push(None);
+        all.retain(|bytes| bytes.as_ref() != Some(&good));
+        assert!(all.len() >= 3, "{name}");
+        for bytes in all {
+            match bytes {
+                Some(bytes) => place.write(&file, bytes),
+                None => std::fs::remove_file(place.path(&file)).unwrap(),
+            }
+            for line in lines {
+                place.refuses(line, 2, &[&file]);
+            }
+        }
+        place.write(&file, good);
+    }
+    for (bytes, parts) in [(&b"{"[..], [manifest, "damaged"]), (b"", [manifest, "damaged"])] {
+        let good = place.read(&format!("run/{manifest}"));
+        place.write(&format!("run/{manifest}"), bytes);
+        lines.iter().for_each(|line| place.refuses(line, 2, &parts));
+        place.write(&format!("run/{manifest}"), good);
+    }
+}
+
+/// A table of eight classes, and a text.
+fn data() -> Place {
+    let place = Place::new();
+    let line = |i: usize| {
+        let class = i % 8;
+        let values = (0..6).map(|j| {
+            let near = if j == class % 6 { 3.0 - 6.0 * (class / 6) as f64 } else { 0.0 };
+            format!(",{}", near + ((i * 7 + j * 13) % 11) as f64 / 20.0)
+        });
+        format!("name{class}{}\n", values.collect::<String>())
+    };
+    place.write("data.csv", (0..200).map(line).collect::<String>());
+    place.write("text.txt", "one two three four\nfive six one\n".repeat(20));
+    place.libsvm("train", 200);
+    place
+}
+
+#[test]
+#[cfg(feature = "nets")]
+fn files_of_heads_are_refused_by_name() {
+    let place = data();
+    let flags = "--label 1 --model mlp --embedding 8 --batch 20 --epochs 2 --validation 0.2";
+    for (run, seed) in [("run", 1), ("again", 1), ("other", 2)] {
+        place.ok(&format!("train classify data.csv {flags} --seed {seed} --out {run}"));
+    }
+    // Equal runs have equal models.
+    let names = listed(&place, "run/manifest.json");
+    assert_eq!(names, ["classes.json", "model-1-0-of-1.rows", "model.safetensors"]);
+    for name in names {
+        let [run, again] = ["run", "again"].map(|run| place.read(&format!("{run}/{name}")));
+        assert!(run == again, "{name}");
+    }
+    check_files(
+        &place,
+        "manifest.json",
+        &[
+            "eval run data.csv",
+            "predict run data.csv",
+            "predict run data.csv --embeddings e.npy",
+            "classes run --remove name7 --out fewer",
+            "serve run --port 0",
+        ],
+    );
+    assert!(!place.path("e.npy").exists() && !place.path("fewer").exists());
+    let resume = "train classify --resume --epochs 3 --out run";
+    check_files(&place, "checkpoint/manifest.json", &[resume]);
+    assert!(listed(&place, "run/checkpoint/manifest.json").iter().any(|name| name.contains("best-")));
+    // The configuration or the whole checkpoint of another run.
+    let good = place.read("run/run.toml");
+    place.write("run/run.toml", place.read("other/run.toml"));
+    for line in ["eval run data.csv", "serve run --port 0"] {
+        place.refuses(line, 2, &["run/run.toml", "--seed 1", "with 2"]);
+    }
+    place.write("run/run.toml", good);
+    let copied = place.shell("rm -r run/checkpoint && cp -r again/checkpoint run/checkpoint");
+    assert_eq!(copied.code, Some(0), "{}", copied.stderr);
+    place.refuses(resume, 2, &["checkpoint/manifest.json", "another run"]);
+    // Nothing of the run is left by another job in its place, and other files stay.
+    place.ok("eval again data.csv");
+    place.write("again/notes.txt", "mine");
+    place.ok("train linear train --epochs 1 --out again --overwrite");
+    let names = std::fs::read_dir(place.path("again")).unwrap();
+    let mut names: Vec<String> = names
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.starts_with("events.out"))
+        .collect();
+    names.sort();
+    let expected = [
+        ".lock",
+        "checkpoint",
+        "manifest.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "model.txt",
+        "notes.txt",
+        "report.html",
+        "run.toml",
+        "summary.json",
+    ];
+    assert_eq!(names, expected);
+}
+
+#[test]
+#[cfg(feature = "nets")]
+fn files_of_language_models_are_refused_by_name() {
+    let place = data();
+    for (run, seed) in [("run", 1), ("again", 1), ("other", 2)] {
+        place.ok(&format!(
+            "train language text.txt --hidden 8 --epochs 2 --batch 10 --seed {seed} --out {run}"
+        ));
+    }
+    for name in ["model.safetensors", "vocabulary.txt"] {
+        assert!(place.read(&format!("run/{name}")) == place.read(&format!("again/{name}")));
+    }
+    let lines = ["eval run text.txt", "sample run --words 3"];
+    check_files(&place, "manifest.json", &lines);
+    let resume = ["train language --resume --epochs 3 --out run"];
+    check_files(&place, "checkpoint/manifest.json", &resume);
+    place.ok(resume[0]);
+    place.ok(lines[0]);
+}
+
+#[test]
+fn files_of_linear_models_are_refused_by_name() {
+    let place = data();
+    let flags = "--solver coordinate-descent --cost 0.1,1 --folds 2 --epochs 3";
+    for (run, seed) in [("run", 1), ("again", 1), ("other", 2)] {
+        place.ok(&format!("train linear train {flags} --seed {seed} --out {run}"));
+    }
+    for name in ["model.safetensors", "model.txt"] {
+        assert!(place.read(&format!("run/{name}")) == place.read(&format!("again/{name}")));
+    }
+    let lines = ["eval run train", "predict run train"];
+    check_files(&place, "manifest.json", &lines);
+    let resume = ["train linear --resume --epochs 4 --out run"];
+    check_files(&place, "checkpoint/manifest.json", &resume);
+    place.ok(resume[0]);
+    place.ok(lines[0]);
+    // A model file is a model by itself.
+    std::fs::create_dir(place.path("lone")).unwrap();
+    for name in ["model.txt", "model.safetensors"] {
+        place.write(&format!("lone/{name}"), place.read(&format!("run/{name}")));
+        place.ok(&format!("eval lone/{name} train"));
+    }
+    place.refuses("eval lone train", 2, &["lone", "no finished model"]);
+}
+
+/// Both runs wrote, each to files of the other.
+#[test]
+fn a_run_whose_folder_is_replaced_ends() {
+    for takes_its_place in [false, true] {
+        let place = data();
+        place.higgs(60000);
+        let line = "train linear higgs.prow --memory 1/8 --checkpoint-every 0 --solver coordinate-descent --target 1e-15";
+        let child = place.start(&format!("{line} --epochs 100000 --out run"));
+        let began = Instant::now();
+        while !place.path("run/checkpoint/manifest.json").exists() {
+            assert!(began.elapsed() < Duration::from_secs(60), "a checkpoint");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        std::fs::rename(place.path("run"), place.path("moved")).unwrap();
+        if takes_its_place {
+            place.ok("train linear train --epochs 2 --out run");
+        }
+        let ended = Ended::of(child);
+        ended.refused(line, 1, &["run: the run folder was removed, moved or replaced", "--out"]);
+        assert_eq!(place.path("run").exists(), takes_its_place);
+        if takes_its_place {
+            place.ok("eval run train");
+            place.ok("train linear --resume --epochs 3 --out run");
+        }
+    }
+}
+
+/// The second session made a model of another problem.
+#[test]
+fn another_problem_is_refused_by_the_setting_that_differs() {
+    let place = data();
+    let line = "train linear train --loss logistic --out run";
+    place.ok(&format!("{line} --penalty elastic-net:0.3 --epochs 2"));
+    for (flags, said) in [
+        ("--penalty elastic-net:0.9", "--penalty elastic-net:0.3"),
+        ("--penalty l2", "--penalty elastic-net:0.3"),
+        ("--cost 2", "--cost 1.0"),
+        ("--scale max-abs", "--scale none"),
+        ("--class-weight 1=2", "--class-weight"),
+        ("--seed 4", "--seed 0"),
+    ] {
+        let line = format!("train linear --resume --epochs 9 --out run {flags}");
+        place.refuses(&line, 2, &["run/run.toml", said, "--overwrite"]);
+    }
+    let text = String::from_utf8(place.read("run/run.toml")).unwrap();
+    place.write("run/run.toml", text.replace("elastic-net:0.3", "elastic-net:0.4"));
+    for line in ["eval run train", "train linear --resume --epochs 9 --out run"] {
+        place.refuses(line, 2, &["run/run.toml", "--penalty elastic-net:0.3"]);
+    }
+    place.write("run/run.toml", text);
+    place.ok("train linear --resume --epochs 9 --threads 1 --out run");
+}
+
+/// Each resume looked at the weights of the last pass again, and wrote that down as a pass.
+#[test]
+fn a_resumed_search_of_working_sets_logs_each_pass_once() {
+    let place = data();
+    let line = "train linear train --loss logistic --penalty l1 --cost 0.1 --checkpoint-every 0";
+    // Six passes miss the target.
+    place.run(&format!("{line} --epochs 6 --target 1e-12 --out whole"));
+    let primals = |run: &str| -> Vec<f64> {
+        let text = String::from_utf8(place.read(&format!("{run}/metrics.jsonl"))).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines
+            .map(|line: serde_json::Value| line["primal"].as_f64().unwrap())
+            .collect()
+    };
+    let whole = primals("whole");
+    for epochs in 1..=2 {
+        let run = format!("run{epochs}");
+        let line = format!("{line} --target 1e-12 --out {run}");
+        place.run(&format!("{line} --epochs {epochs}"));
+        place.run(&format!("{line} --epochs {epochs} --resume"));
+        place.run(&format!("{line} --epochs 6 --resume"));
+        let found = primals(&run);
+        let first = |of: &[f64]| of.iter().filter(|primal| **primal == of[0]).count();
+        assert_eq!(first(&found), first(&whole), "{found:?} {whole:?}");
+    }
+}

@@ -1,0 +1,340 @@
+//! Manifests: the files that belong together, with the length and digests of each.
+//!
+//! A finished model, a checkpoint, and an index over class vectors have one each, in the run folder. It is written last,
+//! so a process killed at any moment leaves the old set or the new one, and everything that reads a set refuses a file
+//! that is not of it, by name. Digests are HighwayHash-64, as fast as memory, one for each 64 MiB: rows of a head are
+//! verified part by part, when they are first read. They find mixed and damaged files; someone who writes files with
+//! a manifest that fits them is not kept out.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::path::{Component, Path, PathBuf};
+
+use highway::{HighwayHash, HighwayHasher};
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoint::unreadable;
+use crate::checkpoint_file::CheckpointFile;
+use crate::error::RunError;
+use crate::run_folder::{CONFIG, write_atomically};
+use crate::settings::Settings;
+
+/// Begins the names of the files of a state.
+const STATE: &str = "checkpoint/state-";
+/// Bytes that have a digest.
+pub(crate) const PART: u64 = if cfg!(test) { 1 << 12 } else { 64 << 20 };
+
+/// What the files of a manifest are together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Set {
+    /// A finished model.
+    #[default]
+    Model,
+    /// The state that a run resumes from.
+    Checkpoint,
+    /// An index over the class vectors of a model, and that model.
+    Index,
+}
+
+impl Set {
+    pub(crate) const ALL: [Set; 3] = [Set::Model, Set::Checkpoint, Set::Index];
+
+    /// The file of its manifest, in the run folder.
+    pub fn file(self) -> &'static str {
+        match self {
+            Set::Model => "manifest.json",
+            Set::Checkpoint => "checkpoint/manifest.json",
+            Set::Index => "index.json",
+        }
+    }
+}
+
+/// The files of a set, by their names in the run folder.
+pub type Entries = BTreeMap<String, Entry>;
+
+/// The length of a file, and the digest of each part of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    pub(crate) bytes: u64,
+    pub(crate) parts: Vec<String>,
+}
+
+impl Entry {
+    /// That of a file.
+    pub fn read(path: &Path) -> io::Result<Entry> {
+        let mut sum = Digesting::new(io::sink());
+        io::copy(&mut std::fs::File::open(path)?, &mut sum)?;
+        Ok(sum.finish().1)
+    }
+}
+
+pub(crate) fn digest(part: &[u8]) -> String {
+    format!("{:016x}", HighwayHasher::default().hash64(part))
+}
+
+/// A writer that computes the entry of what goes through it.
+pub(crate) struct Digesting<W> {
+    out: W,
+    part: HighwayHasher,
+    entry: Entry,
+}
+
+impl<W: Write> Digesting<W> {
+    pub(crate) fn new(out: W) -> Digesting<W> {
+        Digesting {
+            out,
+            part: HighwayHasher::default(),
+            entry: Entry::default(),
+        }
+    }
+
+    fn end_part(&mut self) {
+        let part = std::mem::take(&mut self.part).finalize64();
+        self.entry.parts.push(format!("{part:016x}"));
+    }
+
+    pub(crate) fn finish(mut self) -> (W, Entry) {
+        if !self.entry.bytes.is_multiple_of(PART) {
+            self.end_part();
+        }
+        (self.out, self.entry)
+    }
+}
+
+impl<W: Write> Write for Digesting<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let left = (PART - self.entry.bytes % PART).min(bytes.len() as u64);
+        let written = self.out.write(&bytes[..left as usize])?;
+        self.part.append(&bytes[..written]);
+        self.entry.bytes += written as u64;
+        if written > 0 && self.entry.bytes.is_multiple_of(PART) {
+            self.end_part();
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// The files of a set, and the run that they are of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    #[serde(skip)]
+    folder: PathBuf,
+    #[serde(skip)]
+    set: Set,
+    /// The run: drawn when it begins.
+    pub(crate) run: String,
+    /// Counts the sets of this kind that the run wrote.
+    pub(crate) number: u64,
+    /// The settings that the files were made with, but for those that a run may change.
+    settings: Settings,
+    pub(crate) files: Entries,
+}
+
+impl Manifest {
+    pub(crate) fn new(
+        folder: &Path,
+        set: Set,
+        (run, number): (String, u64),
+        settings: Settings,
+        files: Entries,
+    ) -> Manifest {
+        let folder = folder.to_path_buf();
+        Manifest {
+            folder,
+            set,
+            run,
+            number,
+            settings,
+            files,
+        }
+    }
+
+    /// That of a set in a run folder, once its files are verified; `None` where there is none. Arrays of a model and the
+    /// state of a checkpoint are verified when they are read, and now by their lengths only.
+    ///
+    /// Errors: a manifest that is damaged, or a file that differs.
+    pub fn open(folder: &Path, set: Set) -> Result<Option<Manifest>, RunError> {
+        let manifest = Manifest::read(folder, set)?;
+        if let Some(manifest) = &manifest {
+            manifest.verify()?;
+        }
+        Ok(manifest)
+    }
+
+    /// The same without a look at its files.
+    pub fn read(folder: &Path, set: Set) -> Result<Option<Manifest>, RunError> {
+        let path = folder.join(set.file());
+        match std::fs::read(&path) {
+            Ok(bytes) => Manifest::parse(&bytes, folder, set).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unreadable(&path, &error)),
+        }
+    }
+
+    /// The same from its bytes, which another rank may have read.
+    pub fn parse(bytes: &[u8], folder: &Path, set: Set) -> Result<Manifest, RunError> {
+        let parsed = serde_json::from_slice(bytes).ok().filter(|of: &Manifest| {
+            // Only files of the folder are read, and removed.
+            let is_inside = |name: &String| {
+                let mut parts = Path::new(name).components();
+                !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
+            };
+            of.files.keys().all(is_inside)
+        });
+        let manifest = parsed.ok_or_else(|| RunError::Differs {
+            path: folder.join(set.file()),
+            problem: "is damaged".to_string(),
+        })?;
+        Ok(Manifest {
+            folder: folder.to_path_buf(),
+            set,
+            ..manifest
+        })
+    }
+
+    /// Its bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("numbers and text")
+    }
+
+    /// Writes it in place of the one before.
+    pub fn write(&self) -> Result<(), RunError> {
+        let path = self.folder.join(self.set.file());
+        write_atomically(&path, |file| std::fs::write(file, self.to_bytes()))
+    }
+
+    /// The same files and one more, as another set.
+    pub fn with(&self, set: Set, name: &str, entry: Entry) -> Manifest {
+        let mut with = self.clone();
+        with.set = set;
+        with.files.insert(name.to_string(), entry);
+        with
+    }
+
+    /// Whether it lists `name`, and otherwise what `other` does.
+    pub fn is_with(&self, other: &Manifest, name: &str) -> bool {
+        let rest = self.files.iter().filter(|(own, _)| *own != name);
+        self.run == other.run && self.files.contains_key(name) && rest.eq(&other.files)
+    }
+
+    /// The files that belong together.
+    pub fn files(&self) -> &Entries {
+        &self.files
+    }
+
+    /// The path of a file.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The name of the file that begins and ends so, if there is one.
+    pub fn named(&self, begins: &str, ends: &str) -> Option<&str> {
+        let mut names = self.files.keys().map(String::as_str);
+        names.find(|name| name.starts_with(begins) && name.ends_with(ends))
+    }
+
+    /// The bytes of a file.
+    ///
+    /// Errors: a file that is not listed, missing, or not the one listed.
+    pub fn contents(&self, name: &str) -> Result<Vec<u8>, RunError> {
+        let mut bytes = Vec::new();
+        let (mut file, entry) = self.opened(name)?;
+        let read = file.read_to_end(&mut bytes);
+        read.map_err(|error| unreadable(&self.path(name), &error))?;
+        let parts = bytes.chunks(PART as usize).map(digest);
+        if bytes.len() as u64 == entry.bytes && parts.eq(entry.parts.iter().cloned()) {
+            Ok(bytes)
+        } else {
+            Err(self.differs(name, "differs from the file that was written"))
+        }
+    }
+
+    /// A file of arrays, verified as it is read.
+    pub fn arrays(&self, name: &str) -> Result<CheckpointFile, RunError> {
+        let (file, entry) = self.opened(name)?;
+        CheckpointFile::of(file, &self.path(name), entry.clone())
+    }
+
+    fn verify(&self) -> Result<(), RunError> {
+        for name in self.files.keys() {
+            let (_, entry) = self.opened(name)?;
+            let is_read_later = match self.set {
+                Set::Checkpoint => name.starts_with(STATE),
+                Set::Model | Set::Index => {
+                    name.ends_with(".rows") || name.ends_with(".safetensors")
+                }
+            };
+            let is_same = is_read_later || {
+                let read = Entry::read(&self.path(name));
+                read.map_err(|error| unreadable(&self.path(name), &error))? == *entry
+            };
+            if !is_same {
+                return Err(self.differs(name, "differs from the file that was written"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A file that has the length listed.
+    fn opened(&self, name: &str) -> Result<(std::fs::File, &Entry), RunError> {
+        let path = self.path(name);
+        let Some(entry) = self.files.get(name) else {
+            return Err(self.differs(name, "is not listed there"));
+        };
+        // To open a pipe is to wait for its writer.
+        let file = match std::fs::metadata(&path) {
+            Ok(found) if !found.is_file() => return Err(self.differs(name, "is not a file")),
+            Ok(found) if found.len() != entry.bytes => {
+                let problem = format!("has {} bytes and not {}", found.len(), entry.bytes);
+                return Err(self.differs(name, &problem));
+            }
+            Ok(_) => std::fs::File::open(&path),
+            Err(error) => Err(error),
+        };
+        match file {
+            Ok(file) => Ok((file, entry)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(self.differs(name, "is missing"))
+            }
+            Err(error) => Err(unreadable(&path, &error)),
+        }
+    }
+
+    fn differs(&self, name: &str, problem: &str) -> RunError {
+        RunError::Differs {
+            path: self.path(name),
+            problem: format!("{problem}, by {}", self.set.file()),
+        }
+    }
+
+    /// A setting that the files were made with.
+    pub fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    /// Compares these settings with those that the files were made with.
+    ///
+    /// Errors: the first that differs.
+    pub fn check_settings(&self, now: &Settings) -> Result<(), RunError> {
+        let names = self.settings.keys().chain(now.keys());
+        let Some(name) = names
+            .into_iter()
+            .find(|name| self.settings.get(*name) != now.get(*name))
+        else {
+            return Ok(());
+        };
+        let value = |of: &Settings| of.get(name).map_or("none", |value| value).to_string();
+        Err(RunError::OtherSetting {
+            path: self.folder.join(CONFIG),
+            name: name.clone(),
+            then: value(&self.settings),
+            now: value(now),
+        })
+    }
+}
