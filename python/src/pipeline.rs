@@ -239,7 +239,11 @@ impl Pipeline {
         let samples = OfProcess::new(samples.map_err(|error| of_job(py, &error))?);
         let raised = Arc::clone(&self.raised);
         let told = Told::default();
-        Ok(Samples { samples, raised, told })
+        Ok(Samples {
+            samples,
+            raised,
+            told,
+        })
     }
 
     /// The state before an epoch, as JSON.

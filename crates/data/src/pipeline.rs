@@ -12,8 +12,8 @@ use pelton_batch::Batch;
 use pelton_comm::{Alike, Comm};
 use pelton_feed::{
     AugmentImages, BadExamples, DecodeFields, DecodeImages, DecodeSetting, Exif, FeedError,
-    FieldKind, LengthSetting, LengthsOf, Loader, LoaderOptions, LoaderState,
-    PipelineConfig, Samples, Stage, Stages, TakeMember, Tokenise,
+    FieldKind, LengthSetting, LengthsOf, Loader, LoaderOptions, LoaderState, PipelineConfig,
+    Samples, Stage, Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::Access;
 use pelton_format::{Contents, DataFile, Dataset, Field, Row};
@@ -348,7 +348,9 @@ impl PreparedPipeline {
         let DecodeSetting::Fields(fields) = &self.config.decode else {
             return Vec::new();
         };
-        let pictures = fields.iter().filter(|field| field.kind == FieldKind::Picture);
+        let pictures = fields
+            .iter()
+            .filter(|field| field.kind == FieldKind::Picture);
         pictures.map(|field| field.name.clone()).collect()
     }
 

@@ -58,7 +58,7 @@ pub(crate) fn pipeline_plan(
         return Err(DataError::Config(format!(
             "`buckets` needs a length of each record, and the records have the fields {}; say which of them counts, as in `lengths` field:{}",
             fields.names(),
-            fields.0.first().map_or("NAME", |field| &field.name)
+            fields.0.first().map_or("NAME", |field| &*field.name)
         )));
     }
     // The length of other data is the record's bytes.

@@ -217,9 +217,13 @@ impl View<'_> {
     }
 }
 
+fn is_numbers(value: &Value<'_>) -> bool {
+    matches!(value, Value::Numbers(..) | Value::Floats(..))
+}
+
 /// Whether it is an array without elements.
 fn is_empty(value: &Value<'_>) -> bool {
-    matches!(value, Value::Numbers(..) | Value::Floats(..)) && value.bytes().is_empty()
+    is_numbers(value) && value.bytes().is_empty()
 }
 
 /// Fills padding with an element; with zeros where there is none.
@@ -265,14 +269,33 @@ impl PutTogether<'_> {
             let widest = || values().max_by_key(|value| value.dims().len());
             let of_first = filled.or_else(widest).unwrap_or(of_first);
             let packed = self.is_packed(name, of_first, first);
+            if packed {
+                let length = |value: &Value<'_>| value.dims().first().copied().unwrap_or(0);
+                let of_field = samples
+                    .iter()
+                    .map(|sample| sample.get(name).map_or(0, length));
+                let of_field: Vec<usize> = of_field.collect();
+                let (other, known) = lengths.get_or_insert_with(|| (&**name, of_field.clone()));
+                if let Some(i) = (0..of_field.len()).find(|&i| of_field[i] != known[i]) {
+                    let problem = format!(
+                        "has {} elements as `{name}` and {} as `{other}`, and packed fields have the same lengths; collate `{name}` with ragged, and each row keeps the array of each of its samples",
+                        of_field[i], known[i]
+                    );
+                    return Err(self.error(i, &problem));
+                }
+            }
             let mut views = Vec::with_capacity(samples.len());
             for (i, sample) in samples.iter().enumerate() {
                 let Some(value) = sample.get(name) else {
                     return Err(self.error(i, &format!("lacks `{name}`")));
                 };
-                if is_empty(value) && !of_first.dims().is_empty() {
+                if is_empty(value) && is_numbers(of_first) && !of_first.dims().is_empty() {
                     let dims = [&[0], &of_first.dims()[1..]].concat();
-                    views.push(View { value, piece: 0..0, dims });
+                    views.push(View {
+                        value,
+                        piece: 0..0,
+                        dims,
+                    });
                     continue;
                 }
                 if value.dtype() != of_first.dtype() || value.dims().len() != of_first.dims().len()
@@ -286,16 +309,6 @@ impl PutTogether<'_> {
                 views.push(self.view(i, value, packed)?);
             }
             if packed {
-                let of_field: Vec<usize> =
-                    views.iter().map(|view| view.value.dims()[0]).collect();
-                let (other, known) = lengths.get_or_insert_with(|| (name, of_field.clone()));
-                if let Some(i) = (0..of_field.len()).find(|&i| of_field[i] != known[i]) {
-                    let problem = format!(
-                        "has {} elements as `{name}` and {} as `{other}`, and packed fields have the same lengths; collate `{name}` with ragged, and each row keeps the array of each of its samples",
-                        of_field[i], known[i]
-                    );
-                    return Err(self.error(i, &problem));
-                }
                 fields.insert(Arc::clone(name), self.pack(name, &views, of_first.dtype())?);
                 continue;
             }

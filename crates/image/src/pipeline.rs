@@ -246,7 +246,7 @@ impl Pipeline {
     /// stages.
     ///
     /// Errors: those of [`Pipeline::output_size`], and output bytes of a pipeline that normalises. Asserts that
-    /// `source` has pixels of bytes ([`Pixels::to_bytes`]), that these are not of another pipeline or key ([`crate::decode_for`]), and that `out` has
+    /// `source` has pixels of bytes ([`Pixels::scale_to_bytes`]), that these are not of another pipeline or key ([`crate::decode_for`]), and that `out` has
     /// as many values as the output.
     pub fn apply(
         &self,

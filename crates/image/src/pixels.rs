@@ -83,7 +83,7 @@ impl Pixels {
     }
 
     /// Scales values of 16 bits to 8, rounded. Returns whether it had such.
-    pub fn to_bytes(&mut self) -> bool {
+    pub fn scale_to_bytes(&mut self) -> bool {
         if self.value_bytes != 2 {
             return false;
         }

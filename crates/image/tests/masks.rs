@@ -21,11 +21,7 @@ fn picture(height: u32, width: u32, value: impl Fn(u32, u32) -> u8) -> (Pixels, 
     (of(3, &colours), of(1, &mask))
 }
 
-fn decode_mask(
-    bytes: &[u8],
-    limits: &Limits,
-    mask: &mut Pixels,
-) -> Result<Format, ImageError> {
+fn decode_mask(bytes: &[u8], limits: &Limits, mask: &mut Pixels) -> Result<Format, ImageError> {
     decode_keeping(Keep::Numbers, bytes, limits, mask)
 }
 
@@ -242,7 +238,7 @@ fn classes_of_other_formats_are_whole_or_refused() {
             (value / 257.0).round() as u8
         });
         assert!(scaled.eq(colours.data().iter().copied()));
-        assert!(mask.to_bytes() && mask == colours);
+        assert!(mask.scale_to_bytes() && mask == colours);
     }
     // Black and white are 0 and 1.
     for file in [
@@ -282,7 +278,13 @@ fn masks_have_the_limits_of_pictures() {
 fn numbers_of_any_size_move_as_bytes_do() {
     let (height, width) = (17, 23);
     let mut rng = KeyedRng::new(5);
-    for text in ["crop:9", "flip,randomcrop:12:2", "rrc:8,flip", "affine:20:0.1:0.1:5", "resize:30x11"] {
+    for text in [
+        "crop:9",
+        "flip,randomcrop:12:2",
+        "rrc:8,flip",
+        "affine:20:0.1:0.1:5",
+        "resize:30x11",
+    ] {
         for layout in [Layout::Hwc, Layout::Chw] {
             let pipeline: Pipeline = text.parse().unwrap();
             let pipeline = pipeline.with_layout(layout);
@@ -301,12 +303,20 @@ fn numbers_of_any_size_move_as_bytes_do() {
             let plane = h as usize * w as usize;
             let (mut of_bytes, mut of_numbers) = (vec![0; plane], vec![0; 8 * plane]);
             let mut work = Workspace::new();
-            pipeline.apply_to_mask(&bytes, 3, &mut work, &mut of_bytes).unwrap();
-            pipeline.apply_to_mask(&numbers, 3, &mut work, &mut of_numbers).unwrap();
+            pipeline
+                .apply_to_mask(&bytes, 3, &mut work, &mut of_bytes)
+                .unwrap();
+            pipeline
+                .apply_to_mask(&numbers, 3, &mut work, &mut of_numbers)
+                .unwrap();
             let values = of_numbers.as_chunks::<4>().0;
             for (i, &byte) in of_bytes.iter().enumerate() {
                 let place = if layout == Layout::Hwc { 2 * i } else { i };
-                assert_eq!(u32::from_ne_bytes(values[place]), u32::from(byte) << 12, "{text}");
+                assert_eq!(
+                    u32::from_ne_bytes(values[place]),
+                    u32::from(byte) << 12,
+                    "{text}"
+                );
             }
         }
     }

@@ -259,7 +259,8 @@ impl Stage for AugmentImages {
                 continue;
             }
             if !is_picture(&field.name) {
-                check_apart(field, size.filter(|_| self.pipeline.moves_pixels()))?;
+                let is_left = field.dtype == DType::U8 || self.pipeline.moves_pixels();
+                check_apart(field, size.filter(|_| is_left))?;
                 continue;
             }
             if !is_mask(&field.name) && !matches!(field.dtype, DType::U8 | DType::U16) {
@@ -308,7 +309,9 @@ impl Stage for AugmentImages {
         let names = sample.iter().map(|(name, _)| name);
         let names: Vec<Arc<str>> = names.filter(|name| is_picture(name)).cloned().collect();
         if self.pipeline.moves_pixels() {
-            let others = sample.iter().filter(|(name, _)| !is_picture(name) && !is_box(name));
+            let others = sample
+                .iter()
+                .filter(|(name, _)| !is_picture(name) && !is_box(name));
             for (name, value) in others {
                 if let [height, width] | [height, width, _] = value.dims()[..]
                     && (height, width) == (size.0 as usize, size.1 as usize)
@@ -337,7 +340,7 @@ impl Stage for AugmentImages {
             if !is_mask(name)
                 && let Some(Value::Pixels(pixels)) = sample.get_mut(name)
                 && pixels.value_bytes() > 1
-                && pixels.to_mut().to_bytes()
+                && pixels.to_mut().scale_to_bytes()
             {
                 // Later epochs and copies meet the same pictures.
                 self.count(0, at.first);
@@ -349,7 +352,9 @@ impl Stage for AugmentImages {
 
     fn counted(&self) -> Vec<(&'static str, u64)> {
         let remarks = AugmentImages::REMARKS.iter().zip(&self.remarked);
-        remarks.map(|((name, _), count)| (*name, count.load(Relaxed))).collect()
+        remarks
+            .map(|((name, _), count)| (*name, count.load(Relaxed)))
+            .collect()
     }
 }
 

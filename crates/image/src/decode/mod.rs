@@ -112,7 +112,7 @@ fn decode_part(
     match decoded {
         Ok(()) => {
             if keep == Keep::Bytes {
-                pixels.to_bytes();
+                pixels.scale_to_bytes();
             }
             Ok(format)
         }

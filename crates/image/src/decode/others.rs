@@ -66,7 +66,8 @@ fn read(
     data.resize(decoder.total_bytes() as usize, 0);
     decoder.read_image(data).map_err(refusal)?;
     if is_bit && keep == Keep::Numbers {
-        data.iter_mut().for_each(|value| *value = u8::from(*value != 0));
+        data.iter_mut()
+            .for_each(|value| *value = u8::from(*value != 0));
     }
     drop_alpha(pixels, usize::from(kind.channel_count()));
     Ok(())
