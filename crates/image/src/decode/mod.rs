@@ -21,6 +21,7 @@ mod baseline;
 mod jpeg;
 mod jpeg_errors;
 mod jpeg_markers;
+mod keep;
 mod limits;
 mod orientation;
 mod others;
@@ -28,23 +29,12 @@ mod png;
 mod webp;
 
 pub(crate) use baseline::Scratch;
+pub use keep::Keep;
 pub use limits::Limits;
 pub use orientation::{Orientation, orientation};
 
 use crate::crop::Rectangle;
 use crate::{Format, ImageError, Pipeline, Pixels};
-
-/// What is kept of an image that holds more than RGB or grey bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// Nothing.
-    Bytes,
-    /// Values of 16 bits.
-    Depth,
-    /// Numbers, for masks, depth maps and the like: values of 16 bits, indices of palettes in place of colours, and 0 and 1 of
-    /// black and white.
-    Numbers,
-}
 
 /// Decodes an image into `pixels`, whose memory is reused.
 ///

@@ -5,8 +5,8 @@ use std::io::{self, Cursor};
 use image::codecs::{bmp::BmpDecoder, gif::GifDecoder, pnm::PnmDecoder, tiff::TiffDecoder};
 use image::{ExtendedColorType, ImageDecoder, ImageResult};
 
-use super::Keep;
 use super::alpha::drop_alpha;
+use super::keep::Keep;
 use super::limits::Limits;
 use crate::{Format, ImageError, Pixels};
 

@@ -4,8 +4,8 @@ use std::io::{self, BufRead, Cursor, Seek};
 
 use png::{BitDepth, ColorType, Decoder, DecodingError, Reader, Transformations};
 
-use super::Keep;
 use super::alpha::drop_alpha;
+use super::keep::Keep;
 use super::limits::Limits;
 use crate::{Format, ImageError, Pixels};
 
