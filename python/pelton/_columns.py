@@ -30,7 +30,7 @@ def as_column(name: str, values: Any, records: int | None = None) -> Any:
     if isinstance(made, np.ndarray) and made.dtype == object and len(made) and isinstance(made[0], (list, np.ndarray)):
         made = _rows(name, made)
     if isinstance(made, np.ndarray) and made.shape[1:] == (0,) and name.startswith("box"):
-        made = made.reshape(-1, 0, 4)
+        made = made.reshape(len(made), 0, 4)
     if isinstance(made, np.ndarray) and made.dtype.kind in "OUST" and made.ndim == 1:
         texts = values.tolist() if isinstance(values, np.ndarray) else list(values)
         for i, text in enumerate(texts):

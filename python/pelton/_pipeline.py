@@ -615,11 +615,12 @@ class Pipeline(Generic[T]):
 
     def _batch_columns(self) -> dict[str, Any]:
         """Columns that functions and augmentation have not seen."""
-        return {} if any(self._maps.values()) or self._augments_columns() else self._columns
+        return {} if any(self._maps.values()) or self._stages_columns() else self._columns
 
-    def _augments_columns(self) -> bool:
-        """Whether columns have boxes, or arrays that may be pictures, which augmentation moves or refuses."""
-        return bool(self._augment) and any("box" in name or has_planes(column) for name, column in self._columns.items())
+    def _stages_columns(self) -> bool:
+        """Whether columns have boxes or arrays that may be pictures, which augmentation moves or refuses, or a rule of collation."""
+        moved = bool(self._augment) and any("box" in name or has_planes(column) for name, column in self._columns.items())
+        return moved or any(f",{name}=" in self._config.get("collate", "") for name in self._columns)
 
     def _filled(self, batch: Batch) -> Batch:
         for name, column in self._batch_columns().items():
@@ -635,12 +636,11 @@ class Pipeline(Generic[T]):
         augment = {"augment": ",".join(self._augment)} if self._augment else {}
         pads = "buckets" in self._config and any(self._maps.values()) and self._config.get("collate", "auto") == "auto"
         rules = self._config.get("collate", "auto")
-        if rules == "auto" and not self._batch_columns():
-            rules = ",".join([rules, *(f"{name}=ragged" for name in ragged(self._columns))])
-        every, *others = rules.split(",")
-        if every.startswith("auto") and self._items is not None and not any(self._maps.values()):
-            ruled = {other.rpartition("=")[0] for other in others}
-            rules = ",".join([rules, *(f"{name}=stack" for name in self._items.stacked if name not in ruled)])
+        if rules.startswith("auto"):
+            added = {} if self._batch_columns() else dict.fromkeys(ragged(self._columns), "ragged")
+            if self._items is not None and not (self._augment or any(self._maps.values())):
+                added.update(dict.fromkeys(self._items.stacked, "stack"))
+            rules = ",".join([rules, *(f"{name}={rule}" for name, rule in added.items() if f",{name}=" not in rules)])
         return {**self._config, **augment, "collate": "pad" if pads else rules}
 
     def _running(self) -> Run:
@@ -652,9 +652,9 @@ class Pipeline(Generic[T]):
     def _opened(self) -> Run:
         check_has_lengths(self)
         before, behind = self._maps[True], self._maps[False]
-        if self._columns and (before or behind or self._augments_columns()):
+        if self._columns and (before or behind or self._stages_columns()):
             added: tuple[Function, int] = (WithColumns(self._columns), 0)
-            first = before or self._augments_columns()
+            first = before or self._stages_columns()
             before, behind = ([added, *before], behind) if first else (before, [added, *behind])
         if not self._augment:
             before, behind = [], [*before, *behind]

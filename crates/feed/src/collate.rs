@@ -258,7 +258,10 @@ impl PutTogether<'_> {
                 return Err(self.error(i, &problem));
             }
         }
-        let names: Vec<&str> = first.iter().map(|(name, _)| &**name).collect();
+        let names = first.iter().map(|(name, _)| &**name);
+        let names: Vec<&str> = names
+            .chain(self.shared.fixed.iter().map(|field| &*field.name))
+            .collect();
         self.shared.stages.collation.check(&names)?;
         // The lengths of packed fields, which are those of the first of these.
         let mut lengths: Option<(&str, Vec<usize>)> = None;

@@ -133,7 +133,7 @@ impl PipelineConfig {
     /// On `augment`.
     pub const AUGMENT_HELP: &str = "Augmentation of pictures, stages with commas between them, such as rrc:224,flip: resize:SHORTER_SIDE or resize:HEIGHTxWIDTH, crop:SIDE, randomcrop:SIDE[:PADDING], rrc:SIDE[:MIN-MAX] (shares of the area, 0.08-1), flip[:CHANCE] (0.5), jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]], affine:DEGREES:SHIFT:SCALE[:SHEAR] (shift as a share of the side, scale as ± a share), cutout:SIDE, grey, normalise[:MEANS:DEVIATIONS] (ImageNet's; one for all channels, or three as in 0.5/0.5/0.5)";
     /// On `buckets`.
-    pub const BUCKETS_HELP: &str = "Batches of similar lengths: none, static:LENGTH,LENGTH,… (of pairs static:LENGTHxLENGTH,…), auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes";
+    pub const BUCKETS_HELP: &str = "Batches of similar lengths: none, static:LENGTH,LENGTH,… (of pairs static:LENGTHxLENGTH,…), auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes; records of several fields need `lengths`";
     /// On `collate`.
     pub const COLLATE_HELP: &str = "How samples are collated: auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged (with offsets); pad:NUMBER pads with another number than 0, FIELD=pad and the like are for one field, and multiple:8 pads to a multiple, all with commas between them";
 }
