@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import _pelton
+
+# What is added next to padded and packed fields: the length of each sample, and the samples of each row.
+_ADDED = ("_lengths", "_row_samples")
+
 
 class Batch(dict[str, Any]):
     """One step: arrays by the name of their field, such as ``batch["image"]`` and ``batch["label"]``.
 
     Arrays use memory of the loader, which it reuses once nothing refers to them; they stay valid for as long as you
     keep them, and you may write to them. Padded fields come with their lengths
-    (``batch["tokens_lengths"]``), packed ones also with the number of examples in each row (``batch["tokens_row_samples"]``).
-    Fields of unequal length that are not padded are `Ragged`.
+    (``batch["tokens_lengths"]``), packed ones also with the number of examples in each row (``batch["tokens_row_samples"]``);
+    data that has a field of such a name next to the padded one is refused. Fields of unequal length that are not padded are `Ragged`.
 
     ``epoch``, ``step`` and ``ids`` survive ``.to(device)``, which Lightning and accelerate call, pickling and copying. A
     library that makes a new batch from its fields loses them, and asking for them is then an error; the fields of
     `Pipeline.include` survive everything.
     """
 
-    __slots__ = ("epoch", "step", "ids")
+    __slots__ = ("epoch", "step", "ids", "padded")
 
     epoch: int
     """Epoch, from 0."""
@@ -29,12 +34,20 @@ class Batch(dict[str, Any]):
     """Step of the epoch, from 0."""
     ids: np.ndarray
     """Record ids, int64 [examples]; the order of the examples in every field."""
+    padded: tuple[str, ...]
+    """Names of the fields that are padded or packed, next to which are their lengths."""
 
     def __init__(
-        self, fields: Any = (), epoch: int | None = None, step: int | None = None, ids: np.ndarray | None = None
+        self,
+        fields: Any = (),
+        epoch: int | None = None,
+        step: int | None = None,
+        ids: np.ndarray | None = None,
+        padded: tuple[str, ...] = (),
     ) -> None:
         # Some libraries make a dict of the same class with the fields alone.
         super().__init__(fields)
+        self.padded = padded
         if epoch is not None and step is not None and ids is not None:
             self.epoch, self.step, self.ids = epoch, step, ids
 
@@ -51,9 +64,9 @@ class Batch(dict[str, Any]):
     def replaced(self, fields: dict[str, Any]) -> Batch:
         """The same step with other fields."""
         try:
-            return Batch(fields, self.epoch, self.step, self.ids)
+            return Batch(fields, self.epoch, self.step, self.ids, self.padded)
         except AttributeError:
-            return Batch(fields)
+            return Batch(fields, padded=self.padded)
 
     def to(self, device: Any, non_blocking: bool = False, **options: Any) -> Batch:
         """The same step with its tensors on a device of PyTorch; ``non_blocking`` and other ``options`` are those of
@@ -72,7 +85,7 @@ class Batch(dict[str, Any]):
         return self.replaced({name: moved(value) for name, value in self.items()})
 
     def _position(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name, None) for name in ("epoch", "step", "ids"))
+        return (*(getattr(self, name, None) for name in ("epoch", "step", "ids")), self.padded)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Batch, (dict(self), *self._position()))
@@ -143,6 +156,7 @@ class Samples(Sequence[dict[str, Any]]):
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         """The samples in one array a field."""
+        self._added = {f"{name}{ending}" for name in batch.padded for ending in _ADDED}
 
     def __len__(self) -> int:
         return len(self.batch.ids)
@@ -153,7 +167,7 @@ class Samples(Sequence[dict[str, Any]]):
         if not -len(self) <= i < len(self):
             raise IndexError(f"there is no sample {i}; there are {len(self)}")
         i %= len(self)
-        return {name: _row(self.batch, name, i) for name in self.batch if not name.endswith("_lengths")}
+        return {name: _row(self.batch, name, i) for name in self.batch if name not in self._added}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[i] for i in range(len(self)))
@@ -162,7 +176,7 @@ class Samples(Sequence[dict[str, Any]]):
 def _row(batch: Batch, name: str, i: int) -> Any:
     field = batch[name]
     row = field[i]
-    if not isinstance(field, Ragged) and f"{name}_lengths" in batch:
+    if name in batch.padded and f"{name}_lengths" in batch:
         row = row[: batch[f"{name}_lengths"][i]]
     return row.item() if isinstance(row, np.generic) else row
 
@@ -171,6 +185,7 @@ def from_native(head: tuple[Any, ...]) -> tuple[Batch, bool]:
     """A batch from the native loader's output, and whether its epoch ends with it."""
     epoch, step, ends_epoch, ids, fields = head
     named: dict[str, Any] = {}
+    padded: list[str] = []
     asarray = np.asarray
     for name, array, layout, lengths, row_samples in fields:
         values = asarray(array)
@@ -182,7 +197,15 @@ def from_native(head: tuple[Any, ...]) -> tuple[Batch, bool]:
             named[name] = Ragged(values, offsets, shapes.reshape(len(offsets) - 1, -1) if shapes.size else None)
         else:
             named[name] = values
-            named[f"{name}_lengths"] = asarray(lengths)
-            if row_samples is not None:
-                named[f"{name}_row_samples"] = asarray(row_samples)
-    return Batch(named, epoch, step, asarray(ids)), ends_epoch
+            padded.append(name)
+    for name, _, layout, lengths, row_samples in fields:
+        if layout in (1, 3):
+            for ending, numbers in zip(_ADDED, (lengths, row_samples)):
+                if f"{name}{ending}" in named:
+                    raise _pelton.ConfigurationError(
+                        f"the data has a field `{name}{ending}`, and so is called what padding adds to `{name}`; give the field another "
+                        f"name in a function, or leave `{name}` unpadded, as in .batch(…, collate={{{name!r}: 'ragged'}})"
+                    )
+                if numbers is not None:
+                    named[f"{name}{ending}"] = asarray(numbers)
+    return Batch(named, epoch, step, asarray(ids), tuple(padded)), ends_epoch

@@ -79,6 +79,30 @@ def lengths_by(length: Callable[[dict[str, Any]], int], pipeline: AnyPipeline, r
     return checked_lengths(np.array([found[record] for record in range(records)], np.int64))
 
 
+class LengthOf:
+    """The length of a field of items: a number, or how many elements it has."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, sample: dict[str, Any]) -> int:
+        if self.name not in sample:
+            raise _pelton.ConfigurationError(f"`length` names `{self.name}`, and samples have {', '.join(sample)}")
+        value = sample[self.name]
+        return int(value) if np.ndim(value) == 0 and not isinstance(value, bytes) else len(value)
+
+
+def check_has_lengths(pipeline: AnyPipeline) -> None:
+    """Refuses buckets over what a program makes, whose lengths nobody knows."""
+    config = pipeline._config
+    is_given = pipeline._lengths is not None or "lengths" in config or config.get("decode", "").startswith(("words", "bytes", "pairs"))
+    if "buckets" in config and not is_given and (any(pipeline._maps.values()) or pipeline._items is not None):
+        raise _pelton.ConfigurationError(
+            ".buckets() needs the length of each record, and functions or items make them: give it length=, the name of a stored field, "
+            "an array with one length a record, or a function of the stored fields such as lambda sample: len(sample['text'].split())"
+        )
+
+
 # What must not come before a call, since it would then do something other than the order of the calls says.
 _GETS_SAMPLES = "it gets samples; functions of .map_batches() get batches"
 _COUNTS = {

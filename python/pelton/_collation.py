@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from . import _pelton
 from ._batch import Batch, Ragged, Samples
+from ._columns import channel_axis
 
 if TYPE_CHECKING:
     from ._interface import AnyPipeline
@@ -32,8 +34,8 @@ def bound(function: Callable[[Batch], Any], pipeline: AnyPipeline, native: _pelt
     if not isinstance(function, ToTensors):
         return function
     made = copy.copy(function)
-    made.pictures = native.pictures if function.channels_first and not pipeline._config.get("planar") else []
-    made.may_be_made = any(pipeline._maps.values()) or pipeline._items is not None
+    made.decoded = None if pipeline._config.get("planar") else native.pictures
+    made.may_be_made = any(pipeline._maps.values())
     return made
 
 
@@ -52,11 +54,17 @@ class Collated:
 class ToTensors:
     """Batches as tensors, with pictures as nets take them."""
 
-    def __init__(self, convert: Callable[[Batch], Batch], channels_first: bool) -> None:
+    def __init__(self, convert: Callable[[Batch], Batch], channels_first: bool, layout: str | Mapping[str, str]) -> None:
         self.convert, self.channels_first = convert, channels_first
-        self.pictures: Sequence[str] = ()
-        # Whether functions have made the pictures, so that their dimensions must show what they are.
+        self.layouts = {"": layout} if isinstance(layout, str) else dict(layout)
+        for given in self.layouts.values():
+            if given not in ("auto", "hwc", "chw"):
+                raise _pelton.ConfigurationError(f"`layout` is {given!r}; give 'auto', 'hwc' or 'chw', or a dict of these by field")
+        # Names of decoded pictures next to those that are called so; `None` where all have channels first.
+        self.decoded: Sequence[str] | None = ()
+        # Whether functions may have made the pictures, which know what they make.
         self.may_be_made = False
+        self._told: set[str] = set()
 
     def __call__(self, batch: Batch) -> Batch:
         if not isinstance(batch, Batch):
@@ -64,19 +72,40 @@ class ToTensors:
                 f".torch() got {type(batch).__name__}, not a batch; call it before .tuples() and functions that return something else"
             )
         made = self.convert(batch)
-        for name in self.pictures:
-            picture: Any = made.get(name)
-            if not isinstance(batch.get(name), (np.ndarray, Ragged)):
+        if self.decoded is None or not self.channels_first:
+            return made
+        for name, picture in made.items():
+            if not isinstance(batch[name], (np.ndarray, Ragged)):
                 continue  # tensors that a function made, or .torch() before
-            if getattr(picture, "ndim", 0) == 4 and not (self.may_be_made and self._is_planar(picture.shape)):
+            if name not in self.decoded and not name.startswith(("image", "mask")):
+                continue
+            if getattr(picture, "ndim", 0) == 4 and not self._is_planar(name, picture.shape[1:]):
                 made[name] = picture.permute(0, 3, 1, 2)
             elif isinstance(picture, list):
-                made[name] = [one.permute(2, 0, 1) for one in picture]
+                made[name] = [
+                    one.permute(2, 0, 1) if one.ndim == 3 and not self._is_planar(name, one.shape) else one for one in picture
+                ]
         return made
 
-    @staticmethod
-    def _is_planar(shape: Sequence[int]) -> bool:
-        return shape[3] not in (1, 3, 4)
+    def _is_planar(self, name: str, shape: Sequence[int]) -> bool:
+        """Whether channels are first in pictures of this shape."""
+        layout = self.layouts.get(name, self.layouts.get("", "auto"))
+        if layout != "auto":
+            return layout == "chw"
+        axis = channel_axis(shape)
+        if axis is None:
+            raise _pelton.ConfigurationError(
+                f"`{name}` has pictures of {' × '.join(map(str, shape))}, and the channels may be first or last: say .torch(layout={{{name!r}: "
+                "'hwc'}) or 'chw'"
+            )
+        if axis == 0 and name not in self._told and not self.may_be_made:
+            self._told.add(name)
+            warnings.warn(
+                f"`{name}` is taken to have channels first, because only the first dimension of {' × '.join(map(str, shape))} is 1, 3 or 4; "
+                f"say .torch(layout={{{name!r}: 'chw'}}) if that is right, or 'hwc'",
+                stacklevel=4,
+            )
+        return axis == 0
 
 
 class Tuples:

@@ -29,6 +29,8 @@ def as_column(name: str, values: Any, records: int | None = None) -> Any:
         made = _rows(name, values)
     if isinstance(made, np.ndarray) and made.dtype == object and len(made) and isinstance(made[0], (list, np.ndarray)):
         made = _rows(name, made)
+    if isinstance(made, np.ndarray) and made.shape[1:] == (0,) and name.startswith("box"):
+        made = made.reshape(len(made), 0, 4)
     if isinstance(made, np.ndarray) and made.dtype.kind in "OUST" and made.ndim == 1:
         texts = values.tolist() if isinstance(values, np.ndarray) else list(values)
         for i, text in enumerate(texts):
@@ -57,7 +59,9 @@ def _rows(name: str, values: Iterable[Any]) -> list[np.ndarray]:
         ) from error
     filled = [row for row in rows if row.size]
     dtype = np.result_type(*filled) if filled else np.dtype(np.float64)
-    shape = filled[0].shape[1:] if filled else ()
+    # Without any box, or an array that says so, the name says how many numbers one has.
+    shaped = [*filled, *(row for row in values if isinstance(row, np.ndarray) and row.ndim > 1)]
+    shape = shaped[0].shape[1:] if shaped else (4,) if name.startswith("box") else ()
     if dtype.kind not in "biuf" or any(row.ndim != len(shape) + 1 for row in filled):
         raise _pelton.ConfigurationError(f"rows of column `{name}` are not numbers in the same number of dimensions")
     dtype = np.dtype(np.uint8) if dtype == bool else dtype
@@ -67,8 +71,14 @@ def _rows(name: str, values: Iterable[Any]) -> list[np.ndarray]:
 
 def is_picture(name: str, dtype: Any, dims: Sequence[int]) -> bool:
     """Whether a field of these dimensions is a picture or mask, which are augmented."""
-    named = name.startswith(("image", "mask")) and len(dims) in (2, 3)
-    return str(dtype) == "uint8" and (named or (len(dims) == 3 and dims[2] in (1, 3)))
+    if len(dims) not in (2, 3) or name.startswith("mask"):
+        return len(dims) in (2, 3)
+    return str(dtype) in ("uint8", "uint16") and (name.startswith("image") or (len(dims) == 3 and channel_axis(dims) is not None))
+
+
+def channel_axis(dims: Sequence[int]) -> int | None:
+    """The axis of a picture's channels: the last, or the first where only that can be; ``None`` where neither can."""
+    return next((axis for axis in (2, 0) if dims[axis] in (1, 3, 4)), None)
 
 
 def free(name: str, fields: Collection[str], column: Any) -> Any:
@@ -91,6 +101,12 @@ def taken(column: Any, ids: np.ndarray) -> Any:
 def ragged(columns: Mapping[str, Any]) -> list[str]:
     """The names of those with arrays of any lengths."""
     return [name for name, column in columns.items() if isinstance(column, list) and isinstance(column[0], np.ndarray)]
+
+
+def has_planes(column: Any) -> bool:
+    """Whether a column has arrays of two or three dimensions."""
+    row = column[0]
+    return isinstance(row, np.ndarray) and row.ndim in (2, 3)
 
 
 class WithColumns:

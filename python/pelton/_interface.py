@@ -22,6 +22,7 @@ class AnyPipeline(Protocol):
     _maps: dict[bool, list[Any]]
     _batch_maps: list[Any]
     _items: Any
+    _lengths: Any
     _draws: np.ndarray | None
     _include: tuple[str, ...]
 

@@ -8,6 +8,7 @@ import pickle
 import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from . import _pelton
 from ._columns import is_picture
-from ._stage import Field, encoded
+from ._stage import Field, encoded, is_pil
 
 if TYPE_CHECKING:
     from ._interface import AnyPipeline
@@ -80,15 +81,35 @@ class Items:
             first = end
         return made
 
+    @cached_property
     def known(self) -> list[tuple[str, str, list[int | None]]]:
-        """What the first item tells of the fields: pictures, which augmentation must know of, and bytes, which are decoded."""
+        """What the first item tells of the fields: pictures, which augmentation must know of, and bytes, which are decoded.
+        Only in arrays have the others its dimensions."""
         known: list[tuple[str, str, list[int | None]]] = []
         for name, dtype, dims, _ in self([], 0, 0, 0):
-            if dtype is not None and is_picture(name, dtype, dims):
-                known.append((name, dtype, list(dims)))
-            elif dtype is None:
+            if dtype is None:
                 known.append((name, "uint8", [None]))
+            elif is_picture(name, dtype, dims):
+                known.append((name, dtype, list(dims) if isinstance(self.parts[0], Rows) else [None] * len(dims)))
         return known
+
+    @property
+    def stacked(self) -> list[str]:
+        """Pictures that are stacked, although their dimensions are not known beforehand."""
+        return [name for name, _, dims in self.known if len(dims) > 1 and None in dims]
+
+
+class Rows(Sequence[dict[str, Any]]):
+    """So many records with these fields."""
+
+    def __init__(self, records: int, columns: Mapping[str, np.ndarray]) -> None:
+        self._records, self._columns = records, columns
+
+    def __len__(self) -> int:
+        return self._records
+
+    def __getitem__(self, i: Any) -> Any:
+        return {name: column[i] for name, column in self._columns.items()}
 
 
 class _Samples:
@@ -173,10 +194,6 @@ class Spool(Sequence[Any]):
 
 
 def _plain(value: Any) -> Any:
-    """A picture of PIL as an array; other values as they are."""
-    if type(value).__module__.startswith("PIL.") and hasattr(value, "convert"):
-        value = np.asarray(value if value.mode in ("L", "RGB") else value.convert("RGB"))
-        return value if value.ndim == 3 else value[:, :, None]
     if value is None:
         raise TypeError("an item has None in it; give a number, an array, text or bytes, or leave the field out")
     return value
@@ -187,6 +204,8 @@ def _name_of(value: Any) -> str:
         return "bytes"
     if isinstance(value, str):
         return "text"
+    if is_pil(value):
+        return "image"
     array = np.asarray(value)
-    is_picture = array.dtype == np.uint8 and array.ndim == 3 and array.shape[-1] in (1, 3)
-    return "image" if is_picture or (array.dtype == np.uint8 and array.ndim == 2) else "data"
+    is_matrix = array.dtype == np.uint8 and array.ndim == 2
+    return "image" if is_matrix or is_picture("", array.dtype, array.shape) else "data"

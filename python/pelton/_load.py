@@ -13,7 +13,7 @@ from ._checks import parse_bytes, whole
 from ._classes import class_setting
 from ._columns import as_column, is_picture
 from ._fsspec import here
-from ._items import Items, Spool, samples_of
+from ._items import Items, Rows, Spool, samples_of
 from ._manifest import Files, Manifest, rows_of
 from ._names import FileName, file_name
 from ._pipeline import Pipeline
@@ -132,7 +132,7 @@ def from_sequence(items: Sequence[Any], *, names: Sequence[str] | None = None) -
     Hugging Face.
 
     An item is a dict of fields, or a tuple whose fields have these ``names``; by default the second of two is ``label``, and
-    the first ``image`` where it is a picture of uint8 or PIL, ``bytes`` or ``text``, and otherwise ``data``. Several threads
+    the first ``image`` where it is a picture of uint8, uint16 or PIL, ``bytes`` or ``text``, and otherwise ``data``. Several threads
     ask for items at once. The order is exact and resumes exactly as that of files, and random numbers of functions
     follow from seed, epoch and record; those that ``items[i]`` draws by itself are its own.
     """
@@ -183,22 +183,9 @@ def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline[dict[str, Any]]:
     arrays = {name: column for name, column in made.items() if isinstance(column, np.ndarray)}
     pictures = {name: made.pop(name) for name, each in arrays.items() if is_picture(name, each.dtype, each.shape[1:])}
     ends = repr([(name, type(column), column[0], column[len(column) // 2], column[-1]) for name, column in made.items()])
-    pipeline = _of_items(Items([_Rows(len(given[first]), pictures)], identity=ends))
+    pipeline = _of_items(Items([Rows(len(given[first]), pictures)], identity=ends))
     pipeline._columns = made
     return pipeline
-
-
-class _Rows(Sequence[dict[str, Any]]):
-    """So many records with these fields."""
-
-    def __init__(self, records: int, columns: Mapping[str, np.ndarray]) -> None:
-        self._records, self._columns = records, columns
-
-    def __len__(self) -> int:
-        return self._records
-
-    def __getitem__(self, i: Any) -> Any:
-        return {name: column[i] for name, column in self._columns.items()}
 
 
 def from_manifest(

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike
 from . import _pelton
 from ._batch import Batch
 from ._checks import channels, checked_lengths, parse_bytes, share, sides, square, whole
-from ._choice import Choice, check_by_index, check_listed, check_order, chosen, lengths_by
+from ._choice import Choice, LengthOf, check_by_index, check_has_lengths, check_listed, check_order, chosen, lengths_by
 from ._classes import class_names, given_words, warn_of, warn_of_other_classes, warn_of_other_words, word_list
 from ._collation import Collated, ToTensors, Tuples, bound, collation
-from ._columns import DESCRIBED, WithColumns, described, free, ragged, taken
+from ._columns import DESCRIBED, WithColumns, described, free, has_planes, ragged, taken
 from ._dataset import Dataset
 from ._items import Items
 from ._names import file_name
@@ -361,10 +361,13 @@ class Pipeline(Generic[T]):
         """Batches of similar lengths, by ``policy``: ``"auto"``, ``"optimal:BUCKETS"``, ``"tokens:MAX"``, ``"pack:ROW_LENGTH"`` or
         ``"none"``; or the ``boundaries`` of the buckets. No example is dropped, and every epoch is shuffled again.
 
-        Lengths are tokens where text is decoded, otherwise bytes, unless ``length`` gives them: an array with one a
-        record, the name of a field, or a function of the stored fields of a sample. A field or function needs a pass
-        over the data when the pipeline is first used. What functions of `map` make is padded, unless ``.batch(collate=…)``
-        says otherwise.
+        Lengths are tokens where text is decoded, and bytes of records without fields, unless ``length`` gives them: an array
+        with one a record, the name of a field, or a function of the stored fields of a sample. Other data needs it, and so
+        does what functions of `map` make, which is padded unless ``.batch(collate=…)`` says otherwise. A field or function
+        needs a pass over the data when the pipeline is first used.
+
+        Of packed samples, one-dimensional numbers are in the rows. Other fields are carried: one value a sample, in the order
+        of the rows, ``batch["x_row_samples"]`` of them a row.
         """
         if boundaries is not None:
             policy = "static:" + ",".join(str(int(end)) for end in boundaries)
@@ -414,17 +417,23 @@ class Pipeline(Generic[T]):
         made._include = tuple(dict.fromkeys([*self._include, *fields]))
         return made
 
-    def torch(self, device: Any = None, *, channels_first: bool = True) -> Pipeline[Batch]:
+    def torch(
+        self, device: Any = None, *, channels_first: bool = True, layout: str | Mapping[str, str] = "auto"
+    ) -> Pipeline[Batch]:
         """Batches of PyTorch tensors, which share the memory of the arrays; copied through pinned memory to
         ``device`` if one is given.
 
         Pictures are ``[examples, channels, height, width]`` as nets take them, in memory as they were, which PyTorch calls
         ``channels_last``; ``channels_first=False`` leaves dimensions as they are. They stay uint8 unless the pipeline
         normalises. Indices of words become int64.
+
+        ``layout`` says how arrays named ``image…`` or ``mask…`` are stored, ``"hwc"`` or ``"chw"``, for all or in a dict by field.
+        ``"auto"`` takes a last dimension of 1, 3 or 4 for the channels; a first one where the last is none of these, with a
+        warning unless a function of `map` may have made it; and refuses others.
         """
         from .torch import to_torch
 
-        return self.map_batches(ToTensors(to_torch(device), channels_first))
+        return self.map_batches(ToTensors(to_torch(device), channels_first, layout))
 
     def tuples(self, *fields: str) -> Pipeline[tuple[Any, ...]]:
         """Batches as tuples of these fields, for loops such as ``for images, labels in batches``."""
@@ -629,10 +638,12 @@ class Pipeline(Generic[T]):
 
     def _batch_columns(self) -> dict[str, Any]:
         """Columns that functions and augmentation have not seen."""
-        return {} if any(self._maps.values()) or self._moves_boxes() else self._columns
+        return {} if any(self._maps.values()) or self._stages_columns() else self._columns
 
-    def _moves_boxes(self) -> bool:
-        return bool(self._augment) and any("box" in name for name in self._columns)
+    def _stages_columns(self) -> bool:
+        """Whether columns have boxes or arrays that may be pictures, which augmentation moves or refuses, or a rule of collation."""
+        moved = bool(self._augment) and any("box" in name or has_planes(column) for name, column in self._columns.items())
+        return moved or any(f",{name}=" in self._config.get("collate", "") for name in self._columns)
 
     def _filled(self, batch: Batch) -> Batch:
         for name, column in self._batch_columns().items():
@@ -648,8 +659,11 @@ class Pipeline(Generic[T]):
         augment = {"augment": ",".join(self._augment)} if self._augment else {}
         pads = "buckets" in self._config and any(self._maps.values()) and self._config.get("collate", "auto") == "auto"
         rules = self._config.get("collate", "auto")
-        if rules == "auto" and not self._batch_columns():
-            rules = ",".join([rules, *(f"{name}=ragged" for name in ragged(self._columns))])
+        if rules.startswith("auto"):
+            added = {} if self._batch_columns() else dict.fromkeys(ragged(self._columns), "ragged")
+            if self._items is not None and not (self._augment or any(self._maps.values())):
+                added.update(dict.fromkeys(self._items.stacked, "stack"))
+            rules = ",".join([rules, *(f"{name}={rule}" for name, rule in added.items() if f",{name}=" not in rules)])
         return {**self._config, **augment, "collate": "pad" if pads else rules}
 
     def _running(self) -> Run:
@@ -659,10 +673,11 @@ class Pipeline(Generic[T]):
             return self._run
 
     def _opened(self) -> Run:
+        check_has_lengths(self)
         before, behind = self._maps[True], self._maps[False]
-        if self._columns and (before or behind or self._moves_boxes()):
+        if self._columns and (before or behind or self._stages_columns()):
             added: tuple[Function, int] = (WithColumns(self._columns), 0)
-            first = before or self._moves_boxes()
+            first = before or self._stages_columns()
             before, behind = ([added, *before], behind) if first else (before, [added, *behind])
         if not self._augment:
             before, behind = [], [*before, *behind]
@@ -683,15 +698,17 @@ class Pipeline(Generic[T]):
                 raise ConfigurationError("classes of items are not known beforehand; choose records with .filter() or .sample(weights=…)")
             if self._config.get("planar") and not self._augment:
                 raise ConfigurationError("items are as a program made them, so .planar() does nothing; .torch() has channels first")
-            source = _pelton.Source(json.dumps(self._data), self._items, self._items.known())
+            source = _pelton.Source(json.dumps(self._data), self._items, self._items.known)
         warn_of(source.notes)
         warn_of_other_classes(self._data, source)
-        lengths = self._lengths
+        lengths, config = self._lengths, self._full_config()
+        if self._items is not None and "lengths" in config:
+            lengths = LengthOf(config.pop("lengths").removeprefix("field:"))
         if callable(lengths):
             lengths = lengths_by(lengths, self, len(source))
         words, kept = given_words(self._vocabulary), chosen(self, source, self._choices)
         check_listed(self._draws, kept, self._choices)
-        native = _pelton.Pipeline(source, json.dumps(self._full_config()), json.dumps(terms), self._draws, lengths, words, kept)
+        native = _pelton.Pipeline(source, json.dumps(config), json.dumps(terms), self._draws, lengths, words, kept)
         warn_of_other_words(self._data, self._config, native, words is not None)
         batch_maps = [bound(function, self, native) for function in self._batch_maps]
         pools: list[Processes] = []

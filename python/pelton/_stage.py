@@ -107,6 +107,8 @@ def _decoded(dtype: str | None, dims: tuple[int, ...], data: bytes | bytearray) 
 
 def encoded(name: str, value: Any) -> Field:
     """A value as the native part takes it."""
+    if is_pil(value):
+        value = _pixels(name, value)
     if isinstance(value, str):
         value = value.encode()
     if isinstance(value, (bytes, bytearray)):
@@ -115,9 +117,27 @@ def encoded(name: str, value: Any) -> Field:
         array = np.asarray(value)
     except ValueError:
         raise TypeError(f"`{name}` is a list of lists of unequal lengths; make it an array, or a field for each list") from None
+    if not array.size and array.ndim == 1 and name.startswith("box"):
+        array = array.reshape(0, 4)
     kind = _STORED_AS.get(array.dtype.name, array.dtype.name)
     if kind not in _KNOWN:
         raise TypeError(f"`{name}` is {type(value).__name__} of {array.dtype}; return numbers, text or bytes")
     if array.dtype == np.uint64 and (array > _MOST_INT64).any():
         raise ValueError(f"`{name}` contains {array.max()}, which does not fit int64; return it as two numbers, or as bytes")
     return name, kind, array.shape, np.ascontiguousarray(array, kind).tobytes()
+
+
+def is_pil(value: Any) -> bool:
+    """Whether it is a picture of PIL."""
+    return type(value).__module__.startswith("PIL.") and hasattr(value, "convert")
+
+
+def _pixels(name: str, picture: Any) -> np.ndarray:
+    """A picture of PIL as height × width × channels, as files of its kind are decoded (`docs/pipelines.md`, the types of pictures)."""
+    is_colours, mode = name.startswith("image"), picture.mode
+    if mode in ("LA", "La") or (is_colours and mode == "1"):
+        picture = picture.convert("LA").convert("L")
+    elif mode not in ("L", "1", "P", "PA", "I", "F") and not mode.startswith("I;") or (is_colours and mode in ("P", "PA")):
+        picture = picture.convert("RGB")
+    pixels = np.asarray(picture)
+    return pixels[:, :, :1] if mode == "PA" and pixels.ndim == 3 and not is_colours else pixels.reshape(*pixels.shape[:2], -1)

@@ -28,8 +28,8 @@ def to_dataset(pipeline: AnyPipeline) -> tf.data.Dataset:
     def spec(value: Any) -> Any:
         if isinstance(value, Ragged):
             return tf.RaggedTensorSpec([None, None], value.values.dtype, ragged_rank=1, row_splits_dtype=tf.int64)
-        # Lengths of padded fields differ from batch to batch too.
-        padded = value.ndim >= 2 and any(name.endswith("_lengths") for name in first)
+        # Padded lengths differ from batch to batch too.
+        padded = value.ndim >= 2 and bool(first.padded)
         shape = [None, None, *value.shape[2:]] if padded else [None, *value.shape[1:]]
         return tf.TensorSpec(shape[: value.ndim], value.dtype)
 

@@ -1,12 +1,14 @@
 //! Batches, one after another.
 
+use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::task::Poll;
 
 use pelton_batch::{Batch, Layout};
 use pelton_data::PipelineLoader;
-use pyo3::exceptions::PyRuntimeError;
+use pelton_feed::AugmentImages;
+use pyo3::exceptions::{PyRuntimeError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -24,12 +26,14 @@ pub(crate) struct Loader {
     /// Whether it is being closed, for a thread that waits for a batch.
     closes: AtomicBool,
     raised: Raised,
+    told: Told,
 }
 
 impl Loader {
     pub(crate) fn new(loader: PipelineLoader, raised: Raised) -> Loader {
         Loader {
             raised,
+            told: Told::default(),
             loader: OfProcess::new(Mutex::new(Some(loader))),
             closes: AtomicBool::new(false),
         }
@@ -66,7 +70,10 @@ impl Loader {
         self.with(|loader| {
             loop {
                 match py.detach(|| loader.poll_next(LOOK_EVERY)) {
-                    Poll::Ready(Some(Ok(batch))) => return to_python(py, batch),
+                    Poll::Ready(Some(Ok(batch))) => {
+                        self.told.tell(py, loader.counted())?;
+                        return to_python(py, batch);
+                    }
                     Poll::Ready(Some(Err(error))) => return Err(caused(py, &error, &self.raised)),
                     Poll::Ready(None) => {
                         return Err(configuration(
@@ -126,6 +133,30 @@ impl Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         Python::attach(|py| self.close(py));
+    }
+}
+
+/// Which remarks on augmentation were made.
+#[derive(Default)]
+pub(crate) struct Told([AtomicBool; AugmentImages::REMARKS.len()]);
+
+impl Told {
+    /// Warns once of what stages have counted.
+    pub(crate) fn tell(
+        &self,
+        py: Python<'_>,
+        counted: impl Iterator<Item = (&'static str, u64)>,
+    ) -> PyResult<()> {
+        for (name, _) in counted.filter(|(_, count)| *count > 0) {
+            let mut remarks = AugmentImages::REMARKS.iter().zip(&self.0);
+            if let Some(((_, text), told)) = remarks.find(|((known, _), _)| *known == name)
+                && !told.swap(true, Ordering::Relaxed)
+            {
+                let text = CString::new(*text).expect("it has no zeros");
+                PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 3)?;
+            }
+        }
+        Ok(())
     }
 }
 

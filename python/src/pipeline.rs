@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::callable::{Callable, Raised};
 use crate::error::{configuration, of_feed, of_job, of_settings};
 use crate::interruptible::interruptible;
-use crate::loader::Loader;
+use crate::loader::{Loader, Told};
 use crate::process::OfProcess;
 use crate::samples::Samples;
 use crate::source::Source;
@@ -247,7 +247,12 @@ impl Pipeline {
         let samples = (*self.prepared).clone().with_share(rank, ranks).samples();
         let samples = OfProcess::new(samples.map_err(|error| of_job(py, &error))?);
         let raised = Arc::clone(&self.raised);
-        Ok(Samples { samples, raised })
+        let told = Told::default();
+        Ok(Samples {
+            samples,
+            raised,
+            told,
+        })
     }
 
     /// The state before an epoch, as JSON.

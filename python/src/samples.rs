@@ -9,7 +9,7 @@ use pyo3::types::PyTuple;
 use crate::array::Array;
 use crate::callable::Raised;
 use crate::error::caused;
-use crate::loader::to_python;
+use crate::loader::{Told, to_python};
 use crate::process::OfProcess;
 
 /// Makes requested samples on the calling thread; safe from several threads and after a fork.
@@ -17,6 +17,7 @@ use crate::process::OfProcess;
 pub(crate) struct Samples {
     pub(crate) samples: OfProcess<pelton_feed::Samples>,
     pub(crate) raised: Raised,
+    pub(crate) told: Told,
 }
 
 #[pymethods]
@@ -35,6 +36,7 @@ impl Samples {
     ) -> PyResult<Vec<(String, Array)>> {
         let fields = py.detach(|| self.samples.sample(epoch, id));
         let mut fields = fields.map_err(|error| caused(py, &error, &self.raised))?;
+        self.told.tell(py, self.samples.counted())?;
         Ok(take_all(&mut fields))
     }
 
@@ -46,7 +48,9 @@ impl Samples {
         ids: Vec<u64>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let batch = py.detach(|| self.samples.batch(epoch, &ids));
-        to_python(py, batch.map_err(|error| caused(py, &error, &self.raised))?)
+        let batch = batch.map_err(|error| caused(py, &error, &self.raised))?;
+        self.told.tell(py, self.samples.counted())?;
+        to_python(py, batch)
     }
 
     /// The batch that a loader returns at a step of an epoch.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use pelton_batch::{Batch, DType};
+use pelton_batch::Batch;
 use pelton_comm::{Alike, Comm};
 use pelton_feed::{
     AugmentImages, BadExamples, DecodeFields, DecodeImages, DecodeSetting, Exif, FeedError,
-    FieldKind, FieldSetting, LengthSetting, LengthsOf, Loader, LoaderOptions, LoaderState,
-    PipelineConfig, Samples, Stage, Stages, TakeMember, Tokenise,
+    FieldKind, LengthSetting, LengthsOf, Loader, LoaderOptions, LoaderState, PipelineConfig,
+    Samples, Stage, Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::Access;
 use pelton_format::{Contents, DataFile, Dataset, Field, Row};
@@ -344,24 +344,15 @@ impl PreparedPipeline {
         &self.stages
     }
 
-    /// Names of the fields of batches that are pictures: decoded ones, and their masks.
+    /// Names of the fields of batches that are decoded pictures, next to those that are called image… or mask….
     pub fn pictures(&self) -> Vec<String> {
-        let is_picture = |field: &FieldSetting| field.kind == FieldKind::Picture;
-        let mut names: Vec<String> = match &self.config.decode {
-            DecodeSetting::Fields(fields) => {
-                let fields = fields.iter().filter(|field| is_picture(field));
-                fields.map(|field| field.name.clone()).collect()
-            }
-            _ => Vec::new(),
+        let DecodeSetting::Fields(fields) = &self.config.decode else {
+            return Vec::new();
         };
-        let specs = self.stages.spec(&self.opened.dataset).unwrap_or_default();
-        for field in specs.0 {
-            let is_picture = pelton_feed::is_picture(&field.name) && field.dims.len() > 1;
-            if is_picture && field.dtype != DType::U32 && !names.contains(&field.name.to_string()) {
-                names.push(field.name.to_string());
-            }
-        }
-        names
+        let pictures = fields
+            .iter()
+            .filter(|field| field.kind == FieldKind::Picture);
+        pictures.map(|field| field.name.clone()).collect()
     }
 
     /// How loaders run.

@@ -53,6 +53,14 @@ pub(crate) fn pipeline_plan(
         }
         _ => None,
     };
+    if config.buckets.is_some() && lengths.is_none() && dataset.contents() == Contents::Fields {
+        let fields = dataset.fields();
+        return Err(DataError::Config(format!(
+            "`buckets` needs a length of each record, and the records have the fields {}; say which of them counts, as in `lengths` field:{}",
+            fields.names(),
+            fields.0.first().map_or("NAME", |field| &*field.name)
+        )));
+    }
     // The length of other data is the record's bytes.
     let length_of = |id: u64| match &lengths {
         Some(lengths) => lengths[sides * id as usize],

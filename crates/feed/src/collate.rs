@@ -217,6 +217,15 @@ impl View<'_> {
     }
 }
 
+fn is_numbers(value: &Value<'_>) -> bool {
+    matches!(value, Value::Numbers(..) | Value::Floats(..))
+}
+
+/// Whether it is an array without elements.
+fn is_empty(value: &Value<'_>) -> bool {
+    is_numbers(value) && value.bytes().is_empty()
+}
+
 /// Fills padding with an element; with zeros where there is none.
 fn pad_with(element: &[u8], padding: &mut [u8]) {
     match element {
@@ -249,22 +258,62 @@ impl PutTogether<'_> {
                 return Err(self.error(i, &problem));
             }
         }
-        let names: Vec<&str> = first.iter().map(|(name, _)| &**name).collect();
+        let names = first.iter().map(|(name, _)| &**name);
+        let names: Vec<&str> = names
+            .chain(self.shared.fixed.iter().map(|field| &*field.name))
+            .collect();
         self.shared.stages.collation.check(&names)?;
+        // The lengths of packed fields, which are those of the first of these.
+        let mut lengths: Option<(&str, Vec<usize>)> = None;
         for (name, of_first) in first.iter() {
+            // Arrays without elements take the type of others.
+            let values = || samples.iter().filter_map(|sample| sample.get(name));
+            let filled = values().find(|value| !is_empty(value));
+            let widest = || values().max_by_key(|value| value.dims().len());
+            let of_first = filled.or_else(widest).unwrap_or(of_first);
+            let packed = self.is_packed(name, of_first, first);
+            if packed {
+                let length = |value: &Value<'_>| value.dims().first().copied().unwrap_or(0);
+                let of_field = samples
+                    .iter()
+                    .map(|sample| sample.get(name).map_or(0, length));
+                let of_field: Vec<usize> = of_field.collect();
+                let (other, known) = lengths.get_or_insert_with(|| (&**name, of_field.clone()));
+                if let Some(i) = (0..of_field.len()).find(|&i| of_field[i] != known[i]) {
+                    let problem = format!(
+                        "has {} elements as `{name}` and {} as `{other}`, and packed fields have the same lengths; collate `{name}` with ragged, and each row keeps the array of each of its samples",
+                        of_field[i], known[i]
+                    );
+                    return Err(self.error(i, &problem));
+                }
+            }
             let mut views = Vec::with_capacity(samples.len());
             for (i, sample) in samples.iter().enumerate() {
                 let Some(value) = sample.get(name) else {
                     return Err(self.error(i, &format!("lacks `{name}`")));
                 };
+                if is_empty(value) && is_numbers(of_first) && !of_first.dims().is_empty() {
+                    let dims = [&[0], &of_first.dims()[1..]].concat();
+                    views.push(View {
+                        value,
+                        piece: 0..0,
+                        dims,
+                    });
+                    continue;
+                }
                 if value.dtype() != of_first.dtype() || value.dims().len() != of_first.dims().len()
                 {
                     let [found, first] = [value, of_first].map(Value::described);
-                    let problem =
-                        format!("has {found} as `{name}` where the first of the batch has {first}");
+                    let problem = format!(
+                        "has {found} as `{name}` where the first of the batch has {first}; make all of one type and number of dimensions in a function"
+                    );
                     return Err(self.error(i, &problem));
                 }
-                views.push(self.view(i, value)?);
+                views.push(self.view(i, value, packed)?);
+            }
+            if packed {
+                fields.insert(Arc::clone(name), self.pack(name, &views, of_first.dtype())?);
+                continue;
             }
             let head = &self.building.head;
             let length = match &self.shared.stages.lengths_of {
@@ -281,18 +330,44 @@ impl PutTogether<'_> {
         Ok(())
     }
 
-    fn view<'v>(&self, i: usize, value: &'v Value<'v>) -> Result<View<'v>, FeedError> {
+    /// Whether rows are packed with the samples of a field. Others are carried, one value a sample.
+    fn is_packed(&self, name: &str, value: &Value<'_>, sample: &Sample<'_>) -> bool {
+        let stages = &self.shared.stages;
+        let how = stages.collation.of(name).how;
+        let packs = !self.building.head.row_draws.is_empty() && value.dims().len() == 1;
+        if !packs || matches!(how, Collate::Stack | Collate::Ragged) {
+            return false;
+        }
+        let is_tokens = |value: &Value<'_>| matches!(value, Value::Tokens(_));
+        let is_bytes = matches!(value, Value::Bytes(_));
+        match &stages.lengths_of {
+            LengthsOf::Samples if sample.iter().any(|(_, value)| is_tokens(value)) => {
+                is_tokens(value) || (how == Collate::Pad && !is_bytes)
+            }
+            LengthsOf::Samples => true,
+            LengthsOf::Field(field) => !is_bytes || **field == *name,
+            LengthsOf::Other => !is_bytes,
+        }
+    }
+
+    fn view<'v>(
+        &self,
+        i: usize,
+        value: &'v Value<'v>,
+        packed: bool,
+    ) -> Result<View<'v>, FeedError> {
         let mut dims = value.dims();
         if matches!(value, Value::Pixels(_)) && self.shared.stages.planar {
             dims.rotate_right(1);
         }
         let elements = dims.iter().product();
-        let Some(piece) = &self.building.examples[self.kept.from[i]].piece else {
+        let piece = &self.building.examples[self.kept.from[i]].piece;
+        let Some(piece) = piece.as_ref().filter(|_| packed) else {
             let piece = 0..elements;
             return Ok(View { value, piece, dims });
         };
         // One of the pieces that a sample longer than a packed row is put out in.
-        if dims.len() != 1 || piece.end > elements {
+        if piece.end > elements {
             let problem = format!(
                 "has the shape {dims:?}, but elements {} to {} of it are to be packed",
                 piece.start, piece.end
@@ -317,7 +392,6 @@ impl PutTogether<'_> {
         let stages = &self.shared.stages;
         let rule = stages.collation.of(name);
         match rule.how {
-            _ if !self.building.head.row_draws.is_empty() => self.pack(name, views, dtype),
             Collate::Pad => self.pad(name, views, dtype, length),
             Collate::Stack => self.stack(views, dtype),
             Collate::Ragged => Ok(self.ragged(views, dtype)),

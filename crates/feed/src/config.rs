@@ -136,7 +136,7 @@ impl PipelineConfig {
     /// On `last`.
     pub const LAST_HELP: &str = "Examples that fill no batch at the end of an epoch or bucket: even (default: the last two batches share what is left), short (a smaller last batch) or drop";
     /// On `buckets`.
-    pub const BUCKETS_HELP: &str = "Batches of similar lengths: none, static:LENGTH,LENGTH,… (of pairs static:LENGTHxLENGTH,…), auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes";
+    pub const BUCKETS_HELP: &str = "Batches of similar lengths: none, static:LENGTH,LENGTH,… (of pairs static:LENGTHxLENGTH,…), auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes; records of several fields need `lengths`";
     /// On `collate`.
     pub const COLLATE_HELP: &str = "How samples are collated: auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged (with offsets); pad:NUMBER pads with another number than 0, FIELD=pad and the like are for one field, and multiple:8 pads to a multiple, all with commas between them";
 }

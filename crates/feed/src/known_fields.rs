@@ -30,10 +30,11 @@ pub(crate) struct KnownFields {
 }
 
 impl KnownFields {
-    /// Of the output of these stages.
+    /// Of the output of these stages; whether rows are packed with samples, so that arrays of one length have no place of
+    /// their own.
     ///
     /// Errors: stages that do not go together, or not with the data.
-    pub fn of(dataset: &Dataset, stages: &Stages) -> Result<KnownFields, FeedError> {
+    pub fn of(dataset: &Dataset, stages: &Stages, packs: bool) -> Result<KnownFields, FeedError> {
         let specs = stages.spec(dataset).map_err(FeedError::Stages)?;
         let mut known = KnownFields {
             fixed: Vec::new(),
@@ -46,7 +47,10 @@ impl KnownFields {
         }
         for field in specs.0 {
             let rule = stages.collation.of(&field.name);
-            let stacks = matches!(rule.how, Collate::Auto | Collate::Stack);
+            let stacks = match rule.how {
+                Collate::Auto => !packs || field.dims.len() != 1,
+                how => how == Collate::Stack,
+            };
             match (field.known(), field.bytes()) {
                 (Some(dims), Some(bytes)) if stacks => known.fixed.push(FixedField {
                     name: field.name,

@@ -79,6 +79,5 @@ pub use stage::{Appearance, Slots, Stage, StageFailure, When};
 pub use stages::{
     AugmentImages, BYTES, DecodeFields, DecodeImages, Exif, FEATURES, Function, IMAGE, LABEL,
     LengthsOf, MEMBERS, StageFn, Stages, TARGET_TOKENS, TEXT, TOKENS, TakeMember, Tokenise,
-    is_picture,
 };
 pub use state::LoaderState;

@@ -130,7 +130,7 @@ impl Loader {
         options: &LoaderOptions,
     ) -> Result<Loader, FeedError> {
         check(&dataset, &stream, &stages, options)?;
-        let fields = KnownFields::of(&dataset, &stages)?;
+        let fields = KnownFields::of(&dataset, &stages, stream.packing().is_some())?;
         let in_place = InPlaceData::of(&dataset, &stream, &stages, &fields, options);
         let division = Case {
             dataset: &dataset,
@@ -280,6 +280,12 @@ impl Loader {
         self.bad.ids()
     }
 
+    /// What stages have counted, by name.
+    pub fn counted(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let stages = self.shared.stages.list().iter();
+        stages.flat_map(|stage| stage.counted())
+    }
+
     /// Counters since the loader began.
     pub fn meters(&self) -> LoaderMeters {
         let mut meters = self.meters.clone();
@@ -289,8 +295,7 @@ impl Loader {
         meters.wall_s = self.shared.began.elapsed().as_secs_f64();
         meters.decoded_again = self.shared.allowance.again.load(Relaxed);
         meters.read_again = self.shared.read_again.load(Relaxed);
-        let stages = self.shared.stages.list().iter();
-        meters.counted = stages.flat_map(|stage| stage.counted()).collect();
+        meters.counted = self.counted().collect();
         let in_place = self.shared.in_place.as_ref();
         meters.resident_bytes = in_place.map_or(0, |reads| reads.resident_bytes);
         meters.feed = match in_place {

@@ -20,7 +20,7 @@ pub struct Sample<'a> {
 pub enum Value<'a> {
     /// Bytes of any kind: records as they are stored, encoded pictures, text.
     Bytes(Cow<'a, [u8]>),
-    /// A picture, height × width × channels.
+    /// A picture, height × width × channels, of bytes or 16-bit numbers.
     Pixels(Cow<'a, Pixels>),
     /// Numbers of a vocabulary.
     Tokens(Cow<'a, [u32]>),
@@ -245,6 +245,7 @@ impl<'a> Value<'a> {
     /// The type of its elements.
     pub fn dtype(&self) -> DType {
         match self {
+            Value::Pixels(pixels) if pixels.value_bytes() == 2 => DType::U16,
             Value::Bytes(_) | Value::Pixels(_) | Value::Written => DType::U8,
             Value::Tokens(_) => DType::U32,
             Value::Floats(..) => DType::F32,
@@ -269,9 +270,9 @@ impl<'a> Value<'a> {
     /// Writes its elements to their place; of a picture all of one channel before the next where `planar`.
     pub(crate) fn write(&self, planar: bool, slot: &mut [u8]) -> Result<(), String> {
         match self {
-            Value::Pixels(pixels) if planar && pixels.channels() != 1 => {
+            Value::Pixels(pixels) if planar => {
                 check_length(pixels.data().len(), slot.len())?;
-                pelton_image::separate(pixels.data(), slot);
+                pixels.write_planes(slot);
                 Ok(())
             }
             value => copy(value.bytes(), slot),

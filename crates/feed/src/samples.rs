@@ -67,7 +67,7 @@ impl Samples {
         options: &LoaderOptions,
     ) -> Result<Samples, FeedError> {
         loader::check(&dataset, &plan, &stages, options)?;
-        let fields = KnownFields::of(&dataset, &stages)?;
+        let fields = KnownFields::of(&dataset, &stages, plan.packing().is_some())?;
         let threads = options.threads.max(1);
         let options = options.clone();
         Ok(Samples {
@@ -76,6 +76,12 @@ impl Samples {
             desks: Mutex::default(),
             bad: Mutex::default(),
         })
+    }
+
+    /// What stages have counted, by name.
+    pub fn counted(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let stages = self.shared.stages.list().iter();
+        stages.flat_map(|stage| stage.counted())
     }
 
     /// Records that there are; ids are below it.

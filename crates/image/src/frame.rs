@@ -45,7 +45,7 @@ pub(crate) struct Frame<'a> {
     work: &'a mut Workspace,
     /// Whether the pixels are in `work.front`; otherwise they are the source's.
     owned: bool,
-    /// Height and width of the buffer with the pixels, and their channels.
+    /// Height and width of the buffer with the pixels, and their channels; of numbers the bytes of a pixel.
     buffer: (u32, u32),
     channels: usize,
     /// The part of the image that the buffer holds.
@@ -77,10 +77,11 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The same with values that are classes: none is interpolated.
+    /// The same with values that are numbers such as classes: they only move, and none is interpolated.
     pub fn of_classes(self) -> Frame<'a> {
         Frame {
             classes: true,
+            channels: self.source.pixel_bytes(),
             ..self
         }
     }
@@ -295,15 +296,17 @@ impl<'a> Frame<'a> {
     }
 
     fn run_resizer(&mut self, size: (u32, u32), out: &mut [u8]) {
-        if self.channels == 3 {
+        if self.classes {
+            self.part().nearest(size, out);
+        } else if self.channels == 3 {
             self.run_resizer_on::<U8x3>(size, out);
         } else {
             self.run_resizer_on::<U8>(size, out);
         }
     }
 
-    /// Bilinear with a support that grows with the scale, as in Pillow; nearest for classes. The crop is treated as
-    /// an image of its own, because a crop box would let the filter see pixels around it.
+    /// Bilinear with a support that grows with the scale, as in Pillow. The crop is treated as an image of its own,
+    /// because a crop box would let the filter see pixels around it.
     fn run_resizer_on<P: InnerPixel + PixelTrait>(&mut self, size: (u32, u32), out: &mut [u8]) {
         const INSIDE: &str = "areas lie inside their buffer";
         let area = self.area_of_buffer();
@@ -319,11 +322,7 @@ impl<'a> Frame<'a> {
         let (height, width) = size;
         let mut made = TypedImage::<P>::from_buffer(width, height, out).expect("out has the size");
         let options = ResizeOptions::new()
-            .resize_alg(if self.classes {
-                ResizeAlg::Nearest
-            } else {
-                ResizeAlg::Convolution(FilterType::Bilinear)
-            })
+            .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
             .use_alpha(false);
         resizer
             .resize_typed(&part.expect(INSIDE), &mut made, &options)

@@ -61,7 +61,7 @@ mod format;
 mod error;
 
 pub use augment::Augment;
-pub use decode::{Limits, Orientation, decode, decode_for, decode_mask, orientation};
+pub use decode::{Keep, Limits, Orientation, decode, decode_for, decode_keeping, orientation};
 pub use error::ImageError;
 pub use format::Format;
 pub use frame::Workspace;

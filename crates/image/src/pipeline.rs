@@ -246,7 +246,7 @@ impl Pipeline {
     /// stages.
     ///
     /// Errors: those of [`Pipeline::output_size`], and output bytes of a pipeline that normalises. Asserts that
-    /// `source` has pixels, that these are not of another pipeline or key ([`crate::decode_for`]), and that `out` has
+    /// `source` has pixels of bytes ([`Pixels::scale_to_bytes`]), that these are not of another pipeline or key ([`crate::decode_for`]), and that `out` has
     /// as many values as the output.
     pub fn apply(
         &self,
@@ -256,6 +256,7 @@ impl Pipeline {
         out: Output<'_>,
     ) -> Result<(), ImageError> {
         assert!(!source.data().is_empty(), "the image has pixels");
+        assert!(source.value_bytes() == 1, "bytes are augmented");
         if self.normalises() && matches!(out, Output::Bytes(_)) {
             return Err(ImageError::new(
                 "normalise makes floats, which bytes cannot hold: ask for floats or leave it out",
@@ -294,8 +295,8 @@ impl Pipeline {
     }
 
     /// Applies to a picture's mask the stages that move pixels: the same key gives the same crops, mirrors and turns.
-    /// Its values are classes, so the nearest pixel is used instead of interpolation; values never change, and 0
-    /// fills where pictures get black. Writes to `out`, in the layout of the output, the mask's channels.
+    /// Its values are numbers such as classes, of any size, so the nearest pixel is used instead of interpolation; values
+    /// never change, and 0 fills where pictures get black. Writes to `out`, in the layout of the output, the mask's channels.
     ///
     /// Errors: those of [`Pipeline::output_size`]. Asserts what [`Pipeline::apply`] does.
     pub fn apply_to_mask(
@@ -312,8 +313,8 @@ impl Pipeline {
         }
         let part = frame.finished();
         let values = part.area.height as usize * part.area.width as usize * part.channels;
-        assert_eq!(out.len(), values, "values of the output");
-        write::bytes(part, part.channels, self.layout, out);
+        assert_eq!(out.len(), values, "bytes of the output");
+        part.write_numbers(mask.value_bytes(), self.layout, out);
         Ok(())
     }
 

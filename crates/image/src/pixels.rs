@@ -2,10 +2,11 @@
 
 use crate::crop::Rectangle;
 use crate::decode::Scratch;
-use crate::{Layout, Orientation, interleave};
+use crate::write::Part;
+use crate::{Layout, Orientation, interleave, separate};
 
-/// An image of bytes: rows from the top, pixels from the left, one byte a channel (HWC). One channel is
-/// grey, three are red, green and blue.
+/// An image: rows from the top, pixels from the left, channels side by side (HWC). One channel is grey, three are red,
+/// green and blue. A value has one byte, or two where a decoder keeps 16 bits; numbers of masks are of any size.
 ///
 /// Created once a thread and reused: its memory is kept.
 #[derive(Clone, Default)]
@@ -13,6 +14,7 @@ pub struct Pixels {
     height: u32,
     width: u32,
     channels: usize,
+    value_bytes: usize,
     data: Vec<u8>,
     /// Height and width of the image, and the decoded part, where that is not the whole image.
     decoded: Option<((u32, u32), Rectangle)>,
@@ -34,7 +36,7 @@ impl std::fmt::Debug for Pixels {
 
 impl PartialEq for Pixels {
     fn eq(&self, other: &Pixels) -> bool {
-        let shape = |of: &Pixels| (of.height, of.width, of.channels, of.decoded);
+        let shape = |of: &Pixels| (of.height, of.width, of.channels, of.value_bytes, of.decoded);
         shape(self) == shape(other) && self.data == other.data
     }
 }
@@ -52,14 +54,67 @@ impl Pixels {
     pub fn set(&mut self, height: u32, width: u32, channels: usize, layout: Layout, bytes: &[u8]) {
         assert!(height > 0 && width > 0, "an image has pixels");
         assert!(channels == 1 || channels == 3, "an image is grey or RGB");
-        let plane = height as usize * width as usize;
-        assert_eq!(bytes.len(), plane * channels, "bytes of the image");
-        let data = self.reshape(height, width, channels);
-        if layout == Layout::Hwc || channels == 1 {
-            data.copy_from_slice(bytes);
-            return;
+        self.set_numbers((height, width, channels), 1, layout, bytes);
+    }
+
+    /// Takes numbers of `value_bytes` bytes each, in any number of channels. Asserts that there is at least one, and that
+    /// there are as many bytes as these have.
+    pub fn set_numbers(
+        &mut self,
+        (height, width, channels): (u32, u32, usize),
+        value_bytes: usize,
+        layout: Layout,
+        bytes: &[u8],
+    ) {
+        assert!(!bytes.is_empty(), "an image has pixels");
+        let data = self.reshape_as(height, width, channels, value_bytes);
+        assert_eq!(bytes.len(), data.len(), "bytes of the image");
+        match (layout, channels, value_bytes) {
+            (Layout::Hwc, ..) | (_, 1, _) => data.copy_from_slice(bytes),
+            (Layout::Chw, 3, 1) => interleave(bytes, data),
+            (Layout::Chw, ..) => {
+                let plane = data.len() / channels / value_bytes;
+                for (i, value) in data.chunks_exact_mut(value_bytes).enumerate() {
+                    let from = (i % channels * plane + i / channels) * value_bytes;
+                    value.copy_from_slice(&bytes[from..from + value_bytes]);
+                }
+            }
         }
-        interleave(bytes, data);
+    }
+
+    /// Scales values of 16 bits to 8, rounded. Returns whether it had such.
+    pub fn scale_to_bytes(&mut self) -> bool {
+        if self.value_bytes != 2 {
+            return false;
+        }
+        self.value_bytes = 1;
+        let values = self.data.len() / 2;
+        for place in 0..values {
+            let value = u16::from_ne_bytes([self.data[2 * place], self.data[2 * place + 1]]);
+            // 65535 is 257 times 255.
+            self.data[place] = ((u32::from(value) + 128) / 257) as u8;
+        }
+        self.data.truncate(values);
+        true
+    }
+
+    /// Writes all values of one channel before those of the next. Asserts that `out` has as many bytes as the pixels.
+    pub fn write_planes(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), self.data.len(), "bytes of the image");
+        match (self.channels, self.value_bytes) {
+            (1, _) => out.copy_from_slice(&self.data),
+            (3, 1) => separate(&self.data, out),
+            _ => {
+                let whole = Part {
+                    data: &self.data,
+                    row: self.width,
+                    channels: self.pixel_bytes(),
+                    area: Rectangle::all(self.height, self.width),
+                    mirrored: false,
+                };
+                whole.write_numbers(self.value_bytes, Layout::Chw, out);
+            }
+        }
     }
 
     /// Turns and mirrors an image stored in this orientation until it is upright. Asserts that the whole image was
@@ -72,10 +127,13 @@ impl Pixels {
         let (height, width) = (self.height as usize, self.width as usize);
         let mut turned = std::mem::take(&mut self.encoded);
         turned.resize(self.data.len(), 0);
-        match self.channels {
-            1 => turn::<1>(&self.data, (height, width), orientation, &mut turned),
-            _ => turn::<3>(&self.data, (height, width), orientation, &mut turned),
-        }
+        let turn = match self.pixel_bytes() {
+            1 => turn::<1>,
+            2 => turn::<2>,
+            6 => turn::<6>,
+            _ => turn::<3>,
+        };
+        turn(&self.data, (height, width), orientation, &mut turned);
         self.encoded = std::mem::replace(&mut self.data, turned);
         if orientation.swaps() {
             (self.height, self.width) = (self.width, self.height);
@@ -98,12 +156,22 @@ impl Pixels {
         self.width
     }
 
-    /// 1 or 3.
+    /// Channels.
     pub fn channels(&self) -> usize {
         self.channels
     }
 
-    /// `height * width * channels` bytes.
+    /// Bytes of a value of a channel.
+    pub fn value_bytes(&self) -> usize {
+        self.value_bytes
+    }
+
+    /// Bytes of a pixel.
+    pub(crate) fn pixel_bytes(&self) -> usize {
+        self.channels * self.value_bytes
+    }
+
+    /// `height * width * channels * value_bytes` bytes.
     pub fn data(&self) -> &[u8] {
         &self.data
     }
@@ -127,9 +195,21 @@ impl Pixels {
 
     /// Changes the shape; the bytes are to be overwritten.
     pub(crate) fn reshape(&mut self, height: u32, width: u32, channels: usize) -> &mut [u8] {
+        self.reshape_as(height, width, channels, 1)
+    }
+
+    /// The same for values of this size.
+    pub(crate) fn reshape_as(
+        &mut self,
+        height: u32,
+        width: u32,
+        channels: usize,
+        value_bytes: usize,
+    ) -> &mut [u8] {
         (self.height, self.width, self.channels) = (height, width, channels);
+        self.value_bytes = value_bytes;
         self.decoded = None;
-        let bytes = height as usize * width as usize * channels;
+        let bytes = height as usize * width as usize * self.pixel_bytes();
         self.data.resize(bytes, 0);
         &mut self.data
     }

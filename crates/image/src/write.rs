@@ -32,6 +32,49 @@ impl<'a> Part<'a> {
     }
 }
 
+impl Part<'_> {
+    /// Makes an image of this height and width of the nearest pixels.
+    pub fn nearest(self, (height, width): (u32, u32), out: &mut [u8]) {
+        let at = |to: usize, from: u32, length: u32| {
+            let place = (to as f64 + 0.5) * f64::from(from) / f64::from(length);
+            (place as usize).min(from as usize - 1)
+        };
+        let size = self.channels;
+        let columns: Vec<usize> = (0..width as usize)
+            .map(|x| at(x, self.area.width, width) * size)
+            .collect();
+        let rows: Vec<&[u8]> = self.rows().collect();
+        for (y, to) in out.chunks_exact_mut(width as usize * size).enumerate() {
+            let row = rows[at(y, self.area.height, height)];
+            for (pixel, &x) in to.chunks_exact_mut(size).zip(&columns) {
+                pixel.copy_from_slice(&row[x..x + size]);
+            }
+        }
+    }
+
+    /// Writes pixels whose channels, of which there are any number, have values of `value_bytes` bytes.
+    pub fn write_numbers(self, value_bytes: usize, layout: Layout, out: &mut [u8]) {
+        let (size, row) = (self.channels, self.area.width as usize);
+        let plane = row * self.area.height as usize * value_bytes;
+        for (y, from) in self.rows().enumerate() {
+            if layout == Layout::Hwc && !self.mirrored {
+                out[y * from.len()..][..from.len()].copy_from_slice(from);
+                continue;
+            }
+            for (x, pixel) in from.chunks_exact(size).enumerate() {
+                let to = y * row + if self.mirrored { row - 1 - x } else { x };
+                for (channel, value) in pixel.chunks_exact(value_bytes).enumerate() {
+                    let place = match layout {
+                        Layout::Hwc => to * size + channel * value_bytes,
+                        Layout::Chw => channel * plane + to * value_bytes,
+                    };
+                    out[place..place + value_bytes].copy_from_slice(value);
+                }
+            }
+        }
+    }
+}
+
 /// A table of floats a channel.
 pub(crate) type Tables = [[f32; 256]; 3];
 

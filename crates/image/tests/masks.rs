@@ -3,7 +3,8 @@
 use std::io::Cursor;
 
 use pelton_image::{
-    ImageError, Layout, Limits, Output, Pipeline, Pixels, Workspace, decode, decode_mask,
+    Format, ImageError, Keep, Layout, Limits, Output, Pipeline, Pixels, Workspace, decode,
+    decode_keeping,
 };
 use pelton_key::KeyedRng;
 
@@ -18,6 +19,10 @@ fn picture(height: u32, width: u32, value: impl Fn(u32, u32) -> u8) -> (Pixels, 
         pixels
     };
     (of(3, &colours), of(1, &mask))
+}
+
+fn decode_mask(bytes: &[u8], limits: &Limits, mask: &mut Pixels) -> Result<Format, ImageError> {
+    decode_keeping(Keep::Numbers, bytes, limits, mask)
 }
 
 /// The first channel of the picture behind a pipeline, and the mask behind it.
@@ -223,16 +228,29 @@ fn classes_of_other_formats_are_whole_or_refused() {
     for file in [
         &include_bytes!("images/deep_grey.png")[..],
         include_bytes!("images/deep_grey.tif"),
+        include_bytes!("images/deep.png"),
     ] {
-        let refused = decode_mask(file, &limits, &mut mask)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            refused.contains("masks hold classes up to 255"),
-            "{refused}"
-        );
-        assert!(mask.data().is_empty());
-        decode(file, &limits, &mut mask).unwrap();
+        decode_mask(file, &limits, &mut mask).unwrap();
+        decode(file, &limits, &mut colours).unwrap();
+        assert_eq!((mask.value_bytes(), colours.value_bytes()), (2, 1));
+        let scaled = mask.data().as_chunks::<2>().0.iter().map(|&value| {
+            let value = f64::from(u16::from_ne_bytes(value));
+            (value / 257.0).round() as u8
+        });
+        assert!(scaled.eq(colours.data().iter().copied()));
+        assert!(mask.scale_to_bytes() && mask == colours);
+    }
+    // Black and white are 0 and 1.
+    for file in [
+        &include_bytes!("images/bits.png")[..],
+        include_bytes!("images/bits.pbm"),
+        include_bytes!("images/bits.tif"),
+    ] {
+        decode_mask(file, &limits, &mut mask).unwrap();
+        decode(file, &limits, &mut colours).unwrap();
+        assert!(colours.data().contains(&255));
+        let bits = mask.data().iter().map(|bit| 255 * bit);
+        assert!(bits.eq(colours.data().iter().copied()));
     }
     let refused = decode_mask(include_bytes!("images/palette.gif"), &limits, &mut mask);
     let refused = refused.unwrap_err().to_string();
@@ -253,4 +271,53 @@ fn masks_have_the_limits_of_pictures() {
         "{cut}"
     );
     assert!(mask.data().is_empty());
+}
+
+/// Numbers of other sizes and channels move as bytes do, in either layout.
+#[test]
+fn numbers_of_any_size_move_as_bytes_do() {
+    let (height, width) = (17, 23);
+    let mut rng = KeyedRng::new(5);
+    for text in [
+        "crop:9",
+        "flip,randomcrop:12:2",
+        "rrc:8,flip",
+        "affine:20:0.1:0.1:5",
+        "resize:30x11",
+    ] {
+        for layout in [Layout::Hwc, Layout::Chw] {
+            let pipeline: Pipeline = text.parse().unwrap();
+            let pipeline = pipeline.with_layout(layout);
+            let noise: Vec<u8> = (0..height * width).map(|_| rng.below(256) as u8).collect();
+            let mut bytes = Pixels::new();
+            bytes.set(height, width, 1, Layout::Hwc, &noise);
+            // Channel 0 has the noise, channel 1 its complement.
+            let deep: Vec<u8> = noise
+                .iter()
+                .flat_map(|&v| [u32::from(v), 255 - u32::from(v)])
+                .flat_map(|v| (v << 12).to_ne_bytes())
+                .collect();
+            let mut numbers = Pixels::new();
+            numbers.set_numbers((height, width, 2), 4, Layout::Hwc, &deep);
+            let (h, w) = pipeline.output_size(height, width).unwrap();
+            let plane = h as usize * w as usize;
+            let (mut of_bytes, mut of_numbers) = (vec![0; plane], vec![0; 8 * plane]);
+            let mut work = Workspace::new();
+            pipeline
+                .apply_to_mask(&bytes, 3, &mut work, &mut of_bytes)
+                .unwrap();
+            pipeline
+                .apply_to_mask(&numbers, 3, &mut work, &mut of_numbers)
+                .unwrap();
+            let values = of_numbers.as_chunks::<4>().0;
+            for (i, &byte) in of_bytes.iter().enumerate() {
+                let place = if layout == Layout::Hwc { 2 * i } else { i };
+                assert_eq!(
+                    u32::from_ne_bytes(values[place]),
+                    u32::from(byte) << 12,
+                    "{text}"
+                );
+            }
+        }
+    }
 }

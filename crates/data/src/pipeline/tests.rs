@@ -261,3 +261,94 @@ fn settings_that_do_nothing_are_refused() {
     };
     check(mix, "`mix` has 2 shares for 1 files");
 }
+
+/// Rows are packed with what lengths count; the other fields of a record come with one value a sample.
+#[test]
+fn packed_rows_carry_other_fields() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.jsonl");
+    let line = |i: usize| {
+        let (words, ids) = ("a b ".repeat(1 + i % 5), vec![i; 1 + i % 7]);
+        format!(
+            "{{\"text\":\"{words}\",\"ids\":{ids:?},\"marks\":{ids:?},\"n\":{i},\"pair\":[{i},1]}}\n"
+        )
+    };
+    std::fs::write(&path, (0..50).map(line).collect::<String>()).unwrap();
+    let data = DataConfig {
+        paths: vec![path.display().to_string()],
+        cache_dir: Some(folder.path().join("cache")),
+        ..DataConfig::default()
+    }
+    .with_bytes();
+    let (comm, interrupt) = (Comm::alone(), Interrupt::default());
+    let observer = &mut |_: pelton_run::Event<'_>| {};
+    let mut context = RunContext::new(&comm, &interrupt, observer);
+    let opened = open(&data, &data.paths, None, &mut context).unwrap();
+    let mut batches = |decode: &str, lengths: Option<&str>, collate: &str| {
+        let config = PipelineConfig {
+            decode: decode.parse().unwrap(),
+            buckets: Some("pack:30".parse().unwrap()),
+            lengths: lengths.map(|text| text.parse().unwrap()),
+            collate: collate.parse().unwrap(),
+            ..PipelineConfig::default()
+        };
+        let terms = PipelineTerms {
+            epochs: Some(1),
+            ..terms()
+        };
+        let pipeline = PreparedPipeline::new(&config, &terms, &opened, &mut context)?;
+        let loader = pipeline.loader(None, &comm)?;
+        loader
+            .map(|batch| batch.map_err(DataError::from))
+            .collect::<Result<Vec<Batch>, _>>()
+    };
+    let refused = batches("none", None, "auto").unwrap_err().to_string();
+    assert!(refused.contains("as in `lengths` field:"), "{refused}");
+    for (decode, lengths, collate, packed) in [
+        ("words", None, "auto", &["tokens"][..]),
+        (
+            "none",
+            Some("field:ids"),
+            "auto,pair=stack",
+            &["ids", "marks"],
+        ),
+        (
+            "none",
+            Some("field:ids"),
+            "auto,pair=stack,marks=ragged",
+            &["ids"],
+        ),
+    ] {
+        let mut seen = Vec::new();
+        for batch in batches(decode, lengths, collate).unwrap() {
+            let samples = batch.ids.len();
+            for (name, array) in batch.fields.iter() {
+                let is_packed = matches!(array.shape().layout, pelton_batch::Layout::Packed { .. });
+                assert_eq!(is_packed, packed.contains(&name), "{decode} {name}");
+                let rows = match &array.shape().layout {
+                    pelton_batch::Layout::Ragged { offsets, .. } => offsets.len() - 1,
+                    pelton_batch::Layout::Packed { lengths, .. } => lengths.len(),
+                    _ => array.shape().dims[0],
+                };
+                assert_eq!(rows, samples, "{decode} {name}");
+            }
+            let numbers = batch.values::<i64>("n").unwrap();
+            assert!(
+                numbers
+                    .iter()
+                    .zip(&batch.ids)
+                    .all(|(&n, &id)| n as u64 == id)
+            );
+            seen.extend(batch.ids);
+        }
+        seen.sort_unstable();
+        assert!(seen.iter().copied().eq(0..50), "{decode}");
+    }
+    let refused = batches("none", Some("field:ids"), "auto")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("packed fields have the same lengths"),
+        "{refused}"
+    );
+}

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_format::element_value;
@@ -14,24 +15,40 @@ use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 
 /// Crops, flips, resizes, colours and normalises the field "image", again at each appearance.
 ///
-/// Where no field is called so, the only one of bytes with two or three dimensions is the picture: height, width and,
-/// unless it is grey, channels. The output is the field "image".
+/// Where no field is called so, the only one of 8 or 16 bits with two or three dimensions is the picture: height, width
+/// and, unless it is grey, channels; or channels first where only the first dimension can be these. The output is the
+/// field "image". It has 8 bits, to which 16 are scaled.
 ///
 /// Other pictures of a sample have its size, and the same is done with them: with those whose names begin with "image"
-/// all of it, with masks, whose names begin with "mask", what moves pixels, since their values are classes
-/// ([`Pipeline::apply_to_mask`]). Numbers whose names begin with "box" are boxes, and move too
+/// all of it, with masks, whose names begin with "mask", what moves pixels, since their values are numbers such as classes
+/// ([`Pipeline::apply_to_mask`]), whose type stays. Numbers whose names begin with "box" are boxes, and move too
 /// ([`Pipeline::apply_to_boxes`]); they become f32.
 pub struct AugmentImages {
     pipeline: Pipeline,
     name: Arc<str>,
+    /// How many pictures of the first epoch each of the remarks is about.
+    remarked: [AtomicU64; 2],
 }
 
 impl AugmentImages {
+    /// What a user is told once: the name in [`Stage::counted`] of what happened, and a sentence.
+    pub const REMARKS: [(&'static str, &'static str); 2] = [
+        (
+            "scaled_pictures",
+            "augmentation works on bytes, so pictures of 16 bits are scaled to 8; call a field mask_… where only its pixels should move",
+        ),
+        (
+            "planar_pictures",
+            "pictures are taken to have channels first, because only their first dimension is 1, 3 or 4; store them as height × width × channels if that is wrong",
+        ),
+    ];
+
     /// By this pipeline, in its layout.
     pub fn by(pipeline: Pipeline) -> AugmentImages {
         AugmentImages {
             pipeline,
             name: IMAGE.into(),
+            remarked: Default::default(),
         }
     }
 
@@ -39,9 +56,9 @@ impl AugmentImages {
     ///
     /// Errors: a normalisation by the means of three channels.
     pub fn suited(pipeline: Pipeline, fields: &FieldSpecs) -> Result<AugmentImages, ImageError> {
-        let is_grey = picture_of(fields).is_some_and(|place| match fields.0[place].dims[..] {
-            [_, _, channels] => channels == Some(1),
-            _ => true,
+        let is_grey = picture_of(fields).is_some_and(|place| {
+            let arranged = arranged(&fields.0[place].dims);
+            arranged.is_some_and(|([.., channels], _)| channels == Some(1))
         });
         let pipeline = if is_grey {
             pipeline.with_channels(1)?
@@ -66,16 +83,18 @@ impl AugmentImages {
         }
     }
 
-    /// The output for a picture or mask with these dimensions and this size, if known.
-    fn spec_of(&self, name: &str, dims: &[Option<usize>], size: Option<(u32, u32)>) -> FieldSpec {
+    /// The output for a picture or mask of this type, with these dimensions and this size, if known.
+    fn spec_of(
+        &self,
+        name: &str,
+        (dtype, dims): (DType, &[Option<usize>]),
+        size: Option<(u32, u32)>,
+    ) -> FieldSpec {
         let sides = size.map(|(height, width)| [height as usize, width as usize].map(Some));
         if is_mask(name) {
-            let channels = match *dims {
-                [_, _, channels] => channels,
-                _ => Some(1),
-            };
+            let channels = arranged(dims).and_then(|([.., channels], _)| channels);
             let dims = self.dims(sides.unwrap_or_default(), channels);
-            return FieldSpec::new(name, DType::U8, &dims);
+            return FieldSpec::new(name, dtype, &dims);
         }
         let dims = match sides {
             Some(sides) => self.dims(sides, Some(self.pipeline.channels())),
@@ -84,10 +103,11 @@ impl AugmentImages {
         FieldSpec::new(name, self.dtype(), &dims)
     }
 
-    /// Does with one picture or mask what the key does with pictures of this height and width.
+    /// Does with one picture or mask, whose numbers are of this type, what the key does with pictures of this height and
+    /// width.
     fn augment(
         &self,
-        (sample, name): (&mut Sample<'_>, &Arc<str>),
+        (sample, name, dtype): (&mut Sample<'_>, &Arc<str>, DType),
         size: (u32, u32),
         slots: &mut Slots<'_>,
         key: u64,
@@ -105,7 +125,7 @@ impl AugmentImages {
             .into());
         }
         let (channels, dtype) = match is_mask(name) {
-            true => (pixels.channels(), DType::U8),
+            true => (pixels.channels(), dtype),
             false => (self.pipeline.channels(), self.dtype()),
         };
         let (height, width) = self.pipeline.output_size(size.0, size.1)?;
@@ -121,7 +141,7 @@ impl AugmentImages {
             sample.finish(name);
             return Ok(());
         }
-        let value = if dtype == DType::F32 {
+        let value = if dtype == DType::F32 && !is_mask(name) {
             let mut values = vec![0.0_f32; elements];
             self.write(
                 name,
@@ -132,7 +152,7 @@ impl AugmentImages {
             )?;
             Value::Floats(dims.to_vec(), Cow::Owned(values))
         } else {
-            let mut bytes = vec![0; elements];
+            let mut bytes = vec![0; elements * dtype.bytes()];
             self.write(name, pixels, key, work, &mut bytes)?;
             Value::Numbers(dtype, dims.to_vec(), Cow::Owned(bytes))
         };
@@ -156,8 +176,9 @@ impl AugmentImages {
         if dims.is_empty() {
             return Ok(());
         }
-        let is_empty = bytes.is_empty();
-        if !is_box(name) || !(dims.last() == Some(&4) || is_empty) {
+        // Without a box it says no width.
+        let dims = if bytes.is_empty() { vec![0, 4] } else { dims };
+        if !is_box(name) || dims.last() != Some(&4) {
             return Err(format!(
                 "its `{name}` has {} and would stay as it is while its picture is cropped, resized or turned: make rows of left, top, right and bottom in pixels of it, in a field whose name begins with `box`, or leave it out",
                 spelled(&dims.into_iter().map(Some).collect::<Vec<_>>())
@@ -207,17 +228,17 @@ impl Stage for AugmentImages {
                 _ => input.names(),
             };
             return Err(format!(
-                "augmentation needs pictures, a field `image` of uint8, and the data has {others}; decode pictures with `decode` image, or leave `augment` out"
+                "augmentation needs pictures, a field `image` of uint8 or uint16, and the data has {others}; decode pictures with `decode` image, or leave `augment` out"
             ));
         };
         let image = &input.0[place];
-        let size = match (image.dtype, &image.dims[..]) {
-            (DType::U8, [height, width] | [height, width, None | Some(1 | 3)]) => {
-                height.zip(*width).map(|(h, w)| (h as u32, w as u32))
+        let size = match (image.dtype, arranged(&image.dims)) {
+            (DType::U8 | DType::U16, Some(([height, width, None | Some(1 | 3)], _))) => {
+                height.zip(width).map(|(h, w)| (h as u32, w as u32))
             }
             _ => {
                 return Err(format!(
-                    "augmentation needs pictures as uint8 arrays of height × width × channels with 1 or 3 channels, and `{}` has {} of {}; store them so, or leave `augment` out",
+                    "augmentation needs pictures as arrays of height × width × channels with 1 or 3 channels, of uint8 or uint16, which it scales to 8 bits, and `{}` has {} of {}; convert them, call them mask_{0} where only their pixels should move, or leave `augment` out",
                     image.name,
                     spelled(&image.dims),
                     image.dtype
@@ -229,7 +250,7 @@ impl Stage for AugmentImages {
             (None, Some((height, width))) => self.pipeline.output_size(height, width).ok(),
             (None, None) => None,
         };
-        input.0[place] = self.spec_of(IMAGE, &[], known);
+        input.0[place] = self.spec_of(IMAGE, (DType::U8, &[]), known);
         for (other, field) in input.0.iter_mut().enumerate() {
             if is_box(&field.name) && self.pipeline.moves_pixels() && field.dtype != DType::U8 {
                 field.dtype = DType::F32;
@@ -238,16 +259,17 @@ impl Stage for AugmentImages {
                 continue;
             }
             if !is_picture(&field.name) {
-                check_apart(field, size)?;
+                let is_left = field.dtype == DType::U8 || self.pipeline.moves_pixels();
+                check_apart(field, size.filter(|_| is_left))?;
                 continue;
             }
-            if field.dtype != DType::U8 {
+            if !is_mask(&field.name) && !matches!(field.dtype, DType::U8 | DType::U16) {
                 return Err(format!(
-                    "pictures and masks are augmented as bytes, and `{}` has {}; store it as uint8, or under a name that begins with neither image nor mask",
+                    "pictures are augmented as bytes, and `{}` has {}; store it as uint8 or uint16, or call it mask_{0} where only its pixels should move",
                     field.name, field.dtype
                 ));
             }
-            *field = self.spec_of(&field.name, &field.dims, known);
+            *field = self.spec_of(&field.name, (field.dtype, &field.dims), known);
         }
         Ok(input)
     }
@@ -278,7 +300,7 @@ impl Stage for AugmentImages {
         let work = work.downcast_mut().expect("the work of this stage");
         if !matches!(sample.get(IMAGE), Some(Value::Pixels(_))) {
             let found = picture_in(sample).ok_or(NO_PICTURE)?;
-            numbers_to_pixels(sample, &found, &self.name)?;
+            self.take_pixels(sample, &found, &self.name, at.first)?;
         }
         let size = match sample.get(IMAGE) {
             Some(Value::Pixels(pixels)) => pixels.whole_size(),
@@ -287,6 +309,16 @@ impl Stage for AugmentImages {
         let names = sample.iter().map(|(name, _)| name);
         let names: Vec<Arc<str>> = names.filter(|name| is_picture(name)).cloned().collect();
         if self.pipeline.moves_pixels() {
+            let others = sample
+                .iter()
+                .filter(|(name, _)| !is_picture(name) && !is_box(name));
+            for (name, value) in others {
+                if let [height, width] | [height, width, _] = value.dims()[..]
+                    && (height, width) == (size.0 as usize, size.1 as usize)
+                {
+                    return Err(apart(name).into());
+                }
+            }
             let names = sample.iter().map(|(name, _)| name);
             let names = names.filter(|name| is_box(name) || name.contains("bbox"));
             for name in &names.cloned().collect::<Vec<Arc<str>>>() {
@@ -294,16 +326,99 @@ impl Stage for AugmentImages {
             }
         }
         for name in &names {
-            match sample.get(name) {
-                Some(Value::Numbers(_, dims, _)) if (2..=3).contains(&dims.len()) => {
-                    numbers_to_pixels(sample, name, name)?;
+            let Some(value) = sample.get(name) else {
+                continue;
+            };
+            let dtype = value.dtype();
+            match value {
+                Value::Pixels(_) => (),
+                value if (2..=3).contains(&value.dims().len()) => {
+                    self.take_pixels(sample, name, name, at.first)?;
                 }
-                Some(Value::Pixels(_)) => (),
                 _ => continue,
             }
-            self.augment((sample, name), size, slots, at.key, work)?;
+            if !is_mask(name)
+                && let Some(Value::Pixels(pixels)) = sample.get_mut(name)
+                && pixels.value_bytes() > 1
+                && pixels.to_mut().scale_to_bytes()
+            {
+                // Later epochs and copies meet the same pictures.
+                self.count(0, at.first);
+            }
+            self.augment((sample, name, dtype), size, slots, at.key, work)?;
         }
         Ok(())
+    }
+
+    fn counted(&self) -> Vec<(&'static str, u64)> {
+        let remarks = AugmentImages::REMARKS.iter().zip(&self.remarked);
+        remarks
+            .map(|((name, _), count)| (*name, count.load(Relaxed)))
+            .collect()
+    }
+}
+
+impl AugmentImages {
+    fn count(&self, remark: usize, first: bool) {
+        let before = self.remarked[remark].fetch_add(u64::from(first), Relaxed);
+        if first && before == 0 {
+            tracing::warn!("{}", AugmentImages::REMARKS[remark].1);
+        }
+    }
+
+    /// Puts the pixels of a field of numbers in its place, under a name of pictures.
+    fn take_pixels(
+        &self,
+        sample: &mut Sample<'_>,
+        name: &Arc<str>,
+        image: &Arc<str>,
+        first: bool,
+    ) -> Result<(), StageFailure> {
+        let mut pixels = sample.new_pixels();
+        let value = sample.get(name).ok_or(NO_PICTURE)?;
+        let (dtype, dims) = (value.dtype(), value.dims());
+        let known: Vec<Option<usize>> = dims.iter().copied().map(Some).collect();
+        let ([Some(height), Some(width), Some(channels)], layout) =
+            arranged(&known).ok_or(NO_PICTURE)?
+        else {
+            return Err(NO_PICTURE.into());
+        };
+        let is_picture = matches!(dtype, DType::U8 | DType::U16) && matches!(channels, 1 | 3);
+        if !is_mask(image) && !is_picture {
+            return Err(format!(
+                "its picture `{name}` has {} of {dtype}, not height × width × channels with 1 or 3 channels of uint8 or uint16; convert it in a function with before_augmentation, or call it mask_{name} where only its pixels should move",
+                spelled(&known)
+            )
+            .into());
+        }
+        if value.bytes().is_empty() {
+            return Err(format!("its picture `{name}` has no pixels").into());
+        }
+        // Lengths are 32-bit numbers where they are stored.
+        let shape = (height as u32, width as u32, channels);
+        pixels.set_numbers(shape, dtype.bytes(), layout, value.bytes());
+        if layout == Layout::Chw {
+            self.count(1, first);
+        }
+        if name != image {
+            sample.remove(name);
+        }
+        sample.set(image, Value::Pixels(Cow::Owned(pixels)));
+        Ok(())
+    }
+}
+
+/// Height, width and channels of a picture with these dimensions, if it may be one, and their layout: channels are last,
+/// unless only the first dimension can be these.
+fn arranged(dims: &[Option<usize>]) -> Option<([Option<usize>; 3], Layout)> {
+    let can_be = |length: Option<usize>| matches!(length, None | Some(1 | 3 | 4));
+    match *dims {
+        [height, width] => Some(([height, width, Some(1)], Layout::Hwc)),
+        [channels @ Some(_), height, width] if can_be(channels) && !can_be(width) => {
+            Some(([height, width, channels], Layout::Chw))
+        }
+        [height, width, channels] => Some(([height, width, channels], Layout::Hwc)),
+        _ => None,
     }
 }
 
@@ -316,7 +431,7 @@ type Kind<'a> = (&'a str, DType, usize);
 fn picture(fields: &[Kind<'_>]) -> Option<usize> {
     let named = fields.iter().position(|(name, ..)| *name == IMAGE);
     let fits = |(name, dtype, dims): &Kind<'_>| {
-        *dtype == DType::U8 && (2..=3).contains(dims) && !is_mask(name)
+        matches!(dtype, DType::U8 | DType::U16) && (2..=3).contains(dims) && !is_mask(name)
     };
     let mut others = (0..fields.len()).filter(|&place| fits(&fields[place]));
     named.or_else(|| match (others.next(), others.next()) {
@@ -337,18 +452,22 @@ fn picture_of(fields: &FieldSpecs) -> Option<usize> {
 fn check_apart(field: &FieldSpec, size: Option<(u32, u32)>) -> Result<(), String> {
     let known = size.map(|(height, width)| [height as usize, width as usize].map(Some));
     let looks_so = match field.dims[..] {
-        [height, width, None | Some(1 | 3)] if field.dtype == DType::U8 => {
-            [height, width] == [None; 2] || Some([height, width]) == known
-        }
+        // Decoded, of any size.
+        [None, None, None | Some(1 | 3)] => field.dtype == DType::U8,
+        [height, width] | [height, width, _] => Some([height, width]) == known,
         _ => false,
     };
     if looks_so {
-        let name = &field.name;
-        return Err(format!(
-            "`{name}` is a second picture, and would not be augmented with the first: call it image_{name}, or mask_{name} where its values are classes, as in `decode` image=SOURCE,image_{name}=SOURCE, or leave it out"
-        ));
+        return Err(apart(&field.name));
     }
     Ok(())
+}
+
+/// The sentence about such a field.
+fn apart(name: &str) -> String {
+    format!(
+        "`{name}` is a second picture, and would not be augmented with the first: call it image_{name}, or mask_{name} where its values are classes, depths or the like, as in `decode` image=SOURCE,image_{name}=SOURCE, or leave it out"
+    )
 }
 
 /// Refuses boxes of other kinds than are moved.
@@ -373,41 +492,6 @@ fn picture_in(sample: &Sample<'_>) -> Option<Arc<str>> {
         .collect();
     let found = picture(&kinds).and_then(|place| sample.iter().nth(place));
     found.map(|(name, _)| Arc::clone(name))
-}
-
-/// Puts the pixels of a field of numbers in its place, under a name of pictures.
-fn numbers_to_pixels(
-    sample: &mut Sample<'_>,
-    name: &Arc<str>,
-    image: &Arc<str>,
-) -> Result<(), StageFailure> {
-    let mut pixels = sample.new_pixels();
-    let Some(Value::Numbers(DType::U8, dims, bytes)) = sample.get(name) else {
-        return Err(NO_PICTURE.into());
-    };
-    let (height, width, channels) = match dims[..] {
-        [height, width] => (height, width, 1),
-        [height, width, channels @ (1 | 3)] => (height, width, channels),
-        _ => {
-            let dims: Vec<Option<usize>> = dims.iter().copied().map(Some).collect();
-            let text = format!(
-                "its picture `{name}` has {}, not height × width × channels with 1 or 3 channels",
-                spelled(&dims)
-            );
-            return Err(text.into());
-        }
-    };
-    if bytes.is_empty() {
-        return Err(format!("its picture `{name}` has no pixels").into());
-    }
-    // Lengths are 32-bit numbers where they are stored.
-    let size = (height as u32, width as u32);
-    pixels.set(size.0, size.1, channels, Layout::Hwc, bytes);
-    if name != image {
-        sample.remove(name);
-    }
-    sample.set(image, Value::Pixels(Cow::Owned(pixels)));
-    Ok(())
 }
 
 /// Dimensions as text.

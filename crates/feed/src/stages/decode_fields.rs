@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_format::members;
-use pelton_image::Limits;
+use pelton_image::{Keep, Limits};
 
 use super::decode_image::{DecodeImages, Exif, refusal};
-use super::{MEMBERS, is_mask};
+use super::{IMAGE, MEMBERS};
 use crate::field_setting::{FieldKind, FieldSetting};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure};
@@ -57,12 +57,13 @@ impl DecodeFields {
             most_pixels: self.most_pixels,
         };
         let mut pixels = sample.new_pixels();
-        let decoded = if is_mask(name) {
-            pelton_image::decode_mask(bytes, &limits, &mut pixels)
+        // Masks, depth maps and the like have numbers in place of colours.
+        let keep = if name.starts_with(IMAGE) {
+            Keep::Depth
         } else {
-            pelton_image::decode(bytes, &limits, &mut pixels)
+            Keep::Numbers
         };
-        decoded.map_err(refusal)?;
+        pelton_image::decode_keeping(keep, bytes, &limits, &mut pixels).map_err(refusal)?;
         let orientation = pelton_image::orientation(bytes);
         if !orientation.is_upright() {
             if self.exif == Exif::Apply {
@@ -113,7 +114,7 @@ impl Stage for DecodeFields {
             match (&field.kind, known) {
                 // Numbers as they are stored.
                 (FieldKind::Bytes, Some(known)) => Ok(named(known.dtype, &known.dims)),
-                (FieldKind::Picture, Some(known)) if is_array(known.dtype, known.dims.len()) => {
+                (FieldKind::Picture, Some(known)) if is_array(known.dims.len()) => {
                     Ok(named(known.dtype, &known.dims))
                 }
                 (FieldKind::Bytes, None) => Ok(named(DType::U8, &[None])),
@@ -203,7 +204,7 @@ fn is_made(value: &Value<'_>, kind: &FieldKind) -> bool {
     match value {
         Value::Bytes(_) => false,
         Value::Pixels(_) => matches!(kind, FieldKind::Picture | FieldKind::Bytes),
-        Value::Numbers(dtype, dims, _) if is_array(*dtype, dims.len()) => {
+        Value::Numbers(_, dims, _) if is_array(dims.len()) => {
             matches!(kind, FieldKind::Picture | FieldKind::Bytes)
         }
         _ => *kind == FieldKind::Bytes,
@@ -211,8 +212,8 @@ fn is_made(value: &Value<'_>, kind: &FieldKind) -> bool {
 }
 
 /// Whether numbers are a picture as it is.
-fn is_array(dtype: DType, dims: usize) -> bool {
-    dtype == DType::U8 && (2..=3).contains(&dims)
+fn is_array(dims: usize) -> bool {
+    (2..=3).contains(&dims)
 }
 
 fn unlike(field: &FieldSetting, found: Option<&Value<'_>>) -> String {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
-use pelton_image::{ImageError, Limits};
+use pelton_image::{ImageError, Keep, Limits};
 
 use super::members::{Record, check_record, take_record};
 use super::{IMAGE, MEMBERS};
@@ -171,7 +171,8 @@ impl Stage for DecodeImages {
                     .map_err(refusal)?;
             }
             None => {
-                pelton_image::decode(bytes, &limits, &mut pixels).map_err(refusal)?;
+                pelton_image::decode_keeping(Keep::Depth, bytes, &limits, &mut pixels)
+                    .map_err(refusal)?;
             }
         }
         if !orientation.is_upright() {

@@ -59,7 +59,7 @@ pub enum LengthsOf {
 }
 
 /// Whether decoded fields of this name are pictures or masks.
-pub fn is_picture(name: &str) -> bool {
+pub(crate) fn is_picture(name: &str) -> bool {
     name.starts_with(IMAGE) || is_mask(name)
 }
 

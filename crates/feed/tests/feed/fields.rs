@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::fixtures::open;
 use crate::loader::{options, spec, stream};
 use crate::tar;
-use pelton_batch::{Batch, Layout};
+use pelton_batch::{Batch, DType, Layout};
 use pelton_feed::{AugmentImages, DecodeFields, DecodeSetting, FeedError, Loader, Samples, Stages};
 use pelton_format::{Dataset, FormatKind, OpenOptions};
 
@@ -410,16 +410,22 @@ fn fields_of_records_are_taken_by_name() {
         error.contains("needs a field gone, and the records have photo, depth, number"),
         "{error}"
     );
-    let masked = OpenOptions {
-        format: FormatKind::from_name("raw:image:u8[1,1],mask:i32[1,1],pad[2]"),
-        ..OpenOptions::default()
+    let spec = |fields: &str| {
+        let options = OpenOptions {
+            format: FormatKind::from_name(&format!("raw:image:u8[1,1],{fields}:i32[1,1],pad[2]")),
+            ..OpenOptions::default()
+        };
+        let path = dataset.files()[0].path().to_path_buf();
+        let augment = AugmentImages::by("flip".parse().unwrap());
+        let stages = Stages::default().then(augment);
+        stages.spec(&Dataset::open(&[path], &options).unwrap())
     };
-    let path = dataset.files()[0].path().to_path_buf();
-    let dataset = Dataset::open(&[path], &masked).unwrap();
-    let augment = AugmentImages::by("flip".parse().unwrap());
-    let error = Stages::default().then(augment).spec(&dataset).unwrap_err();
-    assert!(
-        error.contains("`mask` has int32; store it as uint8"),
-        "{error}"
-    );
+    assert_eq!(spec("mask").unwrap().get("mask").unwrap().dtype, DType::I32);
+    for (name, part) in [
+        ("image_2", "`image_2` has int32; store it as uint8"),
+        ("depth", "mask_depth"),
+    ] {
+        let error = spec(name).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
 }

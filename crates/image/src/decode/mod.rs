@@ -3,8 +3,8 @@
 //! The format is recognised by the first bytes, never by a name. The result is the file's content as bytes: RGB, or
 //! one channel where the file is grey.
 //!
-//! - CMYK and YCCK (JPEG, TIFF) become RGB; palettes become RGB. Of 16 bits a channel (PNG, TIFF, PNM) the upper 8 are
-//!   taken, of grey ones what is above 255 becomes 255, as Pillow's `convert` has both.
+//! - CMYK and YCCK (JPEG, TIFF) become RGB; palettes become RGB. 16 bits a channel (PNG, TIFF, PNM) are scaled to 8 and
+//!   rounded, unless [`Keep`] says otherwise.
 //! - Alpha is dropped: the colours are those stored, not blended with any background. That is what
 //!   Pillow's `convert("RGB")` does.
 //! - An orientation stated in EXIF is not applied, as PyTorch's and TensorFlow's loaders do not; [`orientation`] says
@@ -21,6 +21,7 @@ mod baseline;
 mod jpeg;
 mod jpeg_errors;
 mod jpeg_markers;
+mod keep;
 mod limits;
 mod orientation;
 mod others;
@@ -28,6 +29,7 @@ mod png;
 mod webp;
 
 pub(crate) use baseline::Scratch;
+pub use keep::Keep;
 pub use limits::Limits;
 pub use orientation::{Orientation, orientation};
 
@@ -47,14 +49,26 @@ use crate::{Format, ImageError, Pipeline, Pixels};
 /// assert!(refused.to_string().contains("not a JPEG, PNG, WebP, BMP, GIF, PNM or TIFF image"));
 /// ```
 pub fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Result<Format, ImageError> {
-    decode_part(bytes, limits, &Rectangle::all, pixels)
+    decode_keeping(Keep::Bytes, bytes, limits, pixels)
+}
+
+/// The same, keeping more than bytes.
+///
+/// Errors: those of [`decode()`], and a GIF where numbers are kept, since the indices of its palette are not known.
+pub fn decode_keeping(
+    keep: Keep,
+    bytes: &[u8],
+    limits: &Limits,
+    pixels: &mut Pixels,
+) -> Result<Format, ImageError> {
+    decode_part(bytes, limits, (keep, &Rectangle::all), pixels)
 }
 
 /// Decodes the part that a pipeline needs under a key, for [`Pipeline::apply`] with the same two: the output is the
 /// same as for the whole image. The smaller a crop at the pipeline's beginning, the faster.
 ///
 /// Only baseline JPEGs are decoded in part: grey, or YCbCr with chroma at full or half resolution; others are decoded
-/// whole. Damage to the data after the last row of a part is not noticed.
+/// whole, with values of 16 bits kept. Damage to the data after the last row of a part is not noticed.
 ///
 /// Errors: those of [`decode()`].
 pub fn decode_for(
@@ -64,13 +78,13 @@ pub fn decode_for(
     pixels: &mut Pixels,
 ) -> Result<Format, ImageError> {
     let look = |height, width| pipeline.looks_at(height, width, key);
-    decode_part(bytes, limits, &look, pixels)
+    decode_part(bytes, limits, (Keep::Depth, &look), pixels)
 }
 
 fn decode_part(
     bytes: &[u8],
     limits: &Limits,
-    look: &dyn Fn(u32, u32) -> Rectangle,
+    (keep, look): (Keep, &dyn Fn(u32, u32) -> Rectangle),
     pixels: &mut Pixels,
 ) -> Result<Format, ImageError> {
     let Some(format) = Format::of(bytes) else {
@@ -79,14 +93,19 @@ fn decode_part(
     };
     let decoded = match format {
         Format::Jpeg => jpeg::decode(bytes, limits, look, pixels),
-        Format::Png => png::decode(bytes, limits, false, pixels),
+        Format::Png => png::decode(bytes, limits, keep, pixels),
         Format::Webp => webp::decode(bytes, limits, pixels),
         Format::Bmp | Format::Gif | Format::Pnm | Format::Tiff => {
-            others::decode(format, bytes, limits, false, pixels)
+            others::decode(format, bytes, limits, keep, pixels)
         }
     };
     match decoded {
-        Ok(()) => Ok(format),
+        Ok(()) => {
+            if keep == Keep::Bytes {
+                pixels.scale_to_bytes();
+            }
+            Ok(format)
+        }
         Err(error) => {
             pixels.clear();
             Err(error)
@@ -107,25 +126,4 @@ fn not_an_image(bytes: &[u8]) -> ImageError {
     ImageError::new(format!(
         "the bytes are not a JPEG, PNG, WebP, BMP, GIF, PNM or TIFF image, whatever their name says: they begin with {first}"
     ))
-}
-
-/// Decodes a mask, whose values are classes: like [`decode`], but palette indices stay indices, in one channel.
-///
-/// Errors: also a GIF, whose indices are not known, and classes above 255.
-pub fn decode_mask(
-    bytes: &[u8],
-    limits: &Limits,
-    pixels: &mut Pixels,
-) -> Result<Format, ImageError> {
-    let decoded = match Format::of(bytes) {
-        Some(Format::Png) => png::decode_classes(bytes, limits, pixels).map(|()| Format::Png),
-        Some(format @ (Format::Bmp | Format::Gif | Format::Pnm | Format::Tiff)) => {
-            others::decode(format, bytes, limits, true, pixels).map(|()| format)
-        }
-        _ => return decode(bytes, limits, pixels),
-    };
-    if decoded.is_err() {
-        pixels.clear();
-    }
-    decoded
 }

@@ -24,9 +24,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
     let data = pixels.data_mut();
     data.resize(height as usize * width as usize * stored, 0);
     decoder.read_image(data).map_err(refusal)?;
-    if stored == 4 {
-        drop_alpha::<3>(data);
-    }
+    drop_alpha(pixels, stored);
     Ok(())
 }
 

@@ -39,6 +39,11 @@ def opened(data, mode="RGB"):
     return Image.open(io.BytesIO(data)).convert(mode)
 
 
+def scaled(values):
+    """Numbers of 16 bits as bytes."""
+    return Image.fromarray(numpy.rint(values / 257).astype(numpy.uint8))
+
+
 def segments(jpeg):
     """The segments before the scan: (marker, start, end)."""
     at = 2
@@ -151,11 +156,11 @@ def pngs(colour):
     keep("see_through.png", encoded(palette, "PNG", transparency=3), palette.convert("RGB"))
     bits = grey.convert("1")
     keep("bits.png", encoded(bits, "PNG"), bits.convert("L"))
-    # 16 bits, of which the upper 8 are the picture; of grey Pillow takes what is above 255 for 255.
+    # 16 bits, high bytes first. Pillow cuts or clips them.
     deep = numpy.stack([COLOUR, 255 - COLOUR], axis=3)
-    keep("deep.png", png(16, 2, [row.tobytes() for row in deep]), colour)
-    deep_grey = numpy.stack([numpy.asarray(grey) // 128, ALPHA], axis=2)
-    keep("deep_grey.png", *both(png(16, 0, [row.tobytes() for row in deep_grey]), "L"))
+    keep("deep.png", png(16, 2, [row.tobytes() for row in deep]), scaled(256 * COLOUR.astype(int) + 255 - COLOUR))
+    deep_grey = numpy.stack([numpy.asarray(grey), ALPHA], axis=2)
+    keep("deep_grey.png", png(16, 0, [row.tobytes() for row in deep_grey]), scaled(256 * numpy.asarray(grey, int) + ALPHA))
     keep("interlaced.png", png(8, 2, adam7(COLOUR), interlaced=True), colour)
 
 
@@ -202,8 +207,8 @@ def others(colour):
     keep("bits.tif", encoded(bits, "TIFF", compression="group4"), bits.convert("L"))
     keep("alpha.tif", encoded(with_alpha, "TIFF"), colour)
     keep("pages.tif", encoded(colour, "TIFF", save_all=True, append_images=frames), colour)
-    clipped = Image.fromarray(numpy.asarray(grey).astype(numpy.uint16) * 2)
-    keep("deep_grey.tif", encoded(clipped, "TIFF"), Image.fromarray(numpy.minimum(numpy.asarray(grey) * 2.0, 255).astype(numpy.uint8)))
+    deep_grey = numpy.asarray(grey).astype(numpy.uint16) * 200
+    keep("deep_grey.tif", encoded(Image.fromarray(deep_grey), "TIFF"), scaled(deep_grey))
     keep("float.tif", encoded(Image.fromarray(rows.astype(numpy.float32)), "TIFF"), grey)
     keep("palette.tif", encoded(palette, "TIFF"), palette.convert("RGB"))
     keep("jpeg.tif", *both(encoded(colour, "TIFF", compression="jpeg", quality=95)))

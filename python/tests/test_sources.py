@@ -1,0 +1,284 @@
+"""The same data gives the same batch, whatever it is stored in; fields keep their names, types and shapes."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pelton
+
+Image = pytest.importorskip("PIL.Image")
+
+RECORDS, HEIGHT, WIDTH = 6, 9, 11
+MODES = ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"]
+# Those that PNG stores.
+STORED = ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"]
+
+
+def picture(mode: str, seed: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    """A picture of PIL, and what it is as a picture and as numbers."""
+    rng = np.random.default_rng(seed)
+    grey, colour, alpha = (rng.integers(0, 256, (HEIGHT, WIDTH, n), np.uint8) for n in (1, 3, 1))
+    if mode == "1":
+        return Image.fromarray(grey[..., 0] > 99), (255 * (grey > 99)).astype(np.uint8), (grey > 99).astype(np.uint8)
+    if mode == "P":
+        made = Image.fromarray(grey[..., 0], "P")
+        palette = rng.integers(0, 256, (256, 3), np.uint8)
+        made.putpalette(palette.tobytes())
+        return made, palette[grey[..., 0]], grey
+    if mode in ("L", "LA"):
+        made = Image.fromarray(grey[..., 0])
+        if mode == "LA":
+            made.putalpha(Image.fromarray(alpha[..., 0]))
+        return made, grey, grey
+    if mode in ("RGB", "RGBA"):
+        return Image.fromarray(np.concatenate([colour, alpha], 2) if mode == "RGBA" else colour), colour, colour
+    if mode == "CMYK":
+        made = Image.fromarray(colour).convert("CMYK")
+        return made, np.asarray(made.convert("RGB")), np.asarray(made.convert("RGB"))
+    deep = (grey.astype(np.float64) * rng.uniform(0, 257, grey.shape)).astype({"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode])
+    return Image.fromarray(deep[..., 0]), deep, deep
+
+
+def png(made: Any) -> bytes:
+    out = io.BytesIO()
+    made.save(out, "PNG")
+    return out.getvalue()
+
+
+def sources(folder: Path, columns: dict[str, list[tuple[Any, np.ndarray, np.ndarray]]], are_stored: bool) -> dict[str, Any]:
+    """Pipelines over the same fields in all kinds of sources."""
+    arrays = {name: np.stack([made[1 if name.startswith("image") else 2] for made in column]) for name, column in columns.items()}
+    items = [{name: columns[name][i][0] for name in columns} for i in range(RECORDS)]
+    np.savez(folder / "a.npz", **arrays)
+    made = {
+        "sequence": pelton.from_sequence(items),
+        "generator": pelton.from_generator(lambda: iter(items)),
+        "arrays": pelton.from_arrays(**arrays),
+        "npz": pelton.load(folder / "a.npz"),
+    }
+    if not are_stored:
+        return made
+    with tarfile.open(folder / "a.tar", "w") as tar:
+        for i, item in enumerate(items):
+            for name, value in item.items():
+                member, content = tarfile.TarInfo(f"{i:02}.{name}.png"), png(value)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    made["tar"] = pelton.load(folder / "a.tar").decode(",".join(f"{name}={name}.png" for name in columns))
+    for name in columns:
+        (folder / name).mkdir()
+        for i, item in enumerate(items):
+            (folder / name / f"{i:02}.png").write_bytes(png(item[name]))
+    files = {name: [str(folder / name / f"{i:02}.png") for i in range(RECORDS)] for name in columns}
+    table = pelton.from_manifest(files, files=list(columns))
+    made["manifest"] = table.decode(",".join(f"{name}={name}:image" for name in columns))
+    if list(columns) == ["image"]:
+        made["files"] = pelton.load(files["image"]).decode("image")
+    return made
+
+
+def first(pipeline: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return next(iter(pipeline))
+
+
+@pytest.mark.parametrize("name", ["image", "mask", "depth"])
+@pytest.mark.parametrize("mode", MODES)
+def test_one_rule_types_the_pictures_of_all_sources(tmp_path: Path, mode: str, name: str) -> None:
+    column = [picture(mode, i) for i in range(RECORDS)]
+    expected = np.stack([made[1 if name == "image" else 2] for made in column])
+    for source, pipeline in sources(tmp_path, {name: column}, mode in STORED).items():
+        found = first(pipeline.batch(RECORDS, collate="stack"))[name]
+        assert found.dtype == expected.dtype, source
+        np.testing.assert_array_equal(found, expected, source)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_augmentation_treats_all_sources_alike(tmp_path: Path, mode: str) -> None:
+    steps = "rrc:7,flip,affine:9:0.1:0.1"
+    images = [picture("RGB", i) for i in range(RECORDS)]
+    (tmp_path / "with_mask").mkdir()
+    # A mask keeps its type, and its numbers are those of the picture's places.
+    both = sources(tmp_path / "with_mask", {"image": images, "mask": [picture(mode, 50 + i) for i in range(RECORDS)]}, mode in STORED)
+    batches = {source: first(pipeline.augment(steps).batch(RECORDS)) for source, pipeline in both.items()}
+    dtype = picture(mode, 0)[2].dtype
+    for source, batch in batches.items():
+        assert batch["image"].dtype == np.uint8 and batch["mask"].dtype == dtype, source
+        for name in ("image", "mask"):
+            np.testing.assert_array_equal(batch[name], batches["sequence"][name], source)
+    if mode in ("I", "F"):
+        with pytest.raises((pelton.BadRecordError, pelton.ConfigurationError), match="uint8 or uint16"):
+            first(pelton.from_sequence([{"image": picture(mode, 0)[0]}] * 2).augment(steps).batch(2))
+        return
+    (tmp_path / "alone").mkdir()
+    alone = sources(tmp_path / "alone", {"image": [picture(mode, i) for i in range(RECORDS)]}, mode in STORED)
+    batches = {source: first(pipeline.augment(steps).batch(RECORDS)) for source, pipeline in alone.items()}
+    for source, batch in batches.items():
+        found, expected = batch["image"], batches["sequence"]["image"]
+        # Arrays of one channel are known to have no more.
+        is_grey = source in ("arrays", "npz") and picture(mode, 0)[1].shape[2] == 1
+        assert found.shape[3] == (1 if is_grey else 3), source
+        np.testing.assert_array_equal(np.broadcast_to(found, expected.shape), expected, source)
+
+
+def test_pictures_of_mixed_modes_become_rgb_in_any_order(tmp_path: Path) -> None:
+    column = [picture(mode, i) for i, mode in enumerate(["L", "RGB", "P", "RGBA", "1", "I;16"])]
+    expected = [np.broadcast_to(made[1] if made[1].dtype == np.uint8 else np.rint(made[1] / 257).astype(np.uint8), (HEIGHT, WIDTH, 3)) for made in column]
+    for i in range(RECORDS):
+        (tmp_path / f"{i}.png").write_bytes(png(column[i][0]))
+    for order in (range(RECORDS), range(RECORDS - 1, -1, -1)):
+        files = pelton.load([str(tmp_path / f"{i}.png") for i in order]).decode("image")
+        for pipeline in (files, pelton.from_sequence([{"image": column[i][0]} for i in order])):
+            with pytest.warns(UserWarning, match="16 bits are scaled to 8"):
+                batch = next(iter(pipeline.resize(HEIGHT, WIDTH).batch(RECORDS)))
+            np.testing.assert_array_equal(batch["image"], [expected[i] for i in order])
+
+
+def test_fields_that_would_be_left_behind_by_augmentation_are_refused() -> None:
+    image, depth = np.zeros((4, 8, 8, 3), np.uint8), np.zeros((4, 8, 8), np.float32)
+    items = [{"image": image[0], "depth": depth[0]}] * 4
+    for pipeline in (pelton.from_arrays(image=image, depth=depth), pelton.from_sequence(items)):
+        with pytest.raises((pelton.BadRecordError, pelton.ConfigurationError), match="mask_depth"):
+            first(pipeline.crop(4).batch(4))
+        assert first(pipeline.batch(4))["depth"].shape == (4, 8, 8)
+
+
+def test_numbers_of_the_first_item_do_not_decide() -> None:
+    batch = first(pelton.from_sequence([{"boxes": []}, {"boxes": [[1, 2, 3, 4]]}]).batch(2, collate="ragged"))
+    assert batch["boxes"].values.dtype == np.int64 and [row.shape for row in batch["boxes"]] == [(0, 4), (1, 4)]
+    with pytest.raises(pelton.BadRecordError, match="make all of one type"):
+        first(pelton.from_sequence([{"x": 1}, {"x": 2.5}]).batch(2))
+
+
+@pytest.mark.parametrize("boxes", [[[], []], [np.zeros((0, 4))] * 2, [[], [[1, 2, 3, 4], [5, 6, 7, 8]]]])
+def test_samples_without_boxes_have_none_of_four_numbers(boxes: list[Any]) -> None:
+    image = np.zeros((2, 8, 8, 3), np.uint8)
+    items = [{"image": image[i], "boxes": boxes[i]} for i in range(2)]
+    for pipeline in (pelton.from_arrays(image=image, boxes=boxes), pelton.from_sequence(items)):
+        for made in (pipeline, pipeline.flip()):
+            batch = first(made.batch(2, collate={"boxes": "ragged"}))
+            assert [np.shape(row) for row in batch["boxes"]] == [(len(row), 4) for row in boxes]
+
+
+def test_names_of_lengths_are_kept(tmp_path: Path) -> None:
+    lengths = np.arange(10, 14)
+    np.savez(tmp_path / "a.npz", x=np.arange(4), audio_lengths=lengths)
+    records = [{"x": i, "audio_lengths": int(n)} for i, n in enumerate(lengths)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for i, record in enumerate(records):
+            for name, value in record.items():
+                member = tarfile.TarInfo(f"{i}.{name}")
+                member.size = 2 if name == "audio_lengths" else 1
+                tar.addfile(member, io.BytesIO(str(value).encode()))
+    made = [
+        pelton.load(tmp_path / "a.npz"),
+        pelton.load(tmp_path / "a.jsonl"),
+        pelton.load(tmp_path / "a.tar").decode("x=x:i64,audio_lengths=audio_lengths:i64"),
+        pelton.from_sequence(records),
+        pelton.from_arrays(x=np.arange(4), audio_lengths=lengths),
+    ]
+    for pipeline in made:
+        assert first(pipeline)["audio_lengths"] == 10
+        assert first(pipeline.batch(4))["audio_lengths"].tolist() == lengths.tolist()
+        assert pipeline.dataset()[1]["audio_lengths"] == 11
+        assert pipeline.dataset().__getitems__([0, 3])[1]["audio_lengths"] == 13
+        collated = pipeline.batch(4, collate=lambda samples: [sample["audio_lengths"] for sample in samples])
+        assert next(iter(collated)) == lengths.tolist()
+    items = pelton.from_sequence([{"audio": np.arange(i + 1), "audio_lengths": 7} for i in range(4)])
+    # Not padded, a field by this name is the program's own.
+    rows = next(iter(items.batch(4, collate=lambda samples: [(len(sample["audio"]), sample["audio_lengths"]) for sample in samples])))
+    assert rows == [(1, 7), (2, 7), (3, 7), (4, 7)]
+    with pytest.raises(pelton.ConfigurationError, match="field `audio_lengths`"):
+        first(items.batch(4, collate={"audio": "pad"}))
+
+
+def test_channels_are_where_they_can_only_be(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    chw = np.arange(4 * 3 * 8 * 6, dtype=np.uint8).reshape(4, 3, 8, 6)
+    np.savez(tmp_path / "a.npz", image=chw)
+    chw.tofile(tmp_path / "a.raw")
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for i in range(4):
+            out = io.BytesIO()
+            np.save(out, chw[i])
+            member = tarfile.TarInfo(f"{i}.npy")
+            member.size = out.tell()
+            out.seek(0)
+            tar.addfile(member, out)
+    made = [
+        pelton.from_arrays(image=chw),
+        pelton.from_sequence([{"image": each} for each in chw]),
+        pelton.load(tmp_path / "a.npz"),
+        pelton.load(tmp_path / "a.raw", format="raw:image:u8[3,8,6]"),
+        pelton.load(tmp_path / "a.tar").decode("image=npy:u8[3,8,6]"),
+    ]
+    for pipeline in made:
+        with pytest.warns(UserWarning, match="channels first"):
+            batch = next(iter(pipeline.batch(4).torch()))
+        assert torch.equal(batch["image"], torch.from_numpy(chw))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*channels first")
+            assert next(iter(pipeline.batch(4).torch(layout="chw")))["image"].shape == (4, 3, 8, 6)
+            assert next(iter(pipeline.batch(4).torch(layout={"image": "hwc"})))["image"].shape == (4, 6, 3, 8)
+        with pytest.warns(UserWarning, match="channels first"):
+            flipped = next(iter(pipeline.flip(1.0).batch(4).torch()))
+        assert torch.equal(flipped["image"], torch.from_numpy(chw).flip(3))
+    with pytest.raises(pelton.ConfigurationError, match="8 × 6 × 5, and the channels may be first or last"):
+        first(pelton.from_arrays(image=np.zeros((4, 8, 6, 5), np.float32)).batch(4).torch())
+
+
+def tokens(sample: dict[str, Any]) -> dict[str, Any]:
+    return {**sample, "tokens": np.ones(len(sample["text"]) // 3, np.int64)}
+
+
+def texts(folder: Path) -> Path:
+    path = folder / "b.jsonl"
+    path.write_text("".join(json.dumps({"text": "x y " * (1 + i % 5), "id": i, "meta": "m" * (i * 37 % 90)}) + "\n" for i in range(50)))
+    return path
+
+
+def test_buckets_are_not_made_from_other_lengths(tmp_path: Path) -> None:
+    data = pelton.load(texts(tmp_path)).shuffle(seed=0)
+    with pytest.raises(pelton.ConfigurationError, match="give it length="):
+        first(data.map(tokens, before_augmentation=True).buckets("tokens:64"))
+    with pytest.raises(pelton.ConfigurationError, match="`lengths` field:"):
+        first(data.buckets("tokens:64"))
+    items = pelton.from_sequence([{"tokens": np.ones(1 + i % 7, np.int64), "n": 1 + i % 7} for i in range(50)])
+    with pytest.raises(pelton.ConfigurationError, match="give it length="):
+        first(items.buckets("tokens:14").batch(4, collate="pad"))
+    for name in ("tokens", "n"):
+        batches = list(items.buckets("tokens:14", length=name).batch(4, collate="pad"))
+        assert sum(batch["tokens"].size for batch in batches) < 1.1 * sum(1 + i % 7 for i in range(50))
+
+
+def test_packed_rows_carry_other_fields(tmp_path: Path) -> None:
+    words = pelton.load(texts(tmp_path)).shuffle(seed=0).decode("words").buckets("pack:32").batch(4)
+    made = (
+        pelton.load(texts(tmp_path))
+        .shuffle(seed=0)
+        .map(tokens, before_augmentation=True)
+        .buckets("pack:32", length=lambda sample: len(sample["text"]) // 3)
+        .batch(4, collate={"tokens": "pad"})
+    )
+    for pipeline in (words, made):
+        seen = []
+        for batch in pipeline:
+            lengths, rows = batch["tokens_lengths"], batch["tokens_row_samples"]
+            assert batch["tokens"].shape == (len(rows), 32) and rows.sum() == len(lengths) == len(batch["id"])
+            assert batch["meta"].texts() == ["m" * (int(i) * 37 % 90) for i in batch["id"]]
+            # Which row and segment each element belongs to.
+            row = np.repeat(np.arange(len(rows)), rows)
+            filled = [lengths[row == i].sum() for i in range(len(rows))]
+            assert ((batch["tokens"] != 0).sum(1) == filled).all()
+            seen += batch["id"].tolist()
+        assert sorted(seen) == list(range(50))
