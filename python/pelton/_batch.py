@@ -48,6 +48,11 @@ class Batch(dict[str, Any]):
                 )
             raise AttributeError(f"a batch has no attribute {name!r}")
 
+    def __repr__(self) -> str:
+        epoch, step, ids = self._position()
+        position = "" if ids is None else f"epoch {epoch}, step {step}, {len(ids)} examples: "
+        return f"Batch({position}{', '.join(f'{name} {_told(value)}' for name, value in self.items())})"
+
     def replaced(self, fields: dict[str, Any]) -> Batch:
         """The same step with other fields."""
         try:
@@ -76,6 +81,13 @@ class Batch(dict[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Batch, (dict(self), *self._position()))
+
+
+def _told(value: Any) -> str:
+    """Type and dimensions of a field."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return repr(value) if isinstance(value, Ragged) else type(value).__name__
 
 
 class Ragged:

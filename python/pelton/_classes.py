@@ -83,7 +83,7 @@ def warn_of_other_classes(data: dict[str, Any], source: _pelton.Source) -> None:
         warnings.warn(
             f"{name} has the classes {_shown(names)}, and {path} has {_shown(other)}: a class may have different indices in the two "
             "and another in the other; give `classes` of the one, such as the other pipeline, to load",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 
@@ -99,7 +99,7 @@ def warn_of_other_words(data: dict[str, Any], config: dict[str, Any], native: _p
         warnings.warn(
             f"{name} has a vocabulary of {digest[1]} words, and {path} another of {size}: a word has different indices in the two; give "
             "`vocabulary`, such as the other pipeline, to decode",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 
@@ -118,4 +118,4 @@ def warn_of(notes: list[str]) -> None:
     if notes:
         more = len(notes) - MOST_NOTES
         shown = [*notes[:MOST_NOTES], *([f"and {more} more, see `notes`"] if more > 0 else [])]
-        warnings.warn("\n".join(shown), stacklevel=5)
+        warnings.warn("\n".join(shown), stacklevel=6)

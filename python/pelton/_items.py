@@ -82,6 +82,9 @@ class Items:
 
     def known(self) -> list[tuple[str, str, list[int | None]]]:
         """What the first item tells of the fields: pictures, which augmentation must know of, and bytes, which are decoded."""
+        for part in self.parts:
+            if isinstance(part, _Samples):
+                part.pipeline._running()  # here, before several threads ask for it
         known: list[tuple[str, str, list[int | None]]] = []
         for name, dtype, dims, _ in self([], 0, 0, 0):
             if dtype is not None and is_picture(name, dtype, dims):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from . import _pelton
-from ._checks import parse_bytes, whole
+from ._checks import parse_bytes, typed, whole
 from ._classes import class_setting
 from ._columns import as_column, is_picture
 from ._fsspec import here
@@ -28,6 +28,7 @@ Paths = Union[FileName, Iterable[FileName]]
 _DTYPES = {"float32": "f32", "float64": "f64"}
 
 
+@typed
 def load(
     paths: Paths,
     *,
@@ -127,6 +128,7 @@ def _file_classes(labels: Sequence[Any]) -> dict[str, Any]:
     }
 
 
+@typed
 def from_sequence(items: Sequence[Any], *, names: Sequence[str] | None = None) -> Pipeline[dict[str, Any]]:
     """The items of anything with ``len(items)`` and ``items[i]``: a list, a map-style ``Dataset`` of PyTorch, a data set of
     Hugging Face.
@@ -145,6 +147,7 @@ def from_sequence(items: Sequence[Any], *, names: Sequence[str] | None = None) -
     return _of_items(Items([items], names))
 
 
+@typed
 def from_generator(
     make: Callable[[], Iterable[Any]] | Iterable[Any],
     *,
@@ -164,6 +167,7 @@ def from_generator(
     return _of_items(Items([Spool(make if callable(make) else make.__iter__, most, folder)], names))
 
 
+@typed
 def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline[dict[str, Any]]:
     """Arrays in memory with one row a record: ``from_arrays(image=images, label=labels)``, a dict of them, or a data frame,
     whose columns are the fields. Batches are taken from them as NumPy does; nothing is copied before."""
@@ -201,6 +205,7 @@ class _Rows(Sequence[dict[str, Any]]):
         return {name: column[i] for name, column in self._columns.items()}
 
 
+@typed
 def from_manifest(
     table: Any,
     *,
@@ -234,6 +239,7 @@ def from_manifest(
     return pipeline
 
 
+@typed
 def concat(*pipelines: Pipeline | Sequence[Pipeline]) -> Pipeline[dict[str, Any]]:
     """The samples of several pipelines one after another, as one data set: a full random order goes over all of them.
 
@@ -243,6 +249,7 @@ def concat(*pipelines: Pipeline | Sequence[Pipeline]) -> Pipeline[dict[str, Any]
     return _of_items(samples_of(given))
 
 
+@typed
 def mix(pipelines: Sequence[Pipeline], shares: Sequence[float]) -> Pipeline[dict[str, Any]]:
     """The samples of several pipelines in these shares, exact to within one example a pipeline; small ones repeat."""
     if len(shares) != len(pipelines):
