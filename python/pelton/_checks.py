@@ -167,9 +167,20 @@ def channels(name: str, values: Any, most: float) -> str:
     return "/".join(str(share(name, value, most)) for value in given)
 
 
+def checked_weights(weights: ArrayLike) -> np.ndarray:
+    """Weights as the native part takes them."""
+    try:
+        numbers = np.ascontiguousarray(weights, np.float64)
+    except (TypeError, ValueError):
+        numbers = np.zeros((0, 0))
+    if numbers.ndim != 1 or np.ndim(weights) != 1:
+        raise ConfigurationError("`weights` must be numbers in one dimension, one a record")
+    return numbers
+
+
 def checked_lengths(lengths: ArrayLike) -> np.ndarray:
     """Lengths as the native part takes them."""
     numbers = np.asarray(lengths)
     if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer) or (numbers < 0).any() or (numbers >= 2**32).any():
-        raise ConfigurationError("lengths must be whole numbers below 2^32 in one dimension, one a record")
+        raise ConfigurationError("`length` must be whole numbers below 2^32 in one dimension, one a record")
     return np.ascontiguousarray(numbers, np.uint32)

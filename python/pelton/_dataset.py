@@ -79,6 +79,8 @@ class Dataset(Base):  # type: ignore[misc, unused-ignore]
     @typed
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resumes random numbers from a state."""
+        if not {"seed", "draws"} <= state.keys():
+            raise _pelton.StateError("`state` is not one of .dataset(); give what its state_dict() returned")
         self._seed, self._draws = state["seed"], state["draws"]
 
     def __len__(self) -> int:
@@ -104,6 +106,7 @@ class Dataset(Base):  # type: ignore[misc, unused-ignore]
         ids = self.pipeline._chosen_ids()
         return at if ids is None else [int(ids[i]) for i in at]
 
+    @typed
     def sample(self, record: int, epoch: int) -> dict[str, Any]:
         """Record ``record`` of the data as it is in this ``epoch``."""
         samples = self._samples()

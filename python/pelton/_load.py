@@ -84,7 +84,10 @@ def load(
         paths = [paths]
     elif isinstance(paths, (np.ndarray, Mapping)) or hasattr(paths, "columns"):
         raise ConfigurationError("load opens files; from_arrays(…) takes what is in memory: arrays, or a data frame")
-    given = list(paths)
+    given = list(paths) if isinstance(paths, Iterable) else [paths]
+    for path in given:
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            raise ConfigurationError(f"`paths` has {path!r}; give names of files, patterns or URLs")
     setting, by_class = class_setting(classes)
     data = {
         "paths": [here(file_name(path), cache_dir) for path in given],
@@ -251,10 +254,11 @@ def concat(*pipelines: Pipeline | Sequence[Pipeline]) -> Pipeline[dict[str, Any]
 
 @typed
 def mix(pipelines: Sequence[Pipeline], shares: Sequence[float]) -> Pipeline[dict[str, Any]]:
-    """The samples of several pipelines in these shares, exact to within one example a pipeline; small ones repeat."""
+    """The samples of several pipelines in these shares, exact to within one example a pipeline; small ones repeat. The order is
+    random, and `Pipeline.shuffle` gives it another seed."""
     if len(shares) != len(pipelines):
         raise ConfigurationError(f"there are {len(pipelines)} pipelines and {len(shares)} shares; give one for each")
-    return concat(*pipelines).mix(shares)
+    return concat(*pipelines).shuffle().mix(shares)
 
 
 def _of_items(items: Items) -> Pipeline[dict[str, Any]]:

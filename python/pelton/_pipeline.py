@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from . import _pelton
 from ._batch import Batch
-from ._checks import channels, checked_lengths, parse_bytes, share, sides, square, typed, whole
+from ._checks import channels, checked_lengths, checked_weights, parse_bytes, share, sides, square, typed, whole
 from ._choice import Choice, check_by_index, check_order, chosen, lengths_by
 from ._classes import class_names, given_words, warn_of, warn_of_other_classes, warn_of_other_words, word_list
 from ._collation import Collated, ToTensors, Tuples, bound, collation
@@ -90,7 +90,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         """
         if buffer_size is not None:
             raise ConfigurationError(
-                f"shuffle({buffer_size!r}): the order is random over all records, without a buffer; leave the number out, or write "
+                f"`buffer_size` is {buffer_size!r}: the order is random over all records, without a buffer; leave the number out, or write "
                 f"seed={buffer_size!r}"
             )
         return self._with(terms={"seed": whole("seed", seed), "order": order})
@@ -171,9 +171,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
                 raise ConfigurationError("`ids` must be whole numbers from 0 in one dimension")
             made._draws = np.ascontiguousarray(numbers, np.uint64)
         elif weights is not None:
-            numbers = np.ascontiguousarray(weights, np.float64)
-            if numbers.ndim != 1:
-                raise ConfigurationError("`weights` must be numbers in one dimension, one a record")
+            numbers = checked_weights(weights)
             made._draws = numbers
         return made
 
@@ -636,9 +634,14 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         return {**self._config, **augment, "collate": "pad" if pads else rules}
 
     def _running(self) -> Run:
-        while (run := self._run) is None or run.process != os.getpid():
+        while (run := self._opened_here()) is None:
             self._open_once()
         return run
+
+    def _opened_here(self) -> Run | None:
+        """What this process has opened: a forked process opens the data again."""
+        run = self._run
+        return run if run is not None and run.process == os.getpid() else None
 
     def _open_once(self) -> None:
         """Opens it, or waits for the thread that does. A thread whose functions another opening waits for opens it in any case."""
@@ -653,8 +656,9 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
             first.wait()
             return
         try:
-            made = self._opened()
-            if self._run is None or self._run.process != made.process:
+            made = None if self._opened_here() else self._opened()
+            # Another may have been faster.
+            if not self._opened_here():
                 self._run = made
         finally:
             if first is event:

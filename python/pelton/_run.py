@@ -76,6 +76,8 @@ class Run:
         self.kept = kept
         self.fill = fill
         self.maps, self.batched, self.told = maps, batched, told
+        # Whether its only loop does not start to read the next epoch.
+        self.is_pass = False
         # Examples in the last output.
         self.last_examples = 0
         self.lock = threading.RLock()
@@ -327,7 +329,9 @@ class Loop(Iterator[T]):
 
     def _claim(self, given: Mapping[str, Any] | None = None) -> None:
         self._world, self._worker = self._find_world(), this_worker()
-        part = None if self._worker is None else (self._worker.number, self._worker.workers)
+        part = (0, 1) if self._run.is_pass else None
+        if self._worker is not None:
+            part = (self._worker.number, self._worker.workers)
         self._share = ((self._world.rank, self._world.size), part)
         if given is None and self._worker is None:
             _load_positions_of_lightning()

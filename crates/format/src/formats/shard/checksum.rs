@@ -1,6 +1,8 @@
 //! Sizes and checksums of shards that an index states.
 
 use std::collections::HashMap;
+use std::fmt::Display;
+use std::hash::Hasher;
 
 use sha1::{Digest, Sha1};
 use twox_hash::{XxHash3_64, XxHash3_128, XxHash64};
@@ -101,7 +103,7 @@ impl Expected {
     }
 }
 
-fn differs(what: &str, expected: &dyn std::fmt::Display, found: &dyn std::fmt::Display) -> FormatError {
+fn differs(what: &str, expected: &dyn Display, found: &dyn Display) -> FormatError {
     let sentence = format!(
         "its index states {what} {expected}, found {found}; the file is damaged: fetch it again"
     );
