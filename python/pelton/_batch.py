@@ -120,6 +120,8 @@ class Ragged:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> np.ndarray:
+        if not isinstance(i, (int, np.integer)):
+            raise TypeError(f"`i` is {i!r}; give a whole number")
         if not -len(self) <= i < len(self):
             raise IndexError(f"there is no row {i}; there are {len(self)}")
         i %= len(self)
@@ -135,7 +137,11 @@ class Ragged:
 
     def text(self, i: int, encoding: str = "utf-8") -> str:
         """Row ``i`` as text in this ``encoding``."""
-        return self.bytes(i).decode(encoding)
+        data = self.bytes(i)
+        try:
+            return data.decode(encoding)
+        except (LookupError, TypeError):
+            raise ValueError(f"`encoding` is {encoding!r}; give the name of an encoding, such as utf-8") from None
 
     def texts(self, encoding: str = "utf-8") -> list[str]:
         """All rows as text."""

@@ -112,6 +112,13 @@ def refuse(name: str, value: Any, kinds: list[_Kind]) -> None:
     raise ConfigurationError(f"`{name}` is {reprlib.repr(value)}; give {wanted}")
 
 
+def choice(name: str, value: Any, *options: str) -> Any:
+    """One of some words, or ``None``."""
+    if value is not None and value not in options:
+        raise ConfigurationError(f"`{name}` is {value!r}; give {' or '.join(map(repr, options))}")
+    return value
+
+
 _UNITS = {"": 1, "B": 1}
 for _i, _letter in enumerate("KMGT", start=1):
     _UNITS[f"{_letter}iB"] = 1024**_i

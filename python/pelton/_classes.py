@@ -43,7 +43,8 @@ def class_setting(classes: Classes | None) -> tuple[Any, bool]:
         return os.fspath(classes), True
     if isinstance(classes, (int, np.integer)) and not isinstance(classes, bool):
         return int(classes), True
-    listed = [item.item() if isinstance(item, np.generic) else item for item in classes]  # type: ignore[union-attr]
+    given = classes if isinstance(classes, Iterable) and not isinstance(classes, (bytes, Mapping)) else [None]
+    listed: list[Any] = [item.item() if isinstance(item, np.generic) else item for item in given]
     if not all(isinstance(item, str) for item in listed) and not all(
         isinstance(item, (int, float)) and not isinstance(item, bool) for item in listed
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -96,7 +97,7 @@ class Dataset(Base):  # type: ignore[misc, unused-ignore]
         return self._item(_checked(record, len(self._samples().native)), self._key(1))
 
     def _item(self, record: int, epoch: int) -> dict[str, Any]:
-        sample = self.sample(record, epoch)
+        sample = self._sample(record, epoch)
         # A number by itself, as other datasets have their labels.
         return {name: value.item() if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 else value for name, value in sample.items()}
 
@@ -109,6 +110,9 @@ class Dataset(Base):  # type: ignore[misc, unused-ignore]
     @typed
     def sample(self, record: int, epoch: int) -> dict[str, Any]:
         """Record ``record`` of the data as it is in this ``epoch``."""
+        return self._sample(_checked(record, len(self._samples().native)), epoch)
+
+    def _sample(self, record: int, epoch: int) -> dict[str, Any]:
         samples = self._samples()
         with samples.run.causes():
             sample: dict[str, Any] = {name: np.asarray(array)[0] for name, array in samples.native.sample(epoch, record)}
@@ -181,6 +185,9 @@ def collate(samples: Sequence[dict[str, Any]]) -> Batch:
     """
     from .torch import to_torch
 
+    is_list = isinstance(samples, Sequence) and len(samples) > 0
+    if not isinstance(samples, Samples) and not (is_list and all(isinstance(sample, dict) for sample in samples)):
+        raise _pelton.ConfigurationError(f"`samples` is {reprlib.repr(samples)}; give a list of samples, which are dicts of fields")
     return to_torch()(samples.batch if isinstance(samples, Samples) else _stacked(samples))
 
 

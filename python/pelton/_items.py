@@ -113,7 +113,7 @@ class _Samples:
         return len(self.dataset)
 
     def sample(self, at: int, key: int) -> dict[str, Any]:
-        sample = self.dataset.sample(at if self.chosen is None else int(self.chosen[at]), key & _EPOCHS)
+        sample = self.dataset._sample(at if self.chosen is None else int(self.chosen[at]), key & _EPOCHS)
         # Text and bytes of any length stay what they are.
         return {name: value.tobytes() if name in self.texts else value for name, value in sample.items()}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from . import _pelton
-from ._checks import parse_bytes, typed, whole
+from ._checks import choice, parse_bytes, typed, whole
 from ._classes import class_setting
 from ._columns import as_column, is_picture
 from ._fsspec import here
@@ -83,7 +83,7 @@ def load(
     if isinstance(paths, (str, bytes, os.PathLike)):
         paths = [paths]
     elif isinstance(paths, (np.ndarray, Mapping)) or hasattr(paths, "columns"):
-        raise ConfigurationError("load opens files; from_arrays(…) takes what is in memory: arrays, or a data frame")
+        raise ConfigurationError("`paths` is data, and load opens files; from_arrays(…) takes what is in memory: arrays, or a data frame")
     given = list(paths) if isinstance(paths, Iterable) else [paths]
     for path in given:
         if not isinstance(path, (str, bytes, os.PathLike)):
@@ -92,8 +92,8 @@ def load(
     data = {
         "paths": [here(file_name(path), cache_dir) for path in given],
         "format": format,
-        "header": ("yes" if header else "no") if isinstance(header, bool) else header,
-        "decimal": decimal,
+        "header": choice("header", ("yes" if header else "no") if isinstance(header, bool) else header, "auto", "yes", "no"),
+        "decimal": choice("decimal", decimal, "auto", ".", ","),
         "label": None if label is None else str(label),
         "whole_arrays": True if label is None else None,
         "file_classes": None if labels is None else _file_classes(labels),
@@ -101,8 +101,8 @@ def load(
         "file_column": file_column,
         "classes": setting,
         "zero_based": zero_based,
-        "missing": missing,
-        "dtype": None if dtype is None else _DTYPES.get(str(dtype), str(dtype)),
+        "missing": choice("missing", missing, "zero", "mean"),
+        "dtype": _DTYPES.get(choice("dtype", dtype, *_DTYPES)),
         "pair": pair and file_name(pair),
         "io": io,
         "cache_dir": cache_dir and file_name(cache_dir),
@@ -143,10 +143,10 @@ def from_sequence(items: Sequence[Any], *, names: Sequence[str] | None = None) -
     """
     if not hasattr(items, "__getitem__") or not hasattr(items, "__len__"):
         raise ConfigurationError(
-            f"{type(items).__name__} has no `len` and `[i]`; from_generator takes a function that returns an iterator"
+            f"`items` is {type(items).__name__}, without `len` and `[i]`; from_generator takes a function that returns an iterator"
         )
     if isinstance(items, Mapping) or hasattr(items, "columns"):
-        raise ConfigurationError(f"{type(items).__name__} has columns, not items by number; from_arrays takes columns")
+        raise ConfigurationError(f"`items` is {type(items).__name__} and has columns, not items by number; from_arrays takes columns")
     return _of_items(Items([items], names))
 
 
@@ -165,7 +165,7 @@ def from_generator(
     small, and every epoch is a full random order that resumes exactly, which a stream does not allow.
     """
     if isinstance(make, Iterator) or not (callable(make) or isinstance(make, Iterable)):
-        raise ConfigurationError("give a function that returns an iterator, such as a generator function, not the iterator itself")
+        raise ConfigurationError(f"`make` is {type(make).__name__}; give a function that returns an iterator, such as a generator function, not the iterator itself")
     most = None if limit is None else whole("limit", limit, 1)
     return _of_items(Items([Spool(make if callable(make) else make.__iter__, most, folder)], names))
 
@@ -174,7 +174,7 @@ def from_generator(
 def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline[dict[str, Any]]:
     """Arrays in memory with one row a record: ``from_arrays(image=images, label=labels)``, a dict of them, or a data frame,
     whose columns are the fields. Batches are taken from them as NumPy does; nothing is copied before."""
-    given = {**({} if arrays is None else dict(rows_of(arrays))), **columns}
+    given = {**({} if arrays is None else dict(rows_of("arrays", arrays))), **columns}
     if not given:
         raise ConfigurationError("give at least one array, as in from_arrays(image=images, label=labels)")
     made = {name: as_column(name, values) for name, values in given.items()}

@@ -64,4 +64,4 @@ def test_trainers_use_each_record_once(tmp_path: Path) -> None:
     together = run(tmp_path, 2, "two", "one")
     check(together, together, "same", (2, 2))
     check(alone, together, "others", (1, 2))
-    check(together, run(tmp_path, 1, "again", "two"), "others", (2, 1))
+    check(together, run(tmp_path, 1, "-", "two"), "others", (2, 1))

@@ -3,7 +3,8 @@ prints which records were used. `test_trainers.py` runs it on one and two ranks.
 
     python trainers.py DATA.npz FOLDER [FOLDER_OF_OTHER_RANKS]
 
-Each run is stopped in the middle of its second epoch and resumed by new objects, and so is that of the other folder.
+Each run is stopped in the middle of its second epoch and resumed by new objects, and so is that of the other folder; without a
+FOLDER (`-`) only the latter.
 """
 
 from __future__ import annotations
@@ -170,7 +171,8 @@ def main() -> None:
                 combination = (library, has_schedule, validates)
                 name = "-".join(map(str, combination))
                 own = Path(folder, name)
-                runs = [("first", None), ("same", own), *(("others", Path(other, name)) for other in others)]
+                runs = [] if folder == "-" else [("first", None), ("same", own)]
+                runs += [("others", Path(other, name)) for other in others]
                 for phase, resumed in runs:
                     fit(file, own, has_schedule, validates, resumed)
 

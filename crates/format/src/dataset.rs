@@ -143,7 +143,9 @@ impl Dataset {
         let mut files: Vec<PathBuf> = Vec::with_capacity(paths.len());
         let mut expected = HashMap::new();
         for path in paths {
-            for (path, of_index) in shards(path, options)?.unwrap_or_else(|| vec![(path.clone(), None)]) {
+            for (path, of_index) in
+                shards(path, options)?.unwrap_or_else(|| vec![(path.clone(), None)])
+            {
                 expected.extend(of_index.map(|of_index| (path.clone(), of_index)));
                 files.push(path);
             }

@@ -269,7 +269,10 @@ fn chunks_of_litdata() {
     for (from, to) in [
         ("\"[1, {", "\"[1, "),
         ("\\\"label\\\", ", ""),
-        ("builtins.dict\\\", \\\"context", "builtins.dict\\\", \\\"contexf"),
+        (
+            "builtins.dict\\\", \\\"context",
+            "builtins.dict\\\", \\\"contexf",
+        ),
         // Formats that are not those of the samples.
         ("[\"int\", ", "["),
     ] {
@@ -307,11 +310,19 @@ fn checksums_of_mosaicml_streaming() {
         let index = fs::read_to_string(path.join("index.json")).unwrap();
         let stated = |sum: &str| {
             let hashes = format!("\"hashes\": {{\"{kind}\": \"{sum}\"}}");
-            file(&path, "index.json", index.replacen("\"hashes\": {}", &hashes, 1));
+            file(
+                &path,
+                "index.json",
+                index.replacen("\"hashes\": {}", &hashes, 1),
+            );
         };
         let options = with(&folder, None, None);
         stated(&sum.replacen('1', "2", 1));
-        refuses(&path, &options, &format!("its index states checksum {kind} "));
+        refuses(
+            &path,
+            &options,
+            &format!("its index states checksum {kind} "),
+        );
         stated(sum);
         let source = |expected| {
             let dataset = open(&path, &options).unwrap();
@@ -324,20 +335,36 @@ fn checksums_of_mosaicml_streaming() {
         let mut bytes = fs::read(&shard).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         file(&path, "shard.00000.mds", &bytes);
-        refuses(&path, &options, &format!("its index states checksum {kind} "));
+        refuses(
+            &path,
+            &options,
+            &format!("its index states checksum {kind} "),
+        );
     }
     let folder = tempdir().unwrap();
     let path = copied(&folder, "mds");
     let index = fs::read_to_string(path.join("index.json")).unwrap();
     file(&path, "index.json", index.replace("1301", "1302"));
-    refuses(&path, &with(&folder, None, None), "its index states bytes 1302, found 1301");
-    file(&path, "index.json", index.replace("\"hashes\": {}", "\"hashes\": {\"md5\": \"00\"}"));
+    refuses(
+        &path,
+        &with(&folder, None, None),
+        "its index states bytes 1302, found 1301",
+    );
+    file(
+        &path,
+        "index.json",
+        index.replace("\"hashes\": {}", "\"hashes\": {\"md5\": \"00\"}"),
+    );
     let dataset = open(&path, &with(&folder, None, None)).unwrap();
     let says = |note: &String| note.ends_with("checksums that are not checked: md5");
     assert!(dataset.notes().iter().any(says));
     // A damaged index of shards is no folder of pictures.
     file(&path, "index.json", "{");
-    refuses(&path, &with(&folder, None, None), "it is not an index of shards");
+    refuses(
+        &path,
+        &with(&folder, None, None),
+        "it is not an index of shards",
+    );
 }
 
 #[test]

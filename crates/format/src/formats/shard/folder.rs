@@ -130,11 +130,17 @@ pub(crate) fn shards(
                 let Named { bytes, hashes, .. } = &shard.raw_data;
                 Ok((path, Some(Expected::new(*bytes, hashes))))
             };
-            shards.iter().map(of).collect::<Result<Vec<_>, _>>()?
+            shards
+                .iter()
+                .map(of)
+                .collect::<Result<Vec<_>, FormatError>>()?
         }
         (None, Some(chunks)) => {
             let of = |chunk: &Chunk| Ok((in_folder(&chunk.filename)?, None));
-            chunks.iter().map(of).collect::<Result<Vec<_>, _>>()?
+            chunks
+                .iter()
+                .map(of)
+                .collect::<Result<Vec<_>, FormatError>>()?
         }
         (None, None) if kind.is_none() && path != index => return Ok(None),
         (None, None) => return Err(malformed(&index, "it has neither shards nor chunks")),

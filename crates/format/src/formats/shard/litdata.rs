@@ -71,7 +71,9 @@ fn columns_of(config: Config) -> Result<Vec<Column>, String> {
     let names = match config.data_spec {
         Some(spec) => names_of(&spec)
             .filter(|names| names.len() == formats.len())
-            .ok_or("its `data_spec` is damaged, or does not name as many fields as `data_format`")?,
+            .ok_or(
+                "its `data_spec` is damaged, or does not name as many fields as `data_format`",
+            )?,
         None => (0..formats.len()).map(|i| i.to_string()).collect(),
     };
     let columns = names.into_iter().zip(&formats);
@@ -139,7 +141,9 @@ fn walk(spec: &Value, before: &str, depth: usize, names: &mut Vec<String>) -> Op
             [Value::Null, context]
         };
         let keys: Vec<Value> = serde_json::from_value(keys).ok()?;
-        Some(keys).filter(|keys| keys.len() == children.len())?.into()
+        Some(keys)
+            .filter(|keys| keys.len() == children.len())?
+            .into()
     } else {
         None
     };

@@ -132,7 +132,9 @@ pub(crate) fn open(
             IndexSource::Arithmetic,
         )
     } else {
-        let name = decoder.label.map_or("", |label| &decoder.columns[label].name);
+        let name = decoder
+            .label
+            .map_or("", |label| &decoder.columns[label].name);
         let first = sum.map_or(1, |(_, key)| key);
         let shape = RecordShape::Classed {
             format: SIDECAR,
