@@ -61,6 +61,11 @@ class Batch(dict[str, Any]):
                 )
             raise AttributeError(f"a batch has no attribute {name!r}")
 
+    def __repr__(self) -> str:
+        epoch, step, ids = self._position()
+        position = "" if ids is None else f"epoch {epoch}, step {step}, {len(ids)} examples: "
+        return f"Batch({position}{', '.join(f'{name} {_told(value)}' for name, value in self.items())})"
+
     def replaced(self, fields: dict[str, Any]) -> Batch:
         """The same step with other fields."""
         try:
@@ -89,6 +94,13 @@ class Batch(dict[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Batch, (dict(self), *self._position()))
+
+
+def _told(value: Any) -> str:
+    """Type and dimensions of a field."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return repr(value) if isinstance(value, Ragged) else type(value).__name__
 
 
 class Ragged:
@@ -121,6 +133,8 @@ class Ragged:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> np.ndarray:
+        if not isinstance(i, (int, np.integer)):
+            raise TypeError(f"`i` is {i!r}; give a whole number")
         if not -len(self) <= i < len(self):
             raise IndexError(f"there is no row {i}; there are {len(self)}")
         i %= len(self)
@@ -136,7 +150,11 @@ class Ragged:
 
     def text(self, i: int, encoding: str = "utf-8") -> str:
         """Row ``i`` as text in this ``encoding``."""
-        return self.bytes(i).decode(encoding)
+        data = self.bytes(i)
+        try:
+            return data.decode(encoding)
+        except (LookupError, TypeError):
+            raise ValueError(f"`encoding` is {encoding!r}; give the name of an encoding, such as utf-8") from None
 
     def texts(self, encoding: str = "utf-8") -> list[str]:
         """All rows as text."""

@@ -68,7 +68,9 @@ def answers(pipeline: AnyPipeline, config: Mapping[str, Any], function: Callable
     """What a function says of the fields of every record, in one pass over the data. Threads call it, as they call
     those of ``.map()``; records that a policy skips are left out."""
     found: dict[int, int] = {}
-    for batch in pipeline._decoded(config).map(_Answer(function)).batch(256):
+    batches = pipeline._decoded(config).map(_Answer(function)).batch(256)
+    batches._running().is_pass = True
+    for batch in batches:
         found.update(zip(batch.ids.tolist(), batch["answer"].tolist()))
     return found
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -42,7 +43,8 @@ def class_setting(classes: Classes | None) -> tuple[Any, bool]:
         return os.fspath(classes), True
     if isinstance(classes, (int, np.integer)) and not isinstance(classes, bool):
         return int(classes), True
-    listed = [item.item() if isinstance(item, np.generic) else item for item in classes]  # type: ignore[union-attr]
+    given = classes if isinstance(classes, Iterable) and not isinstance(classes, (bytes, Mapping)) else [None]
+    listed: list[Any] = [item.item() if isinstance(item, np.generic) else item for item in given]
     if not all(isinstance(item, str) for item in listed) and not all(
         isinstance(item, (int, float)) and not isinstance(item, bool) for item in listed
     ):
@@ -63,7 +65,10 @@ def class_names(source: _pelton.Source, by_class: bool) -> list[Any]:
 
 def word_list(words: Iterable[str | bytes]) -> list[bytes]:
     """Words as the native part takes them."""
-    return [word if isinstance(word, bytes) else word.encode("utf-8", "surrogateescape") for word in words]
+    listed = list(words) if isinstance(words, Iterable) and not isinstance(words, (bytes, Mapping)) else [None]
+    if not all(isinstance(word, (str, bytes)) for word in listed):
+        raise _pelton.ConfigurationError(f"`vocabulary` is {reprlib.repr(words)}; give a list of words, a file, or a pipeline that decodes words")
+    return [word if isinstance(word, bytes) else word.encode("utf-8", "surrogateescape") for word in listed]
 
 
 def given_words(vocabulary: list[bytes] | AnyPipeline | None) -> Any:
@@ -83,7 +88,7 @@ def warn_of_other_classes(data: dict[str, Any], source: _pelton.Source) -> None:
         warnings.warn(
             f"{name} has the classes {_shown(names)}, and {path} has {_shown(other)}: a class may have different indices in the two "
             "and another in the other; give `classes` of the one, such as the other pipeline, to load",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 
@@ -99,7 +104,7 @@ def warn_of_other_words(data: dict[str, Any], config: dict[str, Any], native: _p
         warnings.warn(
             f"{name} has a vocabulary of {digest[1]} words, and {path} another of {size}: a word has different indices in the two; give "
             "`vocabulary`, such as the other pipeline, to decode",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 
@@ -118,4 +123,4 @@ def warn_of(notes: list[str]) -> None:
     if notes:
         more = len(notes) - MOST_NOTES
         shown = [*notes[:MOST_NOTES], *([f"and {more} more, see `notes`"] if more > 0 else [])]
-        warnings.warn("\n".join(shown), stacklevel=5)
+        warnings.warn("\n".join(shown), stacklevel=6)

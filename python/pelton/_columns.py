@@ -27,7 +27,7 @@ def as_column(name: str, values: Any, records: int | None = None) -> Any:
         made: Any = values if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" else np.asarray(values)
     except ValueError:
         made = _rows(name, values)
-    if isinstance(made, np.ndarray) and made.dtype == object and len(made) and isinstance(made[0], (list, np.ndarray)):
+    if isinstance(made, np.ndarray) and made.dtype == object and made.size and made.ndim and isinstance(made[0], (list, np.ndarray)):
         made = _rows(name, made)
     if isinstance(made, np.ndarray) and made.shape[1:] == (0,) and name.startswith("box"):
         made = made.reshape(len(made), 0, 4)

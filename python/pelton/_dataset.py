@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import os
+import reprlib
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from . import _pelton
 from ._batch import Batch, Ragged, Samples, from_native
+from ._checks import typed
 from ._columns import described, free
 from ._workers import Told, mixed
 
 if TYPE_CHECKING:
+    from torch.utils import data
+
     from ._interface import AnyPipeline
+    from ._run import Run
+
+    Base = data.Dataset[dict[str, Any]]
+else:
+    # PyTorch takes anything with `len` and `[i]`.
+    Base = object
 
 # Consecutive first records that are no random order.
 _IN_ORDER = 6
 
 
-class Dataset:
+class Dataset(Base):  # type: ignore[misc, unused-ignore]
     """A map-style view of a pipeline: ``dataset[i]`` is record ``i``, decoded and augmented, as a dict; of the records that
     `Pipeline.filter`, `take`, `skip` and `split` leave, where it chooses.
 
@@ -43,13 +53,13 @@ class Dataset:
     def __init__(self, pipeline: AnyPipeline, epoch: int | None = None) -> None:
         self.pipeline = pipeline
         self._told = Told()
-        self._native: dict[tuple[int, int], _pelton.Samples] = {}
-        self._process = 0
+        self._native: dict[tuple[int, int, int], _Samples] = {}
         # Samples that were drawn, and the seed that they follow from where a state says it.
         self._draws, self._seed = 0, None
         if epoch is not None:
             self.set_epoch(epoch)
 
+    @typed
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch that random numbers depend on, also for workers of a ``DataLoader``."""
         self._told.set_epoch(epoch)
@@ -67,8 +77,11 @@ class Dataset:
         """How many samples were drawn, and the seed that they follow from."""
         return {"seed": self._first_seed(), "draws": self._draws}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    @typed
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resumes random numbers from a state."""
+        if not {"seed", "draws"} <= state.keys():
+            raise _pelton.StateError("`state` is not one of .dataset(); give what its state_dict() returned")
         self._seed, self._draws = state["seed"], state["draws"]
 
     def __len__(self) -> int:
@@ -78,12 +91,13 @@ class Dataset:
     def __getitem__(self, record: int) -> dict[str, Any]:
         return self._item(self._ids([record])[0], self._key(1))
 
+    @typed
     def peek(self, record: int) -> dict[str, Any]:
         """Record ``record`` of the data, whatever the pipeline chooses."""
-        return self._item(_checked(record, len(self._samples())), self._key(1))
+        return self._item(_checked(record, len(self._samples().native)), self._key(1))
 
     def _item(self, record: int, epoch: int) -> dict[str, Any]:
-        sample = self.sample(record, epoch)
+        sample = self._sample(record, epoch)
         # A number by itself, as other datasets have their labels.
         return {name: value.item() if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 else value for name, value in sample.items()}
 
@@ -93,9 +107,15 @@ class Dataset:
         ids = self.pipeline._chosen_ids()
         return at if ids is None else [int(ids[i]) for i in at]
 
+    @typed
     def sample(self, record: int, epoch: int) -> dict[str, Any]:
         """Record ``record`` of the data as it is in this ``epoch``."""
-        sample: dict[str, Any] = {name: np.asarray(array)[0] for name, array in self._samples().sample(epoch, record)}
+        return self._sample(_checked(record, len(self._samples().native)), epoch)
+
+    def _sample(self, record: int, epoch: int) -> dict[str, Any]:
+        samples = self._samples()
+        with samples.run.causes():
+            sample: dict[str, Any] = {name: np.asarray(array)[0] for name, array in samples.native.sample(epoch, record)}
         columns = {name: free(name, sample, column)[record] for name, column in self.pipeline._batch_columns().items()}
         told = described(Batch({}, self.epoch or 0, 0, np.array([record])), self.pipeline._include, self.pipeline._running())
         return {**sample, **columns, **{name: field[0] for name, field in told.items()}}
@@ -109,17 +129,22 @@ class Dataset:
                 stacklevel=2,
             )
         ids = self._ids(records)
-        batch = from_native(self._samples().batch(self._key(len(ids)), ids))[0]
+        samples = self._samples()
+        with samples.run.causes():
+            batch = from_native(samples.native.batch(self._key(len(ids)), ids))[0]
         batch.epoch = self.epoch or 0
         return Samples(self.pipeline._filled(batch))
 
+    @typed
     def batch_at(self, epoch: int, step: int) -> Batch:
         """The batch that iterating the pipeline gives at this step of this epoch."""
         rank, size, _ = self.pipeline._world()
-        return self.pipeline._filled(from_native(self._samples((rank, size)).batch_at(epoch, step))[0])
+        samples = self._samples((rank, size))
+        with samples.run.causes():
+            return self.pipeline._filled(from_native(samples.native.batch_at(epoch, step))[0])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_native": {}, "_process": 0}
+        return {**self.__dict__, "_native": {}}
 
     def _key(self, samples: int) -> int:
         """The epoch that the next samples are drawn for: what was set, or a number of their own."""
@@ -136,13 +161,21 @@ class Dataset:
         seed: int = self.pipeline._terms["seed"] if torch is None else torch.initial_seed()
         return seed
 
-    def _samples(self, share: tuple[int, int] = (0, 1)) -> _pelton.Samples:
-        if self._process != os.getpid():
-            # A forked process opens the files again.
-            self._native, self._process = {}, os.getpid()
-        if share not in self._native:
-            self._native[share] = self.pipeline._running().native.samples(*share)
-        return self._native[share]
+    def _samples(self, share: tuple[int, int] = (0, 1)) -> _Samples:
+        # A forked process opens the files again.
+        key = (os.getpid(), *share)
+        samples = self._native.get(key)
+        if samples is None:
+            run = self.pipeline._running()
+            samples = self._native[key] = _Samples(run, run.native.samples(*share))
+        return samples
+
+
+class _Samples(NamedTuple):
+    """What makes samples, and the run that has the functions."""
+
+    run: Run
+    native: _pelton.Samples
 
 
 def collate(samples: Sequence[dict[str, Any]]) -> Batch:
@@ -152,6 +185,9 @@ def collate(samples: Sequence[dict[str, Any]]) -> Batch:
     """
     from .torch import to_torch
 
+    is_list = isinstance(samples, Sequence) and len(samples) > 0
+    if not isinstance(samples, Samples) and not (is_list and all(isinstance(sample, dict) for sample in samples)):
+        raise _pelton.ConfigurationError(f"`samples` is {reprlib.repr(samples)}; give a list of samples, which are dicts of fields")
     return to_torch()(samples.batch if isinstance(samples, Samples) else _stacked(samples))
 
 

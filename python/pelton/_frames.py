@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -57,10 +58,15 @@ def table_of(X: Any, is_wanted: bool) -> Any:
 
 @contextlib.contextmanager
 def written(table: Any) -> Iterator[str]:
-    """The name of an Arrow file of the table."""
+    """The name of an Arrow file of the table. Errors name the row of the data frame instead."""
     pa = importlib.import_module("pyarrow")
     with tempfile.TemporaryDirectory(prefix="pelton-") as folder:
         file = os.path.join(folder, "frame.arrow")
         with pa.OSFile(file, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        yield file
+        try:
+            yield file
+        except Exception as error:
+            said = re.sub(rf"{re.escape(file)}: record (\d+)( at byte \d+)?", r"row \1 of the data frame", str(error))
+            said = said.replace(file, "the data frame")
+            raise error if said == str(error) else type(error)(said) from None

@@ -85,6 +85,9 @@ class Items:
     def known(self) -> list[tuple[str, str, list[int | None]]]:
         """What the first item tells of the fields: pictures, which augmentation must know of, and bytes, which are decoded.
         Only in arrays have the others its dimensions."""
+        for part in self.parts:
+            if isinstance(part, _Samples):
+                part.pipeline._running()  # here, before several threads ask for it
         known: list[tuple[str, str, list[int | None]]] = []
         for name, dtype, dims, _ in self([], 0, 0, 0):
             if dtype is None:
@@ -131,7 +134,7 @@ class _Samples:
         return len(self.dataset)
 
     def sample(self, at: int, key: int) -> dict[str, Any]:
-        sample = self.dataset.sample(at if self.chosen is None else int(self.chosen[at]), key & _EPOCHS)
+        sample = self.dataset._sample(at if self.chosen is None else int(self.chosen[at]), key & _EPOCHS)
         # Text and bytes of any length stay what they are.
         return {name: value.tobytes() if name in self.texts else value for name, value in sample.items()}
 

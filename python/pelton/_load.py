@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from . import _pelton
-from ._checks import parse_bytes, whole
+from ._checks import choice, parse_bytes, typed, whole
 from ._classes import class_setting
 from ._columns import as_column, is_picture
 from ._fsspec import here
@@ -28,6 +28,7 @@ Paths = Union[FileName, Iterable[FileName]]
 _DTYPES = {"float32": "f32", "float64": "f64"}
 
 
+@typed
 def load(
     paths: Paths,
     *,
@@ -82,14 +83,17 @@ def load(
     if isinstance(paths, (str, bytes, os.PathLike)):
         paths = [paths]
     elif isinstance(paths, (np.ndarray, Mapping)) or hasattr(paths, "columns"):
-        raise ConfigurationError("load opens files; from_arrays(…) takes what is in memory: arrays, or a data frame")
-    given = list(paths)
+        raise ConfigurationError("`paths` is data, and load opens files; from_arrays(…) takes what is in memory: arrays, or a data frame")
+    given = list(paths) if isinstance(paths, Iterable) else [paths]
+    for path in given:
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            raise ConfigurationError(f"`paths` has {path!r}; give names of files, patterns or URLs")
     setting, by_class = class_setting(classes)
     data = {
         "paths": [here(file_name(path), cache_dir) for path in given],
         "format": format,
-        "header": ("yes" if header else "no") if isinstance(header, bool) else header,
-        "decimal": decimal,
+        "header": choice("header", ("yes" if header else "no") if isinstance(header, bool) else header, "auto", "yes", "no"),
+        "decimal": choice("decimal", decimal, "auto", ".", ","),
         "label": None if label is None else str(label),
         "whole_arrays": True if label is None else None,
         "file_classes": None if labels is None else _file_classes(labels),
@@ -97,8 +101,8 @@ def load(
         "file_column": file_column,
         "classes": setting,
         "zero_based": zero_based,
-        "missing": missing,
-        "dtype": None if dtype is None else _DTYPES.get(str(dtype), str(dtype)),
+        "missing": choice("missing", missing, "zero", "mean"),
+        "dtype": _DTYPES.get(choice("dtype", dtype, *_DTYPES)),
         "pair": pair and file_name(pair),
         "io": io,
         "cache_dir": cache_dir and file_name(cache_dir),
@@ -127,6 +131,7 @@ def _file_classes(labels: Sequence[Any]) -> dict[str, Any]:
     }
 
 
+@typed
 def from_sequence(items: Sequence[Any], *, names: Sequence[str] | None = None) -> Pipeline[dict[str, Any]]:
     """The items of anything with ``len(items)`` and ``items[i]``: a list, a map-style ``Dataset`` of PyTorch, a data set of
     Hugging Face.
@@ -138,13 +143,14 @@ def from_sequence(items: Sequence[Any], *, names: Sequence[str] | None = None) -
     """
     if not hasattr(items, "__getitem__") or not hasattr(items, "__len__"):
         raise ConfigurationError(
-            f"{type(items).__name__} has no `len` and `[i]`; from_generator takes a function that returns an iterator"
+            f"`items` is {type(items).__name__}, without `len` and `[i]`; from_generator takes a function that returns an iterator"
         )
     if isinstance(items, Mapping) or hasattr(items, "columns"):
-        raise ConfigurationError(f"{type(items).__name__} has columns, not items by number; from_arrays takes columns")
+        raise ConfigurationError(f"`items` is {type(items).__name__} and has columns, not items by number; from_arrays takes columns")
     return _of_items(Items([items], names))
 
 
+@typed
 def from_generator(
     make: Callable[[], Iterable[Any]] | Iterable[Any],
     *,
@@ -159,15 +165,16 @@ def from_generator(
     small, and every epoch is a full random order that resumes exactly, which a stream does not allow.
     """
     if isinstance(make, Iterator) or not (callable(make) or isinstance(make, Iterable)):
-        raise ConfigurationError("give a function that returns an iterator, such as a generator function, not the iterator itself")
+        raise ConfigurationError(f"`make` is {type(make).__name__}; give a function that returns an iterator, such as a generator function, not the iterator itself")
     most = None if limit is None else whole("limit", limit, 1)
     return _of_items(Items([Spool(make if callable(make) else make.__iter__, most, folder)], names))
 
 
+@typed
 def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline[dict[str, Any]]:
     """Arrays in memory with one row a record: ``from_arrays(image=images, label=labels)``, a dict of them, or a data frame,
     whose columns are the fields. Batches are taken from them as NumPy does; nothing is copied before."""
-    given = {**({} if arrays is None else dict(rows_of(arrays))), **columns}
+    given = {**({} if arrays is None else dict(rows_of("arrays", arrays))), **columns}
     if not given:
         raise ConfigurationError("give at least one array, as in from_arrays(image=images, label=labels)")
     made = {name: as_column(name, values) for name, values in given.items()}
@@ -188,6 +195,7 @@ def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline[dict[str, Any]]:
     return pipeline
 
 
+@typed
 def from_manifest(
     table: Any,
     *,
@@ -221,6 +229,7 @@ def from_manifest(
     return pipeline
 
 
+@typed
 def concat(*pipelines: Pipeline | Sequence[Pipeline]) -> Pipeline[dict[str, Any]]:
     """The samples of several pipelines one after another, as one data set: a full random order goes over all of them.
 
@@ -230,11 +239,13 @@ def concat(*pipelines: Pipeline | Sequence[Pipeline]) -> Pipeline[dict[str, Any]
     return _of_items(samples_of(given))
 
 
+@typed
 def mix(pipelines: Sequence[Pipeline], shares: Sequence[float]) -> Pipeline[dict[str, Any]]:
-    """The samples of several pipelines in these shares, as by `Pipeline.mix`; small ones repeat."""
+    """The samples of several pipelines in these shares, as by `Pipeline.mix`; small ones repeat. The order is random, and
+    `Pipeline.shuffle` gives it another seed."""
     if len(shares) != len(pipelines):
         raise ConfigurationError(f"there are {len(pipelines)} pipelines and {len(shares)} shares; give one for each")
-    return concat(*pipelines).mix(shares)
+    return concat(*pipelines).shuffle().mix(shares)
 
 
 def _of_items(items: Items) -> Pipeline[dict[str, Any]]:

@@ -55,7 +55,7 @@ class Manifest(NamedTuple):
         of_file = isinstance(table, (str, os.PathLike))
         if folder is None:
             folder = os.path.dirname(os.fspath(table)) if of_file else ""
-        columns = _read(os.fspath(table)) if of_file else dict(rows_of(table))
+        columns = _read(os.fspath(table)) if of_file else dict(rows_of("table", table))
         for name in files if label is None else [*files, label]:
             if name not in columns:
                 raise ConfigurationError(f"the table has no column `{name}`; it has {', '.join(map(str, columns))}")
@@ -75,7 +75,7 @@ class Manifest(NamedTuple):
         return cls(paths, labels, {str(name): as_column(str(name), values, len(names)) for name, values in columns.items()})
 
 
-def rows_of(table: Any) -> Mapping[str, Any]:
+def rows_of(argument: str, table: Any) -> Mapping[str, Any]:
     """The columns of a dict or data frame."""
     if isinstance(table, Mapping):
         return table
@@ -83,7 +83,7 @@ def rows_of(table: Any) -> Mapping[str, Any]:
         return {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
     if hasattr(table, "columns") and hasattr(table, "__getitem__"):
         return {str(name): table[name].to_numpy() for name in table.columns}
-    raise ConfigurationError(f"{type(table).__name__} is no table; give a file, a dict of columns, or a data frame")
+    raise ConfigurationError(f"`{argument}` is {type(table).__name__}; give a dict of columns or a data frame")
 
 
 def _text(name: Any, column: str, row: int) -> str:
@@ -108,7 +108,7 @@ def _read(path: str) -> dict[str, Any]:
             table = import_module(f"pyarrow.{kind}").read_table(path)
         except ImportError as error:
             raise ImportError(f"{path} is read by pyarrow; install it") from error
-        return dict(rows_of(table))
+        return dict(rows_of("table", table))
     if ending in ("jsonl", "ndjson", "json"):
         rows = _rows(path, _text_of(path))
         names = list(dict.fromkeys(name for row in rows for name in row))

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from . import _pelton
 from ._batch import Batch
-from ._checks import channels, checked_lengths, parse_bytes, share, sides, square, whole
+from ._checks import channels, checked_lengths, checked_weights, parse_bytes, share, sides, square, typed, whole
 from ._choice import Choice, LengthOf, check_by_index, check_has_lengths, check_listed, check_order, chosen, lengths_by
 from ._classes import class_names, given_words, warn_of, warn_of_other_classes, warn_of_other_words, word_list
 from ._collation import Collated, ToTensors, Tuples, bound, collation
@@ -25,12 +25,17 @@ from ._items import Items
 from ._names import file_name
 from ._processes import Processes, caller_of, checked, grouped
 from ._run import Loop, Run, with_progress
-from ._stage import Function
+from ._stage import Chain, Function, here, opening
 from ._workers import Told, iterable_dataset
 from ._world import ALONE, World, find_world, handed_on, ranks_here
 
 if TYPE_CHECKING:
+    from torch.utils.data import IterableDataset as Base
+
     from ._classes import Words
+else:
+    # With PyTorch it is an `IterableDataset`, too (`__class__`).
+    Base = Generic
 
 # What a loop yields: dicts of samples, batches, or what functions make of them.
 T = TypeVar("T")
@@ -39,7 +44,8 @@ U = TypeVar("U")
 ConfigurationError = _pelton.ConfigurationError
 
 
-class Pipeline(Generic[T]):
+@typed
+class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
     """Records on their way to batches. Every method returns a new pipeline; iterating one runs an epoch.
 
     ``for batch in pipeline`` is one epoch, and the next ``for`` is the next epoch, in another order where the pipeline
@@ -84,7 +90,7 @@ class Pipeline(Generic[T]):
         """
         if buffer_size is not None:
             raise ConfigurationError(
-                f"shuffle({buffer_size!r}): the order is random over all records, without a buffer; leave the number out, or write "
+                f"`buffer_size` is {buffer_size!r}: the order is random over all records, without a buffer; leave the number out, or write "
                 f"seed={buffer_size!r}"
             )
         return self._with(terms={"seed": whole("seed", seed), "order": order})
@@ -177,9 +183,7 @@ class Pipeline(Generic[T]):
                 raise ConfigurationError("`ids` must be whole numbers from 0 in one dimension")
             made._draws = np.ascontiguousarray(numbers, np.uint64)
         elif weights is not None:
-            numbers = np.ascontiguousarray(weights, np.float64)
-            if numbers.ndim != 1:
-                raise ConfigurationError("`weights` must be numbers in one dimension, one a record")
+            numbers = checked_weights(weights)
             made._draws = numbers
         return made
 
@@ -667,10 +671,36 @@ class Pipeline(Generic[T]):
         return {**self._config, **augment, "collate": "pad" if pads else rules}
 
     def _running(self) -> Run:
-        with _opening:
-            if self._run is None or self._run.process != os.getpid():
-                self._run = self._opened()
-            return self._run
+        while (run := self._opened_here()) is None:
+            self._open_once()
+        return run
+
+    def _opened_here(self) -> Run | None:
+        """What this process has opened: a forked process opens the data again."""
+        run = self._run
+        return run if run is not None and run.process == os.getpid() else None
+
+    def _open_once(self) -> None:
+        """Opens it, or waits for the thread that does. A thread whose functions another opening waits for opens it in any case."""
+        if any(self is other for other in here.opening):
+            raise ConfigurationError(
+                "a function that .filter() or .buckets(length=…) calls uses the pipeline that is opened by calling it; give it "
+                "another pipeline, or what it needs of this one"
+            )
+        event, key = threading.Event(), (os.getpid(), id(self))
+        first = _opening.setdefault(key, event)
+        if first is not event and not here.opening:
+            first.wait()
+            return
+        try:
+            made = None if self._opened_here() else self._opened()
+            # Another may have been faster.
+            if not self._opened_here():
+                self._run = made
+        finally:
+            if first is event:
+                del _opening[key]
+                event.set()
 
     def _opened(self) -> Run:
         check_has_lengths(self)
@@ -690,6 +720,7 @@ class Pipeline(Generic[T]):
             "access": "auto",
             **self._terms,
         }
+        chains: list[Chain] = []
         if self._items is None:
             source = _pelton.Source(json.dumps(self._data))
         else:
@@ -698,15 +729,20 @@ class Pipeline(Generic[T]):
                 raise ConfigurationError("classes of items are not known beforehand; choose records with .filter() or .sample(weights=…)")
             if self._config.get("planar") and not self._augment:
                 raise ConfigurationError("items are as a program made them, so .planar() does nothing; .torch() has channels first")
-            source = _pelton.Source(json.dumps(self._data), self._items, self._items.known)
+            chains.append(Chain([self._items]))
+            with opening(self):
+                known = self._items.known
+            source = _pelton.Source(json.dumps(self._data), chains[0], known)
         warn_of(source.notes)
         warn_of_other_classes(self._data, source)
         lengths, config = self._lengths, self._full_config()
         if self._items is not None and "lengths" in config:
             lengths = LengthOf(config.pop("lengths").removeprefix("field:"))
-        if callable(lengths):
-            lengths = lengths_by(lengths, self, len(source))
-        words, kept = given_words(self._vocabulary), chosen(self, source, self._choices)
+        words = given_words(self._vocabulary)
+        with opening(self):
+            if callable(lengths):
+                lengths = lengths_by(lengths, self, len(source))
+            kept = chosen(self, source, self._choices)
         check_listed(self._draws, kept, self._choices)
         native = _pelton.Pipeline(source, json.dumps(config), json.dumps(terms), self._draws, lengths, words, kept)
         warn_of_other_words(self._data, self._config, native, words is not None)
@@ -716,23 +752,16 @@ class Pipeline(Generic[T]):
         for maps in (before, behind):
             if maps:
                 caller = caller_of(maps, whole if self._items is None else None, pools)
+                chains.append(caller)
                 native = native.with_functions(caller, maps is before)
         batched = "batch" in self._terms or "buckets" in self._config
         ids = None if kept is None else np.flatnonzero(kept)
         fill = self._filled if self._batch_columns() or self._include else None
-        return Run(source, native, ids, fill, batch_maps, batched, self._told, pools)
+        return Run(source, native, ids, fill, batch_maps, batched, self._told, pools, chains)
 
 
-# Two threads open a pipeline once. A forked process has a lock of its own: its parent's may be taken.
-_opening = threading.RLock()
-
-
-def _renew_lock() -> None:
-    global _opening
-    _opening = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
+# The pipelines that are being opened, by process and id.
+_opening: dict[tuple[int, int], threading.Event] = {}
 
 
 def _restored(attributes: dict[str, Any]) -> Pipeline[Any]:

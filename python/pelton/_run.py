@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 from weakref import WeakSet, ref
 
@@ -20,6 +20,7 @@ import numpy as np
 from . import _pelton
 from ._batch import Batch, Samples, from_native
 from ._processes import Processes
+from ._stage import Chain
 from ._workers import Told, Worker, mixed, this_worker
 from ._world import World, compare
 
@@ -62,9 +63,12 @@ class Run:
         maps: list[Callable[[Batch], Any]],
         batched: bool,
         told: Told,
-        pools: Sequence[Processes] = (),
+        pools: Sequence[Processes],
+        chains: Sequence[Chain],
     ) -> None:
         self.process = os.getpid()
+        # What the native part calls, and refers to weakly.
+        self.chains = chains
         # Worker processes that functions run in.
         self.pools = pools
         self.source, self.native = source, native
@@ -72,6 +76,8 @@ class Run:
         self.kept = kept
         self.fill = fill
         self.maps, self.batched, self.told = maps, batched, told
+        # Whether its only loop does not start to read the next epoch.
+        self.is_pass = False
         # Examples in the last output.
         self.last_examples = 0
         self.lock = threading.RLock()
@@ -92,6 +98,18 @@ class Run:
         # A loader that stands at the beginning of an epoch, and for which one and share.
         self.parked: tuple[_pelton.Loader, tuple[Any, ...]] | None = None
         _runs.add(self)
+
+    @contextmanager
+    def causes(self) -> Iterator[None]:
+        """A context in which errors of the native part get the exception of a function that they come from as cause."""
+        try:
+            yield
+        except Exception as error:
+            for raised in (raised for chain in self.chains for raised in reversed([*chain.raised])):
+                with suppress(Exception):
+                    if error.__cause__ is None and f"{type(raised).__qualname__}: {raised}" in str(error):
+                        error.__cause__ = raised
+            raise
 
     def claim(
         self, loop: Loop[Any], world: World, given: Mapping[str, Any] | None
@@ -262,7 +280,9 @@ class Run:
             loop.close()
 
     def close(self) -> None:
-        for loop in list(self.loops):
+        with self.lock:
+            loops = list(self.loops)
+        for loop in loops:
             loop.close()
         self.park(None)
         for pool in self.pools:
@@ -329,8 +349,12 @@ class Loop(Iterator[T]):
 
     def _claim(self, given: Mapping[str, Any] | None = None) -> None:
         self._world, self._worker = self._find_world(), this_worker()
-        part = None if self._worker is None else (self._worker.number, self._worker.workers)
+        part = (0, 1) if self._run.is_pass else None
+        if self._worker is not None:
+            part = (self._worker.number, self._worker.workers)
         self._share = ((self._world.rank, self._world.size), part)
+        if given is None and self._worker is None:
+            _load_positions_of_lightning()
         self.epoch, state = self._run.claim(self, self._world, given)
         self.begun = True
         self._begin(state)
@@ -341,7 +365,7 @@ class Loop(Iterator[T]):
         self._taken, self._samples, self._before = 0, Samples(_NOTHING), self._from
         # Whether the last batch was the last of its epoch, and which step it was.
         self._ended_epoch, self._step = bool(self._from and self._from.get(_OVER)), -1
-        self.ended, self.handed_out, self.mark.left = False, 0, None
+        self.ended, self.handed_out, self.mark.left, self._loader = False, 0, None, None
 
     def __next__(self) -> T:
         if not self._taking.acquire(blocking=False):
@@ -373,7 +397,7 @@ class Loop(Iterator[T]):
 
     def _next_sample(self) -> Any:
         while self._taken == len(self._samples):
-            self._before = self._native_state()
+            self._before = json.loads(self._running().state())
             skipped = self._skipped() if self.handed_out == 0 and self._taken == 0 else 0
             batch = self._next_batch()
             if not isinstance(batch, Batch):
@@ -387,7 +411,12 @@ class Loop(Iterator[T]):
         if self._ends_behind():
             self._end()
             raise StopIteration
-        batch, self._ended_epoch = from_native(self._running().next())
+        loader = self._running()
+        with self._run.causes():
+            head = loader.next()
+        if head is None:  # it was closed, perhaps by another thread
+            raise StopIteration
+        batch, self._ended_epoch = from_native(head)
         self._step, self._run.last_examples = batch.step, len(batch.ids)
         with self._run.lock:
             self._run.taken += 1
@@ -423,6 +452,8 @@ class Loop(Iterator[T]):
                     self._skipped()
                     state = _of_loader(self._from)
                 self._loader = run.native.loader(self.epoch, self._share, state)
+            if self.ended:  # meanwhile, by another thread
+                self._loader.close()
         return self._loader
 
     def _skipped(self) -> int:
@@ -435,10 +466,6 @@ class Loop(Iterator[T]):
             )
         return int(samples)
 
-    def _native_state(self) -> dict[str, Any]:
-        state: dict[str, Any] = json.loads(self._running().state())
-        return state
-
     def state_dict(self) -> dict[str, Any]:
         """The position of this loop, after everything yielded so far."""
         if self.mark.left is not None:
@@ -450,10 +477,18 @@ class Loop(Iterator[T]):
             return self._run.coming()
         if self._loader is None:
             return self._run.beginning(self.epoch) if self._from is None else self._from
-        if self._taken < len(self._samples):
-            assert self._before is not None
-            return {**self._before, _SAMPLES: [self._taken, self._world.size]}
-        return {**self._native_state(), **({_OVER: True} if self._worker is not None and self._ended_epoch else {})}
+        return self._within() or self._after(self._loader.state())
+
+    def _within(self) -> dict[str, Any] | None:
+        """The position between the samples of a batch; ``None`` after all of them."""
+        if self._before is None or self._taken == len(self._samples):
+            return None
+        return {**self._before, _SAMPLES: [self._taken, self._world.size]}
+
+    def _after(self, native: str) -> dict[str, Any]:
+        """The position after the last batch of the native loader."""
+        state: dict[str, Any] = json.loads(native)
+        return {**state, **({_OVER: True} if self._worker is not None and self._ended_epoch else {})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resumes after the last batch that was yielded when the state was taken."""
@@ -469,8 +504,9 @@ class Loop(Iterator[T]):
     def _end(self) -> None:
         """Ends after the last batch; the loader has started the next epoch."""
         loader, behind = self._loader, self._run.beginning(self.epoch + 1)
+        meters = None if loader is None else loader.meters()
         if self._worker is not None:
-            self._leave({**behind, _OVER: True})
+            self._leave({**behind, _OVER: True}, meters)
             if loader is not None:
                 loader.close()
         elif loader is None:
@@ -479,33 +515,45 @@ class Loop(Iterator[T]):
             if left_out:
                 warnings.warn(f'an epoch has no batches: last="drop" drops all {left_out} examples', stacklevel=5)
         else:
-            self._leave(self._native_state())
+            self._leave(json.loads(loader.state()), meters)
             self._run.park((loader, (self.epoch + 1, self._share)))
 
     def close(self) -> None:
-        """Ends the loop at its current position, and its threads."""
-        loader = self._loader
-        if not self.begun:
+        """Ends the loop at its current position, and its threads. A thread that waits for its next batch finds that it ended."""
+        if self.ended or not self.begun:
             self.ended = True
-        elif not self.ended:
+        elif (loader := self._loader) is None:
             self._leave(self.state_dict())
-            if loader is not None:
-                loader.close()
+        else:
+            self.ended = True
+            left = loader.close()
+            if left is not None:
+                self._leave(self._within() or self._after(left[0]), left[1])
 
-    def abandon(self) -> None:
-        """Ends the loop and its threads, at any position and from any thread."""
-        self.ended = True
-        if self._loader is not None:
-            self._loader.close()
-
-    def _leave(self, state: dict[str, Any]) -> None:
-        self.mark.left = (state, None if self._loader is None else self._loader.meters())
+    def _leave(self, state: dict[str, Any], meters: tuple[str, str] | None = None) -> None:
+        self.mark.left = (state, meters)
         self.ended, self._loader = True, None
 
     # Names of modules are gone where a program ends, and so are loops.
     def __del__(self, own: Callable[[], int] = os.getpid, ends: Callable[[], bool] = sys.is_finalizing) -> None:
         if getattr(self, "_run", None) is not None and not ends() and self._run.process == own():
             self.close()
+
+
+def _load_positions_of_lightning() -> None:
+    """Has a trainer of Lightning that resumes load the positions of its loaders.
+
+    It does so when it makes them. Where ``configure_optimizers`` asks for the number of steps, that is before it has read the
+    checkpoint, and the positions are left over.
+    """
+    frame = sys._getframe(2) if {"lightning", "pytorch_lightning"} & sys.modules.keys() else None
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith(("lightning.", "pytorch_lightning.")):
+            loop = frame.f_locals.get("self")
+            if getattr(loop, "_combined_loader_states_to_load", None):
+                loop._load_combined_loader_states()  # type: ignore[union-attr]
+                return
+        frame = frame.f_back
 
 
 _runs: WeakSet[Run] = WeakSet()
@@ -522,7 +570,7 @@ def _end_all() -> None:
             for pool in run.pools:
                 pool.end()
             for loop in list(run.loops):
-                loop.abandon()
+                loop.close()
             run.park(None)
 
 

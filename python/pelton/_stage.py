@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Union
 
 import numpy as np
@@ -69,16 +71,49 @@ class Caller:
         return [encoded(name, value) for name, value in sample.items() if name not in left_out]
 
 
-class Chain:
-    """Callers one after another."""
+class _Here(threading.local):
+    """What this thread works for."""
 
-    def __init__(self, callers: Sequence[Callable[[Given, float, int, int], Given]]) -> None:
+    opening: tuple[Any, ...] = ()
+    """The pipelines that cannot be opened before its functions have returned."""
+
+
+here = _Here()
+
+
+@contextmanager
+def opening(pipeline: Any) -> Iterator[None]:
+    """A context in which functions are called because a pipeline is being opened."""
+    before, here.opening = here.opening, (*here.opening, pipeline)
+    try:
+        yield
+    finally:
+        here.opening = before
+
+
+class Chain:
+    """Callers one after another, as native threads call them for one run.
+
+    The native part refers to it weakly, and the run keeps it, so that Python's collector sees what functions refer to.
+    """
+
+    def __init__(self, callers: Sequence[Callable[[Any, float, int, int], Any]]) -> None:
         self.callers = callers
+        self.raised: deque[BaseException] = deque(maxlen=64)
+        """What functions raised last; those of records that are skipped stay here."""
+        self.opening = here.opening
 
     def __call__(self, given: Given, label: float, record: int, key: int) -> Given:
-        for caller in self.callers:
-            given = caller(given, label, record, key)
-        return given
+        before, here.opening = here.opening, self.opening or here.opening
+        try:
+            for caller in self.callers:
+                given = caller(given, label, record, key)
+            return given
+        except BaseException as error:
+            self.raised.append(error)
+            raise
+        finally:
+            here.opening = before
 
 
 def _torch_draws(key: int) -> AbstractContextManager[Any]:

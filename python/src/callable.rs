@@ -2,27 +2,25 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pelton_batch::{DType, FieldSpecs};
 use pelton_feed::{Appearance, Sample, Slots, Stage, StageFailure, Value, When};
 use pelton_format::Dataset;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
 /// A field returned by Python: name, type (none for bytes), dimensions and elements.
 type Made = (String, Option<String>, Vec<usize>, Vec<u8>);
 
-/// Exceptions of functions, the last of each thread that raised one; the message of an error identifies it.
-pub(crate) type Raised = Arc<Mutex<Vec<(String, PyErr)>>>;
-
 /// A caller of Python functions, which takes and gives fields as tuples (`pelton/_stage.py`).
 pub(crate) struct Callable {
-    pub caller: Py<PyAny>,
+    /// Weak, for Python's collector does not look into stages; the run in `pelton/_run.py` has the caller.
+    pub caller: Py<PyWeakrefReference>,
     pub when: When,
     /// What knows the values of labels; absent where records have none.
     pub dataset: Option<Arc<Dataset>>,
-    pub raised: Raised,
     /// Whether labels are indices of classes.
     pub by_class: bool,
     /// Where it makes records: what is known of their fields.
@@ -34,17 +32,7 @@ impl Callable {
     fn call(&self, sample: &Sample<'_>, at: &Appearance) -> Result<Vec<Made>, StageFailure> {
         Python::attach(|py| {
             let made = self.call_with(py, sample, at);
-            made.map_err(|error| {
-                let sentence = error.to_string();
-                let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
-                // Those of skipped records are not requested.
-                let oldest = (raised.len() >= 64).then(|| raised.remove(0));
-                raised.push((sentence.clone(), error));
-                drop(raised);
-                // What it refers to may wait for others that hold Python's lock and want this one.
-                drop(oldest);
-                sentence.into()
-            })
+            made.map_err(|error| error.to_string().into())
         })
     }
 
@@ -69,9 +57,9 @@ impl Callable {
             Some(dataset) if !self.by_class => dataset.labels().value(at.label),
             _ => f64::from(at.label),
         };
-        self.caller
-            .call1(py, (fields, label, at.id, at.key))?
-            .extract(py)
+        let caller = self.caller.bind(py).upgrade();
+        let caller = caller.ok_or_else(|| PyRuntimeError::new_err("its pipeline is gone"))?;
+        caller.call1((fields, label, at.id, at.key))?.extract()
     }
 }
 

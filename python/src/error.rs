@@ -1,7 +1,6 @@
 //! Errors of the crates below as exceptions.
 
 use std::fmt::Display;
-use std::sync::PoisonError;
 
 use pelton_data::DataError as JobError;
 use pelton_feed::FeedError;
@@ -11,8 +10,6 @@ use pyo3::exceptions::{
     PyException, PyFileNotFoundError, PyIndexError, PyKeyboardInterrupt, PyValueError,
 };
 use pyo3::prelude::*;
-
-use crate::callable::Raised;
 
 create_exception!(
     pelton,
@@ -93,17 +90,6 @@ pub(crate) fn of_feed(py: Python<'_>, error: &FeedError) -> PyErr {
         error if error.is_interruption() => PyKeyboardInterrupt::new_err(()),
         error => DataError::new_err(error.to_string()),
     }
-}
-
-/// The same, with the exception of a function that it came from, where it came from one.
-pub(crate) fn caused(py: Python<'_>, error: &FeedError, raised: &Raised) -> PyErr {
-    let exception = of_feed(py, error);
-    let sentence = error.to_string();
-    let mut raised = raised.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(at) = raised.iter().rposition(|(said, _)| sentence.contains(said)) {
-        exception.set_cause(py, Some(raised.swap_remove(at).1));
-    }
-    exception
 }
 
 /// Whether a file does not exist.

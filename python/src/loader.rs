@@ -13,33 +13,30 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::array::Array;
-use crate::callable::Raised;
-use crate::error::{caused, configuration};
+use crate::error::{configuration, of_feed};
 use crate::interruptible::LOOK_EVERY;
 use crate::process::OfProcess;
 
 /// Hands out batches in the order of the plan, without end; its threads read ahead meanwhile.
 #[pyclass(frozen, module = "pelton._pelton")]
 pub(crate) struct Loader {
-    /// Absent once it was closed.
+    /// Absent once it was closed. No thread has this lock while it runs Python, which may be a handler that closes it.
     loader: OfProcess<Mutex<Option<PipelineLoader>>>,
     /// Whether it is being closed, for a thread that waits for a batch.
     closes: AtomicBool,
-    raised: Raised,
     told: Told,
 }
 
 impl Loader {
-    pub(crate) fn new(loader: PipelineLoader, raised: Raised) -> Loader {
+    pub(crate) fn new(loader: PipelineLoader) -> Loader {
         Loader {
-            raised,
             told: Told::default(),
             loader: OfProcess::new(Mutex::new(Some(loader))),
             closes: AtomicBool::new(false),
         }
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut PipelineLoader) -> PyResult<T>) -> PyResult<T> {
+    fn with<T>(&self, look: impl FnOnce(&mut PipelineLoader) -> T) -> PyResult<T> {
         if !self.loader.is_own() {
             return Err(PyRuntimeError::new_err(
                 "this loader was created before the process forked, and its threads belong to the parent; create loaders in the process that uses them, or start processes with the method spawn",
@@ -55,78 +52,59 @@ impl Loader {
             }
         };
         match loader.as_mut() {
-            Some(loader) => look(loader),
-            None => Err(closed()),
+            Some(loader) => Ok(look(loader)),
+            None => Err(PyRuntimeError::new_err("this loader was closed")),
         }
     }
 }
 
 #[pymethods]
 impl Loader {
-    /// The next batch: epoch, step, whether it ends its epoch, ids, and fields. A field is its name, an array,
-    /// its layout (0 stacked, 1 padded, 2 ragged, 3 packed) and the lengths or offsets, and the samples of rows or
-    /// the dimensions of samples that have several, one after another.
-    fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        self.with(|loader| {
-            loop {
-                match py.detach(|| loader.poll_next(LOOK_EVERY)) {
-                    Poll::Ready(Some(Ok(batch))) => {
-                        self.told.tell(py, loader.counted())?;
-                        return to_python(py, batch);
-                    }
-                    Poll::Ready(Some(Err(error))) => return Err(caused(py, &error, &self.raised)),
-                    Poll::Ready(None) => {
-                        return Err(configuration(
-                            "the loader ended with an error; create a new one",
-                        ));
-                    }
-                    Poll::Pending if self.closes.load(Ordering::Relaxed) => return Err(closed()),
-                    Poll::Pending => py.check_signals()?,
+    /// The next batch: epoch, step, whether it ends its epoch, ids, and fields; none once it is being closed. A field is its
+    /// name, an array, its layout (0 stacked, 1 padded, 2 ragged, 3 packed) and the lengths or offsets, and the samples of
+    /// rows or the dimensions of samples that have several, one after another.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        while !self.closes.load(Ordering::Relaxed) {
+            match py.detach(|| self.with(|loader| loader.poll_next(LOOK_EVERY)))? {
+                Poll::Ready(Some(Ok(batch))) => {
+                    let counted: Vec<_> = self.with(|loader| loader.counted().collect())?;
+                    self.told.tell(py, counted.into_iter())?;
+                    return to_python(py, batch).map(Some);
                 }
+                Poll::Ready(Some(Err(error))) => return Err(of_feed(py, &error)),
+                Poll::Ready(None) => {
+                    return Err(configuration(
+                        "the loader ended with an error; create a new one",
+                    ));
+                }
+                Poll::Pending => py.check_signals()?,
             }
-        })
+        }
+        Ok(None)
     }
 
     /// Its state, as JSON.
     fn state(&self) -> PyResult<String> {
-        self.with(|loader| Ok(loader.state().to_json()))
+        self.with(|loader| loader.state().to_json())
     }
 
     /// Counters since it began, as JSON, and whether it was waited for, and why.
     fn meters(&self) -> PyResult<(String, String)> {
-        self.with(|loader| {
-            let meters = loader.meters();
-            let bad: Vec<_> = meters.bad_examples.iter().map(|bad| &bad.problem).collect();
-            let counters = serde_json::json!({
-                "batches": meters.batches,
-                "fresh_examples": meters.fresh_examples,
-                "echoed_examples": meters.echoed_examples,
-                "skipped_examples": meters.skipped_examples,
-                "replaced_examples": meters.replaced_examples,
-                "bad_examples": bad,
-                "padded_fraction": meters.padded_fraction(),
-                "batch_bytes": meters.batch_bytes,
-                "read_bytes": meters.feed.read_bytes,
-                "wait_s": meters.wait_s,
-                "compute_s": meters.compute_s,
-                "first_batch_s": meters.first_batch_s,
-                "wall_s": meters.wall_s,
-                "stages": meters.stages,
-            });
-            Ok((counters.to_string(), meters.verdict().to_string()))
-        })
+        self.with(|loader| told(loader))
     }
 
-    /// Ends its threads and gives its memory back. A thread that waits for a batch gets an error.
-    fn close(&self, py: Python<'_>) {
+    /// Ends its threads and gives its memory back. A thread that waits for a batch gets none. Returns the last state and
+    /// meters, unless it was closed before.
+    fn close(&self, py: Python<'_>) -> Option<(String, (String, String))> {
         self.closes.store(true, Ordering::Relaxed);
-        if self.loader.is_own() {
-            // Its threads may be waiting for Python's lock, to call a function.
-            py.detach(|| {
-                let mut loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
-                *loader = None;
-            });
+        if !self.loader.is_own() {
+            return None;
         }
+        // Its threads may be waiting for Python's lock, to call a function.
+        py.detach(|| {
+            let loader = { self.loader.lock().unwrap_or_else(PoisonError::into_inner) }.take();
+            loader.map(|loader| (loader.state().to_json(), told(&loader)))
+        })
     }
 }
 
@@ -160,8 +138,26 @@ impl Told {
     }
 }
 
-fn closed() -> PyErr {
-    PyRuntimeError::new_err("this loader was closed")
+fn told(loader: &PipelineLoader) -> (String, String) {
+    let meters = loader.meters();
+    let bad: Vec<_> = meters.bad_examples.iter().map(|bad| &bad.problem).collect();
+    let counters = serde_json::json!({
+        "batches": meters.batches,
+        "fresh_examples": meters.fresh_examples,
+        "echoed_examples": meters.echoed_examples,
+        "skipped_examples": meters.skipped_examples,
+        "replaced_examples": meters.replaced_examples,
+        "bad_examples": bad,
+        "padded_fraction": meters.padded_fraction(),
+        "batch_bytes": meters.batch_bytes,
+        "read_bytes": meters.feed.read_bytes,
+        "wait_s": meters.wait_s,
+        "compute_s": meters.compute_s,
+        "first_batch_s": meters.first_batch_s,
+        "wall_s": meters.wall_s,
+        "stages": meters.stages,
+    });
+    (counters.to_string(), meters.verdict().to_string())
 }
 
 /// A batch as a tuple, from which Python makes a dict.

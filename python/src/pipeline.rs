@@ -11,9 +11,10 @@ use pelton_format::Dataset;
 use pelton_plan::{Order, Sampler, Selection};
 use pelton_run::{Event, RunContext};
 use pyo3::prelude::*;
+use pyo3::types::PyWeakrefReference;
 use serde::Deserialize;
 
-use crate::callable::{Callable, Raised};
+use crate::callable::Callable;
 use crate::error::{configuration, of_feed, of_job, of_settings};
 use crate::interruptible::interruptible;
 use crate::loader::{Loader, Told};
@@ -46,7 +47,6 @@ type Share = ((u32, u32), Option<(u32, u32)>);
 pub(crate) struct Pipeline {
     prepared: OfProcess<PreparedPipeline>,
     dataset: Arc<Dataset>,
-    raised: Raised,
     by_class: bool,
 }
 
@@ -146,32 +146,29 @@ impl Pipeline {
         Ok(Pipeline {
             prepared: OfProcess::new(prepared),
             dataset: Arc::clone(&source.opened.dataset),
-            raised: Arc::clone(&source.raised),
             by_class: terms.by_class,
         })
     }
 
     /// The same with a caller of functions after its stages, once a read or at each appearance.
-    fn with_functions(&self, caller: Py<PyAny>, at_read: bool) -> Pipeline {
-        let (dataset, raised) = (Arc::clone(&self.dataset), Arc::clone(&self.raised));
+    fn with_functions(&self, caller: &Bound<'_, PyAny>, at_read: bool) -> PyResult<Pipeline> {
+        let dataset = Arc::clone(&self.dataset);
         let stage = Callable {
-            caller,
+            caller: PyWeakrefReference::new(caller)?.unbind(),
             when: if at_read {
                 When::Read
             } else {
                 When::Appearance
             },
             dataset: Some(Arc::clone(&dataset)),
-            raised: Arc::clone(&raised),
             by_class: self.by_class,
             makes: None,
         };
-        Pipeline {
+        Ok(Pipeline {
             prepared: OfProcess::new((*self.prepared).clone().with_stage(Arc::new(stage))),
             dataset,
-            raised,
             by_class: self.by_class,
-        }
+        })
     }
 
     /// Steps of an epoch.
@@ -246,13 +243,8 @@ impl Pipeline {
     fn samples(&self, py: Python<'_>, rank: u32, ranks: u32) -> PyResult<Samples> {
         let samples = (*self.prepared).clone().with_share(rank, ranks).samples();
         let samples = OfProcess::new(samples.map_err(|error| of_job(py, &error))?);
-        let raised = Arc::clone(&self.raised);
         let told = Told::default();
-        Ok(Samples {
-            samples,
-            raised,
-            told,
-        })
+        Ok(Samples { samples, told })
     }
 
     /// The state before an epoch, as JSON.
@@ -290,6 +282,6 @@ impl Pipeline {
             None => prepared.loader_at(epoch, &Comm::alone()),
         });
         let loader = loader.map_err(|error| of_job(py, &error))?;
-        Ok(Loader::new(loader, Arc::clone(&self.raised)))
+        Ok(Loader::new(loader))
     }
 }

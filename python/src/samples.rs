@@ -7,8 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::array::Array;
-use crate::callable::Raised;
-use crate::error::caused;
+use crate::error::of_feed;
 use crate::loader::{Told, to_python};
 use crate::process::OfProcess;
 
@@ -16,7 +15,6 @@ use crate::process::OfProcess;
 #[pyclass(frozen, module = "pelton._pelton")]
 pub(crate) struct Samples {
     pub(crate) samples: OfProcess<pelton_feed::Samples>,
-    pub(crate) raised: Raised,
     pub(crate) told: Told,
 }
 
@@ -35,7 +33,7 @@ impl Samples {
         id: u64,
     ) -> PyResult<Vec<(String, Array)>> {
         let fields = py.detach(|| self.samples.sample(epoch, id));
-        let mut fields = fields.map_err(|error| caused(py, &error, &self.raised))?;
+        let mut fields = fields.map_err(|error| of_feed(py, &error))?;
         self.told.tell(py, self.samples.counted())?;
         Ok(take_all(&mut fields))
     }
@@ -48,7 +46,7 @@ impl Samples {
         ids: Vec<u64>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let batch = py.detach(|| self.samples.batch(epoch, &ids));
-        let batch = batch.map_err(|error| caused(py, &error, &self.raised))?;
+        let batch = batch.map_err(|error| of_feed(py, &error))?;
         self.told.tell(py, self.samples.counted())?;
         to_python(py, batch)
     }
@@ -61,7 +59,7 @@ impl Samples {
         step: u64,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let batch = py.detach(|| self.samples.batch_at(Place { epoch, step }));
-        match batch.map_err(|error| caused(py, &error, &self.raised))? {
+        match batch.map_err(|error| of_feed(py, &error))? {
             Some(batch) => to_python(py, batch),
             None => {
                 let sentence = format!("epoch {epoch} has no step {step}");

@@ -13,8 +13,9 @@ use pelton_format::Contents;
 use pelton_key::Digest;
 use pelton_run::{Event, Interrupt, RunContext};
 use pyo3::prelude::*;
+use pyo3::types::PyWeakrefReference;
 
-use crate::callable::{Callable, Raised, dtype_of};
+use crate::callable::{Callable, dtype_of};
 use crate::error::{of_job, of_settings};
 use crate::interruptible::interruptible;
 use crate::process::OfProcess;
@@ -25,8 +26,6 @@ pub(crate) struct Source {
     pub(crate) opened: OfProcess<OpenedData>,
     interrupt: Interrupt,
     notes: Vec<String>,
-    /// Exceptions of what makes the records.
-    pub(crate) raised: Raised,
 }
 
 #[pymethods]
@@ -61,16 +60,14 @@ impl Source {
             opened.map(|opened| (opened, notes, Arc::clone(interrupt)))
         })?;
         let (mut opened, notes, interrupt) = opened.map_err(|error| of_job(py, &error))?;
-        let raised = Raised::default();
         if let Some(caller) = maker {
             let known = made.iter().filter_map(|(name, dtype, dims)| {
                 Some(FieldSpec::new(name, dtype_of(dtype)?, dims))
             });
             opened.first_stages = Stages::default().then(Callable {
-                caller,
+                caller: PyWeakrefReference::new(caller.bind(py))?.unbind(),
                 when: When::Read,
                 dataset: None,
-                raised: Arc::clone(&raised),
                 by_class: true,
                 makes: Some(FieldSpecs(known.collect())),
             });
@@ -79,7 +76,6 @@ impl Source {
             opened: OfProcess::new(opened),
             interrupt,
             notes,
-            raised,
         })
     }
 

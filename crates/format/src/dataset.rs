@@ -1,5 +1,6 @@
 //! A data set: one or many files as one sequence of records with ids from 0.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -140,12 +141,19 @@ impl Dataset {
     /// Opens files as one data set, in the order given.
     pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Dataset, FormatError> {
         let mut files: Vec<PathBuf> = Vec::with_capacity(paths.len());
+        let mut expected = HashMap::new();
         for path in paths {
-            match shards(path, options)? {
-                Some(shards) => files.extend(shards),
-                None => files.push(path.clone()),
+            for (path, of_index) in
+                shards(path, options)?.unwrap_or_else(|| vec![(path.clone(), None)])
+            {
+                expected.extend(of_index.map(|of_index| (path.clone(), of_index)));
+                files.push(path);
             }
         }
+        let options = &OpenOptions {
+            expected: Arc::new(expected),
+            ..options.clone()
+        };
         allow_open_files(OPEN_FILES_BESIDE + OPEN_FILES_EACH * files.len() as u64);
         let (mut opened, mut notes) = open_files(&files, options)?;
         if opened.is_empty() {

@@ -1,5 +1,6 @@
 //! How a data set is opened.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,6 +15,7 @@ use crate::formats::delimited::LabelColumn;
 use crate::formats::delimited::decimal::Decimal;
 use crate::formats::delimited::heading::Header;
 use crate::formats::delimited::known_columns::KnownColumns;
+use crate::formats::shard::checksum::Expected;
 use crate::kind::FormatKind;
 use crate::labels::ClassMap;
 use crate::labels::class_name::ClassName;
@@ -159,6 +161,8 @@ pub struct OpenOptions {
     pub column_kinds: Vec<NamedKind>,
     /// The type of decoded features; f32 where `features_only`.
     pub dtype: FeatureType,
+    /// What an index says of the bytes of files; [`Dataset::open`](crate::Dataset::open) fills it in.
+    pub expected: Arc<HashMap<PathBuf, Expected>>,
     /// The training set's means, for reading a test set with [`Missing::Mean`].
     pub means: Option<Arc<[f32]>>,
     /// The folder for decompressed text, and for sidecars that cannot be next to the data; the user's cache folder
@@ -224,6 +228,7 @@ impl Default for OpenOptions {
             codes_columns: false,
             column_kinds: Vec::new(),
             dtype: FeatureType::Checked,
+            expected: Arc::default(),
             means: None,
             cache_dir: None,
             sidecar: true,

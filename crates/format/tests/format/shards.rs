@@ -266,18 +266,20 @@ fn chunks_of_litdata() {
         "its chunks are encrypted",
     );
     with_index("data_format", "other", "it has no `data_format`");
+    for (from, to) in [
+        ("\"[1, {", "\"[1, "),
+        ("\\\"label\\\", ", ""),
+        (
+            "builtins.dict\\\", \\\"context",
+            "builtins.dict\\\", \\\"contexf",
+        ),
+        // Formats that are not those of the samples.
+        ("[\"int\", ", "["),
+    ] {
+        with_index(from, to, "its `data_spec` is damaged");
+    }
     with_index("\"config\"", "\"other\"", "it has no `config`");
-    // Formats that are not those of the samples.
-    file(&path, "index.json", index.replace("[\"int\", ", "["));
-    let wrong = open(&path, &with(&folder, None, None)).unwrap();
-    let mut rows = Rows::new(wrong.layout());
-    let found = wrong.decode(0, &support::record(&wrong, 0), &mut rows);
-    let found = found.unwrap_err().to_string();
-    assert!(
-        found.contains("its cell \"2\" is not such an array or number"),
-        "{found}"
-    );
-    // A specification that does not fit leaves numbers for names.
+    // Lists number their parts.
     file(
         &path,
         "index.json",
@@ -290,6 +292,78 @@ fn chunks_of_litdata() {
         &path.join("chunk-0-0.bin"),
         &with(&folder, None, None),
         "index.json: no such file",
+    );
+}
+
+/// The sums are those of Python's `hashlib` and `xxhash` 3.
+#[test]
+fn checksums_of_mosaicml_streaming() {
+    let sums = [
+        ("sha1", "100eff678c5f2c48cdaec83ddc4e71209615f907"),
+        ("xxh64", "a5ba7b1c68eb8bd4"),
+        ("xxh3_64", "3c61f446432d48cc"),
+        ("xxh128", "fc6a6fbbcd0801953c61f446432d48cc"),
+    ];
+    for (kind, sum) in sums {
+        let folder = tempdir().unwrap();
+        let path = copied(&folder, "mds");
+        let index = fs::read_to_string(path.join("index.json")).unwrap();
+        let stated = |sum: &str| {
+            let hashes = format!("\"hashes\": {{\"{kind}\": \"{sum}\"}}");
+            file(
+                &path,
+                "index.json",
+                index.replacen("\"hashes\": {}", &hashes, 1),
+            );
+        };
+        let options = with(&folder, None, None);
+        stated(&sum.replacen('1', "2", 1));
+        refuses(
+            &path,
+            &options,
+            &format!("its index states checksum {kind} "),
+        );
+        stated(sum);
+        let source = |expected| {
+            let dataset = open(&path, &options).unwrap();
+            assert_eq!(dataset.index_report().source, expected);
+        };
+        source(IndexSource::Built);
+        source(IndexSource::Sidecar);
+        // A byte of a picture changes, which no record shows.
+        let shard = path.join("shard.00000.mds");
+        let mut bytes = fs::read(&shard).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        file(&path, "shard.00000.mds", &bytes);
+        refuses(
+            &path,
+            &options,
+            &format!("its index states checksum {kind} "),
+        );
+    }
+    let folder = tempdir().unwrap();
+    let path = copied(&folder, "mds");
+    let index = fs::read_to_string(path.join("index.json")).unwrap();
+    file(&path, "index.json", index.replace("1301", "1302"));
+    refuses(
+        &path,
+        &with(&folder, None, None),
+        "its index states bytes 1302, found 1301",
+    );
+    file(
+        &path,
+        "index.json",
+        index.replace("\"hashes\": {}", "\"hashes\": {\"md5\": \"00\"}"),
+    );
+    let dataset = open(&path, &with(&folder, None, None)).unwrap();
+    let says = |note: &String| note.ends_with("checksums that are not checked: md5");
+    assert!(dataset.notes().iter().any(says));
+    // A damaged index of shards is no folder of pictures.
+    file(&path, "index.json", "{");
+    refuses(
+        &path,
+        &with(&folder, None, None),
+        "it is not an index of shards",
     );
 }
 

@@ -1,6 +1,7 @@
 //! Folders of shards with an `index.json` that lists them, as MosaicML Streaming and LitData write them: the folder, or
 //! its index, stands for its shards in that order.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::{FormatError, FormatErrorKind};
+use crate::formats::shard::checksum::Expected;
 use crate::options::OpenOptions;
 
 /// The file that lists shards.
@@ -47,6 +49,9 @@ struct Shard {
 #[derive(Deserialize)]
 struct Named {
     basename: String,
+    bytes: Option<u64>,
+    #[serde(default)]
+    hashes: HashMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -65,6 +70,13 @@ pub(crate) fn read_index(path: &Path) -> Result<Index, FormatError> {
     serde_json::from_slice(&text).map_err(|error| malformed(path, error))
 }
 
+/// Whether a folder has files that are named like shards.
+fn has_shards(folder: &Path) -> bool {
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.any(|name| name.ends_with(".mds") || name.contains(".mds.") || name.starts_with("chunk-"))
+}
+
 fn malformed(index: &Path, what: impl Display) -> FormatError {
     let what = format!(
         "it is not an index of shards ({what}); fetch the folder again, or name its shards"
@@ -72,11 +84,11 @@ fn malformed(index: &Path, what: impl Display) -> FormatError {
     FormatError::malformed(0, what).in_file(index)
 }
 
-/// The shards that a path stands for; `None` where it is a data file itself.
+/// The shards that a path stands for, and what its index says of their bytes; `None` where it is a data file itself.
 pub(crate) fn shards(
     path: &Path,
     options: &OpenOptions,
-) -> Result<Option<Vec<PathBuf>>, FormatError> {
+) -> Result<Option<Vec<(PathBuf, Option<Expected>)>>, FormatError> {
     let folder = match path.file_name() {
         Some(name) if name == INDEX => path.parent().unwrap_or(Path::new("")),
         _ => path,
@@ -91,7 +103,8 @@ pub(crate) fn shards(
         Err(error)
             if kind.is_none()
                 && path != index
-                && matches!(error.kind(), FormatErrorKind::Malformed) =>
+                && matches!(error.kind(), FormatErrorKind::Malformed)
+                && !has_shards(folder) =>
         {
             return Ok(None);
         }
@@ -110,16 +123,24 @@ pub(crate) fn shards(
         (Some(shards), _) => {
             let of = |shard: &Shard| {
                 let raw = in_folder(&shard.raw_data.basename)?;
-                match &shard.zip_data {
-                    Some(zip) if !raw.is_file() => in_folder(&zip.basename),
-                    _ => Ok(raw),
-                }
+                let path = match &shard.zip_data {
+                    Some(zip) if !raw.is_file() => in_folder(&zip.basename)?,
+                    _ => raw,
+                };
+                let Named { bytes, hashes, .. } = &shard.raw_data;
+                Ok((path, Some(Expected::new(*bytes, hashes))))
             };
-            shards.iter().map(of).collect::<Result<Vec<_>, _>>()?
+            shards
+                .iter()
+                .map(of)
+                .collect::<Result<Vec<_>, FormatError>>()?
         }
         (None, Some(chunks)) => {
-            let of = |chunk: &Chunk| in_folder(&chunk.filename);
-            chunks.iter().map(of).collect::<Result<Vec<_>, _>>()?
+            let of = |chunk: &Chunk| Ok((in_folder(&chunk.filename)?, None));
+            chunks
+                .iter()
+                .map(of)
+                .collect::<Result<Vec<_>, FormatError>>()?
         }
         (None, None) if kind.is_none() && path != index => return Ok(None),
         (None, None) => return Err(malformed(&index, "it has neither shards nor chunks")),

@@ -68,10 +68,15 @@ fn columns_of(config: Config) -> Result<Vec<Column>, String> {
         );
     }
     let formats = config.data_format.ok_or("it has no `data_format`")?;
-    let names = config.data_spec.and_then(|spec| names_of(&spec));
-    let names = names.filter(|names| names.len() == formats.len());
-    let numbered = || (0..formats.len()).map(|i| i.to_string()).collect();
-    let columns = names.unwrap_or_else(numbered).into_iter().zip(&formats);
+    let names = match config.data_spec {
+        Some(spec) => names_of(&spec)
+            .filter(|names| names.len() == formats.len())
+            .ok_or(
+                "its `data_spec` is damaged, or does not name as many fields as `data_format`",
+            )?,
+        None => (0..formats.len()).map(|i| i.to_string()).collect(),
+    };
+    let columns = names.into_iter().zip(&formats);
     let columns = columns.map(|(name, format)| Column {
         name,
         cell: cell_of(format),
@@ -128,7 +133,17 @@ fn walk(spec: &Value, before: &str, depth: usize, names: &mut Vec<String>) -> Op
     };
     let children = spec.get("children_spec")?.as_array()?;
     let keys: Option<Vec<Value>> = if kind.ends_with("dict") || kind.ends_with("Dict") {
-        serde_json::from_str(spec.get("context")?.as_str()?).ok()?
+        let context = serde_json::from_str(spec.get("context")?.as_str()?).ok()?;
+        // Before the keys of a `defaultdict` is what makes its values.
+        let [_, keys] = if kind.ends_with("defaultdict") {
+            serde_json::from_value(context).ok()?
+        } else {
+            [Value::Null, context]
+        };
+        let keys: Vec<Value> = serde_json::from_value(keys).ok()?;
+        Some(keys)
+            .filter(|keys| keys.len() == children.len())?
+            .into()
     } else {
         None
     };

@@ -10,6 +10,7 @@
 //! the first sample's counts for all.
 
 pub(crate) mod cells;
+pub(crate) mod checksum;
 pub(crate) mod folder;
 pub(crate) mod litdata;
 pub(crate) mod litdata_json;
@@ -98,6 +99,10 @@ pub(crate) fn open(
     columns: Vec<Column>,
     notes: &mut Vec<String>,
 ) -> Result<Shard, FormatError> {
+    let expected = source.options.expected.get(source.path);
+    if let Some(expected) = expected {
+        expected.check_size(source, notes)?;
+    }
     let mut window = source.window()?;
     let starts = read_starts(&mut window)?;
     let first = window.bytes(starts[0], (starts[1] - starts[0]) as usize);
@@ -120,25 +125,36 @@ pub(crate) fn open(
         let longest = starts.windows(2).map(|two| two[1] - two[0]).max();
         scanned.located(places.finish(end), end, longest.unwrap_or(0))
     };
-    let (located, index) = match decoder.label {
-        None => (
+    let sum = expected.and_then(|expected| Some((expected, expected.key()?)));
+    let (located, index) = if decoder.label.is_none() && sum.is_none() {
+        (
             locate(Scanned::of_bytes(row_bytes)),
             IndexSource::Arithmetic,
-        ),
-        Some(label) => {
-            let name = decoder.columns[label].name.bytes();
-            let shape = RecordShape::Classed {
-                format: SIDECAR,
-                label: name.fold(1, |hash, byte| mix(hash, u64::from(byte))),
+        )
+    } else {
+        let name = decoder
+            .label
+            .map_or("", |label| &decoder.columns[label].name);
+        let first = sum.map_or(1, |(_, key)| key);
+        let shape = RecordShape::Classed {
+            format: SIDECAR,
+            label: name
+                .bytes()
+                .fold(first, |hash, byte| mix(hash, u64::from(byte))),
+        };
+        source.located(shape, 0, notes, || {
+            if let Some((expected, _)) = sum {
+                expected.check_sum(source)?;
+            }
+            let scanned = match decoder.label {
+                Some(label) => scan_labels(source, &mut window, &decoder, label, &starts)?,
+                None => Scanned::of_bytes(row_bytes),
             };
-            source.located(shape, 0, notes, || {
-                let scanned = scan_labels(source, &mut window, &decoder, label, &starts)?;
-                Ok(locate(Scanned {
-                    row_bytes,
-                    ..scanned
-                }))
-            })?
-        }
+            Ok(locate(Scanned {
+                row_bytes,
+                ..scanned
+            }))
+        })?
     };
     Ok(Shard::fields(records, decoder).at(located, index, IN_FILE))
 }
