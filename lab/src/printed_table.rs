@@ -1,9 +1,10 @@
 //! Runs the work of a table and prints its figures next to the published ones.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use pelton_cli::flags;
-use pelton_cli::output::{Failure, print_json, usage, with_console};
+use pelton_cli::output::{Failure, print_json, print_with, say, usage, with_console};
 use serde_json::Value;
 
 use crate::ReproduceArguments;
@@ -58,11 +59,10 @@ pub fn reproduce_and_print(arguments: ReproduceArguments) -> Result<(), Failure>
     }
     let text = lines(&table).join("\n");
     if arguments.json {
-        eprintln!("{text}");
+        say(text);
         return print_json(&table);
     }
-    println!("{text}");
-    Ok(())
+    print_with(|out| writeln!(out, "{text}"))
 }
 
 /// The folder that tests on real data use as well.

@@ -8,6 +8,7 @@ use std::time::Instant;
 use pelton_kernels::{TopK, top_k};
 use pelton_key::{KeyedRng, Stage, key};
 use pelton_run::{Event, RunContext};
+use pelton_storage::in_parallel;
 use pelton_train::TrainError;
 use serde_json::{Value, json};
 
@@ -107,13 +108,13 @@ pub(super) fn top_k_table(
                 return Err(interrupted());
             }
             let began = Instant::now();
-            let found = top_k(&layers, method);
+            let found = in_parallel(|| top_k(&layers, method))?;
             ms[at].push(1e3 * began.elapsed().as_secs_f64());
             exact[at] &= found == expected;
             let (spent, right) = (ms[at][turn].to_string(), exact[at].to_string());
             raw.line(&[name, &turn.to_string(), &spent, &right])?;
         }
-        let spent = read_twice(&all);
+        let spent = in_parallel(|| read_twice(&all))?;
         ms[TopK::ALL.len()].push(spent);
         raw.line(&[FLOOR, &turn.to_string(), &spent.to_string(), ""])?;
     }
@@ -145,7 +146,7 @@ pub(super) fn top_k_table(
         rows,
         notes: vec![format!(
             "the middle of {TURNS} turns on {} threads; exact: the same as sorting every layer",
-            rayon::current_num_threads()
+            in_parallel(rayon::current_num_threads)?
         )],
         files: vec![raw.path()],
     })

@@ -301,8 +301,15 @@ def with_progress(batches: Iterable[T], count: int | None, run: Run, every: floa
         if now - told >= every or number == count:
             told = now
             rate = examples / (now - began)
-            print(f"\rbatch {number}{of}, {rate:,.0f} examples/s ", end="", file=sys.stderr, flush=True)
-    print(f"\n{run.meters()[1]}", file=sys.stderr)
+            _say(f"\rbatch {number}{of}, {rate:,.0f} examples/s ")
+    _say(f"\n{run.meters()[1]}\n")
+
+
+def _say(text: str) -> None:
+    # A full disk or a closed terminal must not end the loop.
+    with suppress(AttributeError, OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 class _Mark:

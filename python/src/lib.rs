@@ -65,6 +65,8 @@ mod _pelton {
     /// Version of the package.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        #[cfg(debug_assertions)]
+        pelton_train::forbid_rayons_pool();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

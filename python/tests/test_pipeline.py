@@ -350,6 +350,15 @@ def test_progress_is_told_with_the_verdict(rows: tuple[Path, np.ndarray], capsys
     assert "batch 11 of 11" in told and "bound" in told.splitlines()[-1]
 
 
+def test_progress_that_cannot_be_shown_ends_no_loop(
+    rows: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = pelton.load(rows[0]).batch(100)
+    for stream in (None, open("/dev/full", "w", buffering=1)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert sum(len(batch.ids) for batch in pipeline.progress()) == 1003
+
+
 def test_names_of_files_may_be_any_bytes(tmp_path: Path, rows: tuple[Path, np.ndarray]) -> None:
     name = os.fsencode(tmp_path) + b"/caf\xe9.npz"
     with open(name, "wb") as file:

@@ -1,15 +1,43 @@
 //! Progress of a command: a progress bar on a terminal, plain lines elsewhere.
-//! Everything here goes to standard error; standard output is for results only.
+//! Everything here goes to standard error; standard output is for results only. What cannot be written there is lost,
+//! since a full disk or a closed terminal must not end a job.
 
-use std::io::IsTerminal;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use pelton_train::{EpochRecord, Event};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::flags;
+
+/// Standard error, as a writer that never fails.
+pub struct Unfailing;
+
+impl Write for Unfailing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = io::stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes a line to standard error.
+pub fn say(line: impl fmt::Display) {
+    // Whole, so that lines of several processes do not mix.
+    let _ = Unfailing.write_all(format!("{line}\n").as_bytes());
+}
+
+/// [`say`] with the arguments of `format!`.
+macro_rules! say {
+    ($($part:tt)*) => { $crate::console::say(format_args!($($part)*)) };
+}
 
 /// Shows the events of a job.
 pub struct Console {
@@ -46,8 +74,8 @@ impl Console {
 
     fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| say(text)),
+            None => say(text),
         }
     }
 
@@ -64,7 +92,7 @@ impl Console {
             bar.set_position(done);
         } else if self.last_line.elapsed() >= Duration::from_secs(10) {
             self.last_line = Instant::now();
-            eprintln!("{what}: {done} of {total}");
+            say!("{what}: {done} of {total}");
         }
     }
 
@@ -99,16 +127,35 @@ impl Console {
     }
 }
 
-/// A flag that the first Ctrl-C (or SIGTERM) sets; the second ends the process at once.
+/// A flag that the first Ctrl-C, SIGTERM or SIGHUP sets; another Ctrl-C or SIGTERM ends the process at once.
+///
+/// A terminal that closes may send SIGHUP twice. Under `nohup` it is ignored, and stays so.
 pub fn interrupt_flag() -> Arc<AtomicBool> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The first handler ends the process only when the flag is already set.
         let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag));
         let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
     }
+    if !ignores_hangup().unwrap_or(true) {
+        let _ = signal_hook::flag::register(SIGHUP, Arc::clone(&flag));
+    }
     flag
+}
+
+/// Whether this process ignores SIGHUP, where the system says.
+fn ignores_hangup() -> Option<bool> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))?;
+    let ignored = u64::from_str_radix(ignored.trim(), 16).ok()?;
+    Some(ignored >> (SIGHUP - 1) & 1 == 1)
+}
+
+/// Makes a file that grows beyond `ulimit -f` an error of the write, which otherwise ends the process.
+pub fn outlive_large_files() {
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
 /// Prints an error as one sentence, with what caused it where that adds anything.
@@ -126,7 +173,7 @@ pub fn say_error(error: &anyhow::Error) {
             text += &cause;
         }
     }
-    eprintln!("pelton: {}", one_line(&flags::named(&text)));
+    say!("pelton: {}", one_line(&flags::named(&text)));
 }
 
 /// Messages of the standard library about invalid numbers, and plainer ones.
@@ -164,7 +211,7 @@ pub fn say_usage_error(error: &clap::Error) {
     for (said, meant) in PLAIN_WORDS {
         text = text.replace(said, meant);
     }
-    eprintln!("pelton: {text}; --help shows how");
+    say!("pelton: {text}; --help shows how");
 }
 
 /// The same text with its lines joined.

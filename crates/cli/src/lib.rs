@@ -15,11 +15,14 @@
 //!
 //! It is a library so that other programs can run the same jobs ([`run`]).
 
+// Defines `say!`.
+#[macro_use]
+mod console;
+
 mod allocation;
 mod arguments;
 pub mod bytes;
 mod commands;
-mod console;
 mod data_arguments;
 pub mod flags;
 mod logging;
@@ -49,6 +52,9 @@ pub fn run<A: Parser>(
     command: impl FnOnce(A) -> Result<(), Failure>,
 ) -> u8 {
     allocation::give_back_large_blocks();
+    console::outlive_large_files();
+    #[cfg(debug_assertions)]
+    pelton_train::forbid_rayons_pool();
     flags::know::<A>();
     let arguments = match A::try_parse_from(negative_values::joined(words)) {
         Ok(arguments) => arguments,

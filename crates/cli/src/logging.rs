@@ -10,6 +10,8 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::console::Unfailing;
+
 const VARIABLE: &str = "PELTON_LOG";
 
 /// Begins to log as the environment says.
@@ -27,7 +29,7 @@ pub fn begin() -> anyhow::Result<()> {
         )
     })?;
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(|| Unfailing)
         .with_ansi(false);
     tracing_subscriber::registry()
         .with(lines)

@@ -8,6 +8,7 @@ use pelton_train::{DataError, Event, RunContext, TrainError, check_positive};
 use serde::Serialize;
 
 use crate::bytes::Memory;
+pub use crate::console::say;
 use crate::console::{Console, interrupt_flag};
 
 /// An error with the exit code it ends the process with.

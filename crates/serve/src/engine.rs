@@ -1,13 +1,12 @@
-//! A trained net that answers requests: bodies to inputs, inputs to features, features to classes.
+//! A trained net that answers requests: inputs to features, features to classes.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pelton_batch::{Array, Buffer, DType, Shape};
-use pelton_feed::Exif;
 use pelton_format::ClassMap;
-use pelton_image::{Augment, ImageError, Limits, Output, Pipeline, Pixels, Workspace};
 use pelton_nn::{Flow, Input, Trainer};
 use pelton_softmax::{ClassIndex, compared};
 use pelton_train::TrainError;
@@ -18,21 +17,23 @@ use rayon::prelude::*;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::question::{Asked, Question, Refusal, Rows};
-use crate::queue::Reply;
+use crate::fair::{Line, Taken};
+use crate::question::Refusal;
+use crate::reader::{Prepared, Reader, Stage};
+use crate::task::{Reply, SMALL_BODY, Task, Text};
 
+/// Requests that join the passes of the net at once at most.
+const TOGETHER: usize = 64;
+/// Pixels of a picture that is decoded by the thread that answers, in 0.2 ms.
+const SMALL_PIXELS: u64 = 1 << 14;
 /// Most inputs that go through the net at once.
 const PASS: usize = 256;
 /// Most numbers of these inputs, of their logits, and of what is kept of their best classes.
 const PASS_NUMBERS: usize = 1 << 19;
 /// Numbers for each class that is kept, which is copied while threads search.
 const PER_BEST: usize = 16;
-/// Most numbers of an answer with features: about 1.5 MB of text.
-const MOST_FEATURES: usize = 1 << 17;
-/// Pixels of the largest picture that is decoded.
-const MOST_PIXELS: u64 = 50_000_000;
-/// Pixels of pictures that threads decode side by side; larger ones are decoded one after the other.
-const FEW_PIXELS: u64 = 2_000_000;
+/// Time of a pass that requests may wait for, where its rows decide it.
+const PASS_TIME: Duration = Duration::from_millis(5);
 
 /// The net and its pre- and postprocessing.
 pub(crate) struct Engine {
@@ -44,37 +45,16 @@ pub(crate) struct Engine {
     /// The mean that its head takes off features; empty where it takes off none.
     pub(crate) mean: Vec<f32>,
     pub(crate) pool: ThreadPool,
-    pub(crate) reader: Reader,
+    pub(crate) reader: Arc<Reader>,
     /// Bytes of answers that may wait for clients to take them.
     pub(crate) room: Arc<Semaphore>,
+    /// Questions of classes, and of features.
+    pub(crate) open: [VecDeque<Open>; 2],
+    pub(crate) pace: Pace,
 }
 
-/// Bytes of bodies that are read together: numbers take up to twice as many until they are ranked.
-const BODIES: usize = 1 << 20;
-/// Bytes of answers that clients have not taken yet; more are refused. The largest have about half as many.
+/// Bytes of large answers that clients have not taken yet; more are refused. The largest have about half as many.
 pub(crate) const ROOM: usize = 4 << 20;
-
-/// Makes inputs of bodies.
-pub(crate) struct Reader {
-    pub(crate) input: Flow,
-    /// The processing of pictures, without randomness, for the channels of the net.
-    pub(crate) pictures: Pipeline,
-    pub(crate) exif: Exif,
-    /// Default number of classes in an answer.
-    pub(crate) top: usize,
-    /// Numbers of the features that are compared with classes, if there are such.
-    pub(crate) features: Option<usize>,
-    /// Held while a large picture is decoded.
-    pub(crate) large: Mutex<()>,
-}
-
-/// A question as the net takes it.
-struct Prepared {
-    /// Row by row.
-    values: Vec<f32>,
-    rows: usize,
-    k: Option<usize>,
-}
 
 /// What a row of a pass came to.
 enum Made {
@@ -83,30 +63,17 @@ enum Made {
 }
 
 /// A question that is being answered.
-struct Open {
+pub(crate) struct Open {
     prepared: Prepared,
     /// Rows that are answered.
     done: usize,
     text: Vec<u8>,
-    reply: Reply<Told>,
+    reply: Reply,
+    began: Instant,
     /// Whether a row has a NaN score.
     failed: bool,
+    _held: (Taken, Option<OwnedSemaphorePermit>),
 }
-
-/// The text of an answer, which has its room until it is written.
-pub(crate) struct Text {
-    text: Vec<u8>,
-    _room: OwnedSemaphorePermit,
-}
-
-impl AsRef<[u8]> for Text {
-    fn as_ref(&self) -> &[u8] {
-        &self.text
-    }
-}
-
-/// The text of an answer and the rows it answers, or why there is none.
-pub(crate) type Told = Result<(Text, u64), Refusal>;
 
 #[derive(Serialize)]
 struct Class {
@@ -116,29 +83,52 @@ struct Class {
 }
 
 impl Engine {
-    /// Answers requests together, as many as have [`BODIES`] bytes, and then the next.
-    pub(crate) fn answer<B: AsRef<[u8]> + Send>(&mut self, asked: Vec<(Asked<B>, Reply<Told>)>) {
-        let mut asked = asked.into_iter().peekable();
-        while asked.peek().is_some() {
-            let mut bytes = 0;
-            let together = std::iter::from_fn(|| {
-                asked.next_if(|(one, _)| {
-                    let first = bytes == 0;
-                    bytes += one.body.as_ref().len().max(1);
-                    first || bytes <= BODIES
-                })
-            });
-            let together = together.collect();
-            self.answer_together(together);
+    /// Answers requests until the line is closed.
+    ///
+    /// Pictures that take longer to decode than others may wait go to the line `reading`.
+    pub(crate) fn run(mut self, answering: &Line<Task>, reading: &Line<Task>) {
+        loop {
+            let is_idle = self.open.iter().all(VecDeque::is_empty);
+            let joining = if is_idle {
+                answering.take(TOGETHER)
+            } else {
+                answering.take_now(TOGETHER)
+            };
+            if is_idle && joining.is_empty() {
+                return;
+            }
+            // A panic drops the replies of its questions; the thread still answers others.
+            if catch_unwind(AssertUnwindSafe(|| self.turn(joining, reading))).is_err() {
+                self.open = Default::default();
+            }
         }
     }
 
-    /// Answers each request as soon as its rows are ranked.
+    /// Lets requests join, and makes a pass over rows of classes and one over rows of features.
+    fn turn(&mut self, joining: Vec<Task>, reading: &Line<Task>) {
+        let reader = &self.reader;
+        let advanced = |task: Task| task.advanced(reader, SMALL_PIXELS);
+        let joining: Vec<Task> = self
+            .pool
+            .install(|| joining.into_par_iter().filter_map(advanced).collect());
+        for task in joining {
+            let client = task.client;
+            match Open::new(task) {
+                Ok(open) => self.open[usize::from(open.prepared.k.is_none())].push_back(open),
+                // A picture of a small file.
+                Err(task) => reading.push(client, task),
+            }
+        }
+        for kind in 0..self.open.len() {
+            self.pass(kind);
+        }
+    }
+
+    /// Answers rows of the open questions, and questions as soon as all their rows are.
     ///
-    /// Memory: [`PASS_NUMBERS`] a few times, the text of one answer, and the [`ROOM`] of those that are complete.
-    /// Requests whose clients have gone are dropped between two passes.
-    fn answer_together<B: AsRef<[u8]> + Send>(&mut self, asked: Vec<(Asked<B>, Reply<Told>)>) {
-        let began = Instant::now();
+    /// Memory: [`PASS_NUMBERS`] a few times, the text of one long answer and of the short ones of a pass, and the [`ROOM`]
+    /// of those that are complete. Requests whose clients have gone are dropped between two passes.
+    fn pass(&mut self, kind: usize) {
         let Engine {
             trainer,
             index,
@@ -147,149 +137,205 @@ impl Engine {
             pool,
             reader,
             room,
+            open,
+            pace,
         } = self;
+        let open = &mut open[kind];
+        open.retain(|one| !one.reply.is_closed());
+        let Some(k) = open.iter().map(|one| one.prepared.k).max() else {
+            return;
+        };
+        let began = Instant::now();
         let logits = run.config.head.as_ref().map(|head| head.logits);
         let logits = logits.unwrap_or_default();
         let width: usize = sizes(reader.input).iter().product();
-        pool.install(|| {
-            let prepare = |(asked, reply): (Asked<B>, Reply<Told>)| {
-                if reply.is_closed() {
-                    return None;
+        let outputs = trainer.net().classes;
+        let most = PASS_NUMBERS / width.max(PER_BEST * k.unwrap_or(1)).max(outputs);
+        let most = most.clamp(1, pace.rows);
+        let rest: Vec<usize> = open
+            .iter()
+            .map(|one| one.prepared.rows - one.done)
+            .collect();
+        let counts = rows_of_pass(&rest, most, pace.passes);
+        let mut values = Vec::new();
+        for (one, count) in open.iter().zip(&counts) {
+            values.extend(&one.prepared.values[one.done * width..][..count * width]);
+        }
+        let index = index.as_ref().map(|index| (index, &*run));
+        let passed = pool.install(|| {
+            with_input(reader.input, &values, |input| match k {
+                Some(k) => rank(trainer.as_mut(), index, input, k),
+                None => {
+                    let features = trainer.logits(input)?;
+                    let features = compared(&features, outputs, mean, logits);
+                    let rows = features.chunks_exact(outputs);
+                    Ok(rows.map(|row| Made::Features(row.to_vec())).collect())
                 }
-                match reader.prepare(&asked) {
-                    Ok(prepared) => Some(Open::new(prepared, reply)),
-                    Err(refusal) => {
-                        reply.send(Err(refusal));
-                        None
-                    }
+            })
+        });
+        let mut made = passed.map(Vec::into_iter);
+        let (mut rest, mut rows) = (VecDeque::new(), 0);
+        for (mut one, count) in open.drain(..).zip(counts) {
+            match &mut made {
+                Err(error) if count > 0 => {
+                    one.reply.send(Err(Refusal::new(500, error.to_string())));
+                    continue;
                 }
-            };
-            let open: Vec<Open> = asked.into_par_iter().filter_map(prepare).collect();
-            let (classes, features): (VecDeque<Open>, VecDeque<Open>) =
-                open.into_iter().partition(|one| one.prepared.k.is_some());
-            for mut open in [classes, features] {
-                loop {
-                    open.retain(|one| !one.reply.is_closed());
-                    let Some(k) = open.iter().map(|one| one.prepared.k).max() else {
-                        break;
-                    };
-                    let outputs = trainer.net().classes;
-                    let most = PASS_NUMBERS / width.max(PER_BEST * k.unwrap_or(1)).max(outputs);
-                    let values = next_rows(&open, width, most.clamp(1, PASS));
-                    let index = index.as_ref().map(|index| (index, &*run));
-                    let passed = with_input(reader.input, &values, |input| match k {
-                        Some(k) => rank(trainer.as_mut(), index, input, k),
-                        None => {
-                            let features = trainer.logits(input)?;
-                            let features = compared(&features, outputs, mean, logits);
-                            let rows = features.chunks_exact(outputs);
-                            Ok(rows.map(|row| Made::Features(row.to_vec())).collect())
-                        }
-                    });
-                    match passed {
-                        Ok(outputs) => {
-                            for row in &outputs {
-                                tell(&mut open, row, &run.labels, room, began);
-                            }
-                        }
-                        Err(error) => {
-                            for one in open.drain(..) {
-                                one.reply.send(Err(Refusal::new(500, error.to_string())));
-                            }
-                        }
-                    }
-                }
+                Ok(made) => made
+                    .take(count)
+                    .for_each(|made| one.add(&made, &run.labels)),
+                Err(_) => {}
             }
-        })
+            rows += count;
+            if one.done < one.prepared.rows {
+                rest.push_back(one);
+            } else {
+                one.send(room);
+            }
+        }
+        *open = rest;
+        pace.passed(rows, most, began.elapsed());
+    }
+}
+
+/// How many rows a pass takes of each of the questions, which have so many left and are in the order in which they came.
+///
+/// A question with few rows is in the next pass, next to one with many: those with the fewest come first, as far as all
+/// their rows fit in. A quarter of the rows, or of the passes, is for the first question. Only this one is answered in
+/// parts, so the text of a single part is kept.
+fn rows_of_pass(rest: &[usize], most: usize, pass: usize) -> Vec<usize> {
+    let mut counts = vec![0; rest.len()];
+    counts[0] = rest[0].min((most + 3 - pass % 4) / 4);
+    let mut left = most - counts[0];
+    let mut order: Vec<usize> = (1..rest.len()).collect();
+    order.sort_by_key(|&at| rest[at]);
+    for at in order {
+        if rest[at] > left {
+            break;
+        }
+        counts[at] = rest[at];
+        left -= rest[at];
+    }
+    counts[0] += left.min(rest[0] - counts[0]);
+    counts
+}
+
+/// How many rows a pass may have, so that a request need not wait for long until one ends.
+pub(crate) struct Pace {
+    /// Most rows of the next pass.
+    rows: usize,
+    /// Passes so far.
+    passes: usize,
+    /// Time of a pass of one row, of late.
+    of_one: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            rows: 1,
+            passes: 0,
+            of_one: Duration::ZERO,
+        }
+    }
+}
+
+impl Pace {
+    /// Learns from a pass of `rows` rows that could have had `most`.
+    ///
+    /// Where a pass of one row takes longer than [`PASS_TIME`], as when all classes are looked at, smaller passes would
+    /// only make all requests slower.
+    fn passed(&mut self, rows: usize, most: usize, took: Duration) {
+        self.passes += 1;
+        if rows == 1 {
+            self.of_one = if self.of_one.is_zero() {
+                took
+            } else {
+                (3 * self.of_one + took) / 4
+            };
+        }
+        if took > PASS_TIME.max(2 * self.of_one) {
+            self.rows = (rows / 2).max(1);
+        } else if rows == self.rows && rows == most {
+            self.rows = (2 * rows).min(PASS);
+        }
     }
 }
 
 impl Open {
-    fn new(prepared: Prepared, reply: Reply<Told>) -> Open {
-        Open {
+    /// The question of a task that is prepared; otherwise the task again.
+    fn new(task: Task) -> Result<Open, Task> {
+        let Stage::Prepared(prepared) = task.stage else {
+            return Err(task);
+        };
+        Ok(Open {
             prepared,
             done: 0,
             text: b"{\"results\":".to_vec(),
             failed: false,
-            reply,
-        }
+            reply: task.reply,
+            began: task.began,
+            _held: (task.place, task.room),
+        })
     }
-}
 
-/// The values of the next rows, `most` at most.
-fn next_rows(open: &VecDeque<Open>, width: usize, most: usize) -> Vec<f32> {
-    let mut values = Vec::new();
-    for one in open {
-        let rest = &one.prepared.values[one.done * width..];
-        let room = most * width - values.len();
-        values.extend(&rest[..rest.len().min(room)]);
-    }
-    values
-}
-
-/// Adds a row to the first answer, and sends that once it is complete.
-fn tell(
-    open: &mut VecDeque<Open>,
-    made: &Made,
-    labels: &ClassMap,
-    room: &Arc<Semaphore>,
-    began: Instant,
-) {
-    let one = open
-        .front_mut()
-        .expect("an answer for each row of the pass");
-    one.failed |= match made {
-        // A head that met no number ranks nothing.
-        Made::Classes(ranked) => {
-            ranked.is_empty() || ranked.iter().any(|(_, score)| !score.is_finite())
-        }
-        Made::Features(features) => !features.iter().all(|x| x.is_finite()),
-    };
-    if !one.failed {
-        one.text.push(if one.done == 0 { b'[' } else { b',' });
-        let written = match made {
+    /// Adds the answer to its next row.
+    fn add(&mut self, made: &Made, labels: &ClassMap) {
+        self.failed |= match made {
+            // A head that met no number ranks nothing.
             Made::Classes(ranked) => {
-                let ranked = ranked.iter().take(one.prepared.k.unwrap_or(0));
-                let row = ranked.map(|&(class, score)| Class {
-                    class,
-                    label: labels.describe(class as u32),
-                    score,
-                });
-                serde_json::to_writer(&mut one.text, &row.collect::<Vec<Class>>())
+                ranked.is_empty() || ranked.iter().any(|(_, score)| !score.is_finite())
             }
-            Made::Features(features) => serde_json::to_writer(&mut one.text, features),
+            Made::Features(features) => !features.iter().all(|x| x.is_finite()),
         };
-        written.expect("numbers and text");
+        if !self.failed {
+            self.text.push(if self.done == 0 { b'[' } else { b',' });
+            let written = match made {
+                Made::Classes(ranked) => {
+                    let ranked = ranked.iter().take(self.prepared.k.unwrap_or(0));
+                    let row = ranked.map(|&(class, score)| Class {
+                        class,
+                        label: labels.describe(class as u32),
+                        score,
+                    });
+                    serde_json::to_writer(&mut self.text, &row.collect::<Vec<Class>>())
+                }
+                Made::Features(features) => serde_json::to_writer(&mut self.text, features),
+            };
+            written.expect("numbers and text");
+        }
+        self.done += 1;
     }
-    one.done += 1;
-    if one.done < one.prepared.rows {
-        return;
+
+    /// Sends the complete answer.
+    fn send(mut self, room: &Arc<Semaphore>) {
+        let milliseconds = self.began.elapsed().as_secs_f64() * 1e3;
+        self.text
+            .extend(format!("],\"milliseconds\":{milliseconds}}}").bytes());
+        // Answers that fit into the buffers of a connection need no room.
+        let bytes = match self.text.len() {
+            0..=SMALL_BODY => 0,
+            bytes => bytes.min(ROOM) as u32,
+        };
+        let answer = match Arc::clone(room).try_acquire_many_owned(bytes) {
+            _ if self.failed => Err(Refusal::new(
+                400,
+                "the net's outputs for this are not finite; send values like those it was trained on",
+            )),
+            Err(_) => Err(Refusal::new(
+                503,
+                "too many answers are waiting for their clients; try again in a second",
+            )),
+            Ok(room) => Ok((
+                Text {
+                    text: self.text,
+                    _room: room,
+                },
+                self.prepared.rows as u64,
+            )),
+        };
+        self.reply.send(answer);
     }
-    let Some(mut one) = open.pop_front() else {
-        return;
-    };
-    let milliseconds = began.elapsed().as_secs_f64() * 1e3;
-    one.text
-        .extend(format!("],\"milliseconds\":{milliseconds}}}").bytes());
-    let bytes = one.text.len().min(ROOM) as u32;
-    let answer = match Arc::clone(room).try_acquire_many_owned(bytes) {
-        _ if one.failed => Err(Refusal::new(
-            400,
-            "the net's outputs for this are not finite; send values like those it was trained on",
-        )),
-        Err(_) => Err(Refusal::new(
-            503,
-            "too many answers are waiting for their clients; try again in a second",
-        )),
-        Ok(room) => Ok((
-            Text {
-                text: one.text,
-                _room: room,
-            },
-            one.prepared.rows as u64,
-        )),
-    };
-    one.reply.send(answer);
 }
 
 /// Hands `take` the rows of a pass as the net takes them.
@@ -328,98 +374,51 @@ fn rank(
     Ok(ranked.into_iter().map(Made::Classes).collect())
 }
 
-impl Reader {
-    fn prepare<B: AsRef<[u8]>>(&self, asked: &Asked<B>) -> Result<Prepared, Refusal> {
-        let width = match self.input {
-            Flow::Row(width) => width,
-            _ => 0,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_takes_short_questions_first_and_a_part_of_the_oldest() {
+        let check = |rest: &[usize], most, pass, expected: &[usize]| {
+            assert_eq!(rows_of_pass(rest, most, pass), expected, "{rest:?} {most}");
         };
-        if asked.features && self.features.is_none() {
-            return Err(Refusal::new(
-                400,
-                "this net has no features that are compared with classes; ask /v1/classify, or serve a run of `pelton train classify`",
-            ));
-        }
-        let Question { rows, k } = asked.read(width, self.top)?;
-        if let (Rows::Vectors(vectors), None, Some(d)) = (&rows, k, self.features)
-            && vectors.count * d > MOST_FEATURES
-        {
-            return Err(Refusal::new(
-                400,
-                format!(
-                    "`features` contains {} vectors, and the answer would have {d} numbers for each, more than {MOST_FEATURES}; send at most {} vectors at once",
-                    vectors.count,
-                    (MOST_FEATURES / d).max(1)
-                ),
-            ));
-        }
-        match (rows, self.input) {
-            (Rows::Vectors(vectors), Flow::Row(width)) => {
-                if let Some((row, found)) = vectors.wrong {
-                    return Err(Refusal::new(
-                        400,
-                        format!(
-                            "vector {row} of `features` has {found} numbers; the net takes {width}"
-                        ),
-                    ));
-                }
-                Ok(Prepared {
-                    values: vectors.values,
-                    rows: vectors.count,
-                    k,
-                })
-            }
-            (Rows::Image(bytes), Flow::Image(height, width, channels)) => {
-                let size = (height as u32, width as u32);
-                let mut values = vec![0.0; height * width * channels];
-                self.draw(&bytes, size, &mut values).map_err(|error| {
-                    Refusal::new(400, format!("the image cannot be used: {error}"))
-                })?;
-                Ok(Prepared { values, rows: 1, k })
-            }
-            (Rows::Image(_), _) => Err(Refusal::new(
-                400,
-                "the net takes vectors, not images; send `features`",
-            )),
-            (Rows::Vectors(_), _) => Err(Refusal::new(
-                400,
-                "the net takes images, not vectors; send `image`, or the bytes of a PNG, JPEG or WebP file",
-            )),
-        }
+        check(&[3], 8, 0, &[3]);
+        check(&[100], 8, 0, &[8]);
+        // The oldest is long: it gets its quarter, and what is left.
+        check(&[100, 1, 2], 16, 0, &[13, 1, 2]);
+        check(&[100, 90, 1, 12, 2], 16, 0, &[4 + 9, 0, 1, 0, 2]);
+        check(&[100, 4, 4, 4, 4], 16, 0, &[4, 4, 4, 4, 0]);
+        // Of single rows the oldest has one in four.
+        let firsts = (0..4).map(|pass| rows_of_pass(&[50, 1, 1], 1, pass));
+        assert_eq!(
+            firsts.collect::<Vec<_>>(),
+            [[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0]]
+        );
     }
 
-    /// A picture as the run measured its own. Images that would not have the net's input size are resized first.
-    fn draw(&self, bytes: &[u8], size: (u32, u32), values: &mut [f32]) -> Result<(), ImageError> {
-        let (mut pixels, mut work) = (Pixels::new(), Workspace::new());
-        let mut decode = |most_pixels| {
-            let limits = Limits { most_pixels };
-            pelton_image::decode(bytes, &limits, &mut pixels)
-        };
-        let _alone = match decode(FEW_PIXELS) {
-            Err(ImageError::TooManyPixels(_)) => {
-                let alone = self.large.lock().unwrap_or_else(PoisonError::into_inner);
-                decode(MOST_PIXELS)?;
-                Some(alone)
+    #[test]
+    fn passes_are_as_long_as_one_may_wait() {
+        let passes = |of_one: u64, of_row: u64, count: usize| {
+            let mut pace = Pace::default();
+            for _ in 0..count {
+                let rows = pace.rows;
+                let took = Duration::from_micros(of_one + of_row * rows as u64);
+                pace.passed(rows, rows, took);
             }
-            decoded => {
-                decoded?;
-                None
-            }
+            pace.rows
         };
-        if self.exif == Exif::Apply {
-            pixels.turn_upright(pelton_image::orientation(bytes));
+        assert_eq!(passes(100, 1, 20), PASS);
+        // Rows of 0.5 ms: some ten.
+        assert!((4..=16).contains(&passes(0, 500, 20)));
+        assert!((4..=16).contains(&passes(0, 500, 21)));
+        // Rows that cost nothing next to what every pass costs.
+        assert_eq!(passes(30_000, 50, 20), PASS);
+        // What a request leaves unused says nothing.
+        let mut pace = Pace::default();
+        for _ in 0..5 {
+            pace.passed(1, 16, Duration::from_micros(10));
         }
-        let out = Output::Floats(values);
-        match self.pictures.output_size(pixels.height(), pixels.width()) {
-            Ok(found) if found == size => self.pictures.apply(&pixels, 0, &mut work, out),
-            _ => self.resized(size)?.apply(&pixels, 0, &mut work, out),
-        }
-    }
-
-    /// The stages after a resize to the size of the net, if they keep that size.
-    fn resized(&self, (height, width): (u32, u32)) -> Result<Pipeline, ImageError> {
-        let mut stages = vec![Augment::Resize { height, width }];
-        stages.extend(self.pictures.stages().iter().copied());
-        Pipeline::new(stages)?.with_channels(self.pictures.channels())
+        assert_eq!(pace.rows, 1);
     }
 }

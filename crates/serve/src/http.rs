@@ -4,16 +4,18 @@
 //!
 //! | limit | where it is exceeded |
 //! |---|---|
-//! | classification requests in progress | 503 with Retry-After, at once |
+//! | classification requests in progress, and seven eighths of them for one client | 503 with Retry-After, at once |
+//! | a quarter of them with large pictures | 503 with Retry-After, at once |
+//! | pixels of a picture | 413, before it is decoded |
 //! | bytes of a body | 413, before the body is read where its length is declared |
-//! | bytes of all large bodies | the next waits to be read, and gets 503 once its time is over |
+//! | bytes of all bodies of a size | the next waits to be read, and gets 503 once its time is over |
 //! | seconds in which a body arrives | 408 |
 //! | seconds in which it is answered | 503 |
 //! | classes that an answer names | 400 |
-//! | bytes of answers that clients have not taken | 503 |
+//! | bytes of large answers that clients have not taken | 503 |
 //! | seconds in which an answer is taken | the connection is closed |
 //! | seconds in which a head arrives, and between two requests | the connection is closed |
-//! | connections | the next waits to be accepted |
+//! | connections | the next waits to be accepted; one of a client that has seven eighths is closed |
 //!
 //! What is left of the body of a refused request is read and dropped for a while, since a client that still sends would
 //! lose the refusal with its connection.
@@ -25,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{BodyDataStream, Bytes, HttpBody};
-use axum::extract::{Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER,
 };
@@ -36,6 +38,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::StreamExt;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -45,10 +48,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{interval, sleep, timeout, timeout_at};
 
-use crate::engine::Told;
+use crate::engine::Engine;
+use crate::fair::{Client, Places, Taken};
 use crate::metrics::Metrics;
 use crate::question::{Asked, Kind, Refusal};
-use crate::queue::{Queue, Unanswered, Waiting};
+use crate::queue::Queue;
+use crate::task::{SMALL_BODY, Task, Told};
 use crate::timely::Timely;
 
 /// Connections in addition to those with requests in progress: overload gets an answer instead of waiting.
@@ -57,8 +62,11 @@ const SPARE_CONNECTIONS: usize = 1024;
 const GRACE: Duration = Duration::from_secs(1);
 /// How often it is asked whether the server is to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// Bytes of a body that are read without regard to other bodies.
-const SMALL_BODY: usize = 16 << 10;
+/// Bytes of a body that does not wait for larger ones, and of all such bodies.
+const USUAL_BODY: usize = 256 << 10;
+const USUAL_BODIES: usize = 4 << 20;
+/// Files that a process has open next to connections.
+const OTHER_FILES: usize = 64;
 /// Most bytes that a connection reads ahead.
 const READ_AHEAD: usize = 16 << 10;
 /// The answer when the server is full.
@@ -85,44 +93,47 @@ impl Default for Limits {
     }
 }
 
-/// A body, which has its room until it is read.
-pub(crate) struct Held {
-    bytes: Vec<u8>,
-    _room: Option<OwnedSemaphorePermit>,
-}
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
+/// A body, and its room until it is answered.
+type Held = (Vec<u8>, Option<OwnedSemaphorePermit>);
 
 /// State shared by all requests.
 pub(crate) struct Service {
-    pub(crate) queue: Queue<Asked<Held>, Told>,
+    pub(crate) queue: Queue,
     pub(crate) limits: Limits,
     pub(crate) metrics: Metrics,
     /// A description of the net, as JSON.
     pub(crate) model: String,
-    permits: Semaphore,
-    /// Bytes of large bodies: one of the largest, or several that are smaller.
-    room: Arc<Semaphore>,
+    places: Arc<Places>,
+    /// Bytes of bodies above [`SMALL_BODY`] up to [`USUAL_BODY`].
+    usual_room: Arc<Semaphore>,
+    /// Bytes of larger bodies: one of the largest, or several that are smaller.
+    large_room: Arc<Semaphore>,
 }
 
 impl Service {
     pub(crate) fn new(
         limits: Limits,
         model: String,
-        answer: impl FnMut(Vec<Waiting<Asked<Held>, Told>>) + Send + 'static,
+        engine: Engine,
     ) -> Result<Service, StorageError> {
+        let (readers, reader) = (
+            engine.pool.current_num_threads(),
+            Arc::clone(&engine.reader),
+        );
+        let queue = Queue::new(
+            limits.concurrency,
+            readers,
+            &reader,
+            |answering, reading| engine.run(answering, reading),
+        )?;
         Ok(Service {
-            // The one that asks has a permit.
-            queue: Queue::new(limits.concurrency, answer)?,
+            queue,
             limits,
             metrics: Metrics::default(),
             model,
-            permits: Semaphore::new(limits.concurrency),
-            room: Arc::new(Semaphore::new(limits.body_bytes.min(u32::MAX as usize))),
+            places: Places::new(limits.concurrency),
+            usual_room: Arc::new(Semaphore::new(USUAL_BODIES)),
+            large_room: Arc::new(Semaphore::new(limits.body_bytes.min(u32::MAX as usize))),
         })
     }
 }
@@ -154,9 +165,13 @@ async fn accept(listener: TcpListener, service: &Arc<Service>, interrupt: &Inter
     builder
         .timer(TokioTimer::new())
         .max_buf_size(READ_AHEAD)
+        // A client that has sent all may close its half of the connection.
+        .half_close(true)
         .header_read_timeout(service.limits.time);
     let most = service.limits.concurrency.saturating_add(SPARE_CONNECTIONS);
+    pelton_storage::allow_open_files(most.saturating_add(OTHER_FILES) as u64);
     let connections = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+    let of_clients = Places::new(most);
     let graceful = GracefulShutdown::new();
     let mut look = interval(LOOK);
     while !interrupt.load(std::sync::atomic::Ordering::Relaxed) {
@@ -164,20 +179,29 @@ async fn accept(listener: TcpListener, service: &Arc<Service>, interrupt: &Inter
             next = next(&listener, &connections) => next,
             _ = look.tick() => continue,
         };
-        let Ok(stream) = accepted else {
+        let Ok((stream, address)) = accepted else {
             // Out of file descriptors, for one: those that close make room.
             sleep(LOOK).await;
+            continue;
+        };
+        let client = Client::from(address);
+        let Ok(place) = of_clients.take(client) else {
             continue;
         };
         // Answers are written whole.
         let _ = stream.set_nodelay(true);
         let stream = TokioIo::new(Timely::new(stream, service.limits.time));
-        let connection = builder.serve_connection(stream, routes.clone());
+        let routes = routes.clone();
+        let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(client);
+            routes.call(request)
+        });
+        let connection = builder.serve_connection(stream, service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             // The other end may break off at any time.
             let _ = connection.await;
-            drop(permit);
+            drop((permit, place));
         });
     }
     let _ = timeout(GRACE, graceful.shutdown()).await;
@@ -187,10 +211,13 @@ async fn accept(listener: TcpListener, service: &Arc<Service>, interrupt: &Inter
 async fn next(
     listener: &TcpListener,
     connections: &Arc<Semaphore>,
-) -> (io::Result<TcpStream>, Option<OwnedSemaphorePermit>) {
+) -> (
+    io::Result<(TcpStream, SocketAddr)>,
+    Option<OwnedSemaphorePermit>,
+) {
     let permit = Arc::clone(connections).acquire_owned().await;
     let accepted = listener.accept().await;
-    (accepted.map(|(stream, _)| stream), permit.ok())
+    (accepted, permit.ok())
 }
 
 fn routes(service: &Arc<Service>) -> Router {
@@ -267,29 +294,46 @@ fn refused(refusal: &Refusal) -> Response {
     response
 }
 
-async fn classify(State(service): State<Arc<Service>>, request: Request) -> Response {
-    computed(service, request, false).await
+async fn classify(
+    State(service): State<Arc<Service>>,
+    Extension(client): Extension<Client>,
+    request: Request,
+) -> Response {
+    computed(service, client, request, false).await
 }
 
-async fn embed(State(service): State<Arc<Service>>, request: Request) -> Response {
-    computed(service, request, true).await
+async fn embed(
+    State(service): State<Arc<Service>>,
+    Extension(client): Extension<Client>,
+    request: Request,
+) -> Response {
+    computed(service, client, request, true).await
 }
 
 /// What the net makes of a request: classes, or `features`.
-async fn computed(service: Arc<Service>, request: Request, features: bool) -> Response {
+async fn computed(
+    service: Arc<Service>,
+    client: Client,
+    request: Request,
+    features: bool,
+) -> Response {
     let began = Instant::now();
     let (head, body) = request.into_parts();
     let waits = head.headers.contains_key(EXPECT);
     let mut body = body.into_data_stream();
-    let answer = match service.permits.try_acquire() {
-        Ok(_permit) => {
+    let answer = match service.places.take(client) {
+        Ok(place) => {
             let _under_way = service.metrics.begin();
-            answer(&service, &head, &mut body, features).await
+            answer(&service, (client, place), &head, &mut body, features).await
         }
-        Err(_) => {
-            let most = service.limits.concurrency;
+        Err(count) => {
+            let whose = if count < service.limits.concurrency {
+                " of this address"
+            } else {
+                ""
+            };
             let sentence =
-                format!("{most} requests are being handled already; try again in a second");
+                format!("{count} requests{whose} are being handled already; try again in a second");
             Err(Refusal::new(503, sentence))
         }
     };
@@ -313,6 +357,7 @@ async fn computed(service: Arc<Service>, request: Request, features: bool) -> Re
 
 async fn answer(
     service: &Service,
+    (client, place): (Client, Taken),
     head: &Parts,
     body: &mut BodyDataStream,
     features: bool,
@@ -327,26 +372,18 @@ async fn answer(
         .headers
         .get(CONTENT_LENGTH)
         .and_then(|text| text.to_str().ok()?.parse().ok());
-    let body = received(service, declared, body).await?;
-    let answer = timeout(
-        service.limits.time,
-        service.queue.ask(Asked {
-            kind,
-            features,
-            k,
-            body,
-        }),
-    )
-    .await;
-    match answer {
+    let (body, room) = received(service, declared, body).await?;
+    let asked = Asked {
+        kind,
+        features,
+        k,
+        body,
+    };
+    let (task, answer) = Task::new(client, place, asked, room);
+    service.queue.push(task);
+    match timeout(service.limits.time, answer).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(Unanswered::Full)) => Err(Refusal::new(
-            503,
-            "too many requests are waiting; try again in a second",
-        )),
-        Ok(Err(Unanswered::Failed)) => {
-            Err(Refusal::new(500, "this request failed; others still work"))
-        }
+        Ok(Err(_)) => Err(Refusal::new(500, "this request failed; others still work")),
         Err(_) => {
             let seconds = service.limits.time.as_secs_f64();
             let sentence = format!("no answer was ready within {seconds} s; try again later");
@@ -373,35 +410,36 @@ async fn received(
     }
     let seconds = time.as_secs_f64();
     let end = tokio::time::Instant::now() + time;
-    let mut held = Held {
-        bytes: Vec::new(),
-        _room: None,
-    };
+    let (mut held, mut room) = (Vec::new(), None);
     loop {
         let slow = |_| Refusal::new(408, format!("the body did not arrive within {seconds} s"));
         let Some(part) = timeout_at(end, body.next()).await.map_err(slow)? else {
-            return Ok(held);
+            return Ok((held, room));
         };
         let part = part.map_err(|_| Refusal::new(400, "the body ended early"))?;
-        let bytes = held.bytes.len() + part.len();
+        let bytes = held.len() + part.len();
         if bytes > body_bytes {
             return Err(too_large());
         }
-        if bytes > SMALL_BODY && held._room.is_none() {
+        if bytes > SMALL_BODY && room.is_none() {
             let most = declared.unwrap_or(body_bytes as u64) as usize;
-            let room = Arc::clone(&service.room)
-                .acquire_many_owned(u32::try_from(most).unwrap_or(u32::MAX));
+            let rooms = if most <= USUAL_BODY {
+                &service.usual_room
+            } else {
+                &service.large_room
+            };
+            let next = Arc::clone(rooms);
+            let next = next.acquire_many_owned(u32::try_from(most).unwrap_or(u32::MAX));
             let full = |_| {
                 let sentence = format!(
                     "large bodies of other requests were not read within {seconds} s; try again later"
                 );
                 Refusal::new(503, sentence)
             };
-            held._room = timeout_at(end, room).await.map_err(full)?.ok();
-            held.bytes
-                .reserve_exact(most.saturating_sub(held.bytes.len()));
+            room = timeout_at(end, next).await.map_err(full)?.ok();
+            held.reserve_exact(most.saturating_sub(held.len()));
         }
-        held.bytes.extend_from_slice(&part);
+        held.extend_from_slice(&part);
     }
 }
 

@@ -3,8 +3,10 @@
 //! ```text
 //! http.rs      connections, paths, limits            one thread, never computes
 //! timely.rs    writes that end within a time
-//! queue.rs     requests that wait, taken together    one thread, with the processors of a pool
-//! engine.rs    question.rs → net → class index       what is asked, and the answer
+//! fair.rs      what one client may have, and turns
+//! queue.rs     where requests wait (task.rs)         threads that read large bodies and decode pictures
+//! reader.rs    question.rs → numbers                 what is asked
+//! engine.rs    net → class index → text              one thread, with the processors of a pool
 //! ```
 //!
 //! A head over very many classes is not loaded: the net makes features, and a [`ClassIndex`](pelton_softmax::ClassIndex) over the class
@@ -12,20 +14,26 @@
 //! their logits.
 
 mod engine;
+mod fair;
 mod http;
 mod metrics;
 mod question;
 mod queue;
+mod reader;
+mod task;
 mod timely;
 
 use std::net::SocketAddr;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use pelton_comm::Comm;
 use pelton_nn::trainer;
-use pelton_run::{Event, RunContext};
+use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_softmax::{HeadKind, Logits};
 use pelton_train::finished::Classifier;
 use pelton_train::image::sizes;
@@ -35,11 +43,15 @@ use tokio::sync::Semaphore;
 
 pub use http::Limits;
 
-use engine::{Engine, Reader};
+use engine::Engine;
 use http::Service;
+use reader::Reader;
 
 /// Most requests at once, which are connections and answers in memory.
 const MOST_REQUESTS: usize = 1 << 16;
+
+/// How often a start looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -95,7 +107,7 @@ struct IndexFigures {
 pub fn run(
     config: &ServeConfig,
     ready: impl FnOnce(SocketAddr),
-    mut context: RunContext<'_>,
+    context: RunContext<'_>,
 ) -> Result<ServeFigures, TrainError> {
     let limits = config.limits;
     if limits.concurrency == 0 || limits.body_bytes == 0 || limits.time.is_zero() {
@@ -111,7 +123,11 @@ pub fn run(
         )));
     }
     check_range("concurrency", limits.concurrency, 1..=MOST_REQUESTS)?;
-    let (mut engine, model) = open(config, &mut context)?;
+    let opening = config.clone();
+    let (engine, model) =
+        interruptible(context.interrupt, &mut *context.observer, move |context| {
+            open(&opening, context)
+        })?;
     let note = match &model.index {
         Some(index) if index.lists > index.probes => format!(
             "index of {} classes: searches {} of {} lists, recall {:.4} of the best class, ready in {:.1} s",
@@ -121,8 +137,7 @@ pub fn run(
     };
     (context.observer)(Event::Note(&note));
     let model = serde_json::to_string(&model).expect("numbers and text");
-    let answer = move |asked: Vec<_>| engine.answer(asked);
-    let service = Arc::new(Service::new(limits, model, answer)?);
+    let service = Arc::new(Service::new(limits, model, engine)?);
     let began = Instant::now();
     let address = (config.host.as_str(), config.port);
     http::serve(&service, address, context.interrupt, ready).map_err(|error| {
@@ -135,6 +150,39 @@ pub fn run(
         queries: service.metrics.queries(),
         wall_s: began.elapsed().as_secs_f64(),
     })
+}
+
+/// Does `work` on a thread, which is left behind when `interrupt` is set: building an index takes long.
+fn interruptible<T: Send + 'static>(
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+    work: impl FnOnce(&mut RunContext<'_>) -> Result<T, TrainError> + Send + 'static,
+) -> Result<T, TrainError> {
+    let (sender, receiver) = channel();
+    let stop = Interrupt::default();
+    let stopped = Arc::clone(&stop);
+    let thread = pelton_storage::spawn("pelton-opening", move || {
+        let comm = Comm::alone();
+        let note = &mut |event: Event<'_>| {
+            if let Event::Note(note) = event {
+                let _ = sender.send(note.to_string());
+            }
+        };
+        work(&mut RunContext::new(&comm, &stopped, note))
+    })?;
+    loop {
+        match receiver.recv_timeout(LOOK) {
+            Ok(note) => observer(Event::Note(&note)),
+            Err(RecvTimeoutError::Timeout) if interrupt.load(Ordering::Relaxed) => {
+                stop.store(true, Ordering::Relaxed);
+                return Err(TrainError::stopped("opening the run"));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+            }
+        }
+    }
 }
 
 fn open(config: &ServeConfig, context: &mut RunContext<'_>) -> Result<(Engine, Model), TrainError> {
@@ -181,20 +229,50 @@ fn open(config: &ServeConfig, context: &mut RunContext<'_>) -> Result<(Engine, M
     };
     let mean = run.feature_mean()?;
     let engine = Engine {
-        reader: Reader {
+        reader: Arc::new(Reader {
             input,
             pictures: run.pictures()?,
             exif: image.pipeline.exif,
             top: config.top,
             features: index.is_some().then(|| net.net().classes),
-            large: Mutex::default(),
-        },
+        }),
         trainer: net,
         index,
         mean,
         pool,
         run,
         room: Arc::new(Semaphore::new(engine::ROOM)),
+        open: Default::default(),
+        pace: Default::default(),
     };
     Ok((engine, model))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_start_ends_when_it_is_interrupted() {
+        let (mut notes, interrupt) = (Vec::new(), Interrupt::default());
+        let observer = &mut |event: Event<'_>| {
+            if let Event::Note(note) = event {
+                notes.push(note.to_string());
+            }
+        };
+        let opened = interruptible(&interrupt, observer, |context| {
+            (context.observer)(Event::Note("begun"));
+            Ok(5)
+        });
+        assert_eq!(opened.ok(), Some(5));
+        interrupt.store(true, Ordering::Relaxed);
+        let (began, (_open, never)) = (Instant::now(), channel::<()>());
+        let opened = interruptible(&interrupt, observer, move |_| {
+            let _ = never.recv();
+            Ok(())
+        });
+        assert_eq!(opened.map_err(|error| error.exit_code()), Err(130));
+        assert!(began.elapsed() < Duration::from_secs(1));
+        assert_eq!(notes, ["begun"]);
+    }
 }

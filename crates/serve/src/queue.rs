@@ -1,197 +1,274 @@
 //! Requests on their way to the one thread that answers them.
 //!
-//! It takes all waiting requests at once, so requests that arrive together share a pass through the net, and a
-//! single request does not wait. A pass uses every processor, so a second thread would gain nothing.
+//! ```text
+//! small bodies ──────────────────────────┐
+//!                                        ├─→ answering: one thread, with the processors of a pool
+//! others → reading: a few threads ───────┤
+//!             └─→ large: one thread ─────┘
+//! ```
+//!
+//! The thread that answers takes all waiting requests at once, so requests that arrive together share a pass through the
+//! net, and a single request does not wait. A pass uses every processor, so a second thread would gain nothing. What
+//! takes longer to read than a small request may wait is read by threads of a lower priority; a picture larger than most
+//! by one of them, so that its memory is taken once.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pelton_storage::StorageError;
-use tokio::sync::oneshot;
 
-/// Requests that are answered together at most.
-const TOGETHER: usize = 64;
-/// How long the end of a queue waits for its thread. A longer computation ends after its pass, since no client
+use crate::fair::{Line, Places, Taken};
+use crate::question::Refusal;
+use crate::reader::{MOST_PIXELS, Reader, Stage};
+use crate::task::{SMALL_BODY, Task};
+
+/// Pixels of pictures that threads decode side by side; larger ones are decoded one after the other.
+const FEW_PIXELS: u64 = 2_000_000;
+/// One in so many requests may have a picture of more than [`FEW_PIXELS`]: each takes up to a second.
+const ONE_LARGE_IN: usize = 4;
+/// Threads that read.
+const MOST_READERS: usize = 8;
+/// How long the end of a queue waits for its threads. A longer computation ends after its pass, since no client
 /// waits for its answers.
 const LAST_PASS: Duration = Duration::from_millis(100);
 
-/// A question and the channel for its answer.
-pub(crate) type Waiting<Q, A> = (Q, Reply<A>);
-
-/// The thread, and the channel to it.
-pub(crate) struct Queue<Q, A> {
-    /// None once the queue ends.
-    sender: Option<SyncSender<Waiting<Q, A>>>,
-    thread: Option<JoinHandle<()>>,
+/// The threads, and the lines to them.
+pub(crate) struct Queue {
+    lines: Arc<Lines>,
+    threads: Vec<JoinHandle<()>>,
 }
 
-/// The reason for a missing answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unanswered {
-    /// The queue was full, possibly with questions of clients that have gone.
-    Full,
-    /// Answering panicked.
-    Failed,
+/// Where requests wait.
+struct Lines {
+    answering: Line<Task>,
+    reading: Line<Task>,
+    large: Line<(Task, Taken)>,
+    large_places: Arc<Places>,
 }
 
-/// Delivers one answer to its waiting client. Dropped without one, it says that answering failed.
-pub(crate) struct Reply<A>(oneshot::Sender<A>);
-
-impl<A> Reply<A> {
-    pub(crate) fn send(self, answer: A) {
-        let _ = self.0.send(answer);
-    }
-
-    /// Whether the answer is no longer needed: time out, the client left, or the server ends.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.0.is_closed()
-    }
-}
-
-impl<Q: Send + 'static, A: Send + 'static> Queue<Q, A> {
-    /// With room for `room` questions that wait; `answer` replies to each question as soon as it can.
+impl Queue {
+    /// For `requests` at once. `answer` takes requests until its line is closed, and may return some to be read.
     ///
     /// Errors: no thread can be started.
     pub(crate) fn new(
-        room: usize,
-        answer: impl FnMut(Vec<Waiting<Q, A>>) + Send + 'static,
-    ) -> Result<Queue<Q, A>, StorageError> {
-        let (sender, receiver) = sync_channel(room);
-        let thread = pelton_storage::spawn("pelton-answers", move || work(&receiver, answer))?;
-        Ok(Queue {
-            sender: Some(sender),
-            thread: Some(thread),
-        })
-    }
-
-    /// Asks, and waits for the answer.
-    pub(crate) async fn ask(&self, question: Q) -> Result<A, Unanswered> {
-        let (reply, answer) = oneshot::channel();
-        let sender = self.sender.as_ref().ok_or(Unanswered::Failed)?;
-        let waiting = (question, Reply(reply));
-        sender.try_send(waiting).map_err(|_| Unanswered::Full)?;
-        answer.await.map_err(|_| Unanswered::Failed)
-    }
-}
-
-impl<Q, A> Drop for Queue<Q, A> {
-    fn drop(&mut self) {
-        self.sender = None;
-        let Some(thread) = self.thread.take() else {
-            return;
+        requests: usize,
+        readers: usize,
+        reader: &Arc<Reader>,
+        answer: impl FnOnce(&Line<Task>, &Line<Task>) + Send + 'static,
+    ) -> Result<Queue, StorageError> {
+        let lines = Arc::new(Lines {
+            answering: Line::new(),
+            reading: Line::new(),
+            large: Line::new(),
+            large_places: Places::new(requests.div_ceil(ONE_LARGE_IN)),
+        });
+        let mut queue = Queue {
+            lines,
+            threads: Vec::new(),
         };
-        let began = Instant::now();
-        while !thread.is_finished() && began.elapsed() < LAST_PASS {
-            std::thread::sleep(Duration::from_millis(2));
+        // From here on the threads that run are ended with the queue.
+        queue.start("pelton-answers", |lines| {
+            answer(&lines.answering, &lines.reading)
+        })?;
+        for _ in 0..readers.min(MOST_READERS) {
+            let reader = Arc::clone(reader);
+            queue.start("pelton-reading", move |lines| lines.read(&reader))?;
         }
-        if thread.is_finished() {
-            // Panics of answers were caught.
-            let _ = thread.join();
+        let reader = Arc::clone(reader);
+        queue.start("pelton-large", move |lines| lines.decode_large(&reader))?;
+        Ok(queue)
+    }
+
+    fn start(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&Lines) + Send + 'static,
+    ) -> Result<(), StorageError> {
+        let lines = Arc::clone(&self.lines);
+        self.threads
+            .push(pelton_storage::spawn(name, move || work(&lines))?);
+        Ok(())
+    }
+
+    /// Adds a request.
+    pub(crate) fn push(&self, task: Task) {
+        let is_small = match &task.stage {
+            Stage::Asked(asked) => asked.body.len() <= SMALL_BODY,
+            _ => false,
+        };
+        let line = if is_small {
+            &self.lines.answering
+        } else {
+            &self.lines.reading
+        };
+        line.push(task.client, task);
+    }
+}
+
+impl Lines {
+    fn read(&self, reader: &Reader) {
+        yield_to_others();
+        while let Some(task) = self.reading.take(1).pop() {
+            let Some(task) = task.advanced(reader, FEW_PIXELS) else {
+                continue;
+            };
+            if let Stage::Prepared(_) = task.stage {
+                self.answering.push(task.client, task);
+                continue;
+            }
+            match self.large_places.take(task.client) {
+                Ok(place) => self.large.push(task.client, (task, place)),
+                Err(_) => task.reply.send(Err(Refusal::new(
+                    503,
+                    format!(
+                        "too many pictures of more than {FEW_PIXELS} pixels are waiting; try again in a second, or send smaller ones"
+                    ),
+                ))),
+            }
+        }
+    }
+
+    fn decode_large(&self, reader: &Reader) {
+        yield_to_others();
+        while let Some((task, _place)) = self.large.take(1).pop() {
+            if let Some(task) = task.advanced(reader, MOST_PIXELS) {
+                self.answering.push(task.client, task);
+            }
         }
     }
 }
 
-fn work<Q, A>(receiver: &Receiver<Waiting<Q, A>>, mut answer: impl FnMut(Vec<Waiting<Q, A>>)) {
-    while let Ok(first) = receiver.recv() {
-        let mut waiting = vec![first];
-        waiting.extend(receiver.try_iter().take(TOGETHER - 1));
-        // Those that timed out need no answer.
-        waiting.retain(|(_, reply)| !reply.is_closed());
-        if waiting.is_empty() {
-            continue;
+/// Lets threads of usual priority run first.
+fn yield_to_others() {
+    // On other systems this would be the priority of the whole process.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::setpriority_process(None, 19);
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.lines.answering.close();
+        self.lines.reading.close();
+        self.lines.large.close();
+        let began = Instant::now();
+        for thread in self.threads.drain(..) {
+            while !thread.is_finished() && began.elapsed() < LAST_PASS {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            if thread.is_finished() {
+                // Panics of answers were caught.
+                let _ = thread.join();
+            }
         }
-        // A panic drops the replies of its questions; the thread still answers others.
-        let _ = catch_unwind(AssertUnwindSafe(|| answer(waiting)));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+    use std::sync::mpsc::channel;
+
+    use pelton_feed::Exif;
+    use pelton_image::Pipeline;
+    use pelton_nn::Flow;
+
     use super::*;
-    use std::sync::{Arc, Barrier};
+    use crate::question::{Asked, Kind};
+    use crate::task::Told;
 
-    fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap()
+    fn reader() -> Arc<Reader> {
+        Arc::new(Reader {
+            input: Flow::Image(4, 4, 1),
+            pictures: Pipeline::new(vec![]).unwrap().with_channels(1).unwrap(),
+            exif: Exif::Ignore,
+            top: 5,
+            features: None,
+        })
     }
 
+    /// A request with a grey picture in digits, which take their time.
+    fn picture(side: usize) -> (Task, tokio::sync::oneshot::Receiver<Told>) {
+        let pixels = "7 ".repeat(side * side);
+        asked(format!("P2 {side} {side} 255\n{pixels}").into_bytes())
+    }
+
+    fn asked(body: Vec<u8>) -> (Task, tokio::sync::oneshot::Receiver<Told>) {
+        let client = SocketAddr::from(([127, 0, 0, 1], 1)).into();
+        let asked = Asked {
+            kind: Kind::Image,
+            features: false,
+            k: None,
+            body,
+        };
+        let place = Places::new(99).take(client).ok().unwrap();
+        Task::new(client, place, asked, None)
+    }
+
+    /// One picture of 7000 × 7000 held up all others for a second.
     #[test]
-    fn what_waits_is_answered_together_and_each_by_its_own() {
-        let (inside, onward) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-        let (inside_too, onward_too) = (Arc::clone(&inside), Arc::clone(&onward));
-        let mut calls = 0;
-        let queue = Queue::new(16, move |waiting: Vec<Waiting<u32, _>>| {
-            calls += 1;
-            if calls == 1 {
-                inside_too.wait();
-                onward_too.wait();
-            }
-            let together = waiting.len();
-            for (question, reply) in waiting {
-                reply.send((2 * question, together));
+    fn a_large_picture_is_decoded_off_the_answering_thread() {
+        let (sender, answered) = channel();
+        let reader = reader();
+        let queue = Queue::new(8, 2, &reader, move |answering, _| {
+            while let Some(task) = answering.take(1).pop() {
+                let is_small = matches!(task.stage, Stage::Asked(_));
+                sender.send((is_small, task)).unwrap();
             }
         })
         .unwrap();
-        let answers = runtime().block_on(async {
-            let first = queue.ask(1);
-            let rest = async {
-                // The first is being answered; the others come meanwhile.
-                inside.wait();
-                let others = [queue.ask(2), queue.ask(3), queue.ask(4)].map(Box::pin);
-                let mut all = Vec::new();
-                let mut polled = others.into_iter().map(|mut other| {
-                    let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
-                    assert!(other.as_mut().poll(context).is_pending());
-                    other
-                });
-                let waiting: Vec<_> = polled.by_ref().collect();
-                onward.wait();
-                for other in waiting {
-                    all.push(other.await);
-                }
-                all
-            };
-            tokio::join!(first, rest)
+        // Two may wait, others are refused.
+        let mut large: Vec<_> = (0..6).map(|_| picture(2000)).collect();
+        let small: Vec<_> = (0..20).map(|_| picture(4)).collect();
+        let answers: Vec<_> = large
+            .drain(..)
+            .map(|(task, answer)| {
+                queue.push(task);
+                answer
+            })
+            .collect();
+        let _waiting: Vec<_> = small
+            .into_iter()
+            .map(|(task, answer)| {
+                queue.push(task);
+                answer
+            })
+            .collect();
+        let order: Vec<bool> = answered.iter().take(22).map(|(small, _)| small).collect();
+        assert!(order[..20].iter().all(|small| *small), "{order:?}");
+        let refusals = answers.into_iter().filter_map(|mut answer| {
+            let told = answer.try_recv().ok()?;
+            Some(told.err().unwrap().status)
         });
-        assert_eq!(answers.0, Ok((2, 1)));
-        assert_eq!(answers.1, [Ok((4, 3)), Ok((6, 3)), Ok((8, 3))]);
+        let refusals: Vec<u16> = refusals.collect();
+        assert!(!refusals.is_empty() && refusals.iter().all(|status| *status == 503));
     }
 
     #[test]
-    fn a_panic_fails_its_own_questions_only() {
-        let queue = Queue::new(4, |waiting: Vec<Waiting<u32, _>>| {
-            assert!(waiting[0].0 != 13, "a test of panics");
-            for (question, reply) in waiting {
-                reply.send(question);
-            }
-        })
-        .unwrap();
-        let runtime = runtime();
-        assert_eq!(runtime.block_on(queue.ask(13)), Err(Unanswered::Failed));
-        assert_eq!(runtime.block_on(queue.ask(14)), Ok(14));
+    fn too_many_pixels_are_refused_before_they_are_decoded() {
+        let (task, mut answer) = asked(b"P5 10000 10000 255\n".to_vec());
+        assert!(task.advanced(&reader(), MOST_PIXELS).is_none());
+        let refusal = answer.try_recv().unwrap().err().unwrap();
+        assert_eq!(refusal.status, 413);
+        assert!(
+            refusal
+                .sentence
+                .contains("10000 x 10000 pixels, more than the 50000000"),
+            "{}",
+            refusal.sentence
+        );
     }
 
     #[test]
     fn the_end_does_not_wait_for_a_long_answer() {
-        let (inside, held) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-        let (inside_too, held_too) = (Arc::clone(&inside), Arc::clone(&held));
-        let queue = Queue::new(4, move |waiting: Vec<Waiting<u32, u32>>| {
-            inside_too.wait();
-            held_too.wait();
-            assert!(waiting.iter().all(|(_, reply)| reply.is_closed()));
+        let (hold, held) = channel::<()>();
+        let queue = Queue::new(4, 1, &reader(), move |_, _| {
+            let _ = held.recv();
         })
         .unwrap();
-        let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
-        let mut asked = Box::pin(queue.ask(1));
-        assert!(asked.as_mut().poll(context).is_pending());
-        inside.wait();
-        drop(asked);
         let began = Instant::now();
         drop(queue);
         assert!(began.elapsed() < LAST_PASS * 10, "{:?}", began.elapsed());
-        held.wait();
+        drop(hold);
     }
 }

@@ -123,8 +123,10 @@ impl Embedder {
                 )));
             }
             let ready = Ready::unlabelled(&mut batch)?;
-            let features = self.pool.install(|| self.net.logits(ready.input()))?;
-            let features = compared(&features, self.d, &self.mean, logits);
+            let features = self.pool.install(|| {
+                let features = self.net.logits(ready.input())?;
+                Ok::<_, TrainError>(compared(&features, self.d, &self.mean, logits))
+            })?;
             for (row, id) in features.chunks_exact(self.d).zip(&ids) {
                 if !row.iter().all(|x| x.is_finite()) {
                     return Err(TrainError::config(format!(

@@ -88,3 +88,10 @@ pub use summary::{CostFigures, LinearSummary, SearchFigures, TestFigures, Thresh
 /// Entry points over plain bytes, for fuzzing.
 #[doc(hidden)]
 pub mod raw;
+
+/// Makes every use of Rayon's own pool panic in this process, for tests: where the system refuses threads it would.
+pub fn forbid_rayons_pool() {
+    let refuse = |_| Err(std::io::Error::other("forbidden"));
+    let pool = rayon::ThreadPoolBuilder::new().spawn_handler(refuse);
+    let _ = pool.build_global();
+}

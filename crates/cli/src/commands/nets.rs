@@ -119,15 +119,15 @@ fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failu
         print_json(&summary)?;
     }
     if let Some(accuracy) = summary.test_accuracy {
-        eprintln!("test accuracy     {:.2} %", 100.0 * accuracy);
+        say!("test accuracy     {:.2} %", 100.0 * accuracy);
     }
     if let Some(perplexity) = summary.test_perplexity {
-        eprintln!("test perplexity   {perplexity:.2}");
+        say!("test perplexity   {perplexity:.2}");
     }
     if let Some(loss) = summary.best_validation_loss {
-        eprintln!("validation loss   {loss:.4} in the best epoch");
+        say!("validation loss   {loss:.4} in the best epoch");
     }
-    eprintln!(
+    say!(
         "work              {} epochs, {} steps of {:.1} ms, {:.1} s, peak memory {}",
         summary.epochs,
         summary.steps,
@@ -139,7 +139,7 @@ fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failu
         (&summary.head, summary.classes, summary.active_fraction)
     {
         let seconds = |part: Option<f64>| part.unwrap_or_default();
-        eprintln!(
+        say!(
             "head              {head} of {classes} classes, {:.1} % active: head {:.1} s, features {:.1} s, graph {:.1} s, communication {:.1} s",
             100.0 * active,
             seconds(summary.head_s),
@@ -148,8 +148,8 @@ fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failu
             seconds(summary.communication_s)
         );
     }
-    eprintln!("input             {}", summary.verdict);
-    eprintln!("run folder        {}", out.display());
+    say!("input             {}", summary.verdict);
+    say!("run folder        {}", out.display());
     Ok(())
 }
 

@@ -105,18 +105,18 @@ fn run_name(config: &LinearConfig) -> PathBuf {
 fn print_summary(summary: &LinearSummary, out: &Path) {
     let figure = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.4e}"));
     if let Some(accuracy) = summary.test_accuracy {
-        eprintln!("test accuracy     {:.2} %", 100.0 * accuracy);
+        say!("test accuracy     {:.2} %", 100.0 * accuracy);
     }
     if let Some(threshold) = &summary.threshold {
-        eprintln!("threshold         {threshold}");
+        say!("threshold         {threshold}");
     }
     for line in summary.test.iter().flat_map(figures_of) {
-        eprintln!("                  {line}");
+        say!("                  {line}");
     }
     if let Some(test) = &summary.test_targets {
-        eprintln!("test              {}", figures_of_targets(test));
+        say!("test              {}", figures_of_targets(test));
     }
-    eprintln!(
+    say!(
         "certificate       primal {}, dual {}: at most {} from the optimum",
         figure(summary.primal),
         figure(summary.dual),
@@ -126,9 +126,9 @@ fn print_summary(summary: &LinearSummary, out: &Path) {
         .nonzero_weights
         .filter(|[nonzero, all]| nonzero < all)
     {
-        eprintln!("weights           {nonzero} of {all} are not 0");
+        say!("weights           {nonzero} of {all} are not 0");
     }
-    eprintln!(
+    say!(
         "work              {} epochs, {:.2} passes over {}, {} read, {:.1} s, peak memory {}",
         summary.epochs,
         summary.passes,
@@ -138,7 +138,7 @@ fn print_summary(summary: &LinearSummary, out: &Path) {
         human(summary.peak_rss_bytes)
     );
     if summary.ranks > 1 {
-        eprintln!(
+        say!(
             "ranks             {}: {} sent, {:.1} s waited for one another",
             summary.ranks,
             human(summary.communication_bytes),
@@ -148,15 +148,15 @@ fn print_summary(summary: &LinearSummary, out: &Path) {
     let solver: Option<Solver> = summary.solver.parse().ok();
     if let Some(solver) = solver.filter(|solver| solver.is_by_passes()) {
         let method = solver.method();
-        eprintln!("shuffling         none: each pass of {method} sums over all rows");
+        say!("shuffling         none: each pass of {method} sums over all rows");
     } else {
-        eprintln!(
+        say!(
             "shuffling         {}: randomness level {:.1} %, exact {:.1} %",
             summary.order,
             100.0 * summary.rl,
             100.0 * summary.rl_exact
         );
     }
-    eprintln!("files             {}", out.display());
-    eprintln!("{}", summary.verdict);
+    say!("files             {}", out.display());
+    say!("{}", summary.verdict);
 }

@@ -30,7 +30,7 @@ const ADDRESSES_KIB: u64 = 12 << 20;
 
 /// Every command with tiny data; `@` is the folder of that data.
 #[cfg(feature = "nets")]
-const COMMANDS: [&str; 25] = [
+pub const COMMANDS: [&str; 25] = [
     "train linear @/train --epochs 2 --out run",
     "train linear @/train --epochs 2 --out run --solver coordinate-descent",
     "train linear demo:higgs:2000 --epochs 2 --out run",
@@ -440,7 +440,7 @@ fn judge(set: &Set, ran: &Ran) -> Result<(), String> {
 
 /// Tiny data, and runs of every kind.
 #[cfg(feature = "nets")]
-fn data() -> Place {
+pub fn data() -> Place {
     let place = Place::new();
     place.libsvm("train", 60);
     let words = ["one", "two", "three", "four"];

@@ -45,8 +45,12 @@ mod scaling;
 mod search;
 #[cfg(feature = "nets")]
 mod serve;
+#[cfg(feature = "nets")]
+mod serve_clients;
 mod stages;
 mod stages_bad_input;
+#[cfg(feature = "nets")]
+mod surroundings;
 mod tables;
 mod thresholds;
 mod token_streams;

@@ -12,7 +12,7 @@ use crate::command::{Ended, Place};
 const CLASSES: usize = 8;
 
 /// A run over vectors of 6 numbers: class `i` has a large one at place i of 8, of which two never come.
-fn trained() -> Place {
+pub fn trained() -> Place {
     let place = Place::new();
     let line = |i: usize| {
         let class = i % CLASSES;
@@ -47,13 +47,13 @@ fn few(place: &Place) -> Vec<Vec<f64>> {
 }
 
 /// A server, which is ended with the test.
-struct Server {
+pub struct Server {
     child: Option<Child>,
     address: String,
 }
 
 impl Server {
-    fn start(place: &Place, flags: &str) -> Server {
+    pub fn start(place: &Place, flags: &str) -> Server {
         let mut child = place.start(&format!("serve run --port 0 {flags}"));
         let mut line = String::new();
         let mut out = BufReader::with_capacity(1, child.stdout.take().unwrap());
@@ -67,7 +67,7 @@ impl Server {
         }
     }
 
-    fn connect(&self) -> TcpStream {
+    pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
@@ -76,13 +76,13 @@ impl Server {
     }
 
     /// Sends these bytes and reads to the end of the connection: status, head, and body.
-    fn exchange(&self, request: &[u8]) -> (u16, String, String) {
+    pub fn exchange(&self, request: &[u8]) -> (u16, String, String) {
         let mut stream = self.connect();
         stream.write_all(request).unwrap();
         response(stream)
     }
 
-    fn get(&self, path: &str) -> (u16, String) {
+    pub fn get(&self, path: &str) -> (u16, String) {
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         let (status, _, body) = self.exchange(request.as_bytes());
         (status, body)
@@ -124,7 +124,7 @@ impl Drop for Server {
     }
 }
 
-fn asking(what: &str, body: &str) -> Vec<u8> {
+pub fn asking(what: &str, body: &str) -> Vec<u8> {
     format!(
         "POST /v1/{what} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
@@ -132,7 +132,7 @@ fn asking(what: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-fn response(mut stream: TcpStream) -> (u16, String, String) {
+pub fn response(mut stream: TcpStream) -> (u16, String, String) {
     let mut bytes = Vec::new();
     // What a server that closes early leaves unread may reset the connection behind its answer.
     let _ = stream.read_to_end(&mut bytes);
@@ -501,8 +501,8 @@ fn a_client_that_does_not_read_loses_its_connection() {
     assert_eq!(status, 200);
 }
 
-#[test]
-fn pictures_are_prepared_as_the_run_measured_them() {
+/// A run over small grey pictures of three kinds.
+pub fn trained_on_pictures() -> Place {
     let place = Place::new();
     // Grey pictures of 10 × 12 in portable form need no encoder: PNG with stored blocks.
     for class in 0..3u8 {
@@ -523,17 +523,28 @@ fn pictures_are_prepared_as_the_run_measured_them() {
         }
     }
     place.ok("train classify pictures --augment resize:8,crop:8,grey,normalise:0.4:0.3 --epochs 2 --batch 8 --embedding 8 --rate 0.02 --out run");
+    place
+}
+
+/// A picture's bytes, and three classes asked for.
+pub fn showing(bytes: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "POST /v1/classify?k=3 HTTP/1.1\r\nHost: x\r\nContent-Type: image/png\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        bytes.len()
+    );
+    [head.as_bytes(), bytes].concat()
+}
+
+#[test]
+fn pictures_are_prepared_as_the_run_measured_them() {
+    let place = trained_on_pictures();
     let server = Server::start(&place, "--exact");
     let predicted = place.ok("predict run pictures --top 3").stdout;
     let mut lines = predicted.lines();
     for class in 0..3 {
         for i in 0..8 {
             let bytes = place.read(&format!("pictures/kind{class}/{i}.png"));
-            let head = format!(
-                "POST /v1/classify?k=3 HTTP/1.1\r\nHost: x\r\nContent-Type: image/png\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-                bytes.len()
-            );
-            let (status, _, body) = server.exchange(&[head.as_bytes(), &bytes].concat());
+            let (status, _, body) = server.exchange(&showing(&bytes));
             assert_eq!(status, 200, "{body}");
             let answer: Value = serde_json::from_str(&body).unwrap();
             let told = answer["results"][0].as_array().unwrap().iter();
@@ -550,12 +561,7 @@ fn pictures_are_prepared_as_the_run_measured_them() {
         }
     }
     // Of another size and shape: the net's is made of it.
-    let bytes = png(40, 30, vec![25; 1200]);
-    let head = format!(
-        "POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: image/png\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-        bytes.len()
-    );
-    let (status, _, body) = server.exchange(&[head.as_bytes(), &bytes].concat());
+    let (status, _, body) = server.exchange(&showing(&png(40, 30, vec![25; 1200])));
     assert_eq!(status, 200, "{body}");
     let (status, answer) = server.post("{\"image\": \"iVBORw0KGgo=\"}");
     assert_eq!(status, 400);
@@ -569,7 +575,7 @@ fn pictures_are_prepared_as_the_run_measured_them() {
 }
 
 /// A grey PNG of stored blocks.
-fn png(width: u32, height: u32, pixels: Vec<u8>) -> Vec<u8> {
+pub fn png(width: u32, height: u32, pixels: Vec<u8>) -> Vec<u8> {
     let mut rows = Vec::new();
     for row in pixels.chunks(width as usize) {
         rows.push(0);

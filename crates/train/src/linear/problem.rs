@@ -7,6 +7,7 @@ use pelton_format::{ClassMap, Layout};
 use pelton_key::{Stage, key};
 use pelton_linear::{Lbfgs, Problem};
 use pelton_plan::Permutation;
+use pelton_storage::memory_limit;
 
 use crate::config::LinearConfig;
 use crate::error::TrainError;
@@ -109,7 +110,7 @@ const FEW_FEATURES: u64 = 1 << 25;
 const MOST_HOLES: u64 = 64;
 
 /// Refuses data where hardly any of the features occur, since tables, checkpoint and model contain all of
-/// them; and problems where α and w, with the two copies of w for writing a model, exceed the machine's memory,
+/// them; and problems where α and w, with the two copies of w for writing a model, exceed the memory that this process may have,
 /// such as one against the rest over labels that are not classes.
 fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
     let (name, features, stored) = (&shape.name, shape.features, shape.stored);
@@ -135,7 +136,7 @@ fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
     check_memory(shape, problem.subproblems() as u64, &what, remedy)
 }
 
-/// Refuses so many subproblems that their α and w exceed the machine's memory.
+/// Refuses so many subproblems that their α and w exceed the memory that this process may have.
 fn check_memory(
     shape: &Shape,
     subproblems: u64,
@@ -149,12 +150,11 @@ fn check_memory(
 }
 
 fn check_bytes(name: &str, bytes: u128, what: &str, remedy: &str) -> Result<(), TrainError> {
-    let system = rustix::system::sysinfo();
-    let memory = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
-    if bytes <= memory {
-        return Ok(());
+    // A system that does not say finds out itself.
+    match memory_limit() {
+        Some(memory) if bytes > u128::from(memory) => Err(TrainError::config(format!(
+            "{name}: {what}, which needs {bytes} bytes for the tables of the solver, and this process may have {memory}; {remedy}"
+        ))),
+        _ => Ok(()),
     }
-    Err(TrainError::config(format!(
-        "{name}: {what}, which needs {bytes} bytes for the tables of the solver, and this machine has {memory}; {remedy}"
-    )))
 }
