@@ -40,16 +40,27 @@ pub fn change_classes(
 ) -> Result<ChangedClasses, TrainError> {
     let context = &mut context;
     let wrong = |what: String| TrainError::config(format!("{}: {what}", of.model.display()));
-    let out = &context.folder.out;
-    if out.join("run.toml").exists() {
-        return Err(TrainError::config(format!(
-            "`out` {}: contains a run already; name a new folder",
-            out.display()
-        )));
-    }
     let (Job::Images(mut config, mut written), parameters) = open_run(&of.model)? else {
         return Err(tells_no_classes(&of.model));
     };
+    config.pipeline.keep_classes.clear();
+    let out = context.folder.out.clone();
+    let refuse = |what: &str| TrainError::config(format!("`out` {}: {what}", out.display()));
+    if std::fs::canonicalize(&out)
+        .is_ok_and(|out| std::fs::canonicalize(&of.model).ok() == Some(out))
+    {
+        return Err(refuse("is the run itself; name another folder"));
+    }
+    // The classes are written last: without them it is what a killed process left of the same work.
+    let text = std::fs::read_to_string(out.join("run.toml")).ok();
+    let is_left =
+        text.is_some() && text == toml::to_string(&config).ok() && !out.join(CLASSES).exists();
+    let overwrite = context.folder.overwrite || is_left;
+    if text.is_some() && !overwrite {
+        return Err(refuse(
+            "contains a run already; give `overwrite` to replace it, or name a new folder",
+        ));
+    }
     let mut embedder = Embedder::open(&of.model)?;
     let (d, rows) = (embedder.d, Shards::of_model(&parameters)?);
     let head = config.head.as_ref();
@@ -145,16 +156,15 @@ pub fn change_classes(
             values,
         ))
     });
-    config.pipeline.keep_classes.clear();
-    let folder = RunFolder::open(&context.folder.out, &config, false, false)?;
+    let folder = RunFolder::open(&out, &config, false, overwrite)?;
     let classes = map.len();
     written.map = map;
-    folder.write_json(CLASSES, &written)?;
     write_model(
         &parameters,
         &folder.path().join(PARAMETERS),
         blocks.collect(),
     )?;
+    folder.write_json(CLASSES, &written)?;
     Ok(ChangedClasses {
         classes,
         added: added.len(),
