@@ -67,7 +67,9 @@ pub(crate) fn local(names: &[String]) -> Vec<PathBuf> {
         let expanded = braces::expanded(name).unwrap_or_default();
         for name in expanded.iter().chain([name]) {
             files.push(path_of_text(name));
-            files.extend(matching(name).unwrap_or_default());
+            if name.contains(['*', '?', '[']) {
+                files.extend(matching(name).unwrap_or_default());
+            }
         }
     }
     files
