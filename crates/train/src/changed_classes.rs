@@ -49,7 +49,7 @@ pub fn change_classes(
     if std::fs::canonicalize(&out)
         .is_ok_and(|out| std::fs::canonicalize(&of.model).ok() == Some(out))
     {
-        return Err(refuse("is the run itself; name another folder"));
+        return Err(refuse("is the run itself; name a new folder"));
     }
     // The classes are written last: without them it is what a killed process left of the same work.
     let text = std::fs::read_to_string(out.join("run.toml")).ok();

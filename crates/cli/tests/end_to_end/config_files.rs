@@ -32,10 +32,10 @@ fn linear_models() {
         "linear",
         &none,
     );
-    let demo = "epochs = 1\ntarget = 1.0\n[data]\npaths = [\"demo:higgs:2000\"]\n";
+    let demo = "epochs = 1\ntarget = 0.99\n[data]\npaths = [\"demo:higgs:2000\"]\n";
     check(
         &place,
-        "linear demo:higgs:2000 --epochs 1 --target 1",
+        "linear demo:higgs:2000 --epochs 1 --target 0.99",
         "linear",
         demo,
     );

@@ -244,5 +244,5 @@ fn fields_that_no_net_reads_are_named() {
         ],
     );
     let line = "train image rows.bin --format raw:features:u8[5],y:u8 --model mlp --out run";
-    place.refuses(line, 2, &["features, y", "field called label"]);
+    place.refuses(line, 2, &["its batches have y", "field called label"]);
 }

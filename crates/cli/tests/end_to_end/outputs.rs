@@ -105,11 +105,11 @@ fn an_earlier_result_stays_until_the_next_is_whole() {
     // A log is cut by its own state and no other.
     place.write("log", "years of work");
     for line in [
-        "bench rows --state new --log log",
-        "bench rows --state other --log log",
+        "bench text --format text --batch 20 --state new --log log",
+        "bench text --format text --batch 20 --state other --log log",
     ] {
         place.refuses(line, 2, &["log: exists and is not the log of", "--log"]);
-        place.ok("bench rows --state other");
+        place.ok("bench text --format text --batch 20 --state other");
     }
     assert_eq!(place.read("log"), b"years of work");
 }

@@ -26,6 +26,8 @@ pub(super) struct Progress<'a> {
     log: Option<fs::File>,
     /// The name of rank 0's log, which only its own state may cut.
     log_name: Option<String>,
+    /// How many logs the state that was read knows.
+    logs: usize,
     logged: u64,
     /// Bytes in the logs of ranks that no longer exist.
     logged_before: Vec<u64>,
@@ -77,6 +79,7 @@ impl<'a> Progress<'a> {
             agreed_at: Place::default(),
             log: None,
             log_name: name,
+            logs: logged.len(),
             logged: logged.get(rank).copied().unwrap_or(0),
             logged_before: logged.get(ranks..).unwrap_or_default().to_vec(),
             saved: Instant::now(),
@@ -99,8 +102,10 @@ impl<'a> Progress<'a> {
                     self.path.display()
                 )));
             }
+        }
+        if self.log_name != name || self.logs < ranks {
             self.log_name = name;
-            // From now on a run that is killed may cut it.
+            // What a killed run logs is cut only if the state knows of it.
             self.save(state)?;
         }
         check_output(log, std::slice::from_ref(&self.path))?;
