@@ -547,6 +547,7 @@ fn texts(
     write(&made.sample, sample.join("\n"))?;
     write(&made.lengthened, lengthened.join("\n"))?;
     let of_all = VocabularyConfig {
+        overwrite: true,
         data: data(config, &whole),
         out: made.vocabulary.clone(),
         min_count: 1,

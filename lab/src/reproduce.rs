@@ -17,7 +17,7 @@
 //! device says so; everything else is measured or counted in this run.
 
 use pelton_run::{RunContext, write_atomically};
-use pelton_train::TrainError;
+use pelton_train::{TrainError, refuse_address};
 
 use crate::machine::{self, Others};
 use crate::table::{ReproduceConfig, Reproduction};
@@ -44,6 +44,7 @@ pub fn reproduce(
             config.scale, config.seeds
         )));
     }
+    refuse_address(&config.out)?;
     for folder in ["data", CHARTS].map(|name| config.out.join(name)) {
         std::fs::create_dir_all(&folder).map_err(|error| {
             TrainError::config(format!(

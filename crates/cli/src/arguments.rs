@@ -403,6 +403,9 @@ pub struct PredictArguments {
     /// File to write instead of standard output
     #[arg(short, long)]
     pub out: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub overwrite: bool,
 }
 
 /// `pelton serve`
@@ -457,6 +460,9 @@ pub struct ClassesArguments {
     /// Folder for the run with the other classes
     #[arg(short, long)]
     pub out: PathBuf,
+    /// Replace what is in that folder
+    #[arg(long)]
+    pub overwrite: bool,
     /// Memory for the data (default: 256MiB, or a quarter of what the machine or container has, if that is less)
     #[arg(long)]
     pub memory: Option<Memory>,
@@ -512,6 +518,9 @@ pub struct InspectArguments {
     /// Write the record's picture to this file, as PNG
     #[arg(short, long)]
     pub out: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long, requires = "out")]
+    pub overwrite: bool,
     /// Print the record as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
@@ -632,6 +641,9 @@ pub struct BucketsArguments {
     /// SVG file for a histogram of the lengths, with the boundaries
     #[arg(long)]
     pub out: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long, requires = "out")]
+    pub overwrite: bool,
     /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
@@ -645,9 +657,12 @@ pub struct VocabularyArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// File to write; an existing file is replaced only if it is a vocabulary
+    /// File to write
     #[arg(short, long)]
     pub out: PathBuf,
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub overwrite: bool,
     /// Leave out words that occur less often
     #[arg(long, default_value_t = 1)]
     pub min_count: u64,

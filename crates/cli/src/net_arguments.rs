@@ -10,7 +10,7 @@ use pelton_train::image::ImageModel;
 use pelton_train::language::{LanguageNet, Parallel};
 use pelton_train::{
     Access, CourseSetting, FitConfig, GrowingBatch, ImageConfig, LanguageConfig, Optimizer, Order,
-    Validation, growing_batch,
+    Stated, Validation, growing_batch,
 };
 
 use crate::bytes::Memory;
@@ -262,7 +262,7 @@ pub struct HeadArguments {
 
 impl ClassifyArguments {
     /// Writes the flags that were given over a configuration, and returns those of the run.
-    pub fn apply(self, config: &mut ImageConfig) -> anyhow::Result<RunArguments> {
+    pub fn apply(self, config: &mut ImageConfig, stated: &Stated) -> anyhow::Result<RunArguments> {
         let head = config.head.get_or_insert_default();
         set(&mut head.kind, self.head.head);
         set(&mut head.begin, self.head.begin);
@@ -282,9 +282,9 @@ impl ClassifyArguments {
         let renews_none = draws_none || matches!(kind, HeadKind::Sampled { .. });
         let rebuild = self.head.rebuild;
         // From random rows features turn to one direction in the first steps.
-        let warms_up = self.head.begin == Some(Begin::Random)
+        let warms_up = head.begin == Begin::Random
             && self.image.fit.warmup.is_none()
-            && config.fit.warmup == 0.0;
+            && !stated.has("fit.warmup");
         let run = self.image.apply(config)?;
         if warms_up {
             config.fit.warmup = 0.5;

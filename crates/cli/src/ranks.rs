@@ -1,19 +1,29 @@
 //! Starts the ranks of a job: threads of this process, or the processes that `mpirun` started.
 
-use pelton_comm::{Comm, Launched, RankError, launched, run_ranks_over};
+use pelton_comm::{Comm, Launched, RankError, launched, launched_otherwise, run_ranks_over};
 use pelton_train::{DataError, Event, RunContext, TrainError};
 
 use crate::console::{Console, interrupt_flag};
-use crate::output::{Failure, with_console};
+use crate::output::{Failure, usage, with_console};
 
 /// How many ranks the flag and the launcher ask for: 1 where neither says anything.
 ///
-/// Errors: more ranks in one process than its processors can serve; a flag and a launcher that disagree.
+/// Errors: more ranks in one process than its processors can serve; a flag and a launcher that disagree; a
+/// launcher without MPI, since each of its processes would do the whole job.
 pub fn asked(flag: Option<usize>) -> Result<usize, Failure> {
-    counted(flag, launched(), most_threads()).map_err(|text| Failure {
-        error: anyhow::anyhow!(text),
-        code: 2,
-    })
+    counted(flag, launched(), most_threads())
+        .and_then(|ranks| refuse_copies(flag, launched_otherwise()).map(|()| ranks))
+        .map_err(|text| usage(anyhow::anyhow!(text)))
+}
+
+/// Refuses to be one of several processes that would each do the whole job, unless the flag asks for just that.
+fn refuse_copies(flag: Option<usize>, other: Option<(&str, usize)>) -> Result<(), String> {
+    match other.filter(|_| flag != Some(1)) {
+        None => Ok(()),
+        Some((launcher, size)) => Err(format!(
+            "{launcher} started {size} processes, and each would do the whole job, because ranks work together only under mpirun; start pelton once with --ranks {size}, or with mpirun, or give --ranks 1 if each process is a job of its own"
+        )),
+    }
 }
 
 /// Most ranks of one process. Ranks that are many more than processors only wait for one another: on two processors
@@ -171,5 +181,17 @@ mod tests {
         check(Some(4), Some(Some(4)), Ok(4));
         check(Some(3), Some(Some(4)), Err("leave --ranks out"));
         check(Some(3), Some(None), Ok(3));
+    }
+
+    #[test]
+    fn copies_of_a_job_are_refused() {
+        let refused = refuse_copies(None, Some(("torchrun", 2))).unwrap_err();
+        assert!(
+            refused.contains("torchrun started 2 processes"),
+            "{refused}"
+        );
+        assert!(refuse_copies(Some(2), Some(("srun", 2))).is_err());
+        assert!(refuse_copies(Some(1), Some(("srun", 2))).is_ok());
+        assert!(refuse_copies(None, None).is_ok());
     }
 }

@@ -53,7 +53,7 @@ pub mod conformance;
 pub use agree::Alike;
 pub use comm::{Comm, Traffic};
 pub use error::{CommError, RankError};
-pub use launcher::{Launched, launched};
+pub use launcher::{Launched, launched, launched_otherwise};
 pub use local::{run_ranks, run_ranks_over};
 pub use number::{Number, Reduction};
 pub use operation::share;

@@ -1,6 +1,6 @@
 //! Configuration of data: its location and how it is read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pelton_feed::as_text;
 use pelton_format::{
@@ -10,6 +10,7 @@ use pelton_storage::{LocalMode, path_text};
 use serde::{Deserialize, Serialize};
 
 use crate::class_setting::ClassSetting;
+use crate::names;
 
 /// The location of data and how it is read as rows with labels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -125,6 +126,22 @@ impl Default for DataConfig {
 }
 
 impl DataConfig {
+    /// The local files and folders that are read, with those of `other`: what a result must not replace.
+    pub fn inputs<'a>(&self, other: impl IntoIterator<Item = &'a Path>) -> Vec<PathBuf> {
+        let classes = match &self.classes {
+            Some(ClassSetting::File(file)) => Some(file),
+            _ => None,
+        };
+        let named = [self.pair.as_ref(), self.label_file.as_ref(), classes];
+        let named = named.into_iter().flatten().cloned();
+        let other = other.into_iter().map(Path::to_path_buf);
+        names::local(&self.paths)
+            .into_iter()
+            .chain(named)
+            .chain(other)
+            .collect()
+    }
+
     /// The same, with sparse rows decoded as `rows` says.
     pub fn with_rows(&self, rows: RowLayout) -> DataConfig {
         DataConfig {

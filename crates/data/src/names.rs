@@ -60,6 +60,21 @@ pub(crate) fn resolve(
     Ok((files, test))
 }
 
+/// The local files and folders that names stand for: what a result must not replace.
+pub(crate) fn local(names: &[String]) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for name in names {
+        let expanded = braces::expanded(name).unwrap_or_default();
+        for name in expanded.iter().chain([name]) {
+            files.push(path_of_text(name));
+            if name.contains(['*', '?', '[']) {
+                files.extend(matching(name).unwrap_or_default());
+            }
+        }
+    }
+    files
+}
+
 /// Adds the files of one name without braces.
 fn add(
     name: &str,

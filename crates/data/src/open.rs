@@ -12,7 +12,7 @@ use pelton_format::{
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::{
     DeviceModel, LocalMode, LocalOptions, ModelledDevice, ThrottleMode, Throttled, cached_fraction,
-    quick_probe,
+    quick_probe, refuse_address,
 };
 
 use crate::alike;
@@ -175,6 +175,7 @@ fn open_files(
     observer: Observer<'_>,
 ) -> Result<OpenedData, DataError> {
     let folder = cache_dir(config);
+    refuse_address(&folder)?;
     let remote = Remote::for_names(paths, &folder, config.remote_cache_bytes, interrupt)?;
     let (mut files, test) = if config.of_items {
         (paths.iter().map(PathBuf::from).collect(), Vec::new())
@@ -526,6 +527,7 @@ pub fn check_threads(setting: &str, threads: usize) -> Result<(), DataError> {
 
 /// Refuses a scratch folder that is none, before a run has begun.
 pub fn check_scratch(folder: &Path) -> Result<(), DataError> {
+    refuse_address(folder)?;
     if folder.is_dir() {
         return Ok(());
     }

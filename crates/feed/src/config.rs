@@ -1,7 +1,7 @@
 //! Settings of a pipeline from records to batches: their types, spelling and help texts.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use pelton_format::ClassName;
@@ -101,6 +101,20 @@ impl Default for PipelineConfig {
 }
 
 impl PipelineConfig {
+    /// The files that it reads.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let lengths = match &self.lengths {
+            Some(LengthSetting::File(file)) => Some(file),
+            _ => None,
+        };
+        let sample = match &self.sample {
+            Some(SampleSetting::Weights(file) | SampleSetting::Ids(file)) => Some(file),
+            _ => None,
+        };
+        let files = [self.vocabulary.as_ref(), lengths, sample];
+        files.into_iter().flatten().map(PathBuf::as_path)
+    }
+
     /// For measuring: every record once, in the order of the files, without chance.
     #[must_use]
     pub fn evaluation(&self) -> PipelineConfig {

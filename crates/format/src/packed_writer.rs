@@ -59,6 +59,12 @@ impl PackedWriter {
         PackedWriter::new(path.as_ref(), shape, |path| WholeFile::create(path))
     }
 
+    /// The same in a file that was started before.
+    pub fn in_file(file: WholeFile, shape: PackedShape) -> Result<PackedWriter, FormatError> {
+        let path = file.path().to_path_buf();
+        PackedWriter::new(&path, shape, |_| Ok(file))
+    }
+
     /// The same, for a file that other processes may be making too; the first one stays.
     pub fn create_shared(
         path: impl AsRef<Path>,
@@ -70,7 +76,7 @@ impl PackedWriter {
     fn new(
         path: &Path,
         shape: PackedShape,
-        create: impl Fn(&Path) -> io::Result<WholeFile>,
+        create: impl FnOnce(&Path) -> io::Result<WholeFile>,
     ) -> Result<PackedWriter, FormatError> {
         let path = path.to_path_buf();
         if let Layout::Dense { width } = shape.layout {

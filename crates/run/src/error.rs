@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use pelton_storage::StorageError;
+
 /// Why a run's files or figures could not be kept or shown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -109,6 +111,9 @@ pub enum RunError {
         /// The folder.
         path: PathBuf,
     },
+    /// The run folder is no local one.
+    #[error(transparent)]
+    Remote(StorageError),
     /// Figures cannot be served at an address.
     #[error(
         "metrics cannot be served at {address} ({source}); give another address and port with `metrics`"

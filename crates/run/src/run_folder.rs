@@ -14,7 +14,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use pelton_storage::{WholeFile, is_temporary_name};
+use pelton_storage::{WholeFile, is_temporary_name, refuse_address};
 use serde::Serialize;
 
 use crate::error::RunError;
@@ -64,6 +64,7 @@ impl RunFolder {
             path: path.to_path_buf(),
             source,
         };
+        refuse_address(path).map_err(RunError::Remote)?;
         let file = path.join(CONFIG);
         let text = toml::to_string(config).map_err(|source| RunError::Config {
             path: file.clone(),

@@ -53,20 +53,6 @@ impl HeadKind {
     /// A line of help.
     pub const HELP: &str = "Classes of a step: full, knn[:K[:ACTIVE[:DRAWN]]] (the K nearest of the batch's own, and drawn ones), sampled[:ACTIVE], selective[:TREES[:ACTIVE]], where ACTIVE is their part of all and DRAWN the part of those that is kept for draws (default: 0.5); or mach[:BUCKETS[:REPETITIONS]] (default: full)";
 
-    /// This with draws only where neighbours leave room, as published.
-    pub fn as_published(self) -> HeadKind {
-        match self {
-            HeadKind::Knn {
-                neighbours, active, ..
-            } => HeadKind::Knn {
-                neighbours,
-                active,
-                drawn: 0.0,
-            },
-            other => other,
-        }
-    }
-
     /// How many of `classes` may take part in a step.
     pub fn budget(self, classes: u64, corrected: bool) -> Budget {
         let (active, drawn) = match self {

@@ -19,7 +19,7 @@
 //! written, asynchronously through a [`ScratchQueue`]. Decorators wrap any storage: [`Resident`] keeps what was read in
 //! memory, [`ReadAhead`] prefetches, [`Metered`] counts, [`Throttled`] charges the time of a modelled device, [`Faulty`]
 //! injects failures. All of them pass [`conformance::check_storage`]. [`probe_dir`] and [`quick_probe`] measure the disk under
-//! a path. [`WholeFile`] writes all other files.
+//! a path. [`WholeFile`] writes all other files, [`Output`] those that a user names for results.
 //!
 //! Unsafe code is in four modules: the io_uring rings for batches and for owned buffers, where the kernel writes into
 //! memory that Rust lends it, [`Resident`], whose memory several threads fill in parts, and the one call that asks for huge
@@ -46,6 +46,8 @@ mod spare_memory;
 mod threads;
 mod whole_file;
 
+mod output;
+
 #[cfg(target_os = "linux")]
 mod owned_ring;
 mod scratch_queue;
@@ -68,6 +70,7 @@ pub use local::{LocalFile, LocalMode, LocalOptions};
 pub use memory::MemoryStorage;
 pub use metered::{Metered, ReadMeter};
 pub use open_files::{allow_open_files, regular_file};
+pub use output::{Output, check_output, output_file, refuse_address};
 pub use page_cache::cached_fraction;
 pub use path_text::{path_of_text, path_text};
 pub use probe::{

@@ -5,11 +5,12 @@
 //! can link over an existing name.
 
 use std::ffi::OsStr;
-use std::fs::{File, Permissions};
+use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use pelton_key::Digest;
 use tempfile::TempPath;
 
 /// Starts the temporary names.
@@ -19,10 +20,26 @@ const RANDOM: usize = 6;
 
 /// Whether a file name is that of an unpublished [`WholeFile`], which a killed process leaves behind.
 pub fn is_temporary_name(name: &OsStr) -> bool {
-    let rest = name
-        .as_encoded_bytes()
-        .strip_prefix(TEMPORARY_PREFIX.as_bytes());
-    rest.is_some_and(|rest| rest.len() == RANDOM && rest.iter().all(u8::is_ascii_alphanumeric))
+    let bytes = name.as_encoded_bytes();
+    let Some(rest) = bytes.strip_prefix(TEMPORARY_PREFIX.as_bytes()) else {
+        return false;
+    };
+    let rest = match rest.split_at_checked(DIGITS) {
+        Some((digits, [b'-', rest @ ..])) if digits.iter().all(u8::is_ascii_hexdigit) => rest,
+        _ => rest,
+    };
+    rest.len() == RANDOM && rest.iter().all(u8::is_ascii_alphanumeric)
+}
+
+/// Digits of a number that tells the temporary files of one path from those of others.
+const DIGITS: usize = 8;
+
+/// Begins the temporary names of [`WholeFile::create_alone`].
+fn prefix_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let words = name.iter().map(|&byte| u64::from(byte));
+    let digest = Digest::new(name.len() as u64).words(words).value();
+    format!("{TEMPORARY_PREFIX}{:08x}-", digest as u32)
 }
 
 /// A file being written, which gets its name when it is complete. Dropped before, it is deleted.
@@ -41,15 +58,36 @@ impl WholeFile {
     /// Errors: among others, `path` is or links to a device, pipe or socket. Renaming a file over `/dev/null` would
     /// harm every process.
     pub fn create(path: impl AsRef<Path>) -> io::Result<WholeFile> {
-        let path = path.as_ref().to_path_buf();
+        WholeFile::start(path.as_ref(), TEMPORARY_PREFIX, 0o666)
+    }
+
+    /// The same for a result. It keeps the mode of a file that it replaces, and the files that killed processes left
+    /// of the same path are removed: those being written are locked.
+    pub(crate) fn create_alone(path: &Path) -> io::Result<WholeFile> {
+        let prefix = prefix_of(path);
+        remove_abandoned(folder_of(path), &prefix);
+        let mode = std::fs::metadata(path).map_or(0o666, |found| found.permissions().mode());
+        loop {
+            let file = WholeFile::start(path, &prefix, mode)?;
+            // A filesystem without locks keeps what is abandoned.
+            let locked = file.file.try_lock();
+            // Another process may have removed it before it was locked.
+            if !matches!(locked, Err(TryLockError::WouldBlock)) && file.temporary.exists() {
+                return Ok(file);
+            }
+        }
+    }
+
+    fn start(path: &Path, prefix: &str, mode: u32) -> io::Result<WholeFile> {
+        let path = path.to_path_buf();
         if std::fs::metadata(&path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
             let text = "a device, pipe or socket has this name";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
         }
         let (file, temporary) = tempfile::Builder::new()
-            .prefix(TEMPORARY_PREFIX)
+            .prefix(prefix)
             .rand_bytes(RANDOM)
-            .permissions(Permissions::from_mode(0o666))
+            .permissions(Permissions::from_mode(mode & 0o777))
             .tempfile_in(folder_of(&path))
             .map_err(without_path)?
             .into_parts();
@@ -68,6 +106,11 @@ impl WholeFile {
             keeps_first: true,
             ..WholeFile::create(path)?
         })
+    }
+
+    /// The name that it gets.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The temporary name, for writers that need a path.
@@ -112,7 +155,24 @@ impl Seek for WholeFile {
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
+/// Removes temporary files with this prefix that no process has locked.
+fn remove_abandoned(folder: &Path, prefix: &str) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_one = name.as_encoded_bytes().starts_with(prefix.as_bytes())
+            && is_temporary_name(&name)
+            && entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_one
+            && let Ok(file) = File::open(entry.path())
+            && file.try_lock().is_ok()
+        {
+            drop(std::fs::remove_file(entry.path()));
+        }
+    }
+}
+
+/// The folder of a file.
+pub(crate) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

@@ -46,12 +46,19 @@ impl Vocabulary {
     ///
     /// Errors: the path cannot be written, or the vocabulary is larger than can be loaded.
     pub fn save(&self, path: &Path) -> Result<(), TextError> {
+        let file = WholeFile::create(path).map_err(|error| io_error(path, "write it", error))?;
+        self.save_in(file)
+    }
+
+    /// The same in a file that was started before.
+    pub fn save_in(&self, mut file: WholeFile) -> Result<(), TextError> {
         let bytes = self.to_file();
-        let size = bytes.len() as u64;
+        let (path, size) = (file.path().to_path_buf(), bytes.len() as u64);
         if size > MOST_BYTES {
-            return Err(too_large(path, size));
+            return Err(too_large(&path, size));
         }
-        write_whole(path, &bytes).map_err(|error| io_error(path, "write it", error))
+        let written = file.write_all(&bytes).and_then(|()| file.publish());
+        written.map_err(|error| io_error(&path, "write it", error))
     }
 
     /// Reads a file that [`Vocabulary::save`] wrote.
@@ -286,12 +293,6 @@ fn number(digits: &[u8]) -> Option<u64> {
         && (digits.len() == 1 || digits.first() != Some(&b'0'));
     let text = std::str::from_utf8(digits).ok()?;
     is_written.then(|| text.parse().ok()).flatten()
-}
-
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = WholeFile::create(path)?;
-    file.write_all(bytes)?;
-    file.publish()
 }
 
 fn io_error(path: &Path, operation: &str, source: io::Error) -> TextError {

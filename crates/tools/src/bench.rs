@@ -25,6 +25,7 @@ use pelton_data::{
     met_by_all, plan_of, problem_of,
 };
 use pelton_run::{Event, Interrupt, Observer, RunContext, cpu_seconds, peak_rss_bytes};
+use pelton_storage::check_output;
 
 /// Examples of a batch where nothing is said.
 const DEFAULT_BATCH: u64 = 4096;
@@ -72,6 +73,12 @@ fn check(config: &BenchConfig) -> Result<(), DataError> {
     data::check_threads("`threads`", config.threads)?;
     if let Some(threads) = config.stages.as_ref().and_then(|s| s.pipeline.read_threads) {
         data::check_threads("`read_threads`", threads)?;
+    }
+    if let Some(stages) = &config.stages {
+        let inputs = config.data.inputs(stages.pipeline.files());
+        for file in [&stages.state, &stages.log].into_iter().flatten() {
+            check_output(file, &inputs)?;
+        }
     }
     data::check_scratch(&config.scratch_dir)
 }

@@ -1,6 +1,6 @@
 //! The data side: `index`, `inspect`, `pack` and `probe`.
 
-use std::io::Read;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use pelton_format::{
     Contents, DataFile, Dataset, Field, IndexCoding, PackedShape, PackedSummary, PackedWriter,
     Reach, RecordBytes, Row, members,
 };
-use pelton_run::{Event, Interrupt, RunContext, write_atomically};
-use pelton_storage::StorageErrorKind;
+use pelton_run::{Event, Interrupt, RunContext};
+use pelton_storage::{Output, StorageErrorKind, output_file};
 use serde::Serialize;
 
 use crate::picture::Picture;
@@ -381,7 +381,7 @@ pub fn inspect(
 }
 
 /// Writes the picture that a record holds as a PNG file.
-pub fn write_picture(view: &RecordView, path: &Path) -> Result<(), DataError> {
+pub fn write_picture(view: &RecordView, mut out: Output) -> Result<(), DataError> {
     let Some(picture) = &view.picture else {
         return Err(DataError::Config(match &view.picture_fault {
             Some(fault) => format!("{}: cannot be decoded: {fault}", view.file),
@@ -391,32 +391,15 @@ pub fn write_picture(view: &RecordView, path: &Path) -> Result<(), DataError> {
             ),
         }));
     };
-    let refuse = |what: &str| DataError::Config(format!("{}: {what}", path.display()));
-    if is_other_file(path)
-        || std::fs::canonicalize(path).ok() == std::fs::canonicalize(&view.file).ok()
-            && path.exists()
-    {
-        return Err(refuse(
-            "exists and was not written by this command; name another file with `out`",
-        ));
-    }
-    let png = picture
-        .to_png()
-        .map_err(|what| refuse(&format!("the picture cannot be written as PNG ({what})")))?;
-    Ok(write_atomically(path, |file| std::fs::write(file, &png))?)
-}
-
-/// Whether a path has something other than a PNG file: pictures replace only pictures.
-fn is_other_file(path: &Path) -> bool {
-    let mut head = [0; 8];
-    match std::fs::metadata(path) {
-        Ok(status) if status.is_file() => {
-            let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head));
-            read.is_err() || head != *b"\x89PNG\r\n\x1a\n"
-        }
-        Ok(_) => true,
-        Err(_) => false,
-    }
+    let png = picture.to_png().map_err(|what| {
+        DataError::Config(format!(
+            "{}: the picture cannot be written as PNG ({what})",
+            view.file
+        ))
+    })?;
+    let written = out.write_all(&png).and_then(|()| out.publish());
+    let what = "picture";
+    written.map_err(|source| DataError::Output { what, source })
 }
 
 /// Writes every record of the data as packed rows.
@@ -428,28 +411,7 @@ pub fn pack(
     mut context: RunContext<'_>,
 ) -> Result<PackedSummary, DataError> {
     const MEMORY_BYTES: u64 = 64 << 20;
-    let same = |path: &String| match (std::fs::canonicalize(path), std::fs::canonicalize(out)) {
-        (Ok(path), Ok(out)) => path == out,
-        _ => false,
-    };
-    if config.paths.iter().any(same) {
-        return Err(DataError::Config(format!(
-            "{}: is the data itself; name another file with `out`",
-            out.display()
-        )));
-    }
-    if out.exists() && !out.is_file() {
-        return Err(DataError::Config(format!(
-            "{}: is not a regular file and is not replaced; name another with `out`",
-            out.display()
-        )));
-    }
-    if out.exists() && !overwrite {
-        return Err(DataError::Config(format!(
-            "{}: exists; give `overwrite` to replace it",
-            out.display()
-        )));
-    }
+    let file = output_file(out, &config.inputs([]), overwrite)?;
     let opened = data::open(config, &config.paths, None, &mut context)?;
     let dataset = &opened.dataset;
     if dataset.labels_are_names() {
@@ -467,7 +429,7 @@ pub fn pack(
             IndexCoding::Plain
         },
     };
-    let mut writer = PackedWriter::create(out, shape)?;
+    let mut writer = PackedWriter::in_file(file, shape)?;
     let labels = dataset.labels().values().to_vec();
     let total = dataset.records();
     let mut done = 0;

@@ -37,7 +37,6 @@ pub use pelton_feed::{
 };
 pub use pelton_image::Pipeline;
 pub use pelton_plan::{BucketPolicy, Last};
-pub use pelton_run::write_atomically;
 
 /// Entry points over plain bytes, for fuzzing.
 #[doc(hidden)]

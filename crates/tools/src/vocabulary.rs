@@ -1,18 +1,14 @@
 //! The job `vocabulary`: which words a text has and how often, with numbers in a file.
 
-use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use pelton_data as data;
 use pelton_data::{DataConfig, DataError, cached_vocabulary};
 use pelton_run::RunContext;
-use pelton_storage::path_text;
+use pelton_storage::{output_file, path_text};
 use pelton_text::{Special, Vocabulary};
 use serde::Serialize;
 
-/// First bytes of every file that holds a vocabulary.
-const HEAD: &[u8] = b"pelton-vocabulary ";
 /// Words that the figures list.
 const TOP: u32 = 10;
 
@@ -23,6 +19,8 @@ pub struct VocabularyConfig {
     pub data: DataConfig,
     /// The file to write.
     pub out: PathBuf,
+    /// Whether to replace an existing file.
+    pub overwrite: bool,
     /// Words that come less often have no number.
     pub min_count: u64,
     /// Most tokens, the four special ones among them.
@@ -71,41 +69,19 @@ pub struct WordFigures {
 /// Counts the words of the data, or takes the count that was kept, and saves what the limits leave of them.
 ///
 /// Errors: data that holds no text, limits without room for the special tokens, a file that cannot be
-/// written or holds something else, an interruption.
+/// written or exists, an interruption.
 pub fn vocabulary(
     config: &VocabularyConfig,
     mut context: RunContext<'_>,
 ) -> Result<VocabularyFigures, DataError> {
-    check_out(config)?;
     data::check_range("min_count", config.min_count, 1..=u64::MAX)?;
+    let file = output_file(&config.out, &config.data.inputs([]), config.overwrite)?;
     let data = config.data.with_bytes();
     let opened = data::open(&data, &data.paths, None, &mut context)?;
     let all = cached_vocabulary(&opened, context.interrupt, context.observer)?;
     let limited = all.limited(config.min_count, config.max_size)?;
-    limited.save(&config.out)?;
+    limited.save_in(file)?;
     Ok(figures(&all, &limited, &config.out))
-}
-
-/// A vocabulary takes the place of vocabularies only, never of the data.
-fn check_out(config: &VocabularyConfig) -> Result<(), DataError> {
-    let out = &config.out;
-    let Ok(status) = fs::metadata(out) else {
-        return Ok(());
-    };
-    let mut head = [0; HEAD.len()];
-    let holds_one = status.is_file()
-        && fs::File::open(out)
-            .and_then(|mut file| file.read_exact(&mut head))
-            .is_ok()
-        && head == *HEAD;
-    if holds_one {
-        Ok(())
-    } else {
-        Err(DataError::Config(format!(
-            "{}: exists and is not a vocabulary; name another file with `out`",
-            out.display()
-        )))
-    }
 }
 
 fn figures(all: &Vocabulary, limited: &Vocabulary, out: &Path) -> VocabularyFigures {

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use pelton_comm::Comm;
 use pelton_format::{ClassMap, ClassName};
-use pelton_run::{RunContext, RunFolder};
+use pelton_run::{RunContext, RunFolder, Set};
 use pelton_softmax::{HeadKind, Logits, Means, RowBlock, class_vectors, feature_mean};
 
 use crate::deep::{MODEL, Shards, write_model};
@@ -39,16 +39,28 @@ pub fn change_classes(
 ) -> Result<ChangedClasses, TrainError> {
     let context = &mut context;
     let wrong = |what: String| TrainError::config(format!("{}: {what}", of.model.display()));
-    let out = &context.folder.out;
-    if out.join("run.toml").exists() {
-        return Err(TrainError::config(format!(
-            "`out` {}: contains a run already; name a new folder",
-            out.display()
-        )));
-    }
     let (Job::Images(mut config, mut written), manifest) = open_run(&of.model)? else {
         return Err(tells_no_classes(&of.model));
     };
+    config.pipeline.keep_classes.clear();
+    let out = context.folder.out.clone();
+    let refuse = |what: &str| TrainError::config(format!("`out` {}: {what}", out.display()));
+    if std::fs::canonicalize(&out)
+        .is_ok_and(|out| std::fs::canonicalize(&of.model).ok() == Some(out))
+    {
+        return Err(refuse("is the run itself; name a new folder"));
+    }
+    // The manifest is written last: without it this is what a killed process left of the same work.
+    let text = std::fs::read_to_string(out.join("run.toml")).ok();
+    let is_left = text.is_some()
+        && text == toml::to_string(&config).ok()
+        && !out.join(Set::Model.file()).exists();
+    let overwrite = context.folder.overwrite || is_left;
+    if text.is_some() && !overwrite {
+        return Err(refuse(
+            "contains a run already; give `overwrite` to replace it, or name a new folder",
+        ));
+    }
     let mut embedder = Embedder::open(&of.model)?;
     let (d, rows) = (embedder.d, Shards::new(&manifest, MODEL));
     let head = config.head.as_ref();
@@ -144,8 +156,7 @@ pub fn change_classes(
             values,
         ))
     });
-    config.pipeline.keep_classes.clear();
-    let folder = RunFolder::open(&context.folder.out, &config, false, false)?;
+    let folder = RunFolder::open(&out, &config, false, overwrite)?;
     let folder = folder.with_settings(config.decisive());
     let classes = map.len();
     written.map = map;

@@ -8,18 +8,17 @@ use pelton_data::{as_text, check_positive, check_range, check_share};
 use pelton_nn::{ClassifierOptions, Net, Trainer, classifier};
 use pelton_softmax::HeadOptions;
 pub use pelton_softmax::{HeadKind, Logits, Precision};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::deep::{FitConfig, MOST_WIDTH, Optimizer};
 use crate::error::TrainError;
 
 /// What the rows of a head begin with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
     /// The mean features of their classes, by the net before training.
     Means,
     /// Random numbers.
-    #[default]
     Random,
 }
 
@@ -47,23 +46,18 @@ impl fmt::Display for Begin {
 }
 
 /// A head over very many classes.
-///
-/// Files of before have no `begin`, `centre` and `correct`, and a `kind` without a part for draws: they keep what
-/// they were trained with, which is the published form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HeadConfig {
     /// How the classes of a step are chosen.
-    #[serde(serialize_with = "as_text::serialize", deserialize_with = "kind")]
+    #[serde(with = "as_text")]
     pub kind: HeadKind,
     /// What the rows begin with.
-    #[serde(with = "as_text", default)]
+    #[serde(with = "as_text")]
     pub begin: Begin,
     /// Whether the mean of the features is taken off them.
-    #[serde(default)]
     pub centre: bool,
     /// Whether drawn classes stand for all that were not taken for themselves.
-    #[serde(default)]
     pub correct: bool,
     /// Steps after which graph or trees are made again within an epoch too; never where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,10 +75,6 @@ pub struct HeadConfig {
     pub overlap: bool,
     /// Part of the gradients of the net's large parameters that travels between ranks; 1 for all.
     pub density: f64,
-    /// Read from older configurations and not written: it is one of the whole net.
-    #[doc(hidden)]
-    #[serde(with = "as_text::option", skip_serializing)]
-    pub precision: Option<Precision>,
 }
 
 impl Default for HeadConfig {
@@ -101,7 +91,6 @@ impl Default for HeadConfig {
             micro_batches: 1,
             overlap: true,
             density: 1.0,
-            precision: None,
         }
     }
 }
@@ -184,12 +173,4 @@ impl HeadConfig {
         }
         Ok(())
     }
-}
-
-/// A kind as a file has it. Those that were written before a part was kept for draws kept none.
-fn kind<'de, D: Deserializer<'de>>(from: D) -> Result<HeadKind, D::Error> {
-    let text = String::deserialize(from)?;
-    let kind: HeadKind = text.parse().map_err(serde::de::Error::custom)?;
-    let is_whole = text.matches(':').count() == 3;
-    Ok(if is_whole { kind } else { kind.as_published() })
 }

@@ -11,6 +11,7 @@ use pelton_linear::{InnerPasses, Loss, Penalty, Scaling, ThresholdGoal};
 use pelton_plan::Order;
 use pelton_run::{Settings, decisive};
 use pelton_storage::{memory_budget, path_text};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
@@ -164,7 +165,6 @@ pub struct LinearConfig {
     /// Value of a constant feature appended to every row.
     pub bias: Option<f32>,
     /// Whether its weight is not regularised; without a value it is then 1.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub free_bias: bool,
     /// How the problem is solved.
     #[serde(with = "as_text")]
@@ -264,8 +264,52 @@ impl LinearConfig {
     }
 }
 
+/// The settings that a configuration file states; none where there is no file.
+#[derive(Clone, Debug, Default)]
+pub struct Stated(toml::Table);
+
+impl Stated {
+    /// Whether it states a setting, such as `epochs` or `fit.epochs`.
+    pub fn has(&self, setting: &str) -> bool {
+        let mut at = &self.0;
+        let mut parts = setting.split('.').peekable();
+        while let Some(part) = parts.next() {
+            match at.get(part) {
+                Some(toml::Value::Table(table)) => at = table,
+                found => return found.is_some() && parts.peek().is_none(),
+            }
+        }
+        true
+    }
+}
+
+/// Reads the configuration of a job over `default`: what the file does not state is as it is without the file.
+pub fn read_over<T: Serialize + DeserializeOwned>(
+    path: &Path,
+    default: &T,
+) -> Result<(T, Stated), TrainError> {
+    // Errors of the file have their lines.
+    read::<T>(path)?;
+    let stated: toml::Table = read(path)?;
+    let wrong = |error: String| TrainError::config(format!("{}: {error}", path.display()));
+    let mut whole = toml::Table::try_from(default).map_err(|error| wrong(error.to_string()))?;
+    lay_over(&mut whole, &stated);
+    let config = whole.try_into();
+    let config = config.map_err(|error: toml::de::Error| wrong(error.message().to_string()))?;
+    Ok((config, Stated(stated)))
+}
+
+fn lay_over(below: &mut toml::Table, above: &toml::Table) {
+    for (key, value) in above {
+        match (below.get_mut(key), value) {
+            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => lay_over(below, above),
+            _ => drop(below.insert(key.clone(), value.clone())),
+        }
+    }
+}
+
 /// Reads the configuration of a job: the `run.toml` of a run, or a file like it.
-pub fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, TrainError> {
+pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, TrainError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         TrainError::config(format!(
             "{}: the configuration cannot be read ({error}); check the path, which must name a text file",
@@ -322,5 +366,57 @@ impl Default for LinearConfig {
             scratch_dir: None,
             checkpoint_every_s: 60.0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every setting, stated alone as it is without a file, and no setting at all.
+    fn check<T>(default: &T)
+    where
+        T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file.toml");
+        let whole = toml::Table::try_from(default).unwrap();
+        let mut alone = vec![toml::Table::new()];
+        for (key, value) in &whole {
+            let under =
+                |value: &toml::Value| toml::Table::from_iter([(key.clone(), value.clone())]);
+            match value {
+                toml::Value::Table(inner) => alone.extend(inner.iter().map(|(name, value)| {
+                    let inner = toml::Table::from_iter([(name.clone(), value.clone())]);
+                    under(&inner.into())
+                })),
+                value => alone.push(under(value)),
+            }
+        }
+        assert!(alone.len() > 20);
+        for table in alone {
+            std::fs::write(&file, table.to_string()).unwrap();
+            let (read, stated) = read_over(&file, default).unwrap();
+            assert_eq!(&read, default, "{table}");
+            assert_eq!(stated.0, table);
+        }
+    }
+
+    #[test]
+    fn a_file_states_settings_one_by_one() {
+        check(&LinearConfig::default());
+        #[cfg(feature = "nets")]
+        {
+            check(&crate::ImageConfig::default());
+            check(&crate::ImageConfig::for_classify());
+            check(&crate::LanguageConfig::default());
+        }
+    }
+
+    #[test]
+    fn what_is_stated_is_known_by_name() {
+        let stated = Stated("a = 1\n[b]\nc = 2".parse().unwrap());
+        let has = ["a", "b", "b.c", "b.d", "a.c", "d"].map(|setting| stated.has(setting));
+        assert_eq!(has, [true, true, true, false, false, false]);
     }
 }

@@ -3,24 +3,23 @@
 //! Only the feature net and the head's running mean are loaded, no class vector. Records pass through the net batch by
 //! batch in the order of the files; every one counts, whatever the run left out.
 
-use std::fmt::Display;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use pelton_comm::Comm;
-use pelton_data::{DataError, OpenedData, PreparedPipeline};
+use pelton_data::{OpenedData, PreparedPipeline};
 use pelton_feed::BadExamples;
 use pelton_nn::{Trainer, trainer};
 use pelton_run::{Event, RunContext};
 use pelton_softmax::{Logits, compared, feature_mean};
-use pelton_storage::{WholeFile, spare_memory};
+use pelton_storage::spare_memory;
 use rayon::ThreadPool;
 
 use crate::deep::{MODEL, Ready, Shards, load_parameters, thread_pool};
 use crate::error::TrainError;
-use crate::evaluate::EvaluateConfig;
+use crate::evaluate::{EvaluateConfig, unwritten};
 use crate::finished::{Job, Labels, images, open_run, tells_no_classes};
 use crate::image::{Classes, ImageConfig};
 
@@ -183,47 +182,26 @@ impl Embedder {
     }
 }
 
-/// Writes the features of every record to a `.npy` file, float32 \[records, features\], as the head compares them:
-/// without the running mean if the run centres them, and of length 1 if its logits are cosines. The file appears when
-/// it is complete.
+/// Writes the features of every record as a `.npy` file, float32 \[records, features\], as the head compares them:
+/// without the running mean if the run centres them, and of length 1 if its logits are cosines.
 ///
 /// Errors: a run that is not finished, damaged, or of another job than `train classify`; data of other sizes.
 pub fn write_embeddings(
     of: &EvaluateConfig,
-    out: &Path,
+    out: &mut dyn Write,
     mut context: RunContext<'_>,
 ) -> Result<(), TrainError> {
     let context = &mut context;
     let mut embedder = Embedder::open(&of.model)?;
     let records = embedder.records(of, Labels::Unused, context)?;
-    let unusable = |why: &dyn Display| {
-        TrainError::config(format!(
-            "`embeddings` {}: cannot be written ({why}); name a file in an existing folder",
-            out.display()
-        ))
-    };
-    if out.is_dir() || out.file_name().is_none() {
-        return Err(unusable(&"it is not the name of a file"));
-    }
-    let whole = WholeFile::create(out).map_err(|error| unusable(&error))?;
-    let unwritten = |source| {
-        let what = "embeddings";
-        TrainError::from(DataError::Output { what, source })
-    };
-    let mut file = BufWriter::new(whole);
     let header = npy_header(records.data.dataset.records(), embedder.d);
-    file.write_all(&header).map_err(unwritten)?;
+    out.write_all(&header).map_err(unwritten)?;
     let logits = embedder.logits;
     embedder.each(&records, logits, context, |_, features| {
         let numbers = features.iter().flat_map(|x| x.to_le_bytes());
         let bytes: Vec<u8> = numbers.collect();
-        file.write_all(&bytes).map_err(unwritten)
-    })?;
-    let whole = file.into_inner();
-    whole
-        .map_err(|error| error.into_error())
-        .and_then(WholeFile::publish)
-        .map_err(unwritten)
+        out.write_all(&bytes).map_err(unwritten)
+    })
 }
 
 /// What a `.npy` file of so many rows begins with.

@@ -407,12 +407,13 @@ pub(crate) fn heading(classes: &ClassMap) -> String {
     columns.join("\t")
 }
 
-/// A reader that closed the pipe has what it wanted; anything else is a failure.
-pub(crate) fn unwritten(source: io::Error) -> TrainError {
+/// The error that results cannot be written. A reader that closed the pipe has what it wanted; anything else is a
+/// failure.
+pub fn unwritten(source: io::Error) -> TrainError {
     match source.kind() {
         io::ErrorKind::BrokenPipe => DataError::OutputClosed.into(),
         _ => DataError::Output {
-            what: "predictions",
+            what: "results",
             source,
         }
         .into(),

@@ -302,7 +302,7 @@ pub(crate) fn images(
     expected.check(&of.data)?;
     let data = data_config(&of.data, &config.data);
     let data = open(&data, &data.paths, Some(&expected), context)?;
-    let pipeline = resolved(&config.pipeline, &data);
+    let pipeline = resolved(&config.pipeline, &data)?;
     let prepared = prepare(&pipeline, &config.fit, of.memory_bytes, &data, context)?;
     fits(&prepared, classes.input(), &of.data.paths)?;
     Ok((data, prepared))

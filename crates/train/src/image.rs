@@ -55,11 +55,7 @@ pub struct ImageConfig {
 impl ImageConfig {
     /// Reads a configuration: the `run.toml` of a run, or a file like it.
     pub fn read(path: &Path) -> Result<ImageConfig, TrainError> {
-        let mut config: ImageConfig = crate::config::read(path)?;
-        if let Some(precision) = config.head.as_mut().and_then(|head| head.precision.take()) {
-            config.fit.precision = precision;
-        }
-        Ok(config)
+        crate::config::read(path)
     }
 }
 
@@ -163,7 +159,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     {
         channels_last(*height, *width, *channels)?;
     }
-    let pipeline = resolved(&config.pipeline, &data);
+    let pipeline = resolved(&config.pipeline, &data)?;
     let held = config.fit.held_out(&data)?;
     let terms = PipelineTerms {
         order: config.fit.order,
@@ -312,8 +308,25 @@ pub(crate) fn check_whole(labels: &ClassMap, paths: &[String]) -> Result<(), Tra
 }
 
 /// The pipeline with what is left unsaid filled in.
-pub(crate) fn resolved(config: &PipelineConfig, data: &OpenedData) -> PipelineConfig {
+///
+/// Errors: records whose fields are neither pictures nor vectors.
+pub(crate) fn resolved(
+    config: &PipelineConfig,
+    data: &OpenedData,
+) -> Result<PipelineConfig, TrainError> {
     let mut pipeline = config.clone();
+    let fields = data.dataset.record_fields().specs();
+    let is_input = |name: &str| name.starts_with("image") || name == "features";
+    if pipeline.decode == DecodeSetting::None
+        && data.dataset.contents() == Contents::Fields
+        && !fields.0.iter().any(|field| is_input(&field.name))
+    {
+        return Err(TrainError::config(format!(
+            "{}: has the fields {}, but a net reads image (pictures as bytes) or features (vectors), and label; save the arrays under these names, or give `decode` if pictures are encoded",
+            data.paths[0].display(),
+            fields.names()
+        )));
+    }
     // Encoded images are of no use as bytes.
     if pipeline.decode == DecodeSetting::None && needs_decoding(data.dataset.contents()) {
         pipeline.decode = DecodeSetting::Image("image".to_string());
@@ -323,7 +336,7 @@ pub(crate) fn resolved(config: &PipelineConfig, data: &OpenedData) -> PipelineCo
         let plain: Result<Pipeline, _> = PLAIN.parse();
         pipeline.augment = plain.ok();
     }
-    pipeline
+    Ok(pipeline)
 }
 
 /// File of the run folder with the input and classes of a net for images.

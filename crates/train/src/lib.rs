@@ -70,7 +70,7 @@ pub use language::LanguageConfig;
 #[cfg(feature = "nets")]
 pub use pelton_nn::GrowingBatch;
 
-pub use config::{LinearConfig, Optimum, Solver};
+pub use config::{LinearConfig, Optimum, Solver, Stated, read_over};
 pub use error::TrainError;
 pub use pelton_data::{
     ClassSetting, DataConfig, DataError, IoMode, Validation, check_positive, check_range,
@@ -82,7 +82,7 @@ pub use pelton_linear::TargetFigures;
 pub use pelton_linear::{InnerPasses, Loss, Penalty, Scaling, ThresholdGoal};
 pub use pelton_plan::Order;
 pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};
-pub use pelton_storage::{memory_budget, path_text};
+pub use pelton_storage::{Output, memory_budget, path_text, refuse_address};
 pub use summary::{CostFigures, LinearSummary, SearchFigures, TestFigures, ThresholdFigures};
 
 /// Entry points over plain bytes, for fuzzing.

@@ -25,8 +25,7 @@ fn config(folder: &Path, kind: &str) -> ImageConfig {
 }
 
 /// The numbers of a `.npy` file of rows.
-fn read_npy(file: &Path) -> Vec<f32> {
-    let bytes = std::fs::read(file).unwrap();
+fn read_npy(bytes: &[u8]) -> Vec<f32> {
     let length = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
     let numbers = bytes[length..].chunks_exact(4);
     numbers
@@ -74,9 +73,9 @@ fn embeddings_are_what_the_head_compares() {
         (head.logits, head.centre) = (logits.parse().unwrap(), centre);
         let out = folder.path().join(format!("{logits}-{centre}"));
         let of = finished_run(&config, &out);
-        let file = folder.path().join("features.npy");
-        on_console(|context| embeddings::write_embeddings(&of, &file, context)).unwrap();
-        let features = read_npy(&file);
+        let mut npy = Vec::new();
+        on_console(|context| embeddings::write_embeddings(&of, &mut npy, context)).unwrap();
+        let features = read_npy(&npy);
         assert_eq!(features.len(), 480 * 12);
         let opened = finished::Classifier::open(&out).unwrap();
         let mut rows = opened.rows("weights", 0..120).unwrap().unwrap();
@@ -141,12 +140,12 @@ fn embeddings_lack_the_running_mean() {
         config.model = "none".parse().unwrap();
         let out = folder.path().join(kind);
         let of = finished_run(&config, &out);
-        let file = folder.path().join("features.npy");
-        on_console(|context| embeddings::write_embeddings(&of, &file, context)).unwrap();
+        let mut npy = Vec::new();
+        on_console(|context| embeddings::write_embeddings(&of, &mut npy, context)).unwrap();
         let opened = finished::Classifier::open(&out).unwrap();
         let mean = opened.rows(mean, 0..1).unwrap().unwrap();
         assert!(mean.iter().all(|m| m.abs() > 0.5), "{kind}: {mean:?}");
-        for (row, found) in vectors.iter().zip(read_npy(&file).chunks(5)) {
+        for (row, found) in vectors.iter().zip(read_npy(&npy).chunks(5)) {
             let less: Vec<f32> = row.iter().zip(&mean).map(|(x, m)| x - m).collect();
             let length = dot(&less, &less).sqrt() as f32;
             for (x, found) in less.iter().zip(found) {
@@ -170,9 +169,9 @@ fn recall_equals_brute_force() {
     let features = |paths: &[String]| {
         let mut of = of.clone();
         of.data.paths = paths.to_vec();
-        let file = folder.path().join("features.npy");
-        on_console(|context| embeddings::write_embeddings(&of, &file, context)).unwrap();
-        read_npy(&file)
+        let mut npy = Vec::new();
+        on_console(|context| embeddings::write_embeddings(&of, &mut npy, context)).unwrap();
+        read_npy(&npy)
     };
     // The classes go by turns.
     let (own, others) = (

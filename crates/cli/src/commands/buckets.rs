@@ -1,11 +1,13 @@
 //! `pelton buckets`: the cost of policies for batching sentences.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use pelton_tools::buckets::{
     BucketsConfig, BucketsTable, LengthSource, buckets, histogram, in_terminal,
 };
-use pelton_tools::write_atomically;
+use pelton_train::evaluate::unwritten;
+use pelton_train::{DataError, Output};
 
 use crate::arguments::BucketsArguments;
 use crate::output::{Failure, print_json, print_with, with_console};
@@ -25,11 +27,17 @@ pub fn compare(arguments: BucketsArguments) -> Result<(), Failure> {
         batch: arguments.batch,
         policies: arguments.policy,
     };
+    let inputs: Vec<_> = config.pair.iter().chain([&config.path]).cloned().collect();
+    let open = |path: &PathBuf| Output::open(path, &inputs, arguments.overwrite);
+    let out = arguments.out.as_ref().map(open).transpose();
+    let out = out.map_err(DataError::from)?;
     let table = with_console(|context| buckets(&config, context))?;
-    if let Some(out) = &arguments.out {
+    if let Some(mut out) = out {
         let drawing = histogram(&table).to_svg();
-        let written = write_atomically(out, |path| std::fs::write(path, drawing));
-        written.map_err(pelton_train::DataError::from)?;
+        let written = out
+            .write_all(drawing.as_bytes())
+            .and_then(|()| out.publish());
+        written.map_err(unwritten)?;
     }
     if arguments.json {
         return print_json(&table);

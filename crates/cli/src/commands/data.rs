@@ -1,11 +1,12 @@
 //! The data side: `pelton index`, `inspect`, `pack`, and `probe`.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 
 use pelton_tools::data_tools::{
     self, ColumnFigures, DeviceProbe, FileFigures, IndexFigures, ProbeOptions, ProbePattern,
 };
-use pelton_train::path_text;
+use pelton_train::{DataError, Output, path_text};
 
 use super::blocks;
 use crate::arguments::{IndexArguments, InspectArguments, PackArguments, ProbeArguments};
@@ -151,9 +152,13 @@ fn print_files(files: &[FileFigures], out: &mut impl Write) -> io::Result<()> {
 /// Shows one record.
 pub fn inspect(arguments: InspectArguments) -> Result<(), Failure> {
     let config = arguments.format.config(arguments.data);
+    let inputs = config.inputs([]);
+    let open = |path: &PathBuf| Output::open(path, &inputs, arguments.overwrite);
+    let out = arguments.out.as_ref().map(open).transpose();
+    let out = out.map_err(DataError::from)?;
     let view = with_console(|context| data_tools::inspect(&config, arguments.id, context))?;
-    if let Some(path) = &arguments.out {
-        data_tools::write_picture(&view, path)?;
+    if let Some(out) = out {
+        data_tools::write_picture(&view, out)?;
     }
     if arguments.json {
         return print_json(&view);

@@ -1,7 +1,8 @@
 //! `pelton eval`, `pelton predict` and `pelton sample`
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+#[cfg(feature = "nets")]
+use std::io::BufWriter;
+use std::io::Write;
 #[cfg(feature = "nets")]
 use std::path::Path;
 
@@ -12,18 +13,17 @@ use pelton_train::embeddings::write_embeddings;
 use pelton_train::evaluate::{self, EvaluateConfig, PredictionColumns};
 #[cfg(feature = "nets")]
 use pelton_train::finished::{self, Predicted, SampleConfig};
-use pelton_train::{TargetFigures, TestFigures, memory_budget};
+use pelton_train::{DataError, Output, TargetFigures, TestFigures, memory_budget};
 #[cfg(feature = "nets")]
 use pelton_train::{retrieval, verification};
 
 #[cfg(feature = "nets")]
-use pelton_train::{DataConfig, linear::RunOptions};
+use pelton_train::{DataConfig, linear::RunOptions, refuse_address};
 
 #[cfg(feature = "nets")]
 use crate::arguments::{ClassesArguments, SampleArguments};
 use crate::arguments::{EvalArguments, PredictArguments};
 use crate::bytes::Memory;
-#[cfg(feature = "nets")]
 use crate::data_arguments::refuse_idle;
 use crate::output::{Failure, bytes_of, print_json, print_with, usage, with_console};
 
@@ -274,26 +274,26 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
             "--top applies to nets; for a linear model give --probabilities"
         )));
     }
-    if let Some(file) = &arguments.embeddings {
-        #[cfg(feature = "nets")]
-        if is_net {
-            return with_console(|context| write_embeddings(&config, file, context));
-        }
+    if let Some(file) = arguments.embeddings.as_ref().filter(|_| !is_net) {
         return Err(usage(anyhow::anyhow!(
             "--embeddings {}: a linear model has no features of its own; give a run of `pelton train classify`",
             file.display()
         )));
     }
-    let mut out: Box<dyn Write> = match &arguments.out {
-        None => Box::new(BufWriter::new(std::io::stdout().lock())),
-        Some(path) => Box::new(BufWriter::new(File::create(path).map_err(|error| {
-            usage(anyhow::anyhow!(
-                "--out {}: cannot be written ({error}); name a file in an existing folder",
-                path.display()
-            ))
-        })?)),
-    };
+    let path = arguments.embeddings.as_ref().or(arguments.out.as_ref());
+    let is_idle = arguments.overwrite && path.is_none();
+    refuse_idle(&[(is_idle, "--overwrite", "without --out".to_string())]).map_err(usage)?;
+    let inputs = config.data.inputs([config.model.as_path()]);
+    let mut out = match path.filter(|path| path.as_os_str() != "-") {
+        None => Output::standard(&inputs),
+        Some(path) => Output::open(path, &inputs, arguments.overwrite),
+    }
+    .map_err(DataError::from)?;
     let result = with_console(|context| {
+        #[cfg(feature = "nets")]
+        if arguments.embeddings.is_some() {
+            return write_embeddings(&config, &mut out, context);
+        }
         #[cfg(feature = "nets")]
         if is_net {
             let wanted = if arguments.probabilities {
@@ -305,6 +305,7 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
         }
         evaluate::predict_lines(&config, &columns, &mut out, context)
     });
+    let result = result.and_then(|()| Ok(out.publish().map_err(evaluate::unwritten)?));
     match result {
         Err(failure) if failure.code == 0 => Ok(()),
         result => result,
@@ -330,8 +331,9 @@ pub fn classes(arguments: ClassesArguments) -> Result<(), Failure> {
     let folder = RunOptions {
         out: arguments.out,
         resume: false,
-        overwrite: false,
+        overwrite: arguments.overwrite,
     };
+    refuse_address(&folder.out).map_err(DataError::from)?;
     let changed = with_console(|context| {
         change_classes(&config, &arguments.remove, context.in_folder(&folder))
     })?;

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use pelton_comm::launched;
 use pelton_train::linear::RunOptions;
 use pelton_train::{
-    FitConfig, ImageConfig, LanguageConfig, NetSummary, RunContext, TrainError, image, language,
-    memory_budget,
+    DataError, FitConfig, ImageConfig, LanguageConfig, NetSummary, RunContext, Stated, TrainError,
+    image, language, memory_budget, read_over, refuse_address,
 };
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::bytes::{Memory, human};
 use crate::flags;
@@ -17,15 +19,9 @@ use crate::ranks;
 
 /// Trains a net on images.
 pub fn image(arguments: ImageArguments) -> Result<(), Failure> {
-    let from = config_file(&arguments.run, arguments.data.is_empty());
-    let mut config = match from {
-        Some(path) => ImageConfig::read(&path)?,
-        None => {
-            let mut config = ImageConfig::default();
-            config.fit.memory_bytes = budget(arguments.run.ranks)?;
-            config
-        }
-    };
+    let mut default = ImageConfig::default();
+    default.fit.memory_bytes = budget(arguments.run.ranks)?;
+    let (mut config, _) = begun(&arguments.run, arguments.data.is_empty(), default)?;
     let run = arguments.apply(&mut config).map_err(usage)?;
     train(run, &config.data.paths, |context| {
         image::run(&config, context)
@@ -34,16 +30,11 @@ pub fn image(arguments: ImageArguments) -> Result<(), Failure> {
 
 /// Trains a net with a head over very many classes.
 pub fn classify(arguments: ClassifyArguments) -> Result<(), Failure> {
-    let from = config_file(&arguments.image.run, arguments.image.data.is_empty());
-    let mut config = match from {
-        Some(path) => ImageConfig::read(&path)?,
-        None => {
-            let mut config = ImageConfig::for_classify();
-            config.fit.memory_bytes = budget(arguments.image.run.ranks)?;
-            config
-        }
-    };
-    let run = arguments.apply(&mut config).map_err(usage)?;
+    let mut default = ImageConfig::for_classify();
+    default.fit.memory_bytes = budget(arguments.image.run.ranks)?;
+    let image = &arguments.image;
+    let (mut config, stated) = begun(&image.run, image.data.is_empty(), default)?;
+    let run = arguments.apply(&mut config, &stated).map_err(usage)?;
     train(run, &config.data.paths, |context| {
         image::run(&config, context)
     })
@@ -51,15 +42,9 @@ pub fn classify(arguments: ClassifyArguments) -> Result<(), Failure> {
 
 /// Trains a net on text.
 pub fn language(arguments: LanguageArguments) -> Result<(), Failure> {
-    let from = config_file(&arguments.run, arguments.data.is_empty());
-    let mut config = match from {
-        Some(path) => LanguageConfig::read(&path)?,
-        None => {
-            let mut config = LanguageConfig::default();
-            config.fit.memory_bytes = budget(arguments.run.ranks)?;
-            config
-        }
-    };
+    let mut default = LanguageConfig::default();
+    default.fit.memory_bytes = budget(arguments.run.ranks)?;
+    let (mut config, _) = begun(&arguments.run, arguments.data.is_empty(), default)?;
     let run = arguments.apply(&mut config).map_err(usage)?;
     train(run, &config.data.paths, |context| {
         language::run(&config, context)
@@ -84,6 +69,7 @@ fn train(
     }
     let ranks = ranks::asked(run.ranks)?;
     let out = folder(&run, paths);
+    refuse_address(&out).map_err(DataError::from)?;
     let options = RunOptions {
         overwrite: run.overwrite,
         resume: run.resume,
@@ -94,12 +80,19 @@ fn train(
     tell(trained, run.json, &out)
 }
 
-/// The file of a run's configuration: the given one, or that of the run to resume.
-fn config_file(run: &RunArguments, no_data: bool) -> Option<PathBuf> {
+/// The configuration that flags are written over: `default`, with what the given file or the run to resume states.
+fn begun<C: Serialize + DeserializeOwned>(
+    run: &RunArguments,
+    no_data: bool,
+    default: C,
+) -> Result<(C, Stated), Failure> {
     let resumed = run.out.as_ref().filter(|_| run.resume);
     let resumed = resumed.map(|out| out.join("run.toml"));
     let resumed = resumed.filter(|path| path.exists() || no_data);
-    run.config.clone().or(resumed)
+    match run.config.as_ref().or(resumed.as_ref()) {
+        Some(path) => Ok(read_over(path, &default)?),
+        None => Ok((default, Stated::default())),
+    }
 }
 
 fn folder(run: &RunArguments, paths: &[String]) -> PathBuf {

@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use pelton_train::linear::{self, RunOptions};
-use pelton_train::{LinearConfig, LinearSummary, Solver, memory_budget};
+use pelton_train::{
+    DataError, LinearConfig, LinearSummary, Solver, Stated, memory_budget, read_over,
+    refuse_address,
+};
 
 use super::model::{figures_of, figures_of_targets};
 use crate::arguments::LinearArguments;
@@ -14,7 +17,6 @@ use crate::ranks;
 
 /// Trains a linear model.
 pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
-    let mut config = LinearConfig::default();
     let run = arguments.out.as_ref().filter(|_| arguments.resume);
     let run = run.map(|out| out.join("run.toml"));
     let from = match (&arguments.config, run) {
@@ -23,26 +25,31 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         (None, Some(run)) if run.exists() || arguments.data.is_empty() => Some(run),
         _ => None,
     };
-    let is_new = from.is_none();
-    if let Some(path) = from {
-        config = LinearConfig::read(&path)?;
-    }
     let json = arguments.json;
     let ranks = ranks::asked(arguments.ranks)?;
-    if is_new {
-        config.memory_bytes = memory_budget(LinearConfig::USUAL_MEMORY, ranks);
-    }
-    let states_intercept = arguments.intercept.is_some() || arguments.bias.is_some();
+    let default = LinearConfig {
+        memory_bytes: memory_budget(LinearConfig::USUAL_MEMORY, ranks),
+        ..LinearConfig::default()
+    };
+    let (mut config, stated) = match from {
+        Some(path) => read_over(&path, &default)?,
+        None => (default, Stated::default()),
+    };
+    let states_intercept = arguments.intercept.is_some()
+        || arguments.bias.is_some()
+        || stated.has("bias")
+        || stated.has("free_bias");
     arguments.apply(&mut config).map_err(usage)?;
-    if is_new && config.loss.has_real_targets() && !states_intercept {
+    if config.loss.has_real_targets() && !states_intercept {
         // Targets are rarely about 0.
         (config.free_bias, config.bias) = (true, Some(1.0));
     }
     // A demo's target is a default, not a request.
     let target = config.target;
-    // A run that is resumed keeps what it began with.
-    if is_new
-        && arguments.memory.is_none()
+    // A run that is resumed keeps what it began with, which its file states.
+    if arguments.memory.is_none()
+        && !stated.has("memory_bytes")
+        && !stated.has("memory_share")
         && config
             .data
             .paths
@@ -56,6 +63,7 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     let out = arguments
         .out
         .unwrap_or_else(|| Path::new("runs").join(run_name(&config)));
+    refuse_address(&out).map_err(DataError::from)?;
     let options = RunOptions {
         overwrite: arguments.overwrite,
         resume: arguments.resume,

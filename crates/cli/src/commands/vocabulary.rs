@@ -12,6 +12,7 @@ pub fn count(arguments: VocabularyArguments) -> Result<(), Failure> {
     let config = VocabularyConfig {
         data: arguments.format.config(arguments.data),
         out: arguments.out,
+        overwrite: arguments.overwrite,
         min_count: arguments.min_count,
         max_size: arguments.max_size,
     };

@@ -91,9 +91,13 @@ fn pack_replaces_nothing_but_files() {
     place.libsvm("train", 50);
     let made = place.shell("mkdir folder && mkfifo pipe && ln -s pipe link");
     assert_eq!(made.code, Some(0), "{}", made.stderr);
-    for name in ["folder", "pipe", "link"] {
+    for (name, what) in [
+        ("folder", "is a folder"),
+        ("pipe", "not a regular file"),
+        ("link", "not a regular file"),
+    ] {
         for flag in ["", "--overwrite"] {
-            let parts = [name, "not a regular file", "--out"];
+            let parts = [name, what, "name"];
             place.refuses(&format!("pack train -o {name} {flag}"), 2, &parts);
         }
     }

@@ -78,9 +78,7 @@ fn a_full_device_for_predictions() {
     place.libsvm("train", 3000);
     place.ok("train linear train --epochs 1 --out run");
     let line = "$PELTON predict run train > /dev/full";
-    place
-        .shell(line)
-        .refused(line, 1, &["predictions", "space"]);
+    place.shell(line).refused(line, 1, &["results", "space"]);
     let line = "$PELTON index train --json > /dev/full";
     place.shell(line).refused(line, 1, &["results", "space"]);
 }

@@ -14,6 +14,7 @@ mod buckets;
 mod changed_files;
 mod class_maps;
 mod column_names;
+mod config_files;
 mod containers;
 mod data_commands;
 #[cfg(feature = "nets")]
@@ -29,6 +30,7 @@ mod memory;
 #[cfg(feature = "nets")]
 mod multinomial;
 mod nets;
+mod outputs;
 mod packed_copies;
 mod peers;
 mod penalties;

@@ -193,3 +193,56 @@ fn channels_come_last() {
         "train image last.bin --format raw:image:u8[3,16,1],label:u8 {train}"
     ));
 }
+
+/// A run that learned nothing ends well, so it says what it is.
+#[test]
+fn a_loss_that_does_not_fall_is_reported() {
+    let place = Place::new();
+    place.write("text", "one two three\nfour five\n".repeat(200));
+    for (line, fast) in [
+        (
+            "train classify demo:classes:20:4:16 --model none --batch 20",
+            "--rate 1000",
+        ),
+        (
+            "train image demo:classes:20:4:16 --model mlp --batch 20",
+            "--rate 1000 --clip 1",
+        ),
+        ("train language text --hidden 8 --batch 20", "--rate 1000"),
+    ] {
+        for epochs in [1, 3] {
+            let line = format!("{line} --epochs {epochs} --out run --overwrite");
+            let ended = place.ok(&format!("{line} {fast} --json"));
+            let warning = ended.json()["warning"].as_str().unwrap().to_string();
+            assert!(warning.contains("loss did not fall"), "{line}: {warning}");
+            assert!(
+                ended.stderr.contains("lower --rate"),
+                "{line}: {}",
+                ended.stderr
+            );
+            let page = String::from_utf8(place.read("run/report.html")).unwrap();
+            assert!(page.contains("loss did not fall"));
+            let usual = place.json(&line);
+            assert!(usual["warning"].is_null(), "{line}: {usual}");
+        }
+    }
+}
+
+#[test]
+fn fields_that_no_net_reads_are_named() {
+    let place = Place::new();
+    place.write("rows.bin", [7; 600]);
+    let line = "train image rows.bin --format raw:x:u8[5],y:u8 --model mlp --out run";
+    place.refuses(
+        line,
+        2,
+        &[
+            "rows.bin: has the fields x, y",
+            "image",
+            "features",
+            "label",
+        ],
+    );
+    let line = "train image rows.bin --format raw:features:u8[5],y:u8 --model mlp --out run";
+    place.refuses(line, 2, &["its batches have y", "field called label"]);
+}

@@ -132,6 +132,49 @@ fn a_launcher_without_its_library_is_refused() {
     assert!(said.contains("PELTON_MPI: /absent/libmpi.so"), "{said}");
 }
 
+/// Each process would do the whole job, and with disks of their own both would end well.
+#[test]
+fn processes_of_other_launchers_are_refused() {
+    let place = place();
+    place.write("text", "a b\n".repeat(50));
+    let lines = [
+        "train linear train --epochs 1 --out run",
+        "train image train --model mlp --epochs 1 --out run",
+        "train classify demo:classes:20:4:16 --model none --epochs 1 --out run",
+        "train language text --epochs 1 --out run",
+        "bench train",
+    ];
+    let nets = cfg!(feature = "nets");
+    for line in lines
+        .iter()
+        .filter(|line| nets || !line.starts_with("train ") || line.contains("linear"))
+    {
+        for variables in [
+            [("RANK", "1"), ("WORLD_SIZE", "2")],
+            [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2")],
+        ] {
+            let ended = place.command(line).envs(variables).output().unwrap();
+            let ended = crate::command::Ended::from(ended);
+            ended.refused(line, 2, &["started 2 processes", "--ranks 2", "mpirun"]);
+        }
+        assert!(!place.path("run").exists());
+    }
+    for variables in [
+        [("RANK", "0"), ("WORLD_SIZE", "1")],
+        [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2")],
+    ] {
+        let ended = place
+            .command("bench train")
+            .envs(variables)
+            .output()
+            .unwrap();
+        assert!(ended.status.success(), "{variables:?}");
+    }
+    let mut one = place.command("bench train --ranks 1");
+    let ended = one.envs([("RANK", "1"), ("WORLD_SIZE", "2")]).output();
+    assert!(ended.unwrap().status.success());
+}
+
 /// Ids of every rank's log, in order.
 fn logged(place: &Place, name: &str, ranks: usize) -> Vec<u64> {
     let logs = (0..ranks).map(|rank| match rank {

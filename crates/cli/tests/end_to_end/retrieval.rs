@@ -86,7 +86,7 @@ fn features_of_any_classes_and_of_none_are_written() {
         ),
         (
             "predict run other.csv --embeddings no/no.npy",
-            ["--embeddings no/no.npy", "existing folder"],
+            ["no/no.npy", "existing folder"],
         ),
         (
             "predict run narrow.csv --embeddings no.npy",

@@ -113,7 +113,7 @@ fn inspect_shows_pictures_members_and_lines() {
     // The two rows of pixels make one row of shades: light 127, 100 and 127 of 255.
     assert!(plain.ends_with("picture of 3 × 2\n=-=\n"), "{plain}");
     assert!(place.read("x.png").starts_with(b"\x89PNG"));
-    place.ok("inspect x-images-idx3-ubyte --id 1 --out x.png");
+    place.ok("inspect x-images-idx3-ubyte --id 1 --out x.png --overwrite");
     place.refuses(
         "inspect x-images-idx3-ubyte --out words.txt",
         2,
@@ -139,14 +139,14 @@ fn inspect_shows_pictures_members_and_lines() {
     let view = place.json("inspect images --id 1");
     assert!(view["picture_fault"].is_string(), "{view}");
     place.refuses(
-        "inspect images --id 1 --out x.png",
+        "inspect images --id 1 --out y.png",
         2,
         &["images/cat/2.png", "cannot be decoded"],
     );
     place.refuses(
-        "inspect images --out images/cat/1.png",
+        "inspect images --out images/cat/1.png --overwrite",
         2,
-        &["images/cat/1.png", "exists"],
+        &["images/cat/1.png", "would replace"],
     );
 }
 

@@ -54,17 +54,19 @@ fn words_are_counted_and_limited() {
     assert!(file.starts_with("pelton-vocabulary 1\ntokenizer whitespace\ntokens 8\n"));
     assert!(file.contains("\n4 a\n3 b\n2 c\n1 d\ncrc32c "), "{file}");
 
-    let figures = place.json("vocabulary text --format text --out v --min-count 2");
+    let figures = place.json("vocabulary text --format text --out v --overwrite --min-count 2");
     assert_eq!(figures["kept_words"], 3);
     assert_eq!(figures["unknown_tokens"], 2);
-    let figures = place.json("vocabulary text --format text --out v --max-size 6");
+    let figures = place.json("vocabulary text --format text --out v --overwrite --max-size 6");
     assert_eq!(
         (&figures["size"], &figures["words"]),
         (&6.into(), &4.into())
     );
     assert_eq!(figures["covered_tokens"], 7);
 
-    let plain = place.ok("vocabulary text --format text --out v").stdout;
+    let plain = place
+        .ok("vocabulary text --format text --out v --overwrite")
+        .stdout;
     assert!(
         plain.starts_with("8 tokens, 4 of them for words, in v\n"),
         "{plain}"
@@ -84,7 +86,7 @@ fn a_terminal_gets_no_commands() {
     let plain = place.ok("vocabulary text --format text --out v").stdout;
     assert!(plain.contains("\u{fffd}[2J"), "{plain:?}");
     assert!(!plain.contains('\x1b'), "{plain:?}");
-    let figures = place.json("vocabulary text --format text --out v");
+    let figures = place.json("vocabulary text --format text --out w");
     assert_eq!(figures["top"][0]["word"], "\u{1b}[2J");
 }
 
@@ -106,12 +108,12 @@ fn many_files_and_tar_samples() {
     place
         .shell("tar cf x.tar 1.txt 1.jpg 2.txt; tar cf y.tar 1.jpg")
         .succeeded("tar");
-    let figures = place.json("vocabulary x.tar --out v");
+    let figures = place.json("vocabulary x.tar --out x");
     assert_eq!(
         (&figures["words"], &figures["tokens"]),
         (&3.into(), &5.into())
     );
-    place.ok("bench x.tar --decode words --collate pad --vocabulary v --batch 2");
+    place.ok("bench x.tar --decode words --collate pad --vocabulary x --batch 2");
     for line in [
         "vocabulary y.tar --out w",
         "bench y.tar --decode words --batch 1",
@@ -124,7 +126,7 @@ fn many_files_and_tar_samples() {
     place
         .shell("tar cf large.tar 1.txt 1.jpg 2.txt 3.txt 3.jpg")
         .succeeded("tar");
-    let figures = place.json("vocabulary large.tar --out v");
+    let figures = place.json("vocabulary large.tar --out large");
     assert_eq!(figures["tokens"], 7);
 }
 
@@ -274,19 +276,19 @@ fn what_cannot_be_counted_or_written() {
     for (line, parts) in [
         (
             "text --format text --out text",
-            ["text: exists and is not a vocabulary", "--out"],
+            ["text: would replace", "name another file"],
         ),
         (
             "text --format text --out other",
-            ["other: exists and is not a vocabulary", "--out"],
+            ["other: exists", "--overwrite"],
         ),
         (
             "text --format text --out .",
-            [".: exists and is not a vocabulary", "--out"],
+            [".: is a folder", "name a file in it"],
         ),
         (
             "text --format text --out absent/v",
-            ["absent/v: cannot write it", "check the path"],
+            ["absent/v: its folder does not exist", "existing folder"],
         ),
         (
             "text --format text --out v --max-size 3",
@@ -318,4 +320,5 @@ fn what_cannot_be_counted_or_written() {
         assert!(!place.path("v").exists(), "{line}");
     }
     assert_eq!(place.read("text"), TEXT.as_bytes());
+    assert_eq!(place.read("other"), b"hello\n");
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use pelton_batch::Batch;
 use pelton_comm::Comm;
 use pelton_feed::{FeedError, LoaderState};
-use pelton_storage::WholeFile;
+use pelton_storage::{WholeFile, check_output, path_text};
 use serde_json::Value;
 
 use pelton_data::DataError;
@@ -24,6 +24,10 @@ pub(super) struct Progress<'a> {
     comm: &'a Comm,
     state: Option<LoaderState>,
     log: Option<fs::File>,
+    /// The name of rank 0's log, which only its own state may cut.
+    log_name: Option<String>,
+    /// How many logs the state that was read knows.
+    logs: usize,
     logged: u64,
     /// Bytes in the logs of ranks that no longer exist.
     logged_before: Vec<u64>,
@@ -57,12 +61,16 @@ impl<'a> Progress<'a> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(cannot_use(path, &error)),
         })?;
-        let (state, logged) = match read {
-            Some(bytes) => {
-                let (state, logged) = saved(&bytes).map_err(|error| of_file(path, &error))?;
-                (Some(state), logged)
-            }
-            None => (None, Vec::new()),
+        let read = read.map(|bytes| saved(&bytes).map_err(|error| of_file(path, &error)));
+        let (
+            state,
+            Logged {
+                name,
+                bytes: logged,
+            },
+        ) = match read.transpose()? {
+            Some((state, logged)) => (Some(state), logged),
+            None => (None, Logged::default()),
         };
         let (rank, ranks) = (comm.rank(), comm.size());
         Ok(Progress {
@@ -70,6 +78,8 @@ impl<'a> Progress<'a> {
             comm,
             agreed_at: Place::default(),
             log: None,
+            log_name: name,
+            logs: logged.len(),
             logged: logged.get(rank).copied().unwrap_or(0),
             logged_before: logged.get(ranks..).unwrap_or_default().to_vec(),
             saved: Instant::now(),
@@ -77,9 +87,28 @@ impl<'a> Progress<'a> {
         })
     }
 
-    /// Opens the log of this rank; what it holds beyond the state is cut off.
-    pub fn log_to(&mut self, log: &Path) -> Result<(), DataError> {
+    /// Opens the log of this rank; what it holds beyond the state is cut off. All ranks call it.
+    ///
+    /// Errors: a file that exists and is not the log of this state.
+    pub fn log_to(&mut self, log: &Path, state: &LoaderState) -> Result<(), DataError> {
         let (rank, ranks) = (self.comm.rank(), self.comm.size());
+        let name = log.file_name().map(|name| path_text(Path::new(name)));
+        if self.log_name != name {
+            let own = log_of(log, rank);
+            if fs::metadata(&own).is_ok_and(|there| there.len() > 0) {
+                return Err(DataError::Config(format!(
+                    "{}: exists and is not the log of {}; remove it, or name another file with `log`",
+                    own.display(),
+                    self.path.display()
+                )));
+            }
+        }
+        if self.log_name != name || self.logs < ranks {
+            self.log_name = name;
+            // What a killed run logs is cut only if the state knows of it.
+            self.save(state)?;
+        }
+        check_output(log, std::slice::from_ref(&self.path))?;
         self.log = Some(self.open_log(&log_of(log, rank), self.logged)?);
         if rank == 0 {
             // Of ranks that no longer exist.
@@ -161,6 +190,10 @@ impl<'a> Progress<'a> {
                 .into_iter()
                 .chain(self.logged_before.clone())
                 .collect();
+            let logged = Logged {
+                name: self.log_name.clone(),
+                bytes: logged,
+            };
             let text = format!("{}\n", document(state, &logged));
             self.write(&text)
                 .map_err(|source| DataError::PipelineState {
@@ -182,14 +215,27 @@ impl<'a> Progress<'a> {
 /// The member of a state file with the bytes of each rank's log; a loader's own state has no logs.
 const LOG_BYTES: &str = "log_bytes";
 
-/// The member with the checksum of the others, in 8 hexadecimal digits. A state without one is of an earlier version.
+/// The member with the name of rank 0's log.
+const LOG_NAME: &str = "log";
+
+/// The member with the checksum of the others, in 8 hexadecimal digits.
 const CHECKSUM: &str = "crc32c";
 
-/// A state file: the loader's state with the lengths of the logs, where there are any, and a checksum.
-fn document(state: &LoaderState, logged: &[u64]) -> Value {
+/// The logs of a state.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Logged {
+    /// The file name of rank 0's.
+    name: Option<String>,
+    /// Bytes of each rank's.
+    bytes: Vec<u64>,
+}
+
+/// A state file: the loader's state with its logs, where there are any, and a checksum.
+fn document(state: &LoaderState, logged: &Logged) -> Value {
     let mut document = serde_json::to_value(state).expect("numbers and text");
-    if logged.iter().any(|&bytes| bytes > 0) {
-        document[LOG_BYTES] = logged.into();
+    if let Some(name) = &logged.name {
+        document[LOG_NAME] = name.as_str().into();
+        document[LOG_BYTES] = logged.bytes.as_slice().into();
     }
     document[CHECKSUM] = checksum(&document).into();
     document
@@ -200,7 +246,7 @@ fn checksum(document: &Value) -> String {
 }
 
 /// What a state file says.
-fn saved(bytes: &[u8]) -> Result<(LoaderState, Vec<u64>), FeedError> {
+fn saved(bytes: &[u8]) -> Result<(LoaderState, Logged), FeedError> {
     let refuse =
         |error: serde_json::Error| FeedError::State(format!("it cannot be read ({error})"));
     let mut document: Value = serde_json::from_slice(bytes).map_err(refuse)?;
@@ -211,10 +257,12 @@ fn saved(bytes: &[u8]) -> Result<(LoaderState, Vec<u64>), FeedError> {
         return Err(FeedError::State("it is damaged (checksum)".to_owned()));
     }
     let mut taken = |name| document.as_object_mut().and_then(|all| all.remove(name));
-    let logged = match taken(LOG_BYTES) {
-        Some(logged) => serde_json::from_value(logged).map_err(refuse)?,
-        None => Vec::new(),
-    };
+    let mut logged = Logged::default();
+    if let Some(name) = taken(LOG_NAME) {
+        logged.name = serde_json::from_value(name).map_err(refuse)?;
+        let bytes = taken(LOG_BYTES).unwrap_or_default();
+        logged.bytes = serde_json::from_value(bytes).map_err(refuse)?;
+    }
     Ok((LoaderState::from_json(&document.to_string())?, logged))
 }
 
@@ -244,7 +292,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: &[u64]) {
         let (state, logged) = saved(text.as_bytes()).unwrap();
-        assert_eq!(logged, expected);
+        assert_eq!(logged.bytes, expected);
         assert_eq!((state.epoch, state.step), (1, 5));
         // The written state can be read, and is one JSON object.
         let written = document(&state, &logged).to_string();
@@ -257,7 +305,7 @@ mod tests {
     fn states_with_the_lengths_of_logs() {
         check(STATE, &[]);
         check(
-            &STATE.replace('}', r#","log_bytes":[16,0,8]}"#),
+            &STATE.replace('}', r#","log":"ids","log_bytes":[16,0,8]}"#),
             &[16, 0, 8],
         );
         check(&STATE.replace(',', ",\n  "), &[]);
@@ -265,8 +313,12 @@ mod tests {
 
     #[test]
     fn any_damage_to_a_state_is_found() {
-        let (state, logged) =
-            saved(STATE.replace('}', r#","log_bytes":[16,0,8]}"#).as_bytes()).unwrap();
+        let (state, logged) = saved(
+            STATE
+                .replace('}', r#","log":"ids","log_bytes":[16,0,8]}"#)
+                .as_bytes(),
+        )
+        .unwrap();
         let good = document(&state, &logged).to_string().into_bytes();
         for bit in 0..8 * good.len() {
             let mut bad = good.clone();
@@ -283,8 +335,9 @@ mod tests {
         for wrong in [
             format!("{STATE}\n16 8\n"),
             format!("{STATE}{STATE}"),
-            STATE.replace('}', r#","log_bytes":[-1]}"#),
-            STATE.replace('}', r#","log_bytes":8}"#),
+            STATE.replace('}', r#","log":"ids","log_bytes":[-1]}"#),
+            STATE.replace('}', r#","log":"ids","log_bytes":8}"#),
+            STATE.replace('}', r#","log":"ids"}"#),
             STATE.replace('}', r#","other":8}"#),
             String::new(),
             "[]".to_owned(),

@@ -58,7 +58,7 @@ pub(super) fn measure(
     })?;
     // Only a state of this very pipeline may cut a log.
     if let (Some(progress), Some(log)) = (&mut progress, &stages.log) {
-        progress.log_to(log)?;
+        progress.log_to(log, &loader.state())?;
     }
     comm.barrier()?;
     let open_s = began.elapsed().as_secs_f64();

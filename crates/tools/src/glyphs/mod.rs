@@ -13,13 +13,14 @@ mod test_font;
 #[cfg(test)]
 mod tests;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pelton_data::DataError;
 use pelton_format::IdxWriter;
-use pelton_run::{Event, RunContext, write_atomically};
-use pelton_storage::path_text;
+use pelton_run::{Event, RunContext};
+use pelton_storage::{WholeFile, output_file, path_text};
 use serde::Serialize;
 
 use classes::{Assignment, Choice, Wish, choose};
@@ -84,38 +85,29 @@ pub struct GlyphsFigures {
     pub seconds: f64,
 }
 
-/// One of the two sets: its files and number of records.
-struct Set {
-    out: PathBuf,
-    records: u32,
-}
+/// One of the two sets: how the names of its files begin.
+struct Set(PathBuf);
 
 impl Set {
-    fn new(out: &Path, name: &str, records: usize) -> Result<Set, DataError> {
-        let records = u32::try_from(records).map_err(|_| {
-            bad(format!(
-                "{records} pictures are too many for an IDX file; give fewer `fonts` or `classes`"
-            ))
-        })?;
+    fn new(out: &Path, name: &str) -> Set {
         let mut path = out.as_os_str().to_owned();
         path.push(format!("-{name}"));
-        Ok(Set {
-            out: path.into(),
-            records,
-        })
+        Set(path.into())
     }
 
     fn file(&self, end: &str) -> PathBuf {
-        let mut path = self.out.clone().into_os_string();
+        let mut path = self.0.clone().into_os_string();
         path.push(format!("-{end}"));
         path.into()
     }
 
-    fn writers(&self, side: u32) -> Result<[IdxWriter; 2], DataError> {
-        let pictures = IdxWriter::pictures(&self.file("images.idx"), self.records, [side, side])?;
+    /// Starts the files of pictures, labels and names.
+    fn files(&self, config: &GlyphsConfig) -> Result<[WholeFile; 3], DataError> {
+        let start = |end| output_file(&self.file(end), &config.fonts, config.overwrite);
         Ok([
-            pictures,
-            IdxWriter::labels(&self.file("labels.idx"), self.records)?,
+            start("images.idx")?,
+            start("labels.idx")?,
+            start("names.txt")?,
         ])
     }
 }
@@ -130,6 +122,11 @@ fn bad(text: String) -> DataError {
 pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFigures, DataError> {
     let began = Instant::now();
     check(config)?;
+    let sets = [
+        Set::new(&config.out, "train"),
+        Set::new(&config.out, "test"),
+    ];
+    let files = [sets[0].files(config)?, sets[1].files(config)?];
     let side = config.side;
     let mut fonts = Fonts {
         files: find(&config.fonts)?,
@@ -160,21 +157,27 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
     let candidates = views.last().map_or(0, |view| view.number as usize + 1);
     let choice = choose(views, &fonts.fonts, candidates, &wish);
     check_classes(config, &choice, fonts.files.len())?;
-    let count =
-        |is: fn(&Assignment) -> bool| choice.places.iter().filter(|place| is(place)).count();
-    let sets = [
-        Set::new(
-            &config.out,
-            "train",
-            count(|place| matches!(place, Assignment::Training(_))),
-        )?,
-        Set::new(
-            &config.out,
-            "test",
-            count(|place| matches!(place, Assignment::Test(_))),
-        )?,
+    let count = |is: fn(&Assignment) -> bool| {
+        let records = choice.places.iter().filter(|place| is(place)).count();
+        u32::try_from(records).map_err(|_| {
+            bad(format!(
+                "{records} pictures are too many for an IDX file; give fewer `fonts` or `classes`"
+            ))
+        })
+    };
+    let records = [
+        count(|place| matches!(place, Assignment::Training(_)))?,
+        count(|place| matches!(place, Assignment::Test(_)))?,
     ];
-    let mut writers = [sets[0].writers(side)?, sets[1].writers(side)?];
+    let [train_files, test_files] = files;
+    let writers = |[pictures, labels, names]: [WholeFile; 3], records| {
+        let pictures = IdxWriter::pictures(pictures, records, [side, side])?;
+        Ok::<_, DataError>((pictures, IdxWriter::labels(labels, records)?, names))
+    };
+    let mut writers = [
+        writers(train_files, records[0])?,
+        writers(test_files, records[1])?,
+    ];
     let mut tested = vec![false; choice.names.len()];
     let place = |number: u32| {
         choice
@@ -193,14 +196,17 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
                 Assignment::Nowhere => return Ok(()),
             };
             tested[class as usize] |= set == 1;
-            writers[set][0].write(picture)?;
-            Ok(writers[set][1].label(class as i32)?)
+            writers[set].0.write(picture)?;
+            Ok(writers[set].1.label(class as i32)?)
         },
     )?;
     let text: String = choice.names.iter().flat_map(|name| [name, "\n"]).collect();
     // Pictures last: where they are, all is.
-    for (set, [pictures, labels]) in sets.iter().zip(writers) {
-        write_atomically(&set.file("names.txt"), |path| std::fs::write(path, &text))?;
+    for (pictures, labels, mut names) in writers {
+        let written = names.write_all(text.as_bytes());
+        let what = "names of the classes";
+        let written = written.and_then(|()| names.publish());
+        written.map_err(|source| DataError::Output { what, source })?;
         labels.finish()?;
         pictures.finish()?;
     }
@@ -209,8 +215,8 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
         train: train.file("images.idx"),
         test: test.file("images.idx"),
         classes: choice.names.len() as u64,
-        train_records: train.records.into(),
-        test_records: test.records.into(),
+        train_records: records[0].into(),
+        test_records: records[1].into(),
         test_classes: tested.iter().filter(|tested| **tested).count() as u64,
         fonts: fonts.fonts.len() as u64,
         families: choice.families as u64,
@@ -218,7 +224,7 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
         damaged_fonts: fonts.problems.len() as u64,
         dropped_equal: choice.equal,
         dropped_ambiguous: choice.ambiguous,
-        bytes: (u64::from(train.records) + u64::from(test.records)) * u64::from(side * side),
+        bytes: (u64::from(records[0]) + u64::from(records[1])) * u64::from(side * side),
         seconds: began.elapsed().as_secs_f64(),
     })
 }
@@ -237,18 +243,6 @@ fn check(config: &GlyphsConfig) -> Result<(), DataError> {
         return Err(bad(
             "`min_fonts` is at least 1, and `classes` at least 2".into()
         ));
-    }
-    for set in ["train", "test"] {
-        for end in ["images.idx", "labels.idx", "names.txt"] {
-            let path = Set::new(&config.out, set, 0)?.file(end);
-            if path.exists() && !(config.overwrite && path.is_file()) {
-                let text = format!(
-                    "{}: exists; give `overwrite` to replace it, or another `out`",
-                    path.display()
-                );
-                return Err(bad(text));
-            }
-        }
     }
     Ok(())
 }

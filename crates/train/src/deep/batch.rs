@@ -164,7 +164,13 @@ fn narrowed(values: Array) -> Result<Array, TrainError> {
 fn labelled(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
     let mut ready = Ready::unlabelled(batch)?;
     let labels = batch.values::<i64>("label");
-    let labels = labels.ok_or_else(|| missing(batch, "classes", "give data with labels"))?;
+    let labels = labels.ok_or_else(|| {
+        missing(
+            batch,
+            "classes",
+            "give data with labels, in a field called label",
+        )
+    })?;
     if let Some(at) = labels.iter().position(|&y| y < 0 || y as usize >= classes) {
         return Err(TrainError::config(format!(
             "record {} has class {}, but the net has {classes} classes",

@@ -118,15 +118,6 @@ const MOST_OF_COURSE: f64 = 1e6;
 /// Most that a factor on parameters is of use for.
 const MOST_DECAY: f32 = 1e6;
 
-/// Values of `device` in configurations written by earlier versions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Device {
-    /// The processor.
-    #[default]
-    Cpu,
-}
-
 /// How a net is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -182,10 +173,6 @@ pub struct FitConfig {
     pub precision: Precision,
     /// Random seed.
     pub seed: u64,
-    /// Read from older configurations and not written: nets train on the CPU.
-    #[doc(hidden)]
-    #[serde(skip_serializing)]
-    pub device: Device,
     /// Threads that compute; all processors where 0.
     pub threads: usize,
     /// Threads that decode.
@@ -223,7 +210,6 @@ impl Default for FitConfig {
             patience: None,
             precision: Precision::F32,
             seed: 0,
-            device: Device::Cpu,
             threads: 0,
             feed_threads: 1,
             memory_bytes: pelton_storage::memory_budget(FitConfig::USUAL_MEMORY, 1),
@@ -417,19 +403,5 @@ pub fn growing_batch(text: &str) -> Result<GrowingBatch, String> {
         })
     } else {
         Err(bad())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn older_configurations_may_name_the_processor_as_their_device() {
-        let older: FitConfig = toml::from_str("device = \"cpu\"").unwrap();
-        assert_eq!(older, FitConfig::default());
-        assert!(!toml::to_string(&older).unwrap().contains("device"));
-        let other = toml::from_str::<FitConfig>("device = \"cuda:0\"").unwrap_err();
-        assert!(other.to_string().contains("cuda:0"), "{other}");
     }
 }

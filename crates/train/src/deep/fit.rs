@@ -166,6 +166,9 @@ pub(crate) fn fit(
         verdict: verdict.to_string(),
         ..NetSummary::new(&progress, test, of.language)
     };
+    if let Some(warning) = &summary.warning {
+        (context.observer)(Event::Note(warning));
+    }
     source.finish(comm, went_on)?;
     super::outcome::leave(of.language, &summary, &meters, &progress, folder)?;
     drop(of);
@@ -436,6 +439,7 @@ impl Run<'_, '_> {
             };
             return Err(not_a_number(what, number, &ids, progress));
         }
+        progress.note_loss(loss / counted);
         progress.epoch.training(Counts {
             // Its mean is that of the step.
             loss: loss * (rows as f64 / counted),

@@ -112,6 +112,7 @@ fn report(
         summary: figures(summary),
         series: vec![quality, loss],
         stages,
+        notes: summary.warning.iter().cloned().collect(),
         config_toml: std::fs::read_to_string(folder.path().join("run.toml")).unwrap_or_default(),
         ..Report::default()
     }

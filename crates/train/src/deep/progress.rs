@@ -25,9 +25,42 @@ pub(crate) struct Progress {
     pub(crate) head: HeadFigures,
     /// The best validation loss, and the epoch it followed.
     pub(crate) best: Option<(f64, u64)>,
+    /// Mean training loss of the first step, before parameters changed, and of the last ones.
+    pub(crate) loss: Option<(f64, f64)>,
 }
 
+/// Steps that the loss of the last ones is a mean of, later ones counting more.
+const LAST_STEPS: u64 = 16;
+
 impl Progress {
+    /// Notes the mean loss of a step.
+    pub(super) fn note_loss(&mut self, loss: f64) {
+        let (first, last) = self.loss.unwrap_or((loss, loss));
+        let weight = 1.0 / (self.steps + 1).clamp(1, LAST_STEPS) as f64;
+        self.loss = Some((first, last + weight * (loss - last)));
+    }
+
+    /// Whether no loss at the end is better than when it was measured first: a sentence for the user.
+    pub(super) fn no_better(&self) -> Option<String> {
+        let (Some(first), Some(last)) = (self.epochs.first(), self.epochs.last()) else {
+            return None;
+        };
+        let of_epochs =
+            [first, last].map(|epoch| epoch.validation_loss.unwrap_or(epoch.train_loss));
+        let what = first.validation_loss.map_or("training", |_| "validation");
+        let steps = self.loss.filter(|_| self.steps > 1);
+        let steps = steps.map(|(first, last)| ("training", "the first step", [first, last]));
+        let epochs = (self.epochs.len() > 1).then_some((what, "the first epoch", of_epochs));
+        let (what, when, [before, now]) = [steps, epochs]
+            .into_iter()
+            .flatten()
+            // NaN is no better either.
+            .find(|(_, _, [before, now])| !(now < before))?;
+        Some(format!(
+            "the {what} loss did not fall: {before:.4} in {when}, {now:.4} at the end; lower `rate`, or check the labels"
+        ))
+    }
+
     /// Examples, or words, a second of training.
     pub(super) fn rows_per_s(&self) -> f64 {
         let rows: u64 = self.epochs.iter().map(|e| e.rows).sum();

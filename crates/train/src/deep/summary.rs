@@ -91,6 +91,9 @@ pub struct NetSummary {
     pub dropped: u64,
     /// Whether the run was bound by its input, and what would help.
     pub verdict: String,
+    /// Whether the loss at the end is no better than at the beginning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 impl NetSummary {
@@ -108,6 +111,7 @@ impl NetSummary {
             validation_perplexity: best.filter(|_| language).map(f64::exp),
             best_validation_loss: best,
             epochs: progress.epochs.len() as u64,
+            warning: progress.no_better(),
             steps: progress.steps,
             examples_per_s: (!language).then_some(per_s),
             tokens_per_s: language.then_some(per_s),

@@ -5,7 +5,7 @@ use pelton_data::plan_of;
 use pelton_format::Dataset;
 use pelton_linear::{Certificate, Loss, Model, Weights};
 use pelton_plan::{Batching, Order};
-use pelton_run::{Entries, RunError, RunFolder, Set, peak_rss_bytes};
+use pelton_run::{Entries, EpochRecord, RunError, RunFolder, Set, peak_rss_bytes};
 
 use super::journal::Trained;
 use super::report::{Results, report};
@@ -148,10 +148,15 @@ pub(super) fn write(
         order: order.to_string(),
         solver: solved.solver.to_string(),
         seed: config.seed,
-        verdict: match (&found.advice, found.meters.verdict()) {
-            (Some(advice), waiting) => format!("{waiting}\n{advice}"),
-            (None, waiting) => waiting.to_string(),
-        },
+        verdict: [
+            Some(found.meters.verdict().to_string()),
+            found.advice.clone(),
+            no_better(&trained.epochs, &solved.certificate),
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("\n"),
     };
     let found = Results {
         summary: &summary,
@@ -163,6 +168,18 @@ pub(super) fn write(
     folder.write_text("report.html", &report.to_html())?;
     folder.write_summary(&summary)?;
     Ok(summary)
+}
+
+/// A sentence about training that did not improve the model since its first epoch, far from the optimum.
+fn no_better(epochs: &[EpochRecord], certificate: &Certificate) -> Option<String> {
+    const FAR: f64 = 0.1;
+    let first = epochs.first().filter(|_| epochs.len() > 1)?.primal;
+    let (now, gap) = (certificate.primal, certificate.relative_gap());
+    (now >= first && gap > FAR).then(|| {
+        format!(
+            "the objective did not fall: {first:.4e} after the first epoch, {now:.4e} at the end, up to {gap:.1} times the optimum away; give `scale` standard, more `memory`, or a lower `cost`"
+        )
+    })
 }
 
 /// The model of these weights.

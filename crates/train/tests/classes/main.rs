@@ -381,47 +381,6 @@ fn rows_begin_at_means_once() {
     assert!(means < 0.7 * random, "{means} {random}");
 }
 
-/// Files that were written before heads began at means say what they were trained with, by saying nothing.
-#[test]
-fn files_of_before_train_as_they_did() {
-    let folder = tempfile::tempdir().unwrap();
-    let before = "kind = \"knn:5:0.4\"\nembedding = 12\n";
-    let head: pelton_train::classify::HeadConfig = toml::from_str(before).unwrap();
-    assert_eq!(head.kind.to_string(), "knn:5:0.4:0");
-    assert_eq!(
-        (head.begin.to_string(), head.centre, head.correct),
-        ("random".into(), false, false)
-    );
-    let text = toml::to_string(&head).unwrap();
-    assert_eq!(
-        toml::from_str::<pelton_train::classify::HeadConfig>(&text).unwrap(),
-        head
-    );
-    // A run of theirs goes on, from a checkpoint that knows nothing of draws.
-    let mut config = config(folder.path(), "knn:5:0.4:0");
-    config.head = Some(head);
-    let out = folder.path().join("run");
-    run(&config, &out, 1, false, Some(5)).unwrap_err();
-    let toml = out.join("run.toml");
-    let mut text = std::fs::read_to_string(&toml).unwrap();
-    for new in [
-        "begin = \"random\"\n",
-        "centre = false\n",
-        "correct = false\n",
-    ] {
-        assert!(text.contains(new), "{text}");
-        text = text.replace(new, "");
-    }
-    std::fs::write(&toml, text.replace("knn:5:0.4:0", "knn:5:0.4")).unwrap();
-    let read = ImageConfig::read(&toml).unwrap();
-    assert_eq!(read.head, config.head);
-    run(&read, &out, 1, true, None).unwrap();
-    let mut centred = read.clone();
-    centred.head.as_mut().unwrap().centre = true;
-    let error = run(&centred, &out, 1, true, None).unwrap_err().to_string();
-    assert!(error.contains("started with `centre` false"), "{error}");
-}
-
 /// Before the first step a run says what its budget holds.
 #[test]
 fn a_run_says_what_its_budget_holds() {

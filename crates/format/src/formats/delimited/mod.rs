@@ -267,9 +267,11 @@ fn unusual_value<T: Feature>(
     if !is_missing(cell) {
         let bad = |found| {
             let remedy = if is_number_with_comma(cell) {
-                "if the comma is a decimal one, give `decimal` comma"
+                "if the comma is a decimal one, give `decimal` comma".to_string()
             } else {
-                "correct it, or for a linear model say what the column is with `column`, as in `column` {column}=category"
+                format!(
+                    "correct it, or for a linear model say what the column is with `column`, as in `column` {column}=category"
+                )
             };
             Fault::new(format!(
                 "column {column} holds {found:?}, which is not a number; {remedy}"
@@ -502,12 +504,15 @@ mod tests {
             true,
             "column 1 holds 16777217.5, which features",
         );
+        let fault = decode("1;many\n", false).unwrap_err();
+        assert!(fault.ends_with("as in `column` 2=category"), "{fault}");
         let remedy = "which is not a number; if the comma is a decimal one, give `decimal` comma";
         refuses(
             "1,5;1\n",
             false,
             &format!("column 1 holds \"1,5\", {remedy}"),
         );
+        refuses("1;many\n", false, "as in `column` 2=category");
     }
 
     #[test]

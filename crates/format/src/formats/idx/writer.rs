@@ -1,7 +1,7 @@
 //! Writes IDX files, which appear only when complete.
 
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pelton_storage::WholeFile;
 
@@ -20,25 +20,29 @@ pub struct IdxWriter {
 impl IdxWriter {
     /// A file of this many pictures of bytes, of this height and width.
     pub fn pictures(
-        path: &Path,
+        file: WholeFile,
         count: u32,
         [height, width]: [u32; 2],
     ) -> Result<IdxWriter, FormatError> {
         let bytes = u64::from(count) * u64::from(height) * u64::from(width);
-        IdxWriter::create(path, 8, &[count, height, width], bytes)
+        IdxWriter::start(file, 8, &[count, height, width], bytes)
     }
 
     /// A file of this many labels.
-    pub fn labels(path: &Path, count: u32) -> Result<IdxWriter, FormatError> {
-        IdxWriter::create(path, INTEGERS, &[count], 4 * u64::from(count))
+    pub fn labels(file: WholeFile, count: u32) -> Result<IdxWriter, FormatError> {
+        IdxWriter::start(file, INTEGERS, &[count], 4 * u64::from(count))
     }
 
-    fn create(path: &Path, kind: u8, sizes: &[u32], bytes: u64) -> Result<IdxWriter, FormatError> {
-        let file = WholeFile::create(path).map_err(|e| FormatError::io(path, "create it", e))?;
+    fn start(
+        file: WholeFile,
+        kind: u8,
+        sizes: &[u32],
+        bytes: u64,
+    ) -> Result<IdxWriter, FormatError> {
         let mut header = vec![0, 0, kind, sizes.len() as u8];
         header.extend(sizes.iter().flat_map(|size| size.to_be_bytes()));
         let mut writer = IdxWriter {
-            path: path.to_path_buf(),
+            path: file.path().to_path_buf(),
             out: BufWriter::with_capacity(1 << 20, file),
             left: bytes + header.len() as u64,
         };
@@ -81,9 +85,10 @@ mod tests {
     fn what_is_written_is_read() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
+        let started = |name: &str| WholeFile::create(at(name)).expect("a file");
         let labels = [70_000, 2, 70_000];
-        let mut pictures = IdxWriter::pictures(&at("a-images.idx"), 3, [2, 2]).expect("a file");
-        let mut numbers = IdxWriter::labels(&at("a-labels.idx"), 3).expect("a file");
+        let mut pictures = IdxWriter::pictures(started("a-images.idx"), 3, [2, 2]).expect("a file");
+        let mut numbers = IdxWriter::labels(started("a-labels.idx"), 3).expect("a file");
         for (i, label) in (0..).zip(labels) {
             pictures.write(&[i; 4]).expect("written");
             numbers.label(label).expect("written");
