@@ -146,7 +146,7 @@ fn header(text: &str, checksum: u32, tensors: &[Tensor<'_>]) -> String {
 
 /// The bytes of a checkpoint's file.
 pub fn read_checkpoint(path: &Path) -> Result<Vec<u8>, RunError> {
-    std::fs::read(path).map_err(|error| unreadable(path, &error))
+    pelton_storage::read_file(path).map_err(|error| unreadable(path, &error))
 }
 
 pub(crate) fn unreadable(path: &Path, error: &io::Error) -> RunError {

@@ -37,7 +37,7 @@ impl CheckpointFile {
     ///
     /// Errors: a file that cannot be read or is damaged.
     pub fn open(path: &Path) -> Result<CheckpointFile, RunError> {
-        let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+        let file = pelton_storage::open_file(path).map_err(|error| unreadable(path, &error))?;
         CheckpointFile::of(file, path)
     }
 

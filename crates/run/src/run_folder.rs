@@ -1,4 +1,5 @@
-//! The folder of a run: `run.toml` (the configuration), `metrics.jsonl` (a line an epoch),
+//! The folder of a run: `run.toml` (the configuration; readable by its owner alone where an address in it has a
+//! password or a query), `metrics.jsonl` (a line an epoch),
 //! `checkpoint/`, the model, `summary.json` and `report.html` at the end.
 //!
 //! A folder belongs to one run and one process at a time. Files that matter are written under a
@@ -7,11 +8,13 @@
 //! listed twice. A database was rejected: text can be read with
 //! anything.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::borrow::Cow;
+use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use pelton_storage::{WholeFile, is_temporary_name};
+use pelton_storage::{WholeFile, is_temporary_name, open_with, without_secrets};
 use serde::Serialize;
 
 use crate::error::RunError;
@@ -31,6 +34,7 @@ pub struct RunFolder {
     path: PathBuf,
     /// Absent where nothing is written, or another rank writes.
     files: Option<Files>,
+    note: Option<String>,
 }
 
 #[derive(Debug)]
@@ -67,7 +71,7 @@ impl RunFolder {
             let path = path.to_path_buf();
             return Err(RunError::Foreign { path, found });
         }
-        let lock = lock(path)?;
+        let (lock, note) = lock(path)?;
         if holds_run && !resume {
             if !overwrite {
                 return Err(RunError::Exists {
@@ -82,7 +86,13 @@ impl RunFolder {
         for folder in [path, &checkpoints] {
             remove_unfinished(folder).map_err(unusable)?;
         }
-        write_atomically(&file, |temporary| std::fs::write(temporary, &text))?;
+        let has_secrets = matches!(without_secrets(&text), Cow::Owned(_));
+        write_atomically(&file, |temporary| {
+            if has_secrets {
+                std::fs::set_permissions(temporary, Permissions::from_mode(0o600))?;
+            }
+            std::fs::write(temporary, &text)
+        })?;
         let metrics = path.join(METRICS);
         let metrics =
             open_metrics(&metrics).map_err(|source| RunError::io(&metrics, "open", source))?;
@@ -92,6 +102,7 @@ impl RunFolder {
                 metrics,
                 _lock: lock,
             }),
+            note,
         })
     }
 
@@ -101,12 +112,18 @@ impl RunFolder {
         RunFolder {
             path: path.to_path_buf(),
             files: None,
+            note: None,
         }
     }
 
     /// Whether this process writes the folder.
     pub fn is_written(&self) -> bool {
         self.files.is_some()
+    }
+
+    /// What the user should know of this folder.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     /// The folder.
@@ -141,13 +158,14 @@ impl RunFolder {
         let path = self.path.join(name);
         let text = serde_json::to_string_pretty(value)
             .map_err(|error| RunError::io(&path, "write", error.into()))?;
-        write_atomically(&path, |temporary| std::fs::write(temporary, text + "\n"))
+        let text = without_secrets(&text).into_owned() + "\n";
+        write_atomically(&path, |temporary| std::fs::write(temporary, text))
     }
 
     /// Writes a text file of the folder.
     pub fn write_text(&self, name: &str, text: &str) -> Result<(), RunError> {
         write_atomically(&self.path.join(name), |temporary| {
-            std::fs::write(temporary, text)
+            std::fs::write(temporary, &*without_secrets(text))
         })
     }
 
@@ -194,22 +212,33 @@ fn remove_unfinished(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn lock(path: &Path) -> Result<File, RunError> {
+/// The lock of a folder, and a note where its file system has none (NFS, Lustre): the run continues without.
+fn lock(path: &Path) -> Result<(File, Option<String>), RunError> {
+    use rustix::io::Errno;
+    const WITHOUT: [Errno; 3] = [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP];
     let unusable = |source| RunError::Unusable {
         path: path.to_path_buf(),
         source,
     };
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path.join(LOCK))
-        .map_err(unusable)?;
+    let file = open_with(
+        File::options().create(true).truncate(false).write(true),
+        path.join(LOCK),
+    )
+    .map_err(unusable)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok((file, None)),
         Err(TryLockError::WouldBlock) => Err(RunError::InUse {
             path: path.to_path_buf(),
         }),
+        Err(TryLockError::Error(source))
+            if Errno::from_io_error(&source).is_some_and(|error| WITHOUT.contains(&error)) =>
+        {
+            let note = format!(
+                "{}: its file system cannot lock files ({source}); start no second run in this folder",
+                path.display()
+            );
+            Ok((file, Some(note)))
+        }
         Err(TryLockError::Error(source)) => Err(unusable(source)),
     }
 }
@@ -253,12 +282,9 @@ fn clear(path: &Path) -> Result<(), RunError> {
 }
 
 fn open_metrics(path: &Path) -> io::Result<File> {
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .open(path)?;
+    let mut options = File::options();
+    options.create(true).truncate(false).read(true).write(true);
+    let mut file = open_with(&options, path)?;
     keep_lines(&mut file, usize::MAX)?;
     Ok(file)
 }

@@ -411,7 +411,8 @@ fn is_other_file(path: &Path) -> bool {
     let mut head = [0; 8];
     match std::fs::metadata(path) {
         Ok(status) if status.is_file() => {
-            let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head));
+            let read =
+                pelton_storage::open_file(path).and_then(|mut file| file.read_exact(&mut head));
             read.is_err() || head != *b"\x89PNG\r\n\x1a\n"
         }
         Ok(_) => true,

@@ -94,7 +94,7 @@ fn check_out(config: &VocabularyConfig) -> Result<(), DataError> {
     };
     let mut head = [0; HEAD.len()];
     let holds_one = status.is_file()
-        && fs::File::open(out)
+        && pelton_storage::open_file(out)
             .and_then(|mut file| file.read_exact(&mut head))
             .is_ok()
         && head == *HEAD;

@@ -58,7 +58,7 @@ impl Classifier {
         };
         let model = self.rows.digest()?;
         let mean = self.rows.taken(feature_mean)?.unwrap_or_default();
-        let saved = File::open(&path).ok().map(|file| {
+        let saved = pelton_storage::open_file(&path).ok().map(|file| {
             let (index, of) = pool.install(|| read_index(file, &path))?;
             let is_own = of == model && index.logits() == logits && index.len() == classes;
             is_own

@@ -366,7 +366,8 @@ impl Classes {
 
     /// From its file; `None` where that is missing or damaged.
     pub(crate) fn read(file: &Path) -> Option<Classes> {
-        let mut read: Classes = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+        let mut read: Classes =
+            serde_json::from_slice(&pelton_storage::read_file(file).ok()?).ok()?;
         if read.version < Classes::VERSION {
             read.version = Classes::VERSION;
             if !read.map.has_names() {
@@ -440,7 +441,7 @@ pub(crate) fn same_settings<C>(
 /// The run folder: rank 0's to write.
 pub(crate) fn open_folder(
     config: &impl Serialize,
-    context: &RunContext<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<RunFolder, TrainError> {
     let options = &context.folder;
     context.comm.barrier().map_err(DataError::from)?;
@@ -449,6 +450,9 @@ pub(crate) fn open_folder(
         _ => RunFolder::unwritten(&options.out),
     };
     context.comm.barrier().map_err(DataError::from)?;
+    if let Some(note) = folder.note() {
+        (context.observer)(Event::Note(note));
+    }
     Ok(folder)
 }
 

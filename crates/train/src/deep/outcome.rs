@@ -112,7 +112,7 @@ fn report(
         summary: figures(summary),
         series: vec![quality, loss],
         stages,
-        config_toml: std::fs::read_to_string(folder.path().join("run.toml")).unwrap_or_default(),
+        config_toml: pelton_storage::read_text(folder.path().join("run.toml")).unwrap_or_default(),
         ..Report::default()
     }
 }

@@ -42,7 +42,7 @@ impl Before {
     pub fn read(folder: &Path, ranks: Ranks<'_>) -> Result<Before, TrainError> {
         let config = ranks.0.from_first(|| {
             // Another kind of file there is as good as none.
-            Ok::<_, TrainError>(std::fs::read(folder.join("run.toml")).ok())
+            Ok::<_, TrainError>(pelton_storage::read_file(folder.join("run.toml")).ok())
         })?;
         let config = config.and_then(|text| String::from_utf8(text).ok());
         let path = checkpoint_path(folder);
@@ -52,7 +52,7 @@ impl Before {
         })?;
         let search = ranks.0.from_first(|| {
             // One that is lost or damaged is made again.
-            Ok::<_, TrainError>(std::fs::read(folder.join(KEPT)).ok())
+            Ok::<_, TrainError>(pelton_storage::read_file(folder.join(KEPT)).ok())
         })?;
         Ok(Before {
             search: search.and_then(|text| serde_json::from_slice(&text).ok()),
