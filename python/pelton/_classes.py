@@ -110,7 +110,7 @@ def warn_of_other_words(data: dict[str, Any], config: dict[str, Any], native: _p
 
 def _called(data: dict[str, Any]) -> str:
     paths = data["paths"]
-    return f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else str(paths[0])
+    return _pelton.without_secrets(f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else str(paths[0]))
 
 
 def _shown(names: tuple[str, ...]) -> str:

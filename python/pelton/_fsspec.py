@@ -30,25 +30,26 @@ def here(name: str, cache_dir: str | os.PathLike[str] | None) -> str:
 
 
 def _copied(name: str, scheme: str, cache_dir: str | os.PathLike[str] | None) -> str:
+    shown = _pelton.without_secrets(name)
     try:
         import fsspec
     except ImportError as error:
-        raise ImportError(f"{name} is read through fsspec: pip install fsspec, and what it needs for {scheme}") from error
+        raise ImportError(f"{shown} is read through fsspec: pip install fsspec, and what it needs for {scheme}") from error
     try:
         files, path = fsspec.core.url_to_fs(name)
     except (ImportError, ValueError) as error:
-        raise _pelton.ConfigurationError(f"{name}: fsspec cannot open {scheme}:// ({error})") from error
+        raise _pelton.ConfigurationError(f"{shown}: fsspec cannot open {scheme}:// ({_pelton.without_secrets(str(error))})") from error
     info: dict[str, Any] = files.info(path)
     if info.get("type") == "directory":
-        raise _pelton.ConfigurationError(f"{name} is a folder; name its files, as fsspec.open_files lists them")
+        raise _pelton.ConfigurationError(f"{shown} is a folder; name its files, as fsspec.open_files lists them")
     version = next((str(info[key]) for key in ("ETag", "etag", "blob_id", "mtime", "LastModified", "sha256") if info.get(key)), "")
     digest = hashlib.blake2b(f"{name} {info.get('size')} {version}".encode(), digest_size=12).hexdigest()
     default = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "pelton")
     folder = os.path.join(os.fspath(cache_dir) if cache_dir else default, "fsspec", digest)
-    copy = os.path.join(folder, os.path.basename(path))
+    copy = os.path.join(folder, os.path.basename(path.partition("?")[0] if "://" in path else path))
     if not os.path.exists(copy):
         os.makedirs(folder, exist_ok=True)
-        warnings.warn(f"{name} is copied to {copy} before it is read", stacklevel=4)
+        warnings.warn(f"{shown} is copied to {copy} before it is read", stacklevel=4)
         descriptor, part = tempfile.mkstemp(dir=folder)
         os.close(descriptor)
         try:

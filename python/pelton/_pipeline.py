@@ -593,7 +593,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
 
     def __repr__(self) -> str:
         settings = {**self._terms, **self._full_config()}
-        return f"pelton.Pipeline({self._data['paths']}, {settings})"
+        return _pelton.without_secrets(f"pelton.Pipeline({self._data['paths']}, {settings})")
 
     def __reduce__(self) -> tuple[Any, ...]:
         world = self._inherited if self._divided else handed_on() or self._inherited

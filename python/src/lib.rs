@@ -62,6 +62,12 @@ mod _pelton {
         pelton_storage::memory_budget(usual, ranks)
     }
 
+    /// A text whose addresses are shown without user, password and query.
+    #[pyfunction]
+    fn without_secrets(text: &str) -> String {
+        pelton_storage::without_secrets(text).into_owned()
+    }
+
     /// Version of the package.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import http.server
 import io
 import json
 import pickle
 import tarfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -482,6 +484,28 @@ def test_wrong_arguments_are_refused_at_the_call(
 def test_file_addresses_are_files(tmp_path: Path) -> None:
     (tmp_path / "a b.txt").write_text("one\ntwo\n")
     assert pelton.load(f"file://{tmp_path}/a%20b.txt").records == 2
+
+
+def test_secrets_of_addresses_are_not_shown() -> None:
+    class Absent(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Absent) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        secret = f"joe:hunter2@127.0.0.1:{server.server_port}/a.csv?sig=topsecret"
+        said = []
+        for load in (lambda: pelton.load(f"http://{secret}").records, lambda: pelton.load(f"ftp2://{secret}")):
+            with pytest.raises((pelton.DataError, pelton.ConfigurationError, ImportError)) as raised:
+                load()
+            said.append(repr(raised.value))
+        assert "404" in said[0], said
+        said.append(repr(pelton.load("a.csv", label_file=f"http://{secret}")))
+        server.shutdown()
+    assert not any(part in text for part in ("joe", "hunter2", "topsecret") for text in said), said
 
 
 def test_other_file_systems_are_copied_once(tmp_path: Path) -> None:

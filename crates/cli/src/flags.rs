@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use clap::CommandFactory;
+use pelton_train::without_secrets;
 
 use crate::arguments::Arguments;
 
@@ -31,8 +32,9 @@ pub(crate) fn know<A: CommandFactory>() {
     FLAGS.get_or_init(|| flags_of(vec![A::command()]));
 }
 
-/// The same text with each setting in backquotes as its flag.
+/// The same text with each setting in backquotes as its flag, and without the secrets of addresses.
 pub fn named(text: &str) -> String {
+    let text = without_secrets(text);
     let flags = FLAGS.get_or_init(|| flags_of(Vec::new()));
     let mut pieces = text.split('`');
     let mut named = pieces.next().unwrap_or_default().to_string();

@@ -46,7 +46,8 @@ fn parse(value: &str) -> Option<Targets> {
                 targets.with_target(name.trim(), self::level(level)?)
             }
             Some(_) => return None,
-            None => targets.with_default(level(part)?),
+            // Other libraries log addresses with their secrets.
+            None => targets.with_target("pelton", level(part)?),
         };
     }
     Some(targets)

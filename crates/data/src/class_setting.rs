@@ -1,7 +1,6 @@
 //! The classes of a data set as a configuration says them: which, and in which order.
 
 use std::convert::Infallible;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -88,7 +87,7 @@ impl ClassSetting {
 
     /// What the lines of a file list.
     fn read(file: &Path) -> Result<ClassSetting, DataError> {
-        let text = fs::read_to_string(file).map_err(|error| {
+        let text = pelton_storage::read_text(file).map_err(|error| {
             DataError::Config(format!(
                 "`classes` {}: cannot be read ({error}); give a file with one class a line, or a list of classes",
                 file.display()
@@ -119,7 +118,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = |lines: &str| {
             let path = folder.path().join("classes.txt");
-            fs::write(&path, lines).unwrap();
+            std::fs::write(&path, lines).unwrap();
             of(&serde_json::to_string(&path).unwrap())
         };
         let named = |names: &[&str]| ClassMap::named(names.iter().map(|n| n.to_string()).collect());

@@ -9,7 +9,7 @@ use pelton_fetch::FetchError;
 use pelton_format::FormatError;
 use pelton_plan::PlanError;
 use pelton_run::RunError;
-use pelton_storage::{StorageError, StorageErrorKind};
+use pelton_storage::{StorageError, StorageErrorKind, without_secrets};
 use pelton_text::TextError;
 
 use crate::demo::DemoError;
@@ -19,7 +19,7 @@ use crate::demo::DemoError;
 #[non_exhaustive]
 pub enum DataError {
     /// The configuration asks for something that cannot be.
-    #[error("{0}")]
+    #[error("{}", without_secrets(.0))]
     Config(String),
     /// The data cannot be read as described.
     #[error(transparent)]

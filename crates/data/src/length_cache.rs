@@ -215,7 +215,7 @@ fn load(path: &Path, records: u64) -> Result<Vec<u32>, String> {
             "has {size} bytes, which do not fit {records} records"
         ));
     }
-    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    let bytes = pelton_storage::read_file(path).map_err(|error| error.to_string())?;
     parse(&bytes, records).map_err(str::to_owned)
 }
 

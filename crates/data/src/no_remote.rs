@@ -34,6 +34,10 @@ impl Remote {
         match *self {}
     }
 
+    pub(crate) fn named(&self, _: PathBuf) -> PathBuf {
+        match *self {}
+    }
+
     pub(crate) fn opener(&self) -> OpenRemote {
         match *self {}
     }

@@ -82,7 +82,7 @@ impl OpenedData {
         });
         for path in parts {
             let path = &path;
-            let dropped = std::fs::File::open(path).and_then(|file| {
+            let dropped = pelton_storage::open_file(path).and_then(|file| {
                 file.sync_all()?;
                 rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
                 Ok(())
@@ -182,6 +182,11 @@ fn open_files(
     } else {
         resolve(paths, &folder, remote.as_ref(), interrupt, observer)?
     };
+    let mut label_file = config.label_file.clone();
+    if let Some(remote) = &remote {
+        files = files.into_iter().map(|file| remote.named(file)).collect();
+        label_file = label_file.map(|file| remote.named(file));
+    }
     let mut format = config.format.as_deref();
     if let Some(second) = &config.pair {
         let [first] = files.as_slice() else {
@@ -237,7 +242,7 @@ fn open_files(
         label: label_column(label)?,
         // The one that trains on features takes the label from them.
         whole_arrays: config.whole_arrays && config.bytes_too,
-        label_file: config.label_file.clone(),
+        label_file,
         file_column: column(&config.file_column),
         file_classes: config.file_classes.clone(),
         of_items: config.of_items,

@@ -110,7 +110,8 @@ struct Lines<'a> {
 
 impl Lines<'_> {
     fn open(path: &Path) -> Result<Lines<'_>, DataError> {
-        let file = File::open(path).map_err(|source| io_error(path, "open it", source))?;
+        let file =
+            pelton_storage::open_file(path).map_err(|source| io_error(path, "open it", source))?;
         let mut reader = BufReader::with_capacity(1 << 20, file);
         let start = reader.fill_buf();
         let start = start.map_err(|source| io_error(path, "read it", source))?;

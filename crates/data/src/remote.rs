@@ -58,6 +58,14 @@ impl Remote {
         self.stores.is_there(address)
     }
 
+    /// A file by a name without secrets, which this opens.
+    pub(crate) fn named(&self, file: PathBuf) -> PathBuf {
+        match file.to_str().filter(|_| is_remote(&file)) {
+            Some(address) => self.stores.name(address).into(),
+            None => file,
+        }
+    }
+
     /// What opens a file.
     pub(crate) fn opener(&self) -> OpenRemote {
         let (stores, cache) = (Arc::clone(&self.stores), self.cache.clone());

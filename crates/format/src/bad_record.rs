@@ -1,6 +1,5 @@
 //! The position of a record that cannot be decoded, for error messages.
 
-use std::fs::File;
 use std::io::{self, Read};
 
 use crate::data_file::DataFile;
@@ -31,8 +30,9 @@ pub(crate) fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatEr
 fn line_error(file: &DataFile, record: u64, offset: u64, fault: Fault) -> FormatError {
     let error = FormatError::of_record(fault).in_file(&file.path);
     // For a remote file, everything before the record would have to be fetched.
-    let newlines = (!file.is_remote())
-        .then(|| File::open(&file.source).and_then(|text| newlines_in(text.take(offset))));
+    let newlines = (!file.is_remote()).then(|| {
+        pelton_storage::open_file(&file.source).and_then(|text| newlines_in(text.take(offset)))
+    });
     match newlines {
         Some(Ok(newlines)) => error.at_line(newlines + 1),
         _ => error.in_record(record, offset),

@@ -1,6 +1,5 @@
 //! Where the bytes of a data file are: local, decompressed, or remote.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,7 +66,7 @@ impl Origin {
     fn here(path: &Path) -> Result<Origin, FormatError> {
         let stamp = Stamp::of(&regular_file(path)?);
         let mut head = Vec::new();
-        File::open(path)
+        pelton_storage::open_file(path)
             .map_err(|e| FormatError::io(path, "open it", e))?
             .take(HEAD_BYTES)
             .read_to_end(&mut head)

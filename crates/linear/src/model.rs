@@ -109,7 +109,7 @@ fn open(path: &Path) -> Result<File, LinearError> {
             std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a regular file");
         return Err(io("read", path)(error));
     }
-    File::open(path).map_err(io("read", path))
+    pelton_storage::open_file(path).map_err(io("read", path))
 }
 
 /// Writes a file whole or not at all.

@@ -12,7 +12,8 @@ use pelton_storage::{StorageError, StorageErrorKind};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use crate::failure::{Failure, Kind, LAST};
+use crate::answer::LAST;
+use crate::failure::{Failure, Kind};
 use crate::options::RemoteOptions;
 
 /// State that all files share.

@@ -23,7 +23,7 @@ pub(crate) fn profile() -> Profile {
     let text = |named: &str, file: &str| {
         let adjacent = home.as_ref().map(|home| home.join(".aws").join(file));
         let path = variable(named).map(PathBuf::from).or(adjacent)?;
-        std::fs::read_to_string(path).ok()
+        pelton_storage::read_text(path).ok()
     };
     let mut profile = Profile::default();
     if let Some(text) = text("AWS_CONFIG_FILE", "config") {

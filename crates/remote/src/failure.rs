@@ -1,6 +1,5 @@
 //! Why an attempt failed: whether another may help, and what the user can do.
 
-use std::cell::RefCell;
 use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,28 +9,16 @@ use object_store::client::{
 };
 use object_store::{ClientOptions, Error as StoreError};
 
+use crate::answer::{Answer, LAST, TooLong, limited, part_of};
 use crate::headers;
 
-/// The server's last answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    /// Such as 404.
-    pub(crate) status: u16,
-    /// Such as `404 Not Found`.
-    pub(crate) text: String,
-}
-
-tokio::task_local! {
-    /// The last answer to this attempt. The crate `object_store` does not expose it.
-    pub(crate) static LAST: RefCell<Option<Answer>>;
-}
-
-/// Makes clients that record the servers' answers, and correct their headers.
+/// Makes clients that record the servers' answers, correct their headers and limit their bodies.
 #[derive(Debug, Default)]
 pub(crate) struct NotingConnector;
 
+/// A client that does so.
 #[derive(Debug)]
-struct Noting(HttpClient);
+pub(crate) struct Noting(pub(crate) HttpClient);
 
 impl HttpConnector for NotingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
@@ -50,10 +37,10 @@ impl HttpService for Noting {
         Self: 'b,
     {
         Box::pin(async move {
-            let note = |answer| LAST.try_with(|last| *last.borrow_mut() = answer);
+            let note = |answer| LAST.try_with(|last| last.borrow_mut().answer = answer);
             // Outside of an attempt nobody reads it.
             let _ = note(None);
-            let again = request.clone();
+            let (again, part) = (request.clone(), part_of(&request));
             let mut response = self.0.execute(request).await?;
             let status = response.status();
             let _ = note(Some(Answer {
@@ -65,7 +52,7 @@ impl HttpService for Noting {
                 headers::take_size(response.headers_mut(), whole.headers());
             }
             headers::mend(response.headers_mut());
-            Ok(response)
+            Ok(limited(response, part))
         })
     }
 }
@@ -115,7 +102,8 @@ impl Failure {
 
     /// From an error of the crate `object_store`, and the server's last answer to this attempt.
     pub(crate) fn of(error: &StoreError) -> Failure {
-        let answer = LAST.try_with(|last| last.borrow().clone()).ok().flatten();
+        let answer = LAST.try_with(|last| last.borrow().answer.clone());
+        let answer = answer.ok().flatten();
         let text = whole_text(error);
         // The address of credentials on Amazon's machines, which is tried last.
         if text.contains("/latest/api/token") || text.contains("/latest/meta-data/") {
@@ -142,6 +130,13 @@ impl Failure {
             };
         }
         let status = answer.map(|answer| answer.status);
+        if causes(error).any(|cause| cause.is::<TooLong>()) {
+            return Failure {
+                kind: Kind::Lasting,
+                remedy: "name a folder with fewer files",
+                ..Failure::passing(last_text(error))
+            };
+        }
         if of_transport(error) {
             return Failure {
                 status,

@@ -50,11 +50,12 @@ pub(crate) fn mend(answer: &mut HeaderMap) {
     for name in others {
         answer.remove(name);
     }
-    // For an answer in chunks the length comes from the range.
-    if !answer.contains_key(SIZE)
-        && let Some(length) = text(answer, PART).and_then(length_of)
-    {
-        answer.insert(SIZE, length.into());
+    // The length comes from the range: an answer in chunks has no other, and of two only the range is checked.
+    if let Some(part) = text(answer, PART) {
+        match length_of(part) {
+            Some(length) => answer.insert(SIZE, length.into()),
+            None => answer.remove(PART),
+        };
     }
 }
 

@@ -37,11 +37,13 @@
 //! repeated as long as that may help. A [`DiskCache`] over it keeps fetched blocks in a folder.
 //!
 //! Reading order: `stores` finds the client of an address, `object` reads a file, `merge` joins ranges into requests,
-//! `attempts` repeats them, `failure` says what went wrong, `headers` corrects answers, `disk_cache` keeps blocks.
+//! `attempts` repeats them, `failure` says what went wrong, `headers` corrects answers, `answer`
+//! limits them, `disk_cache` keeps blocks.
 
 mod options;
 
 mod address;
+mod answer;
 mod aws_profile;
 mod failure;
 mod headers;

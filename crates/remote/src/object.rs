@@ -4,6 +4,7 @@
 //! whose answer breaks off resumes where it stopped. Each names the state of the file (If-Match), and the answer is
 //! checked as well, since not every server honours that: bytes of two states are never mixed.
 
+use std::fmt::{self, Debug};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,6 +16,7 @@ use pelton_key::Digest;
 use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
 use tokio::time::timeout;
 
+use crate::address::wrong;
 use crate::attempts::{Limits, again, jitter};
 use crate::failure::Failure;
 use crate::merge::{Merging, Request};
@@ -25,7 +27,6 @@ use crate::runtime::wait_for;
 const KIND: u64 = 0x7265_6d6f;
 
 /// A file on a server, in the state in which it was opened.
-#[derive(Debug)]
 pub struct RemoteObject {
     store: Arc<dyn ObjectStore>,
     path: Path,
@@ -35,6 +36,16 @@ pub struct RemoteObject {
     tag: u64,
     limits: Arc<Limits>,
 }
+
+impl Debug for RemoteObject {
+    /// Without the store, which knows keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RemoteObject").field(&self.url).finish()
+    }
+}
+
+/// Most bytes of a file: no file system has larger ones, and offsets are computed without overflow.
+const LARGEST: u64 = i64::MAX as u64;
 
 /// Longest time to open a file: a wrong name is more likely than a server that is down.
 const OPENING: Duration = Duration::from_secs(15);
@@ -69,6 +80,10 @@ impl RemoteObject {
             object.first_bytes(wanted.clone()).await
         });
         let (meta, head) = wait_for(&object.url, &object.limits.interrupt, first)?;
+        if meta.size > LARGEST {
+            let what = format!("the server says that it has {} bytes", meta.size);
+            return Err(wrong(&object.url, what, "check the server"));
+        }
         object.tag = tag_of(&meta);
         object.meta = meta;
         Ok((object, head))

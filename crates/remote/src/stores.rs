@@ -4,47 +4,100 @@
 //! environment, as in other programs: `AWS_*`, `GOOGLE_*`, `AZURE_STORAGE_*`.
 
 use std::collections::HashMap;
+use std::fmt::{self, Debug, Display};
+use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::client::{HttpClient, HttpConnector};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService,
+};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::path::Path;
-use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
-use pelton_storage::StorageError;
+use object_store::{ClientConfigKey, ClientOptions, HeaderValue, ObjectStore, RetryConfig};
+use pelton_storage::{StorageError, shown_address};
+use reqwest::redirect::Policy;
 use tokio::sync::{Semaphore, watch};
 use url::Url;
 
-use crate::address::{Address, shown, wrong};
+use crate::address::{Address, Secrets, wrong};
 use crate::attempts::Limits;
 use crate::aws_profile::{Profile, profile};
-use crate::failure::NotingConnector;
+use crate::failure::{Noting, NotingConnector};
 use crate::listing;
 use crate::object::RemoteObject;
 use crate::options::RemoteOptions;
 
 /// Object stores and web servers.
-#[derive(Debug)]
 pub struct Stores {
     limits: Arc<Limits>,
     open: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
-    web: WebClient,
+    web: WebClients,
+    secrets: Mutex<Secrets>,
 }
 
-/// One client for all web servers.
-#[derive(Clone, Debug, Default)]
-struct WebClient(Arc<Mutex<Option<HttpClient>>>);
+impl Debug for Stores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stores").field(&self.limits.options).finish()
+    }
+}
 
-impl HttpConnector for WebClient {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let mut client = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+/// The clients of all web servers, one for `http://` and one for `https://`, which no redirect leaves.
+#[derive(Debug, Default)]
+struct WebClients([Mutex<Option<reqwest::Client>>; 2]);
+
+/// A client that sends a user's name and password where an address has them.
+#[derive(Clone, Debug)]
+struct WebClient {
+    client: reqwest::Client,
+    authorization: Option<HeaderValue>,
+}
+
+impl WebClients {
+    fn client(&self, is_encrypted: bool) -> reqwest::Result<reqwest::Client> {
+        let mut client = self.0[usize::from(is_encrypted)]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = &*client {
             return Ok(client.clone());
         }
-        Ok(client.insert(NotingConnector.connect(options)?).clone())
+        let made = reqwest::Client::builder()
+            .user_agent(concat!("pelton/", env!("CARGO_PKG_VERSION")))
+            .https_only(is_encrypted)
+            .http1_only()
+            .redirect(Policy::limited(REDIRECTS))
+            // Otherwise the next server would learn the query, which may be a signature.
+            .referer(false)
+            .connect_timeout(CONNECTING)
+            .build()?;
+        Ok(client.insert(made).clone())
+    }
+}
+
+impl HttpConnector for WebClient {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(Noting(HttpClient::new(self.clone()))))
+    }
+}
+
+impl HttpService for WebClient {
+    fn call<'a, 'b>(
+        &'a self,
+        mut request: HttpRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'b>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        if let Some(authorization) = &self.authorization {
+            let headers = request.headers_mut();
+            headers.insert("authorization", authorization.clone());
+        }
+        HttpService::call(&self.client, request)
     }
 }
 
@@ -60,11 +113,21 @@ impl Stores {
                 interrupt,
             }),
             open: Mutex::default(),
-            web: WebClient::default(),
+            web: WebClients::default(),
+            secrets: Mutex::default(),
         }
     }
 
-    /// Opens a file; with it come its first bytes, at most `head_bytes`.
+    /// The name that stands for an address without its user, password and query, which only this remembers.
+    pub fn name(&self, url: &str) -> String {
+        self.secrets().name(url)
+    }
+
+    fn secrets(&self) -> MutexGuard<'_, Secrets> {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a file by its address or its name; with it come its first bytes, at most `head_bytes`.
     ///
     /// Errors: the address is invalid, or the server refuses.
     pub fn open(
@@ -72,7 +135,8 @@ impl Stores {
         url: &str,
         head_bytes: u64,
     ) -> Result<(RemoteObject, Vec<u8>), StorageError> {
-        let address = self.address(url)?;
+        let full = self.secrets().address(url);
+        let address = self.address(&full)?;
         let path = Path::parse(&address.path).map_err(|error| {
             wrong(
                 url,
@@ -80,11 +144,10 @@ impl Stores {
                 "check the name",
             )
         })?;
-        let shown = shown(url).to_owned();
         RemoteObject::open(
             address.store,
             path,
-            shown,
+            shown_address(url).into_owned(),
             Arc::clone(&self.limits),
             head_bytes,
         )
@@ -107,7 +170,7 @@ impl Stores {
                 "write out the names, or a range such as {000..099}",
             ));
         }
-        listing::matching(&address, shown(pattern), &self.limits)
+        listing::matching(&address, &shown_address(pattern), &self.limits)
     }
 
     /// Whether a file with exactly this name exists, even if the name would be a pattern.
@@ -168,19 +231,26 @@ impl Stores {
 
     /// A file of a web server is a store of its own, so that its part from `?` on stays.
     fn web_file(&self, url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
+        let client = self.web.client(url.scheme() == "https");
+        // The request has the address without name and password, and both as a header.
+        let built = client.and_then(|client| Ok((client.get(url.clone()).build()?, client)));
+        let (request, client) = built.map_err(|error| unusable(url.as_str(), &error))?;
+        let authorization = request.headers().get("authorization").cloned();
         let built = HttpBuilder::new()
-            .with_url(url.as_str())
+            .with_url(request.url().as_str())
             .with_client_options(ClientOptions::new().with_allow_http(true))
-            .with_config(TIMEOUT.0, TIMEOUT.1)
             .with_retry(no_retry())
-            .with_http_connector(self.web.clone())
+            .with_http_connector(WebClient {
+                client,
+                authorization,
+            })
             .build();
         let store = built.map_err(|error| unusable(url.as_str(), &error))?;
         Ok(Arc::new(store))
     }
 }
 
-fn unusable(url: &str, error: &object_store::Error) -> StorageError {
+fn unusable(url: &str, error: &impl Display) -> StorageError {
     wrong(
         url,
         format!("no client can be made ({error})"),
@@ -188,6 +258,10 @@ fn unusable(url: &str, error: &object_store::Error) -> StorageError {
     )
 }
 
+/// Redirects of a request at most.
+const REDIRECTS: usize = 10;
+/// Longest time to connect.
+const CONNECTING: Duration = Duration::from_secs(5);
 /// The caller limits silence and deadlines; a client alone would end long answers after 30 s.
 const TIMEOUT: (ClientConfigKey, &str) = (ClientConfigKey::Timeout, "1day");
 

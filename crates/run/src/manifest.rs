@@ -64,7 +64,7 @@ impl Entry {
     /// That of a file.
     pub fn read(path: &Path) -> io::Result<Entry> {
         let mut sum = Digesting::new(io::sink());
-        io::copy(&mut std::fs::File::open(path)?, &mut sum)?;
+        io::copy(&mut pelton_storage::open_file(path)?, &mut sum)?;
         Ok(sum.finish().1)
     }
 }
@@ -170,7 +170,7 @@ impl Manifest {
     /// The same without a look at its files.
     pub fn read(folder: &Path, set: Set) -> Result<Option<Manifest>, RunError> {
         let path = folder.join(set.file());
-        match std::fs::read(&path) {
+        match pelton_storage::read_file(&path) {
             Ok(bytes) => Manifest::parse(&bytes, folder, set).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(unreadable(&path, &error)),
@@ -294,7 +294,7 @@ impl Manifest {
                 let problem = format!("has {} bytes and not {}", found.len(), entry.bytes);
                 return Err(self.differs(name, &problem));
             }
-            Ok(_) => std::fs::File::open(&path),
+            Ok(_) => pelton_storage::open_file(&path),
             Err(error) => Err(error),
         };
         match file {

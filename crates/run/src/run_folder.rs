@@ -1,4 +1,5 @@
-//! The folder of a run: `run.toml` (the configuration), `metrics.jsonl` (a line an epoch),
+//! The folder of a run: `run.toml` (the configuration; readable by its owner alone where an address in it has a
+//! password or a query), `metrics.jsonl` (a line an epoch),
 //! `checkpoint/`, the model, `summary.json` and `report.html` at the end.
 //!
 //! A folder belongs to one run and one process at a time: before each write the lock must still be the one that was
@@ -8,13 +9,14 @@
 //! listed twice. A database was rejected: text can be read with
 //! anything.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::borrow::Cow;
+use std::fs::{File, Permissions, TryLockError};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use pelton_storage::{WholeFile, is_temporary_name, refuse_address};
+use pelton_storage::{WholeFile, is_temporary_name, open_with, refuse_address, without_secrets};
 use serde::Serialize;
 
 use crate::error::RunError;
@@ -39,6 +41,7 @@ pub struct RunFolder {
     settings: Settings,
     /// Absent where nothing is written, or another rank writes.
     files: Option<Files>,
+    note: Option<String>,
 }
 
 #[derive(Debug)]
@@ -77,7 +80,7 @@ impl RunFolder {
             let path = path.to_path_buf();
             return Err(RunError::Foreign { path, found });
         }
-        let lock = lock(path)?;
+        let (lock, note) = lock(path)?;
         if holds_run && !resume {
             if !overwrite {
                 return Err(RunError::Exists {
@@ -94,7 +97,13 @@ impl RunFolder {
             remove_unfinished(folder).map_err(unusable)?;
         }
         remove_unlisted(path, &sets);
-        write_atomically(&file, |temporary| std::fs::write(temporary, &text))?;
+        let has_secrets = matches!(without_secrets(&text), Cow::Owned(_));
+        write_atomically(&file, |temporary| {
+            if has_secrets {
+                std::fs::set_permissions(temporary, Permissions::from_mode(0o600))?;
+            }
+            std::fs::write(temporary, &text)
+        })?;
         let metrics = path.join(METRICS);
         let metrics =
             open_metrics(&metrics).map_err(|source| RunError::io(&metrics, "open", source))?;
@@ -104,6 +113,7 @@ impl RunFolder {
             run: sets.first().map_or_else(drawn, |set| set.run.clone()),
             settings: Settings::new(),
             files: Some(Files { metrics, lock }),
+            note,
         })
     }
 
@@ -121,12 +131,18 @@ impl RunFolder {
             run: String::new(),
             settings: Settings::new(),
             files: None,
+            note: None,
         }
     }
 
     /// Whether this process writes the folder.
     pub fn is_written(&self) -> bool {
         self.files.is_some()
+    }
+
+    /// What the user should know of this folder.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     /// The folder.
@@ -217,13 +233,14 @@ impl RunFolder {
         let path = self.file(name)?;
         let text = serde_json::to_string_pretty(value)
             .map_err(|error| RunError::io(&path, "write", error.into()))?;
-        write_atomically(&path, |temporary| std::fs::write(temporary, text + "\n"))
+        let text = without_secrets(&text).into_owned() + "\n";
+        write_atomically(&path, |temporary| std::fs::write(temporary, text))
     }
 
     /// Writes a text file of the folder.
     pub fn write_text(&self, name: &str, text: &str) -> Result<(), RunError> {
         write_atomically(&self.file(name)?, |temporary| {
-            std::fs::write(temporary, text)
+            std::fs::write(temporary, &*without_secrets(text))
         })
     }
 
@@ -270,22 +287,33 @@ fn remove_unfinished(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn lock(path: &Path) -> Result<File, RunError> {
+/// The lock of a folder, and a note where its file system has none (NFS, Lustre): the run continues without.
+fn lock(path: &Path) -> Result<(File, Option<String>), RunError> {
+    use rustix::io::Errno;
+    const WITHOUT: [Errno; 3] = [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP];
     let unusable = |source| RunError::Unusable {
         path: path.to_path_buf(),
         source,
     };
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path.join(LOCK))
-        .map_err(unusable)?;
+    let file = open_with(
+        File::options().create(true).truncate(false).write(true),
+        path.join(LOCK),
+    )
+    .map_err(unusable)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok((file, None)),
         Err(TryLockError::WouldBlock) => Err(RunError::InUse {
             path: path.to_path_buf(),
         }),
+        Err(TryLockError::Error(source))
+            if Errno::from_io_error(&source).is_some_and(|error| WITHOUT.contains(&error)) =>
+        {
+            let note = format!(
+                "{}: its file system cannot lock files ({source}); start no second run in this folder",
+                path.display()
+            );
+            Ok((file, Some(note)))
+        }
         Err(TryLockError::Error(source)) => Err(unusable(source)),
     }
 }
@@ -383,12 +411,9 @@ fn clear(path: &Path) -> Result<(), RunError> {
 }
 
 fn open_metrics(path: &Path) -> io::Result<File> {
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .open(path)?;
+    let mut options = File::options();
+    options.create(true).truncate(false).read(true).write(true);
+    let mut file = open_with(&options, path)?;
     keep_lines(&mut file, usize::MAX)?;
     Ok(file)
 }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::io;
 
+use crate::address::{shown_address, without_secrets};
+
 /// Why a storage could not be opened, read or written: a file, and a sentence about it that ends with the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}{}{what}", if path.is_empty() { "" } else { ": " })]
@@ -48,10 +50,15 @@ impl StorageError {
         path: impl Display,
         what: impl Into<Cow<'static, str>>,
     ) -> StorageError {
+        let what = what.into();
+        let shown = match without_secrets(&what) {
+            Cow::Owned(shown) => Some(shown.into()),
+            Cow::Borrowed(_) => None,
+        };
         StorageError {
-            path: path.to_string(),
+            path: shown_address(&path.to_string()).into_owned(),
             kind,
-            what: what.into(),
+            what: shown.unwrap_or(what),
             source: None,
         }
     }

@@ -25,6 +25,7 @@
 //! memory that Rust lends it, [`Resident`], whose memory several threads fill in parts, and the one call that asks for huge
 //! pages.
 
+mod address;
 mod error;
 mod huge_pages;
 mod read;
@@ -61,6 +62,7 @@ mod throttled;
 pub mod conformance;
 mod probe;
 
+pub use address::{shown_address, without_secrets};
 pub use device_model::{DeviceModel, DeviceUse, PAGE_BYTES};
 pub use error::{StorageError, StorageErrorKind};
 pub use faulty::{Faults, Faulty};
@@ -69,7 +71,7 @@ pub use huge_pages::{huge_buffer, huge_vec, huge_zeros};
 pub use local::{LocalFile, LocalMode, LocalOptions};
 pub use memory::MemoryStorage;
 pub use metered::{Metered, ReadMeter};
-pub use open_files::{allow_open_files, regular_file};
+pub use open_files::{allow_open_files, open_file, open_with, read_file, read_text, regular_file};
 pub use output::{Output, check_output, output_file, refuse_address};
 pub use page_cache::cached_fraction;
 pub use path_text::{path_of_text, path_text};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::StorageErrorKind::Unusable;
-use crate::open_files::regular_file;
+use crate::open_files::{open_file, regular_file};
 use crate::page_cache::ReadAround;
 use crate::{Granularity, RangeRead, Storage, StorageError, direct, page_cache, pread};
 
@@ -74,7 +74,7 @@ impl LocalFile {
         let path = path.as_ref();
         regular_file(path)?;
         let file =
-            File::open(path).map_err(|e| StorageError::failed(path.display(), "open it", e))?;
+            open_file(path).map_err(|e| StorageError::failed(path.display(), "open it", e))?;
         let queue_depth = options.queue_depth.clamp(1, 4096);
         let opened = |file, mode, granularity| LocalFile {
             path: path.to_path_buf(),

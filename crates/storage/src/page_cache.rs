@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::open_files::regular_file;
+use crate::open_files::{open_file, regular_file};
 use crate::{RangeRead, StorageError};
 use pelton_key::splitmix64;
 
@@ -181,7 +181,7 @@ const SAMPLED_PAGES: u64 = 256;
 pub fn cached_fraction(path: &Path) -> Result<f64, StorageError> {
     regular_file(path)?;
     let open_error = |source| StorageError::failed(path.display(), "open it", source);
-    let file = File::open(path).map_err(open_error)?;
+    let file = open_file(path).map_err(open_error)?;
     let size = file.metadata().map_err(open_error)?.len();
     Ok(sampled_fraction(&file, size))
 }

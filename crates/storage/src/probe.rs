@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::spare_memory::memory_limit;
 use crate::threads::no_thread;
 use crate::{AlignedBuffer, DeviceModel, LocalFile, LocalMode, LocalOptions, PAGE_BYTES};
 use crate::{RangeRead, ScratchFile, Storage, StorageError, huge_buffer};
@@ -24,8 +25,11 @@ pub const PROBE_DEPTHS: [u32; 4] = [1, 16, 64, 128];
 /// Threads that write at random: enough for a drive's parallelism, each with one write in flight.
 const WRITERS: u64 = 16;
 
-/// Memory each reading thread of [`probe_dir`] uses at most.
+/// Memory that each reading thread of [`probe_dir`] uses where there is enough, unless one round of reads takes more.
 const ARENA_BYTES: u64 = 16 << 20;
+
+/// Stack of a thread, which only reads or writes.
+const STACK_BYTES: usize = 256 << 10;
 
 /// The same of [`quick_probe`], which runs before jobs that keep to a small budget.
 const QUICK_ARENA_BYTES: u64 = 4 << 20;
@@ -85,7 +89,7 @@ pub struct DeviceProbe {
     pub mode: LocalMode,
     /// Notes on the figures.
     pub note: Option<String>,
-    /// Every block size at every depth.
+    /// Every block size at every depth that memory allows.
     pub points: Vec<ProbePoint>,
     /// Bytes a second of 1 MiB writes, one after the other, flushed at the end.
     pub sequential_write_bytes_per_s: f64,
@@ -170,21 +174,32 @@ pub fn probe_dir(
     let sequential_write_bytes_per_s = fill(&scratch, file_bytes, uninterrupted)?;
     let seconds = options.seconds_per_point;
     let random_write_iops = write_at_random(&scratch, file_bytes, seconds, uninterrupted)?;
-    let mut points = Vec::new();
+    // The deepest reads of the largest blocks need 128 MiB.
+    let most = memory_limit().unwrap_or(u64::MAX) / 4;
+    let arena = ARENA_BYTES.min(most / 2);
+    let (mut points, mut left_out) = (Vec::new(), 0);
     for pattern in [ProbePattern::Sequential, ProbePattern::Random] {
         for block_bytes in PROBE_BLOCKS {
             for depth in PROBE_DEPTHS {
+                if u64::from(depth) * block_bytes > most {
+                    left_out += 1;
+                    continue;
+                }
                 let (file, at) = (scratch.reader(), (pattern, block_bytes, depth));
-                points.push(measure(file, at, seconds, ARENA_BYTES, uninterrupted)?);
+                points.push(measure(file, at, seconds, arena, uninterrupted)?);
             }
         }
     }
     let mode = scratch.reader().mode();
+    let small = (left_out > 0).then(|| {
+        format!("{left_out} of the figures are left out: they need more memory than this process may have")
+    });
+    let notes: Vec<String> = note(mode).into_iter().chain(small).collect();
     Ok(DeviceProbe {
         folder: folder.display().to_string(),
         file_bytes,
         mode,
-        note: note(mode),
+        note: (!notes.is_empty()).then(|| notes.join("; ")),
         points,
         sequential_write_bytes_per_s,
         random_write_iops,
@@ -327,7 +342,8 @@ fn each_thread<T: Send>(
     let done = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
             .map_while(|thread| {
-                let begun = std::thread::Builder::new().spawn_scoped(scope, move || work(thread));
+                let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
+                let begun = builder.spawn_scoped(scope, move || work(thread));
                 begun.map_err(|source| refused = Some(source)).ok()
             })
             .collect();

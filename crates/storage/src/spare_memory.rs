@@ -14,8 +14,7 @@ pub fn spare_memory() -> u64 {
 
 /// Bytes of address space left to the process, where it is limited (`ulimit -v`).
 fn spare_addresses() -> u64 {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
-    let Some(limit) = limit else {
+    let Some(limit) = limit_of_addresses() else {
         return u64::MAX;
     };
     let pages = fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -27,12 +26,17 @@ fn spare_addresses() -> u64 {
     limit.saturating_sub(pages * rustix::param::page_size() as u64)
 }
 
+fn limit_of_addresses() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::As).current
+}
+
 /// Most bytes that this process may take: the machine's memory, or the limit of its control groups (as in a
-/// container), if that is less. `None` where the system does not say.
+/// container) or of its addresses, if that is less. `None` where the system does not say.
 ///
 /// Cost: a few small files are read.
 pub fn memory_limit() -> Option<u64> {
     let limit = of_machine("MemTotal:").unwrap_or(u64::MAX).min(of_groups());
+    let limit = limit.min(limit_of_addresses().unwrap_or(u64::MAX));
     (limit < u64::MAX).then_some(limit)
 }
 

@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use pelton_key::Digest;
+use rustix::io::Errno;
 use tempfile::TempPath;
 
 /// Starts the temporary names.
@@ -135,7 +136,11 @@ impl WholeFile {
             let named = self.temporary.persist(&self.path);
             named.map_err(|error| error.error)?;
         }
-        File::open(folder_of(&self.path))?.sync_all()
+        match File::open(folder_of(&self.path))?.sync_all() {
+            // The file system cannot sync folders: the file is whole, and its name is as safe as it gets there.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
+            synced => synced,
+        }
     }
 }
 

@@ -19,7 +19,7 @@
 //! file.
 
 use std::cmp::Reverse;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -73,7 +73,8 @@ impl Vocabulary {
         if status.len() > MOST_BYTES {
             return Err(too_large(path, status.len()));
         }
-        let mut file = File::open(path).map_err(|error| io_error(path, "open it", error))?;
+        let mut file =
+            pelton_storage::open_file(path).map_err(|error| io_error(path, "open it", error))?;
         let mut bytes = Vec::new();
         let mut read = |most: u64| {
             (&mut file)

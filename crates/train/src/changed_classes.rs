@@ -51,7 +51,7 @@ pub fn change_classes(
         return Err(refuse("is the run itself; name a new folder"));
     }
     // The manifest is written last: without it this is what a killed process left of the same work.
-    let text = std::fs::read_to_string(out.join("run.toml")).ok();
+    let text = pelton_storage::read_text(out.join("run.toml")).ok();
     let is_left = text.is_some()
         && text == toml::to_string(&config).ok()
         && !out.join(Set::Model.file()).exists();

@@ -52,7 +52,7 @@ impl ClassWeights {
                 let mut weights = vec![0.0; labels.len()];
                 if context.comm.rank() == 0 {
                     let file = path.display().to_string();
-                    let text = std::fs::read_to_string(path).map_err(|error| {
+                    let text = pelton_storage::read_text(path).map_err(|error| {
                         TrainError::config(format!("{file}: cannot be read: {error}"))
                     })?;
                     weights = weights_of(&text, labels)

@@ -310,7 +310,7 @@ fn lay_over(below: &mut toml::Table, above: &toml::Table) {
 
 /// Reads the configuration of a job: the `run.toml` of a run, or a file like it.
 pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, TrainError> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = pelton_storage::read_text(path).map_err(|error| {
         TrainError::config(format!(
             "{}: the configuration cannot be read ({error}); check the path, which must name a text file",
             path.display()

@@ -88,7 +88,7 @@ struct Finished {
 
 /// Whether a path is the run folder of a net, finished or not.
 pub fn is_net(run: &Path) -> bool {
-    let text = std::fs::read_to_string(run.join("run.toml")).unwrap_or_default();
+    let text = pelton_storage::read_text(run.join("run.toml")).unwrap_or_default();
     let config: Option<toml::Table> = text.parse().ok();
     config.is_some_and(|config| config.contains_key("fit"))
 }

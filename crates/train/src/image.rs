@@ -360,7 +360,7 @@ pub(crate) struct Classes {
 impl Classes {
     /// From its file; `None` where that is missing or damaged.
     pub(crate) fn read(file: &Path) -> Option<Classes> {
-        serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+        serde_json::from_slice(&pelton_storage::read_file(file).ok()?).ok()
     }
 
     /// The input of the net.
@@ -408,7 +408,7 @@ pub(crate) fn check_resumed(
 pub(crate) fn open_folder(
     config: &impl Serialize,
     settings: Settings,
-    context: &RunContext<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<RunFolder, TrainError> {
     let options = &context.folder;
     context.comm.barrier().map_err(DataError::from)?;
@@ -417,6 +417,9 @@ pub(crate) fn open_folder(
         _ => RunFolder::unwritten(&options.out),
     };
     context.comm.barrier().map_err(DataError::from)?;
+    if let Some(note) = folder.note() {
+        (context.observer)(Event::Note(note));
+    }
     Ok(folder.with_settings(settings))
 }
 

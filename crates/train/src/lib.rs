@@ -82,7 +82,9 @@ pub use pelton_linear::TargetFigures;
 pub use pelton_linear::{InnerPasses, Loss, Penalty, Scaling, ThresholdGoal};
 pub use pelton_plan::Order;
 pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};
-pub use pelton_storage::{Output, memory_budget, path_text, refuse_address};
+pub use pelton_storage::{
+    Output, memory_budget, path_text, refuse_address, shown_address, without_secrets,
+};
 pub use summary::{CostFigures, LinearSummary, SearchFigures, TestFigures, ThresholdFigures};
 
 /// Entry points over plain bytes, for fuzzing.

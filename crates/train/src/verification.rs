@@ -69,7 +69,7 @@ pub fn verify(
 ) -> Result<VerificationFigures, TrainError> {
     let began = Instant::now();
     let context = &mut context;
-    let text = std::fs::read_to_string(file).map_err(|error| {
+    let text = pelton_storage::read_text(file).map_err(|error| {
         TrainError::config(format!(
             "`pairs` {}: cannot be read as text ({error}); check the path",
             file.display()

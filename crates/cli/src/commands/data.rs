@@ -285,8 +285,10 @@ fn print_probe(probe: &DeviceProbe, out: &mut impl Write) -> io::Result<()> {
         for block in blocks {
             write!(out, "{:>12}", human(block))?;
             for &depth in &depths {
-                let iops = probe.point(pattern, block, depth).map(|point| point.iops);
-                write!(out, "{:>10.0}", iops.unwrap_or(f64::NAN))?;
+                match probe.point(pattern, block, depth) {
+                    Some(point) => write!(out, "{:>10.0}", point.iops)?,
+                    None => write!(out, "{:>10}", "-")?,
+                }
             }
             let best = probe.best(pattern, block).map_or(0.0, |p| p.bytes_per_s);
             writeln!(out, "  {}/s", human(best as u64))?;

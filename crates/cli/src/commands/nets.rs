@@ -11,6 +11,7 @@ use pelton_train::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::train::default_folder;
 use crate::bytes::{Memory, human};
 use crate::flags;
 use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments, RunArguments};
@@ -96,10 +97,7 @@ fn begun<C: Serialize + DeserializeOwned>(
 }
 
 fn folder(run: &RunArguments, paths: &[String]) -> PathBuf {
-    let first = paths.first().map_or("run", String::as_str);
-    let name = Path::new(first).file_name().unwrap_or(first.as_ref());
-    let default = || Path::new("runs").join(name.to_string_lossy().replace(':', "-"));
-    run.out.clone().unwrap_or_else(default)
+    run.out.clone().unwrap_or_else(|| default_folder(paths))
 }
 
 fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use pelton_train::linear::{self, RunOptions};
 use pelton_train::{
     DataError, LinearConfig, LinearSummary, Solver, Stated, memory_budget, read_over,
-    refuse_address,
+    refuse_address, shown_address,
 };
 
 use super::model::{figures_of, figures_of_targets};
@@ -62,7 +62,7 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     }
     let out = arguments
         .out
-        .unwrap_or_else(|| Path::new("runs").join(run_name(&config)));
+        .unwrap_or_else(|| default_folder(&config.data.paths));
     refuse_address(&out).map_err(DataError::from)?;
     let options = RunOptions {
         overwrite: arguments.overwrite,
@@ -104,10 +104,13 @@ fn missed(target: f64, summary: &LinearSummary) -> Failure {
 }
 
 /// Folder name of a run without `--out`: the first file's name, or the demo's.
-fn run_name(config: &LinearConfig) -> PathBuf {
-    let first = config.data.paths.first().map_or("run", String::as_str);
-    let name = Path::new(first).file_name().unwrap_or(first.as_ref());
-    PathBuf::from(name.to_string_lossy().replace(':', "-"))
+/// The folder of a run without `out`: named like its data.
+pub(super) fn default_folder(paths: &[String]) -> PathBuf {
+    let first = shown_address(paths.first().map_or("run", String::as_str));
+    let name = Path::new(&*first)
+        .file_name()
+        .unwrap_or(first.as_ref().as_ref());
+    Path::new("runs").join(name.to_string_lossy().replace(':', "-"))
 }
 
 fn print_summary(summary: &LinearSummary, out: &Path) {

@@ -23,6 +23,7 @@ mod documented;
 mod flag_sets;
 mod full_disk;
 mod glyphs;
+mod injected_faults;
 mod interruption;
 mod kept_classes;
 mod logging;
@@ -34,6 +35,7 @@ mod outputs;
 mod packed_copies;
 mod peers;
 mod penalties;
+mod pipes;
 mod plain_paths;
 mod ranks;
 mod ranks_faults;
@@ -45,6 +47,7 @@ mod retrieval;
 mod samples;
 mod scaling;
 mod search;
+mod secrets;
 #[cfg(feature = "nets")]
 mod serve;
 #[cfg(feature = "nets")]

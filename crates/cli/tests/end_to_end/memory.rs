@@ -159,3 +159,46 @@ fn rows_kept_as_codes_save_passes() {
     let (blocks, _) = passes("--cache-fraction 0");
     assert!(3.0 * kept < blocks, "{kept} {blocks}");
 }
+
+/// A bucket that lists files without end is refused, in the memory of a page.
+#[test]
+fn a_list_without_end_takes_no_memory() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().filter_map(Result::ok) {
+            std::thread::spawn(move || {
+                let _ = stream.read(&mut [0; 4096]);
+                let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+                let file = "<Contents><Key>a/b</Key><Size>1</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>";
+                let chunk = file.repeat(1000);
+                let chunk = format!("{:x}\r\n{chunk}\r\n", chunk.len());
+                let mut sent = write!(stream, "{head}12\r\n<ListBucketResult>\r\n");
+                // Until the client has gone.
+                while sent.is_ok() {
+                    sent = stream.write_all(chunk.as_bytes());
+                }
+            });
+        }
+    });
+    let place = Place::new();
+    let mut command = place.command("bench s3://bucket/a/*.csv");
+    command
+        .envs([("AWS_ENDPOINT_URL", &*endpoint), ("AWS_ALLOW_HTTP", "true")])
+        .envs([("AWS_SKIP_SIGNATURE", "true"), ("AWS_REGION", "us-east-1")])
+        .stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak_kib = 0u64;
+    while child.try_wait().unwrap().is_none() {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+        peak_kib = peak_kib.max(kib.unwrap_or(0));
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let ended = crate::command::Ended::of(child);
+    ended.refused("bench", 2, &["list is longer than 64 MiB"]);
+    assert!((1..400 << 10).contains(&peak_kib), "{peak_kib} KiB");
+}

@@ -73,7 +73,7 @@ pub(crate) fn ensure(mixture: Mixture, cache_dir: &Path) -> Result<(PathBuf, Pat
         let numbers: Vec<&str> = numbers.filter(|number| !number.is_empty()).collect();
         let path = cache_dir.join(format!("classes-{}.mixture", numbers.join("-")));
         // Not written again: a file that changes is other data.
-        if std::fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
+        if pelton_storage::read_file(&path).is_ok_and(|found| found == text.as_bytes()) {
             return Ok(path);
         }
         // A damaged file would be mistaken for that of another process.

@@ -35,7 +35,8 @@ impl LabelTable {
             let what = "it is larger than 4 GiB; check that it is the table";
             return Err(FormatError::new(what).in_file(path));
         }
-        let bytes = std::fs::read(path).map_err(|e| FormatError::io(path, "read it", e))?;
+        let bytes =
+            pelton_storage::read_file(path).map_err(|e| FormatError::io(path, "read it", e))?;
         LabelTable::parse(&bytes, file, label).map_err(|error| error.in_file(path))
     }
 

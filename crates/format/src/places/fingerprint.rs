@@ -3,7 +3,6 @@
 //! It distinguishes data sets and detects most edits that keep size and time; it does not prove equality. Reading the
 //! whole file was rejected: opening must not cost a pass.
 
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
 const BLOCKS: u64 = 64;
@@ -41,7 +40,7 @@ pub(crate) fn sample(file: &mut (impl Read + Seek), size: u64) -> io::Result<u64
 
 /// [`sample`] of a file on disk.
 pub(crate) fn sample_file(path: &std::path::Path, size: u64) -> io::Result<u64> {
-    sample(&mut File::open(path)?, size)
+    sample(&mut pelton_storage::open_file(path)?, size)
 }
 
 #[cfg(test)]

@@ -22,7 +22,8 @@ pub(crate) enum Input {
 impl Input {
     /// Opens a local file; messages call it `path`.
     pub(crate) fn open(source: &Path, path: &Path) -> Result<Input, FormatError> {
-        let file = File::open(source).map_err(|e| FormatError::io(path, "open it", e))?;
+        let file =
+            pelton_storage::open_file(source).map_err(|e| FormatError::io(path, "open it", e))?;
         Ok(Input::File(file))
     }
 

@@ -5,7 +5,6 @@
 //! checksum and every field are valid, it is ignored. All numbers are 64-bit little-endian, the last four bytes are
 //! the CRC32C of the rest.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -264,7 +263,7 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
 
 /// Reads a sidecar; `None` unless it exists and is valid.
 pub(crate) fn load(path: &Path, key: &SidecarKey) -> Option<Located> {
-    let file = File::open(path).ok()?;
+    let file = pelton_storage::open_file(path).ok()?;
     // A sidecar is at most a few times as large as its data, so a foreign file cannot fill the memory.
     let limit = key.stamp.size.saturating_mul(16).saturating_add(1 << 16);
     let mut bytes = Vec::new();

@@ -56,7 +56,7 @@ fn log_of(log: &Path, rank: usize) -> PathBuf {
 impl<'a> Progress<'a> {
     /// Reads the state, where there is one: rank 0 does, which also writes it. All ranks call it.
     pub fn open(path: &Path, comm: &'a Comm) -> Result<Progress<'a>, DataError> {
-        let read = comm.from_first(|| match fs::read(path) {
+        let read = comm.from_first(|| match pelton_storage::read_file(path) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(cannot_use(path, &error)),
@@ -133,7 +133,8 @@ impl<'a> Progress<'a> {
                 self.path.display()
             )));
         }
-        let opened = fs::OpenOptions::new().create(true).append(true).open(log);
+        let options = &mut fs::OpenOptions::new();
+        let opened = pelton_storage::open_with(options.create(true).append(true), log);
         let cut = opened.and_then(|file| file.set_len(logged).map(|()| file));
         cut.map_err(|error| cannot_use(log, &error))
     }

@@ -3,7 +3,6 @@
 //! The file is read once through a small buffer, bytes at a time, so that a line may be as long as it
 //! likes. A length has four bytes; that is all that is kept.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::str::FromStr;
@@ -61,7 +60,7 @@ pub fn read_lengths(
     source: &LengthSource,
     interrupt: &Interrupt,
 ) -> Result<Vec<u32>, DataError> {
-    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    let file = pelton_storage::open_file(path).map_err(|error| unreadable(path, &error))?;
     let is_file = file.metadata().is_ok_and(|metadata| !metadata.is_dir());
     if !is_file {
         return Err(wrong(path, "is a folder; name one file of sentences"));

@@ -241,7 +241,7 @@ fn read(path: &Path) -> Result<Vec<u8>, DataError> {
             "has {bytes} bytes, more than the limit of {MOST_FILE_BYTES} for a font"
         )));
     }
-    fs::read(path).map_err(|error| failed(format!("cannot be read ({error})")))
+    pelton_storage::read_file(path).map_err(|error| failed(format!("cannot be read ({error})")))
 }
 
 /// A face that can be drawn.

@@ -113,7 +113,7 @@ fn report(
         series: vec![quality, loss],
         stages,
         notes: summary.warning.iter().cloned().collect(),
-        config_toml: std::fs::read_to_string(folder.path().join("run.toml")).unwrap_or_default(),
+        config_toml: pelton_storage::read_text(folder.path().join("run.toml")).unwrap_or_default(),
         ..Report::default()
     }
 }

@@ -248,6 +248,9 @@ fn train<T>(
         Some(folder) => folder,
         None => open_folder()?,
     };
+    if let Some(note) = folder.note() {
+        observer(Event::Note(note));
+    }
     let solving = Instant::now();
     let optimum = optimum(task, observer)?;
     let began = began + solving.elapsed();

@@ -155,7 +155,7 @@ fn numbers(file: &Path) -> Result<Vec<f32>, TrainError> {
         let numbers = npy_numbers(file)?;
         return Ok(numbers.into_iter().map(|number| number as f32).collect());
     }
-    let text = std::fs::read_to_string(file).map_err(|error| {
+    let text = pelton_storage::read_text(file).map_err(|error| {
         TrainError::config(format!(
             "{}: cannot be read ({error}); give an npy file, or a text with one weight a line",
             file.display()

@@ -12,7 +12,7 @@
 //! Cost: 24 bytes and its name a file; 0.2 s for a million files in a thousand folders.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -299,7 +299,7 @@ pub(crate) fn places(root: &Path, options: &OpenOptions) -> Vec<PathBuf> {
 
 /// The listing saved at `path`; `None` unless it exists and is whole and valid.
 pub(crate) fn load(path: &Path, key: &FolderKey, root: &Path) -> Option<Listing> {
-    let mut file = File::open(path).ok()?;
+    let mut file = pelton_storage::open_file(path).ok()?;
     let status = file.metadata().ok()?;
     let mut bytes = vec![0; HEAD_BYTES];
     file.read_exact(&mut bytes).ok()?;

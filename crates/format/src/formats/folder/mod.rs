@@ -15,7 +15,7 @@ pub(crate) mod listed;
 pub(crate) mod listing;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -573,7 +573,7 @@ fn fingerprint(set: &FileSet) -> u64 {
         let i = sampled * (set.len() - 1) / (SAMPLED_FILES.min(set.len()) - 1).max(1);
         bytes.clear();
         // A file that cannot be read now is reported when it is read as a record.
-        if let Ok(file) = File::open(set.path(i)) {
+        if let Ok(file) = pelton_storage::open_file(set.path(i)) {
             let _ = file.take(SAMPLED_BYTES).read_to_end(&mut bytes);
         }
         hash = mix(hash, u64::from(crc32c::crc32c(&bytes)));

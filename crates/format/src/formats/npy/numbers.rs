@@ -1,6 +1,5 @@
 //! Numbers that a user saves next to the data: an `.npy` file of one dimension.
 
-use std::fs;
 use std::path::Path;
 
 use crate::error::FormatError;
@@ -16,7 +15,7 @@ const REMEDY: &str = "save a little-endian array of one dimension, of whole numb
 /// Errors: another kind of file, or numbers that are not finite.
 pub fn npy_numbers(path: &Path) -> Result<Vec<f64>, FormatError> {
     regular_file(path)?;
-    let bytes = fs::read(path).map_err(|e| FormatError::io(path, "read it", e))?;
+    let bytes = pelton_storage::read_file(path).map_err(|e| FormatError::io(path, "read it", e))?;
     numbers_of(&bytes).map_err(|error| error.with_remedy(REMEDY).in_file(path))
 }
 
@@ -59,7 +58,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.npy");
         let read = |file: &[u8]| {
-            fs::write(&path, file).unwrap();
+            std::fs::write(&path, file).unwrap();
             npy_numbers(&path)
         };
         assert_eq!(

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
@@ -63,7 +62,7 @@ struct Chunk {
 pub(crate) fn read_index(path: &Path) -> Result<Index, FormatError> {
     let failed = |e| FormatError::io(path, "read it", e);
     let mut text = Vec::new();
-    let file = File::open(path).map_err(failed)?;
+    let file = pelton_storage::open_file(path).map_err(failed)?;
     file.take(MOST_INDEX_BYTES)
         .read_to_end(&mut text)
         .map_err(failed)?;

@@ -1,0 +1,75 @@
+//! A pipe in place of a file that is read or kept: nobody writes into it, and no command waits for that.
+
+use crate::command::Place;
+
+fn fifo(place: &Place, name: &str) {
+    let path = place.path(name);
+    let _ = std::fs::remove_file(&path);
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+}
+
+#[test]
+fn no_command_waits_for_a_pipe() {
+    let place = Place::new();
+    place.libsvm("train", 300);
+    place.write("text", "one two three\n".repeat(20));
+    place.write("images.csv", "1,2,3\n4,5,6\n");
+    let train = "train linear train --epochs 1";
+    for (made, pipe, line) in [
+        ("", "pipe", "train linear pipe --out run"),
+        ("", "pipe", "bench pipe"),
+        ("", "pipe", "inspect pipe"),
+        ("", "pipe", "train linear train --config pipe --out run"),
+        ("", "pipe", "train linear train --classes pipe --out run"),
+        ("", "pipe", "train linear train --test pipe --out run"),
+        ("", "pipe", "bench images.csv --label-file pipe"),
+        (
+            "",
+            "pipe",
+            "bench text --format text --decode words --vocabulary pipe",
+        ),
+        ("", "pipe", "bench train --state pipe"),
+        ("", "log", "bench train --state state --log log"),
+        (train, "run/run.toml", "train linear --resume --out run"),
+        (train, "run/run.toml", "eval run train"),
+        (
+            train,
+            "run/.lock",
+            "train linear train --overwrite --out run",
+        ),
+        (
+            train,
+            "run/metrics.jsonl",
+            "train linear --resume --out run",
+        ),
+        (
+            train,
+            "run/checkpoint/state.safetensors",
+            "train linear --resume --out run",
+        ),
+        (train, "run/model.safetensors", "eval run train"),
+        (train, "run/model.safetensors", "predict run train"),
+    ] {
+        let _ = std::fs::remove_dir_all(place.path("run"));
+        if !made.is_empty() {
+            place.ok(&format!("{made} --out run"));
+        }
+        fifo(&place, pipe);
+        let ended = place.shell(&format!("timeout 20 $PELTON {line}"));
+        let code = ended.code.unwrap_or_default();
+        assert!([1, 2].contains(&code), "{pipe}: {line}: {ended:?}");
+        ended.refused(line, code, &[pipe]);
+        let _ = std::fs::remove_file(place.path(pipe));
+    }
+    // What only saves time is left out.
+    place.ok("index train");
+    for entry in std::fs::read_dir(place.path(".")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.contains("pelton-index") {
+            fifo(&place, &name);
+        }
+    }
+    let ended = place.shell(&format!("timeout 20 $PELTON {train} --overwrite --out run"));
+    ended.succeeded(train);
+}
