@@ -236,7 +236,7 @@ fn another_problem_is_refused_by_the_setting_that_differs() {
     for (flags, said) in [
         ("--penalty elastic-net:0.9", "--penalty elastic-net:0.3"),
         ("--penalty l2", "--penalty elastic-net:0.3"),
-        ("--cost 2", "--cost 1.0"),
+        ("--cost 2", "--cost 1 "),
         ("--scale max-abs", "--scale none"),
         ("--class-weight 1=2", "--class-weight"),
         ("--seed 4", "--seed 0"),
