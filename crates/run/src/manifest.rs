@@ -322,11 +322,8 @@ impl Manifest {
     ///
     /// Errors: the first that differs.
     pub fn check_settings(&self, now: &Settings) -> Result<(), RunError> {
-        let names = self.settings.keys().chain(now.keys());
-        let Some(name) = names
-            .into_iter()
-            .find(|name| self.settings.get(*name) != now.get(*name))
-        else {
+        let mut names = self.settings.keys().chain(now.keys());
+        let Some(name) = names.find(|name| self.settings.get(*name) != now.get(*name)) else {
             return Ok(());
         };
         let value = |of: &Settings| of.get(name).map_or("none", |value| value).to_string();

@@ -359,11 +359,10 @@ fn is_numbered(name: &str) -> bool {
     let mut parts = name.split('-');
     let stem = parts.next().unwrap_or_default();
     let numbers: Result<Vec<u64>, _> = parts.map(str::parse).collect();
-    match (stem, numbers.map_or(0, |numbers| numbers.len()), end) {
-        ("state" | "best", 1, "safetensors") => true,
-        ("state" | "best" | "model", 3, "rows") => true,
-        _ => false,
-    }
+    matches!(
+        (stem, numbers.map_or(0, |numbers| numbers.len()), end),
+        ("state" | "best", 1, "safetensors") | ("state" | "best" | "model", 3, "rows")
+    )
 }
 
 /// Removes the files of a run, its configuration last: a folder cleared halfway is still a run's.

@@ -244,15 +244,21 @@ impl LinearConfig {
         "threshold",
     ];
 
-    /// Settings that the weights belong to.
+    /// Settings that the weights belong to, by the names that messages use.
     pub(crate) fn decisive(&self) -> Settings {
-        let costs = self.listed_costs().to_vec();
-        let config = LinearConfig {
-            cost: costs[0],
-            costs,
-            ..self.clone()
-        };
-        decisive(&config, &LinearConfig::CHANGING)
+        let mut all = decisive(self, &LinearConfig::CHANGING);
+        for (name, setting) in [
+            ("free_bias", "intercept"),
+            ("class_weights", "class_weight"),
+        ] {
+            let value = all.remove(name);
+            all.extend(value.map(|value| (setting.to_string(), value)));
+        }
+        // One cost is a list of one.
+        all.remove("costs");
+        let costs: Vec<String> = self.listed_costs().iter().map(f64::to_string).collect();
+        all.insert("cost".to_string(), costs.join(","));
+        all
     }
 
     /// The costs of which models are trained on folds.

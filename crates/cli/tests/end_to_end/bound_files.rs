@@ -20,7 +20,11 @@ fn check_files(place: &Place, manifest: &str, lines: &[&str]) {
         let good = place.read(&file);
         let mut flipped = good.clone();
         *flipped.last_mut().unwrap() ^= 1;
-        let others = [place.read(&format!("other/{name}")), flipped, good[..good.len() - 1].to_vec()];
+        let others = [
+            place.read(&format!("other/{name}")),
+            flipped,
+            good[..good.len() - 1].to_vec(),
+        ];
         let mut all: Vec<Option<Vec<u8>>> = others.map(Some).to_vec();
         all.push(None);
         all.retain(|bytes| bytes.as_ref() != Some(&good));
@@ -36,7 +40,10 @@ fn check_files(place: &Place, manifest: &str, lines: &[&str]) {
         }
         place.write(&file, good);
     }
-    for (bytes, parts) in [(&b"{"[..], [manifest, "damaged"]), (b"", [manifest, "damaged"])] {
+    for (bytes, parts) in [
+        (&b"{"[..], [manifest, "damaged"]),
+        (b"", [manifest, "damaged"]),
+    ] {
         let good = place.read(&format!("run/{manifest}"));
         place.write(&format!("run/{manifest}"), bytes);
         lines.iter().for_each(|line| place.refuses(line, 2, &parts));
@@ -50,7 +57,11 @@ fn data() -> Place {
     let line = |i: usize| {
         let class = i % 8;
         let values = (0..6).map(|j| {
-            let near = if j == class % 6 { 3.0 - 6.0 * (class / 6) as f64 } else { 0.0 };
+            let near = if j == class % 6 {
+                3.0 - 6.0 * (class / 6) as f64
+            } else {
+                0.0
+            };
             format!(",{}", near + ((i * 7 + j * 13) % 11) as f64 / 20.0)
         });
         format!("name{class}{}\n", values.collect::<String>())
@@ -67,11 +78,16 @@ fn files_of_heads_are_refused_by_name() {
     let place = data();
     let flags = "--label 1 --model mlp --embedding 8 --batch 20 --epochs 2 --validation 0.2";
     for (run, seed) in [("run", 1), ("again", 1), ("other", 2)] {
-        place.ok(&format!("train classify data.csv {flags} --seed {seed} --out {run}"));
+        place.ok(&format!(
+            "train classify data.csv {flags} --seed {seed} --out {run}"
+        ));
     }
     // Equal runs have equal models.
     let names = listed(&place, "run/manifest.json");
-    assert_eq!(names, ["classes.json", "model-1-0-of-1.rows", "model.safetensors"]);
+    assert_eq!(
+        names,
+        ["classes.json", "model-1-0-of-1.rows", "model.safetensors"]
+    );
     for name in names {
         let [run, again] = ["run", "again"].map(|run| place.read(&format!("{run}/{name}")));
         assert!(run == again, "{name}");
@@ -90,7 +106,11 @@ fn files_of_heads_are_refused_by_name() {
     assert!(!place.path("e.npy").exists() && !place.path("fewer").exists());
     let resume = "train classify --resume --epochs 3 --out run";
     check_files(&place, "checkpoint/manifest.json", &[resume]);
-    assert!(listed(&place, "run/checkpoint/manifest.json").iter().any(|name| name.contains("best-")));
+    assert!(
+        listed(&place, "run/checkpoint/manifest.json")
+            .iter()
+            .any(|name| name.contains("best-"))
+    );
     // The configuration or the whole checkpoint of another run.
     let good = place.read("run/run.toml");
     place.write("run/run.toml", place.read("other/run.toml"));
@@ -151,7 +171,9 @@ fn files_of_linear_models_are_refused_by_name() {
     let place = data();
     let flags = "--solver coordinate-descent --cost 0.1,1 --folds 2 --epochs 3";
     for (run, seed) in [("run", 1), ("again", 1), ("other", 2)] {
-        place.ok(&format!("train linear train {flags} --seed {seed} --out {run}"));
+        place.ok(&format!(
+            "train linear train {flags} --seed {seed} --out {run}"
+        ));
     }
     for name in ["model.safetensors", "model.txt"] {
         assert!(place.read(&format!("run/{name}")) == place.read(&format!("again/{name}")));
@@ -189,7 +211,14 @@ fn a_run_whose_folder_is_replaced_ends() {
             place.ok("train linear train --epochs 2 --out run");
         }
         let ended = Ended::of(child);
-        ended.refused(line, 1, &["run: the run folder was removed, moved or replaced", "--out"]);
+        ended.refused(
+            line,
+            1,
+            &[
+                "run: the run folder was removed, moved or replaced",
+                "--out",
+            ],
+        );
         assert_eq!(place.path("run").exists(), takes_its_place);
         if takes_its_place {
             place.ok("eval run train");
@@ -207,7 +236,7 @@ fn another_problem_is_refused_by_the_setting_that_differs() {
     for (flags, said) in [
         ("--penalty elastic-net:0.9", "--penalty elastic-net:0.3"),
         ("--penalty l2", "--penalty elastic-net:0.3"),
-        ("--cost 2", "--cost 1.0"),
+        ("--cost 2", "--cost 1 "),
         ("--scale max-abs", "--scale none"),
         ("--class-weight 1=2", "--class-weight"),
         ("--seed 4", "--seed 0"),
@@ -216,8 +245,14 @@ fn another_problem_is_refused_by_the_setting_that_differs() {
         place.refuses(&line, 2, &["run/run.toml", said, "--overwrite"]);
     }
     let text = String::from_utf8(place.read("run/run.toml")).unwrap();
-    place.write("run/run.toml", text.replace("elastic-net:0.3", "elastic-net:0.4"));
-    for line in ["eval run train", "train linear --resume --epochs 9 --out run"] {
+    place.write(
+        "run/run.toml",
+        text.replace("elastic-net:0.3", "elastic-net:0.4"),
+    );
+    for line in [
+        "eval run train",
+        "train linear --resume --epochs 9 --out run",
+    ] {
         place.refuses(line, 2, &["run/run.toml", "--penalty elastic-net:0.3"]);
     }
     place.write("run/run.toml", text);

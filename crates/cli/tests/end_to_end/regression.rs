@@ -175,7 +175,7 @@ fn every_loss_in_memory_and_out_of_core() {
     place.refuses(
         "train linear rows.csv --loss huber --epochs 200 --resume --config narrow/run.toml --epsilon 1 --out narrow",
         2,
-        &["another --loss"],
+        &["started with --loss huber:0.25 and cannot continue with"],
     );
 }
 

@@ -300,6 +300,6 @@ fn a_free_intercept_is_certified_by_both_solvers_and_goes_on() {
     place.refuses(
         "train linear table.csv --intercept regularised --solver coordinate-descent --inner-passes 2 --epochs 9 --out parts --resume",
         2,
-        &["another --intercept"],
+        &["started with --intercept"],
     );
 }

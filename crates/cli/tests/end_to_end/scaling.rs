@@ -167,7 +167,7 @@ fn a_run_goes_on_with_its_own_scale_only() {
     place.write("train.csv", text(&rows(500, false), false));
     place.ok("train linear train.csv --scale standard --epochs 2 --out run");
     let model = place.read("run/model.safetensors");
-    let refusal = ["belongs to a run with another --scale"];
+    let refusal = ["the run was started with --scale standard and cannot continue with"];
     place.refuses("train linear --resume --scale none --out run", 2, &refusal);
     place.refuses(
         "train linear --resume --scale max-abs --out run",

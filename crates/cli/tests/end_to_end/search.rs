@@ -128,7 +128,7 @@ fn costs_and_folds_that_make_no_search_are_refused() {
         place.refuses(
             &format!("train linear --resume --out run {flags}"),
             2,
-            &["search among costs"],
+            &["run/run.toml: the run was started with", "cannot continue"],
         );
     }
     place.ok("train linear rows.libsvm --out plain");

@@ -26,7 +26,7 @@ use crate::error::TrainError;
 const STATE: &str = "state.";
 /// Begin the names of the files of the last state, of the best parameters, and of a model's rows.
 const LAST: &str = "checkpoint/state";
-pub(super) const BEST: &str = "checkpoint/best";
+const BEST: &str = "checkpoint/best";
 pub(crate) const MODEL: &str = "model";
 
 /// Where the rows of a file of rows belong.

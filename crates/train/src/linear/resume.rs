@@ -85,7 +85,7 @@ impl Before {
             return Ok(());
         };
         let solver = Solver::Auto.to_string();
-        if is_open && manifest.setting("solver") == Some(&solver) {
+        if is_open && manifest.setting("solver") == Some(solver.as_str()) {
             now.insert("solver".to_string(), solver);
         }
         Ok(manifest.check_settings(&now)?)
@@ -102,10 +102,12 @@ impl Before {
     ) -> Result<Option<SearchFigures>, TrainError> {
         let is_same = |kept: &&Kept| (kept.data, kept.weights) == (data, weights);
         match self.search.as_ref().filter(is_same) {
-            Some(kept) => {
-                self.check_settings(settings, is_open)?;
-                Ok(Some(kept.found.clone()))
-            }
+            Some(kept) => match self.check_settings(settings, is_open) {
+                Ok(()) => Ok(Some(kept.found.clone())),
+                // Nothing was trained yet: the search is made again.
+                Err(_) if self.state.is_none() => Ok(None),
+                Err(other) => Err(other),
+            },
             None if self.state.is_some() => {
                 Err(self.wrong("belongs to a run with another search among costs, or without one"))
             }

@@ -489,8 +489,13 @@ fn another(path: &str, value: &serde_json::Value) -> Option<serde_json::Value> {
 #[test]
 fn every_setting_is_compared_or_may_change() {
     const MAY_CHANGE: [&str; 6] = ["access", "clip", "epochs", "rate", "schedule", "warmup"];
-    const OF_MACHINE: [&str; 5] =
-        ["threads", "feed_threads", "memory_bytes", "checkpoint_seconds", "read_threads"];
+    const OF_MACHINE: [&str; 5] = [
+        "threads",
+        "feed_threads",
+        "memory_bytes",
+        "checkpoint_seconds",
+        "read_threads",
+    ];
     for job in ["language", "image", "head"] {
         let folder = tempfile::tempdir().unwrap();
         let (text, mut image) = (small_language(folder.path()), small_image(folder.path()));
@@ -534,7 +539,8 @@ fn every_setting_is_compared_or_may_change() {
                 for entry in std::fs::read_dir(out.join(part)).unwrap() {
                     let entry = entry.unwrap();
                     if entry.file_type().unwrap().is_file() {
-                        std::fs::copy(entry.path(), copy.join(part).join(entry.file_name())).unwrap();
+                        std::fs::copy(entry.path(), copy.join(part).join(entry.file_name()))
+                            .unwrap();
                     }
                 }
             }
@@ -548,7 +554,10 @@ fn every_setting_is_compared_or_may_change() {
             } else {
                 refused += 1;
                 let error = error.map_or(String::new(), |error| error.to_string());
-                assert!(error.contains(&format!("`{name}`")), "{job} {path}: {error}");
+                assert!(
+                    error.contains(&format!("`{name}`")),
+                    "{job} {path}: {error}"
+                );
             }
         }
         assert!(refused >= 15 && changed >= 7, "{job}: {refused} {changed}");
