@@ -169,6 +169,14 @@ def test_samples_without_boxes_have_none_of_four_numbers(boxes: list[Any]) -> No
             assert [np.shape(row) for row in batch["boxes"]] == [(len(row), 4) for row in boxes]
 
 
+def test_files_without_boxes_have_none_of_four_numbers(tmp_path: Path) -> None:
+    for some in (0, 4):
+        path = tmp_path / f"{some}.jsonl"
+        path.write_text("".join(json.dumps({"x": i, "boxes": [[1, 2, 3, 4]] * (i < some)}) + "\n" for i in range(8)))
+        for batch in pelton.load(path).batch(4):
+            assert [row.shape for row in batch["boxes"]] == [(int(i < some), 4) for i in batch["x"]]
+
+
 def test_names_of_lengths_are_kept(tmp_path: Path) -> None:
     lengths = np.arange(10, 14)
     np.savez(tmp_path / "a.npz", x=np.arange(4), audio_lengths=lengths)
