@@ -80,6 +80,13 @@ def sources(folder: Path, columns: dict[str, list[tuple[Any, np.ndarray, np.ndar
     files = {name: [str(folder / name / f"{i:02}.png") for i in range(RECORDS)] for name in columns}
     table = pelton.from_manifest(files, files=list(columns))
     made["manifest"] = table.decode(",".join(f"{name}={name}:image" for name in columns))
+    try:
+        from pyarrow import parquet, table as arrow
+
+        parquet.write_table(arrow({name: [png(item[name]) for item in items] for name in columns}), folder / "a.parquet")
+        made["parquet"] = pelton.load(folder / "a.parquet").decode(",".join(f"{name}={name}:image" for name in columns))
+    except ImportError:
+        pass
     if list(columns) == ["image"]:
         made["files"] = pelton.load(files["image"]).decode("image")
     return made
