@@ -92,16 +92,15 @@ class ToTensors:
         layout = self.layouts.get(name, self.layouts.get("", "auto"))
         if layout != "auto":
             return layout == "chw"
-        axis = channel_axis(shape)
+        axis, spelled = channel_axis(shape), " × ".join(map(str, shape))
         if axis is None:
             raise _pelton.ConfigurationError(
-                f"`{name}` has pictures of {' × '.join(map(str, shape))}, and the channels may be first or last: say .torch(layout={{{name!r}: "
-                "'hwc'}) or 'chw'"
+                f"`{name}` has pictures of {spelled}, and the channels may be first or last: say .torch(layout={{{name!r}: 'hwc'}}) or 'chw'"
             )
         if axis == 0 and name not in self._told and not self.may_be_made:
             self._told.add(name)
             warnings.warn(
-                f"`{name}` is taken to have channels first, because only the first dimension of {' × '.join(map(str, shape))} is 1, 3 or 4; "
+                f"`{name}` is taken to have channels first, because only the first dimension of {spelled} is 1, 3 or 4; "
                 f"say .torch(layout={{{name!r}: 'chw'}}) if that is right, or 'hwc'",
                 stacklevel=4,
             )

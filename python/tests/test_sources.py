@@ -80,6 +80,13 @@ def sources(folder: Path, columns: dict[str, list[tuple[Any, np.ndarray, np.ndar
     files = {name: [str(folder / name / f"{i:02}.png") for i in range(RECORDS)] for name in columns}
     table = pelton.from_manifest(files, files=list(columns))
     made["manifest"] = table.decode(",".join(f"{name}={name}:image" for name in columns))
+    try:
+        from pyarrow import parquet, table as arrow
+
+        parquet.write_table(arrow({name: [png(item[name]) for item in items] for name in columns}), folder / "a.parquet")
+        made["parquet"] = pelton.load(folder / "a.parquet").decode(",".join(f"{name}={name}:image" for name in columns))
+    except ImportError:
+        pass
     if list(columns) == ["image"]:
         made["files"] = pelton.load(files["image"]).decode("image")
     return made
@@ -167,6 +174,14 @@ def test_samples_without_boxes_have_none_of_four_numbers(boxes: list[Any]) -> No
         for made in (pipeline, pipeline.flip()):
             batch = first(made.batch(2, collate={"boxes": "ragged"}))
             assert [np.shape(row) for row in batch["boxes"]] == [(len(row), 4) for row in boxes]
+
+
+def test_files_without_boxes_have_none_of_four_numbers(tmp_path: Path) -> None:
+    for some in (0, 4):
+        path = tmp_path / f"{some}.jsonl"
+        path.write_text("".join(json.dumps({"x": i, "boxes": [[1, 2, 3, 4]] * (i < some)}) + "\n" for i in range(8)))
+        for batch in pelton.load(path).batch(4):
+            assert [row.shape for row in batch["boxes"]] == [(int(i < some), 4) for i in batch["x"]]
 
 
 def test_names_of_lengths_are_kept(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ use crate::collation::Collate;
 use crate::options::BadExamples;
 use crate::sample::{Sample, Value};
 use crate::shared::Shared;
-use crate::stages::{LengthsOf, TARGET_TOKENS, is_picture};
+use crate::stages::{LengthsOf, TARGET_TOKENS, is_box, is_picture};
 
 /// Which samples of the batch become which of its examples.
 struct Kept {
@@ -293,7 +293,11 @@ impl PutTogether<'_> {
                     return Err(self.error(i, &format!("lacks `{name}`")));
                 };
                 if is_empty(value) && is_numbers(of_first) && !of_first.dims().is_empty() {
-                    let dims = [&[0], &of_first.dims()[1..]].concat();
+                    let dims = if is_empty(of_first) && is_box(name) {
+                        vec![0, 4]
+                    } else {
+                        [&[0], &of_first.dims()[1..]].concat()
+                    };
                     views.push(View {
                         value,
                         piece: 0..0,
