@@ -114,7 +114,7 @@ def refuse(name: str, value: Any, kinds: list[_Kind]) -> None:
 
 def choice(name: str, value: Any, *options: str) -> Any:
     """One of some words, or ``None``."""
-    if value is not None and value not in options:
+    if value is not None and not (isinstance(value, str) and value in options):
         raise ConfigurationError(f"`{name}` is {value!r}; give {' or '.join(map(repr, options))}")
     return value
 

@@ -105,3 +105,11 @@ def test_numbers_alone_go_as_before() -> None:
     assert list(model.get_feature_names_out()) == ["a", "b", "c"]
     weighted = LogisticRegression(class_weight={0: 2.0, 1: 1.0}).fit(frame.assign(d="x y".split() * 50), y)
     assert list(weighted.get_feature_names_out()) == ["a", "b", "c", "d=x", "d=y"]
+
+
+def test_errors_name_the_row_of_a_frame() -> None:
+    frame, y = people()
+    holed = frame.assign(age=frame["age"].where(frame.index != 7))
+    with pytest.raises(Exception, match="row 7 of the data frame") as found:
+        LogisticRegression().fit(holed, y)
+    assert ".arrow" not in str(found.value)

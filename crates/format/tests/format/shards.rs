@@ -268,7 +268,7 @@ fn chunks_of_litdata() {
     with_index("data_format", "other", "it has no `data_format`");
     for (from, to) in [
         ("\"[1, {", "\"[1, "),
-        ("\\\"label\\\", ", ""),
+        (r#"\\\"label\\\", "#, ""),
         (
             "builtins.dict\\\", \\\"context",
             "builtins.dict\\\", \\\"contexf",
