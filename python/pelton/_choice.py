@@ -52,7 +52,8 @@ def check_listed(draws: np.ndarray | None, kept: np.ndarray | None, choices: Seq
     """Refuses a list of records of which choices leave some out."""
     if draws is None or kept is None or draws.dtype != np.uint64:
         return
-    missing = draws[~kept[np.minimum(draws, len(kept) - 1)]]
+    known = draws[draws < len(kept)]
+    missing = known[~kept[known]]
     if len(missing):
         raise _pelton.ConfigurationError(
             f"{_named(choices)} leaves out {len(missing)} of the records of .sample(ids=…), the first of them {missing[0]}; list only "

@@ -189,12 +189,14 @@ impl Pipeline {
 
     /// The fewest examples, or packed rows, of a batch of an epoch over all ranks.
     fn smallest_batch(&self, py: Python<'_>, epoch: u64) -> Option<u64> {
-        py.detach(|| self.prepared.plan().smallest_batch(epoch))
+        let plan = self.prepared.plan();
+        py.detach(|| plan.smallest_batch(epoch))
     }
 
     /// Examples of an epoch that are this rank's.
     fn share_len(&self, py: Python<'_>, epoch: u64, rank: u32, ranks: u32) -> u64 {
-        py.detach(|| self.prepared.plan().share_len(epoch, rank, ranks))
+        let plan = self.prepared.plan();
+        py.detach(|| plan.share_len(epoch, rank, ranks))
     }
 
     /// Record ids that all ranks together use in a step, computed without reading.

@@ -487,13 +487,14 @@ mod tests {
         assert_eq!(echo("before:2:64"), before);
         let after = EchoSetting::Examples(of("1.5"), EchoPoint::AfterAugment);
         assert_eq!(echo("after:1.5"), after);
-        assert_eq!(echo("batch:3"), EchoSetting::Batches(of("3:4")));
+        assert_eq!(echo("batch:3"), EchoSetting::Batches(of("3")));
         assert_eq!(echo("batch:3:9"), EchoSetting::Batches(of("3:9")));
         for text in [
             "read:2.5:64",
             "before:2:64",
             "after:1.5",
             "batch:3:4",
+            "batch:1.5",
             "auto:5",
         ] {
             assert_eq!(echo(text).to_string(), text);
