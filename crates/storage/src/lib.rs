@@ -46,6 +46,8 @@ mod spare_memory;
 mod threads;
 mod whole_file;
 
+mod cache_folder;
+
 #[cfg(target_os = "linux")]
 mod owned_ring;
 mod scratch_queue;
@@ -59,6 +61,7 @@ mod throttled;
 pub mod conformance;
 mod probe;
 
+pub use cache_folder::{CACHE_LIMIT, CachedCopy, cache_folder, hold, make_cache_folder};
 pub use device_model::{DeviceModel, DeviceUse, PAGE_BYTES};
 pub use error::{StorageError, StorageErrorKind};
 pub use faulty::{Faults, Faulty};

@@ -7,10 +7,11 @@
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use tempfile::TempPath;
+use rustix::fs::{FlockOperation, flock};
+use tempfile::{NamedTempFile, TempPath};
 
 /// Starts the temporary names.
 const TEMPORARY_PREFIX: &str = ".pelton-";
@@ -23,6 +24,28 @@ pub fn is_temporary_name(name: &OsStr) -> bool {
         .as_encoded_bytes()
         .strip_prefix(TEMPORARY_PREFIX.as_bytes());
     rest.is_some_and(|rest| rest.len() == RANDOM && rest.iter().all(u8::is_ascii_alphanumeric))
+}
+
+/// A named temporary file in `folder`, locked while it is open, so that another process sees that it is in use.
+pub(crate) fn temporary_in(
+    folder: &Path,
+    builder: &tempfile::Builder<'_, '_>,
+) -> io::Result<NamedTempFile> {
+    loop {
+        let named = builder.tempfile_in(folder).map_err(without_path)?;
+        // A file system without locks has none to respect.
+        let _ = flock(named.as_file(), FlockOperation::LockExclusive);
+        // Removed by a process that found it before it was locked.
+        if named.as_file().metadata()?.nlink() > 0 {
+            return Ok(named);
+        }
+    }
+}
+
+/// Whether no process has a lock on a file; false on file systems without locks.
+pub(crate) fn is_abandoned(path: &Path) -> bool {
+    let opened = File::open(path);
+    opened.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
 
 /// A file being written, which gets its name when it is complete. Dropped before, it is deleted.
@@ -46,13 +69,12 @@ impl WholeFile {
             let text = "a device, pipe or socket has this name";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
         }
-        let (file, temporary) = tempfile::Builder::new()
+        let mut builder = tempfile::Builder::new();
+        builder
             .prefix(TEMPORARY_PREFIX)
             .rand_bytes(RANDOM)
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(folder_of(&path))
-            .map_err(without_path)?
-            .into_parts();
+            .permissions(Permissions::from_mode(0o666));
+        let (file, temporary) = temporary_in(folder_of(&path), &builder)?.into_parts();
         Ok(WholeFile {
             file,
             temporary,
@@ -73,6 +95,11 @@ impl WholeFile {
     /// The temporary name, for writers that need a path.
     pub fn temporary(&self) -> &Path {
         &self.temporary
+    }
+
+    /// Gives it another name than it was created for, in the same folder.
+    pub(crate) fn rename(&mut self, path: &Path) {
+        self.path = path.to_path_buf();
     }
 
     /// Flushes what is written so far to the device.
