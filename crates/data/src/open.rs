@@ -12,7 +12,7 @@ use pelton_format::{
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::{
     DeviceModel, LocalMode, LocalOptions, ModelledDevice, ThrottleMode, Throttled, cache_folder,
-    cached_fraction, hold, quick_probe,
+    cached_fraction, hold, quick_probe, tidy_cache_folder,
 };
 
 use crate::alike;
@@ -178,6 +178,7 @@ fn open_files(
     if let Some(note) = note {
         observer(Event::Note(&note));
     }
+    tidy_cache_folder(&folder);
     let remote = Remote::for_names(paths, &folder, config.remote_cache_bytes, interrupt)?;
     let (mut files, test) = if config.of_items {
         (paths.iter().map(PathBuf::from).collect(), Vec::new())

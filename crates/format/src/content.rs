@@ -3,7 +3,7 @@
 //! A fingerprint of samples does not see a record that changed between them, and a hash of whole files would take a
 //! pass of its own. These sums are taken of rows that are decoded anyway: CRC-32C, which finds any change of up to 32
 //! bits in a row with certainty, mixed with id and class. Two epochs that used the same records, as the sum of their
-//! ids says, must agree in the other sum. Cost: about 6 ns a row and 0.1 ns a byte.
+//! ids says, must agree in the other sum.
 
 use std::fmt;
 use std::ops::AddAssign;

@@ -2,8 +2,7 @@
 //!
 //! What it holds is used as if it were the data, so only a folder that belongs to this user and that nobody else can
 //! write to is used. A [`CachedCopy`] is named after the state of its origin and the CRC-32C of its own bytes, and is
-//! read whole and compared each time it is opened, at the speed of memory or of the disk (3.4 GB/s from the page cache
-//! on two cores). Trusting size and times was rejected, since times can be set; a checksum for each block, verified
+//! read whole and compared each time it is opened, at the speed of the disk or, from the page cache, of memory. Trusting size and times was rejected, since times can be set; a checksum for each block, verified
 //! when it is read, since records of text have no blocks.
 //!
 //! The least recently used files are removed above a limit, half of what would be free without them unless
@@ -32,14 +31,13 @@ const PIECE: usize = 4 << 20;
 
 /// The cache folder: the given one, else `PELTON_CACHE`, else `pelton` in `XDG_CACHE_HOME`, else `.cache/pelton` in
 /// the home folder, else one of this user among the temporary files; the latter also where others can write to the
-/// folder, as the note then says. Removes what is left over in it.
+/// folder, as the note then says.
 pub fn cache_folder(given: Option<&Path>) -> (PathBuf, Option<String>) {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let folder = given.map_or_else(|| folder_of(variable), Path::to_path_buf);
-    let (folder, note) = match is_private(&folder) {
-        Ok(true) => (folder, None),
+    match is_private(&folder) {
         // It is created when it is first needed.
-        Err(_) => return (folder, None),
+        Ok(true) | Err(_) => (folder, None),
         Ok(false) => {
             let mut own = own_folder();
             if is_private(&own).is_ok_and(|is_private| !is_private) {
@@ -53,9 +51,7 @@ pub fn cache_folder(given: Option<&Path>) -> (PathBuf, Option<String>) {
             );
             (own, Some(note))
         }
-    };
-    tidy(&folder);
-    (folder, note)
+    }
 }
 
 fn folder_of(variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
@@ -140,7 +136,7 @@ impl CachedCopy<'_> {
     /// Begins to write it.
     pub fn create(&self) -> Result<WholeFile, StorageError> {
         make_cache_folder(self.folder).map_err(failed(self.folder, "create the folder"))?;
-        tidy(self.folder);
+        tidy_cache_folder(self.folder);
         let file = WholeFile::create_shared(self.folder.join(self.stem));
         file.map_err(failed(self.folder, "create a file in it"))
     }
@@ -155,7 +151,7 @@ impl CachedCopy<'_> {
         file.rename(&path);
         file.publish().map_err(failed(&path, "write it"))?;
         hold(&path);
-        tidy(self.folder);
+        tidy_cache_folder(self.folder);
         Ok(path)
     }
 
@@ -218,7 +214,7 @@ fn release(path: &Path) {
 }
 
 /// Removes parts that no process writes any more, and the least recently used files above the limit.
-fn tidy(folder: &Path) {
+pub fn tidy_cache_folder(folder: &Path) {
     let given = std::env::var(CACHE_LIMIT).ok();
     let given = given.and_then(|text| text.trim().parse::<f64>().ok());
     evict(folder, given.map(|gigabytes| (gigabytes * 1e9) as u64));

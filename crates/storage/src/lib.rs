@@ -61,7 +61,9 @@ mod throttled;
 pub mod conformance;
 mod probe;
 
-pub use cache_folder::{CACHE_LIMIT, CachedCopy, cache_folder, hold, make_cache_folder};
+pub use cache_folder::{
+    CACHE_LIMIT, CachedCopy, cache_folder, hold, make_cache_folder, tidy_cache_folder,
+};
 pub use device_model::{DeviceModel, DeviceUse, PAGE_BYTES};
 pub use error::{StorageError, StorageErrorKind};
 pub use faulty::{Faults, Faulty};

@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use tempfile::{NamedTempFile, TempPath};
 
 /// Starts the temporary names.
@@ -33,19 +34,20 @@ pub(crate) fn temporary_in(
 ) -> io::Result<NamedTempFile> {
     loop {
         let named = builder.tempfile_in(folder).map_err(without_path)?;
-        // A file system without locks has none to respect.
-        let _ = flock(named.as_file(), FlockOperation::LockExclusive);
-        // Removed by a process that found it before it was locked.
-        if named.as_file().metadata()?.nlink() > 0 {
+        // A file system without locks has none to respect. Another process may find it before it is locked, and removes
+        // it.
+        let locked = flock(named.as_file(), FlockOperation::NonBlockingLockExclusive);
+        if locked != Err(Errno::WOULDBLOCK) && named.as_file().metadata()?.nlink() > 0 {
             return Ok(named);
         }
     }
 }
 
-/// Whether no process has a lock on a file; false on file systems without locks.
+/// Whether it is a file that no process has a lock on; false on file systems without locks.
 pub(crate) fn is_abandoned(path: &Path) -> bool {
-    let opened = File::open(path);
-    opened.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+    let lock = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    path.symlink_metadata().is_ok_and(|found| found.is_file())
+        && File::open(path).is_ok_and(|file| lock(&file))
 }
 
 /// A file being written, which gets its name when it is complete. Dropped before, it is deleted.
