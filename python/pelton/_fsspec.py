@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 import warnings
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -44,18 +43,10 @@ def _copied(name: str, scheme: str, cache_dir: str | os.PathLike[str] | None) ->
         raise _pelton.ConfigurationError(f"{shown} is a folder; name its files, as fsspec.open_files lists them")
     version = next((str(info[key]) for key in ("ETag", "etag", "blob_id", "mtime", "LastModified", "sha256") if info.get(key)), "")
     digest = hashlib.blake2b(f"{name} {info.get('size')} {version}".encode(), digest_size=12).hexdigest()
-    default = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "pelton")
-    folder = os.path.join(os.fspath(cache_dir) if cache_dir else default, "fsspec", digest)
-    copy = os.path.join(folder, os.path.basename(path.partition("?")[0] if "://" in path else path))
-    if not os.path.exists(copy):
-        os.makedirs(folder, exist_ok=True)
-        warnings.warn(f"{shown} is copied to {copy} before it is read", stacklevel=4)
-        descriptor, part = tempfile.mkstemp(dir=folder)
-        os.close(descriptor)
-        try:
-            files.get_file(path, part)
-            os.replace(part, copy)
-        finally:
-            if os.path.exists(part):
-                os.unlink(part)
-    return copy
+    stem, dot, kind = os.path.basename(path.partition("?")[0] if "://" in path else path).partition(".")
+
+    def fill(part: str) -> None:
+        warnings.warn(f"{shown} is copied to the cache folder before it is read", stacklevel=5)
+        files.get_file(path, part)
+
+    return _pelton.cached_copy(cache_dir and os.fspath(cache_dir), f"{stem}-{digest}", dot + kind, fill)

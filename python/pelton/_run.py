@@ -207,10 +207,15 @@ class Run:
     def resume(self, state: Mapping[str, Any]) -> None:
         """Starts the next loop from a state; refuses a state of another pipeline."""
         resumed = dict(state)
-        self.native.check_state(_of_loader(resumed))
+        self.check(resumed)
         with self.lock:
             self.resumed, self.recent, self.told.resumed_in = resumed, None, self.process
             self.next_epoch = resumed["epoch"]
+
+    def check(self, state: Mapping[str, Any]) -> None:
+        """Refuses a state of another pipeline or of other data."""
+        for note in self.native.check_state(_of_loader(state)):
+            warnings.warn(note, stacklevel=5)
 
     def current_epoch(self) -> int:
         """The current or next epoch."""
@@ -500,6 +505,7 @@ class Loop(Iterator[T]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resumes after the last batch that was yielded when the state was taken."""
         self.close()
+        self._run.check(state)
         self._claim(state)
 
     def meters(self) -> tuple[str, str] | None:

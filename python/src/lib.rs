@@ -23,8 +23,14 @@ mod shared_head;
 mod source;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
+use pelton_storage::{CachedCopy, StorageError};
 use pyo3::prelude::*;
+
+use crate::error::of_job;
+use crate::interruptible::interruptible;
 
 /// What the Python files of the package import.
 #[pymodule]
@@ -54,6 +60,36 @@ mod _pelton {
     #[pyfunction]
     fn command(py: Python<'_>, words: Vec<OsString>) -> u8 {
         py.detach(|| pelton_cli::pelton(std::iter::once("pelton".into()).chain(words)))
+    }
+
+    /// The path of a checked copy in the cache folder, written by `fill`, which is given a path, where there is none.
+    #[pyfunction]
+    #[pyo3(signature = (cache_dir, stem, suffix, fill))]
+    fn cached_copy(
+        py: Python<'_>,
+        cache_dir: Option<PathBuf>,
+        stem: &str,
+        suffix: &str,
+        fill: &Bound<'_, PyAny>,
+    ) -> PyResult<PathBuf> {
+        let (folder, _) = pelton_storage::cache_folder(cache_dir.as_deref());
+        let copy = CachedCopy {
+            folder: &folder,
+            stem,
+            suffix,
+            interrupt: &AtomicBool::new(false),
+        };
+        let of_storage = |error: StorageError| of_job(py, &error.into());
+        let found = interruptible(py, |interrupt| CachedCopy { interrupt, ..copy }.find())?;
+        if let Some(found) = found.map_err(of_storage)? {
+            return Ok(found);
+        }
+        let file = copy.create().map_err(of_storage)?;
+        fill.call1((file.temporary(),))?;
+        let path = interruptible(py, |interrupt| {
+            CachedCopy { interrupt, ..copy }.publish(file)
+        })?;
+        path.map_err(of_storage)
     }
 
     /// The default memory budget of a job: `usual` bytes, or less where there are fewer.

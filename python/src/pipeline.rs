@@ -254,11 +254,20 @@ impl Pipeline {
         self.prepared.state_before(epoch).to_json()
     }
 
-    /// Refuses a state that a loader of this pipeline cannot resume from.
-    fn check_state(&self, py: Python<'_>, state: &str) -> PyResult<()> {
+    /// Refuses a state that a loader of this pipeline cannot resume from; returns notes.
+    fn check_state(&self, py: Python<'_>, state: &str) -> PyResult<Vec<String>> {
         let state = LoaderState::from_json(state).map_err(|error| of_feed(py, &error))?;
-        let checked = self.prepared.check_state(&state);
-        checked.map_err(|error| of_job(py, &error))
+        let mut notes = Vec::new();
+        let mut observer = |event: Event<'_>| {
+            if let Event::Note(note) = event {
+                notes.push(note.to_owned());
+            }
+        };
+        let checked = interruptible(py, |interrupt| {
+            self.prepared.check_state(&state, interrupt, &mut observer)
+        })?;
+        checked.map_err(|error| of_job(py, &error))?;
+        Ok(notes)
     }
 
     /// A loader from the beginning of an epoch, or from a state that one of this pipeline saved; ranks divide

@@ -39,7 +39,7 @@ use std::str::FromStr;
 
 use pelton_format::{Layout, Row, Rows};
 
-pub use cache::{DemoError, cache_folder};
+pub use cache::DemoError;
 
 /// Maximum number of rows: 1.3 TB of the smallest kind.
 const MOST_ROWS: u64 = 10_000_000_000;

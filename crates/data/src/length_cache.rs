@@ -16,7 +16,7 @@ use pelton_fetch::OnBadRecord;
 use pelton_format::{Dataset, RecordFields, Row, element_value};
 use pelton_key::Digest;
 use pelton_run::{Event, Interrupt, Observer, RunContext};
-use pelton_storage::WholeFile;
+use pelton_storage::{WholeFile, make_cache_folder};
 use pelton_text::{Tokenizer, pair_sides};
 
 use crate::error::DataError;
@@ -106,10 +106,8 @@ fn kept(
     };
     // Counts from a file that changed meanwhile are not saved.
     dataset.check_unchanged()?;
-    if let Some(folder) = path.parent() {
-        // A failure shows when the file is written.
-        let _ = fs::create_dir_all(folder);
-    }
+    // A failure shows when the file is written.
+    let _ = make_cache_folder(&opened.cache_dir);
     if let Err(error) = save(&path, &lengths) {
         observer(Event::Note(&format!(
             "the lengths cannot be saved and will be counted again next time: {}: {error}",

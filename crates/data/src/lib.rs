@@ -40,6 +40,7 @@ mod open;
 
 mod bad_records;
 mod batches;
+mod content;
 mod pass;
 mod plan;
 mod texts;
@@ -61,7 +62,8 @@ pub use bad_records::{
 pub use batches::{for_each_batch, hold_rows, stripe_records};
 pub use class_setting::ClassSetting;
 pub use config::{DataConfig, IoMode};
-pub use demo::{DemoError, DemoSpec, cache_folder};
+pub use content::{SavedContent, check_content, summed};
+pub use demo::{DemoError, DemoSpec};
 pub use error::DataError;
 pub use held_out::{HeldOut, Validation};
 pub use open::{Expected, OpenedData, check_scratch, check_threads, fetch_rows, open, row_layout};

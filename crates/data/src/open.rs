@@ -11,8 +11,8 @@ use pelton_format::{
 };
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::{
-    DeviceModel, LocalMode, LocalOptions, ModelledDevice, ThrottleMode, Throttled, cached_fraction,
-    quick_probe, refuse_address,
+    DeviceModel, LocalMode, LocalOptions, ModelledDevice, ThrottleMode, Throttled, cache_folder,
+    cached_fraction, hold, quick_probe, refuse_address, tidy_cache_folder,
 };
 
 use crate::alike;
@@ -174,8 +174,12 @@ fn open_files(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<OpenedData, DataError> {
-    let folder = cache_dir(config);
+    let (folder, note) = cache_folder(config.cache_dir.as_deref());
     refuse_address(&folder)?;
+    if let Some(note) = note {
+        observer(Event::Note(&note));
+    }
+    tidy_cache_folder(&folder);
     let remote = Remote::for_names(paths, &folder, config.remote_cache_bytes, interrupt)?;
     let (mut files, test) = if config.of_items {
         (paths.iter().map(PathBuf::from).collect(), Vec::new())
@@ -273,6 +277,10 @@ fn open_files(
         remote: remote.as_ref().map(Remote::opener),
         ..OpenOptions::default()
     };
+    // Generated files stay while this process runs.
+    for file in files.iter().filter(|file| file.starts_with(&folder)) {
+        hold(file);
+    }
     let dataset = Arc::new(Dataset::open(&files, &options)?);
     // Other data for the same model is opened with the settings of its training data.
     if expected.is_none() {
@@ -349,14 +357,6 @@ fn refuse_idle(config: &DataConfig, dataset: &Dataset) -> Result<(), DataError> 
         ))),
         None => Ok(()),
     }
-}
-
-/// Folder of derived and generated files.
-fn cache_dir(config: &DataConfig) -> PathBuf {
-    config
-        .cache_dir
-        .clone()
-        .unwrap_or_else(crate::demo::cache_folder)
 }
 
 fn format_kind(name: &str) -> Result<FormatKind, DataError> {

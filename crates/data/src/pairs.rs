@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use pelton_format::FormatError;
 use pelton_key::Digest;
 use pelton_run::Interrupt;
-use pelton_storage::WholeFile;
+use pelton_storage::CachedCopy;
 
 use crate::error::DataError;
 
@@ -37,14 +37,19 @@ pub(crate) fn joined(
 ) -> Result<PathBuf, DataError> {
     let digest = Digest::new(KIND).words(state_of(first)?.into_iter().chain(state_of(second)?));
     let name = first.file_name().unwrap_or_default().to_string_lossy();
-    let path = folder.join(format!("{name}-{:016x}.pelton-pairs", digest.value()));
-    if path.exists() {
+    let stem = format!("{name}-{:016x}", digest.value());
+    let copy = CachedCopy {
+        folder,
+        stem: &stem,
+        suffix: ".pelton-pairs",
+        interrupt,
+    };
+    if let Some(path) = copy.find()? {
         tracing::info!(path = %path.display(), "read the saved pairs");
         return Ok(path);
     }
-    let failed = |source| io_error(&path, "write it", source);
-    fs::create_dir_all(folder).map_err(failed)?;
-    let mut out = WholeFile::create_shared(&path).map_err(failed)?;
+    let failed = |source| io_error(folder, "write a file in it", source);
+    let mut out = copy.create()?;
     let mut sides = [Lines::open(first)?, Lines::open(second)?];
     let mut pair = Vec::new();
     loop {
@@ -73,8 +78,7 @@ pub(crate) fn joined(
             second.display()
         )));
     }
-    out.publish().map_err(failed)?;
-    Ok(path)
+    Ok(copy.publish(out)?)
 }
 
 /// Identifies a file in its current state.

@@ -16,14 +16,15 @@ use pelton_feed::{
     Samples, Stage, Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::Access;
-use pelton_format::{Contents, DataFile, Dataset, Field, Row};
+use pelton_format::{ContentSum, Contents, DataFile, Dataset, Field, Row};
 use pelton_image::{Format, Layout};
 use pelton_plan::{Batching, Last, Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
-use pelton_run::{Event, RunContext};
+use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::memory_limit;
 use pelton_text::{Ends, Vocabulary};
 
 use crate::bad_records::{check_limit_on, check_some_left};
+use crate::content::{SavedContent, check_content, summed};
 use crate::error::DataError;
 use crate::open::{OpenedData, check_threads, fetch_rows};
 use crate::peers::{Filling, PeerConfig, PeerFigures, Peers};
@@ -395,19 +396,43 @@ impl PreparedPipeline {
         self.loader_with(options, comm)
     }
 
-    /// Refuses a state of other data or of another pipeline.
-    pub fn check_state(&self, state: &LoaderState) -> Result<(), DataError> {
-        self.resumed(state).map(drop)
+    /// Refuses a state of other data or of another pipeline; reads the data where files have other times.
+    pub fn check_state(
+        &self,
+        state: &LoaderState,
+        interrupt: &Interrupt,
+        observer: Observer<'_>,
+    ) -> Result<(), DataError> {
+        let place = self.resumed(state)?.start;
+        let (files, first, so_far) = state.seen();
+        let saved = SavedContent {
+            files,
+            first,
+            so_far,
+            place,
+        };
+        check_content(&self.opened.dataset, &self.plan, saved, interrupt, observer)
     }
 
     /// The state before an epoch.
     pub fn state_before(&self, epoch: u64) -> LoaderState {
-        LoaderState::beginning(&self.opened.dataset, &self.plan, &self.stages, epoch)
+        let dataset = &self.opened.dataset;
+        let state = LoaderState::beginning(dataset, &self.plan, &self.stages, epoch);
+        state.having_seen(dataset.files_state(), self.options.seen.first(), None)
     }
 
     fn resumed(&self, state: &LoaderState) -> Result<LoaderOptions, DataError> {
         let dataset = &self.opened.dataset;
-        Ok(state.resume(dataset, &self.plan, &self.stages, &self.options)?)
+        let mut options = state.resume(dataset, &self.plan, &self.stages, &self.options)?;
+        let (_, first, so_far) = state.seen();
+        let seen = &mut options.seen;
+        first.map_or(Ok(()), |first| seen.check(first, dataset))?;
+        // Of all ranks: the first has it, and the others add to it.
+        seen.so_far = so_far.map(|so_far| match options.rank {
+            0 => so_far,
+            _ => ContentSum::default(),
+        });
+        Ok(options)
     }
 
     /// A loader from the beginning of an epoch. All ranks call it.
@@ -479,6 +504,28 @@ impl PipelineLoader {
             let first = meters.bad_examples.iter().min_by_key(|bad| bad.id);
             first.map(|bad| (bad.id, bad.problem.clone()))
         })
+    }
+
+    /// Compares what the records of the epoch that ended said, on all ranks, with the first epoch. All ranks call it.
+    ///
+    /// Errors: the same records said something else.
+    pub fn check_epoch(&mut self, comm: &Comm) -> Result<(), DataError> {
+        let whole = self.loader.take_whole();
+        match summed(whole, comm)? {
+            Some(whole) if comm.size() > 1 => {
+                let loader = &self.loader;
+                Ok(loader.seen().check(whole, loader.dataset())?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The state, with what records said on all ranks. All ranks call it.
+    pub fn state_of_all(&self, comm: &Comm) -> Result<LoaderState, DataError> {
+        let state = self.loader.state();
+        let (files, first, _) = state.seen();
+        let so_far = summed(self.loader.content(), comm)?;
+        Ok(state.having_seen(files, first, so_far))
     }
 
     /// Ends the loader and frees peers' memory; returns the figures of that memory, if there was any. All ranks

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pelton_format::{OpenRemote, RemoteFile, is_remote};
 use pelton_remote::{DiskCache, RemoteOptions, Stores};
 use pelton_run::Interrupt;
-use pelton_storage::Storage;
+use pelton_storage::{Storage, make_cache_folder};
 
 use crate::error::DataError;
 
@@ -31,7 +31,11 @@ impl Remote {
             return Ok(None);
         }
         let stores = Stores::new(RemoteOptions::default(), Arc::clone(interrupt));
-        let cache = cache_bytes.map(|bytes| DiskCache::new(cache_dir.join("remote"), bytes));
+        let cache = cache_bytes.map(|bytes| {
+            // A failure shows when the folder in it is made.
+            let _ = make_cache_folder(cache_dir);
+            DiskCache::new(cache_dir.join("remote"), bytes)
+        });
         Ok(Some(Remote {
             stores: Arc::new(stores),
             cache,

@@ -7,7 +7,6 @@
 //! Counting records directly in their batch was rejected: batches are lent one at a time, so only one thread
 //! would count.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,6 +16,7 @@ use std::time::Duration;
 
 use pelton_format::{Contents, Dataset};
 use pelton_run::{Event, Interrupt, Observer, RunContext};
+use pelton_storage::make_cache_folder;
 use pelton_text::{Tokenizer, Vocabulary, VocabularyOptions};
 use rayon::iter::{ParallelBridge, ParallelIterator};
 
@@ -101,10 +101,8 @@ pub fn cached_vocabulary(
     let vocabulary = counted(dataset, interrupt, observer)?;
     // Counts from a file that changed meanwhile are not saved.
     dataset.check_unchanged()?;
-    if let Some(folder) = path.parent() {
-        // A failure shows when the file is written.
-        let _ = fs::create_dir_all(folder);
-    }
+    // A failure shows when the file is written.
+    let _ = make_cache_folder(&opened.cache_dir);
     match vocabulary.save(&path) {
         Ok(()) => {
             tracing::info!(path = %path.display(), "counted and saved the vocabulary");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use crate::error::FeedError;
 use bytes::BytesMut;
 use pelton_batch::{Batch, DType, Pool};
-use pelton_format::RowTable;
+use pelton_format::{ContentSum, RowTable};
 use pelton_plan::Place;
 
 use crate::held_sample::HeldSample;
@@ -192,6 +192,8 @@ pub(crate) struct Building {
     fatal: Mutex<Option<(usize, FeedError)>>,
     /// Classes of examples read in place, which are known when they have been read.
     classes: Vec<AtomicU32>,
+    /// Of its records, each once.
+    content: Mutex<ContentSum>,
     /// The places of the parts' samples, from when the first part is begun.
     memory: Mutex<Option<Vec<Vec<BytesMut>>>>,
     remaining: AtomicUsize,
@@ -231,6 +233,7 @@ impl Building {
             failures: Mutex::new(Vec::new()),
             fatal: Mutex::new(None),
             classes,
+            content: Mutex::default(),
             memory: Mutex::new(None),
             remaining: AtomicUsize::new(parts),
             made: Mutex::new(None),
@@ -295,6 +298,16 @@ impl Building {
             Some(class) => class.load(Ordering::Relaxed),
             None => self.examples[example].label,
         }
+    }
+
+    /// Adds what records said.
+    pub fn add_content(&self, content: ContentSum) {
+        *lock(&self.content) += content;
+    }
+
+    /// What its records said, once it is made.
+    pub fn content(&self) -> ContentSum {
+        *lock(&self.content)
     }
 
     /// Completes a part; true for the last one, whose thread collates the batch.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
 use crossbeam_channel::Sender;
-use pelton_format::{Row, RowTable};
+use pelton_format::{ContentSum, Row, RowTable};
 use pelton_key::{Stage, key};
 use pelton_plan::{Draw, Place, Plan};
 
@@ -44,6 +44,8 @@ pub(crate) struct Dispatcher {
     /// Examples that will be repeated, by position in the epoch.
     held: HashMap<u64, Arc<HeldSample>>,
     held_epoch: u64,
+    /// What the records that are held from this step on said.
+    content: ContentSum,
 }
 
 impl Dispatcher {
@@ -55,6 +57,7 @@ impl Dispatcher {
             tasks,
             held: HashMap::new(),
             held_epoch: 0,
+            content: ContentSum::default(),
         }
     }
 
@@ -119,6 +122,7 @@ impl Dispatcher {
         let places = self.places(&examples, &rows);
         let chunk = chunk_of(&self.shared, examples.len(), &places);
         let building = Building::new(header_of(&step), examples, Some(rows), places, chunk);
+        building.add_content(std::mem::take(&mut self.content));
         send(&self.shared, &self.tasks, Arc::new(building));
         Ok(true)
     }
@@ -184,6 +188,9 @@ impl Dispatcher {
                 let for_anyone = self.shared.options.auto_echo.is_some();
                 match rows.row(row as usize) {
                     Row::Bytes(record) if keep || for_anyone => {
+                        if draw.copy == 0 {
+                            self.content.add(draw.id, label, Row::Bytes(record));
+                        }
                         let held = HeldSample::new(label, record, &self.shared.allowance);
                         if keep {
                             self.held.insert(draw.position, Arc::clone(&held));

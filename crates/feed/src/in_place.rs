@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::error::FeedError;
 use pelton_fetch::FetchError;
-use pelton_format::{InPlace, InPlaceClass};
+use pelton_format::{ContentSum, InPlace, InPlaceClass, Row};
 use pelton_storage::RangeRead;
 
 use crate::building::Building;
@@ -180,6 +180,7 @@ impl Reader<'_> {
         for (file, reads) in files.iter().zip(&mut per_file) {
             outcomes.push(self.read_file(*file, reads));
         }
+        let mut content = ContentSum::default();
         // Incomplete records are read again one by one, to find which of them is bad.
         for (wanted, (file, number)) in wanted.iter().zip(numbers) {
             let parts = 1 + usize::from(wanted.class_bytes() > 0);
@@ -211,10 +212,16 @@ impl Reader<'_> {
                     Ok(class) => self.building.set_class(wanted.example, class),
                     Err(error) => {
                         failed(self.shared, self.building, wanted.example, error.into());
+                        continue;
                     }
                 }
             }
+            if let Some(row) = reads.last() {
+                let class = self.building.label(wanted.example);
+                content.add(wanted.id, class, Row::Bytes(row.buffer));
+            }
         }
+        self.building.add_content(content);
     }
 
     fn read_file(&self, file: u32, reads: &mut [RangeRead<'_>]) -> Result<(), FeedError> {

@@ -72,7 +72,7 @@ pub use labels::Labels;
 pub use loader::Loader;
 pub use meters::{LoaderMeters, StageMeters, StageVerdict};
 pub use numbers::NumbersKind;
-pub use options::{AutoEcho, BadExamples, EchoPoint, LoaderOptions, Near};
+pub use options::{AutoEcho, BadExamples, EchoPoint, LoaderOptions, Near, Seen};
 pub use sample::{Sample, Value};
 pub use samples::Samples;
 pub use stage::{Appearance, Slots, Stage, StageFailure, When};

@@ -30,7 +30,7 @@ use crate::error::FeedError;
 use pelton_batch::Batch;
 use pelton_fetch::Fetch;
 use pelton_fetch::FetchError;
-use pelton_format::{Contents, DataFile, Dataset, Layout};
+use pelton_format::{ContentSum, Contents, DataFile, Dataset, Layout};
 use pelton_plan::{Place, Plan};
 
 use crate::auto_echo::Repeats;
@@ -41,7 +41,7 @@ use crate::dispatch::{Dispatcher, Input};
 use crate::in_place_reads::{InPlaceData, InPlaceReads};
 use crate::known_fields::{KnownFields, as_stored};
 use crate::meters::LoaderMeters;
-use crate::options::{BadExamples, LoaderOptions};
+use crate::options::{BadExamples, LoaderOptions, Seen};
 use crate::read_ahead::ReadAheadSteps;
 use crate::shared::{Front, Shared, Until};
 use crate::stages::{LABEL, Stages};
@@ -114,6 +114,12 @@ pub struct Loader {
     /// Fingerprint of the stages, computed when a state first needs it.
     fingerprint: OnceLock<Option<u64>>,
     failed: bool,
+    /// What the records of this epoch have said so far, where it is known from its beginning.
+    content: Option<ContentSum>,
+    /// The same of the last epoch that ended.
+    whole: Option<ContentSum>,
+    /// Identifies the state of the files.
+    files: u64,
     bad: BadSeen,
     meters: LoaderMeters,
     left_at: Option<Instant>,
@@ -187,6 +193,12 @@ impl Loader {
                     division.rank_batch,
                 )
             }),
+            content: match options.start.step {
+                0 => Some(ContentSum::default()),
+                _ => options.seen.so_far,
+            },
+            whole: None,
+            files: shared.dataset.files_state(),
             place: options.start,
             drawn: 0,
             hints,
@@ -273,6 +285,52 @@ impl Loader {
             self.repeats.as_ref().map_or(0, Repeats::batches),
             steps::hint_at(&self.hints, self.place).as_ref(),
         )
+        .having_seen(
+            self.files,
+            self.seen().first(),
+            self.content.filter(|_| self.is_lone()),
+        )
+    }
+
+    /// The data.
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.shared.dataset
+    }
+
+    /// What records said before this loader, and in the first whole epoch.
+    pub fn seen(&self) -> &Seen {
+        &self.shared.options.seen
+    }
+
+    /// What the records of this epoch have said so far, where it is known from its beginning.
+    pub fn content(&self) -> Option<ContentSum> {
+        self.content
+    }
+
+    /// What those of the epoch that ended last said, on this rank; `None` where it is unknown, and from the second call
+    /// on. A loader of all batches compares it itself.
+    pub fn take_whole(&mut self) -> Option<ContentSum> {
+        self.whole.take()
+    }
+
+    /// Whether all batches are made here.
+    fn is_lone(&self) -> bool {
+        let options = &self.shared.options;
+        (options.world_size, options.part.1) == (1, 1)
+    }
+
+    /// Adds what a batch's records said; at the end of an epoch compares it with the first.
+    fn count_content(&mut self, building: &Building) -> Result<(), FeedError> {
+        if let Some(content) = &mut self.content {
+            *content += building.content();
+        }
+        if building.head.ends_epoch {
+            self.whole = self.content.replace(ContentSum::default());
+            if let Some(whole) = self.whole.filter(|_| self.is_lone()) {
+                self.seen().check(whole, &self.shared.dataset)?;
+            }
+        }
+        Ok(())
     }
 
     /// Ids of the records skipped or replaced so far, in ascending order.
@@ -364,6 +422,7 @@ impl Loader {
         if head.ends_epoch {
             self.kept.clear();
         }
+        self.count_content(building)?;
         self.place = head.end;
         self.drawn = head.drawn;
         steps::forget_before(&self.hints, self.place);

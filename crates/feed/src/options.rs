@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pelton_fetch::{Access, Device, DeviceSpeed, Holder};
+use pelton_format::{ContentSum, Dataset};
 use pelton_plan::{Hint, Place};
+
+use crate::error::FeedError;
 
 /// What happens when an example cannot be read, decoded or augmented. The number of steps and the slots of
 /// examples are the same for all policies, so ranks stay in step.
@@ -124,6 +127,33 @@ impl fmt::Debug for Near {
     }
 }
 
+/// What the records of a data set said when loaders used them, by which a change of the data is noticed.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// In the first whole epoch, of all ranks; known to every loader of a pipeline.
+    pub first: Arc<Mutex<Option<ContentSum>>>,
+    /// On this rank in the epoch of the start, before the start; `None` where it is unknown.
+    pub so_far: Option<ContentSum>,
+}
+
+impl Seen {
+    /// That of the first whole epoch.
+    pub fn first(&self) -> Option<ContentSum> {
+        *self.first.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compares that of another whole epoch, of all ranks, with the first.
+    ///
+    /// Errors: the same records said something else.
+    pub fn check(&self, whole: ContentSum, dataset: &Dataset) -> Result<(), FeedError> {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        match *first.get_or_insert(whole) {
+            first if first.contradicts(whole) => Err(dataset.other_content().into()),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// How a [`crate::Loader`] runs.
 #[derive(Clone, Debug)]
 pub struct LoaderOptions {
@@ -165,6 +195,8 @@ pub struct LoaderOptions {
     /// Which rank holds a record: a rank then prefers the records of each batch that it holds, within equal
     /// shares, if nothing is echoed or packed.
     pub near: Option<Near>,
+    /// What records said before.
+    pub seen: Seen,
     /// Set it to end the loader early, with [`FetchError::Interrupted`](pelton_fetch::FetchError::Interrupted).
     pub interrupt: Arc<AtomicBool>,
     /// The device that holds the data.
@@ -193,6 +225,7 @@ impl LoaderOptions {
             world_size: 1,
             part: (0, 1),
             near: None,
+            seen: Seen::default(),
             interrupt: Arc::default(),
             device: DeviceSpeed::default().into(),
         }

@@ -1,9 +1,10 @@
 //! The state of a loader, as a small document.
 
-use pelton_format::Dataset;
+use pelton_format::{ContentSum, Dataset};
 use pelton_plan::{Hint, Place, Plan};
 use serde::{Deserialize, Serialize};
 
+use crate::as_text;
 use crate::error::FeedError;
 use crate::options::LoaderOptions;
 use crate::stages::Stages;
@@ -35,6 +36,21 @@ pub struct LoaderState {
     /// A hint of the plan from the step or before it, as hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
+    /// Identifies the state of the files, as hexadecimal digits.
+    files: String,
+    /// What records said in the first whole epoch, and in this one so far.
+    #[serde(
+        default,
+        with = "as_text::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    first: Option<ContentSum>,
+    #[serde(
+        default,
+        with = "as_text::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    so_far: Option<ContentSum>,
 }
 
 impl LoaderState {
@@ -55,7 +71,31 @@ impl LoaderState {
             step: place.step,
             auto_batches,
             hint: hint.map(Hint::to_string),
+            files: String::new(),
+            first: None,
+            so_far: None,
         }
+    }
+
+    /// With what records said before it, of all ranks.
+    pub fn having_seen(
+        self,
+        files: u64,
+        first: Option<ContentSum>,
+        so_far: Option<ContentSum>,
+    ) -> LoaderState {
+        LoaderState {
+            files: format!("{files:016x}"),
+            first,
+            so_far,
+            ..self
+        }
+    }
+
+    /// The state of the files, and what records said in the first whole epoch and in this one so far.
+    pub fn seen(&self) -> (u64, Option<ContentSum>, Option<ContentSum>) {
+        let files = u64::from_str_radix(&self.files, 16).unwrap_or(0);
+        (files, self.first, self.so_far)
     }
 
     /// The state before an epoch.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, select_biased};
 use pelton_batch::DType;
-use pelton_format::{Contents, Row};
+use pelton_format::{ContentSum, Contents, Row};
 use pelton_image::Layout;
 
 use crate::building::{Building, Piece, Places, SampleSource};
@@ -206,6 +206,7 @@ impl<'s> Worker<'s> {
             .as_ref()
             .map(|found| &found.rows)
             .or(of_batch.as_ref());
+        let mut content = ContentSum::default();
         let mut free: Vec<&mut [u8]> = places.iter_mut().map(|place| &mut place[..]).collect();
         for i in examples.clone() {
             if shared.is_closed() {
@@ -219,9 +220,15 @@ impl<'s> Worker<'s> {
                 slots.push(building.places.name(field), slot);
             }
             let made = match (&building.examples[i].source, &found) {
-                (SampleSource::InPlace, Some(found)) => self.found(&building, i, found, slots),
+                (SampleSource::InPlace, Some(found)) => {
+                    self.found(&building, i, found, slots, &mut content)
+                }
                 (SampleSource::Row(row), _) => {
                     let row = rows.map(|rows| rows.row(*row as usize));
+                    let example = &building.examples[i];
+                    if let Some(row) = row.filter(|_| example.is_fresh()) {
+                        content.add(example.id, example.label, row);
+                    }
                     self.example(&building, i, row, slots)
                 }
                 _ => self.example(&building, i, None, slots),
@@ -231,6 +238,7 @@ impl<'s> Worker<'s> {
                 samples.push(made.ok());
             }
         }
+        building.add_content(content);
         if let (Some(id_reader), Some(found)) = (&mut self.own.id_reader, found) {
             id_reader.give_back(found.rows);
         }
@@ -265,10 +273,12 @@ impl<'s> Worker<'s> {
         i: usize,
         found: &RowsById,
         slots: Slots<'_>,
+        content: &mut ContentSum,
     ) -> Result<Sample<'static>, String> {
         let id = building.examples[i].id;
         let row = *found.row_of(id).as_ref().map_err(String::clone)? as usize;
         building.set_class(i, found.rows.label(row));
+        content.add(id, found.rows.label(row), found.rows.row(row));
         let made = self.example(building, i, Some(found.rows.row(row)), slots);
         made.map_err(|problem| match self.shared.options.bad_examples {
             BadExamples::Fail => problem,

@@ -277,6 +277,9 @@ impl Dataset {
         ] {
             self.fingerprint = mix(self.fingerprint, value);
         }
+        if let Some(digest) = file.codes.digest() {
+            self.fingerprint = mix(self.fingerprint, digest);
+        }
         let is_unknown = |label| classes.class_of(label).is_none();
         self.unknown_class |= file.labels.iter().any(is_unknown);
         let filled = missing.and_then(|missing| {

@@ -19,7 +19,7 @@ use crate::labels::FileLabels;
 use crate::labels::codes::Codes;
 use crate::options::OpenOptions;
 use crate::places::byte_source::FileWindow;
-use crate::places::compressed::{cache_dir, cache_name};
+use crate::places::compressed::{cache_dir, cache_name, make_folder_of};
 use crate::places::input::{Input, input_of};
 use crate::places::line_scan::scan_file;
 use crate::places::located::Located;
@@ -354,11 +354,8 @@ impl Source<'_> {
         }
         let mut failure = None;
         for place in &places {
-            if let Some(folder) = place.parent() {
-                // A failure shows when the file is written.
-                let _ = fs::create_dir_all(folder);
-            }
-            match sidecar::store(place, &key, &contents) {
+            let made = make_folder_of(place, self.options);
+            match made.and_then(|()| sidecar::store(place, &key, &contents)) {
                 Ok(()) => {
                     tracing::info!(index = %place.display(), "index written");
                     return Ok((contents, IndexSource::Built));

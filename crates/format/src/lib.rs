@@ -50,6 +50,7 @@ mod places;
 mod rows;
 mod tables;
 
+mod content;
 mod contents;
 mod numbering;
 
@@ -60,6 +61,7 @@ mod packed_writer;
 
 mod error;
 
+pub use content::ContentSum;
 pub use contents::Contents;
 pub use data_file::{Blocks, DataFile, Reach};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};

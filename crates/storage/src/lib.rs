@@ -49,6 +49,8 @@ mod whole_file;
 
 mod output;
 
+mod cache_folder;
+
 #[cfg(target_os = "linux")]
 mod owned_ring;
 mod scratch_queue;
@@ -63,6 +65,9 @@ pub mod conformance;
 mod probe;
 
 pub use address::{shown_address, without_secrets};
+pub use cache_folder::{
+    CACHE_LIMIT, CachedCopy, cache_folder, hold, make_cache_folder, tidy_cache_folder,
+};
 pub use device_model::{DeviceModel, DeviceUse, PAGE_BYTES};
 pub use error::{StorageError, StorageErrorKind};
 pub use faulty::{Faults, Faulty};

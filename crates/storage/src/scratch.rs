@@ -10,9 +10,26 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::whole_file::without_path;
+use crate::whole_file::{is_abandoned, temporary_in};
 use crate::{Granularity, LocalFile, LocalMode, LocalOptions, RangeRead, Storage};
 use crate::{StorageError, StorageErrorKind, direct};
+
+/// Starts the name that a file has while it is opened.
+const PREFIX: &str = ".pelton-scratch-";
+
+/// Removes files of processes that were killed before theirs lost its name.
+fn remove_left_over(folder: &Path) {
+    let entries = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
+    let is_ours = |name: &[u8]| name.starts_with(PREFIX.as_bytes());
+    for entry in entries.filter(|entry| is_ours(entry.file_name().as_encoded_bytes())) {
+        if is_abandoned(&entry.path()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
 
 /// An unnamed temporary file: written at offsets by any number of threads, read back as a [`Storage`].
 #[derive(Debug)]
@@ -47,10 +64,9 @@ impl ScratchFile {
         if available < expected_bytes {
             return Err(no_space(folder, expected_bytes, available));
         }
-        let named = tempfile::Builder::new()
-            .prefix(".pelton-scratch-")
-            .tempfile_in(folder)
-            .map_err(|error| failed("create a file in it")(without_path(error)))?;
+        remove_left_over(folder);
+        let named = temporary_in(folder, tempfile::Builder::new().prefix(PREFIX));
+        let named = named.map_err(failed("create a file in it"))?;
         reserve(named.as_file(), folder, expected_bytes)?;
         let direct = direct::open(named.path(), true).map_err(failed("open a file in it"))?;
         let reader = LocalFile::open(
@@ -230,6 +246,17 @@ fn is_full(error: &io::Error) -> bool {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_a_kill_left_is_removed_unless_in_use() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let left = folder.path().join(".pelton-scratch-Ab12");
+        fs::write(&left, [0; 9]).expect("written");
+        let held = temporary_in(folder.path(), tempfile::Builder::new().prefix(PREFIX));
+        let held = held.expect("a file");
+        ScratchFile::create(folder.path(), 0).expect("create");
+        assert!(!left.exists() && held.path().exists());
+    }
 
     /// /dev/full acts like a full disk for one write.
     #[test]

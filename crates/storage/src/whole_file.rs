@@ -5,14 +5,15 @@
 //! can link over an existing name.
 
 use std::ffi::OsStr;
-use std::fs::{File, Permissions, TryLockError};
+use std::fs::{File, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use pelton_key::Digest;
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use tempfile::TempPath;
+use tempfile::{NamedTempFile, TempPath};
 
 /// Starts the temporary names.
 const TEMPORARY_PREFIX: &str = ".pelton-";
@@ -43,6 +44,29 @@ fn prefix_of(path: &Path) -> String {
     format!("{TEMPORARY_PREFIX}{:08x}-", digest as u32)
 }
 
+/// A named temporary file in `folder`, locked while it is open, so that another process sees that it is in use.
+pub(crate) fn temporary_in(
+    folder: &Path,
+    builder: &tempfile::Builder<'_, '_>,
+) -> io::Result<NamedTempFile> {
+    loop {
+        let named = builder.tempfile_in(folder).map_err(without_path)?;
+        // A file system without locks has none to respect. Another process may find it before it is locked, and removes
+        // it.
+        let locked = flock(named.as_file(), FlockOperation::NonBlockingLockExclusive);
+        if locked != Err(Errno::WOULDBLOCK) && named.as_file().metadata()?.nlink() > 0 {
+            return Ok(named);
+        }
+    }
+}
+
+/// Whether it is a file that no process has a lock on; false on file systems without locks.
+pub(crate) fn is_abandoned(path: &Path) -> bool {
+    let lock = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    path.symlink_metadata().is_ok_and(|found| found.is_file())
+        && File::open(path).is_ok_and(|file| lock(&file))
+}
+
 /// A file being written, which gets its name when it is complete. Dropped before, it is deleted.
 #[derive(Debug)]
 pub struct WholeFile {
@@ -68,15 +92,7 @@ impl WholeFile {
         let prefix = prefix_of(path);
         remove_abandoned(folder_of(path), &prefix);
         let mode = std::fs::metadata(path).map_or(0o666, |found| found.permissions().mode());
-        loop {
-            let file = WholeFile::start(path, &prefix, mode)?;
-            // A filesystem without locks keeps what is abandoned.
-            let locked = file.file.try_lock();
-            // Another process may have removed it before it was locked.
-            if !matches!(locked, Err(TryLockError::WouldBlock)) && file.temporary.exists() {
-                return Ok(file);
-            }
-        }
+        WholeFile::start(path, &prefix, mode)
     }
 
     fn start(path: &Path, prefix: &str, mode: u32) -> io::Result<WholeFile> {
@@ -85,13 +101,12 @@ impl WholeFile {
             let text = "a device, pipe or socket has this name";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
         }
-        let (file, temporary) = tempfile::Builder::new()
+        let mut builder = tempfile::Builder::new();
+        builder
             .prefix(prefix)
             .rand_bytes(RANDOM)
-            .permissions(Permissions::from_mode(mode & 0o777))
-            .tempfile_in(folder_of(&path))
-            .map_err(without_path)?
-            .into_parts();
+            .permissions(Permissions::from_mode(mode & 0o777));
+        let (file, temporary) = temporary_in(folder_of(&path), &builder)?.into_parts();
         Ok(WholeFile {
             file,
             temporary,
@@ -117,6 +132,11 @@ impl WholeFile {
     /// The temporary name, for writers that need a path.
     pub fn temporary(&self) -> &Path {
         &self.temporary
+    }
+
+    /// Gives it another name than it was created for, in the same folder.
+    pub(crate) fn rename(&mut self, path: &Path) {
+        self.path = path.to_path_buf();
     }
 
     /// Flushes what is written so far to the device.
@@ -167,9 +187,7 @@ fn remove_abandoned(folder: &Path, prefix: &str) {
         let is_one = name.as_encoded_bytes().starts_with(prefix.as_bytes())
             && is_temporary_name(&name)
             && entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_one
-            && let Ok(file) = File::open(entry.path())
-            && file.try_lock().is_ok()
+        if is_one && is_abandoned(&entry.path())
         {
             drop(std::fs::remove_file(entry.path()));
         }

@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use pelton_data::as_text;
+use pelton_format::ContentSum;
 use pelton_linear::{DualBound, SavedCodes, SavedState};
 use pelton_plan::Place;
 use pelton_run::{Checkpoint, EpochRecord, RunError, Tensor};
@@ -38,6 +40,14 @@ pub struct Progress {
     pub numbered: bool,
     /// Whether rows are read from a packed copy, where records have other lengths.
     pub packed: bool,
+    /// Identifies the state of the data's files.
+    pub files: u64,
+    /// What the records of all ranks said in the first whole epoch, and in this one so far.
+    #[serde(with = "as_text::option")]
+    pub first: Option<ContentSum>,
+    /// The same of the present epoch so far.
+    #[serde(with = "as_text::option")]
+    pub so_far: Option<ContentSum>,
     /// Digest of the weights of records; 0 without any.
     pub weights: u64,
     /// Epoch of the next batch.

@@ -4,7 +4,7 @@
 //! Threads generate chunks of rows and deliver them in order; the writer packs them while the next ones are
 //! generated. Memory: a few chunks a thread, [`CHUNK_BYTES`] each, whatever the size of
 //! the set. A file gets its name when it is complete, and the name states generator version, rows
-//! and seed, so a file that is present is the right one.
+//! and seed, and a checksum where records have none, so a file that is present is the right one.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use pelton_format::{FormatError, IndexCoding, Layout, PackedShape, PackedWriter, Row, Rows};
-use pelton_storage::WholeFile;
+use pelton_storage::{CachedCopy, WholeFile, make_cache_folder};
 
 use super::{DemoSet, DemoSpec, Generator};
 
@@ -79,25 +79,6 @@ pub enum DemoError {
     Write(#[from] FormatError),
 }
 
-/// The folder for generated and derived data: `PELTON_CACHE`, else `pelton` in `XDG_CACHE_HOME`,
-/// else `.cache/pelton` in the home folder, else `pelton-cache` among the temporary files.
-pub fn cache_folder() -> PathBuf {
-    cache_folder_of(|name| std::env::var_os(name).map(PathBuf::from))
-}
-
-fn cache_folder_of(variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
-    let set = |name: &str| variable(name).filter(|path| !path.as_os_str().is_empty());
-    set("PELTON_CACHE")
-        // The base directory specification has relative paths ignored.
-        .or_else(|| {
-            set("XDG_CACHE_HOME")
-                .filter(|path| path.is_absolute())
-                .map(|path| path.join("pelton"))
-        })
-        .or_else(|| set("HOME").map(|home| home.join(".cache/pelton")))
-        .unwrap_or_else(|| std::env::temp_dir().join("pelton-cache"))
-}
-
 impl DemoSpec {
     /// The training and test files of `seed` in `cache_dir`, generated unless they are there;
     /// Calls `progress` with the rows generated so far and their total, for both sets.
@@ -110,44 +91,54 @@ impl DemoSpec {
         interrupt: &AtomicBool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(PathBuf, PathBuf), DemoError> {
-        std::fs::create_dir_all(cache_dir).map_err(|source| DemoError::CacheFolder {
+        make_cache_folder(cache_dir).map_err(|source| DemoError::CacheFolder {
             path: cache_dir.to_path_buf(),
             source,
         })?;
         // Names that determine the formats.
         let (name, kind) = match self.set {
-            DemoSet::Images => ("data_batch_demo", "bin"),
-            DemoSet::Text => ("text", "txt"),
-            set => (set.name(), "prow"),
+            DemoSet::Images => ("data_batch_demo", ".bin"),
+            DemoSet::Text => ("text", ".txt"),
+            set => (set.name(), ".prow"),
         };
-        let file = |part: &str| {
-            let rows = self.rows;
-            cache_dir.join(format!("{name}-v{VERSION}-{rows}-seed{seed}{part}.{kind}"))
-        };
-        let (train, test) = (file(""), file("-test"));
         let end = self.rows + self.test_rows();
-        let parts = [(&train, 0..self.rows), (&test, self.rows..end)];
-        for (path, range) in parts {
-            if !path.exists() {
-                self.write(path, seed, range, interrupt, |done| progress(done, end))?;
+        let mut file = |part: &str, range| {
+            let rows = self.rows;
+            let copy = CachedCopy {
+                folder: cache_dir,
+                stem: &format!("{name}-v{VERSION}-{rows}-seed{seed}{part}"),
+                suffix: kind,
+                interrupt,
+            };
+            // Packed records have checksums of their own.
+            let packed = cache_dir.join(format!("{}{kind}", copy.stem));
+            let found = match self.layout() {
+                Layout::Bytes => copy.find().map_err(FormatError::from)?,
+                _ => packed.exists().then(|| packed.clone()),
+            };
+            match found {
+                Some(path) => Ok(path),
+                None => self.write((copy, packed), seed, range, |done| progress(done, end)),
             }
-        }
-        Ok((train, test))
+        };
+        Ok((file("", 0..self.rows)?, file("-test", self.rows..end)?))
     }
 
+    /// Writes a copy of bytes, or a packed file.
     fn write(
         &self,
-        path: &Path,
+        (copy, packed): (CachedCopy<'_>, PathBuf),
         seed: u64,
         range: Range<u64>,
-        interrupt: &AtomicBool,
         mut progress: impl FnMut(u64),
-    ) -> Result<(), DemoError> {
-        let mut file = DemoFile::create(path, self)?;
+    ) -> Result<PathBuf, DemoError> {
+        let interrupt = copy.interrupt;
+        let path = packed.clone();
+        let mut file = DemoFile::create(copy, packed, self)?;
         let mut done = range.start;
         in_chunks(self, seed, range, |rows| {
             if interrupt.load(Ordering::Relaxed) {
-                return Err(FormatError::interrupted().in_file(path).into());
+                return Err(FormatError::interrupted().in_file(&path).into());
             }
             for row in 0..rows.len() {
                 file.push(rows.label(row), rows.row(row))?;
@@ -162,7 +153,8 @@ impl DemoSpec {
 
 /// A file under construction.
 struct DemoFile<'a> {
-    path: &'a Path,
+    copy: CachedCopy<'a>,
+    path: PathBuf,
     set: DemoSet,
     to: Writer,
 }
@@ -173,10 +165,14 @@ enum Writer {
 }
 
 impl DemoFile<'_> {
-    fn create<'a>(path: &'a Path, spec: &DemoSpec) -> Result<DemoFile<'a>, DemoError> {
+    fn create<'a>(
+        copy: CachedCopy<'a>,
+        path: PathBuf,
+        spec: &DemoSpec,
+    ) -> Result<DemoFile<'a>, DemoError> {
         let to = match spec.layout() {
             Layout::Bytes => {
-                let file = WholeFile::create_shared(path).map_err(|error| io_error(path, error))?;
+                let file = copy.create().map_err(FormatError::from)?;
                 Writer::Plain(io::BufWriter::with_capacity(CHUNK_BYTES as usize, file))
             }
             layout => {
@@ -185,11 +181,16 @@ impl DemoFile<'_> {
                     features: spec.features(),
                     index_coding: IndexCoding::Plain,
                 };
-                Writer::Packed(Box::new(PackedWriter::create_shared(path, shape)?))
+                Writer::Packed(Box::new(PackedWriter::create_shared(&path, shape)?))
             }
         };
         let set = spec.set;
-        Ok(DemoFile { path, set, to })
+        Ok(DemoFile {
+            copy,
+            path,
+            set,
+            to,
+        })
     }
 
     fn push(&mut self, class: u32, row: Row<'_>) -> Result<(), DemoError> {
@@ -202,24 +203,24 @@ impl DemoFile<'_> {
                         .and_then(|()| file.write_all(bytes)),
                     _ => file.write_all(bytes).and_then(|()| file.write_all(b"\n")),
                 };
-                written.map_err(|error| io_error(self.path, error))?;
+                written.map_err(|error| io_error(&self.path, error))?;
             }
             (Writer::Plain(_), _) => unreachable!("rows have the layout of their set"),
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<(), DemoError> {
+    fn finish(self) -> Result<PathBuf, DemoError> {
         match self.to {
             Writer::Packed(writer) => {
                 writer.finish()?;
-                Ok(())
+                Ok(self.path)
             }
-            Writer::Plain(file) => file
-                .into_inner()
-                .map_err(|error| error.into_error())
-                .and_then(WholeFile::publish)
-                .map_err(|error| io_error(self.path, error)),
+            Writer::Plain(file) => {
+                let file = file.into_inner().map_err(io::IntoInnerError::into_error);
+                let file = file.map_err(|error| io_error(&self.path, error))?;
+                Ok(self.copy.publish(file).map_err(FormatError::from)?)
+            }
         }
     }
 }
@@ -298,33 +299,6 @@ fn chunk(generator: &mut Generator, layout: Layout, range: Range<u64>) -> Rows {
 mod tests {
     use super::*;
     use pelton_format::{Dataset, OpenOptions};
-
-    fn variables(set: &[(&str, &str)]) -> PathBuf {
-        cache_folder_of(|name| {
-            let found = set.iter().find(|(variable, _)| *variable == name);
-            found.map(|(_, value)| PathBuf::from(value))
-        })
-    }
-
-    #[test]
-    fn the_cache_folder_follows_the_environment() {
-        let home = ("HOME", "/h");
-        assert_eq!(variables(&[home]), Path::new("/h/.cache/pelton"));
-        assert_eq!(
-            variables(&[home, ("XDG_CACHE_HOME", "/x")]),
-            Path::new("/x/pelton")
-        );
-        assert_eq!(
-            variables(&[home, ("XDG_CACHE_HOME", "x")]),
-            Path::new("/h/.cache/pelton")
-        );
-        assert_eq!(variables(&[home, ("PELTON_CACHE", "p")]), Path::new("p"));
-        assert_eq!(
-            variables(&[home, ("PELTON_CACHE", "")]),
-            Path::new("/h/.cache/pelton")
-        );
-        assert!(variables(&[]).ends_with("pelton-cache"));
-    }
 
     #[test]
     fn files_hold_the_generated_rows_in_order_and_are_reused() {

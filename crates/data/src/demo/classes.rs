@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use pelton_format::Mixture;
-use pelton_storage::WholeFile;
+use pelton_storage::{WholeFile, make_cache_folder};
 
 use super::DemoError;
 use super::cache::io_error;
@@ -63,7 +63,7 @@ fn mixture<'a>(mut parts: impl Iterator<Item = &'a str>) -> Result<Mixture, Stri
 
 /// The files in `cache_dir` that describe the training and the test set.
 pub(crate) fn ensure(mixture: Mixture, cache_dir: &Path) -> Result<(PathBuf, PathBuf), DemoError> {
-    std::fs::create_dir_all(cache_dir).map_err(|source| DemoError::CacheFolder {
+    make_cache_folder(cache_dir).map_err(|source| DemoError::CacheFolder {
         path: cache_dir.to_path_buf(),
         source,
     })?;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pelton_batch::DType;
-use pelton_storage::{LocalFile, Storage, WholeFile};
+use pelton_storage::{CachedCopy, LocalFile, Storage};
 
 use crate::data_file::Reach;
 use crate::error::FormatError;
@@ -265,14 +265,23 @@ fn unpacked(
 ) -> Result<PathBuf, FormatError> {
     let folder = cache_dir(source.options);
     let hash = names_hash(state_hash(source.path, &source.stamp), entries);
-    let copy = folder.join(hashed_name(source.path, hash, ".arrays"));
-    let mut done = "read from its decompressed copy";
-    if !copy.is_file() {
-        done = "decompressed to";
-        std::fs::create_dir_all(&folder)
-            .map_err(|e| FormatError::io(&folder, "create the folder", e))?;
-        let failed = |e| FormatError::io(&copy, "write it", e);
-        let mut out = WholeFile::create_shared(&copy).map_err(failed)?;
+    let stem = hashed_name(source.path, hash, "");
+    let copy = CachedCopy {
+        folder: &folder,
+        stem: &stem,
+        suffix: ".arrays",
+        interrupt: &source.options.interrupt,
+    };
+    let found = copy.find()?;
+    let done = match found {
+        Some(_) => "read from its decompressed copy",
+        None => "decompressed to",
+    };
+    let path = if let Some(found) = found {
+        found
+    } else {
+        let failed = |e| FormatError::io(&folder, "write a file in it", e);
+        let mut out = copy.create()?;
         for entry in entries {
             let from = entry_from(&mut input.from(0), entry);
             let from = from.map_err(|error| error.with_remedy(FETCH))?;
@@ -285,14 +294,14 @@ fn unpacked(
                 io::Write::write_all(&mut out, bytes).map_err(failed)
             })?;
         }
-        out.publish().map_err(failed)?;
-    }
+        copy.publish(out)?
+    };
     notes.push(format!(
         "{}: {done} {}",
         source.path.display(),
-        copy.display()
+        path.display()
     ));
-    Ok(copy)
+    Ok(path)
 }
 
 /// The arrays of such a copy.

@@ -37,6 +37,15 @@ impl Codes {
         }
     }
 
+    /// A hash of all; `None` where they are not listed.
+    pub(crate) fn digest(&self) -> Option<u64> {
+        match self {
+            Codes::One => None,
+            Codes::Bytes(codes) => Some(crc32c::crc32c(codes).into()),
+            Codes::Words(codes) => Some(crc32c::crc32c(bytemuck::cast_slice(codes)).into()),
+        }
+    }
+
     pub(crate) fn heap_bytes(&self) -> u64 {
         match self {
             Codes::One => 0,

@@ -1,7 +1,7 @@
 //! `.gz` and `.zst` text: decompressed once into a cache folder and read from there.
 //!
 //! Records of a compressed stream cannot be read in random order, so a copy is written; its name contains a hash of
-//! path, size and time of the original, so that another original never matches it. Building an index into the
+//! path, size and time of the original, so that another original never matches it, and a checksum of the copy. Building an index into the
 //! compressed stream was rejected: every random read would decompress many bytes.
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use flate2::bufread::GzDecoder;
-use pelton_storage::{StorageError, WholeFile};
+use pelton_storage::{CachedCopy, StorageError, cache_folder, make_cache_folder};
 
 use crate::error::{FormatError, check_interrupt};
 use crate::kind::Compression;
@@ -22,7 +22,16 @@ use crate::remote::without_query;
 
 /// The folder for copies, and for sidecars that cannot be next to their data.
 pub(crate) fn cache_dir(options: &OpenOptions) -> PathBuf {
-    options.cache_dir.clone().unwrap_or_else(default_cache_dir)
+    let given = options.cache_dir.clone();
+    given.unwrap_or_else(|| cache_folder(None).0)
+}
+
+/// Makes the folder of a file, if that is the cache folder.
+pub(crate) fn make_folder_of(file: &Path, options: &OpenOptions) -> io::Result<()> {
+    match file.parent() {
+        Some(folder) if folder == cache_dir(options) => make_cache_folder(folder),
+        _ => Ok(()),
+    }
 }
 
 /// The members of a gzip file one after another. As in gzip, zeros after a member are ignored: tapes and block
@@ -51,20 +60,6 @@ impl<R: BufRead> Read for GzipMembers<R> {
         }
         Ok(0)
     }
-}
-
-/// The user's cache folder.
-pub(crate) fn default_cache_dir() -> PathBuf {
-    let set = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    set("XDG_CACHE_HOME")
-        .or_else(|| set("HOME").map(|home| home.join(".cache")))
-        .or_else(|| set("LOCALAPPDATA"))
-        .unwrap_or_else(std::env::temp_dir)
-        .join("pelton")
 }
 
 /// Name in the cache folder for something derived from `path` in the state `stamp`.
@@ -111,12 +106,16 @@ pub(crate) fn decompressed(
     cache_dir: &Path,
     interrupt: &AtomicBool,
 ) -> Result<(PathBuf, bool), FormatError> {
-    let copy = cache_dir.join(cache_name(path, stamp, ".text"));
-    if copy.is_file() {
-        return Ok((copy, false));
+    let stem = cache_name(path, stamp, "");
+    let copy = CachedCopy {
+        folder: cache_dir,
+        stem: &stem,
+        suffix: ".text",
+        interrupt,
+    };
+    if let Some(found) = copy.find()? {
+        return Ok((found, false));
     }
-    fs::create_dir_all(cache_dir)
-        .map_err(|e| FormatError::io(cache_dir, "create the folder", e))?;
     let broken = |source: io::Error| match source.downcast::<StorageError>() {
         Ok(error) => error.into(),
         Err(error) => not_decompressed(&error).in_file(path),
@@ -128,8 +127,8 @@ pub(crate) fn decompressed(
             Box::new(zstd::stream::read::Decoder::with_buffer(file).map_err(broken)?)
         }
     };
-    let write_error = |e: io::Error| FormatError::io(&copy, "write it", e);
-    let mut out = WholeFile::create_shared(&copy).map_err(write_error)?;
+    let write_error = |e: io::Error| FormatError::io(cache_dir, "write a file in it", e);
+    let mut out = copy.create()?;
     let mut buffer = vec![0; 256 << 10];
     loop {
         check_interrupt(interrupt).map_err(|error| error.in_file(path))?;
@@ -141,6 +140,5 @@ pub(crate) fn decompressed(
         };
         out.write_all(&buffer[..length]).map_err(write_error)?;
     }
-    out.publish().map_err(write_error)?;
-    Ok((copy, true))
+    Ok((copy.publish(out)?, true))
 }

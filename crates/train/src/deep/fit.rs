@@ -66,6 +66,9 @@ pub(crate) fn fit(
     folder.keep_metrics(progress.epochs.len())?;
     let pool = thread_pool(of.config.threads, comm)?;
     let went_on = progress.feed.is_some();
+    if let Some(state) = &progress.feed {
+        of.training.check(state, context)?;
+    }
     let mut source = of
         .training
         .source(progress.feed.as_deref(), of.targets, comm)?;
@@ -104,6 +107,7 @@ pub(crate) fn fit(
             break false;
         }
         run.epoch(&mut source, &mut progress, folder, context)?;
+        source.check_epoch(comm)?;
         if let Some((validation, steps)) = &mut validation {
             let counts = run.evaluate("validation", validation, *steps, &progress, context)?;
             progress.epoch.validation(counts);
@@ -536,7 +540,7 @@ impl Run<'_, '_> {
     ) -> Result<(), TrainError> {
         self.saved = Instant::now();
         let trainer = self.of.trainer.as_ref();
-        progress.feed = Some(source.state());
+        progress.feed = Some(source.state(self.comm)?);
         progress.wall_s = self.wall_s();
         progress.load_s = self.before.load_s + source.meters().feed.load_s;
         progress.head = trainer.head().unwrap_or_default().after(self.before.head);

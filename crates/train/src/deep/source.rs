@@ -6,6 +6,7 @@ use pelton_comm::Comm;
 use pelton_data::{PipelineLoader, PreparedPipeline};
 use pelton_feed::{LoaderMeters, LoaderState};
 use pelton_nn::{Carry, Words};
+use pelton_run::RunContext;
 use serde::{Deserialize, Serialize};
 
 use super::batch::{Ready, Targets};
@@ -34,6 +35,19 @@ impl Prepared {
             Prepared::Pipeline(pipeline) => pipeline.plan().left_out(0),
             Prepared::Text(text) => text.left_out(),
         }
+    }
+
+    /// Reads the data where it may have changed since this state was saved.
+    pub(crate) fn check(
+        &self,
+        state: &str,
+        context: &mut RunContext<'_>,
+    ) -> Result<(), TrainError> {
+        if let Prepared::Pipeline(pipeline) = self {
+            let state = LoaderState::from_json(state)?;
+            pipeline.check_state(&state, context.interrupt, context.observer)?;
+        }
+        Ok(())
     }
 
     /// Batches from the beginning, or from what [`BatchSource::state`] said. All ranks call it.
@@ -94,10 +108,19 @@ impl BatchSource {
         }
     }
 
-    pub(crate) fn state(&self) -> String {
-        match self {
-            BatchSource::Feed(loader, _) => loader.state().to_json(),
+    /// All ranks call it.
+    pub(crate) fn state(&self, comm: &Comm) -> Result<String, TrainError> {
+        Ok(match self {
+            BatchSource::Feed(loader, _) => loader.state_of_all(comm)?.to_json(),
             BatchSource::Text(_, place) => serde_json::to_string(place).expect("two numbers"),
+        })
+    }
+
+    /// Refuses an epoch that ended now, if its records said something else than in the first. All ranks call it.
+    pub(crate) fn check_epoch(&mut self, comm: &Comm) -> Result<(), TrainError> {
+        match self {
+            BatchSource::Feed(loader, _) => Ok(loader.check_epoch(comm)?),
+            BatchSource::Text(..) => Ok(()),
         }
     }
 

@@ -139,6 +139,7 @@ impl InMemory<'_> {
                         ranks: self.ranks,
                         interrupt: self.interrupt,
                         meters,
+                        content: None,
                         advice: None,
                     };
                     return passes::train(newton, before, self.config, true, &mut passes, journal);

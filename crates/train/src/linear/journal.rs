@@ -1,9 +1,12 @@
 //! The records of a run: the figures of its epochs, reported to the observer and written to the folder, and
 //! its checkpoints.
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use pelton_data::{DataError, summed};
 use pelton_fetch::Meters;
+use pelton_format::{ContentSum, Dataset};
 use pelton_linear::{Certificate, Weights};
 use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder, Set, write_checkpoint};
 
@@ -63,6 +66,12 @@ pub(super) struct Journal<'a> {
     work: Totals,
     at_epoch_start: Totals,
     events: Option<EventWriter>,
+    /// The data, where it is files.
+    pub data: Option<Arc<Dataset>>,
+    /// What its records said in the first whole epoch, on all ranks.
+    first: Option<ContentSum>,
+    /// What they have said in this epoch on this rank.
+    so_far: Option<ContentSum>,
 }
 
 impl<'a> Journal<'a> {
@@ -89,6 +98,9 @@ impl<'a> Journal<'a> {
             work: Totals::default(),
             at_epoch_start: Totals::default(),
             events: None,
+            data: None,
+            first: None,
+            so_far: Some(ContentSum::default()),
         }
     }
 
@@ -97,6 +109,38 @@ impl<'a> Journal<'a> {
         self.earlier_wall_s = progress.wall_s;
         self.done = self.done.plus(&progress.totals);
         self.epochs = progress.epochs;
+        // Means of features are added up rank by rank, so the last bits of scaled rows depend on how many there are.
+        let is_same = progress.ranks == self.heading.ranks || progress.scale == Scaling::None;
+        self.first = progress.first.filter(|_| is_same);
+        let so_far = progress.so_far.filter(|_| is_same);
+        self.so_far = so_far.map(|so_far| match self.ranks.rank() {
+            0 => so_far,
+            _ => ContentSum::default(),
+        });
+    }
+
+    /// Adds what rows of this rank said.
+    pub fn see(&mut self, content: ContentSum) {
+        if let Some(so_far) = &mut self.so_far {
+            *so_far += content;
+        }
+    }
+
+    /// Ends an epoch of the data: compares what its records said with the first. All ranks call it.
+    ///
+    /// Errors: the same records said something else.
+    pub fn end_content(&mut self) -> Result<(), TrainError> {
+        let whole = self.so_far.replace(ContentSum::default());
+        let Some(whole) = summed(whole, self.ranks.0)? else {
+            return Ok(());
+        };
+        let first = *self.first.get_or_insert(whole);
+        match &self.data {
+            Some(data) if first.contradicts(whole) => {
+                Err(DataError::from(data.other_content()).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Forgets lines of metrics of epochs that will be trained again.
@@ -195,10 +239,14 @@ impl<'a> Journal<'a> {
     /// Writes a checkpoint on rank 0: the state of all ranks, the progress of the method, and the figures so far.
     pub fn checkpoint(&mut self, method: Progress, state: &State<'_>) -> Result<(), TrainError> {
         let totals = self.totals()?;
+        let so_far = summed(self.so_far, self.ranks.0)?;
         if self.folder.is_written() {
             let heading = &self.heading;
             let progress = Progress {
                 data: heading.data,
+                files: heading.files,
+                first: self.first,
+                so_far,
                 plan: heading.plan,
                 blocks: heading.blocks,
                 ranks: heading.ranks,

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use pelton_data::{self as data, DataError, OpenedData};
+use pelton_data::{self as data, DataError, OpenedData, SavedContent};
 use pelton_fetch::OnBadRecord;
 use pelton_format::RowLayout;
 use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
@@ -54,6 +54,7 @@ pub use outcome::Fitted;
 pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use pelton_run::RunOptions;
 
+use crate::checkpoint::Progress;
 use crate::config::{LinearConfig, Optimum, Solver};
 use crate::error::TrainError;
 use crate::summary::LinearSummary;
@@ -238,6 +239,9 @@ fn train<T>(
     if let Some(before) = &earlier
         && let Some((progress, state)) = resume::read(before, settings.clone(), task, observer)?
     {
+        if !task.is_held() && !task.config.solver.is_by_passes() {
+            check_content(task, &progress, observer)?;
+        }
         let position = method.restore(before, &progress, state)?;
         observer(Event::Note(&format!("resuming from {position}")));
         resumed = Some(progress);
@@ -270,6 +274,7 @@ fn train<T>(
     let mut journal = Journal::new(&mut folder, &mut *observer, ranks, records, began);
     journal.optimum = optimum;
     journal.heading = task.heading();
+    journal.data = Some(Arc::clone(&task.rows.data.dataset));
     journal.done = task.rows.spent;
     resumed
         .into_iter()
@@ -313,6 +318,28 @@ fn train<T>(
         search: searched,
     };
     end(&mut folder, task, ended).map_err(in_folder)
+}
+
+/// Reads data with other times than when a checkpoint was written, before coordinate descent resumes.
+fn check_content(
+    task: &Task<'_>,
+    progress: &Progress,
+    observer: Observer<'_>,
+) -> Result<(), TrainError> {
+    let saved = SavedContent {
+        files: progress.files,
+        first: progress.first,
+        so_far: progress.so_far,
+        place: progress.cursor(),
+    };
+    let (dataset, plan) = (&task.rows.data.dataset, &task.division.plan);
+    Ok(data::check_content(
+        dataset,
+        plan,
+        saved,
+        task.interrupt,
+        observer,
+    )?)
 }
 
 /// The method that a task is trained by.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use pelton_comm::Alike;
 use pelton_data::check_limit;
 use pelton_fetch::{FetchOptions, Meters};
-use pelton_format::{Dataset, RowTable};
+use pelton_format::{ContentSum, Dataset, RowTable};
 use pelton_linear::{
     Certificate, Exchange, Lbfgs, LinearError, LossSum, Newton, PassFigures, PassSolver, Problem,
     SideBySide, Simd, Weights, WorkingSet,
@@ -94,6 +94,8 @@ pub(super) struct Passes<'a> {
     pub ranks: Ranks<'a>,
     pub interrupt: &'a Interrupt,
     pub meters: &'a mut Meters,
+    /// What the records of files said, once it is known.
+    pub content: Option<ContentSum>,
     /// Advice for easier training, if rows of files are to be examined for it.
     pub advice: Option<&'a mut Option<String>>,
 }
@@ -119,17 +121,20 @@ impl Passes<'_> {
                 let total = self.records / self.ranks.size() as u64;
                 let mut done = 0;
                 let mut advice = self.advice.take();
+                let mut content = ContentSum::default();
                 let read = for_each_batch(dataset, feed, |batch| {
                     done += batch.rows.len() as u64;
                     if let Some(advice) = advice.take() {
                         *advice = scaling::advice(&batch.rows);
                     }
                     in_parallel(|| solver.add(&batch.rows, interrupt))??;
+                    content += ContentSum::of(&batch.rows);
                     seen(done, total);
                     Ok(())
                 });
                 let whole = match read {
                     Ok(meters) => {
+                        self.content = Some(content);
                         *self.meters = added(self.meters, &meters);
                         !interrupt.load(Ordering::Relaxed)
                     }
@@ -224,6 +229,11 @@ pub(super) fn train(
     // Working sets look again at the weights they resume from, which have their line of metrics.
     let mut recorded = last.map(|last| (last.primal, last.dual));
     loop {
+        // Of the rows in memory, or of the pass before.
+        if let Some(content) = passes.content.take() {
+            journal.see(content);
+            journal.end_content()?;
+        }
         let made = (journal.epochs.len() - epochs_before) as u64;
         if done || made >= limit {
             break;
@@ -328,6 +338,7 @@ impl<'a> PassSession<'a> {
             ranks: task.ranks,
             interrupt: task.interrupt,
             meters: &mut meters,
+            content: rows.as_ref().map(ContentSum::of),
             advice: (!is_scaled && rows.is_none()).then_some(&mut advice),
         };
         let done = work(self.solver, passes)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pelton_data::hold_rows;
 use pelton_fetch::{Access, Fetch, FetchOptions, Meters, RowBatch, largest_batch, pane_row_bytes};
-use pelton_format::{Dataset, RowTable};
+use pelton_format::{ContentSum, Dataset, RowTable};
 use pelton_linear::{GRACE, OutOfCore};
 use pelton_plan::{Place, Plan};
 
@@ -34,6 +34,8 @@ pub(super) fn hold(task: &Task<'_>) -> Result<(RowTable, Meters, Option<String>)
 pub(super) struct Step {
     pub end: Place,
     pub ends_epoch: bool,
+    /// What its rows said.
+    pub content: ContentSum,
 }
 
 /// A feed that can be closed between epochs, and resumes where it was.
@@ -148,10 +150,15 @@ impl Reading {
         };
         let advice = looks.then(|| scaling::advice(&batch.rows)).flatten();
         solver.train(&batch.rows, batch.step)?;
+        let content = ContentSum::of(&batch.rows);
         let (end, ends_epoch) = (batch.end, batch.ends_epoch);
         self.advice = self.advice.take().or(advice);
         self.options.start = end;
-        Ok(Some(Step { end, ends_epoch }))
+        Ok(Some(Step {
+            end,
+            ends_epoch,
+            content,
+        }))
     }
 
     pub fn access(&self) -> String {

@@ -1,6 +1,7 @@
 //! Files whose records fit in memory: they are read once, into rows that stay.
 
 use pelton_comm::Alike;
+use pelton_format::ContentSum;
 
 use super::budget::whole_bytes;
 use super::in_memory::{InMemory, Stage};
@@ -75,6 +76,8 @@ impl Method for ResidentSession<'_> {
 
     fn train(self: Box<Self>, journal: &mut Journal<'_>) -> Result<Trained, TrainError> {
         let (rows, mut meters, advice) = hold(self.task)?;
+        journal.see(ContentSum::of(&rows));
+        journal.end_content()?;
         let solved = self.run.train(self.stage, rows, &mut meters, journal)?;
         journal.finish(Found {
             solved,

@@ -83,6 +83,7 @@ impl<'a> Session<'a> {
             };
             self.cursor = step.end;
             self.in_epoch = !step.ends_epoch;
+            journal.see(step.content);
             journal.progress(&what, self.cursor.step, total);
             let agreed = self.agree(reading, journal)?;
             // An epoch with its last block done is ended first: otherwise the checkpoint would look like one
@@ -133,6 +134,7 @@ impl<'a> Session<'a> {
         reading: &mut Reading,
         journal: &mut Journal<'_>,
     ) -> Result<Option<Certified>, TrainError> {
+        journal.end_content()?;
         let ended = self.solver.end_epoch();
         let certificate = Certificate {
             primal: ended.certified_primal.unwrap_or(ended.primal_estimate),

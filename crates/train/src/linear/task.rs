@@ -76,6 +76,7 @@ impl Task<'_> {
     pub fn heading(&self) -> Progress {
         Progress {
             data: self.rows.data.dataset.fingerprint(),
+            files: self.rows.data.dataset.files_state(),
             ranks: self.ranks.size() as u64,
             plan: self.division.plan.fingerprint(),
             blocks: self.division.plan.steps(0),

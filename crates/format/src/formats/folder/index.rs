@@ -26,7 +26,7 @@ use crate::formats::packed::reader::without_checksum;
 use crate::labels::MOST_LABELS;
 use crate::labels::codes::Codes;
 use crate::options::OpenOptions;
-use crate::places::compressed::{cache_name, default_cache_dir};
+use crate::places::compressed::{cache_dir, cache_name, make_folder_of};
 use crate::places::fingerprint::{mix, sample_file};
 use crate::places::stamp::Stamp;
 
@@ -287,8 +287,7 @@ pub(crate) fn places(root: &Path, options: &OpenOptions) -> Vec<PathBuf> {
         touched_ns: 0,
         tag: 0,
     };
-    let cache = options.cache_dir.clone().unwrap_or_else(default_cache_dir);
-    let cached = cache.join(cache_name(&root, &stamp, ".pelton-index"));
+    let cached = cache_dir(options).join(cache_name(&root, &stamp, ".pelton-index"));
     let read_only = fs::metadata(parent).is_ok_and(|status| status.permissions().readonly());
     if read_only {
         vec![cached]
@@ -327,6 +326,7 @@ pub(crate) fn store(
     key: &FolderKey,
     listing: &Listing,
     began: SystemTime,
+    options: &OpenOptions,
 ) -> Result<Option<PathBuf>, (PathBuf, io::Error)> {
     let settled = began.checked_sub(SETTLED).map_or(i64::MIN, |time| {
         let since = time
@@ -345,11 +345,9 @@ pub(crate) fn store(
     let bytes = encode(key, listing);
     let mut failure = Ok(None);
     for place in places {
-        if let Some(folder) = place.parent() {
-            // A failure shows when the file is written.
-            let _ = fs::create_dir_all(folder);
-        }
-        let written = WholeFile::create(place).and_then(|mut file| {
+        let made = make_folder_of(place, options);
+        let written = made.and_then(|()| {
+            let mut file = WholeFile::create(place)?;
             file.write_all(&bytes)?;
             file.publish()
         });

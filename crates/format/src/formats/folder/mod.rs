@@ -160,7 +160,7 @@ fn listing(
     }
     let now = SystemTime::now();
     let mut listing = walk(root, options)?;
-    match index::store(&places, &key, &listing, now) {
+    match index::store(&places, &key, &listing, now, options) {
         Ok(Some(place)) => {
             tracing::info!(index = %place.display(), "listing written");
             listing.set = listing.set.kept_at(place);
