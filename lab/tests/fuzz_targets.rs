@@ -32,8 +32,8 @@ type Target = (&'static str, fn(u64, &[u8]));
 macro_rules! targets {
     ($($name:ident $file:literal)*) => {
         $(
-            // Crate attributes of the fuzzed program are left over in a module.
-            #[allow(unused_attributes)]
+            // Crate attributes and the import of the macro are left over in a module.
+            #[allow(unused_attributes, unused_imports)]
             #[path = $file]
             mod $name;
         )*

@@ -399,7 +399,7 @@ mod tests {
             ("gs://bucket/a//b.tar", "only s3:// can ask for"),
             ("s3://bucket/a/", "it ends in / and so names no file"),
         ] {
-            let error = stores.address(url).expect_err(url).to_string();
+            let error = stores.address(url).err().expect(url).to_string();
             assert!(error.contains(message), "{error}");
         }
         let error = stores

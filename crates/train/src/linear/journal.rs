@@ -105,12 +105,12 @@ impl<'a> Journal<'a> {
     }
 
     /// Takes over the figures of the sessions before.
-    pub fn resume(&mut self, progress: Progress) {
+    pub fn resume(&mut self, progress: Progress, is_scaled: bool) {
         self.earlier_wall_s = progress.wall_s;
         self.done = self.done.plus(&progress.totals);
         self.epochs = progress.epochs;
         // Means of features are added up rank by rank, so the last bits of scaled rows depend on how many there are.
-        let is_same = progress.ranks == self.heading.ranks || progress.scale == Scaling::None;
+        let is_same = progress.ranks == self.heading.ranks || !is_scaled;
         self.first = progress.first.filter(|_| is_same);
         let so_far = progress.so_far.filter(|_| is_same);
         self.so_far = so_far.map(|so_far| match self.ranks.rank() {

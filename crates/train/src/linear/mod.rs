@@ -278,7 +278,7 @@ fn train<T>(
     journal.done = task.rows.spent;
     resumed
         .into_iter()
-        .for_each(|progress| journal.resume(progress));
+        .for_each(|progress| journal.resume(progress, task.rows.scale.is_some()));
     let trained = method.train(&mut journal);
     let mut trained =
         trained.map_err(|error| in_folder(error).located_in(&task.rows.data.dataset))?;
