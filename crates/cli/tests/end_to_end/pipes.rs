@@ -14,7 +14,7 @@ fn no_command_waits_for_a_pipe() {
     let place = Place::new();
     place.libsvm("train", 300);
     place.write("text", "one two three\n".repeat(20));
-    place.write("images.csv", "1,2,3\n4,5,6\n");
+    place.write("table.csv", "1,2,3\n4,5,6\n".repeat(20));
     let train = "train linear train --epochs 1";
     for (made, pipe, line) in [
         ("", "pipe", "train linear pipe --out run"),
@@ -23,14 +23,18 @@ fn no_command_waits_for_a_pipe() {
         ("", "pipe", "train linear train --config pipe --out run"),
         ("", "pipe", "train linear train --classes pipe --out run"),
         ("", "pipe", "train linear train --test pipe --out run"),
-        ("", "pipe", "bench images.csv --label-file pipe"),
+        ("", "pipe", "bench table.csv --label-file pipe"),
         (
             "",
             "pipe",
             "bench text --format text --decode words --vocabulary pipe",
         ),
-        ("", "pipe", "bench train --state pipe"),
-        ("", "log", "bench train --state state --log log"),
+        ("", "pipe", "bench table.csv --batch 2 --state pipe"),
+        (
+            "",
+            "log",
+            "bench table.csv --batch 2 --state state --log log",
+        ),
         (train, "run/run.toml", "train linear --resume --out run"),
         (train, "run/run.toml", "eval run train"),
         (

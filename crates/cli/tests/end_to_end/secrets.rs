@@ -114,6 +114,7 @@ fn secrets_of_addresses_are_not_shown() {
         ("a.svm", rows.clone().into_bytes()),
         ("b.svm.gz", zipped.finish().unwrap()),
         ("bad.svm", bad.into_bytes()),
+        ("c.csv", "1,2,3\n0,5,6\n".repeat(500).into_bytes()),
     ];
     let host = serve(files);
     let place = Place::new();
@@ -144,7 +145,10 @@ fn secrets_of_addresses_are_not_shown() {
     check(&place, &format!("inspect {a}"), true);
     check(&place, &format!("index {a} --json"), true);
     check(&place, &format!("pack {b} -o packed.prow"), true);
-    let bench = format!("bench {a} --batch 100 --state state --log log --json");
+    let bench = format!(
+        "bench {} --label first --batch 100 --state state --log log --json",
+        url("c.csv")
+    );
     check(&place, &bench, true);
     let ended = check(&place, &format!("train linear {bad} --out bad"), false);
     assert!(ended.stderr.contains(&format!("http://{host}/bad.svm")));
