@@ -33,7 +33,11 @@ const OTHERS: [(&str, &str, &str); 3] = [
 ];
 
 fn otherwise_by(variable: impl Fn(&str) -> Option<String>) -> Option<(&'static str, usize)> {
-    if SIZE_VARIABLES.iter().chain(&RANK_VARIABLES).any(|name| variable(name).is_some()) {
+    if SIZE_VARIABLES
+        .iter()
+        .chain(&RANK_VARIABLES)
+        .any(|name| variable(name).is_some())
+    {
         return None;
     }
     let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();

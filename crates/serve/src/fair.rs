@@ -184,10 +184,10 @@ mod tests {
         assert_eq!(line.take(4), [0, 10, 1, 11]);
         line.push(other, 12);
         assert_eq!(line.take_now(9), [2, 12, 3, 4]);
-        assert_eq!(line.take_now(9), []);
+        assert_eq!(line.take_now(9), [0; 0]);
         line.push(one, 5);
         line.close();
         line.push(one, 6);
-        assert_eq!(line.take(1), []);
+        assert_eq!(line.take(1), [0; 0]);
     }
 }

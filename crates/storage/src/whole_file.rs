@@ -187,8 +187,7 @@ fn remove_abandoned(folder: &Path, prefix: &str) {
         let is_one = name.as_encoded_bytes().starts_with(prefix.as_bytes())
             && is_temporary_name(&name)
             && entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_one && is_abandoned(&entry.path())
-        {
+        if is_one && is_abandoned(&entry.path()) {
             drop(std::fs::remove_file(entry.path()));
         }
     }
