@@ -44,14 +44,15 @@ fn check(bytes: &[u8], pixels: &mut Pixels) {
     let pipeline: Pipeline = "rrc:8:0.05-0.5".parse().unwrap();
     let mut part = Pixels::new();
     let key = bytes.len() as u64;
-    let made = |pixels: &Pixels| {
+    let made = |pixels: &mut Pixels| {
+        pixels.scale_to_bytes();
         let mut out = [0; 8 * 8 * 3];
         pipeline
             .apply(pixels, key, &mut Workspace::new(), Output::Bytes(&mut out))
             .unwrap();
         out
     };
-    let of_part = decode_for((&pipeline, key), bytes, &limits, &mut part).map(|_| made(&part));
+    let of_part = decode_for((&pipeline, key), bytes, &limits, &mut part).map(|_| made(&mut part));
     if whole.is_err() {
         assert!(pixels.data().is_empty());
         return;

@@ -13,9 +13,9 @@ use bytemuck::{AnyBitPattern, NoUninit};
 use safetensors::tensor::{Dtype, SafeTensors};
 use serde_json::{Value, json};
 
+use crate::atomically::write_atomically;
+use crate::entry::{Digesting, Entry};
 use crate::error::RunError;
-use crate::manifest::{Digesting, Entry};
-use crate::run_folder::write_atomically;
 
 /// Key of the text in the metadata.
 pub(crate) const TEXT: &str = "pelton";

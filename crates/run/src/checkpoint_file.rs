@@ -15,8 +15,8 @@ use bytemuck::Pod;
 use safetensors::tensor::{Dtype, Metadata};
 
 use crate::checkpoint::{TEXT, damaged, unreadable};
+use crate::entry::{Entry, PART, digest};
 use crate::error::RunError;
-use crate::manifest::{Entry, PART, digest};
 
 /// Largest header that is read.
 const MOST_HEADER: u64 = 100_000_000;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::event::{Interrupt, Observer};
-use crate::run_folder::CONFIG;
+use crate::manifest::CONFIG;
 use crate::settings::{settings, taken_over};
 
 /// The context of a job, in addition to its configuration. Each rank of a job has its own context.

@@ -20,9 +20,11 @@
 //! that it can resume from, and at the end the model and a [`Report`]. While it runs it reports events to an
 //! [`Observer`]; nothing here prints.
 
+mod atomically;
 mod checkpoint;
 mod checkpoint_file;
 mod context;
+mod entry;
 mod error;
 mod event;
 mod manifest;
@@ -33,16 +35,18 @@ mod run_folder;
 mod settings;
 mod tensorboard;
 
+pub use atomically::write_atomically;
 pub use checkpoint::{Checkpoint, Tensor, encode_checkpoint, write_checkpoint};
 pub use checkpoint_file::CheckpointFile;
 pub use context::{RunContext, RunOptions};
+pub use entry::Entry;
 pub use error::RunError;
 pub use event::{EpochRecord, Event, Interrupt, Observer};
-pub use manifest::{Entries, Entry, Manifest, Set};
+pub use manifest::{Entries, Manifest, Set};
 pub use metrics_endpoint::MetricsEndpoint;
 pub use process::{cpu_seconds, peak_rss_bytes, reset_peak_rss};
 pub use report::{Bars, Curve, Histogram, Marks, Plot, Report, SignedBars, StageUse, Table};
-pub use run_folder::{RunFolder, write_atomically};
+pub use run_folder::RunFolder;
 pub use safetensors::tensor::Dtype;
 pub use settings::{Settings, decisive};
 pub use tensorboard::EventWriter;

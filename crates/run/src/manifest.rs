@@ -7,22 +7,22 @@
 //! a manifest that fits them is not kept out.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
-use highway::{HighwayHash, HighwayHasher};
 use serde::{Deserialize, Serialize};
 
+use crate::atomically::write_atomically;
 use crate::checkpoint::unreadable;
 use crate::checkpoint_file::CheckpointFile;
+use crate::entry::{Entry, PART, digest};
 use crate::error::RunError;
-use crate::run_folder::{CONFIG, write_atomically};
 use crate::settings::Settings;
 
+/// The configuration of a run, in its folder.
+pub(crate) const CONFIG: &str = "run.toml";
 /// Begins the names of the files of a state.
 const STATE: &str = "checkpoint/state-";
-/// Bytes that have a digest.
-pub(crate) const PART: u64 = if cfg!(test) { 1 << 12 } else { 64 << 20 };
 
 /// What the files of a manifest are together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,73 +51,6 @@ impl Set {
 
 /// The files of a set, by their names in the run folder.
 pub type Entries = BTreeMap<String, Entry>;
-
-/// The length of a file, and the digest of each part of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Entry {
-    pub(crate) bytes: u64,
-    pub(crate) parts: Vec<String>,
-}
-
-impl Entry {
-    /// That of a file.
-    pub fn read(path: &Path) -> io::Result<Entry> {
-        let mut sum = Digesting::new(io::sink());
-        io::copy(&mut pelton_storage::open_file(path)?, &mut sum)?;
-        Ok(sum.finish().1)
-    }
-}
-
-pub(crate) fn digest(part: &[u8]) -> String {
-    format!("{:016x}", HighwayHasher::default().hash64(part))
-}
-
-/// A writer that computes the entry of what goes through it.
-pub(crate) struct Digesting<W> {
-    out: W,
-    part: HighwayHasher,
-    entry: Entry,
-}
-
-impl<W: Write> Digesting<W> {
-    pub(crate) fn new(out: W) -> Digesting<W> {
-        Digesting {
-            out,
-            part: HighwayHasher::default(),
-            entry: Entry::default(),
-        }
-    }
-
-    fn end_part(&mut self) {
-        let part = std::mem::take(&mut self.part).finalize64();
-        self.entry.parts.push(format!("{part:016x}"));
-    }
-
-    pub(crate) fn finish(mut self) -> (W, Entry) {
-        if !self.entry.bytes.is_multiple_of(PART) {
-            self.end_part();
-        }
-        (self.out, self.entry)
-    }
-}
-
-impl<W: Write> Write for Digesting<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let left = (PART - self.entry.bytes % PART).min(bytes.len() as u64);
-        let written = self.out.write(&bytes[..left as usize])?;
-        self.part.append(&bytes[..written]);
-        self.entry.bytes += written as u64;
-        if written > 0 && self.entry.bytes.is_multiple_of(PART) {
-            self.end_part();
-        }
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
-}
 
 /// The files of a set, and the run that they are of.
 #[derive(Clone, Debug, Serialize, Deserialize)]

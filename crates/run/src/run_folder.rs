@@ -16,15 +16,15 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use pelton_storage::{WholeFile, is_temporary_name, open_with, refuse_address, without_secrets};
+use pelton_storage::{is_temporary_name, open_with, refuse_address, without_secrets};
 use serde::Serialize;
 
+use crate::atomically::write_atomically;
+use crate::entry::Entry;
 use crate::error::RunError;
-use crate::manifest::{Entries, Entry, Manifest, Set};
+use crate::manifest::{CONFIG, Entries, Manifest, Set};
 use crate::settings::Settings;
 
-/// The configuration of a run, in its folder.
-pub(crate) const CONFIG: &str = "run.toml";
 const METRICS: &str = "metrics.jsonl";
 const CHECKPOINTS: &str = "checkpoint";
 const SUMMARY: &str = "summary.json";
@@ -248,21 +248,6 @@ impl RunFolder {
     pub fn write_summary(&self, summary: &impl Serialize) -> Result<(), RunError> {
         self.write_json(SUMMARY, summary)
     }
-}
-
-/// Writes a file atomically: `write` fills a temporary file in the same folder,
-/// which is then synced and renamed to `path`.
-pub fn write_atomically(
-    path: &Path,
-    write: impl FnOnce(&Path) -> io::Result<()>,
-) -> Result<(), RunError> {
-    replace(path, write).map_err(|source| RunError::io(path, "write", source))
-}
-
-fn replace(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-    let file = WholeFile::create(path)?;
-    write(file.temporary())?;
-    file.publish()
 }
 
 /// A file of the folder that no run would have left there before its `run.toml`.

@@ -101,7 +101,12 @@ struct Flat<'a> {
 
 impl Flat<'_> {
     fn add(&mut self, path: &str, value: &Value) {
-        let name = path.rsplit('.').next().unwrap_or(path);
+        let mut parts = path.rsplit('.');
+        // Alternatives are named by the setting that has them.
+        let name = match parts.next() {
+            Some("kind") => parts.next().unwrap_or(path),
+            name => name.unwrap_or(path),
+        };
         let text = match value {
             _ if MACHINE.contains(&name) || self.without.contains(&path) => return,
             Value::Object(members) => {

@@ -5,9 +5,10 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Write};
-use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::stdio::{stderr, stdout};
 
 use crate::error::{StorageError, StorageErrorKind};
 use crate::whole_file::{WholeFile, folder_of};
@@ -35,7 +36,7 @@ impl Output {
             let file = output_file(path, inputs, overwrite)?;
             return Ok(Output(Sink::Whole(BufWriter::new(file))));
         };
-        for standard in [io::stdout().as_fd(), io::stderr().as_fd()] {
+        for standard in [stdout(), stderr()] {
             let Ok(file) = standard.try_clone_to_owned().map(File::from) else {
                 continue;
             };
@@ -51,7 +52,7 @@ impl Output {
     /// The same for standard output.
     pub fn standard(inputs: &[PathBuf]) -> Result<Output, StorageError> {
         let path = Path::new("standard output");
-        let file = io::stdout().as_fd().try_clone_to_owned();
+        let file = stdout().try_clone_to_owned();
         let file = file.map_err(|error| StorageError::failed(path.display(), "write it", error))?;
         Output::stream(File::from(file), path, inputs)
     }

@@ -7,7 +7,7 @@ use crate::command::Place;
 pub fn on_small_disk(place: &Place, size: &str, line: &str) -> Option<crate::command::Ended> {
     std::fs::create_dir_all(place.path("full")).unwrap();
     let unshare = "unshare --mount --map-root-user sh -c";
-    let mount = format!("mount -t tmpfs -o size={size} tmpfs full");
+    let mount = format!("mount -t tmpfs -o mode=755,size={size} tmpfs full");
     if place.shell(&format!("{unshare} '{mount}'")).code != Some(0) {
         eprintln!("SKIPPED: this user cannot mount a small disk of its own");
         return None;

@@ -175,10 +175,10 @@ fn a_killed_change_of_classes_can_be_made_again() {
     place.refuses(line, 2, &["less: contains a run already", "--overwrite"]);
     place.ok(&format!("{line} --overwrite"));
     // What is left after a kill: everything but what comes last.
-    std::fs::remove_file(place.path("less/classes.json")).unwrap();
+    std::fs::remove_file(place.path("less/manifest.json")).unwrap();
     place.refuses("predict less demo:classes:20:4:16", 2, &["less"]);
     place.ok(line);
-    std::fs::remove_file(place.path("less/classes.json")).unwrap();
+    std::fs::remove_file(place.path("less/manifest.json")).unwrap();
     std::fs::remove_file(place.path("less/model.safetensors")).unwrap();
     place.ok(line);
     assert!(place.read("less/model.safetensors") == model);

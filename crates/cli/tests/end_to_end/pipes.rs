@@ -23,7 +23,6 @@ fn no_command_waits_for_a_pipe() {
         ("", "pipe", "train linear train --config pipe --out run"),
         ("", "pipe", "train linear train --classes pipe --out run"),
         ("", "pipe", "train linear train --test pipe --out run"),
-        ("", "pipe", "bench table.csv --label-file pipe"),
         (
             "",
             "pipe",

@@ -128,7 +128,7 @@ fn started(place: &Place, before: &str) -> std::process::Child {
     command.args(["-c", &script]).current_dir(place.path(""));
     let child = command.stdout(out).stderr(err).spawn().unwrap();
     let began = Instant::now();
-    while !place.path("run/checkpoint/state.safetensors").exists() {
+    while !place.path("run/checkpoint/manifest.json").exists() {
         assert!(began.elapsed() < Duration::from_secs(60), "a checkpoint");
         std::thread::sleep(Duration::from_millis(5));
     }

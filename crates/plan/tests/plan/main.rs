@@ -12,6 +12,7 @@ mod permutation;
 mod plans;
 mod policy_text;
 mod refusals;
+mod refused_streams;
 mod samplers;
 mod statistics;
 mod stream_golden;

@@ -227,7 +227,10 @@ pub(super) fn train(
     let last = journal.epochs.get(epochs_before..).and_then(<[_]>::last);
     let mut done = last.is_some_and(|last| last.relative_gap <= wanted);
     // Working sets look again at the weights they resume from, which have their line of metrics.
-    let mut recorded = last.map(|last| (last.primal, last.dual));
+    let looks_again = passes.problem.penalty().l1_share() > 0.0;
+    let mut recorded = last
+        .filter(|_| looks_again)
+        .map(|last| (last.primal, last.dual));
     loop {
         // Of the rows in memory, or of the pass before.
         if let Some(content) = passes.content.take() {

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::hash::Hasher;
+use std::path::Path;
 
 use sha1::{Digest, Sha1};
 use twox_hash::{XxHash3_64, XxHash3_128, XxHash64};
 
 use crate::error::FormatError;
-use crate::format::Source;
 use crate::places::byte_source::ByteSource;
 use crate::places::fingerprint::mix;
 
@@ -50,17 +50,17 @@ impl Expected {
     /// Compares the size; notes checksums that cannot be compared.
     pub(crate) fn check_size(
         &self,
-        source: &Source<'_>,
+        path: &Path,
+        size: u64,
         notes: &mut Vec<String>,
     ) -> Result<(), FormatError> {
         if !self.unknown.is_empty() {
             notes.push(format!(
                 "{}: its index states checksums that are not checked: {}",
-                source.path.display(),
+                path.display(),
                 self.unknown.join(", ")
             ));
         }
-        let size = source.stamp.size;
         match self.bytes {
             Some(bytes) if bytes != size => Err(differs("bytes", &bytes, &size)),
             _ => Ok(()),
@@ -68,30 +68,34 @@ impl Expected {
     }
 
     /// Reads all bytes and compares their checksum.
-    pub(crate) fn check_sum(&self, source: &Source<'_>) -> Result<(), FormatError> {
+    pub(crate) fn check_sum(
+        &self,
+        bytes: &mut impl ByteSource,
+        check_interrupt: &impl Fn() -> Result<(), FormatError>,
+    ) -> Result<(), FormatError> {
         let Some((kind, expected)) = &self.sum else {
             return Ok(());
         };
         let found = match *kind {
             "xxh3_64" => {
                 let mut hash = XxHash3_64::new();
-                pieces(source, |piece| hash.write(piece))?;
+                pieces(bytes, check_interrupt, |piece| hash.write(piece))?;
                 format!("{:016x}", hash.finish())
             }
             "xxh64" => {
                 let mut hash = XxHash64::with_seed(0);
-                pieces(source, |piece| hash.write(piece))?;
+                pieces(bytes, check_interrupt, |piece| hash.write(piece))?;
                 format!("{:016x}", hash.finish())
             }
             "sha1" => {
                 let mut hash = Sha1::new();
-                pieces(source, |piece| hash.update(piece))?;
+                pieces(bytes, check_interrupt, |piece| hash.update(piece))?;
                 let digest = hash.finalize();
                 digest.iter().map(|byte| format!("{byte:02x}")).collect()
             }
             _ => {
                 let mut hash = XxHash3_128::new();
-                pieces(source, |piece| hash.write(piece))?;
+                pieces(bytes, check_interrupt, |piece| hash.write(piece))?;
                 format!("{:032x}", hash.finish_128())
             }
         };
@@ -110,11 +114,15 @@ fn differs(what: &str, expected: &dyn Display, found: &dyn Display) -> FormatErr
     FormatError::malformed(0, sentence)
 }
 
-fn pieces(source: &Source<'_>, mut each: impl FnMut(&[u8])) -> Result<(), FormatError> {
-    let (mut window, size) = (source.window()?, source.stamp.size);
+fn pieces(
+    bytes: &mut impl ByteSource,
+    check_interrupt: &impl Fn() -> Result<(), FormatError>,
+    mut each: impl FnMut(&[u8]),
+) -> Result<(), FormatError> {
+    let size = bytes.size();
     for at in (0..size).step_by(PIECE as usize) {
-        source.options.check_interrupt()?;
-        each(window.bytes(at, PIECE.min(size - at) as usize)?);
+        check_interrupt()?;
+        each(bytes.bytes(at, PIECE.min(size - at) as usize)?);
     }
     Ok(())
 }

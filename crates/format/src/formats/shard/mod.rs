@@ -101,7 +101,7 @@ pub(crate) fn open(
 ) -> Result<Shard, FormatError> {
     let expected = source.options.expected.get(source.path);
     if let Some(expected) = expected {
-        expected.check_size(source, notes)?;
+        expected.check_size(source.path, source.stamp.size, notes)?;
     }
     let mut window = source.window()?;
     let starts = read_starts(&mut window)?;
@@ -144,7 +144,7 @@ pub(crate) fn open(
         };
         source.located(shape, 0, notes, || {
             if let Some((expected, _)) = sum {
-                expected.check_sum(source)?;
+                expected.check_sum(&mut source.window()?, &|| source.options.check_interrupt())?;
             }
             let scanned = match decoder.label {
                 Some(label) => scan_labels(source, &mut window, &decoder, label, &starts)?,
