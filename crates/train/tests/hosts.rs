@@ -360,7 +360,7 @@ mod nets {
             ),
             (
                 |config, _| config.fit.validation = "0.3".parse().ok(),
-                "rank 1 has a plan with the fingerprint",
+                "rank 1 has `validation` 0.3 where rank 0 has 0.2",
             ),
         ];
         for (change, what) in changes {

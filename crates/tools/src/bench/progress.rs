@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     const STATE: &str =
-        r#"{"version":3,"data":"0f","plan":"a0","epoch":1,"step":5,"auto_batches":0}"#;
+        r#"{"version":3,"data":"0f","files":"0e","plan":"a0","epoch":1,"step":5,"auto_batches":0}"#;
 
     #[track_caller]
     fn check(text: &str, expected: &[u64]) {
