@@ -98,7 +98,7 @@ fn runs_do_not_resume_with_records_that_changed() {
     let cases = [
         ("linear text", out_of_core),
         ("linear text", "--memory 1MiB --solver newton --epochs"),
-        ("linear text", "--solver cd --epochs"),
+        ("linear text", "--solver coordinate-descent --epochs"),
         (
             "image pixels.bin --format cifar10",
             "--batch 40 --model mlp --epochs",
@@ -153,7 +153,7 @@ fn copies_in_the_cache_that_changed_are_made_again() {
     for (line, suffix) in [
         ("bench text.gz --epochs 1", ".text"),
         (
-            "bench left --pair right --decode words --epochs 1",
+            "bench left --pair right --decode pairs --epochs 1",
             ".pelton-pairs",
         ),
         ("bench demo:images:300 --epochs 1", ".bin"),
