@@ -96,7 +96,7 @@ def test_changed_records_are_refused(kind: str, epochs: int, tmp_path: Path) -> 
     os.utime(path)
     resumed = _batches(path, options)
     resumed.load_state_dict(state)
-    assert sum(len(batch) for batch in resumed) == 100
+    assert sum(len(batch.ids) for batch in resumed) == 100
     _change(path, suits)
     with pytest.raises(pelton.DataError, match=f"{name}: contains other records"):
         _batches(path, options).load_state_dict(state)
