@@ -67,9 +67,11 @@ def test_samples_of_ranks_are_counted_and_their_difference_is_said(rows: Rows) -
     for order in ("full", "page:200"):
         pipeline = pelton.load(rows[0]).shuffle(seed=3, order=order)
         parts = [pipeline.shard(rank, 3) for rank in range(3)]
+        # In another epoch a `page` order has other lengths.
+        said = [len(part) for part in parts]
         with pytest.warns(UserWarning, match=r"ranks have from \d+ to \d+ samples"):
             found = [len(list(part)) for part in parts]
-        assert found == [len(part) for part in parts] and sum(found) == 1003
+        assert found == said and sum(found) == 1003
 
 
 @pytest.mark.parametrize("shares", [[0.7, 0.3], [1, 1, 1], [5, 2, 1, 0.3]])
@@ -87,7 +89,7 @@ def test_files_have_their_shares_at_any_point(shares: list[float], tmp_path: Pat
                 counts[part] += 1
                 drawn += 1
                 for i, share in enumerate(shares):
-                    assert abs(counts[i] - drawn * share / sum(shares)) < bound
+                    assert abs(counts[i] - drawn * share / sum(shares)) < bound + 1e-6
 
 
 def test_classes_come_equally_often_at_any_point(rows: Rows) -> None:

@@ -82,7 +82,7 @@ macro_rules! calls {
         $(
             /// # Safety
             /// As the MPI standard says of the function of this name.
-            #[allow(non_snake_case)]
+            #[allow(non_snake_case, clippy::too_many_arguments)]
             pub(super) unsafe fn $name($($argument: $type),*) -> c_int {
                 // SAFETY: the caller's promise.
                 unsafe { (library().calls.$name)($($argument),*) }

@@ -36,7 +36,7 @@ impl Expected {
         unknown.sort();
         Expected {
             bytes,
-            unknown: known.is_none().then_some(unknown).unwrap_or_default(),
+            unknown: if known.is_none() { unknown } else { vec![] },
             sum: known,
         }
     }

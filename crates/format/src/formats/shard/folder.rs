@@ -83,11 +83,14 @@ fn malformed(index: &Path, what: impl Display) -> FormatError {
     FormatError::malformed(0, what).in_file(index)
 }
 
+/// A file, and what an index says of its bytes.
+type Stated = (PathBuf, Option<Expected>);
+
 /// The shards that a path stands for, and what its index says of their bytes; `None` where it is a data file itself.
 pub(crate) fn shards(
     path: &Path,
     options: &OpenOptions,
-) -> Result<Option<Vec<(PathBuf, Option<Expected>)>>, FormatError> {
+) -> Result<Option<Vec<Stated>>, FormatError> {
     let folder = match path.file_name() {
         Some(name) if name == INDEX => path.parent().unwrap_or(Path::new("")),
         _ => path,
