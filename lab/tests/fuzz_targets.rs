@@ -2,6 +2,9 @@
 //! target compiles and that no common input fails. `./test fuzz` searches by coverage, for which everything is built
 //! again.
 
+// Several targets have the same edits of good files.
+#![allow(clippy::duplicate_mod)]
+
 // The name by which the targets import the macro.
 extern crate self as libfuzzer_sys;
 

@@ -116,7 +116,7 @@ impl Engine {
             match Open::new(task) {
                 Ok(open) => self.open[usize::from(open.prepared.k.is_none())].push_back(open),
                 // A picture of a small file.
-                Err(task) => reading.push(client, task),
+                Err(task) => reading.push(client, *task),
             }
         }
         for kind in 0..self.open.len() {
@@ -264,9 +264,9 @@ impl Pace {
 
 impl Open {
     /// The question of a task that is prepared; otherwise the task again.
-    fn new(task: Task) -> Result<Open, Task> {
+    fn new(task: Task) -> Result<Open, Box<Task>> {
         let Stage::Prepared(prepared) = task.stage else {
-            return Err(task);
+            return Err(Box::new(task));
         };
         Ok(Open {
             prepared,

@@ -106,7 +106,7 @@ impl Reader {
                 let size = (height as u32, width as u32);
                 let mut values = vec![0.0; height * width * channels];
                 self.draw(pixels, &bytes, size, &mut values)
-                    .map_err(|error| wrong(error))?;
+                    .map_err(wrong)?;
                 Ok(Stage::Prepared(Prepared { values, rows: 1, k }))
             }
             (Rows::Image(_), _) => Err(Refusal::new(

@@ -108,7 +108,7 @@ fn runs_do_not_resume_with_records_that_changed() {
         let place = Place::new();
         place.libsvm("text", 20000);
         let pixel = |i: usize| {
-            if i % 3073 == 0 {
+            if i.is_multiple_of(3073) {
                 i / 3073 % 10
             } else {
                 i * i % 251

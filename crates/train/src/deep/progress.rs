@@ -1,5 +1,7 @@
 //! How far a run is, epoch by epoch.
 
+use std::cmp::Ordering;
+
 use pelton_nn::{Counts, HeadFigures};
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +57,7 @@ impl Progress {
             .into_iter()
             .flatten()
             // NaN is no better either.
-            .find(|(_, _, [before, now])| !(now < before))?;
+            .find(|(_, _, [before, now])| now.partial_cmp(before) != Some(Ordering::Less))?;
         Some(format!(
             "the {what} loss did not fall: {before:.4} in {when}, {now:.4} at the end; lower `rate`, or check the labels"
         ))
