@@ -65,7 +65,7 @@ def class_names(source: _pelton.Source, by_class: bool) -> list[Any]:
 
 def word_list(words: Iterable[str | bytes]) -> list[bytes]:
     """Words as the native part takes them."""
-    listed = list(words) if isinstance(words, Iterable) and not isinstance(words, (bytes, Mapping)) else [None]
+    listed: list[Any] = list(words) if isinstance(words, Iterable) and not isinstance(words, (bytes, Mapping)) else [None]
     if not all(isinstance(word, (str, bytes)) for word in listed):
         raise _pelton.ConfigurationError(f"`vocabulary` is {reprlib.repr(words)}; give a list of words, a file, or a pipeline that decodes words")
     return [word if isinstance(word, bytes) else word.encode("utf-8", "surrogateescape") for word in listed]

@@ -49,4 +49,4 @@ def _copied(name: str, scheme: str, cache_dir: str | os.PathLike[str] | None) ->
         warnings.warn(f"{shown} is copied to the cache folder before it is read", stacklevel=5)
         files.get_file(path, part)
 
-    return os.fspath(_pelton.cached_copy(cache_dir and os.fspath(cache_dir), f"{stem}-{digest}", dot + kind, fill))
+    return os.fspath(_pelton.cached_copy(os.fspath(cache_dir) if cache_dir else None, f"{stem}-{digest}", dot + kind, fill))
