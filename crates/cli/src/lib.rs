@@ -25,6 +25,7 @@ pub mod bytes;
 mod commands;
 mod data_arguments;
 pub mod flags;
+mod glyph_arguments;
 mod logging;
 mod negative_values;
 #[cfg(feature = "nets")]

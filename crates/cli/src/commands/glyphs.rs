@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use pelton_tools::glyphs::{GlyphsConfig, GlyphsFigures, glyphs};
 
-use crate::arguments::GlyphsArguments;
 use crate::bytes::human;
+use crate::glyph_arguments::GlyphsArguments;
 use crate::output::{Failure, print_json, print_with, with_console};
 
 /// Draws the characters of fonts.
