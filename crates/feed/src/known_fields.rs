@@ -8,7 +8,7 @@ use pelton_format::{Contents, Dataset};
 
 use crate::building::FixedField;
 use crate::collation::Collate;
-use crate::stages::Stages;
+use crate::stages::{Stages, is_box};
 
 /// Whether samples have the same layout in a batch as in the file.
 pub(crate) fn as_stored(contents: Contents, stages: &Stages) -> bool {
@@ -51,6 +51,8 @@ impl KnownFields {
                 Collate::Auto => !packs || field.dims.len() != 1,
                 how => how == Collate::Stack,
             };
+            // Without any box, arrays do not say that one has four numbers.
+            let stacks = stacks && !(is_box(&field.name) && field.dims == [Some(0)]);
             match (field.known(), field.bytes()) {
                 (Some(dims), Some(bytes)) if stacks => known.fixed.push(FixedField {
                     name: field.name,
