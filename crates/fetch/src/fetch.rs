@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pelton_format::{DataFile, Dataset, RowTable};
+use pelton_format::{ContentSum, DataFile, Dataset, RowTable};
 use pelton_plan::{Place, Plan, Spread};
 
 use crate::access::{AccessCase, AccessChoice, choose_access, records_before_a_sweep};
@@ -33,6 +33,8 @@ pub struct RowBatch {
     pub ends_epoch: bool,
     /// The rows in order with their ids; records left out as bad are missing.
     pub rows: RowTable,
+    /// What they say, where [`FetchOptions::sums`] asks for it.
+    pub content: ContentSum,
 }
 
 enum Loader {
@@ -352,6 +354,7 @@ impl Fetch {
             ends_epoch,
             start,
             len,
+            content,
         } = pane.batches[self.batch_of_pane].clone();
         // A pane of one batch is lent whole, so that its consumer owns the segments.
         let rows = if pane.batches.len() == 1 {
@@ -369,6 +372,7 @@ impl Fetch {
             },
             ends_epoch,
             rows,
+            content,
         };
     }
 }

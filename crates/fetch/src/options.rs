@@ -171,6 +171,8 @@ impl From<DeviceSpeed> for Device {
 /// How a [`crate::Fetch`] runs.
 #[derive(Clone, Debug)]
 pub struct FetchOptions {
+    /// Whether batches come with a sum of what their rows say.
+    pub sums: bool,
     /// Bytes the feed may hold: look-ahead, read buffers, decoded and ready batches together.
     pub memory_bytes: u64,
     /// The access path.
@@ -211,6 +213,7 @@ impl FetchOptions {
     /// Options with the given budget and every other choice at its default.
     pub fn with_memory(memory_bytes: u64) -> FetchOptions {
         FetchOptions {
+            sums: false,
             memory_bytes,
             access: Access::Auto,
             threads: 3,

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use pelton_format::{RowTable, Rows, Slot};
+use pelton_format::{ContentSum, RowTable, Rows, Slot};
 
 use crate::planner::{PlannedBatch, PlannedPane};
 
@@ -19,6 +19,7 @@ pub(crate) struct PaneBuild {
     pub ids: Vec<u64>,
     pub cells: Cells,
     batches: Vec<PlannedBatch>,
+    sums: bool,
     assembly: Mutex<Assembly>,
 }
 
@@ -27,6 +28,8 @@ struct Assembly {
     segments: Vec<Rows>,
     slots: Vec<Slot>,
     open: Vec<Segment>,
+    /// What the rows of each batch say; of none unless it is summed up.
+    contents: Vec<ContentSum>,
 }
 
 /// A segment that is being filled.
@@ -57,6 +60,7 @@ impl PaneBuild {
             cells: Cells::new(&planned.ids, division),
             ids: planned.ids,
             batches: planned.batches,
+            sums: planned.sums,
             assembly: Assembly::of(slots),
         }
     }
@@ -69,6 +73,7 @@ impl PaneBuild {
             cells: Cells::default(),
             ids: planned.ids,
             batches: planned.batches,
+            sums: planned.sums,
             assembly: Assembly::of(slots),
         }
     }
@@ -76,7 +81,24 @@ impl PaneBuild {
     /// Adds a segment whose row `i` belongs in slot `slots[i]`.
     pub fn add(&self, rows: Rows, slots: &[u32]) {
         debug_assert_eq!(rows.len(), slots.len());
-        self.assembly().add(rows, slots);
+        let contents = self.contents(&rows, slots);
+        self.assembly().add(rows, slots, &contents);
+    }
+
+    /// What a segment's rows say, by their batches: summed up by the thread that has just decoded them, one after
+    /// another. The consumer would wait for memory at each, since it takes them in the plan's order.
+    fn contents(&self, rows: &Rows, slots: &[u32]) -> Vec<ContentSum> {
+        if !self.sums {
+            return Vec::new();
+        }
+        let mut contents = vec![ContentSum::default(); self.batches.len()];
+        for (row, &slot) in slots.iter().enumerate() {
+            let slot = slot as usize;
+            let ends_before = |batch: &PlannedBatch| batch.start + batch.len <= slot;
+            let batch = self.batches.partition_point(ends_before);
+            contents[batch].add(self.ids[slot], rows.label(row), rows.row(row));
+        }
+        contents
     }
 
     /// A segment that was put back before it was full, if there is one.
@@ -96,18 +118,22 @@ impl PaneBuild {
 
     /// The finished pane; rows that never arrived are left out of their batches.
     pub fn finish(mut self) -> Pane {
-        let mut assembly = self
-            .assembly
-            .into_inner()
-            .expect("no holder of this lock panics");
-        for segment in std::mem::take(&mut assembly.open) {
-            assembly.add(segment.rows, &segment.slots);
+        let open = std::mem::take(&mut self.assembly().open);
+        for segment in open {
+            self.add(segment.rows, &segment.slots);
         }
         let Assembly {
             segments,
             mut slots,
+            contents,
             ..
-        } = assembly;
+        } = self
+            .assembly
+            .into_inner()
+            .expect("no holder of this lock panics");
+        for (batch, content) in self.batches.iter_mut().zip(contents) {
+            batch.content = content;
+        }
         if slots.contains(&MISSING) {
             leave_out_missing(&mut self.batches, &mut slots, &mut self.ids);
         }
@@ -125,10 +151,15 @@ impl Assembly {
             segments: Vec::new(),
             slots,
             open: Vec::new(),
+            contents: Vec::new(),
         })
     }
 
-    fn add(&mut self, rows: Rows, slots: &[u32]) {
+    fn add(&mut self, rows: Rows, slots: &[u32], contents: &[ContentSum]) {
+        self.contents.resize(contents.len(), ContentSum::default());
+        for (content, more) in self.contents.iter_mut().zip(contents) {
+            *content += *more;
+        }
         let segment = self.segments.len() as u32;
         for (row, &slot) in slots.iter().enumerate() {
             self.slots[slot as usize] = Slot {
@@ -231,6 +262,7 @@ mod tests {
             ends_epoch: false,
             start,
             len,
+            content: ContentSum::default(),
         };
         let mut batches = vec![batch(0, 2), batch(2, 2)];
         let found = |row| Slot { segment: 0, row };

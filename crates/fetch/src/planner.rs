@@ -1,6 +1,7 @@
 //! Turns steps into panes: the ids of the next batches, decided on the consumer's thread at fixed points of its
 //! sequence of calls, so that a filter that depends on what the consumer has learnt sees the same state in every run.
 
+use pelton_format::ContentSum;
 use pelton_plan::Place;
 
 use crate::kept_bitmap::KeptBitmap;
@@ -18,6 +19,8 @@ pub(crate) struct PlannedBatch {
     pub start: usize,
     /// Rows of this batch.
     pub len: usize,
+    /// What they say, where that is summed up.
+    pub content: ContentSum,
 }
 
 /// The batches of one pane with the ids of all their records in order.
@@ -28,6 +31,8 @@ pub(crate) struct PlannedPane {
     pub ids: Vec<u64>,
     /// Records of its steps that are this feed's, declined or not.
     pub own: u64,
+    /// Whether what rows say is summed up.
+    pub sums: bool,
     /// Which records of its steps were kept, if some were declined or belong to other ranks, for a planner
     /// that tracks them.
     pub kept: Option<KeptBitmap>,
@@ -46,6 +51,7 @@ pub(crate) struct Planner {
     at_epoch_start: bool,
     /// Whether panes say which records of their steps were kept, and end at multiples of their length.
     tracks: bool,
+    sums: bool,
 }
 
 impl Planner {
@@ -63,6 +69,7 @@ impl Planner {
             batches_planned: 0,
             at_epoch_start: true,
             tracks,
+            sums: options.sums,
         }
     }
 
@@ -94,7 +101,10 @@ impl Planner {
     pub fn plan_pane(&mut self, mut keep: Option<Keep<'_, '_>>) -> Option<PlannedPane> {
         let most = self.next_pane;
         self.next_pane = most.saturating_mul(2).min(self.batches_per_pane);
-        let mut pane = PlannedPane::default();
+        let mut pane = PlannedPane {
+            sums: self.sums,
+            ..PlannedPane::default()
+        };
         let mut kept = self.tracks.then(KeptBitmap::default);
         loop {
             let start = pane.ids.len();
@@ -109,6 +119,7 @@ impl Planner {
                 ends_epoch: step.ends_epoch,
                 start,
                 len: pane.ids.len() - start,
+                content: ContentSum::default(),
             });
             // Buckets that were filled by position match panes that end at multiples of their length.
             let ends_bucket =

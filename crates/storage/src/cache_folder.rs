@@ -2,8 +2,9 @@
 //!
 //! What it holds is used as if it were the data, so only a folder that belongs to this user and that nobody else can
 //! write to is used. A [`CachedCopy`] is named after the state of its origin and the CRC-32C of its own bytes, and is
-//! read whole and compared each time it is opened, at the speed of the disk or, from the page cache, of memory. Trusting size and times was rejected, since times can be set; a checksum for each block, verified
-//! when it is read, since records of text have no blocks.
+//! read whole and compared each time it is opened, at the speed of the disk or, from the page cache, of memory.
+//! Trusting size and times was rejected, since times can be set; a checksum for each block, verified when it is read,
+//! since records of text have no blocks.
 //!
 //! The least recently used files are removed above a limit, half of what would be free without them unless
 //! [`CACHE_LIMIT`] says otherwise, except those that a process uses: it holds a lock on them. Parts that a killed

@@ -128,7 +128,7 @@ impl Passes<'_> {
                         *advice = scaling::advice(&batch.rows);
                     }
                     in_parallel(|| solver.add(&batch.rows, interrupt))??;
-                    content += ContentSum::of(&batch.rows);
+                    content += batch.content;
                     seen(done, total);
                     Ok(())
                 });
@@ -327,6 +327,7 @@ impl<'a> PassSession<'a> {
         };
         let is_scaled = task.rows.scale.is_some();
         let mut feed = task.division.budget.feed.clone();
+        feed.sums = true;
         if task.config.solver == Solver::WorkingSet {
             // The other half is for columns.
             feed.memory_bytes /= 2;

@@ -106,6 +106,7 @@ impl Reading {
         let options = FetchOptions {
             start,
             end_epoch,
+            sums: true,
             grace: GRACE,
             ..task.division.feed.clone()
         };
@@ -150,8 +151,7 @@ impl Reading {
         };
         let advice = looks.then(|| scaling::advice(&batch.rows)).flatten();
         solver.train(&batch.rows, batch.step)?;
-        let content = ContentSum::of(&batch.rows);
-        let (end, ends_epoch) = (batch.end, batch.ends_epoch);
+        let (end, ends_epoch, content) = (batch.end, batch.ends_epoch, batch.content);
         self.advice = self.advice.take().or(advice);
         self.options.start = end;
         Ok(Some(Step {
