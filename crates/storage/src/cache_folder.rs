@@ -28,7 +28,7 @@ use crate::{StorageError, in_parallel, regular_file};
 /// The variable that limits the folder, in GB.
 pub const CACHE_LIMIT: &str = "PELTON_CACHE_GB";
 /// Bytes that one thread reads at a time.
-const PIECE: usize = 4 << 20;
+const PIECE: usize = 1 << 20;
 
 /// The cache folder: the given one, else `PELTON_CACHE`, else `pelton` in `XDG_CACHE_HOME`, else `.cache/pelton` in
 /// the home folder, else one of this user among the temporary files; the latter also where others can write to the
@@ -170,15 +170,15 @@ fn failed(path: &Path, operation: &'static str) -> impl FnOnce(io::Error) -> Sto
 /// CRC-32C of a whole file, read on all threads.
 fn checksum(file: &File, path: &Path, interrupt: &AtomicBool) -> Result<u32, StorageError> {
     let bytes = file.metadata().map_err(failed(path, "read it"))?.len();
-    let of_piece = |piece: u64| {
+    let of_piece = |buffer: &mut Vec<u8>, piece: u64| {
         if interrupt.load(Ordering::Relaxed) {
             return Err(StorageError::interrupted(path.display()));
         }
         let from = piece * PIECE as u64;
-        let mut buffer = vec![0; PIECE.min((bytes - from) as usize)];
-        let read = file.read_exact_at(&mut buffer, from);
+        let buffer = &mut buffer[..PIECE.min((bytes - from) as usize)];
+        let read = file.read_exact_at(buffer, from);
         read.map_err(failed(path, "read it"))?;
-        Ok((crc32c::crc32c(&buffer), buffer.len()))
+        Ok((crc32c::crc32c(buffer), buffer.len()))
     };
     let pieces = (0..bytes.div_ceil(PIECE as u64)).into_par_iter();
     let sums = in_parallel(|| {
