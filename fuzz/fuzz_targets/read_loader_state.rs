@@ -7,7 +7,8 @@ use libfuzzer_sys::fuzz_target;
 use pelton_feed::LoaderState;
 
 const GOOD: &str = "{\"version\":3,\"data\":\"00000000deadbeef\",\"plan\":\"0123456789abcdef\",\
-                    \"stages\":\"0000002a00c0ffee\",\"hint\":\"00ff\",\"epoch\":3,\"step\":70,\"auto_batches\":2}";
+                    \"stages\":\"0000002a00c0ffee\",\"hint\":\"00ff\",\"epoch\":3,\"step\":70,\"auto_batches\":2,\
+                    \"files\":\"00c0ffee00c0ffee\"}";
 
 fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
