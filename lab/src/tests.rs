@@ -314,11 +314,10 @@ fn reading_small_rows_by_units_is_cheaper_and_ranges_beat_two_pages() {
 }
 
 /// On a file sorted by class a short queue shows one class after the other, and full order does not.
-
 #[test]
 fn nets_learn_from_sorted_files_in_full_order_only() {
     let folder = tempfile::tempdir().unwrap();
-    let mut config = config("lirs-dnn", 0.02, folder.path());
+    let mut config = config("lirs-dnn", 0.04, folder.path());
     config.experiment.sets.retain(|set| set.rows.is_some());
     config.experiment.nets.truncate(1);
     config.experiment.queues = vec![0.0078];

@@ -183,7 +183,7 @@ fn checksum(file: &File, path: &Path, interrupt: &AtomicBool) -> Result<u32, Sto
     let pieces = (0..bytes.div_ceil(PIECE as u64)).into_par_iter();
     let sums = in_parallel(|| {
         pieces
-            .map(of_piece)
+            .map_init(|| vec![0; PIECE], of_piece)
             .collect::<Result<Vec<_>, StorageError>>()
     })??;
     let joined = |sum, (next, bytes)| crc32c::crc32c_combine(sum, next, bytes);
