@@ -6,6 +6,7 @@ import http.server
 import io
 import os
 import re
+import signal
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+
+# What a shell starts in the background ignores Ctrl-C, and so would the programs of tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -325,6 +325,11 @@ impl PreparedPipeline {
         &self.plan
     }
 
+    /// Identifies the data.
+    pub fn fingerprint(&self) -> u64 {
+        self.opened.dataset.fingerprint()
+    }
+
     /// Refuses epochs without a batch, which a job cannot use.
     pub fn check_has_batches(&self) -> Result<(), DataError> {
         let (Batching::Examples(batch), Last::Drop) = (self.plan.batching(), self.plan.last())

@@ -21,8 +21,24 @@ use crate::settings::Settings;
 
 /// The configuration of a run, in its folder.
 pub(crate) const CONFIG: &str = "run.toml";
+/// Begins the first line of that, which names the run as its manifests do.
+const RUN: &str = "# Run ";
+/// More sets than any run writes.
+const MOST_SETS: u64 = 1 << 48;
 /// Begins the names of the files of a state.
 const STATE: &str = "checkpoint/state-";
+
+/// The configuration of a run with its name.
+pub(crate) fn named_config(run: &str, config: &str) -> String {
+    format!("{RUN}{run}\n{config}")
+}
+
+/// The run that the configuration in a folder is of; `None` where it does not say.
+pub(crate) fn run_of(folder: &Path) -> Option<String> {
+    let text = pelton_storage::read_text(folder.join(CONFIG)).ok()?;
+    let run = text.lines().next()?.strip_prefix(RUN)?;
+    Some(run.to_string())
+}
 
 /// What the files of a manifest are together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,12 +117,21 @@ impl Manifest {
     }
 
     /// The same without a look at its files.
+    ///
+    /// Errors: a manifest that is damaged, or of another run than `run.toml`.
     pub fn read(folder: &Path, set: Set) -> Result<Option<Manifest>, RunError> {
         let path = folder.join(set.file());
-        match pelton_storage::read_file(&path) {
-            Ok(bytes) => Manifest::parse(&bytes, folder, set).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unreadable(&path, &error)),
+        let manifest = match pelton_storage::read_file(&path) {
+            Ok(bytes) => Manifest::parse(&bytes, folder, set)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unreadable(&path, &error)),
+        };
+        match run_of(folder) {
+            Some(run) if run != manifest.run => Err(RunError::Differs {
+                path,
+                problem: format!("is of another run than {CONFIG}"),
+            }),
+            _ => Ok(Some(manifest)),
         }
     }
 
@@ -118,7 +143,7 @@ impl Manifest {
                 let mut parts = Path::new(name).components();
                 !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
             };
-            of.files.keys().all(is_inside)
+            of.number < MOST_SETS && of.files.keys().all(is_inside)
         });
         let manifest = parsed.ok_or_else(|| RunError::Differs {
             path: folder.join(set.file()),
@@ -154,6 +179,10 @@ impl Manifest {
     pub fn is_with(&self, other: &Manifest, name: &str) -> bool {
         let rest = self.files.iter().filter(|(own, _)| *own != name);
         self.run == other.run && self.files.contains_key(name) && rest.eq(&other.files)
+    }
+
+    pub(crate) fn is_checkpoint(&self) -> bool {
+        self.set == Set::Checkpoint
     }
 
     /// The files that belong together.

@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::atomically::write_atomically;
 use crate::entry::Entry;
 use crate::error::RunError;
-use crate::manifest::{CONFIG, Entries, Manifest, Set};
+use crate::manifest::{CONFIG, Entries, Manifest, Set, named_config, run_of};
 use crate::settings::Settings;
 
 const METRICS: &str = "metrics.jsonl";
@@ -49,14 +49,18 @@ struct Files {
     metrics: File,
     /// Locked for as long as it is open; the system releases it when the process dies.
     lock: File,
+    /// The configuration of a run that is resumed, to be written once it is.
+    config: Option<String>,
 }
 
 impl RunFolder {
-    /// Makes or takes the folder at `path` and writes the configuration to its `run.toml`.
+    /// Makes or takes the folder at `path` and writes the configuration to its `run.toml`; where a run is resumed, with
+    /// the first [`keep_metrics`](RunFolder::keep_metrics), so that a run that is refused leaves all as it was.
     ///
     /// A folder that holds a run is refused unless `resume` keeps what is there or `overwrite`
     /// removes it (`resume` wins); with `resume` a folder without a run begins one. A folder with
-    /// other files is always refused. `overwrite` removes this program's files and no others.
+    /// other files is always refused, as is one whose run has gone further than it has a checkpoint of. `overwrite`
+    /// removes this program's files and no others.
     pub fn open(
         path: &Path,
         config: &impl Serialize,
@@ -68,9 +72,8 @@ impl RunFolder {
             source,
         };
         refuse_address(path).map_err(RunError::Remote)?;
-        let file = path.join(CONFIG);
         let text = toml::to_string(config).map_err(|source| RunError::Config {
-            path: file.clone(),
+            path: path.join(CONFIG),
             source,
         })?;
         std::fs::create_dir_all(path).map_err(unusable)?;
@@ -91,29 +94,56 @@ impl RunFolder {
             clear(path)?;
         }
         let sets = listed(path)?;
+        let is_resumed = holds_run && resume;
+        if is_resumed && !sets.iter().any(Manifest::is_checkpoint) && has_gone_further(path, &sets)
+        {
+            return Err(RunError::Differs {
+                path: path.join(Set::Checkpoint.file()),
+                problem: "is missing, so the run cannot be resumed".to_string(),
+            });
+        }
         let checkpoints = path.join(CHECKPOINTS);
         std::fs::create_dir_all(&checkpoints).map_err(unusable)?;
         for folder in [path, &checkpoints] {
             remove_unfinished(folder).map_err(unusable)?;
         }
-        remove_unlisted(path, &sets);
+        let metrics = path.join(METRICS);
+        let metrics =
+            open_metrics(&metrics).map_err(|source| RunError::io(&metrics, "open", source))?;
+        let drawn = || format!("{:016x}", RandomState::new().hash_one(std::process::id()));
+        let run = sets.first().map(|set| set.run.clone());
+        let run = run.or_else(|| run_of(path)).unwrap_or_else(drawn);
+        let config = Some(named_config(&run, &text));
+        let mut folder = RunFolder {
+            path: path.to_path_buf(),
+            run,
+            settings: Settings::new(),
+            files: Some(Files {
+                metrics,
+                lock,
+                config,
+            }),
+            note,
+        };
+        if !is_resumed {
+            folder.settle()?;
+        }
+        Ok(folder)
+    }
+
+    /// Writes the configuration, and removes what no set lists, unless that is done.
+    fn settle(&mut self) -> Result<(), RunError> {
+        let file = self.file(CONFIG)?;
+        let Some(text) = self.files.as_mut().and_then(|files| files.config.take()) else {
+            return Ok(());
+        };
+        remove_unlisted(&self.path, &listed(&self.path)?);
         let has_secrets = matches!(without_secrets(&text), Cow::Owned(_));
         write_atomically(&file, |temporary| {
             if has_secrets {
                 std::fs::set_permissions(temporary, Permissions::from_mode(0o600))?;
             }
             std::fs::write(temporary, &text)
-        })?;
-        let metrics = path.join(METRICS);
-        let metrics =
-            open_metrics(&metrics).map_err(|source| RunError::io(&metrics, "open", source))?;
-        let drawn = || format!("{:016x}", RandomState::new().hash_one(std::process::id()));
-        Ok(RunFolder {
-            path: path.to_path_buf(),
-            run: sets.first().map_or_else(drawn, |set| set.run.clone()),
-            settings: Settings::new(),
-            files: Some(Files { metrics, lock }),
-            note,
         })
     }
 
@@ -208,6 +238,7 @@ impl RunFolder {
 
     /// Appends one line to `metrics.jsonl`.
     pub fn append_metrics(&mut self, record: &impl Serialize) -> Result<(), RunError> {
+        self.settle()?;
         let file = self.file(METRICS)?;
         let Some(files) = &mut self.files else {
             return Ok(());
@@ -219,8 +250,9 @@ impl RunFolder {
         files.metrics.write_all(&line).map_err(wrong)
     }
 
-    /// Keeps the first `lines` lines of `metrics.jsonl`: those before a checkpoint.
+    /// Keeps the first `lines` lines of `metrics.jsonl`: those before a checkpoint, which fits the configuration.
     pub fn keep_metrics(&mut self, lines: usize) -> Result<(), RunError> {
+        self.settle()?;
         let file = self.file(METRICS)?;
         let Some(files) = &mut self.files else {
             return Ok(());
@@ -254,7 +286,13 @@ impl RunFolder {
 fn foreign_file(path: &Path) -> io::Result<Option<String>> {
     for entry in std::fs::read_dir(path)? {
         let name = entry?.file_name();
-        if name != LOCK && name != CHECKPOINTS && !is_temporary_name(&name) {
+        let is_empty = || {
+            path.join(CHECKPOINTS)
+                .read_dir()
+                .is_ok_and(|mut of| of.next().is_none())
+        };
+        let is_own = name == LOCK || is_temporary_name(&name) || name == CHECKPOINTS && is_empty();
+        if !is_own {
             return Ok(Some(name.to_string_lossy().into_owned()));
         }
     }
@@ -277,7 +315,7 @@ fn lock(path: &Path) -> Result<(File, Option<String>), RunError> {
     use rustix::io::Errno;
     const WITHOUT: [Errno; 3] = [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP];
     let unusable = |source| RunError::Unusable {
-        path: path.to_path_buf(),
+        path: path.join(LOCK),
         source,
     };
     let file = open_with(
@@ -318,6 +356,23 @@ fn listed(path: &Path) -> Result<Vec<Manifest>, RunError> {
         }),
         _ => Ok(sets),
     }
+}
+
+/// Whether a run without a checkpoint has a model, or the second of its states or one after it.
+fn has_gone_further(path: &Path, sets: &[Manifest]) -> bool {
+    let files = path
+        .join(CHECKPOINTS)
+        .read_dir()
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut numbers = files.filter_map(|entry| {
+        let name = entry.file_name();
+        let name = name.to_str().filter(|name| is_numbered(name))?;
+        let number = name.split(['-', '.']).nth(1)?;
+        number.parse::<u64>().ok()
+    });
+    !sets.is_empty() || numbers.any(|number| number > 1)
 }
 
 /// Removes files of rows and states that no set lists: those of sets that were replaced, or never completed. Failures do

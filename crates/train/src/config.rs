@@ -228,12 +228,11 @@ impl LinearConfig {
 
     /// Settings that may change when a run is resumed: what ends it and what it is measured by; how data is read, whose
     /// contents and classes the checkpoint compares; and the order, which shows in the plan.
-    const CHANGING: [&str; 13] = [
+    const CHANGING: [&str; 12] = [
         "access",
         "blocks",
         "data.device_model",
         "data.format",
-        "data.label",
         "data.positive",
         "epochs",
         "on_bad_record",

@@ -87,16 +87,20 @@ struct Finished {
 }
 
 /// Whether a path is the run folder of a net, finished or not.
-pub fn is_net(run: &Path) -> bool {
-    let text = pelton_storage::read_text(run.join("run.toml")).unwrap_or_default();
-    let config: Option<toml::Table> = text.parse().ok();
-    config.is_some_and(|config| config.contains_key("fit"))
+///
+/// Errors: a folder whose configuration cannot be read.
+pub fn is_net(run: &Path) -> Result<bool, TrainError> {
+    if !run.is_dir() {
+        return Ok(false);
+    }
+    let config: toml::Table = crate::config::read(&run.join("run.toml"))?;
+    Ok(config.contains_key("fit"))
 }
 
 /// The contents of a finished net's run folder, and the files of its model.
 pub(crate) fn open_run(run: &Path) -> Result<(Job, Manifest), TrainError> {
     std::fs::metadata(run).map_err(|error| unreadable(run, &error))?;
-    if !is_net(run) {
+    if !is_net(run)? {
         return Err(TrainError::config(format!(
             "{}: is not the run folder of a net; train one first",
             run.display()

@@ -45,7 +45,7 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
         model: arguments.model,
     };
     #[cfg(feature = "nets")]
-    if finished::is_net(&config.model) {
+    if finished::is_net(&config.model)? {
         refuse_threshold(arguments.threshold)?;
         return match &arguments.pairs {
             Some(pairs) => verify(&config, pairs, arguments.json),
@@ -252,7 +252,7 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
         model: arguments.model,
     };
     #[cfg(feature = "nets")]
-    let is_net = finished::is_net(&config.model);
+    let is_net = finished::is_net(&config.model)?;
     #[cfg(not(feature = "nets"))]
     let is_net = false;
     let columns = PredictionColumns {

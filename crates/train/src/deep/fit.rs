@@ -1,12 +1,15 @@
 //! The loop: batches from the feed, steps, evaluation after each epoch, checkpoints.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pelton_comm::{Alike, Comm, Reduction};
-use pelton_key::{Stage, key};
+use pelton_data::DataError;
+use pelton_feed::FeedError;
+use pelton_key::{Digest, Stage, key};
 use pelton_nn::{Counts, HeadFigures, Input, LossOptions, NnError, StepOptions, Trainer, Update};
-use pelton_run::{Event, RunContext, RunFolder, peak_rss_bytes};
+use pelton_run::{Event, RunContext, RunFolder, Set, peak_rss_bytes};
 use pelton_softmax::HeadError;
 use rayon::ThreadPool;
 
@@ -46,6 +49,22 @@ pub(crate) struct Fit<'a> {
 /// Classes whose nearest ones take long to find.
 const MANY_CLASSES: u64 = 200_000;
 
+/// Names the checkpoint that an error is about.
+fn of_checkpoint(folder: &Path, error: TrainError) -> TrainError {
+    match error {
+        TrainError::Data(DataError::Config(_) | DataError::Feed(FeedError::State(_))) => {
+            let file = folder.join(Set::Checkpoint.file());
+            TrainError::config(format!("{}: {error}", file.display()))
+        }
+        other => other,
+    }
+}
+
+fn weights_digest(weights: &[f32]) -> u64 {
+    let words = weights.iter().map(|weight| u64::from(weight.to_bits()));
+    Digest::new(27).words(words).value()
+}
+
 /// Trains to the end, from a checkpoint where the folder holds one. All ranks call it; rank 0 writes.
 pub(crate) fn fit(
     mut of: Fit<'_>,
@@ -57,21 +76,46 @@ pub(crate) fn fit(
     if of.head.is_some() && comm.size() > 1 {
         saving::check_shared(folder, comm)?;
     }
-    let mut progress = if context.folder.resume {
+    let progress = if context.folder.resume {
         saving::resume(folder.path(), of.trainer.as_mut(), comm)?
     } else {
         None
+    };
+    if context.folder.resume && progress.is_none() {
+        (context.observer)(Event::Note("no checkpoint exists yet: starting again"));
     }
-    .unwrap_or_default();
-    folder.keep_metrics(progress.epochs.len())?;
+    let validation = of.validation.as_ref().map(Prepared::fingerprint);
+    let class_weights = of.class_weights.as_deref().map(weights_digest);
+    let place = |error| of_checkpoint(folder.path(), error);
+    let mut progress = match progress {
+        Some(progress) => {
+            let same = [
+                ("validation", progress.validation == validation),
+                ("class_weights", progress.class_weights == class_weights),
+            ];
+            if let Some((name, _)) = same.iter().find(|(_, is_same)| !is_same) {
+                return Err(place(TrainError::config(format!(
+                    "belongs to a run with other data for `{name}`; restore it, or train again with `overwrite`"
+                ))));
+            }
+            progress
+        }
+        None => Progress {
+            validation,
+            class_weights,
+            ..Progress::default()
+        },
+    };
     let pool = thread_pool(of.config.threads, comm)?;
     let went_on = progress.feed.is_some();
     if let Some(state) = &progress.feed {
-        of.training.check(state, context)?;
+        of.training.check(state, context).map_err(place)?;
     }
     let mut source = of
         .training
-        .source(progress.feed.as_deref(), of.targets, comm)?;
+        .source(progress.feed.as_deref(), of.targets, comm)
+        .map_err(place)?;
+    folder.keep_metrics(progress.epochs.len())?;
     if comm.size() > 1 {
         let own = Alike::default()
             .with("the count of finished epochs", progress.epochs.len())

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Progress {
     /// The state of the feed, in its format.
     pub(crate) feed: Option<String>,
+    /// Fingerprint of the data of `validation`, and digest of the `class_weights`.
+    pub(crate) validation: Option<u64>,
+    pub(crate) class_weights: Option<u64>,
     /// Steps of the optimiser.
     pub(crate) steps: u64,
     /// Of the current epoch.

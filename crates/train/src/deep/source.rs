@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pelton_comm::Comm;
 use pelton_data::{PipelineLoader, PreparedPipeline};
 use pelton_feed::{LoaderMeters, LoaderState};
+use pelton_key::Digest;
 use pelton_nn::{Carry, Words};
 use pelton_run::RunContext;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,17 @@ impl Prepared {
         match self {
             Prepared::Pipeline(pipeline) => pipeline.plan().steps(epoch),
             Prepared::Text(text) => text.steps(),
+        }
+    }
+
+    /// Identifies the data.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        match self {
+            Prepared::Pipeline(pipeline) => pipeline.fingerprint(),
+            Prepared::Text(text) => {
+                let words = text.words.iter().copied().map(u64::from);
+                Digest::new(28).words(words).value()
+            }
         }
     }
 
