@@ -18,6 +18,12 @@ DESCRIBED = ("ids", "epoch", "step", "path")
 
 def as_column(name: str, values: Any, records: int | None = None) -> Any:
     """A column as an array of numbers, or a list of texts, bytes or arrays of any lengths, one a record."""
+    nulls = getattr(values, "null_count", 0)
+    nulls = nulls() if callable(nulls) else nulls
+    if nulls and any(kind in str(getattr(values, "dtype", getattr(values, "type", ""))).lower() for kind in ("int", "bool")):
+        raise _pelton.ConfigurationError(
+            f"column `{name}` has {nulls} missing values among whole numbers; fill them (fill_null), or leave the rows out (drop_nulls)"
+        )
     # Data frames keep text in arrays of their own.
     if not isinstance(values, (np.ndarray, list)):
         values = values.to_numpy() if hasattr(values, "to_numpy") else values
@@ -119,7 +125,9 @@ class WithColumns:
         record = sample["record"]
         # A sample has a label in any case.
         others = {name for name in sample if name != "label"}
-        return {**sample, **{name: free(name, others, column)[record] for name, column in self.columns.items()}}
+        rows = {name: free(name, others, column)[record] for name, column in self.columns.items()}
+        # What functions write to is theirs.
+        return {**sample, **{name: row.copy() if isinstance(row, np.ndarray) else row for name, row in rows.items()}}
 
 
 def described(batch: Batch, include: Sequence[str], run: Run) -> Batch:

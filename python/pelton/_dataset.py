@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import reprlib
 import sys
@@ -210,7 +211,7 @@ def _stacked(samples: Sequence[dict[str, Any]]) -> Batch:
 
 
 def _checked(record: int, count: int) -> int:
-    record = int(record)
+    record = operator.index(record)
     if not -count <= record < count:
         raise IndexError(f"there is no record {record}; there are {count}")
     return record % count

@@ -123,6 +123,8 @@ def _file_classes(labels: Sequence[Any]) -> dict[str, Any]:
             "`labels` must be numbers or names of classes in one dimension, one a file; columns of from_manifest may have more"
         )
     values, codes = np.unique(given, return_inverse=True)
+    if given.dtype.kind in "biuf" and len(given) and max(abs(float(values[0])), abs(float(values[-1]))) >= 2.0**53:
+        raise ConfigurationError("`labels` must be below 2^53 in magnitude; number the classes from 0")
     named = given.dtype.kind == "U"
     return {
         "names": values.tolist() if named else [],

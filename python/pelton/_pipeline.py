@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import operator
 import os
 import sys
 import threading
@@ -175,7 +176,9 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
             raise ConfigurationError("give one of `ids`, `weights` and `balanced`")
         config: dict[str, Any] = {"sample": "balanced"} if balanced else {}
         if examples is not None:
-            config["epoch_examples"] = int(examples)
+            if operator.index(examples) < 1:
+                raise ConfigurationError("`examples` must be above 0: an epoch of none has no batches")
+            config["epoch_examples"] = operator.index(examples)
         made = self._with(config=config)
         if ids is not None:
             numbers = np.asarray(ids)
@@ -281,7 +284,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         "label" and "record", and returns a dict of the fields for the batch.
 
         It runs after decoding and augmentation for every appearance, or with ``before_augmentation`` once a read. The native
-        threads call it, one at a time because of Python's lock. A function that has a parameter ``rng`` gets a
+        threads call it, one at a time where Python has its lock. A function that has a parameter ``rng`` gets a
         ``numpy.random.Generator`` that follows from seed, epoch and record. Exceptions leave the loop as
         `BadRecordError` with the record's position, and the function's exception as the cause; ``on_bad_record``
         applies to them too. Numbers and arrays are stacked, bytes and text concatenated; use ``batch(collate="pad")``

@@ -9,7 +9,7 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_format::element_value;
 use pelton_image::{ImageError, Layout, Output, Pipeline, Pixels, Workspace};
 
-use super::{IMAGE, is_box, is_mask, is_picture};
+use super::{IMAGE, is_box, is_mask, is_picture, names_places};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 
@@ -320,7 +320,7 @@ impl Stage for AugmentImages {
                 }
             }
             let names = sample.iter().map(|(name, _)| name);
-            let names = names.filter(|name| is_box(name) || name.contains("bbox"));
+            let names = names.filter(|name| names_places(name));
             for name in &names.cloned().collect::<Vec<Arc<str>>>() {
                 self.move_boxes((sample, name), size, at.key)?;
             }
@@ -472,6 +472,14 @@ fn apart(name: &str) -> String {
 
 /// Refuses boxes of other kinds than are moved.
 fn check_boxes(boxes: &[[f32; 4]]) -> Result<(), String> {
+    if let Some(wrong) = boxes
+        .iter()
+        .find(|corners| !corners.iter().all(|at| at.is_finite()))
+    {
+        return Err(format!(
+            "has the box {wrong:?}, which is not finite; leave it out, or the record"
+        ));
+    }
     if let Some(wrong) = boxes.iter().find(|[x1, y1, x2, y2]| x2 < x1 || y2 < y1) {
         return Err(format!(
             "has the box {wrong:?}, which ends before it begins: rows are left, top, right and bottom, not left, top, width and height; convert them in a function with before_augmentation"

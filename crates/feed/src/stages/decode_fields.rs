@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_format::members;
-use pelton_image::{Keep, Limits};
+use pelton_image::{Keep, Limits, Orientation};
 
 use super::decode_image::{DecodeImages, Exif, refusal};
-use super::{IMAGE, MEMBERS};
+use super::{IMAGE, MEMBERS, names_places};
 use crate::field_setting::{FieldKind, FieldSetting};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure};
@@ -152,6 +152,7 @@ impl Stage for DecodeFields {
         _: &mut dyn Any,
     ) -> Result<(), StageFailure> {
         let mut taken = Sample::default();
+        let mut turns: Vec<(&str, Orientation)> = Vec::new();
         let members = sample.remove(MEMBERS);
         for (name, field) in &self.fields {
             let bytes = match &members {
@@ -167,9 +168,23 @@ impl Stage for DecodeFields {
                     other => return Err(unlike(field, other.as_ref()).into()),
                 },
             };
+            if self.exif == Exif::Apply && field.kind == FieldKind::Picture {
+                turns.push((name, pelton_image::orientation(&bytes)));
+            }
             let value = self.decoded(field, bytes, sample, at.first);
             let value = value.map_err(|problem| format!("its {}: {problem}", field.source))?;
             taken.set(name, value);
+        }
+        if let Some(&(turned, turn)) = turns.iter().find(|(_, turn)| !turn.is_upright()) {
+            let stays = turns.iter().find(|(_, other)| *other != turn);
+            let places = { taken.iter() }.find(|(name, _)| names_places(name));
+            let places = places.map(|(name, _)| name.to_string());
+            if let Some(stays) = stays.map(|(name, _)| (*name).to_string()).or(places) {
+                return Err(format!(
+                    "its `{turned}` is turned by its EXIF data, and its `{stays}` is not; turn the files, or leave `exif` at ignore"
+                )
+                .into());
+            }
         }
         sample.replace_fields(taken);
         Ok(())

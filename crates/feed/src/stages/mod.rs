@@ -68,6 +68,14 @@ pub(crate) fn is_box(name: &str) -> bool {
     name.starts_with("box")
 }
 
+/// Whether numbers with this name are places in a picture by the look of it, boxes and others.
+pub(crate) fn names_places(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ["box", "keypoint", "landmark", "polygon"]
+        .iter()
+        .any(|kind| name.contains(kind))
+}
+
 /// The stages that a record goes through, in order, and how batches are collated after them.
 #[derive(Clone, Default)]
 pub struct Stages {

@@ -31,6 +31,7 @@ use crate::format::{Format, Opened, Shard, Source};
 use crate::formats::folder::index::FolderKey;
 use crate::formats::folder::listing::{Listing, Remarks};
 use crate::kind::FormatKind;
+use crate::labels::LABEL_LIMIT;
 use crate::labels::codes::Codes;
 use crate::labels::table::LabelTable;
 use crate::options::OpenOptions;
@@ -94,10 +95,28 @@ pub(crate) fn open(
     let began = Instant::now();
     let (listing, index) = listing(root, options, notes)?;
     say(root, options, &listing, notes);
+    let mut opened = opened_from(root, listing, index);
+    if options.label_file.is_some()
+        && let Some(numbers) = numbers(&opened.shard.names)
+    {
+        opened.shard.labels = numbers.into();
+        opened.shard.names.clear();
+    }
     Ok(Opened {
         scan_seconds: began.elapsed().as_secs_f64(),
-        ..opened_from(root, listing, index)
+        ..opened
     })
+}
+
+/// The names as numbers, if all of them are, spelled as numbers are and not as `007`.
+fn numbers(names: &[String]) -> Option<Vec<f64>> {
+    let number = |name: &String| {
+        let value: f64 = name.parse().ok()?;
+        let digits = name.trim_start_matches('-');
+        let is_code = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
+        (value.abs() < LABEL_LIMIT && !is_code).then_some(value)
+    };
+    names.iter().map(number).collect()
 }
 
 /// The files of a listing as a data set.

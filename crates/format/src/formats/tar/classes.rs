@@ -7,7 +7,7 @@ use crate::error::{Fault, FormatError, FormatErrorKind, excerpt};
 use crate::formats::tar::walk::Entry;
 use crate::labels::codes::{Codes, NO_CLASS};
 use crate::labels::json::{JsonClass, JsonKey, json_class};
-use crate::labels::{MOST_LABELS, bits, too_many_labels};
+use crate::labels::{LABEL_LIMIT, MOST_LABELS, bits, too_many_labels};
 use crate::rows::number::parse_f64;
 
 /// Longest member `cls`.
@@ -93,11 +93,17 @@ impl<'a> TarClasses<'a> {
                 { self.of_json(bytes, size, key) }.map_err(|fault| no_label(sample, fault))?
             }
             None => match parse_f64(bytes.trim_ascii()) {
-                Ok(value) if size <= MOST_CLASS_BYTES => self.number(value),
-                _ => {
+                Ok(value) if size <= MOST_CLASS_BYTES && value.abs() < LABEL_LIMIT => {
+                    self.number(value)
+                }
+                found_number => {
                     let (found, member) = (excerpt(bytes), excerpt(member));
+                    let why = match found_number {
+                        Ok(value) if value.abs() >= LABEL_LIMIT => "not below 2^53 in magnitude",
+                        _ => "not a number",
+                    };
                     let what = format!(
-                        "member {member} holds {found:?}, which is not a number; write classes as numbers"
+                        "member {member} holds {found:?}, which is {why}; write classes as numbers"
                     );
                     let error = FormatError::malformed(entry.data, what);
                     return Err(error.of_kind(FormatErrorKind::Record));
