@@ -297,3 +297,55 @@ def test_packed_rows_carry_other_fields(tmp_path: Path) -> None:
             assert ((batch["tokens"] != 0).sum(1) == filled).all()
             seen += batch["id"].tolist()
         assert sorted(seen) == list(range(50))
+
+
+def test_what_functions_write_is_theirs():
+    def halved(sample: dict[str, Any]) -> dict[str, Any]:
+        sample["x"] *= 0.5
+        return sample
+
+    numbers = np.ones((4, 2), np.float32)
+    pipeline = pelton.from_arrays(x=numbers).map(halved).batch(4)
+    assert [float(batch["x"].max()) for _ in range(3) for batch in pipeline] == [0.5] * 3
+    assert (numbers == 1).all()
+
+
+def test_labels_in_a_table_next_to_a_folder_keep_their_numbers(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    for i in range(12):
+        Image.new("RGB", (4, 4)).save(tmp_path / "pictures" / f"{i:02}.png")
+    for spelled, expected in ((lambda i: str(i), range(12)), (lambda i: f"{i}.5", np.arange(12) + 0.5), (lambda i: f"{i:03}", range(12))):
+        table = tmp_path / "labels.csv"
+        table.write_text("name,y\n" + "".join(f"{i:02}.png,{spelled(i)}\n" for i in range(12)))
+        pipeline = pelton.load(tmp_path / "pictures", label_file=table, label="y").order("sequential").batch(12)
+        np.testing.assert_array_equal(next(iter(pipeline))["label"], expected)
+
+
+def test_what_would_be_taken_in_silence_is_refused(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.png" for i in range(2)]
+    for path in paths:
+        Image.new("RGB", (8, 8)).save(path)
+    with pytest.raises(pelton.ConfigurationError, match="2\\^53"):
+        pelton.load(paths, labels=[2**60 + 1, 1])
+    with pytest.raises(pelton.ConfigurationError, match="`examples` must be above 0"):
+        pelton.from_arrays(x=np.ones(4)).sample(weights=np.ones(4), examples=0)
+    with pytest.raises(TypeError):
+        pelton.from_arrays(x=np.ones(4)).dataset()[1.7]
+    pictures = np.zeros((3, 8, 8, 3), np.uint8)
+    for name in ("gt_boxes", "keypoints", "Boxes"):
+        pipeline = pelton.from_arrays(image=pictures, **{name: np.ones((3, 2, 4), np.float32)}).flip(1.0).batch(3)
+        with pytest.raises(pelton.DataError, match=name):
+            next(iter(pipeline))
+    boxes = np.array([[[np.nan, 0, 10, 5]]] * 3, np.float32)
+    with pytest.raises(pelton.DataError, match="not finite"):
+        next(iter(pelton.from_arrays(image=pictures, boxes=boxes).flip(1.0).batch(3)))
+
+
+def test_nulls_are_no_values(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    lists = arrow.array([[1, None, 3], [2, 2, 2]], arrow.list_(arrow.int64()))
+    parquet.write_table(arrow.table({"l": lists, "n": arrow.array([None, 1])}), tmp_path / "lists.parquet")
+    with pytest.raises(pelton.DataError, match="a null in it"):
+        next(iter(pelton.load(tmp_path / "lists.parquet", missing="zero").batch(2)))
+    with pytest.raises(pelton.ConfigurationError, match="1 missing value"):
+        pelton.from_arrays(x=arrow.chunked_array([[1, None]]))

@@ -123,7 +123,7 @@ fn files_of_heads_are_refused_by_name() {
     let good = place.read("run/run.toml");
     place.write("run/run.toml", place.read("other/run.toml"));
     for line in ["eval run data.csv", "serve run --port 0"] {
-        place.refuses(line, 2, &["run/run.toml", "--seed 1", "with 2"]);
+        place.refuses(line, 2, &["manifest.json", "another run than run.toml"]);
     }
     place.write("run/run.toml", good);
     let copied = place.shell("rm -r run/checkpoint && cp -r again/checkpoint run/checkpoint");
@@ -152,6 +152,67 @@ fn files_of_heads_are_refused_by_name() {
         "summary.json",
     ];
     assert_eq!(names, expected);
+}
+
+/// The best epoch was the best on two data sets; a resume with other data changed the configuration before it was refused.
+#[test]
+#[cfg(feature = "nets")]
+fn a_refused_resume_names_what_differs_and_changes_nothing() {
+    let place = data();
+    let text = String::from_utf8(place.read("data.csv")).unwrap();
+    place.write("validation.csv", &text[..text.len() / 2]);
+    let weights = (0..8).map(|class| format!("name{class},1\n"));
+    place.write("weights.csv", weights.collect::<String>());
+    let flags =
+        "--label 1 --model mlp --batch 20 --validation validation.csv --class-weights weights.csv";
+    place.ok(&format!(
+        "train classify data.csv {flags} --epochs 2 --out run"
+    ));
+    let resume = "train classify --resume --epochs 3 --out run";
+    let config = place.read("run/run.toml");
+    for (file, said) in [
+        ("validation.csv", "--validation"),
+        ("weights.csv", "--class-weights"),
+        ("data.csv", "run"),
+    ] {
+        let good = place.read(file);
+        let changed = String::from_utf8(good.clone()).unwrap();
+        let changed = changed.replace("name0,1\n", "name0,9\n");
+        place.write(
+            file,
+            changed
+                .replacen("name1,-", "name2,-", 1)
+                .replacen("name1,0", "name2,0", 1),
+        );
+        place.refuses(resume, 2, &["run/", said]);
+        place.write(file, good);
+        assert!(place.read("run/run.toml") == config, "{file}");
+    }
+    // Without its manifest the checkpoint is none, and the model stays.
+    std::fs::rename(
+        place.path("run/checkpoint/manifest.json"),
+        place.path("kept"),
+    )
+    .unwrap();
+    place.refuses(resume, 2, &["run/checkpoint/manifest.json: is missing"]);
+    std::fs::rename(
+        place.path("kept"),
+        place.path("run/checkpoint/manifest.json"),
+    )
+    .unwrap();
+    place.write("run/run.toml", "[fit]\nepochs = \n");
+    for line in ["predict run data.csv --top 2", "serve run --port 0"] {
+        place.refuses(line, 2, &["run/run.toml"]);
+    }
+    place.write("run/run.toml", config);
+    place.ok(resume);
+    place.ok("train linear train --epochs 2 --out lin");
+    let config = String::from_utf8(place.read("lin/run.toml")).unwrap();
+    place.write(
+        "lin/run.toml",
+        config.replace("label = \"last\"", "label = \"first\""),
+    );
+    place.refuses("eval lin train", 2, &["lin/run.toml", "--label"]);
 }
 
 #[test]

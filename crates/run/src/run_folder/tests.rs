@@ -23,13 +23,21 @@ fn read(path: &Path, name: &str) -> String {
     std::fs::read_to_string(path.join(name)).unwrap()
 }
 
+/// The configuration in a folder, after the line that names the run.
+fn configured(path: &Path) -> String {
+    let text = read(path, "run.toml");
+    let (run, config) = text.split_once('\n').unwrap();
+    assert_eq!(run, format!("# Run {}", run_of(path).unwrap()));
+    config.to_string()
+}
+
 #[test]
 fn a_new_folder_holds_its_configuration() {
     let outer = tempfile::tempdir().unwrap();
     let path = outer.path().join("runs/a");
     let folder = RunFolder::open(&path, &config(7), false, false).unwrap();
     assert_eq!(folder.path(), path);
-    assert_eq!(read(&path, "run.toml"), "seed = 7\n");
+    assert_eq!(configured(&path), "seed = 7\n");
     assert_eq!(
         names(&path),
         [".lock", "checkpoint", "metrics.jsonl", "run.toml"]
@@ -62,11 +70,14 @@ fn a_run_is_kept_unless_told_otherwise() {
     );
     assert_eq!(error.exit_code(), 2);
 
-    let folder = RunFolder::open(path, &config(3), true, true).unwrap();
+    // A resumed run may still be refused, and then all is as it was.
+    let mut folder = RunFolder::open(path, &config(3), true, true).unwrap();
+    assert_eq!(configured(path), "seed = 1\n");
+    folder.keep_metrics(1).unwrap();
     assert_eq!(read(path, "metrics.jsonl"), "{\"seed\":10}\n");
     folder.write_summary(&config(4)).unwrap();
     drop(folder);
-    assert_eq!(read(path, "run.toml"), "seed = 3\n");
+    assert_eq!(configured(path), "seed = 3\n");
     let error = RunFolder::open(path, &config(2), false, false).unwrap_err();
     assert!(
         matches!(error, RunError::Exists { finished: true, .. }),
@@ -115,7 +126,7 @@ fn resume_without_a_run_begins_one() {
     std::fs::write(outer.path().join(".lock"), "").unwrap();
     std::fs::write(outer.path().join(".pelton-x1y2z3"), "").unwrap();
     RunFolder::open(outer.path(), &config(1), true, false).unwrap();
-    assert_eq!(read(outer.path(), "run.toml"), "seed = 1\n");
+    assert_eq!(configured(outer.path()), "seed = 1\n");
 }
 
 #[test]
@@ -159,7 +170,9 @@ fn files_of_a_set_are_replaced_together() {
     folder.write_text(&half, "half").unwrap();
     drop(folder);
     assert_eq!(read().contents(&name).unwrap(), b"first");
-    let folder = open(true);
+    let mut folder = open(true);
+    assert!(path.join(&half).exists());
+    folder.keep_metrics(0).unwrap();
     assert!(!path.join(&half).exists());
     write_set(&folder, "second");
     let second = read();
@@ -235,10 +248,45 @@ fn any_difference_of_a_listed_file_is_refused_by_its_name() {
     let outside =
         br#"{"run":"1","number":1,"settings":{},"files":{"../a":{"bytes":0,"parts":[]}}}"#;
     assert!(Manifest::parse(outside, &path, set).is_err());
+    let beyond = br#"{"run":"1","number":18446744073709551615,"settings":{},"files":{}}"#;
+    assert!(Manifest::parse(beyond, &path, set).is_err());
     // The model of another run.
     std::fs::copy(other.join(set.file()), path.join(Set::Model.file())).unwrap();
     let error = RunFolder::open(&path, &config(1), true, false).unwrap_err();
     assert!(error.to_string().contains("is of another run"), "{error}");
+}
+
+#[test]
+fn a_run_that_has_no_checkpoint_left_is_not_begun_again() {
+    let outer = tempfile::tempdir().unwrap();
+    let path = outer.path();
+    let folder = RunFolder::open(path, &config(1), false, false).unwrap();
+    let open = || RunFolder::open(path, &config(1), true, false).map(drop);
+    write_set(&folder, "first");
+    let manifest = path.join(Set::Checkpoint.file());
+    std::fs::remove_file(&manifest).unwrap();
+    drop(folder);
+    // It was killed as it wrote the first.
+    open().unwrap();
+    for name in ["checkpoint/state-2.safetensors", Set::Model.file()] {
+        let text = format!(
+            r#"{{"run":"{}","number":1,"settings":{{}},"files":{{}}}}"#,
+            run_of(path).unwrap()
+        );
+        std::fs::write(path.join(name), text).unwrap();
+        let before = names(&path.join(CHECKPOINTS));
+        let error = open().unwrap_err().to_string();
+        assert!(
+            error.contains("checkpoint/manifest.json: is missing"),
+            "{error}"
+        );
+        assert_eq!(names(&path.join(CHECKPOINTS)), before);
+        std::fs::remove_file(path.join(name)).unwrap();
+    }
+    // States that no run of this folder has written.
+    std::fs::remove_file(path.join(CONFIG)).unwrap();
+    let error = open().unwrap_err();
+    assert!(matches!(error, RunError::Foreign { .. }), "{error}");
 }
 
 fn first_of(bytes: &[u8], path: &Path) -> Manifest {
