@@ -160,7 +160,8 @@ fn files_of_heads_are_refused_by_name() {
 fn a_refused_resume_names_what_differs_and_changes_nothing() {
     let place = data();
     let text = String::from_utf8(place.read("data.csv")).unwrap();
-    place.write("validation.csv", &text[..text.len() / 2]);
+    let half: Vec<&str> = text.lines().take(100).collect();
+    place.write("validation.csv", half.join("\n"));
     let weights = (0..8).map(|class| format!("name{class},1\n"));
     place.write("weights.csv", weights.collect::<String>());
     let flags =
