@@ -341,11 +341,7 @@ def test_what_would_be_taken_in_silence_is_refused(tmp_path: Path) -> None:
         next(iter(pelton.from_arrays(image=pictures, boxes=boxes).flip(1.0).batch(3)))
 
 
-def test_nulls_are_no_values(tmp_path: Path) -> None:
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    lists = arrow.array([[1, None, 3], [2, 2, 2]], arrow.list_(arrow.int64()))
-    parquet.write_table(arrow.table({"l": lists, "n": arrow.array([None, 1])}), tmp_path / "lists.parquet")
-    with pytest.raises(pelton.DataError, match="a null in it"):
-        next(iter(pelton.load(tmp_path / "lists.parquet", missing="zero").batch(2)))
+def test_nulls_are_no_whole_numbers() -> None:
+    arrow = pytest.importorskip("pyarrow")
     with pytest.raises(pelton.ConfigurationError, match="1 missing value"):
         pelton.from_arrays(x=arrow.chunked_array([[1, None]]))

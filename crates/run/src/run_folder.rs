@@ -107,14 +107,18 @@ impl RunFolder {
         for folder in [path, &checkpoints] {
             remove_unfinished(folder).map_err(unusable)?;
         }
-        let metrics = path.join(METRICS);
-        let metrics =
-            open_metrics(&metrics).map_err(|source| RunError::io(&metrics, "open", source))?;
         let drawn = || format!("{:016x}", RandomState::new().hash_one(std::process::id()));
         let run = sets.first().map(|set| set.run.clone());
         let run = run.or_else(|| run_of(path)).unwrap_or_else(drawn);
-        let config = Some(named_config(&run, &text));
-        let mut folder = RunFolder {
+        let mut config = Some(named_config(&run, &text));
+        if !is_resumed {
+            // First, since files without a configuration are no run's.
+            write_config(path, config.take())?;
+        }
+        let metrics = path.join(METRICS);
+        let metrics =
+            open_metrics(&metrics).map_err(|source| RunError::io(&metrics, "open", source))?;
+        Ok(RunFolder {
             path: path.to_path_buf(),
             run,
             settings: Settings::new(),
@@ -124,27 +128,14 @@ impl RunFolder {
                 config,
             }),
             note,
-        };
-        if !is_resumed {
-            folder.settle()?;
-        }
-        Ok(folder)
+        })
     }
 
-    /// Writes the configuration, and removes what no set lists, unless that is done.
+    /// Does what a resume that may be refused has left for later.
     fn settle(&mut self) -> Result<(), RunError> {
-        let file = self.file(CONFIG)?;
-        let Some(text) = self.files.as_mut().and_then(|files| files.config.take()) else {
-            return Ok(());
-        };
-        remove_unlisted(&self.path, &listed(&self.path)?);
-        let has_secrets = matches!(without_secrets(&text), Cow::Owned(_));
-        write_atomically(&file, |temporary| {
-            if has_secrets {
-                std::fs::set_permissions(temporary, Permissions::from_mode(0o600))?;
-            }
-            std::fs::write(temporary, &text)
-        })
+        self.file(CONFIG)?;
+        let config = self.files.as_mut().and_then(|files| files.config.take());
+        write_config(&self.path, config)
     }
 
     /// With the settings that what it writes is made with, which [`decisive`](crate::decisive) finds.
@@ -280,6 +271,19 @@ impl RunFolder {
     pub fn write_summary(&self, summary: &impl Serialize) -> Result<(), RunError> {
         self.write_json(SUMMARY, summary)
     }
+}
+
+/// Writes the configuration, if there is one to write, and removes what no set lists.
+fn write_config(path: &Path, config: Option<String>) -> Result<(), RunError> {
+    let Some(text) = config else { return Ok(()) };
+    remove_unlisted(path, &listed(path)?);
+    let has_secrets = matches!(without_secrets(&text), Cow::Owned(_));
+    write_atomically(&path.join(CONFIG), |temporary| {
+        if has_secrets {
+            std::fs::set_permissions(temporary, Permissions::from_mode(0o600))?;
+        }
+        std::fs::write(temporary, &text)
+    })
 }
 
 /// A file of the folder that no run would have left there before its `run.toml`.

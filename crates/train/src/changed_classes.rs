@@ -53,7 +53,7 @@ pub fn change_classes(
     // The manifest is written last: without it this is what a killed process left of the same work.
     let text = pelton_storage::read_text(out.join("run.toml")).ok();
     let is_left = text.is_some()
-        && text == toml::to_string(&config).ok()
+        && text.as_ref().and_then(|text| text.parse().ok()) == toml::Table::try_from(&config).ok()
         && !out.join(Set::Model.file()).exists();
     let overwrite = context.folder.overwrite || is_left;
     if text.is_some() && !overwrite {

@@ -16,7 +16,7 @@ use pelton_image::Pipeline;
 use pelton_key::{KeyedRng, Stage, key};
 use pelton_nn::{Carry, Flow, Input, NO_TARGET, Trainer, Words, trainer};
 use pelton_plan::Order;
-use pelton_run::{Manifest, RunContext, peak_rss_bytes};
+use pelton_run::{Manifest, RunContext, Set, peak_rss_bytes};
 use pelton_text::{Ends, Special, Tokenizer, Vocabulary};
 use rayon::ThreadPool;
 use serde::Serialize;
@@ -90,10 +90,12 @@ struct Finished {
 ///
 /// Errors: a folder whose configuration cannot be read.
 pub fn is_net(run: &Path) -> Result<bool, TrainError> {
-    if !run.is_dir() {
+    let config = run.join("run.toml");
+    // Other folders are told apart later.
+    if !config.exists() && !run.join(Set::Model.file()).exists() {
         return Ok(false);
     }
-    let config: toml::Table = crate::config::read(&run.join("run.toml"))?;
+    let config: toml::Table = crate::config::read(&config)?;
     Ok(config.contains_key("fit"))
 }
 

@@ -38,6 +38,14 @@ impl Place {
         std::fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
+    /// The configuration of a run, below the line that names it.
+    pub fn configuration(&self, run: &str) -> String {
+        let text = String::from_utf8(self.read(&format!("{run}/run.toml"))).unwrap();
+        let (name, config) = text.split_once('\n').unwrap();
+        assert!(name.starts_with("# Run "), "{text}");
+        config.to_string()
+    }
+
     /// The command `pelton LINE`, words separated by spaces, in this folder.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(crate::program());

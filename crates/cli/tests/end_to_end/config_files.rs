@@ -7,7 +7,7 @@ use crate::command::Place;
 fn check(place: &Place, line: &str, job: &str, file: &str) {
     let run = |line: &str| {
         place.ok(&format!("train {line} --out run --overwrite"));
-        String::from_utf8(place.read("run/run.toml")).unwrap()
+        place.configuration("run")
     };
     let by_flags = run(line);
     place.write("file.toml", file);

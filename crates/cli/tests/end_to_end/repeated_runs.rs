@@ -24,8 +24,8 @@ fn a_run_is_repeated_from_its_configuration_and_by_its_seed() {
     assert!(place.model("runs/second") == first);
     assert!(place.model("runs/third") == first);
     assert_eq!(
-        place.read("runs/first/run.toml"),
-        place.read("runs/second/run.toml")
+        place.configuration("runs/first"),
+        place.configuration("runs/second")
     );
     place.ok("train linear --config runs/first/run.toml --seed 8 --out runs/other");
     assert!(place.model("runs/other") != first);

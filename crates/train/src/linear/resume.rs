@@ -20,6 +20,9 @@ pub(super) const STATE: &str = "checkpoint/state";
 /// Name of what a search found, in the run folder.
 pub(super) const KEPT: &str = "search.json";
 
+/// A setting that may change when a run is resumed, but not between a model and what reads it.
+const LABEL: &str = "label";
+
 /// What a search among costs found, and of which data.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Kept {
@@ -88,6 +91,11 @@ impl Before {
         if is_open && manifest.setting("solver") == Some(solver.as_str()) {
             now.insert("solver".to_string(), solver);
         }
+        // A column has several names, and the data is compared as it is read.
+        match manifest.setting(LABEL) {
+            Some(label) => now.insert(LABEL.to_string(), label.to_string()),
+            None => now.remove(LABEL),
+        };
         Ok(manifest.check_settings(&now)?)
     }
 

@@ -118,15 +118,6 @@ pub(crate) enum ColumnKind {
 }
 
 impl ColumnKind {
-    /// Whether its values are one number or one string.
-    pub(crate) fn is_single(&self) -> bool {
-        match self {
-            ColumnKind::Numbers { dims, .. } => dims.is_empty(),
-            ColumnKind::List { .. } => false,
-            ColumnKind::Bytes => true,
-        }
-    }
-
     fn of(data_type: &DataType) -> Option<ColumnKind> {
         match data_type {
             DataType::Utf8

@@ -71,8 +71,6 @@ pub(crate) const NO_LABEL: &str = "holds no label (null); leave such records out
 fn lacks_value(layout: &RecordLayout, i: usize, is_label: bool) -> Fault {
     let what = if is_label {
         NO_LABEL
-    } else if !layout.columns()[i].kind.is_single() {
-        "holds no list, or one with a null in it, which `missing` zero does not fill in; `on_bad_record` skip leaves such records out, and `format`, as in parquet:NAME,NAME, names other columns"
     } else {
         "holds no value (null); `missing` zero fills such values in, `on_bad_record` skip leaves such records out, and `format`, as in parquet:NAME,NAME, names other columns"
     };
@@ -94,7 +92,7 @@ impl Decoder for ColumnFields {
             let column = &self.layout.columns()[i];
             let zeros;
             let value = match value {
-                None if self.fills && Some(i) != self.label && column.kind.is_single() => {
+                None if self.fills && Some(i) != self.label => {
                     zeros = vec![0; column.kind.fixed_bytes().unwrap_or(0)];
                     &zeros
                 }

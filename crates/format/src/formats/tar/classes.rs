@@ -99,7 +99,7 @@ impl<'a> TarClasses<'a> {
                 found_number => {
                     let (found, member) = (excerpt(bytes), excerpt(member));
                     let why = match found_number {
-                        Ok(value) if value.abs() >= LABEL_LIMIT => "not below 2^53 in magnitude",
+                        Ok(_) if size <= MOST_CLASS_BYTES => "not below 2^53 in magnitude",
                         _ => "not a number",
                     };
                     let what = format!(
