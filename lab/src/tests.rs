@@ -350,8 +350,8 @@ fn nets_learn_from_sorted_files_in_full_order_only() {
         "LIRS",
         "memory of the shuffle, MB",
     );
-    // A word of 8 bytes for each of the 1 200 pictures.
-    assert_eq!(row.measured, 9600.0 / f64::from(1 << 20));
+    // A word of 8 bytes for each of the 2 400 pictures.
+    assert_eq!(row.measured, 19_200.0 / f64::from(1 << 20));
 }
 
 /// Sentences of 1 to 12 words, the short ones more often.
