@@ -299,7 +299,7 @@ def test_packed_rows_carry_other_fields(tmp_path: Path) -> None:
         assert sorted(seen) == list(range(50))
 
 
-def test_what_functions_write_is_theirs():
+def test_what_functions_write_is_theirs() -> None:
     def halved(sample: dict[str, Any]) -> dict[str, Any]:
         sample["x"] *= 0.5
         return sample
@@ -317,7 +317,7 @@ def test_labels_in_a_table_next_to_a_folder_keep_their_numbers(tmp_path: Path) -
     for spelled, expected in ((lambda i: str(i), range(12)), (lambda i: f"{i}.5", np.arange(12) + 0.5), (lambda i: f"{i:03}", range(12))):
         table = tmp_path / "labels.csv"
         table.write_text("name,y\n" + "".join(f"{i:02}.png,{spelled(i)}\n" for i in range(12)))
-        pipeline = pelton.load(tmp_path / "pictures", label_file=table, label="y").order("sequential").batch(12)
+        pipeline = pelton.load(tmp_path / "pictures", label_file=table, label="y").batch(12)
         np.testing.assert_array_equal(next(iter(pipeline))["label"], expected)
 
 
