@@ -52,9 +52,10 @@ pub fn change_classes(
     }
     // The manifest is written last: without it this is what a killed process left of the same work.
     let text = pelton_storage::read_text(out.join("run.toml")).ok();
-    let is_left = text.is_some()
-        && text.as_ref().and_then(|text| text.parse().ok()) == toml::Table::try_from(&config).ok()
-        && !out.join(Set::Model.file()).exists();
+    // It stands below the line that names the run.
+    let is_same =
+        |text: &String| toml::to_string(&config).is_ok_and(|config| text.ends_with(&config));
+    let is_left = text.as_ref().is_some_and(is_same) && !out.join(Set::Model.file()).exists();
     let overwrite = context.folder.overwrite || is_left;
     if text.is_some() && !overwrite {
         return Err(refuse(
