@@ -110,7 +110,7 @@ fn an_index_is_a_file_of_its_model() {
         std::fs::read(other.join("index.json")).unwrap(),
     );
     for (bytes, list, why) in [
-        (&good[..], &of_other[..], "belongs to another model"),
+        (&good[..], &of_other[..], "is of another run than run.toml"),
         (&good, b"", "is damaged"),
         (&flipped, &good_list, "is damaged (digest)"),
         (&good[..good.len() / 2], &good_list, "bytes and not"),
