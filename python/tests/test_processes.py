@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +66,12 @@ def is_gone(process: int) -> bool:
 def leaves_nothing() -> Iterator[None]:
     """Each test ends all of its processes, and closes what they were reached by."""
     gc.collect()
+    # Python's own process for shared memory has a file, too.
+    resource_tracker.ensure_running()
     earlier.update(children())
     files = len(os.listdir("/proc/self/fd"))
     yield
     gc.collect()
-    # Python's own process for shared memory, once.
     assert not children() and len(os.listdir("/proc/self/fd")) <= files + 1
 
 
