@@ -72,7 +72,8 @@ def leaves_nothing() -> Iterator[None]:
     files = len(os.listdir("/proc/self/fd"))
     yield
     gc.collect()
-    assert not children() and len(os.listdir("/proc/self/fd")) <= files + 1
+    # What Python opens once for processes: two files, where pytest has workers.
+    assert not children() and len(os.listdir("/proc/self/fd")) <= files + 2
 
 
 @pytest.mark.parametrize("counts", [(2, 2), (1, None), (None, 2)])
