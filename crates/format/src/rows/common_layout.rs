@@ -72,7 +72,7 @@ fn describe(file: &Opened) -> String {
                 } else {
                     ""
                 };
-                format!("{} ({kind}{} {:?})", field.name, field.dtype, field.known())
+                format!("{} ({kind}{} of shape {:?})", field.name, field.dtype, field.known())
             });
             let described: Vec<String> = described.collect();
             format!("the fields {}", described.join(", "))

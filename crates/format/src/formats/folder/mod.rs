@@ -116,7 +116,12 @@ fn numbers(names: &[String]) -> Option<Vec<f64>> {
         let is_code = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
         (value.abs() < LABEL_LIMIT && !is_code).then_some(value)
     };
-    names.iter().map(number).collect()
+    let values: Vec<f64> = names.iter().map(number).collect::<Option<_>>()?;
+    let mut distinct: Vec<f64> = values.clone();
+    distinct.sort_by(f64::total_cmp);
+    // 1 and 1.0 are two classes only by their names.
+    let differ = distinct.windows(2).all(|pair| pair[0] < pair[1]);
+    differ.then_some(values)
 }
 
 /// The files of a listing as a data set.
