@@ -72,7 +72,15 @@ fn describe(file: &Opened) -> String {
                 } else {
                     ""
                 };
-                format!("{} ({kind}{} of shape {:?})", field.name, field.dtype, field.known())
+                let length =
+                    |length: &Option<usize>| length.map_or("any".into(), |n| n.to_string());
+                let dims: Vec<String> = field.dims.iter().map(length).collect();
+                format!(
+                    "{} ({kind}{} [{}])",
+                    field.name,
+                    field.dtype,
+                    dims.join(", ")
+                )
             });
             let described: Vec<String> = described.collect();
             format!("the fields {}", described.join(", "))
