@@ -24,7 +24,7 @@ import time
 from liblinear.liblinearutil import parameter, problem, train
 
 RUNS = int(os.environ.get("PELTON_RUNS", "5"))
-LOSSES = {"logistic": ("-s 0", "log"), "l2": ("-s 2", "l2"), "l1": ("-s 3", "hinge")}
+LOSSES = {"logistic": ("-s 0", "log"), "squared-hinge": ("-s 2", "l2"), "hinge": ("-s 3", "hinge")}
 SHAPES = {"1m-20": (1_000_000, 20), "600k-10": (600_000, 10), "500k-28": (500_000, 28)}
 THREADS = len(os.sched_getaffinity(0))
 
@@ -47,7 +47,7 @@ def rows(name):
 def primal(loss, x, y, w):
     margins = y * (x.astype(np.float64) @ w)
     short = np.maximum(0.0, 1.0 - margins)
-    losses = {"l1": lambda: short, "l2": lambda: short**2, "logistic": lambda: np.logaddexp(0, -margins)}
+    losses = {"hinge": lambda: short, "squared-hinge": lambda: short**2, "logistic": lambda: np.logaddexp(0, -margins)}
     return 0.5 * w @ w + losses[loss]().sum()
 
 
@@ -95,7 +95,7 @@ def main():
                 for target in ["1e-2", "1e-3", "1e-4", "1e-5", "1e-6"]:
                     found.append(("Pelton", target, *pelton(path, loss, target)[:2]))
                 found += [("Pelton, pass", i + 1, *reached) for i, reached in enumerate(passes())]
-                if loss != "l2":
+                if loss != "squared-hinge":
                     for tolerance in [1e-1, 3e-2, 1e-2, 1e-3, 1e-4]:
                         found.append(("Snap ML", tolerance, *snap(loss, x, y, tolerance)))
                 if name != "500k-28":

@@ -50,7 +50,9 @@ def train(data, *arguments):
     """Figures of a training run in a fresh run folder."""
     folder = WORK / "runs/bench"
     shutil.rmtree(folder, ignore_errors=True)
-    return pelton("train", "linear", data, "--out", folder, *arguments)
+    given = ["--loss", "hinge", "--intercept", "none", "--scale", "none"]
+    pairs = [pair for pair in zip(given[::2], given[1::2]) if pair[0] not in arguments]
+    return pelton("train", "linear", data, "--out", folder, *arguments, *sum(pairs, ()))
 
 
 def demo_files(spec):

@@ -172,6 +172,9 @@ fn arguments(
     let mut arguments = vec!["train".to_string(), "linear".to_string()];
     arguments.extend(held.config.paths.iter().cloned());
     let mut flag = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
+    for (name, value) in [("loss", "hinge"), ("intercept", "none"), ("scale", "none")] {
+        flag(name, value.to_string());
+    }
     flag("order", order.to_string());
     flag("access", access.to_string());
     flag("blocks", held.blocks.to_string());

@@ -52,6 +52,8 @@ _PIECE_VALUES = 2 << 20
 _LOOKED_AT = 4096
 _COARSE = 32768.0
 _MOST_EXACT = 2.0**24
+# Of targets: from here on, float32 rounds by more than a 100 000th of their standard deviation.
+_FAR = 256.0
 # Losses of a regression, and whether they have an epsilon.
 _REGRESSIONS = {
     "squared": False,
@@ -242,7 +244,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
             "scale": self.scale,
             "memory_bytes": _pelton.memory_budget(1 << 30, ranks_here()) if self.memory is None else parse_bytes(self.memory),
             "seed": self._seed(),
-            "target": float(self.tol),
+            "target": str(float(self.tol)),
         }
         return config if self.max_epochs is None else {**config, "epochs": int(self.max_epochs)}
 
@@ -406,7 +408,7 @@ class LinearClassifier(_Classifier):
     Parameters
     ----------
     C : cost of a unit of loss.
-    loss : ``"hinge"`` or ``"squared_hinge"``; the command's names, ``"l1"`` and ``"l2"``, mean the same. Or
+    loss : ``"hinge"`` or ``"squared_hinge"``. Or
         ``"multinomial"``, one loss of all classes, as :class:`LogisticRegression` has it, with ``predict_proba``.
     l1_ratio : the share r of ‖w‖₁ in the penalty, r ‖w‖₁ + (1 − r) ½‖w‖²: 0 for ½‖w‖², 1 for ‖w‖₁, which leaves most weights
         0. Above 0 the loss must be smooth, and with more than two classes ``"logistic"`` or ``"squared_hinge"``.
@@ -477,7 +479,7 @@ class LinearClassifier(_Classifier):
         self.loss = loss
 
     def _loss(self) -> str:
-        names = {"hinge": "l1", "l1": "l1", "squared_hinge": "l2", "l2": "l2", "multinomial": "multinomial"}
+        names = {"hinge": "hinge", "squared_hinge": "squared-hinge", "multinomial": "multinomial"}
         if self.loss not in names:
             raise ValueError(f"loss={self.loss!r} is not a loss: use 'hinge', 'squared_hinge' or 'multinomial'")
         return names[self.loss]
@@ -537,7 +539,7 @@ class LogisticRegression(_Classifier):
 class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
     """A linear regression of real targets: least squares, support vectors, Huber's or Poisson's.
 
-    The solver has targets, as features, in 32 bits.
+    The solver has features, and targets less about their mean, in 32 bits.
 
     Parameters
     ----------
@@ -607,18 +609,31 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
 
     def _labels(self, y: np.ndarray, sample_weight: Any = None) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         """No classes, the bits of the target of each row, and the settings."""
+        self._target_centre = self._centre_of(y)
         with np.errstate(over="ignore"):
-            targets = y.astype(np.float32)
+            targets = (y - self._target_centre).astype(np.float32)
         wrong = np.flatnonzero(~np.isfinite(targets))
         if len(wrong):
             raise ValueError(f"y[{wrong[0]}] is {y[wrong[0]]:g}, beyond 32-bit floating point; scale the targets")
         return np.empty(0), targets.view(np.uint32), self._config()
 
+    def _centre_of(self, y: np.ndarray) -> float:
+        """What is subtracted from targets before they become float32: their mean, where they are far from 0 for how they
+        differ. With a free intercept it changes nothing else.
+        """
+        if not self.fit_intercept or self.regularise_intercept or self.loss == "poisson":
+            return 0.0
+        with np.errstate(all="ignore"):
+            mean, deviation = float(np.mean(y, dtype=np.float64)), float(np.std(y, dtype=np.float64))
+        return mean if np.isfinite(mean) and abs(mean) > _FAR * deviation else 0.0
+
     def _config_of_files(self) -> dict[str, Any]:
+        # The solver centres those of files itself.
+        self._target_centre = 0.0
         return self._config()
 
     def _use(self, coefficients: Any, intercepts: Any, classes: Any, labels: list[float], names: list[str]) -> None:
-        self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
+        self.coef_, self.intercept_ = coefficients[0], float(intercepts[0]) + self._target_centre
 
     def predict(self, X: Any) -> np.ndarray:
         """The predicted target of each row."""

@@ -42,6 +42,15 @@ impl Schema {
         self.codes.len() == columns && self.codes.iter().all(is_number)
     }
 
+    /// Which of the features that columns have of their own are numbers; others are indicators, which are 0 or 1.
+    pub fn numbers(&self) -> Vec<bool> {
+        let own = self.codes.iter().flat_map(|code| {
+            let is_number = matches!(code, ColumnCode::Number { .. } | ColumnCode::Date { .. });
+            (0..code.width()).map(move |at| is_number && at == 0)
+        });
+        own.collect()
+    }
+
     /// Features that hashed columns share: the last ones of a row.
     fn hashed(&self) -> usize {
         let hashed = self.codes.iter().map(ColumnCode::hashed);

@@ -7,7 +7,7 @@ use pelton_tools::buckets::{Column, Unit};
 use pelton_tools::{BadExamples, BucketPolicy};
 use pelton_train::{
     Access, ClassName, InnerPasses, LinearConfig, Loss, OnBadRecord, Optimum, Order, Penalty,
-    Scaling, Solver, ThresholdGoal,
+    Scaling, Solver, Target, ThresholdGoal,
 };
 
 use crate::bytes::Memory;
@@ -94,7 +94,7 @@ pub struct LinearArguments {
     /// Test data
     #[arg(long, value_parser = name())]
     pub test: Vec<String>,
-    #[arg(long, help = Loss::help())]
+    #[arg(long, help = Loss::help() + " (default: logistic, or multinomial for more than two classes; squared where labels are numbers rather than classes)")]
     pub loss: Option<Loss>,
     /// Half the width of the tube of the epsilon-insensitive losses (default: 0.1, as in LIBLINEAR), or the error from
     /// which on huber is linear (default: 1.35, as in scikit-learn)
@@ -122,15 +122,16 @@ pub struct LinearArguments {
     /// largest recall with at least this precision) or recall:SHARE (the largest precision with at least this recall)
     #[arg(long, value_name = "GOAL")]
     pub threshold: Option<ThresholdGoal>,
-    /// Append a constant feature of this value to every row
+    /// Append a constant feature of this value to every row, whose weight is regularised unless --intercept is free
     #[arg(long)]
     pub bias: Option<f32>,
     /// Intercept: free (its weight is not regularised, as in scikit-learn), regularised (as the others, as in
-    /// LIBLINEAR: --bias 1) or none (default: none for classes, free for losses of real targets)
+    /// LIBLINEAR: --bias 1) or none (default: free)
     #[arg(long)]
     pub intercept: Option<Intercept>,
-    /// Scale features before training; the model contains the scale: standard (zero mean and unit deviation;
-    /// unit deviation only for sparse rows), max-abs (within -1 and 1) or none
+    /// Scale features before training; the model contains the scale: standard (zero mean and unit deviation; unit
+    /// deviation only for sparse rows or without an intercept; not the features of categories), max-abs (within -1
+    /// and 1), none, or auto: standard for files with names of columns, none for others (default: auto)
     #[arg(long)]
     pub scale: Option<Scaling>,
     /// Solver: newton, coordinate-descent, or auto: the one expected to be faster (for up to 16 MB of rows in
@@ -172,9 +173,11 @@ pub struct LinearArguments {
     /// rows of 128 features or more (default: the share that saves most passes in full order; 0 for none)
     #[arg(long)]
     pub cache_fraction: Option<f64>,
-    /// Stop at this relative difference to the optimum, certified by the duality gap
+    /// Stop at this relative difference to the optimum, certified by the duality gap; a run that ends above it has exit
+    /// code 3. auto: go on while that costs little, and end above 1e-3 with exit code 3; none: end after --epochs,
+    /// wherever that is (default: auto; none with --epochs, --blocks or --inner-passes)
     #[arg(long)]
-    pub target: Option<f64>,
+    pub target: Option<Target>,
     /// Optimum for relative differences: auto (solve for it first), unknown, or a number
     #[arg(long)]
     pub optimum: Option<Optimum>,
@@ -243,7 +246,9 @@ impl LinearArguments {
         }
         set_option(&mut config.sample_weights, self.sample_weights.take());
         set_option(&mut config.threshold, self.threshold);
-        set_option(&mut config.bias, self.bias);
+        if let Some(bias) = self.bias {
+            (config.bias, config.free_bias) = (Some(bias), false);
+        }
         if let Some(intercept) = self.intercept {
             anyhow::ensure!(
                 intercept != Intercept::None || self.bias.is_none(),
@@ -273,7 +278,7 @@ impl LinearArguments {
         set(&mut config.seed, self.seed);
         config.skip |= self.skip;
         set_option(&mut config.cache_fraction, self.cache_fraction);
-        set_option(&mut config.target, self.target);
+        set(&mut config.target, self.target);
         set(&mut config.optimum, self.optimum);
         set(&mut config.threads, self.threads);
         set(&mut config.on_bad_record, self.on_bad_record);
@@ -383,7 +388,7 @@ pub struct PredictArguments {
     /// `label`, then each class (logistic models, and nets without a head over many classes)
     #[arg(long)]
     pub probabilities: bool,
-    /// For a linear model: write CSV with the decision value of every class (of the first of two)
+    /// For a linear model: write CSV with the decision value of every class (of two that of the positive one)
     #[arg(long)]
     pub scores: bool,
     /// For a linear model: write CSV with these columns of the data, with commas between

@@ -53,7 +53,8 @@ pub struct DataArguments {
     pub classes: Option<ClassSetting>,
     /// Fill missing cells of CSV and TSV (empty, NA, NaN, null, ?), and null and NaN in JSON Lines, Parquet
     /// and Arrow: zero, mean (features only: the column's mean in the training data) or flag (linear models: the
-    /// mean, and a feature that is 1 where a value is missing); without this flag such records are bad
+    /// mean, and a feature that is 1 where a value is missing), or error: such records are bad (default: flag for the
+    /// tables that `train linear` is given, else error)
     #[arg(long)]
     pub missing: Option<Missing>,
     /// What a column of a table is for a linear model, as in age=number, where it is not what it seems: number,

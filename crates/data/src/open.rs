@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pelton_feed::Stages;
 use pelton_fetch::{Device, DeviceSpeed};
 use pelton_format::{
-    ClassMap, ColumnKind, DataFile, Dataset, FormatKind, KnownColumns, LabelColumn, OpenOptions,
+    ClassMap, ColumnKind, DataFile, Dataset, FormatKind, KnownColumns, LabelColumn, Missing, OpenOptions,
     Reach, RowLayout, Rows, Scale, Schema, is_remote,
 };
 use pelton_run::{Event, Interrupt, Observer, RunContext};
@@ -97,6 +97,14 @@ impl OpenedData {
         Ok(())
     }
 
+    /// The same data with `centre` subtracted from its targets.
+    pub fn centred(mut self, centre: f64) -> OpenedData {
+        if centre != 0.0 {
+            self.dataset = Arc::new(self.dataset.centred(centre));
+        }
+        self
+    }
+
     /// The same data on a separate modelled device, if the configuration names one.
     fn on_its_device(mut self, config: &DataConfig) -> Result<OpenedData, DataError> {
         if let Some(name) = &config.device_model {
@@ -117,10 +125,13 @@ impl OpenedData {
     }
 }
 
-/// How sparse rows are decoded for a model with scaled features: a shift changes every 0.
-pub fn row_layout(scale: Option<&Scale>) -> RowLayout {
+/// How sparse rows are decoded for a model with scaled features, of a table with coded columns or not: a shift changes
+/// every 0.
+pub fn row_layout(scale: Option<&Scale>, columns: Option<&Schema>) -> RowLayout {
+    let is_coded = columns.is_some_and(|columns| !columns.codes.is_empty());
     match scale {
-        Some(scale) if scale.has_shifts() => RowLayout::Dense,
+        Some(scale) if scale.has_shifts() && !is_coded => RowLayout::Dense,
+        Some(_) if is_coded => RowLayout::WithZeros,
         _ => RowLayout::DenseWhereFull,
     }
 }
@@ -341,7 +352,7 @@ fn refuse_idle(config: &DataConfig, dataset: &Dataset) -> Result<(), DataError> 
             with("libsvm"),
         ),
         (
-            config.missing.is_some() && of_no_file(&tables),
+            config.missing.is_some_and(Missing::fills) && of_no_file(&tables),
             "missing",
             with(&tables.join(", ")),
         ),

@@ -20,7 +20,7 @@ use crate::labels::common::{
 use crate::labels::stored::{LabelForm, StoredLabels};
 use crate::labels::{ClassMap, Classes};
 use crate::open::open_files;
-use crate::options::OpenOptions;
+use crate::options::{OpenOptions, RowLayout};
 use crate::places::compressed::{hashed_name, state_hash};
 use crate::places::elias_fano::Walk;
 use crate::places::fingerprint::mix;
@@ -32,7 +32,7 @@ use crate::rows::in_order::put_in_order;
 use crate::rows::missing::MissingValues;
 use crate::rows::scale::Scale;
 use crate::rows::{Layout, Rows};
-use crate::tables::{Coding, ColumnUse, code};
+use crate::tables::{Codes, Coding, ColumnUse, code};
 
 /// One or many files as one sequence of records.
 #[derive(Clone, Debug)]
@@ -56,6 +56,8 @@ pub struct Dataset {
     scale: Option<Arc<Scale>>,
     numbers: Option<Arc<dyn Renumber>>,
     means: Option<Arc<[f32]>>,
+    /// Whether sparse rows store the zeros of the features that a scale shifts.
+    keeps_zeros: bool,
     columns: Option<Arc<Schema>>,
     coding: Option<Arc<Coding>>,
     first_bad: Option<u64>,
@@ -160,7 +162,10 @@ impl Dataset {
             return Err(FormatError::new("no data file is given; name at least one"));
         }
         widen_fields(&mut opened);
-        let coding = code(&mut opened, options, &mut notes)?;
+        let (coding, surveyed) = match code(&mut opened, options, &mut notes)? {
+            Codes::Of(coding) => (Some(coding), None),
+            Codes::Numbers(means) => (None, means),
+        };
         put_in_order(&mut opened)?;
         let (layout, contents) = (opened[0].shard.layout, opened[0].shard.contents);
         check_layouts(&opened, options)?;
@@ -173,7 +178,7 @@ impl Dataset {
         } else {
             common_names(&mut opened, own)?
         };
-        let missing = MissingValues::of(&opened, options)?;
+        let missing = MissingValues::of(&opened, options, surveyed)?;
         let positive = match &options.positive {
             // Without a scan for labels, +1 may be either of them.
             Some(_) if options.any_label => None,
@@ -194,6 +199,7 @@ impl Dataset {
             positive,
             any: options.any_label,
             targets: options.targets,
+            centre: 0.0,
         };
         let widest = opened
             .iter()
@@ -224,6 +230,7 @@ impl Dataset {
             means: None,
             first_bad: None,
             columns: columns.map(Arc::new),
+            keeps_zeros: coding.is_some() && options.rows == RowLayout::WithZeros,
             coding: coding.map(Arc::new),
         };
         for file in opened {
@@ -543,6 +550,11 @@ impl Dataset {
         self.means.as_ref()
     }
 
+    /// Whether a scale can shift features: all that it shifts are stored in every row.
+    pub fn can_shift(&self) -> bool {
+        self.layout != Layout::Sparse || self.keeps_zeros
+    }
+
     /// The same data with renumbered features, all below `features`.
     pub fn renumbered(&self, numbers: Arc<dyn Renumber>, features: u64) -> Dataset {
         Dataset {
@@ -555,13 +567,22 @@ impl Dataset {
     /// The same data with scaled features. Panics where rows are sparse and the scale shifts.
     pub fn scaled(&self, scale: Arc<Scale>) -> Dataset {
         assert!(
-            self.layout != Layout::Sparse || !scale.has_shifts(),
+            self.can_shift() || !scale.has_shifts(),
             "sparse rows have zeros that are not stored"
         );
         Dataset {
             scale: Some(scale),
             ..self.clone()
         }
+    }
+
+    /// The same data with `centre` subtracted from targets, in f64. Targets are f32 after that.
+    pub fn centred(&self, centre: f64) -> Dataset {
+        let mut centred = self.clone();
+        for file in &mut centred.files {
+            file.labels = file.labels.centred(centre);
+        }
+        centred
     }
 
     /// The same data, decoded unscaled and not renumbered.

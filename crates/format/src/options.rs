@@ -36,6 +36,9 @@ pub enum RowLayout {
     /// Dense where at least half of the cells are stored and features are few: such rows take no more memory,
     /// and computing with them takes a quarter of the time.
     DenseWhereFull,
+    /// The same, and rows of coded tables that stay sparse store the zeros of their numbers, for a scale that shifts
+    /// these.
+    WithZeros,
     /// Dense.
     Dense,
 }
@@ -48,7 +51,7 @@ impl RowLayout {
     pub fn makes_dense(self, records: u64, features: u64, nonzeros: u64) -> bool {
         match self {
             RowLayout::Stored => false,
-            RowLayout::DenseWhereFull => {
+            RowLayout::DenseWhereFull | RowLayout::WithZeros => {
                 features <= RowLayout::MOST_FEATURES
                     && u128::from(records) * u128::from(features) <= 2 * u128::from(nonzeros)
             }
@@ -67,12 +70,21 @@ pub enum Missing {
     Mean,
     /// The mean, and another feature that is 1 where a value is missing.
     Flag,
+    /// As `Flag` for tables that a linear model is trained on, as `Error` elsewhere.
+    Auto,
+    /// Nothing: a missing cell is a fault.
+    Error,
 }
 
 impl Missing {
+    /// Whether it fills cells wherever some are missing.
+    pub fn fills(self) -> bool {
+        !matches!(self, Missing::Auto | Missing::Error)
+    }
+
     /// Whether it needs means.
     pub fn has_means(self) -> bool {
-        self != Missing::Zero
+        matches!(self, Missing::Mean | Missing::Flag)
     }
 }
 
@@ -85,6 +97,8 @@ impl fmt::Display for Missing {
             Missing::Zero => "zero",
             Missing::Mean => "mean",
             Missing::Flag => "flag",
+            Missing::Auto => "auto",
+            Missing::Error => "error",
         })
     }
 }
@@ -97,8 +111,10 @@ impl FromStr for Missing {
             "zero" => Ok(Missing::Zero),
             "mean" => Ok(Missing::Mean),
             "flag" => Ok(Missing::Flag),
+            "auto" => Ok(Missing::Auto),
+            "error" => Ok(Missing::Error),
             _ => Err(format!(
-                "`{text}` is nothing to fill missing cells in with: use zero, mean or flag"
+                "`{text}` is nothing to fill missing cells in with: use zero, mean, flag, auto or error"
             )),
         }
     }

@@ -59,7 +59,7 @@ impl Model {
     }
 
     /// Coefficients for unscaled features, and the intercept: the scale and the value of the bias are
-    /// multiplied in.
+    /// multiplied in, and the centre of targets is added.
     pub fn coefficients(&self, subproblem: usize) -> (Vec<f64>, f64) {
         let (weights, bias) = (self.weights.vector(subproblem)).split_at(self.weights.features());
         let mut coefficients: Vec<f64> = weights.iter().map(|&weight| f64::from(weight)).collect();
@@ -76,7 +76,7 @@ impl Model {
                 .map(|(coefficient, shift)| coefficient * shift)
                 .sum::<f64>();
         }
-        (coefficients, intercept)
+        (coefficients, intercept + self.target_centre)
     }
 
     /// Writes safetensors: `weights` [vectors, features + bias], f32, `scale.factors` and `scale.shifts` of as

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pelton_format::{Layout, Row, RowTable, Scale};
+use pelton_format::{Row, RowTable, Scale};
 
 use crate::peers::{Exchange, Peers};
 
@@ -19,11 +19,14 @@ pub enum Scaling {
     /// Not at all.
     #[default]
     None,
-    /// `(x − mean) / standard deviation`; of sparse rows `x / standard deviation`, the zeros counted in. A
-    /// constant feature is unchanged: users add one as a bias.
+    /// `(x − mean) / standard deviation`; of sparse rows, and without an intercept, `x / standard deviation`, the zeros
+    /// counted in. A constant feature is unchanged: users add one as a bias; so are the indicators of coded columns,
+    /// which are 0 or 1.
     Standard,
     /// `x / max |x|`.
     MaxAbs,
+    /// As `Standard` for files whose columns have names, not at all for others.
+    Auto,
 }
 
 impl fmt::Display for Scaling {
@@ -32,6 +35,7 @@ impl fmt::Display for Scaling {
             Scaling::None => "none",
             Scaling::Standard => "standard",
             Scaling::MaxAbs => "max-abs",
+            Scaling::Auto => "auto",
         })
     }
 }
@@ -44,8 +48,9 @@ impl FromStr for Scaling {
             "none" => Ok(Scaling::None),
             "standard" => Ok(Scaling::Standard),
             "max-abs" => Ok(Scaling::MaxAbs),
+            "auto" => Ok(Scaling::Auto),
             _ => Err(format!(
-                "`{text}` is not a scaling: use standard, max-abs or none"
+                "`{text}` is not a scaling: use standard, max-abs, none or auto"
             )),
         }
     }
@@ -57,8 +62,9 @@ const CONSTANT: f64 = 1e-14;
 /// Sums over the values of each feature.
 #[derive(Debug)]
 pub struct FeatureSums {
-    rows: u64,
-    /// Rows that store the feature.
+    /// The weight of all rows, which is 1 each where nothing is said.
+    rows: f64,
+    /// That of the rows that store the feature.
     counts: Vec<f64>,
     /// First value of each.
     pivots: Vec<f32>,
@@ -72,7 +78,7 @@ impl FeatureSums {
     /// No rows yet.
     pub fn new(features: usize) -> FeatureSums {
         FeatureSums {
-            rows: 0,
+            rows: 0.0,
             counts: vec![0.0; features],
             pivots: vec![0.0; features],
             sums: vec![0.0; features],
@@ -81,22 +87,27 @@ impl FeatureSums {
         }
     }
 
-    /// Adds rows in the order of the table, so that the same rows give the same sums to the last bit.
-    pub fn add(&mut self, rows: &RowTable) {
-        (0..rows.len()).for_each(|i| self.add_row(rows.row(i)));
+    /// Adds rows in the order of the table, so that the same rows give the same sums to the last bit; each as often as
+    /// its weight says, by its id, where there are some.
+    pub fn add(&mut self, rows: &RowTable, weights: Option<&[f32]>) {
+        for i in 0..rows.len() {
+            let weight = weights.map_or(1.0, |weights| weights[rows.id(i) as usize]);
+            self.add_row(rows.row(i), f64::from(weight));
+        }
     }
 
-    /// Adds one row.
-    pub fn add_row(&mut self, row: Row<'_>) {
+    /// Adds one row of this weight, which may be invalid: what needs valid ones says so.
+    pub fn add_row(&mut self, row: Row<'_>, weight: f64) {
+        let weight = if weight.is_finite() { weight.max(0.0) } else { 0.0 };
         match row {
-            Row::Dense(values) => self.add_dense(values),
-            Row::Sparse { indices, values } => self.add_sparse(indices, values),
+            Row::Dense(values) => self.add_dense(values, weight),
+            Row::Sparse { indices, values } => self.add_sparse(indices, values, weight),
             Row::Bytes(_) => {}
         }
-        self.rows += 1;
+        self.rows += weight;
     }
 
-    fn add_dense(&mut self, values: &[f32]) {
+    fn add_dense(&mut self, values: &[f32], weight: f64) {
         // All rows store all features, so one count is enough.
         if self.counts.first() == Some(&0.0) {
             let known = values.len().min(self.pivots.len());
@@ -107,14 +118,14 @@ impl FeatureSums {
         let features = distances.zip(about).zip(&mut self.counts);
         for (&value, (((sum, square), (pivot, largest)), count)) in values.iter().zip(features) {
             let distance = f64::from(value) - f64::from(*pivot);
-            *sum += distance;
-            *square += distance * distance;
+            *sum += weight * distance;
+            *square += weight * distance * distance;
             *largest = largest.max(value.abs());
-            *count += 1.0;
+            *count += weight;
         }
     }
 
-    fn add_sparse(&mut self, indices: &[u32], values: &[f32]) {
+    fn add_sparse(&mut self, indices: &[u32], values: &[f32], weight: f64) {
         for (&index, &value) in indices.iter().zip(values) {
             let feature = index as usize;
             let Some(count) = self.counts.get_mut(feature) else {
@@ -123,23 +134,25 @@ impl FeatureSums {
             if *count == 0.0 {
                 self.pivots[feature] = value;
             }
-            *count += 1.0;
+            *count += weight;
             let distance = f64::from(value) - f64::from(self.pivots[feature]);
-            self.sums[feature] += distance;
-            self.squares[feature] += distance * distance;
+            self.sums[feature] += weight * distance;
+            self.squares[feature] += weight * distance * distance;
             self.largest[feature] = self.largest[feature].max(value.abs());
         }
     }
 
-    /// The scale computed from the sums, over all ranks; `None` if nothing is scaled.
+    /// The scale computed from the sums, over all ranks; `None` if nothing is scaled. Of features that have an entry in
+    /// `numbers`, or in general where that is empty, those that it says are scaled; with `shifts` to a mean of 0.
     pub fn scale<E>(
         self,
         scaling: Scaling,
-        layout: Layout,
+        numbers: &[bool],
+        shifts: bool,
         peers: &mut Peers<'_, E>,
     ) -> Result<Option<Scale>, E> {
         Ok(match scaling {
-            Scaling::None => None,
+            Scaling::None | Scaling::Auto => None,
             Scaling::MaxAbs => {
                 let mut largest: Vec<f64> = self.largest.into_iter().map(f64::from).collect();
                 peers(Exchange::Largest(&mut largest))?;
@@ -148,22 +161,24 @@ impl FeatureSums {
             }
             Scaling::Standard => {
                 let (means, deviations) = self.moments(peers)?;
-                let constant = |mean: f64, deviation: f64| deviation <= CONSTANT * mean.abs();
-                let both = || means.iter().copied().zip(deviations.iter().copied());
-                let factors = both().map(|(mean, deviation)| {
-                    if constant(mean, deviation) {
-                        1.0
-                    } else {
-                        inverse_or_one(deviation)
-                    }
-                });
-                let shifts = both()
-                    .map(|(mean, deviation)| if constant(mean, deviation) { 0.0 } else { mean });
-                let shifts = match layout {
-                    Layout::Sparse => Vec::new(),
-                    _ => shifts.collect(),
+                let is_scaled = |feature: usize| {
+                    let is_number = match numbers {
+                        [] => true,
+                        numbers => numbers.get(feature).is_some_and(|is| *is),
+                    };
+                    is_number && deviations[feature] > CONSTANT * means[feature].abs()
                 };
-                Scale::new(factors.collect(), shifts)
+                let of = |value: &dyn Fn(usize) -> f64, usual: f64| -> Vec<f64> {
+                    let one = |feature| if is_scaled(feature) { value(feature) } else { usual };
+                    (0..means.len()).map(one).collect()
+                };
+                let factors = of(&|feature| inverse_or_one(deviations[feature]), 1.0);
+                let shifts = if shifts {
+                    of(&|feature| means[feature], 0.0)
+                } else {
+                    Vec::new()
+                };
+                Scale::new(factors, shifts)
             }
         })
     }
@@ -171,9 +186,9 @@ impl FeatureSums {
     /// Mean and standard deviation of each feature over the rows of all ranks.
     fn moments<E>(self, peers: &mut Peers<'_, E>) -> Result<(Vec<f64>, Vec<f64>), E> {
         let mut sum_up = |values: &mut [f64]| peers(Exchange::Sum(values));
-        let mut rows = [self.rows as f64];
+        let mut rows = [self.rows];
         sum_up(&mut rows)?;
-        let rows = rows[0].max(1.0);
+        let rows = if rows[0] > 0.0 { rows[0] } else { 1.0 };
         let own_mean = |feature: usize| match self.counts[feature] {
             0.0 => 0.0,
             count => f64::from(self.pivots[feature]) + self.sums[feature] / count,
@@ -184,11 +199,12 @@ impl FeatureSums {
             .collect();
         sum_up(&mut means)?;
         means.iter_mut().for_each(|mean| *mean /= rows);
-        let own_rows = self.rows as f64;
+        let own_rows = self.rows;
         let mut deviations: Vec<f64> = (0..features)
             .map(|feature| {
                 let (count, sum) = (self.counts[feature], self.sums[feature]);
-                let about_own = self.squares[feature] - sum * sum / count.max(1.0);
+                let mean = if count > 0.0 { sum / count } else { 0.0 };
+                let about_own = self.squares[feature] - sum * mean;
                 let moved = own_mean(feature) - means[feature];
                 let absent = (own_rows - count) * means[feature] * means[feature];
                 about_own.max(0.0) + count * moved * moved + absent
@@ -210,7 +226,7 @@ fn inverse_or_one(size: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pelton_format::Rows;
+    use pelton_format::{Layout, Rows};
     use std::convert::Infallible;
 
     fn table(rows: Rows) -> RowTable {
@@ -220,9 +236,10 @@ mod tests {
 
     fn scale_of(scaling: Scaling, rows: &Rows, features: usize) -> Scale {
         let mut sums = FeatureSums::new(features);
-        sums.add(&table(rows.clone()));
+        sums.add(&table(rows.clone()), None);
         let alone = &mut crate::peers::alone::<Infallible>;
-        let scale = sums.scale(scaling, rows.layout(), alone).unwrap();
+        let shifts = rows.layout() != Layout::Sparse;
+        let scale = sums.scale(scaling, &[], shifts, alone).unwrap();
         scale.expect("there is a scale")
     }
 
@@ -277,6 +294,28 @@ mod tests {
         check(scale.factors(), &[1.0 / 3.0, 1.0, 1.0 / 7.0]);
     }
 
+    #[test]
+    fn rows_count_as_often_as_their_weights_say() {
+        let row = |i: u32| [(i * i % 17) as f32, 3.0, (i % 2) as f32];
+        let mut sums = FeatureSums::new(3);
+        (0..40).for_each(|i| sums.add_row(Row::Dense(&row(i)), f64::from(i % 4)));
+        let mut repeated = FeatureSums::new(3);
+        for i in (0..40).flat_map(|i| (0..i % 4).map(move |_| i)) {
+            repeated.add_row(Row::Dense(&row(i)), 1.0);
+        }
+        let scale = |sums: FeatureSums| {
+            let alone = &mut crate::peers::alone::<Infallible>;
+            let scale = sums.scale(Scaling::Standard, &[true, true, false], true, alone);
+            scale.unwrap().unwrap()
+        };
+        let (found, expected) = (scale(sums), scale(repeated));
+        check(found.factors(), expected.factors());
+        check(found.shifts(), expected.shifts());
+        // An indicator, and a constant.
+        assert_eq!((found.factors()[2], found.shifts()[2]), (1.0, 0.0));
+        assert_eq!((found.factors()[1], found.shifts()[1]), (1.0, 0.0));
+    }
+
     /// Two ranks that take turns at the one exchange, each in a thread.
     #[test]
     fn ranks_find_the_scale_of_all_rows() {
@@ -295,7 +334,7 @@ mod tests {
                 (0..90)
                     .filter(own)
                     .for_each(|i| rows.push_dense(0, &row(i)));
-                sums.add(&table(rows));
+                sums.add(&table(rows), None);
                 let mut exchange = |what: Exchange<'_>| -> Result<(), Infallible> {
                     let Exchange::Sum(values) = what else {
                         unreachable!("sums alone")
@@ -312,8 +351,7 @@ mod tests {
                     barrier.wait();
                     Ok(())
                 };
-                let layout = Layout::Dense { width: 2 };
-                sums.scale(Scaling::Standard, layout, &mut exchange)
+                sums.scale(Scaling::Standard, &[], true, &mut exchange)
                     .unwrap()
                     .unwrap()
             })

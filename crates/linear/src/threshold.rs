@@ -149,9 +149,9 @@ mod tests {
             );
         }
         assert!(Threshold::given(Loss::Logistic, &three, 0.5).is_err());
-        assert!(Threshold::given("l2".parse().unwrap(), &two, 1.1).is_ok());
+        assert!(Threshold::given("squared-hinge".parse().unwrap(), &two, 1.1).is_ok());
         for given in [f64::NAN, f64::INFINITY] {
-            assert!(Threshold::given("l2".parse().unwrap(), &two, given).is_err());
+            assert!(Threshold::given("squared-hinge".parse().unwrap(), &two, given).is_err());
         }
         assert!(Threshold::given("squared".parse().unwrap(), &two, 0.5).is_err());
     }

@@ -107,6 +107,7 @@ fn model(labels: Vec<f64>) -> Model {
         weights,
         scale: None,
         threshold: None,
+        target_centre: 0.0,
         columns: None,
     }
 }

@@ -45,6 +45,7 @@ fn trained(
         weights,
         scale: None,
         threshold: None,
+        target_centre: 0.0,
         columns: None,
     };
     (problem, rows, model)
@@ -88,6 +89,7 @@ fn both_formats_give_back_what_was_written() {
                     means: Some((0..12).map(|i| i as f32 / 3.0).collect()),
                     penalty: Penalty::L2,
                     bias_is_free: false,
+                    target_centre: 0.0,
                     columns: Some(named_columns(12)),
                     ..model.clone()
                 };
@@ -131,6 +133,7 @@ fn a_scale_is_kept_or_folded_into_the_weights() {
             weights: Weights::from_vectors(2, bias, vec![own]),
             scale: pelton_format::Scale::new(vec![2.0, 0.125], shifts.to_vec()),
             threshold: Some(Threshold::of_score(&ClassMap::new(vec![1.0, -1.0]), 0.25)),
+            target_centre: 0.0,
             columns: None,
         };
         assert!(model.scale.is_some());
@@ -173,6 +176,7 @@ fn the_text_is_liblinears() {
         weights,
         scale: None,
         threshold: None,
+        target_centre: 0.0,
         columns: None,
     };
     let folder = tempfile::tempdir().unwrap();
@@ -261,6 +265,7 @@ fn degenerate() -> (pelton_format::RowTable, Model, [u32; 24]) {
         weights: Weights::from_vectors(6, Some(1.0), (0..4).map(vector).collect()),
         scale: None,
         threshold: None,
+        target_centre: 0.0,
         columns: None,
     };
     let classes = [
@@ -360,6 +365,7 @@ fn coefficients_are_for_features_as_they_come() {
             let model = Model {
                 scale: scale.clone(),
                 threshold: None,
+                target_centre: 0.0,
                 columns: None,
                 ..model
             };
@@ -403,6 +409,7 @@ fn models_of_real_targets_come_back_from_both_formats() {
             weights: Weights::from_vectors(3, Some(1.0), vec![vec![0.5, -1.0, 0.0, 3.0]]),
             scale: None,
             threshold: None,
+            target_centre: 0.0,
             columns: None,
         };
         model.write_safetensors(&path, &never).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pelton_data::{DataConfig, as_text};
 use pelton_fetch::{Access, OnBadRecord};
-use pelton_format::ClassName;
+use pelton_format::{ClassName, Missing};
 use pelton_linear::{InnerPasses, Loss, Penalty, Scaling, ThresholdGoal};
 use pelton_plan::Order;
 use pelton_run::{Settings, decisive};
@@ -52,6 +52,70 @@ impl std::str::FromStr for Optimum {
                 .map(Optimum::Value)
                 .ok_or_else(|| {
                     format!("`{text}` is not an optimum: use auto, unknown or a positive number")
+                }),
+        }
+    }
+}
+
+/// How near the optimum a run must come, as a relative difference that the duality gap certifies.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Target {
+    /// As near as training comes without great expense, and at least [`Target::USUAL`].
+    #[default]
+    Auto,
+    /// Any: a number of epochs decides.
+    None,
+    /// So near, where training ends.
+    Gap(f64),
+}
+
+impl Target {
+    /// The gap that a run must reach where nothing is said.
+    pub const USUAL: f64 = 1e-3;
+
+    /// The gap at which training ends.
+    pub fn gap(self) -> Option<f64> {
+        match self {
+            Target::Gap(gap) => Some(gap),
+            Target::Auto | Target::None => None,
+        }
+    }
+
+    /// The gap above which a run has failed.
+    pub fn most(self) -> Option<f64> {
+        match self {
+            Target::Auto => Some(Target::USUAL),
+            target => target.gap(),
+        }
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Target::Auto => f.write_str("auto"),
+            Target::None => f.write_str("none"),
+            Target::Gap(gap) => write!(f, "{gap:e}"),
+        }
+    }
+}
+
+impl std::str::FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Target, String> {
+        match text {
+            "auto" => Ok(Target::Auto),
+            "none" => Ok(Target::None),
+            _ => text
+                .parse()
+                .ok()
+                .filter(|gap: &f64| *gap > 0.0 && *gap < 1.0)
+                .map(Target::Gap)
+                .ok_or_else(|| {
+                    format!(
+                        "`{text}` is no target: use a relative difference between 0 and 1, such as 1e-3, auto or none"
+                    )
                 }),
         }
     }
@@ -137,6 +201,9 @@ pub struct LinearConfig {
     /// The loss of a row.
     #[serde(with = "as_text")]
     pub loss: Loss,
+    /// Whether the loss becomes squared where labels are numbers rather than classes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub guesses_loss: bool,
     /// The penalty on the weights: l2, l1 or elastic-net:SHARE.
     #[serde(with = "as_text", skip_serializing_if = "is_usual")]
     pub penalty: Penalty,
@@ -196,8 +263,9 @@ pub struct LinearConfig {
     /// Share of the memory that keeps undecided long dense rows between blocks; by default, without `skip`,
     /// what saves most passes in full order.
     pub cache_fraction: Option<f64>,
-    /// Relative difference at which training ends, certified by the duality gap.
-    pub target: Option<f64>,
+    /// How near the optimum the model must be: auto, none or a relative difference.
+    #[serde(with = "as_text")]
+    pub target: Target,
     /// What relative differences refer to.
     #[serde(with = "as_text")]
     pub optimum: Optimum,
@@ -220,6 +288,23 @@ fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
 impl LinearConfig {
     /// Bytes of the budget where nothing is said and there are enough.
     pub const USUAL_MEMORY: u64 = 1 << 30;
+
+    /// What the command takes where nothing is said: a model with probabilities, or a regression where labels are
+    /// numbers; with a free intercept; of tables with standardised numbers, and a feature for missing ones.
+    pub fn bare() -> LinearConfig {
+        LinearConfig {
+            data: DataConfig {
+                missing: Some(Missing::Auto),
+                ..DataConfig::default()
+            },
+            loss: Loss::Multinomial,
+            guesses_loss: true,
+            bias: Some(1.0),
+            free_bias: true,
+            scale: Scaling::Auto,
+            ..LinearConfig::default()
+        }
+    }
 
     /// Reads a configuration: the `run.toml` of a run, or a file like it.
     pub fn read(path: &Path) -> Result<LinearConfig, TrainError> {
@@ -338,6 +423,7 @@ impl Default for LinearConfig {
             data: DataConfig::default(),
             test: Vec::new(),
             loss: Loss::Hinge,
+            guesses_loss: false,
             penalty: Penalty::L2,
             cost: 1.0,
             costs: Vec::new(),
@@ -364,7 +450,7 @@ impl Default for LinearConfig {
             seed: 0,
             skip: false,
             cache_fraction: None,
-            target: None,
+            target: Target::Auto,
             optimum: Optimum::Unknown,
             threads: 3,
             on_bad_record: OnBadRecord::Fail,

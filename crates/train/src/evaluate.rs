@@ -8,7 +8,9 @@ use std::time::Instant;
 use pelton_data::{self as data, DataConfig, DataError, Expected, OpenedData};
 use pelton_fetch::{FetchOptions, OnBadRecord};
 use pelton_format::{ClassMap, KeptCells, Missing};
-use pelton_linear::{LinearError, Model, Prediction, Threshold, predict, probabilities};
+use pelton_linear::{
+    LinearError, Model, Prediction, Threshold, positive_class, predict, probabilities,
+};
 use pelton_run::{Event, Interrupt, Manifest, RunContext, Set, peak_rss_bytes};
 
 use crate::config::LinearConfig;
@@ -154,10 +156,11 @@ impl EvaluateConfig {
         };
         expected.check(&config)?;
         let scale = trained.model.scale.clone().map(Arc::new);
-        let config = config.with_rows(data::row_layout(scale.as_deref()));
+        let config = config.with_rows(data::row_layout(scale.as_deref(), model.columns.as_deref()));
         let config = config.with_targets(model.loss.has_real_targets());
         let opened = data::open(&config, &config.paths, Some(&expected), context)?;
-        Ok((trained, opened.scaled(scale.as_ref())))
+        let centre = trained.model.target_centre;
+        Ok((trained, opened.scaled(scale.as_ref()).centred(centre)))
     }
 
     /// In the memory, less what is taken from it otherwise.
@@ -294,7 +297,7 @@ pub fn predict_lines(
                     && probabilities(model.loss, prediction.values, &mut shares).is_some()
                 {
                     for share in &shares {
-                        line += &format!("\t{share:.6}");
+                        line += &format!("\t{share}");
                     }
                 }
                 line.push('\n');
@@ -314,7 +317,7 @@ pub fn predict_lines(
 /// The class or target of a row.
 fn predicted(model: &Model, labels: &ClassMap, prediction: &Prediction<'_>) -> String {
     if model.loss.has_real_targets() {
-        model.loss.prediction(prediction.values[0]).to_string()
+        (model.loss.prediction(prediction.values[0]) + model.target_centre).to_string()
     } else {
         labels.describe(prediction.class)
     }
@@ -336,12 +339,15 @@ fn predict_table(
     let classes = || (0..labels.len() as u32).map(|class| labels.describe(class));
     let mut heading = columns.keep.clone();
     let is_real = model.loss.has_real_targets();
+    // Of two classes, the score is that of the positive one.
+    let one = (model.classes.len() == 2).then(|| positive_class(&model.classes));
     heading.push(if is_real { "target" } else { "label" }.into());
     if columns.scores && is_real {
         heading.push("score".into());
     } else if columns.scores {
-        let scored = classes().take(model.weights.subproblems());
-        heading.extend(scored.map(|class| format!("score {class}")));
+        let scored = classes().enumerate();
+        let scored = scored.filter(|(class, _)| one.is_none_or(|one| one as usize == *class));
+        heading.extend(scored.map(|(_, class)| format!("score {class}")));
     }
     if columns.probabilities {
         heading.extend(classes().map(|class| format!("probability {class}")));
@@ -357,13 +363,14 @@ fn predict_table(
                 let prediction = decided(prediction, threshold.as_ref());
                 let mut cells = vec![predicted(model, labels, &prediction)];
                 if columns.scores {
-                    let scored = prediction.values.iter();
-                    cells.extend(scored.take(model.weights.subproblems()).map(f64::to_string));
+                    let sign = if one == Some(1) { -1.0 } else { 1.0 };
+                    let score = |value: &f64| (sign * value + model.target_centre).to_string();
+                    cells.extend(prediction.values.iter().map(score));
                 }
                 if columns.probabilities
                     && probabilities(model.loss, prediction.values, &mut shares).is_some()
                 {
-                    cells.extend(shares.iter().map(|share| format!("{share:.6}")));
+                    cells.extend(shares.iter().map(|share| share.to_string()));
                 }
                 lines.push(csv_line(&cells));
             });

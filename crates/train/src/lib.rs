@@ -70,7 +70,7 @@ pub use language::LanguageConfig;
 #[cfg(feature = "nets")]
 pub use pelton_nn::GrowingBatch;
 
-pub use config::{LinearConfig, Optimum, Solver, Stated, read_over};
+pub use config::{LinearConfig, Optimum, Solver, Stated, Target, read_over};
 pub use error::TrainError;
 pub use pelton_data::{
     ClassSetting, DataConfig, DataError, IoMode, Validation, check_positive, check_range,

@@ -8,7 +8,7 @@ use pelton_comm::{RankError, run_ranks};
 use pelton_data::DataConfig;
 use pelton_run::{Event, Interrupt, Manifest, RunContext, Set};
 use pelton_train::linear::{self, RunOptions};
-use pelton_train::{LinearConfig, LinearSummary, Loss, Optimum, Solver, TrainError};
+use pelton_train::{LinearConfig, LinearSummary, Loss, Optimum, Solver, Target, TrainError};
 
 fn demo(folder: &Path, name: &str) -> LinearConfig {
     LinearConfig {
@@ -17,7 +17,7 @@ fn demo(folder: &Path, name: &str) -> LinearConfig {
             cache_dir: Some(folder.join("cache")),
             ..DataConfig::default()
         },
-        target: Some(1e-3),
+        target: Target::Gap(1e-3),
         epochs: 60,
         threads: 1,
         ..LinearConfig::default()
@@ -54,7 +54,7 @@ fn nothing(_: usize, _: &Event<'_>) {}
 /// Over ranks the target is certified, and what is found is the optimum that one rank finds.
 fn check_optimum(folder: &Path, config: &LinearConfig, ranks: &[usize]) {
     let finer = LinearConfig {
-        target: Some(2e-4),
+        target: Target::Gap(2e-4),
         ..config.clone()
     };
     let never = Interrupt::default();
@@ -216,7 +216,7 @@ fn more_ranks_than_rows() {
 fn out_of_core(folder: &Path) -> LinearConfig {
     LinearConfig {
         memory_bytes: 600_000,
-        target: None,
+        target: Target::None,
         epochs: 3,
         checkpoint_every_s: 0.0,
         seed: 4,

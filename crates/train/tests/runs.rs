@@ -9,7 +9,7 @@ use pelton_comm::Comm;
 use pelton_data::DataConfig;
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_train::linear::{self, RunOptions};
-use pelton_train::{LinearConfig, LinearSummary, Solver, TrainError};
+use pelton_train::{LinearConfig, LinearSummary, Solver, Target, TrainError};
 
 /// Runs on one rank.
 fn run(
@@ -110,7 +110,7 @@ fn interrupted_between_any_two_epochs_in_memory_the_run_reaches_the_same_model()
                 cache_dir: Some(folder.path().join("cache")),
                 ..DataConfig::default()
             },
-            target: Some(1e-6),
+            target: Target::Gap(1e-6),
             solver,
             ..LinearConfig::default()
         };
@@ -268,7 +268,7 @@ fn interrupted_while_an_epoch_is_certified_the_run_reaches_the_same_model() {
             epochs: 40,
             blocks: Some(8),
             memory_bytes: 4 << 20,
-            target: Some(1e-2),
+            target: Target::Gap(1e-2),
             skip,
             ..LinearConfig::default()
         };

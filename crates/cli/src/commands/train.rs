@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pelton_train::linear::{self, RunOptions};
 use pelton_train::{
-    DataError, LinearConfig, LinearSummary, Solver, Stated, memory_budget, read_over,
+    DataError, LinearConfig, LinearSummary, Solver, Stated, Target, memory_budget, read_over,
     refuse_address, shown_address,
 };
 
@@ -29,23 +29,23 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     let ranks = ranks::asked(arguments.ranks)?;
     let default = LinearConfig {
         memory_bytes: memory_budget(LinearConfig::USUAL_MEMORY, ranks),
-        ..LinearConfig::default()
+        ..LinearConfig::bare()
     };
     let (mut config, stated) = match from {
         Some(path) => read_over(&path, &default)?,
         None => (default, Stated::default()),
     };
-    let states_intercept = arguments.intercept.is_some()
-        || arguments.bias.is_some()
-        || stated.has("bias")
-        || stated.has("free_bias");
+    let counted =
+        arguments.epochs.is_some() || arguments.blocks.is_some() || arguments.inner_passes.is_some();
+    let (targeted, states_loss) = (arguments.target.is_some(), arguments.loss.is_some());
     arguments.apply(&mut config).map_err(usage)?;
-    if config.loss.has_real_targets() && !states_intercept {
-        // Targets are rarely about 0.
-        (config.free_bias, config.bias) = (true, Some(1.0));
+    config.guesses_loss &= !(states_loss || stated.has("loss"));
+    let counts = ["epochs", "blocks", "inner_passes"];
+    if (counted || counts.iter().any(|name| stated.has(name)))
+        && !(targeted || stated.has("target"))
+    {
+        config.target = Target::None;
     }
-    // A demo's target is a default, not a request.
-    let target = config.target;
     // A run that is resumed keeps what it began with, which its file states.
     if arguments.memory.is_none()
         && !stated.has("memory_bytes")
@@ -58,7 +58,9 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     {
         // A demo shows what Pelton is for: data eight times the memory it is given.
         config.memory_share = Some(0.125);
-        config.target.get_or_insert(1e-3);
+        if config.target == Target::Auto {
+            config.target = Target::Gap(Target::USUAL);
+        }
     }
     let out = arguments
         .out
@@ -81,9 +83,9 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         print_json(&summary)?;
     }
     print_summary(&summary, &out);
-    match target {
-        Some(target) if !summary.relative_gap.is_some_and(|gap| gap <= target) => {
-            Err(missed(target, &summary))
+    match config.target.most() {
+        Some(most) if !summary.relative_gap.is_some_and(|gap| gap <= most) => {
+            Err(missed(most, &summary))
         }
         _ => Ok(()),
     }
@@ -96,7 +98,7 @@ fn missed(target: f64, summary: &LinearSummary) -> Failure {
     let gap = summary.relative_gap.unwrap_or(f64::INFINITY);
     Failure {
         error: anyhow::anyhow!(
-            "the target {target:e} was not reached: after {} epochs the model is at most {gap:.4e} from the optimum; continue with --resume and more --epochs, or give more --memory",
+            "the target {target:e} was not reached: after {} epochs the model is at most {gap:.4e} from the optimum; continue with --resume and more --epochs, give more --memory or a lower --cost, or accept what comes with --target none",
             summary.epochs
         ),
         code: MISSED,

@@ -42,8 +42,8 @@ fn files_on_the_command_line_in_patterns_and_in_runs() {
     let figures = run(&place, "index *.svm --json").succeeded("both").json();
     assert_eq!(figures["records"], 120);
     let lines = [
-        "train linear @.svm --test @.svm --epochs 1 --out run@",
-        "train linear --resume --epochs 2 --out run@ --json",
+        "train svm @.svm --test @.svm --epochs 1 --out run@",
+        "train svm --resume --epochs 2 --out run@ --json",
         "eval run@ @.svm --json",
         "predict run@ @.svm --out labels@",
         "pack @.svm --out packed@.prow --json",

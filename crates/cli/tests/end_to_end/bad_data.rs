@@ -10,7 +10,7 @@ fn check(name: &str, content: impl AsRef<[u8]>, parts: &[&str]) {
     place.write(name, content);
     let mut all = vec![name];
     all.extend(parts);
-    place.refuses(&format!("train linear {name} --out run"), 2, &all);
+    place.refuses(&format!("train svm {name} --out run"), 2, &all);
     assert!(!place.path("run/model.txt").exists());
 }
 
@@ -42,19 +42,19 @@ fn files_that_are_not_there_or_no_files() {
         ("/dev/null", &["/dev/null", "regular file"]),
     ];
     for (path, parts) in cases {
-        for command in ["train linear", "index", "inspect", "bench"] {
+        for command in ["train svm", "index", "inspect", "bench"] {
             place.refuses(&format!("{command} {path}"), 2, parts);
         }
         place.refuses(&format!("pack {path} -o out.prow"), 2, parts);
         assert!(!place.path("out.prow").exists());
-        let line = format!("train linear train --test {path} --out wrong-test");
+        let line = format!("train svm train --test {path} --out wrong-test");
         place.refuses(&line, 2, parts);
     }
     assert!(
         !place.path("wrong-test").exists(),
         "a wrong test file costs nothing"
     );
-    place.ok("train linear train --out run");
+    place.ok("train svm train --out run");
     place.refuses("eval run absent", 2, &["absent", "no such file"]);
     for path in ["run/model.txt", "run/model.safetensors"] {
         let ended = place.shell(&format!(
@@ -62,7 +62,7 @@ fn files_that_are_not_there_or_no_files() {
         ));
         ended.refused(path, 2, &[path, "a regular file"]);
     }
-    place.ok("train linear train --out run --overwrite");
+    place.ok("train svm train --out run --overwrite");
     place.refuses("predict run folder", 2, &["folder", "is a folder"]);
     for command in ["eval", "predict"] {
         for path in ["absent", "runs/absent", "absent/model.txt", "train/run"] {
@@ -135,7 +135,7 @@ fn accepted_spellings_of_libsvm_lines() {
     }
     let unended = plain.trim_end();
     place.write("plain", &plain);
-    place.ok("train linear plain --out runs/plain");
+    place.ok("train svm plain --out runs/plain");
     let model = place.read("runs/plain/model.safetensors");
     for (name, text) in [
         ("crlf", crlf.as_str()),
@@ -143,7 +143,7 @@ fn accepted_spellings_of_libsvm_lines() {
         ("unended", unended),
     ] {
         place.write(name, text);
-        let figures = place.json(&format!("train linear {name} --out runs/{name}"));
+        let figures = place.json(&format!("train svm {name} --out runs/{name}"));
         assert_eq!(figures["records"], 200, "{name}");
         assert!(
             place.read(&format!("runs/{name}/model.safetensors")) == model,
@@ -151,7 +151,7 @@ fn accepted_spellings_of_libsvm_lines() {
         );
     }
     place.write("zero", with_line_5("+1 0:1 2:1"));
-    place.ok("train linear zero --zero-based --out runs/zero");
+    place.ok("train svm zero --zero-based --out runs/zero");
     place.ok("eval runs/zero zero");
 }
 
@@ -229,10 +229,10 @@ fn features_that_are_nearly_all_holes() {
     place.write("far.svm", "1 2000000000:1\n-1 5:1\n1 7:2 9:1\n");
     let began = std::time::Instant::now();
     for flags in ["", "--ranks 2", "--memory 1MiB"] {
-        let line = format!("train linear far.svm --out run {flags}");
+        let line = format!("train svm far.svm --out run {flags}");
         place.refuses(&line, 2, &["far.svm", "2000000000 features", "4 values"]);
     }
-    let line = "train linear far.svm --out run --ranks 1000";
+    let line = "train svm far.svm --out run --ranks 1000";
     place.refuses(line, 2, &["--ranks 1000", "mpirun"]);
     assert!(!place.path("run").exists());
     for command in ["index", "inspect", "bench"] {
@@ -267,13 +267,13 @@ fn labels_that_do_not_serve() {
     place.libsvm("train", 50);
     place.write("test", "+1 1:1\n-1 1:1\n3 1:1\n");
     let parts = ["test: line 3", "label 3", "training data"];
-    place.refuses("train linear train --test test --out run", 2, &parts);
-    place.ok("train linear train --out run --overwrite");
+    place.refuses("train svm train --test test --out run", 2, &parts);
+    place.ok("train svm train --out run --overwrite");
     place.refuses("eval run test", 2, &parts);
     // Predictions make no use of labels.
     assert_eq!(place.ok("predict run test").stdout.lines().count(), 3);
     place.refuses(
-        "train linear train --positive 5 --out other",
+        "train svm train --positive 5 --out other",
         2,
         &["5", "train"],
     );
@@ -324,22 +324,22 @@ fn faults_of_csv_cells() {
     for label in ["c", "7"] {
         let parts = ["table.csv", "label column", label, "--label"];
         place.refuses(
-            &format!("train linear table.csv --label {label}"),
+            &format!("train svm table.csv --label {label}"),
             2,
             &parts,
         );
     }
     place.write("twice.csv", "y,x,y\n0,2,0\n1,5,1\n");
-    for command in ["train linear", "index", "bench"] {
+    for command in ["train svm", "index", "bench"] {
         let parts = ["twice.csv", "columns 1 and 3", "\"y\"", "--label 3"];
         place.refuses(&format!("{command} twice.csv --label y"), 2, &parts);
     }
-    place.ok("train linear twice.csv --label 3 --out twice");
-    place.ok("train linear table.csv --out run");
+    place.ok("train svm twice.csv --label 3 --out twice");
+    place.ok("train svm table.csv --out run");
     place.write("wide.csv", "1,2,3,0\n4,5,6,1\n");
     place.refuses("eval run wide.csv", 2, &["wide.csv", "3 features", "2"]);
     place.refuses(
-        "train linear table.csv wide.csv --out both",
+        "train svm table.csv wide.csv --out both",
         2,
         &["wide.csv", "table.csv"],
     );
@@ -354,7 +354,7 @@ fn bad_records_are_skipped_up_to_a_limit_and_counted() {
     place.write("train", &text);
     for memory in ["64MiB", "400KiB --blocks 6"] {
         let line =
-            format!("train linear train --epochs 40 --memory {memory} --overwrite --out run");
+            format!("train svm train --epochs 40 --memory {memory} --overwrite --out run");
         let figures = place.json(&format!("{line} --on-bad-record skip"));
         assert_eq!(figures["skipped_records"], 3, "{memory}: {figures}");
         assert_eq!(figures["records"], 603, "{memory}: {figures}");
@@ -435,7 +435,7 @@ fn a_packed_file_with_any_byte_flipped_or_cut_is_refused() {
             let mut bad = good.clone();
             bad[at] ^= 1 << (random_bits(&mut state) % 8);
             place.write("bad.prow", &bad);
-            let line = format!("train linear bad.prow --out run # {name} byte {at}");
+            let line = format!("train svm bad.prow --out run # {name} byte {at}");
             let line = line.split(" #").next().unwrap();
             let ended = place.run(line);
             assert_eq!(ended.code, Some(2), "{name} byte {at}: {}", ended.stderr);
@@ -444,13 +444,13 @@ fn a_packed_file_with_any_byte_flipped_or_cut_is_refused() {
         }
         for length in (0..good.len()).step_by(good.len() / 17 + 1) {
             place.write("bad.prow", &good[..length]);
-            place.refuses("train linear bad.prow --out run", 2, &["bad.prow"]);
+            place.refuses("train svm bad.prow --out run", 2, &["bad.prow"]);
             let _ = std::fs::remove_dir_all(place.path("run"));
         }
         let mut longer = good.clone();
         longer.push(0);
         place.write("bad.prow", &longer);
-        place.refuses("train linear bad.prow --out run", 2, &["bad.prow"]);
+        place.refuses("train svm bad.prow --out run", 2, &["bad.prow"]);
     }
 }
 
@@ -462,9 +462,9 @@ fn rows_too_long_for_f32_are_refused() {
         "large.csv",
         "1,1e30,2\n0,-1e30,1\n1,2e30,0.5\n0,-3e30,0.1\n",
     );
-    for loss in ["l1", "l2", "logistic"] {
+    for loss in ["hinge", "squared-hinge", "logistic"] {
         let line = format!(
-            "train linear large.csv --label 1 --loss {loss} --solver coordinate-descent --out {loss}"
+            "train svm large.csv --label 1 --loss {loss} --solver coordinate-descent --out {loss}"
         );
         place.refuses(
             &line,
@@ -499,7 +499,7 @@ fn a_part_that_is_empty_or_damaged_does_not_refuse_the_rest() {
         "some.csv",
         "a,b,label\n1,true,0\n2,false,1\n3,True,0\n4,FALSE,1\n",
     );
-    let trained = place.ok("train linear none.csv head.csv some.csv --out run");
+    let trained = place.ok("train svm none.csv head.csv some.csv --out run");
     assert!(
         trained.stderr.contains("none.csv: holds no records"),
         "{}",
@@ -511,7 +511,7 @@ fn a_part_that_is_empty_or_damaged_does_not_refuse_the_rest() {
         trained.stderr
     );
     place.refuses(
-        "train linear none.csv head.csv --out none",
+        "train svm none.csv head.csv --out none",
         2,
         &["none.csv: holds no records"],
     );

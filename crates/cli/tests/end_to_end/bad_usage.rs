@@ -17,14 +17,14 @@ fn negative_values_are_for_their_flags() {
             ["--compute-ms -1", "milliseconds"],
         ),
         ("bench train --batch -8", ["--batch", "0 or more"]),
-        ("train linear train --memory -1MiB", ["-1MiB", "--memory"]),
-        ("train linear train --target -1e-3", ["--target", "1e-3"]),
+        ("train svm train --memory -1MiB", ["-1MiB", "--memory"]),
+        ("train svm train --target -1e-3", ["--target", "1e-3"]),
         (
-            "train linear train --cache-fraction -1/2",
+            "train svm train --cache-fraction -1/2",
             ["-1/2", "--cache-fraction"],
         ),
         (
-            "train linear train --class-weight -1=x",
+            "train svm train --class-weight -1=x",
             ["`-1=x`", "LABEL=FACTOR"],
         ),
         ("buckets text --batch -1", ["--batch", "0 or more"]),
@@ -39,7 +39,7 @@ fn negative_values_are_for_their_flags() {
         place.refuses(line, 2, &parts);
     }
     // Classes are numbers like any other.
-    place.ok("train linear train --class-weight -1=0.5 --positive -1 --epochs 1 --out run");
+    place.ok("train svm train --class-weight -1=0.5 --positive -1 --epochs 1 --out run");
 }
 
 #[test]
@@ -50,66 +50,66 @@ fn wrong_flags_are_named() {
         ("", &["no command", "--help"]),
         ("train", &["--help"]),
         ("trian linear train", &["trian", "train"]),
-        ("train linear train --epoch 3", &["--epoch", "--epochs"]),
-        ("train linear train --epochs", &["--epochs"]),
-        ("train linear train --epochs many", &["many", "--epochs"]),
-        ("train linear train --epochs 0", &["--epochs 0"]),
-        ("train linear train --order random", &["random", "full"]),
-        ("train linear train --order block:0", &["block"]),
-        ("train linear train --access fast", &["fast", "window"]),
-        ("train linear train --memory lots", &["lots", "64MiB"]),
-        ("train linear train --loss l3", &["l3", "logistic"]),
-        ("train linear train --cost -1", &["cost", "-1"]),
-        ("train linear train --cost nan", &["cost"]),
-        ("train linear train --threads 0", &["--threads 0"]),
-        ("train linear train --target 2", &["--target"]),
+        ("train svm train --epoch 3", &["--epoch", "--epochs"]),
+        ("train svm train --epochs", &["--epochs"]),
+        ("train svm train --epochs many", &["many", "--epochs"]),
+        ("train svm train --epochs 0", &["--epochs 0"]),
+        ("train svm train --order random", &["random", "full"]),
+        ("train svm train --order block:0", &["block"]),
+        ("train svm train --access fast", &["fast", "window"]),
+        ("train svm train --memory lots", &["lots", "64MiB"]),
+        ("train svm train --loss l3", &["l3", "logistic"]),
+        ("train svm train --cost -1", &["cost", "-1"]),
+        ("train svm train --cost nan", &["cost"]),
+        ("train svm train --threads 0", &["--threads 0"]),
+        ("train svm train --target 2", &["--target"]),
         (
-            "train linear train --cache-fraction 2",
+            "train svm train --cache-fraction 2",
             &["--cache-fraction 2"],
         ),
         (
-            "train linear train --cache-fraction 0.5",
+            "train svm train --cache-fraction 0.5",
             &["--cache-fraction 0.5", "128 features"],
         ),
         (
-            "train linear train --skip --order sequential",
+            "train svm train --skip --order sequential",
             &["--skip", "--order full"],
         ),
-        ("train linear train --device-model tape", &["tape", "hdd"]),
-        ("train linear train --format orc", &["orc", "libsvm"]),
+        ("train svm train --device-model tape", &["tape", "hdd"]),
+        ("train svm train --format orc", &["orc", "libsvm"]),
         (
-            "train linear train --resume --overwrite",
+            "train svm train --resume --overwrite",
             &["--resume", "--overwrite"],
         ),
-        ("train linear", &["demo:higgs"]),
+        ("train svm", &["demo:higgs"]),
     ];
     for (line, parts) in cases {
         place.refuses(line, 2, parts);
     }
     for (line, parts) in [
-        ("train linear demo:nothing", ["demo:nothing", "demo:higgs"]),
-        ("train linear demo:higgs:0", ["demo:higgs:0", "rows"]),
-        ("train linear demo:higgs:many", ["demo:higgs:many", "rows"]),
+        ("train svm demo:nothing", ["demo:nothing", "demo:higgs"]),
+        ("train svm demo:higgs:0", ["demo:higgs:0", "rows"]),
+        ("train svm demo:higgs:many", ["demo:higgs:many", "rows"]),
         (
-            "train linear train --inner-passes until:x",
+            "train svm train --inner-passes until:x",
             ["until:x", "--inner-passes"],
         ),
         (
-            "train linear train --on-bad-record ignore",
+            "train svm train --on-bad-record ignore",
             ["ignore", "skip"],
         ),
-        ("train linear train --optimum best", ["best", "auto"]),
+        ("train svm train --optimum best", ["best", "auto"]),
         (
-            "train linear train --class-weight 1",
+            "train svm train --class-weight 1",
             ["LABEL=FACTOR", "`1`"],
         ),
-        ("train linear train --blocks 0", ["blocks", "0"]),
+        ("train svm train --blocks 0", ["blocks", "0"]),
         (
-            "train linear train --order block:20 --blocks 40",
+            "train svm train --order block:20 --blocks 40",
             ["--order block:20", "--blocks 40"],
         ),
         (
-            "train linear train --config absent.toml",
+            "train svm train --config absent.toml",
             ["absent.toml", "cannot be read"],
         ),
         ("inspect train --id 50", ["train", "50"]),
@@ -118,23 +118,23 @@ fn wrong_flags_are_named() {
         ("bench train --threads 0", ["--threads 0", "1 or more"]),
         ("probe . --seconds nan", ["--seconds NaN", "above 0"]),
         ("probe . --seconds -1", ["--seconds -1", "above 0"]),
-        ("train linear train --memory -5", ["-5", "64MiB"]),
-        ("train linear train --target -1", ["--target", "1e-3"]),
-        ("train linear train --cost 1e300", ["1e300", "1e30"]),
+        ("train svm train --memory -5", ["-5", "64MiB"]),
+        ("train svm train --target -1", ["--target", "1e-3"]),
+        ("train svm train --cost 1e300", ["1e300", "1e30"]),
         (
-            "train linear train --checkpoint-every nan",
+            "train svm train --checkpoint-every nan",
             ["--checkpoint-every", "seconds"],
         ),
         (
-            "train linear train --unit-bytes 4096",
+            "train svm train --unit-bytes 4096",
             ["--unit-bytes", "--order page"],
         ),
         (
-            "train linear train --permute-blocks",
+            "train svm train --permute-blocks",
             ["--permute-blocks", "--order block"],
         ),
         (
-            "train linear --resume --out absent",
+            "train svm --resume --out absent",
             ["absent/run.toml", "check the path"],
         ),
     ] {
@@ -148,7 +148,7 @@ fn absurd_numbers_are_refused() {
     const MOST: u64 = u64::MAX;
     let place = Place::new();
     place.libsvm("train", 50);
-    for command in ["train linear train", "bench train"] {
+    for command in ["train svm train", "bench train"] {
         for threads in [1025, MOST] {
             let line = format!("{command} --threads {threads}");
             place.refuses(&line, 2, &[&format!("--threads {threads}"), "at most 1024"]);
@@ -168,15 +168,15 @@ fn absurd_numbers_are_refused() {
     }
     for (line, parts) in [
         (
-            "train linear train --blocks 51",
+            "train svm train --blocks 51",
             ["--blocks 51", "50 records"],
         ),
         (
-            "train linear train --cost much",
+            "train svm train --cost much",
             ["--cost", "give a number"],
         ),
         (
-            "train linear train --class-weight 1=2 --class-weight 1=3",
+            "train svm train --class-weight 1=2 --class-weight 1=3",
             ["--class-weight", "label 1"],
         ),
     ] {
@@ -251,7 +251,7 @@ fn numbers_beyond_sense_or_the_machine_are_refused() {
         (text, "--hidden 1000000 --layers 1000", ["parameters", "GB"]),
         ("bench text", "--mix 1e308", ["weight", "1e30"]),
         (
-            "train linear train",
+            "train svm train",
             "--optimum 1e308",
             ["1e308", "--optimum"],
         ),
@@ -298,7 +298,7 @@ fn a_batch_that_nothing_fills_is_named() {
 #[test]
 fn memory_that_is_raised_is_told() {
     let place = Place::new();
-    let line = "train linear demo:higgs:3000 --epochs 1 --solver coordinate-descent";
+    let line = "train svm demo:higgs:3000 --epochs 1 --solver coordinate-descent";
     let told = place.ok(&format!("{line} --memory 1/1000000 --out small"));
     let note = "--memory 0 bytes is less than reading needs;";
     assert!(told.stderr.contains(note), "{}", told.stderr);
@@ -318,7 +318,7 @@ fn a_configuration_that_is_none_is_refused_in_one_line() {
     ] {
         place.write("run.toml", text);
         place.refuses(
-            "train linear train --config run.toml",
+            "train svm train --config run.toml",
             2,
             &["run.toml", "line 1"],
         );
@@ -328,7 +328,7 @@ fn a_configuration_that_is_none_is_refused_in_one_line() {
 #[test]
 fn help_and_version_go_to_standard_output() {
     let place = Place::new();
-    for line in ["--help", "--version", "train linear --help", "bench --help"] {
+    for line in ["--help", "--version", "train svm --help", "bench --help"] {
         let ended = place.ok(line);
         assert!(ended.stdout.contains("pelton"), "{line}: {}", ended.stdout);
         assert_eq!(ended.stderr, "", "{line}");
@@ -386,7 +386,7 @@ fn too_little_memory_is_refused_with_what_is_needed() {
             "--blocks 1 --memory 9KiB",
         ] {
             for access in ["auto", "direct", "window", "scatter"] {
-                let line = format!("train linear {data} {flags} --access {access} --out run");
+                let line = format!("train svm {data} {flags} --access {access} --out run");
                 place.refuses(&line, 2, &["--memory", "bytes"]);
             }
         }
@@ -399,39 +399,39 @@ fn too_little_memory_is_refused_with_what_is_needed() {
 fn a_run_folder_is_not_taken_from_another_run() {
     let place = Place::new();
     place.libsvm("train", 300);
-    place.ok("train linear train --out run");
+    place.ok("train svm train --out run");
     let model = place.read("run/model.txt");
     place.refuses(
-        "train linear train --out run",
+        "train svm train --out run",
         2,
         &["run", "--resume", "--overwrite", "--out"],
     );
     // A command that cannot run does not clear the folder either.
     place.refuses(
-        "train linear train --out run --overwrite --memory 100",
+        "train svm train --out run --overwrite --memory 100",
         2,
         &["--memory"],
     );
     place.refuses(
-        "train linear train --out run --overwrite --test absent",
+        "train svm train --out run --overwrite --test absent",
         2,
         &["absent"],
     );
     assert!(place.read("run/model.txt") == model);
-    place.ok("train linear train --out run --overwrite --cost 0.01");
+    place.ok("train svm train --out run --overwrite --cost 0.01");
     assert!(place.read("run/model.txt") != model);
     std::fs::create_dir(place.path("home")).unwrap();
     place.write("home/letter", "Dear");
     for flag in ["", "--overwrite", "--resume"] {
         place.refuses(
-            &format!("train linear train --out home {flag}"),
+            &format!("train svm train --out home {flag}"),
             2,
             &["home", "letter"],
         );
     }
-    place.refuses("train linear train --out train", 2, &["train"]);
+    place.refuses("train svm train --out train", 2, &["train"]);
     place.refuses(
-        "train linear train --out /proc/none",
+        "train svm train --out /proc/none",
         2,
         &["/proc/none", "--out"],
     );
@@ -441,7 +441,7 @@ fn a_run_folder_is_not_taken_from_another_run() {
 fn a_reader_that_closes_the_pipe_ends_predictions_quietly() {
     let place = Place::new();
     place.libsvm("train", 30000);
-    place.ok("train linear train --epochs 1 --out run");
+    place.ok("train svm train --epochs 1 --out run");
     let ended =
         place.shell("$PELTON predict run train | head -n 1; $PELTON index train --json | true");
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));

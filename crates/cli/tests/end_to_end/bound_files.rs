@@ -132,7 +132,7 @@ fn files_of_heads_are_refused_by_name() {
     // Nothing of the run is left by another job in its place, and other files stay.
     place.ok("eval again data.csv");
     place.write("again/notes.txt", "mine");
-    place.ok("train linear train --epochs 1 --out again --overwrite");
+    place.ok("train svm train --epochs 1 --out again --overwrite");
     let names = std::fs::read_dir(place.path("again")).unwrap();
     let mut names: Vec<String> = names
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -207,7 +207,7 @@ fn a_refused_resume_names_what_differs_and_changes_nothing() {
     }
     place.write("run/run.toml", config);
     place.ok(resume);
-    place.ok("train linear train --epochs 2 --out lin");
+    place.ok("train svm train --epochs 2 --out lin");
     let config = String::from_utf8(place.read("lin/run.toml")).unwrap();
     place.write(
         "lin/run.toml",
@@ -242,7 +242,7 @@ fn files_of_linear_models_are_refused_by_name() {
     let flags = "--solver coordinate-descent --cost 0.1,1 --folds 2 --epochs 3";
     for (run, seed) in [("run", 1), ("again", 1), ("other", 2)] {
         place.ok(&format!(
-            "train linear train {flags} --seed {seed} --out {run}"
+            "train svm train {flags} --seed {seed} --out {run}"
         ));
     }
     for name in ["model.safetensors", "model.txt"] {
@@ -250,7 +250,7 @@ fn files_of_linear_models_are_refused_by_name() {
     }
     let lines = ["eval run train", "predict run train"];
     check_files(&place, "manifest.json", &lines);
-    let resume = ["train linear --resume --epochs 4 --out run"];
+    let resume = ["train svm --resume --epochs 4 --out run"];
     check_files(&place, "checkpoint/manifest.json", &resume);
     place.ok(resume[0]);
     place.ok(lines[0]);
@@ -269,7 +269,7 @@ fn a_run_whose_folder_is_replaced_ends() {
     for takes_its_place in [false, true] {
         let place = data();
         place.higgs(60000);
-        let line = "train linear higgs.prow --memory 1/8 --checkpoint-every 0 --solver coordinate-descent --target 1e-15";
+        let line = "train svm higgs.prow --memory 1/8 --checkpoint-every 0 --solver coordinate-descent --target 1e-15";
         let child = place.start(&format!("{line} --epochs 100000 --out run"));
         let began = Instant::now();
         while !place.path("run/checkpoint/manifest.json").exists() {
@@ -278,7 +278,7 @@ fn a_run_whose_folder_is_replaced_ends() {
         }
         std::fs::rename(place.path("run"), place.path("moved")).unwrap();
         if takes_its_place {
-            place.ok("train linear train --epochs 2 --out run");
+            place.ok("train svm train --epochs 2 --out run");
         }
         let ended = Ended::of(child);
         ended.refused(
@@ -292,7 +292,7 @@ fn a_run_whose_folder_is_replaced_ends() {
         assert_eq!(place.path("run").exists(), takes_its_place);
         if takes_its_place {
             place.ok("eval run train");
-            place.ok("train linear --resume --epochs 3 --out run");
+            place.ok("train svm --resume --epochs 3 --out run");
         }
     }
 }
@@ -301,7 +301,7 @@ fn a_run_whose_folder_is_replaced_ends() {
 #[test]
 fn another_problem_is_refused_by_the_setting_that_differs() {
     let place = data();
-    let line = "train linear train --loss logistic --out run";
+    let line = "train svm train --loss logistic --out run";
     place.ok(&format!("{line} --penalty elastic-net:0.3 --epochs 2"));
     for (flags, said) in [
         ("--penalty elastic-net:0.9", "--penalty elastic-net:0.3"),
@@ -311,7 +311,7 @@ fn another_problem_is_refused_by_the_setting_that_differs() {
         ("--class-weight 1=2", "--class-weight"),
         ("--seed 4", "--seed 0"),
     ] {
-        let line = format!("train linear --resume --epochs 9 --out run {flags}");
+        let line = format!("train svm --resume --epochs 9 --out run {flags}");
         place.refuses(&line, 2, &["run/run.toml", said, "--overwrite"]);
     }
     let text = String::from_utf8(place.read("run/run.toml")).unwrap();
@@ -321,19 +321,19 @@ fn another_problem_is_refused_by_the_setting_that_differs() {
     );
     for line in [
         "eval run train",
-        "train linear --resume --epochs 9 --out run",
+        "train svm --resume --epochs 9 --out run",
     ] {
         place.refuses(line, 2, &["run/run.toml", "--penalty elastic-net:0.3"]);
     }
     place.write("run/run.toml", text);
-    place.ok("train linear --resume --epochs 9 --threads 1 --out run");
+    place.ok("train svm --resume --epochs 9 --threads 1 --out run");
 }
 
 /// Each resume looked at the weights of the last pass again, and wrote that down as a pass.
 #[test]
 fn a_resumed_search_of_working_sets_logs_each_pass_once() {
     let place = data();
-    let line = "train linear train --loss logistic --penalty l1 --cost 0.1 --checkpoint-every 0";
+    let line = "train svm train --loss logistic --penalty l1 --cost 0.1 --checkpoint-every 0";
     // Six passes miss the target.
     place.run(&format!("{line} --epochs 6 --target 1e-12 --out whole"));
     let primals = |run: &str| -> Vec<f64> {

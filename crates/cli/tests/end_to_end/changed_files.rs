@@ -10,7 +10,7 @@ fn check(data: &str, access: &str, change: impl FnOnce(&std::fs::File, u64), par
     place.higgs(20000);
     place.libsvm("text", 20000);
     let line = format!(
-        "train linear {data} --memory 1MiB --blocks 40 --epochs 400 --inner-passes 1 \
+        "train svm {data} --memory 1MiB --blocks 40 --epochs 400 --inner-passes 1 \
          --device-model hdd --io direct --access {access} --out run"
     );
     let child = place.start(&line);

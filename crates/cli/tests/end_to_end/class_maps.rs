@@ -97,15 +97,15 @@ fn unknown_classes_are_told_before_the_work() {
     place.write("test.csv", rows(&[">50K", ">50K."], 4));
     let parts = ["test.csv", "line 2", ">50K."];
     place.refuses(
-        "train linear train.csv --test test.csv --out run",
+        "train svm train.csv --test test.csv --out run",
         2,
         &parts,
     );
     assert!(!place.path("run").exists(), "nothing was trained");
     // Where bad records are left out, so are these; too many leave the model.
-    place.ok("train linear train.csv --test test.csv --on-bad-record skip --out skips");
+    place.ok("train svm train.csv --test test.csv --on-bad-record skip --out skips");
     let ended =
-        place.run("train linear train.csv --test test.csv --on-bad-record skip:1 --out most");
+        place.run("train svm train.csv --test test.csv --on-bad-record skip:1 --out most");
     assert_ne!(ended.code, Some(0));
     assert!(
         ended.stderr.contains("the model was written to most"),
@@ -138,11 +138,11 @@ fn classes_can_be_listed() {
         let (_, names) = header.split_once("\\\"names\\\":").unwrap();
         serde_json::from_str(&names[..=names.find(']').unwrap()].replace('\\', "")).unwrap()
     };
-    place.ok("train linear train.csv --out own");
+    place.ok("train svm train.csv --out own");
     assert_eq!(labels("own"), serde_json::json!(["a", "b", "c"]));
     for (classes, out) in [("classes.txt", "file"), ("c,b,a", "list")] {
         place.ok(&format!(
-            "train linear train.csv --classes {classes} --out {out}"
+            "train svm train.csv --classes {classes} --out {out}"
         ));
         assert_eq!(labels(out), serde_json::json!(["c", "b", "a"]));
         place.ok(&format!("eval {out} train.csv --classes c,b,a"));
@@ -154,14 +154,14 @@ fn classes_can_be_listed() {
     ];
     place.refuses("eval list train.csv --classes a,b,c", 2, &parts);
     let parts = ["train.csv", "line 3", "class \"a\""];
-    place.refuses("train linear train.csv --classes b,c --out less", 2, &parts);
+    place.refuses("train svm train.csv --classes b,c --out less", 2, &parts);
     let parts = ["--positive", "--classes"];
     place.refuses(
-        "train linear train.csv --classes c,b,a --positive a",
+        "train svm train.csv --classes c,b,a --positive a",
         2,
         &parts,
     );
-    let resumed = "train linear train.csv --out list --resume --classes a,b,c";
+    let resumed = "train svm train.csv --out list --resume --classes a,b,c";
     assert_ne!(
         place.run(resumed).code,
         Some(0),
@@ -174,12 +174,12 @@ fn classes_can_be_listed() {
 fn the_primal_is_the_objective() {
     let place = Place::new();
     place.write("data.csv", spread(&["b", "a", "c"], 0, 60, 0.6));
-    for loss in ["l1", "l2", "logistic"] {
+    for loss in ["hinge", "squared-hinge", "logistic"] {
         for weights in ["", "--class-weight a=5 --class-weight c=0.25"] {
             for scale in ["none", "standard"] {
                 let out = format!("{loss}-{}-{scale}", weights.len());
                 let trained = place.json(&format!(
-                    "train linear data.csv --loss {loss} --cost 0.7 --bias 1 {weights} --scale {scale} --out {out}"
+                    "train svm data.csv --loss {loss} --cost 0.7 --bias 1 {weights} --scale {scale} --out {out}"
                 ));
                 let measured = place.json(&format!("eval {out} data.csv"));
                 let (trained, measured) = (number(&trained, "primal"), number(&measured, "primal"));
@@ -197,7 +197,7 @@ fn the_primal_is_the_objective() {
 fn probabilities_have_a_heading() {
     let place = Place::new();
     place.write("data.csv", rows(&["b x", "a", "c"], 30));
-    place.ok("train linear data.csv --loss logistic --out run");
+    place.ok("train svm data.csv --loss logistic --out run");
     let shown = place.ok("predict run data.csv --probabilities").stdout;
     let lines: Vec<Vec<&str>> = shown
         .lines()

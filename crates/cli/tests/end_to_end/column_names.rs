@@ -54,7 +54,7 @@ fn noted(ended: &Ended, part: &str) {
 fn a_model_finds_its_columns_by_name() {
     let place = Place::new();
     files(&place);
-    let line = "train linear abc.csv --bias 1 --target 1e-3";
+    let line = "train svm abc.csv --bias 1 --target 1e-3";
     let figures = place.json(&format!("{line} --test other.csv --out run"));
     let accuracy = number(&figures, "test_accuracy");
     assert!(accuracy > 0.95, "{accuracy}");
@@ -95,7 +95,7 @@ fn a_model_finds_its_columns_by_name() {
     let ended = place.ok("eval run unnamed.csv");
     noted(&ended, "unnamed.csv: its first line names no columns");
     // A model of data without names takes columns in their order, and says so.
-    place.ok("train linear unnamed.csv --bias 1 --out plain");
+    place.ok("train svm unnamed.csv --bias 1 --out plain");
     noted(
         &place.ok("eval plain abc.csv"),
         "abc.csv: columns are matched by position",
@@ -118,7 +118,7 @@ fn files_of_one_data_set_have_the_same_columns() {
     .into_iter()
     .enumerate()
     {
-        let figures = place.json(&format!("train linear {line} --bias 1 --out run{i}"));
+        let figures = place.json(&format!("train svm {line} --bias 1 --out run{i}"));
         let accuracy = number(&figures, "train_accuracy");
         assert!(accuracy > 0.95, "{line}: {accuracy}");
     }
@@ -134,7 +134,7 @@ fn files_of_one_data_set_have_the_same_columns() {
         &["extra.csv: also has \"c\"", unlike],
     );
     place.refuses(
-        "train linear abc.csv renamed.csv --out x",
+        "train svm abc.csv renamed.csv --out x",
         2,
         &["\"x\"", unlike],
     );
@@ -190,7 +190,7 @@ fn cells_are_separated_by_what_the_file_has() {
         ("commas.tsv", "a,b,y\n", ",", "commas"),
     ] {
         place.write(name, format!("{head}{}", numbers.replace(';', delimiter)));
-        let line = format!("train linear {name} --overwrite --out run");
+        let line = format!("train svm {name} --overwrite --out run");
         let noted = place.ok(&line).stderr;
         let said = format!("{name}: its cells are separated by {told}");
         assert!(noted.contains(&said), "{noted}");
@@ -210,7 +210,7 @@ fn cells_are_separated_by_what_the_file_has() {
         "separated by blanks",
     )] {
         place.write(name, text);
-        for line in ["bench", "index", "train linear --out x"] {
+        for line in ["bench", "index", "train svm --out x"] {
             place.refuses(&format!("{line} {name}"), 2, &[name, found]);
         }
     }
@@ -223,7 +223,7 @@ fn cells_are_separated_by_what_the_file_has() {
     place.write("prose.txt", "Hello, world\n42, said he\n");
     assert_eq!(place.json("index prose.txt")["records"], 2);
     place.write("words.csv", "text,label\ngood film,pos\nbad film,neg\n");
-    let said = place.ok("train linear words.csv --out x").stderr;
+    let said = place.ok("train svm words.csv --out x").stderr;
     assert!(said.contains("text: category of 2"), "{said}");
     place.write("unique.csv", "1,a b\n0,c d\n1,e f\n0,g h\n1,i j\n0,k l\n");
     noted(
@@ -238,7 +238,7 @@ fn a_first_line_that_may_be_names_or_a_record_is_asked_about() {
     place.write("pandas.csv", "0,1,2\n1.0,2.0,0.0\n3.0,4.0,1.0\n");
     place.write("years.csv", "2019,2020,2021\n1,2,0\n3,4,1\n");
     for name in ["pandas.csv", "years.csv"] {
-        for line in ["bench", "train linear --out x"] {
+        for line in ["bench", "train svm --out x"] {
             let parts = [name, "line 1", "--header", "yes or no"];
             place.refuses(&format!("{line} {name}"), 2, &parts);
         }
@@ -252,7 +252,7 @@ fn a_first_line_that_may_be_names_or_a_record_is_asked_about() {
         );
     }
     place.refuses("index years.csv --header maybe", 2, &["auto, yes or no"]);
-    place.ok("train linear years.csv --header yes --out run");
+    place.ok("train svm years.csv --header yes --out run");
     // The names are known by now.
     place.write("moved.csv", "2021,2020,2019\n0,2,1\n1,4,3\n");
     let figures = place.json("eval run/model.safetensors moved.csv");

@@ -46,11 +46,26 @@ impl Place {
         config.to_string()
     }
 
-    /// The command `pelton LINE`, words separated by spaces, in this folder.
+    /// The command `pelton LINE`, words separated by spaces, in this folder; `train svm` is `train linear` with a
+    /// [plain problem](plain).
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(crate::program());
         self.prepare(&mut command);
-        command.args(line.split_whitespace());
+        match line.trim_start().strip_prefix("train svm") {
+            None => command.args(line.split_whitespace()),
+            Some(rest) => {
+                let words: Vec<&str> = rest.split_whitespace().collect();
+                let out = words.iter().position(|word| *word == "--out");
+                let run = out.and_then(|at| words.get(at + 1));
+                let goes_on = words.contains(&"--resume")
+                    && run.is_some_and(|run| self.path(run).join("run.toml").exists());
+                command.args(["train", "linear"]).args(&words);
+                if !goes_on && !words.contains(&"--config") {
+                    command.args(plain(&words));
+                }
+                &mut command
+            }
+        };
         command
     }
 
@@ -97,6 +112,28 @@ impl Place {
     pub fn refuses(&self, line: &str, code: i32, parts: &[&str]) {
         self.run(line).refused(line, code, parts);
     }
+}
+
+/// The flags of `train linear` for a linear SVM without an intercept on features as they are, which ends after its
+/// epochs, but for those among `given`.
+fn plain(given: &[&str]) -> Vec<&'static str> {
+    let has = |flags: &[&str]| flags.iter().any(|flag| given.contains(flag));
+    let loss = given.iter().position(|word| *word == "--loss");
+    let loss = loss.and_then(|at| given.get(at + 1)).unwrap_or(&"hinge");
+    let is_of_classes = ["hinge", "squared-hinge", "logistic", "multinomial"].contains(loss);
+    let is_demo = given.iter().any(|word| word.starts_with("demo:"));
+    let mut flags = Vec::new();
+    let mut add = |wanted: bool, flag: [&'static str; 2]| {
+        if wanted && !has(&[flag[0]]) {
+            flags.extend(flag);
+        }
+    };
+    add(true, ["--loss", "hinge"]);
+    add(is_of_classes && !has(&["--bias"]), ["--intercept", "none"]);
+    add(true, ["--scale", "none"]);
+    add(true, ["--missing", "error"]);
+    add(!is_demo, ["--target", "none"]);
+    flags
 }
 
 /// Waits until `child` handles SIGINT itself or has ended.

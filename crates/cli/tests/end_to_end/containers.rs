@@ -106,9 +106,9 @@ fn jobs_fit_a_container_without_being_told() {
     .unwrap();
     let mut lines = vec![
         "index wide.csv --label 1",
-        "train linear wide.csv --label 1 --solver newton --epochs 1 --out newton",
-        "train linear wide.csv --label 1 --solver coordinate-descent --epochs 1 --out descent",
-        "train linear wide.csv --label 1 --ranks 2 --epochs 1 --out ranks",
+        "train svm wide.csv --label 1 --solver newton --epochs 1 --out newton",
+        "train svm wide.csv --label 1 --solver coordinate-descent --epochs 1 --out descent",
+        "train svm wide.csv --label 1 --ranks 2 --epochs 1 --out ranks",
         "eval newton wide.csv --label 1",
         "bench wide.csv --label 1",
         "bench wide.csv --label 1 --ranks 2",
@@ -135,7 +135,7 @@ fn jobs_fit_a_container_without_being_told() {
         "{}",
         few.stderr
     );
-    let few = "train linear few.csv --label 1 --memory 1GiB --epochs 1 --out few";
+    let few = "train svm few.csv --label 1 --memory 1GiB --epochs 1 --out few";
     let few = group.run(&place, few).succeeded(few);
     assert!(
         few.stderr.contains("--memory 1073 MB is lowered to"),
@@ -161,12 +161,12 @@ fn few_threads_are_enough_or_an_error_in_one_sentence() {
         "some words of a text to learn\n".repeat(9999),
     )
     .unwrap();
-    place.ok("train linear rows.csv --label 1 --epochs 1 --out model");
+    place.ok("train svm rows.csv --label 1 --epochs 1 --out model");
     let mut lines = vec![
         "index rows.csv more.csv --label 1",
-        "train linear rows.csv more.csv --label 1 --solver newton --epochs 1 --overwrite --out newton",
-        "train linear rows.csv --label 1 --solver coordinate-descent --access scatter --memory 2MB --epochs 2 --overwrite --out descent",
-        "train linear rows.csv --label 1 --ranks 2 --epochs 1 --overwrite --out ranks",
+        "train svm rows.csv more.csv --label 1 --solver newton --epochs 1 --overwrite --out newton",
+        "train svm rows.csv --label 1 --solver coordinate-descent --access scatter --memory 2MB --epochs 2 --overwrite --out descent",
+        "train svm rows.csv --label 1 --ranks 2 --epochs 1 --overwrite --out ranks",
         "bench rows.csv --label 1",
         "bench demo:higgs:3000 --ranks 2",
         "eval model rows.csv --label 1",

@@ -26,17 +26,17 @@ fn check(size: &str, line: &str, code: i32, parts: &[&str]) {
 
 #[test]
 fn no_space_for_the_run_folder() {
-    let line = "train linear higgs.prow --memory 1/8 --epochs 2 --out full/run";
+    let line = "train svm higgs.prow --memory 1/8 --epochs 2 --out full/run";
     check("64k", line, 1, &["full/run", "no space", "--resume"]);
     check("4k", line, 1, &["full/run", "no space"]);
     // The rank that writes is named, and the others end with it.
-    let line = "train linear higgs.prow --memory 1/8 --epochs 3 --checkpoint-every 0 --ranks 3 --out full/run";
+    let line = "train svm higgs.prow --memory 1/8 --epochs 3 --checkpoint-every 0 --ranks 3 --out full/run";
     check("4k", line, 1, &["rank 0: full/run", "no space"]);
 }
 
 #[test]
 fn no_space_for_scratch_files() {
-    let line = "train linear higgs.prow --memory 2MiB --access scatter --epochs 2 --scratch full --out run";
+    let line = "train svm higgs.prow --memory 2MiB --access scatter --epochs 2 --scratch full --out run";
     check("1m", line, 1, &["full", "free"]);
 }
 
@@ -50,7 +50,7 @@ fn no_space_for_packed_and_generated_data() {
     );
     check(
         "64k",
-        "train linear demo:higgs:50000 --cache-dir full --out run",
+        "train svm demo:higgs:50000 --cache-dir full --out run",
         1,
         &["full", "no space"],
     );
@@ -76,7 +76,7 @@ fn no_space_for_where_a_pipeline_stands() {
 fn a_full_device_for_predictions() {
     let place = Place::new();
     place.libsvm("train", 3000);
-    place.ok("train linear train --epochs 1 --out run");
+    place.ok("train svm train --epochs 1 --out run");
     let line = "$PELTON predict run train > /dev/full";
     place.shell(line).refused(line, 1, &["results", "space"]);
     let line = "$PELTON index train --json > /dev/full";

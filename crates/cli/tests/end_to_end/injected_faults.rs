@@ -44,12 +44,12 @@ const ECONNREFUSED: i32 = 111;
 /// A line, the flag that repeats it where it was broken off, and the files that it makes.
 const JOBS: [(&str, &str, &[&str]); 10] = [
     (
-        "train linear train.svm --epochs 3 --memory 1MiB --checkpoint-every 0 --seed 1 --out run",
+        "train svm train.svm --epochs 3 --memory 1MiB --checkpoint-every 0 --seed 1 --out run",
         "--resume",
         &["run/model.safetensors"],
     ),
     (
-        "train linear rows.prow --epochs 3 --memory 4MiB --access scatter --blocks 7 --seed 1 --out run",
+        "train svm rows.prow --epochs 3 --memory 4MiB --access scatter --blocks 7 --seed 1 --out run",
         "--resume",
         &["run/model.safetensors"],
     ),
@@ -110,7 +110,7 @@ impl Injector {
         place.write("text", "one two three four\nfive six\nseven\n".repeat(40));
         let row = |i: u64| format!("{},{},{}\n", i % 4, i % 4 * 3 + i % 7, i % 11);
         place.write("table.csv", (0..600).map(row).collect::<String>());
-        place.ok("train linear train.svm --epochs 1 --out linear");
+        place.ok("train svm train.svm --epochs 1 --out linear");
         Some(Injector { place, shim })
     }
 

@@ -10,7 +10,7 @@ use crate::data::{random_bits, wide};
 
 const MODEL: &str = "model.safetensors";
 /// Out of core, in many blocks, each with its checkpoint.
-const LINE: &str = "train linear higgs.prow --epochs 4 --seed 3 --checkpoint-every 0";
+const LINE: &str = "train svm higgs.prow --epochs 4 --seed 3 --checkpoint-every 0";
 const VARIANTS: [&str; 5] = [
     "--memory 1/8 --access window",
     "--memory 1/8 --access direct",
@@ -92,7 +92,7 @@ fn ctrl_c_saves_the_state_and_resume_reaches_the_same_model() {
         assert!(!place.path("run").join(MODEL).exists());
         place.refuses("eval run higgs.prow", 2, &["run", "--resume"]);
         // The folder alone says how the run was made.
-        place.ok("train linear --resume --out run");
+        place.ok("train svm --resume --out run");
         check_same(&place, &line, &model);
     }
 }
@@ -117,7 +117,7 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
         let place = Place::new();
         place.higgs(3000);
         place.write("wide.csv", wide(3000));
-        let line = format!("train linear {variant} --epochs 3 --seed 5 --inner-passes 2");
+        let line = format!("train svm {variant} --epochs 3 --seed 5 --inner-passes 2");
         let (model, _) = uninterrupted(&place, &line);
         let (mut ends, mut tries) = (0, 0);
         let mut saved = None;
@@ -173,7 +173,7 @@ fn a_signal_in_the_middle_of_a_block_ends_the_run_and_resume_repeats_the_block()
         let place = Place::new();
         place.higgs(20_000);
         place.write("wide.csv", wide(2000));
-        let line = format!("train linear {variant} --epochs 2 --seed 4");
+        let line = format!("train svm {variant} --epochs 2 --seed 4");
         let (model, seconds) = uninterrupted(&place, &line);
         assert!(seconds > 1.0, "{line}: {seconds} s are too short");
         let checkpoint = "run/checkpoint/manifest.json";
@@ -234,7 +234,7 @@ fn killed_at_random_moments_the_run_reaches_the_same_model() {
 fn a_checkpoint_of_another_run_is_refused_and_kept() {
     let place = Place::new();
     place.higgs(8000);
-    let line = "train linear higgs.prow --out run";
+    let line = "train svm higgs.prow --out run";
     place.ok(&format!("{line} --memory 500KiB --blocks 20 --epochs 3"));
     let model = place.read(&format!("run/{MODEL}"));
     std::fs::remove_file(place.path("run").join(MODEL)).unwrap();
@@ -245,7 +245,7 @@ fn a_checkpoint_of_another_run_is_refused_and_kept() {
         "--order block:20",
         "--blocks 40",
         "--cost 2",
-        "--loss l2",
+        "--loss squared-hinge",
         "--bias 1",
         "--inner-passes 3",
         "--class-weight 1=2",
@@ -256,19 +256,19 @@ fn a_checkpoint_of_another_run_is_refused_and_kept() {
     }
     place.libsvm("other", 8000);
     place.refuses(
-        "train linear other --resume --out run",
+        "train svm other --resume --out run",
         2,
         &["run", "other data"],
     );
     // The same records read another way are other data.
     place.refuses(
-        "train linear --resume --out run --positive -1",
+        "train svm --resume --out run --positive -1",
         2,
         &["run", "other data"],
     );
     assert!(place.read(&state) == checkpoint);
     // What was refused has not become the configuration of the run.
-    place.ok("train linear --resume --out run --threads 1 --access direct");
+    place.ok("train svm --resume --out run --threads 1 --access direct");
     assert!(place.read(&format!("run/{MODEL}")) == model);
     for at in [20, 2000, checkpoint.len() / 2, checkpoint.len() - 3] {
         let mut bad = checkpoint.clone();
@@ -290,7 +290,7 @@ fn a_checkpoint_of_data_read_another_way_is_refused() {
         table += &format!("{a},{b},{}\n", (a + b) % 2);
     }
     place.write("table.csv", table);
-    let line = "train linear table.csv --out run --label";
+    let line = "train svm table.csv --out run --label";
     place.ok(&format!("{line} c --epochs 1"));
     for label in ["a", "1", "first", "2"] {
         place.refuses(
@@ -304,14 +304,14 @@ fn a_checkpoint_of_data_read_another_way_is_refused() {
         place.ok(&format!("{line} {label} --resume --epochs {epochs}"));
     }
     place.libsvm("text", 200);
-    place.ok("train linear text --epochs 1 --out text-run");
+    place.ok("train svm text --epochs 1 --out text-run");
     for flag in ["--zero-based", "--positive 1"] {
-        let line = format!("train linear --resume --epochs 2 --out text-run {flag}");
+        let line = format!("train svm --resume --epochs 2 --out text-run {flag}");
         place.refuses(&line, 2, &["text-run", "other data"]);
     }
     place.ok("pack text -o text.prow");
     place.refuses(
-        "train linear text.prow --resume --epochs 2 --out text-run",
+        "train svm text.prow --resume --epochs 2 --out text-run",
         2,
         &["text-run", "other data"],
     );
@@ -321,12 +321,12 @@ fn a_checkpoint_of_data_read_another_way_is_refused() {
 fn any_damage_to_a_checkpoint_or_model_is_found() {
     let place = Place::new();
     place.libsvm("train", 60);
-    place.ok("train linear train --epochs 2 --out run");
+    place.ok("train svm train --epochs 2 --out run");
     let mut state = 3;
     for (name, line) in [
         (
             &*state_of_run(&place),
-            "train linear --resume --epochs 3 --out run",
+            "train svm --resume --epochs 3 --out run",
         ),
         ("run/model.safetensors", "eval run train"),
     ] {
@@ -344,11 +344,11 @@ fn any_damage_to_a_checkpoint_or_model_is_found() {
         }
         place.write(name, &good);
     }
-    place.write("run/run.toml", "loss = \"l2");
+    place.write("run/run.toml", "loss = \"hin");
     for line in [
         "eval run train",
         "predict run train",
-        "train linear --resume --out run",
+        "train svm --resume --out run",
     ] {
         place.refuses(line, 2, &["run/run.toml", "line 1"]);
     }
@@ -358,11 +358,11 @@ fn any_damage_to_a_checkpoint_or_model_is_found() {
 #[test]
 fn a_resumed_run_of_a_demo_keeps_its_memory() {
     let place = Place::new();
-    let line = "train linear demo:higgs:20000 --solver coordinate-descent";
+    let line = "train svm demo:higgs:20000 --solver coordinate-descent";
     let memory = "--memory 1MiB --blocks 20";
     let whole = place.json(&format!("{line} {memory} --epochs 4 --out whole"));
     place.ok(&format!("{line} {memory} --epochs 2 --out run"));
-    let run = place.json("train linear --resume --epochs 4 --out run");
+    let run = place.json("train svm --resume --epochs 4 --out run");
     assert_eq!(run["memory_bytes"], whole["memory_bytes"]);
     check_same(&place, line, &place.read(&format!("whole/{MODEL}")));
     place.ok(&format!("{line} --resume --epochs 5 --out run"));
@@ -373,7 +373,7 @@ fn a_resumed_run_of_a_demo_keeps_its_memory() {
 fn half_written_files_of_killed_runs_are_removed() {
     let place = Place::new();
     place.libsvm("train", 60);
-    let line = "train linear train --out run";
+    let line = "train svm train --out run";
     place.ok(&format!("{line} --epochs 1"));
     let ours = ["run/.pelton-a1B2c3", "run/checkpoint/.pelton-ZZZZZZ"];
     let others = ["run/.pelton-notes", "run/checkpoint/.pelton-a1B2c3d"];
@@ -396,7 +396,7 @@ fn half_written_files_of_killed_runs_are_removed() {
 fn more_epochs_go_on_from_a_finished_run() {
     let place = Place::new();
     place.higgs(8000);
-    let line = "train linear higgs.prow --memory 500KiB --blocks 20";
+    let line = "train svm higgs.prow --memory 500KiB --blocks 20";
     place.ok(&format!("{line} --epochs 5 --out whole"));
     place.ok(&format!("{line} --epochs 2 --out run"));
     place.ok(&format!("{line} --epochs 5 --resume --out run"));
@@ -431,7 +431,7 @@ fn check_interrupted(place: &Place, line: &str, left: &[&str]) {
 fn ctrl_c_ends_every_command() {
     let place = Place::new();
     place.higgs(2_000_000);
-    place.ok("train linear higgs.prow --epochs 1 --inner-passes 1 --out run");
+    place.ok("train svm higgs.prow --epochs 1 --inner-passes 1 --out run");
     // A modelled disk makes every job long enough to be interrupted.
     let slow = "--device-model hdd --io direct";
     let mut left = vec!["higgs.prow", "run", "cache"];
@@ -443,8 +443,8 @@ fn ctrl_c_ends_every_command() {
         "probe . --size 64MiB --seconds 60",
         &format!("bench higgs.prow --memory 4MiB --access direct {slow}"),
         &format!("bench higgs.prow --memory 4MiB --access window {slow}"),
-        &format!("train linear higgs.prow --epochs 1 --out other {slow}"),
-        "train linear higgs.prow --optimum auto --memory 1/8 --cost 1000 --out solved",
+        &format!("train svm higgs.prow --epochs 1 --out other {slow}"),
+        "train svm higgs.prow --optimum auto --memory 1/8 --cost 1000 --out solved",
     ] {
         left.extend(["other", "solved"]);
         check_interrupted(&place, line, &left);
@@ -487,14 +487,14 @@ fn ctrl_c_ends_the_pass_that_certifies_and_resume_repeats_it() {
     let place = Place::new();
     place.higgs(2_000_000);
     // Checkpoints at ends of epochs only: the first one says that training is over.
-    let line = "train linear higgs.prow --epochs 1 --inner-passes 1 --checkpoint-every 1e9 --memory 16MiB --order sequential";
+    let line = "train svm higgs.prow --epochs 1 --inner-passes 1 --checkpoint-every 1e9 --memory 16MiB --order sequential";
     let whole = place.json(&format!("{line} --out whole --overwrite"));
     let _ = std::fs::remove_dir_all(place.path("run"));
     interrupt_after_training(
         &place,
         &format!("{line} --device-model hdd --io direct --out run"),
     );
-    let run = place.json("train linear --resume --out run --device-model none --io auto");
+    let run = place.json("train svm --resume --out run --device-model none --io auto");
     for key in [
         "primal",
         "dual",
@@ -527,7 +527,7 @@ fn ctrl_c_ends_scans_and_decompression() {
     check_interrupted(&place, "index long.gz", &left);
     let cached = std::fs::read_dir(place.path("cache")).unwrap().count();
     assert_eq!(cached, 0, "no half-decompressed text");
-    for line in ["index long", "train linear long --out run", "inspect long"] {
+    for line in ["index long", "train svm long --out run", "inspect long"] {
         check_interrupted(&place, line, &left);
     }
 }

@@ -11,7 +11,7 @@ fn run_with(place: &Place, log: &str, line: &str) -> Ended {
 fn decisions_are_logged_on_standard_error_when_asked_for() {
     let place = Place::new();
     place.libsvm("train", 3000);
-    let line = "train linear train --memory 400KiB --epochs 2 --json --overwrite --out run";
+    let line = "train svm train --memory 400KiB --epochs 2 --json --overwrite --out run";
     let ended = run_with(&place, "debug", line).succeeded(line);
     ended.json();
     for part in [

@@ -8,7 +8,7 @@ const MIB: f64 = 1048576.0;
 
 fn check(place: &Place, data: &str, budget_mib: f64, table: f64, flags: &str) {
     let line = format!(
-        "train linear {data} --memory {budget_mib}MiB --epochs 2 --inner-passes 1 {flags} \
+        "train svm {data} --memory {budget_mib}MiB --epochs 2 --inner-passes 1 {flags} \
          --overwrite --out run"
     );
     let figures = place.json(&line);
@@ -98,8 +98,8 @@ fn a_share_of_the_data_is_one_of_its_files() {
     place.libsvm("text", 20_000);
     place.ok("pack text -o text.prow");
     for line in [
-        "train linear text --out run --overwrite",
-        "train linear text.prow --out run --overwrite",
+        "train svm text --out run --overwrite",
+        "train svm text.prow --out run --overwrite",
         "bench text --batch 100",
     ] {
         let name = line
@@ -120,7 +120,7 @@ fn a_budget_that_can_train_can_certify() {
     let place = Place::new();
     let rows = crate::data::libsvm(20_000);
     place.write("wide", rows.replacen('\n', " 100000:1\n", 1));
-    let line = "train linear wide --memory 1MiB --blocks 40 --overwrite --out run";
+    let line = "train svm wide --memory 1MiB --blocks 40 --overwrite --out run";
     for flags in [
         "--access window",
         "--access direct",
@@ -147,7 +147,7 @@ fn rows_kept_as_codes_save_passes() {
     place.write("wide.csv", wide(8000));
     let passes = |flags: &str| {
         let line = format!(
-            "train linear wide.csv --memory 1/12 --target 1e-3 --epochs 40 {flags} --overwrite --out run --json"
+            "train svm wide.csv --memory 1/12 --target 1e-3 --epochs 40 {flags} --overwrite --out run --json"
         );
         let ended = place.run(&line);
         assert!(matches!(ended.code, Some(0 | 3)), "{}", ended.stderr);

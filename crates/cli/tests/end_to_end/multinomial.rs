@@ -24,7 +24,7 @@ fn one_model_of_all_classes_in_memory_streamed_and_on_ranks() {
     let settings = "--label colour --loss multinomial --intercept free --target 1e-6 --overwrite";
     let mut primal = None;
     for how in ["", "--memory 1MiB", "--ranks 2"] {
-        let line = format!("train linear rows.csv {settings} {how} --test rows.csv --out run");
+        let line = format!("train svm rows.csv {settings} {how} --test rows.csv --out run");
         let found = place.json(&line);
         let first = *primal.get_or_insert(number(&found, "primal"));
         assert!(
@@ -95,7 +95,7 @@ fn settings_of_other_solvers_are_refused() {
             ["more than two classes", "leave --solver out"],
         ),
     ] {
-        let ended = place.run(&format!("train linear {line}"));
+        let ended = place.run(&format!("train svm {line}"));
         assert_ne!(ended.code, Some(0), "{line}");
         assert!(
             parts.iter().all(|part| ended.stderr.contains(part)),
@@ -106,7 +106,7 @@ fn settings_of_other_solvers_are_refused() {
     // Of two labels it is the logistic loss.
     let of = |loss: &str| {
         place.json(&format!(
-            "train linear two.csv --label y --loss {loss} --target 1e-6 --overwrite --out run"
+            "train svm two.csv --label y --loss {loss} --target 1e-6 --overwrite --out run"
         ))
     };
     assert_eq!(of("multinomial")["primal"], of("logistic")["primal"]);

@@ -9,7 +9,7 @@ fn prepared() -> Place {
     let place = Place::new();
     place.libsvm("rows", 2000);
     place.write("text", "a b c\nd e\n".repeat(200));
-    place.ok("train linear rows --epochs 1 --out run");
+    place.ok("train svm rows --epochs 1 --out run");
     place
 }
 
@@ -65,9 +65,9 @@ fn what_is_read_is_never_replaced() {
             "is in the folder of a run",
         ),
         ("predict run rows -o s3://bucket/labels", "local files"),
-        ("train linear rows --out s3://bucket/run", "local files"),
+        ("train svm rows --out s3://bucket/run", "local files"),
         (
-            "train linear rows --scratch gs://bucket --out other",
+            "train svm rows --scratch gs://bucket --out other",
             "local files",
         ),
         ("bench rows --cache-dir https://host/folder", "local files"),

@@ -15,10 +15,10 @@ fn text_out_of_core_trains_like_its_packed_file() {
         place.ok(&format!("pack {name} --out packed.prow"));
         let line = format!("--epochs 5 --seed 4 {flags}");
         let said = place
-            .ok(&format!("train linear {name} --out text {line}"))
+            .ok(&format!("train svm {name} --out text {line}"))
             .stderr;
         assert!(said.contains(PACKED), "{said}");
-        let said = place.ok(&format!("train linear packed.prow --out packed {line}"));
+        let said = place.ok(&format!("train svm packed.prow --out packed {line}"));
         assert!(!said.stderr.contains(PACKED));
         assert!(
             place.read(&format!("text/{MODEL}")) == place.read(&format!("packed/{MODEL}")),
@@ -49,7 +49,7 @@ fn few_epochs_ranks_and_memory_that_holds_all_read_the_text() {
         "--memory 1MiB --epochs 5 --order page",
         "--memory 1MiB --epochs 5 --device-model ssd",
     ] {
-        let said = place.ok(&format!("train linear x.csv --out run --overwrite {flags}"));
+        let said = place.ok(&format!("train svm x.csv --out run --overwrite {flags}"));
         assert!(!said.stderr.contains(PACKED), "{flags}\n{}", said.stderr);
     }
 }
@@ -62,7 +62,7 @@ fn bad_records_stay_bad() {
     let second = text.find('\n').unwrap() + 1;
     text.replace_range(second..second + 5, "what?");
     place.write("x.csv", text);
-    let line = "train linear x.csv --memory 1MiB --epochs 5 --format csv";
+    let line = "train svm x.csv --memory 1MiB --epochs 5 --format csv";
     place.refuses(&format!("{line} --out a"), 2, &["x.csv: line 2"]);
     let figures = place.json(&format!("{line} --on-bad-record skip --out b"));
     assert_eq!(number(&figures, "skipped_records"), 1.0);
@@ -73,7 +73,7 @@ fn bad_records_stay_bad() {
 fn a_run_goes_on_from_a_copy_made_anew() {
     let place = Place::new();
     place.write("x.csv", wide(3000));
-    let line = "train linear x.csv --memory 1MiB --seed 6 --checkpoint-every 0";
+    let line = "train svm x.csv --memory 1MiB --seed 6 --checkpoint-every 0";
     place.ok(&format!("{line} --epochs 8 --out whole"));
     place.ok(&format!("{line} --epochs 5 --out run"));
     // One that goes on for less than what pays copies as well: its plan is that of packed rows.

@@ -39,7 +39,7 @@ fn few_weights_in_memory_streamed_and_on_ranks() {
         "--loss logistic --penalty l1 --cost 0.3 --intercept free --target 1e-6 --overwrite";
     let mut primal = None;
     for how in ["", "--memory 1MiB", "--ranks 2"] {
-        let line = format!("train linear rows.svm {settings} {how} --out run");
+        let line = format!("train svm rows.svm {settings} {how} --out run");
         let found = place.json(&line);
         let first = *primal.get_or_insert(number(&found, "primal"));
         let off = (number(&found, "primal") / first - 1.0).abs();
@@ -62,7 +62,7 @@ fn costs_are_chosen_for_few_weights_and_for_one_loss_of_all_classes() {
     let place = Place::new();
     place.write("rows.svm", rows(601));
     let found = place.json(
-        "train linear rows.svm --loss logistic --penalty elastic-net:0.7 --cost 0.001,0.3 --folds 3 --out run",
+        "train svm rows.svm --loss logistic --penalty elastic-net:0.7 --cost 0.001,0.3 --folds 3 --out run",
     );
     assert_eq!(number(&found["search"], "best"), 0.3, "{found}");
     let costs = found["search"]["costs"].as_array().unwrap();
@@ -73,10 +73,10 @@ fn costs_are_chosen_for_few_weights_and_for_one_loss_of_all_classes() {
     place.write("three.csv", "class,x,y\n".to_string() + &classes);
     let settings = "three.csv --label class --loss multinomial --intercept free --target 1e-6";
     let found = place.json(&format!(
-        "train linear {settings} --cost 0.0001,1 --folds 4 --out searched"
+        "train svm {settings} --cost 0.0001,1 --folds 4 --out searched"
     ));
     assert_eq!(number(&found["search"], "best"), 1.0, "{found}");
-    let alone = place.json(&format!("train linear {settings} --cost 1 --out alone"));
+    let alone = place.json(&format!("train svm {settings} --cost 1 --out alone"));
     assert_eq!(number(&found, "primal"), number(&alone, "primal"));
 }
 
@@ -107,7 +107,7 @@ fn what_penalties_do_not_go_with_is_refused() {
         ),
     ] {
         place.refuses(
-            &format!("train linear rows.svm {flags} --out refused"),
+            &format!("train svm rows.svm {flags} --out refused"),
             2,
             &parts,
         );

@@ -15,14 +15,14 @@ fn no_command_waits_for_a_pipe() {
     place.libsvm("train", 300);
     place.write("text", "one two three\n".repeat(20));
     place.write("table.csv", "1,2,3\n4,5,6\n".repeat(20));
-    let train = "train linear train --epochs 1";
+    let train = "train svm train --epochs 1";
     for (made, pipe, line) in [
-        ("", "pipe", "train linear pipe --out run"),
+        ("", "pipe", "train svm pipe --out run"),
         ("", "pipe", "bench pipe"),
         ("", "pipe", "inspect pipe"),
-        ("", "pipe", "train linear train --config pipe --out run"),
-        ("", "pipe", "train linear train --classes pipe --out run"),
-        ("", "pipe", "train linear train --test pipe --out run"),
+        ("", "pipe", "train svm train --config pipe --out run"),
+        ("", "pipe", "train svm train --classes pipe --out run"),
+        ("", "pipe", "train svm train --test pipe --out run"),
         (
             "",
             "pipe",
@@ -34,22 +34,22 @@ fn no_command_waits_for_a_pipe() {
             "log",
             "bench table.csv --batch 2 --state state --log log",
         ),
-        (train, "run/run.toml", "train linear --resume --out run"),
+        (train, "run/run.toml", "train svm --resume --out run"),
         (train, "run/run.toml", "eval run train"),
         (
             train,
             "run/.lock",
-            "train linear train --overwrite --out run",
+            "train svm train --overwrite --out run",
         ),
         (
             train,
             "run/metrics.jsonl",
-            "train linear --resume --out run",
+            "train svm --resume --out run",
         ),
         (
             train,
             "run/checkpoint/manifest.json",
-            "train linear --resume --out run",
+            "train svm --resume --out run",
         ),
         (train, "run/model.safetensors", "eval run train"),
         (train, "run/model.safetensors", "predict run train"),

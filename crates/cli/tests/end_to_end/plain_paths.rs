@@ -22,10 +22,10 @@ fn plain_paths_give_the_same() {
     }
     for (line, key) in [
         (
-            "train linear demo:higgs:2000 --epochs 3 --solver coordinate-descent",
+            "train svm demo:higgs:2000 --epochs 3 --solver coordinate-descent",
             "primal",
         ),
-        ("train linear demo:higgs:2000 --solver newton", "primal"),
+        ("train svm demo:higgs:2000 --solver newton", "primal"),
         (
             "bench images --decode jpg --augment resize:32x32 --batch 4",
             "examples",

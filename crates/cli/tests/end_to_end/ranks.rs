@@ -11,7 +11,7 @@ use crate::data::rare_features;
 fn ranks_certify_what_one_rank_finds() {
     let place = Place::new();
     place.higgs(20000);
-    let line = "train linear higgs.prow --target 1e-3 --epochs 60 --memory 300kB";
+    let line = "train svm higgs.prow --target 1e-3 --epochs 60 --memory 300kB";
     // One rank alone, with less memory, may miss the target.
     let alone = place.run(&format!("{line} --out alone --json"));
     assert!(matches!(alone.code, Some(0 | 3)), "{}", alone.stderr);
@@ -41,12 +41,12 @@ fn what_ranks_cannot_do_is_refused() {
     let place = Place::new();
     place.higgs(1000);
     place.refuses(
-        "train linear higgs.prow --ranks 0 --out run",
+        "train svm higgs.prow --ranks 0 --out run",
         2,
         &["--ranks 0"],
     );
     place.refuses(
-        "train linear none.prow --ranks 3 --out run",
+        "train svm none.prow --ranks 3 --out run",
         2,
         &["none.prow"],
     );
@@ -58,19 +58,19 @@ fn what_ranks_cannot_do_is_refused() {
         ("--order page", ["2 ranks need Newton's method", "one rank"]),
         ("--skip", ["--skip", "leave these out or use one rank"]),
     ] {
-        let line = format!("train linear higgs.prow --ranks 2 {flags} --out run");
+        let line = format!("train svm higgs.prow --ranks 2 {flags} --out run");
         place.refuses(&line, 2, &parts);
     }
     place.write("wide", rare_features(100));
     place.refuses(
-        "train linear wide --ranks 2 --out run",
+        "train svm wide --ranks 2 --out run",
         2,
         &["at most 1024 features", "use one rank"],
     );
     assert!(!place.path("run").exists());
-    place.ok("train linear higgs.prow --ranks 2 --out run");
+    place.ok("train svm higgs.prow --ranks 2 --out run");
     place.refuses(
-        "train linear higgs.prow --ranks 2 --out run",
+        "train svm higgs.prow --ranks 2 --out run",
         2,
         &["--resume"],
     );
@@ -80,7 +80,7 @@ fn what_ranks_cannot_do_is_refused() {
 fn ctrl_c_saves_and_other_ranks_go_on() {
     let place = Place::new();
     place.higgs(60000);
-    let line = "train linear higgs.prow --target 1e-15 --checkpoint-every 0 --memory 600kB";
+    let line = "train svm higgs.prow --target 1e-15 --checkpoint-every 0 --memory 600kB";
     let mut child = place.start(&format!("{line} --ranks 3 --out run"));
     let began = Instant::now();
     while !place.path("run/checkpoint/manifest.json").exists() {
@@ -90,7 +90,7 @@ fn ctrl_c_saves_and_other_ranks_go_on() {
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     Ended::of(child).refused(line, 130, &["run", "--resume", "interrupted"]);
-    let line = "train linear --resume --out run --ranks 2 --memory 4MB --target 1e-4";
+    let line = "train svm --resume --out run --ranks 2 --memory 4MB --target 1e-4";
     let figures = place.json(line);
     assert!(number(&figures, "relative_gap") <= 1e-4, "{figures}");
     assert_eq!(figures["ranks"], 2);
@@ -101,7 +101,7 @@ fn rare_features_of_data_beyond_memory_get_other_numbers() {
     let place = Place::new();
     place.write("wide", rare_features(60_000));
     place.write("test", rare_features(500));
-    let line = "train linear wide --test test --target 1e-3 --epochs 80";
+    let line = "train svm wide --test test --target 1e-3 --epochs 80";
     let whole = place.json(&format!("{line} --memory 1GiB --out whole"));
     assert_eq!(whole["access"], "memory");
     let counted = format!("{line} --memory 4MB --threads 1 --out counted");
@@ -119,15 +119,15 @@ fn rare_features_of_data_beyond_memory_get_other_numbers() {
     assert_eq!(number(&evaluated, "test_accuracy"), accuracy);
     // A run too short to count goes on without, one that has counted goes on with.
     for (epochs, counts) in [(2, false), (4, true)] {
-        let line = "train linear wide --memory 4MB --threads 1 --out run --overwrite";
+        let line = "train svm wide --memory 4MB --threads 1 --out run --overwrite";
         let said = place.ok(&format!("{line} --epochs {epochs}")).stderr;
         assert_eq!(said.contains("features occur"), counts, "{said}");
         let said = place
-            .ok("train linear --resume --out run --epochs 6")
+            .ok("train svm --resume --out run --epochs 6")
             .stderr;
         assert_eq!(said.contains("features occur"), counts, "{said}");
         let said = place
-            .ok("train linear --resume --out run --epochs 8")
+            .ok("train svm --resume --out run --epochs 8")
             .stderr;
         assert_eq!(said.contains("features occur"), counts, "{said}");
     }
@@ -137,7 +137,7 @@ fn rare_features_of_data_beyond_memory_get_other_numbers() {
 fn rows_kept_as_codes_go_on() {
     let place = Place::new();
     let data = "demo:epsilon:3000 --cache-dir cache";
-    let line = format!("train linear {data} --memory 1/8 --target 1e-3 --epochs 40");
+    let line = format!("train svm {data} --memory 1/8 --target 1e-3 --epochs 40");
     let whole = place.json(&format!("{line} --out whole"));
     assert!(number(&whole, "relative_gap") <= 1e-3, "{whole}");
     let mut child = place.start(&format!("{line} --checkpoint-every 0 --out run"));
@@ -148,6 +148,6 @@ fn rows_kept_as_codes_go_on() {
     }
     kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
     child.wait().unwrap();
-    let figures = place.json("train linear --resume --out run");
+    let figures = place.json("train svm --resume --out run");
     assert_eq!(figures["primal"], whole["primal"], "bit for bit");
 }

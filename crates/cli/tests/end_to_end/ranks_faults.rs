@@ -32,7 +32,7 @@ fn bad_records_are_counted_over_all_ranks() {
     ];
     for memory in ["64MiB", "1MB"] {
         let line =
-            format!("train linear bad --epochs 2 --memory {memory} --overwrite --out run --ranks");
+            format!("train svm bad --epochs 2 --memory {memory} --overwrite --out run --ranks");
         place.refuses(
             &format!("{line} 4"),
             2,
@@ -45,7 +45,7 @@ fn bad_records_are_counted_over_all_ranks() {
         }
     }
     let line =
-        "train linear good --test bad --epochs 1 --overwrite --out run --ranks 4 --on-bad-record";
+        "train svm good --test bad --epochs 1 --overwrite --out run --ranks 4 --on-bad-record";
     place.refuses(&format!("{line} skip:3"), 2, over);
     place.ok(&format!("{line} skip:4"));
     for flags in ["", " --cache peers"] {
@@ -58,7 +58,7 @@ fn bad_records_are_counted_over_all_ranks() {
 /// Trains on three ranks until there is a checkpoint, changes the file and returns how the run ended.
 fn changed(place: &Place, change: impl FnOnce(&std::path::Path)) -> Ended {
     place.higgs(60000);
-    let line = "train linear higgs.prow --ranks 3 --epochs 1000 --target 1e-15 --checkpoint-every 0 \
+    let line = "train svm higgs.prow --ranks 3 --epochs 1000 --target 1e-15 --checkpoint-every 0 \
                 --memory 600kB --out run";
     let child = place.start(line);
     let began = Instant::now();
@@ -105,7 +105,7 @@ fn odd_numbers_of_ranks_and_records_are_served_or_refused() {
     place.write("five", "1 1:1\n-1 2:1\n1 1:2 3:1\n-1 2:.5 3:2\n1 1:.1\n");
     place.write("zero", "");
     place.libsvm("text", 1000);
-    for line in ["train linear text --out run", "bench text"] {
+    for line in ["train svm text --out run", "bench text"] {
         for ranks in ["0", "1025"] {
             let named = format!("--ranks {ranks} ");
             place.refuses(
@@ -129,7 +129,7 @@ fn odd_numbers_of_ranks_and_records_are_served_or_refused() {
             assert_eq!(among.stderr.matches(note).count(), 1, "{}", among.stderr);
         }
     }
-    let line = "train linear five --target 1e-3 --optimum auto --epochs 300 --overwrite --out run";
+    let line = "train svm five --target 1e-3 --optimum auto --epochs 300 --overwrite --out run";
     for flags in ["", " --memory 500kB"] {
         for ranks in [2, 9] {
             let figures = place.json(&format!("{line}{flags} --ranks {ranks}"));
@@ -149,7 +149,7 @@ fn tiny_demo_sets_are_trained_with_the_memory_they_are_given() {
     for rows in [3, 50, 10_000] {
         for ranks in [1, 4] {
             let line =
-                format!("train linear demo:higgs:{rows} --ranks {ranks} --overwrite --out run");
+                format!("train svm demo:higgs:{rows} --ranks {ranks} --overwrite --out run");
             let figures = place.json(&line);
             assert!(number(&figures, "memory_bytes") < 1e6, "{figures}");
         }
@@ -165,7 +165,7 @@ fn the_optimum_is_the_same_on_any_number_of_ranks() {
         let mut alone = 0.0;
         for ranks in [1, 2, 4] {
             let line = format!(
-                "train linear {data} --memory {memory} --target 1e-3 --optimum auto \
+                "train svm {data} --memory {memory} --target 1e-3 --optimum auto \
                  --ranks {ranks} --overwrite --out run"
             );
             let figures = place.json(&line);
@@ -193,7 +193,7 @@ fn figures_of_communication_are_those_of_the_run() {
     place.higgs(5000);
     let sent = |ranks: u32| {
         let line =
-            format!("train linear higgs.prow --epochs 3 --overwrite --out run --ranks {ranks}");
+            format!("train svm higgs.prow --epochs 3 --overwrite --out run --ranks {ranks}");
         let figures = place.json(&line);
         assert_eq!(figures["ranks"], ranks);
         let seconds = number(&figures, "communication_s");

@@ -48,7 +48,7 @@ fn adult_trains_as_documented_and_evaluates_to_the_same_figures() {
         return;
     }
     let trained = place.json(
-        "train linear a9a --test a9a.t --cost 1 --loss l1 --order full --access window \
+        "train svm a9a --test a9a.t --cost 1 --loss hinge --order full --access window \
          --memory 64MiB --epochs 30 --seed 1 --out runs/x",
     );
     check_train_keys(&trained);
@@ -106,7 +106,7 @@ fn blocks_in_fixed_and_permuted_order_train_adult() {
         ("b", "--order block:40:permute --inner-passes 10"),
         ("c", "--order block:40:permute --inner-passes until:0.1"),
     ] {
-        let line = format!("train linear a9a {flags} --epochs 4 --out runs/{out}");
+        let line = format!("train svm a9a {flags} --epochs 4 --out runs/{out}");
         let figures = place.json(&line);
         gaps.push(number(&figures, "relative_gap"));
         let rl = number(&figures, "rl");
@@ -131,7 +131,7 @@ fn adult_packed_trains_to_the_same_model() {
     place.ok("pack a9a -o delta.prow --delta");
     let flags = "--memory 4MiB --blocks 12 --epochs 2 --seed 5";
     for data in ["a9a", "a9a.prow", "delta.prow"] {
-        place.ok(&format!("train linear {data} {flags} --out runs/{data}"));
+        place.ok(&format!("train svm {data} {flags} --out runs/{data}"));
     }
     let model = place.read("runs/a9a/model.safetensors");
     assert!(place.read("runs/a9a.prow/model.safetensors") == model);
@@ -146,14 +146,14 @@ fn covtype_trains_binary_and_with_seven_classes() {
     }
     let data = "covtype.20k.csv";
     let binary = place.json(&format!(
-        "train linear {data} --positive 2 --test {data} --memory 16MiB --epochs 3 \
+        "train svm {data} --positive 2 --test {data} --memory 16MiB --epochs 3 \
          --inner-passes 5 --out runs/two"
     ));
     check_train_keys(&binary);
     assert_eq!(binary["classes"], 2);
 
     let seven = place.json(&format!(
-        "train linear {data} --test {data} --memory 2MiB --epochs 2 --inner-passes 1 \
+        "train svm {data} --test {data} --memory 2MiB --epochs 2 --inner-passes 1 \
          --out runs/seven"
     ));
     check_train_keys(&seven);
@@ -181,7 +181,7 @@ fn columns_as_they_were_measured_are_solved_to_the_optimum() {
     if !place.real(&["libsvm/covtype.20k.csv"]) {
         return;
     }
-    let line = "train linear covtype.20k.csv --positive 2 --solver newton";
+    let line = "train svm covtype.20k.csv --positive 2 --solver newton";
     let whole = place.json(&format!("{line} --target 1e-4 --out whole"));
     // LIBLINEAR with its cap at 3000 passes ends at 9003.
     assert!(number(&whole, "primal") < 6750.0);
@@ -205,7 +205,7 @@ fn higgs_with_a_named_label_column() {
         return;
     }
     let figures = place.json(
-        "train linear higgs.11k.csv --label label --test higgs.11k.csv --epochs 5 --bias 1 \
+        "train svm higgs.11k.csv --label label --test higgs.11k.csv --epochs 5 --bias 1 \
          --loss logistic --memory 1MiB --out runs/h",
     );
     check_train_keys(&figures);
@@ -224,7 +224,7 @@ fn higgs_with_a_named_label_column() {
         assert!((words[1] + words[2] - 1.0).abs() < 2e-6, "{line}");
     }
     place.refuses(
-        "train linear higgs.11k.csv --label nonsense",
+        "train svm higgs.11k.csv --label nonsense",
         2,
         &["higgs.11k.csv", "nonsense", "label"],
     );
@@ -237,7 +237,7 @@ fn compressed_text_is_read_by_way_of_the_cache_folder() {
     if !place.real(&[train, test]) {
         return;
     }
-    let line = "train linear imdb.train.libsvm.gz --test imdb.test.libsvm.gz --memory 8MiB \
+    let line = "train svm imdb.train.libsvm.gz --test imdb.test.libsvm.gz --memory 8MiB \
                 --epochs 2 --inner-passes 3 --out runs/i --json";
     let ended = place.ok(line);
     assert!(ended.stderr.contains("decompressed to"), "{}", ended.stderr);
@@ -269,7 +269,7 @@ fn pictures_of_clothes_train() {
     let place = Place::new();
     let folder = folder.display();
     let line = format!(
-        "train linear {folder}/train-images-idx3-ubyte.gz --test {folder}/t10k-images-idx3-ubyte.gz \
+        "train svm {folder}/train-images-idx3-ubyte.gz --test {folder}/t10k-images-idx3-ubyte.gz \
          --cost 0.01 --target 1e-2 --memory 64MiB --out run"
     );
     let figures = place.json(&line);

@@ -69,7 +69,7 @@ fn every_format_gives_one_model_and_its_figures() {
     let settings = "--loss squared --cost 10 --target 1e-7 --seed 1";
     let mut primal = None;
     for data in ["rows.csv", "rows.tsv", "rows.libsvm", "rows.npy"] {
-        let line = format!("train linear {data} {settings} --test {data} --overwrite --out run");
+        let line = format!("train svm {data} {settings} --test {data} --overwrite --out run");
         let found = place.json(&line);
         let first = *primal.get_or_insert(number(&found, "primal"));
         assert!(
@@ -128,7 +128,7 @@ fn every_loss_in_memory_and_out_of_core() {
             "rows.csv"
         };
         let line =
-            format!("train linear {data} --loss {loss} --target 1e-4 --overwrite --epochs 100");
+            format!("train svm {data} --loss {loss} --target 1e-4 --overwrite --epochs 100");
         let held = place.json(&format!("{line} --test {data} --out held"));
         let gap = number(&held, "relative_gap");
         assert!(gap <= 1e-4, "{loss}: {gap}");
@@ -163,7 +163,7 @@ fn every_loss_in_memory_and_out_of_core() {
         );
     }
     // The number of a loss is a part of its name in configurations and models.
-    let line = "train linear rows.csv --loss huber --epsilon 0.25 --target 1e-4 --out narrow";
+    let line = "train svm rows.csv --loss huber --epsilon 0.25 --target 1e-4 --out narrow";
     let narrow = place.json(line);
     let toml = String::from_utf8(place.read("narrow/run.toml")).unwrap();
     assert!(
@@ -173,7 +173,7 @@ fn every_loss_in_memory_and_out_of_core() {
     let evaluated = place.json("eval narrow/model.safetensors rows.csv");
     assert!((number(&evaluated, "primal") / number(&narrow, "primal") - 1.0).abs() < 1e-9);
     place.refuses(
-        "train linear rows.csv --loss huber --epochs 200 --resume --config narrow/run.toml --epsilon 1 --out narrow",
+        "train svm rows.csv --loss huber --epochs 200 --resume --config narrow/run.toml --epsilon 1 --out narrow",
         2,
         &["started with --loss huber:0.25 and cannot continue with"],
     );
@@ -228,23 +228,23 @@ fn what_is_no_regression_is_refused() {
     ] {
         place.write(name, format!("{good}1,2,3,{target}\n"));
         let parts = [&[name, "line 52"][..], &parts[..]].concat();
-        place.refuses(&format!("train linear {name} --loss squared"), 2, &parts);
+        place.refuses(&format!("train svm {name} --loss squared"), 2, &parts);
     }
     let skipped =
-        place.json("train linear text.csv --loss squared --on-bad-record skip --overwrite");
+        place.json("train svm text.csv --loss squared --on-bad-record skip --overwrite");
     assert_eq!(skipped["skipped_records"], 1);
     place.write(
         "names.csv",
         good.replace("price", "a.b").replace(",4", ",x4"),
     );
     place.refuses(
-        "train linear names.csv --loss huber",
+        "train svm names.csv --loss huber",
         2,
-        &["names.csv", "is not a number", "--loss l1, l2 or logistic"],
+        &["names.csv", "is not a number", "--loss hinge, squared-hinge or logistic"],
     );
     place.write("negative.csv", "1,2,3\n2,1,-1\n0,1,4\n");
     place.refuses(
-        "train linear negative.csv --loss poisson",
+        "train svm negative.csv --loss poisson",
         2,
         &["negative.csv: line 2: has the target -1", "at least 0"],
     );
@@ -260,15 +260,15 @@ fn what_is_no_regression_is_refused() {
             ["--epsilon", "does not apply to loss squared"],
         ),
     ] {
-        let line = format!("train linear good.csv --loss squared {flags}");
+        let line = format!("train svm good.csv --loss squared {flags}");
         place.refuses(&line, 2, &parts);
     }
     place.refuses(
-        "train linear good.csv --loss huber --epsilon 0",
+        "train svm good.csv --loss huber --epsilon 0",
         2,
         &["--epsilon", "out of range for loss huber"],
     );
-    place.ok("train linear good.csv --loss squared --target 1e-3 --out run");
+    place.ok("train svm good.csv --loss squared --target 1e-3 --out run");
     place.refuses(
         "predict run good.csv --probabilities",
         2,

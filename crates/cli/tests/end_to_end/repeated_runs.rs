@@ -15,10 +15,10 @@ fn a_run_is_repeated_from_its_configuration_and_by_its_seed() {
     let place = Place::new();
     place.libsvm("train", 4000);
     place.libsvm("test", 500);
-    let line = "train linear train --test test --memory 500KiB --blocks 9 --epochs 3 --loss l2 --bias 1 \
+    let line = "train svm train --test test --memory 500KiB --blocks 9 --epochs 3 --loss squared-hinge --bias 1 \
                 --cost 0.5 --class-weight -1=2 --inner-passes 2 --seed 7";
     place.ok(&format!("{line} --out runs/first"));
-    place.ok("train linear --config runs/first/run.toml --out runs/second");
+    place.ok("train svm --config runs/first/run.toml --out runs/second");
     place.ok(&format!("{line} --out runs/third --threads 1"));
     let first = place.model("runs/first");
     assert!(place.model("runs/second") == first);
@@ -27,7 +27,7 @@ fn a_run_is_repeated_from_its_configuration_and_by_its_seed() {
         place.configuration("runs/first"),
         place.configuration("runs/second")
     );
-    place.ok("train linear --config runs/first/run.toml --seed 8 --out runs/other");
+    place.ok("train svm --config runs/first/run.toml --seed 8 --out runs/other");
     assert!(place.model("runs/other") != first);
 }
 
@@ -99,7 +99,7 @@ fn every_access_path_and_way_to_open_files_gives_the_same_model() {
                 }
                 let out = format!("runs/{number}-{access}-{io}").replace(':', "-");
                 let line = format!(
-                    "train linear {data} {flags} --inner-passes 2 --epochs 2 --seed 3 \
+                    "train svm {data} {flags} --inner-passes 2 --epochs 2 --seed 3 \
                      --access {access} --io {io} --out {out}"
                 );
                 if access == "scatter" && !flags.contains("block:") && flags.contains("--order") {
@@ -123,10 +123,10 @@ fn skipping_reaches_the_same_optimum() {
     let place = Place::new();
     place.higgs(40000);
     let solved = place
-        .json("train linear higgs.prow --memory 64MiB --epochs 1 --optimum auto --out runs/solved");
+        .json("train svm higgs.prow --memory 64MiB --epochs 1 --optimum auto --out runs/solved");
     let optimum = number(&solved, "optimum");
     let line = format!(
-        "train linear higgs.prow --memory 1/8 --target 1e-3 --epochs 60 --optimum {optimum}"
+        "train svm higgs.prow --memory 1/8 --target 1e-3 --epochs 60 --optimum {optimum}"
     );
     let plain = place.json(&format!("{line} --out runs/plain"));
     let skip = place.json(&format!("{line} --skip --out runs/skip"));
@@ -156,7 +156,7 @@ fn weights_of_classes_and_bias_change_the_model_as_they_should() {
     place.write("train", &text);
     let share_of_ones = |flags: &str, out: &str| {
         place.ok(&format!(
-            "train linear train --bias 1 --epochs 40 {flags} --out runs/{out}"
+            "train svm train --bias 1 --epochs 40 {flags} --out runs/{out}"
         ));
         let predicted = place.ok(&format!("predict runs/{out} train")).stdout;
         predicted.lines().filter(|line| *line == "1").count()
@@ -182,17 +182,17 @@ fn weights_of_classes_and_bias_change_the_model_as_they_should() {
         ("1\nx\n", ["line 2", "not a number"]),
     ] {
         place.write("wrong.txt", content);
-        let line = "train linear train --sample-weights wrong.txt --out runs/none";
+        let line = "train svm train --sample-weights wrong.txt --out runs/none";
         place.refuses(line, 2, &parts);
     }
     place.write("weights.txt", weights.join("\n").replace("50", "49"));
     place.refuses(
-        "train linear train --bias 1 --epochs 50 --sample-weights weights.txt --out runs/rows --resume",
+        "train svm train --bias 1 --epochs 50 --sample-weights weights.txt --out runs/rows --resume",
         2,
         &["another --sample-weights"],
     );
     place.refuses(
-        "train linear train --class-weight 9=2 --out runs/none",
+        "train svm train --class-weight 9=2 --out runs/none",
         2,
         &["--class-weight 9=2", "label 9"],
     );
@@ -212,7 +212,7 @@ fn tests_of_a_model_have_figures_of_every_class() {
         })
         .collect();
     place.write("table.csv", &text);
-    let line = "train linear table.csv --test table.csv --loss logistic --bias 1 --out run";
+    let line = "train svm table.csv --test table.csv --loss logistic --bias 1 --out run";
     let trained = place.json(line);
     let figures = place.json("eval run table.csv");
     assert_eq!(trained["test"], figures["test"]);
@@ -234,7 +234,7 @@ fn tests_of_a_model_have_figures_of_every_class() {
     assert!((number(&whole["test"], "auc") - number(test, "auc")).abs() < 1e-9);
     assert_eq!(cramped["test"]["log_loss"], whole["test"]["log_loss"]);
     // The loss of a support vector machine has no probabilities.
-    place.ok("train linear table.csv --out svm");
+    place.ok("train svm table.csv --out svm");
     let svm = place.json("eval svm table.csv");
     assert!(svm["test"]["log_loss"].is_null() && svm["test"]["auc"].is_number());
     // Nor do several ranks have areas, but all counts.
@@ -255,8 +255,8 @@ fn a_free_intercept_is_certified_by_both_solvers_and_goes_on() {
         })
         .collect();
     place.write("table.csv", text);
-    for loss in ["l1", "l2", "logistic"] {
-        let line = format!("train linear table.csv --loss {loss} --cost 0.1 --target 1e-4");
+    for loss in ["hinge", "squared-hinge", "logistic"] {
+        let line = format!("train svm table.csv --loss {loss} --cost 0.1 --target 1e-4");
         let run = |flags: &str| place.json(&format!("{line} {flags} --out {loss}-{}", flags.len()));
         let newton = run("--intercept free --solver newton");
         let descent = run("--intercept free --solver coordinate-descent --epochs 2000");
@@ -279,7 +279,7 @@ fn a_free_intercept_is_certified_by_both_solvers_and_goes_on() {
         let off = number(&evaluated, "primal") / number(&newton, "primal") - 1.0;
         assert!(off.abs() < 1e-6, "{loss}: {off}");
     }
-    let whole = "train linear table.csv --intercept free --solver coordinate-descent --inner-passes 2 --epochs 6";
+    let whole = "train svm table.csv --intercept free --solver coordinate-descent --inner-passes 2 --epochs 6";
     let expected = place.json(&format!("{whole} --out whole"));
     place.json(&format!(
         "{} --out parts",
@@ -292,13 +292,13 @@ fn a_free_intercept_is_certified_by_both_solvers_and_goes_on() {
         ("--intercept some", ["some", "free"]),
     ] {
         place.refuses(
-            &format!("train linear table.csv {flags} --out x"),
+            &format!("train svm table.csv {flags} --out x"),
             2,
             &parts,
         );
     }
     place.refuses(
-        "train linear table.csv --intercept regularised --solver coordinate-descent --inner-passes 2 --epochs 9 --out parts --resume",
+        "train svm table.csv --intercept regularised --solver coordinate-descent --inner-passes 2 --epochs 9 --out parts --resume",
         2,
         &["started with --intercept"],
     );

@@ -253,7 +253,7 @@ fn pictures_of_one_size_train() {
     halves(&place, "train", 9000);
     halves(&place, "test", 90);
     let line =
-        "train linear train-images-idx3-ubyte --test test-images-idx3-ubyte --cost 1 --epochs 20";
+        "train svm train-images-idx3-ubyte --test test-images-idx3-ubyte --cost 1 --epochs 20";
     let figures = place.json(&format!("{line} --out run"));
     assert_eq!(
         (&figures["features"], &figures["classes"]),
@@ -299,7 +299,7 @@ fn classes_are_called_by_name() {
         "data_batch_1.bin",
         (0..60).flat_map(record).collect::<Vec<u8>>(),
     );
-    let line = "train linear data_batch_1.bin --cost 1 --epochs 30";
+    let line = "train svm data_batch_1.bin --cost 1 --epochs 30";
     let named = place.json(&format!("{line} --positive jay --class-weight 1=2 --out a"));
     assert_eq!(named["classes"], 2);
     let numbered = place.json(&format!("{line} --positive 9 --class-weight 1=2 --out b"));
@@ -310,7 +310,7 @@ fn classes_are_called_by_name() {
     assert_eq!(weighted["classes"], 10);
     let numbered = place.json(&format!("{line} --class-weight 9=3 --out d"));
     assert_eq!(weighted["primal"], numbered["primal"]);
-    let again = place.json("train linear --config c/run.toml --out e");
+    let again = place.json("train svm --config c/run.toml --out e");
     assert_eq!(again["primal"], weighted["primal"]);
     place.ok("eval c data_batch_1.bin");
     for (flags, parts) in [
@@ -345,16 +345,16 @@ fn features_are_asked_for_in_one_sentence() {
     write(&place, "images/cat/1.png", DOT);
     tar(&place);
     let parts = ["x.tar", "tar", "bytes and no features", "libsvm"];
-    place.refuses("train linear x.tar --out run", 2, &parts);
-    place.refuses("train linear train --test x.tar --out run", 2, &parts);
+    place.refuses("train svm x.tar --out run", 2, &parts);
+    place.refuses("train svm train --test x.tar --out run", 2, &parts);
     place.refuses("pack x.tar -o x.prow", 2, &parts);
     place.refuses(
-        "train linear images --out run",
+        "train svm images --out run",
         2,
         &["images", "is a folder"],
     );
     place.refuses(
-        "train linear train --format text --out run",
+        "train svm train --format text --out run",
         2,
         &["format text", "no features"],
     );

@@ -92,10 +92,10 @@ fn check(scaling: &str, sparse: bool, flags: &str) {
         if sparse { "libsvm" } else { "csv" }
     );
     let ours = place.json(&format!(
-        "train linear train --test test --scale {scaling} --out ours {line}"
+        "train svm train --test test --scale {scaling} --out ours {line}"
     ));
     let theirs = place.json(&format!(
-        "train linear scaled-train --test scaled-test --out theirs {line}"
+        "train svm scaled-train --test scaled-test --out theirs {line}"
     ));
     for key in ["primal", "dual", "test_accuracy", "train_accuracy"] {
         let (ours, theirs) = (number(&ours, key), number(&theirs, key));
@@ -132,7 +132,7 @@ fn a_scaled_model_is_that_of_a_file_scaled_beforehand() {
     check("standard", false, "--bias 1 --loss logistic");
     check("standard", false, "--ranks 2");
     check("standard", true, "--bias 1");
-    check("max-abs", false, "--bias 1 --loss l2");
+    check("max-abs", false, "--bias 1 --loss squared-hinge");
     check("max-abs", true, "--ranks 2");
 }
 
@@ -154,7 +154,7 @@ fn models_with_shifts_take_sparse_files() {
     place.write("train.csv", text(&dense, false));
     place.write("holes.csv", text(&holes, false));
     place.write("holes.svm", text(&holes, true));
-    place.ok("train linear train.csv --scale standard --out run");
+    place.ok("train svm train.csv --scale standard --out run");
     let dense = place.ok("predict run holes.csv").stdout;
     assert_eq!(place.ok("predict run holes.svm").stdout, dense);
     place.ok("pack holes.svm --out holes.prow");
@@ -165,19 +165,19 @@ fn models_with_shifts_take_sparse_files() {
 fn a_run_goes_on_with_its_own_scale_only() {
     let place = Place::new();
     place.write("train.csv", text(&rows(500, false), false));
-    place.ok("train linear train.csv --scale standard --epochs 2 --out run");
+    place.ok("train svm train.csv --scale standard --epochs 2 --out run");
     let model = place.read("run/model.safetensors");
     let refusal = ["the run was started with --scale standard and cannot continue with"];
-    place.refuses("train linear --resume --scale none --out run", 2, &refusal);
+    place.refuses("train svm --resume --scale none --out run", 2, &refusal);
     place.refuses(
-        "train linear --resume --scale max-abs --out run",
+        "train svm --resume --scale max-abs --out run",
         2,
         &refusal,
     );
-    place.ok("train linear --resume --out run");
+    place.ok("train svm --resume --out run");
     assert!(place.read("run/model.safetensors") == model);
     place.refuses(
-        "train linear train.csv --scale wide --out other",
+        "train svm train.csv --scale wide --out other",
         2,
         &["use standard, max-abs or none"],
     );
@@ -197,17 +197,17 @@ fn the_verdict_recommends_a_scale() {
     };
     let standard = Some("--scale standard".to_string());
     let max_abs = Some("--scale max-abs".to_string());
-    assert_eq!(last("train linear dense.csv --out a"), standard);
-    assert_eq!(last("train linear sparse.svm --out b"), max_abs);
+    assert_eq!(last("train svm dense.csv --out a"), standard);
+    assert_eq!(last("train svm sparse.svm --out b"), max_abs);
     assert_eq!(
-        last("train linear dense.csv --memory 1MiB --blocks 2 --out c"),
+        last("train svm dense.csv --memory 1MiB --blocks 2 --out c"),
         standard
     );
     assert_eq!(
-        last("train linear dense.csv --scale standard --out d"),
+        last("train svm dense.csv --scale standard --out d"),
         None
     );
-    assert_eq!(last("train linear even.svm --out e"), None);
+    assert_eq!(last("train svm even.svm --out e"), None);
 }
 
 /// Dense rows are computed with as such, whatever form they are written in.
@@ -221,8 +221,8 @@ fn full_rows_of_libsvm_text_train_like_those_of_a_table() {
     place.write("x.svm", text(&rows, true));
     for flags in ["", "--memory 1MiB --blocks 4", "--ranks 2"] {
         let line = "--scale standard --epochs 5 --overwrite";
-        place.ok(&format!("train linear x.csv {line} {flags} --out csv"));
-        place.ok(&format!("train linear x.svm {line} {flags} --out svm"));
+        place.ok(&format!("train svm x.csv {line} {flags} --out csv"));
+        place.ok(&format!("train svm x.svm {line} {flags} --out svm"));
         assert!(
             place.read("csv/model.safetensors") == place.read("svm/model.safetensors"),
             "{flags}"

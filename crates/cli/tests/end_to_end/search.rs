@@ -29,17 +29,17 @@ fn the_model_is_that_of_the_cost_picked_byte_for_byte() {
     for (loss, classes, memory, figure) in [
         ("logistic", 2, "1GiB", "log_loss"),
         (
-            "l1",
+            "hinge",
             2,
             "120KiB --solver coordinate-descent --threads 1",
             "accuracy",
         ),
-        ("l2", 3, "1GiB", "accuracy"),
+        ("squared-hinge", 3, "1GiB", "accuracy"),
         ("logistic", 3, "120KiB --threads 1", "log_loss"),
     ] {
         place.write("rows.libsvm", libsvm(6000, classes));
         let line = format!(
-            "train linear rows.libsvm --loss {loss} --memory {memory} --target 1e-3 --epochs 200 --overwrite"
+            "train svm rows.libsvm --loss {loss} --memory {memory} --target 1e-3 --epochs 200 --overwrite"
         );
         let searches = format!("{line} --cost 1e-5,0.01,1 --folds 3 --json --out searched");
         let ended = place.run(&searches).succeeded(&searches);
@@ -75,7 +75,7 @@ fn the_model_is_that_of_the_cost_picked_byte_for_byte() {
             );
         }
         // A finished search is not made again.
-        let resumed = place.ok("train linear --resume --out searched");
+        let resumed = place.ok("train svm --resume --out searched");
         let said = &resumed.stderr;
         assert!(!said.contains("side by side"), "{said}");
         assert!(said.contains("cross-validation over 3 folds"), "{said}");
@@ -92,7 +92,7 @@ fn real_targets_and_one_cost_are_validated_too() {
     place.write("rows.libsvm", libsvm(400, 9));
     for (loss, figure) in [("squared", "mse"), ("poisson", "poisson_deviance")] {
         let line = format!(
-            "train linear rows.libsvm --loss {loss} --cost 2 --folds 4 --overwrite --out run"
+            "train svm rows.libsvm --loss {loss} --cost 2 --folds 4 --overwrite --out run"
         );
         let search = &place.json(&line)["search"];
         assert_eq!(search["figure"], figure);
@@ -117,23 +117,23 @@ fn costs_and_folds_that_make_no_search_are_refused() {
         ("--cost 1,2", &["--cost lists 2 costs", "--folds"]),
     ] {
         place.refuses(
-            &format!("train linear rows.libsvm {flags} --out run"),
+            &format!("train svm rows.libsvm {flags} --out run"),
             2,
             parts,
         );
         assert!(!place.path("run").exists(), "{flags}");
     }
-    place.ok("train linear rows.libsvm --cost 1,2 --folds 3 --out run");
+    place.ok("train svm rows.libsvm --cost 1,2 --folds 3 --out run");
     for flags in ["--folds 4", "--cost 1,3", "--cost 1", "--seed 3"] {
         place.refuses(
-            &format!("train linear --resume --out run {flags}"),
+            &format!("train svm --resume --out run {flags}"),
             2,
             &["run/run.toml: the run was started with", "cannot continue"],
         );
     }
-    place.ok("train linear rows.libsvm --out plain");
+    place.ok("train svm rows.libsvm --out plain");
     place.refuses(
-        "train linear --resume --out plain --folds 4",
+        "train svm --resume --out plain --folds 4",
         2,
         &["search among costs"],
     );
@@ -144,7 +144,7 @@ fn a_class_with_fewer_records_than_folds_is_named() {
     let place = Place::new();
     let rare = "7 1:0.5 2:0.1\n7 1:0.4 3:0.2\n";
     place.write("rows.libsvm", libsvm(60, 2) + rare);
-    let said = place.ok("train linear rows.libsvm --loss logistic --folds 3 --out run");
+    let said = place.ok("train svm rows.libsvm --loss logistic --folds 3 --out run");
     let said = &said.stderr;
     assert!(said.contains("class 7 has 2 records for 3 folds"), "{said}");
     assert!(!said.contains("class 1 has"), "{said}");

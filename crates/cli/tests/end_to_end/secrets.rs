@@ -127,17 +127,17 @@ fn secrets_of_addresses_are_not_shown() {
         url("bad.svm"),
         url("none.svm"),
     );
-    let train = format!("train linear {a} {b} --test {a} --epochs 2");
+    let train = format!("train svm {a} {b} --test {a} --epochs 2");
     check(
         &place,
         &format!("{train} --out run --remote-cache 1GB"),
         true,
     );
     // What is kept is enough to go on, and to begin again.
-    check(&place, "train linear --resume --out run", true);
+    check(&place, "train svm --resume --out run", true);
     check(
         &place,
-        "train linear --config run/run.toml --out again",
+        "train svm --config run/run.toml --out again",
         true,
     );
     check(&place, &format!("eval run {a}"), true);
@@ -150,9 +150,9 @@ fn secrets_of_addresses_are_not_shown() {
         url("c.csv")
     );
     check(&place, &bench, true);
-    let ended = check(&place, &format!("train linear {bad} --out bad"), false);
+    let ended = check(&place, &format!("train svm {bad} --out bad"), false);
     assert!(ended.stderr.contains(&format!("http://{host}/bad.svm")));
-    let ended = check(&place, &format!("train linear {none} --out none"), false);
+    let ended = check(&place, &format!("train svm {none} --out none"), false);
     assert!(ended.stderr.contains("404"), "{}", ended.stderr);
     check(&place, &format!("bench {none} {a}"), false);
     for name in [

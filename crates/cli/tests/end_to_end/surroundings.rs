@@ -111,16 +111,16 @@ fn a_file_beyond_the_limit_is_an_error() {
     place.higgs(3000);
     let run =
         |limit: u32, line: &str| place.shell(&format!("ulimit -f {limit}; exec $PELTON {line}"));
-    let line = "train linear higgs.prow --epochs 2 --out run";
+    let line = "train svm higgs.prow --epochs 2 --out run";
     run(2, line).refused(line, 1, &["run", "File too large"]);
     place.shell("ulimit -f 0; exec $PELTON train linear higgs.prow --epochs 2 --out other 2>said");
     assert!(place.read("said").is_empty());
     // The state that fitted is resumed.
-    place.ok("train linear higgs.prow --epochs 2 --resume --out run");
+    place.ok("train svm higgs.prow --epochs 2 --resume --out run");
 }
 
 fn started(place: &Place, before: &str) -> std::process::Child {
-    let line = "train linear higgs.prow --epochs 100000 --checkpoint-every 0 --memory 1/8";
+    let line = "train svm higgs.prow --epochs 100000 --checkpoint-every 0 --memory 1/8";
     let mut command = std::process::Command::new("sh");
     let script = format!(
         "{before} exec {} {line} --out run",

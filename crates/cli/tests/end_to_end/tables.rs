@@ -44,7 +44,7 @@ fn classes_by_name() {
         (&figures["label_names"], &figures["records"]),
         (&sorted, &300.into())
     );
-    let line = "train linear train.csv --loss l2 --test train.csv --target 1e-4 --bias 1";
+    let line = "train svm train.csv --loss squared-hinge --test train.csv --target 1e-4 --bias 1";
     let figures = place.json(&format!("{line} --out run"));
     let accuracy = figures["test_accuracy"].as_f64().unwrap();
     assert!(accuracy > 0.95, "{accuracy}");
@@ -87,7 +87,7 @@ fn classes_by_name() {
         &["train.csv", "names", "--positive"],
     );
 
-    let line = "train linear train.csv --positive Class_10 --bias 1 --out one";
+    let line = "train svm train.csv --positive Class_10 --bias 1 --out one";
     place.ok(line);
     assert!(place.path("one/model.txt").exists());
     let right = place.json("eval one train.csv")["test_accuracy"]
@@ -98,14 +98,14 @@ fn classes_by_name() {
         place.ok("predict one bare.csv").stdout.lines().nth(1),
         Some("1")
     );
-    place.ok("train linear train.csv --class-weight Class_2=3 --out weighted");
+    place.ok("train svm train.csv --class-weight Class_2=3 --out weighted");
     let parts = ["Class_5", "Class_10, Class_2, none of them"];
     place.refuses(
-        "train linear train.csv --class-weight Class_5=3 --out x",
+        "train svm train.csv --class-weight Class_5=3 --out x",
         2,
         &parts,
     );
-    place.ok("train linear numbers.csv --out numbers");
+    place.ok("train svm numbers.csv --out numbers");
     let parts = ["line 1", "\"Class_2\"", "column 4", "is not a number"];
     place.refuses("eval numbers train.csv", 2, &parts);
 }
@@ -131,7 +131,7 @@ fn classes_and_columns_in_quotes() {
         (&figures["label_names"], &figures["records"]),
         (&sorted, &300.into())
     );
-    let line = "train linear train.csv --label class --loss l2 --test train.csv --bias 1 --out run";
+    let line = "train svm train.csv --label class --loss squared-hinge --test train.csv --bias 1 --out run";
     let accuracy = place.json(line)["test_accuracy"].as_f64().unwrap();
     assert!(accuracy > 0.95, "{accuracy}");
     place.write("bad.csv", format!("{header}{rows}1,2,\"First\nclass\"\n"));
@@ -171,12 +171,12 @@ fn decimal_commas() {
         let quote = if name == "quoted.csv" { "\"" } else { "" };
         place.write(name, format!("{quote}{text}"));
     }
-    let line = "train linear points.csv --bias 1 --test points.csv";
+    let line = "train svm points.csv --bias 1 --test points.csv";
     let expected = place.json(line)["test_accuracy"].clone();
     for line in [
-        "train linear commas.csv --bias 1 --test points.csv",
-        "train linear bars.csv --decimal , --bias 1 --test commas.csv",
-        "train linear quoted.csv --decimal comma --bias 1 --test bars.csv --out run",
+        "train svm commas.csv --bias 1 --test points.csv",
+        "train svm bars.csv --decimal , --bias 1 --test commas.csv",
+        "train svm quoted.csv --decimal comma --bias 1 --test bars.csv --out run",
     ] {
         assert_eq!(place.json(line)["test_accuracy"], expected, "{line}");
     }
@@ -185,7 +185,7 @@ fn decimal_commas() {
     assert_eq!(*accuracy, expected);
     place.refuses("index bars.csv", 2, &["bars.csv", "--decimal", "comma"]);
     let parts = ["points.csv", "line 1", "whose point may separate thousands"];
-    place.refuses("train linear points.csv --decimal , --out odd", 2, &parts);
+    place.refuses("train svm points.csv --decimal , --out odd", 2, &parts);
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn missing_cells_are_filled_in_alike_everywhere() {
     };
     place.write("zero.csv", filled("0"));
     place.write("mean.csv", filled(&(mean as f32).to_string()));
-    let train = "train linear --seed 3 --epochs 5";
+    let train = "train svm --seed 3 --epochs 5";
     for how in ["zero", "mean"] {
         place.ok(&format!(
             "{train} train.csv --missing {how} --test train.csv --out {how}"
@@ -240,9 +240,9 @@ fn missing_cells_are_filled_in_alike_everywhere() {
         let value = if how == "zero" { 0.0 } else { mean as f32 };
         place.write("one-filled.csv", format!("5,{value},0.1\n"));
         let line = format!("--seed 3 {how}.csv --loss logistic --out logistic-{how}");
-        place.ok(&format!("train linear {line}"));
+        place.ok(&format!("train svm {line}"));
         let line = format!("train.csv --missing {how} --loss logistic --seed 3 --out holes-{how}");
-        place.ok(&format!("train linear {line}"));
+        place.ok(&format!("train svm {line}"));
         let by_hand = place.ok(&format!(
             "predict logistic-{how} one-filled.csv --probabilities"
         ));
@@ -267,7 +267,7 @@ fn missing_cells_are_filled_in_alike_everywhere() {
     assert!((entry - mean).abs() < 1e-6, "{shown}");
     place.write("bad.csv", format!("{text}1,x,2,1\n"));
     let parts = ["bad.csv", "line 301", "column 2", "\"x\""];
-    place.refuses("train linear bad.csv --missing mean --out bad", 2, &parts);
+    place.refuses("train svm bad.csv --missing mean --out bad", 2, &parts);
     place.refuses(
         "index bad.csv --missing median",
         2,
@@ -288,7 +288,7 @@ fn data_without_labels_is_predicted() {
         })
     };
     place.write("train.csv", rows(true));
-    place.ok("train linear train.csv --out run");
+    place.ok("train svm train.csv --out run");
     let expected = place.ok("predict run train.csv").stdout;
     place.write("bare.csv", rows(false));
     place.write("headed.csv", format!("a,b,c\n{}", rows(false)));
@@ -340,12 +340,12 @@ fn query_numbers_and_comments_are_told() {
     for line in [
         "index ranking",
         "index ranking",
-        "train linear ranking --out ranked",
+        "train svm ranking --out ranked",
     ] {
         let ended = place.ok(line);
         assert!(ended.stderr.contains(told), "{line}: {}", ended.stderr);
     }
-    place.ok("train linear plain --out run");
+    place.ok("train svm plain --out run");
     assert!(place.read("run/model.txt") == place.read("ranked/model.txt"));
     let figures = [place.json("index plain"), place.json("index ranking")];
     assert_eq!(figures[0]["nonzeros"], figures[1]["nonzeros"]);
@@ -355,7 +355,7 @@ fn query_numbers_and_comments_are_told() {
 fn models_that_contradict_themselves_are_refused() {
     let place = Place::new();
     place.write("train", "1 1:1\n-1 1:-1\n");
-    place.ok("train linear train --out run");
+    place.ok("train svm train --out run");
     let good = String::from_utf8(place.read("run/model.txt")).unwrap();
     for (wrong, said) in [
         (good.replace("label 1 -1", "label 1 1"), "the label 1 twice"),
@@ -369,11 +369,11 @@ fn models_that_contradict_themselves_are_refused() {
         }
     }
     for bias in ["1e38", "2e19", "0", "-1"] {
-        let line = format!("train linear train --bias {bias} --out biased");
+        let line = format!("train svm train --bias {bias} --out biased");
         place.refuses(&line, 2, &["bias", "above 0"]);
     }
     place.write("large", "3000000000 1:1\n1 1:-1\n");
-    place.ok("train linear large --out large-run");
+    place.ok("train svm large --out large-run");
     assert!(!place.path("large-run/model.txt").exists());
 }
 
@@ -381,16 +381,16 @@ fn models_that_contradict_themselves_are_refused() {
 fn a_missed_target_is_told_by_the_exit_code() {
     let place = Place::new();
     place.libsvm("train", 400);
-    let line = "train linear train --epochs 1 --blocks 8 --target 1e-9 --out run";
+    let line = "train svm train --epochs 1 --blocks 8 --target 1e-9 --out run";
     let parts = ["target 1e-9 was not reached", "after 1 epochs", "--epochs"];
     place.refuses(line, 3, &parts);
     assert!(place.path("run/model.txt").exists());
     let ended = place.run(&format!("{line} --overwrite --json"));
     ended.refused(line, 3, &parts);
     assert!(ended.json()["relative_gap"].as_f64().unwrap() > 1e-9);
-    let ranks = "train linear train --epochs 1 --target 1e-9 --out run --overwrite --ranks 2";
+    let ranks = "train svm train --epochs 1 --target 1e-9 --out run --overwrite --ranks 2";
     place.refuses(ranks, 3, &["not reached"]);
-    place.ok("train linear --resume --out run --target 1e-2 --epochs 300");
+    place.ok("train svm --resume --out run --target 1e-2 --epochs 300");
 }
 
 /// A table as people have it, from file to predictions next to its own columns.
@@ -413,7 +413,7 @@ fn columns_of_text_from_file_to_predictions() {
         text += &format!("{i},n{i},{city},{age},2026-11-{:02},{class}\n", 1 + i % 28);
     }
     place.write("people.csv", text);
-    let line = "train linear people.csv --label y --loss logistic --missing flag --test people.csv --out run";
+    let line = "train svm people.csv --label y --loss logistic --missing flag --test people.csv --out run";
     let said = place.ok(line).stderr;
     for what in [
         "id: left out: numbers the records",
@@ -464,12 +464,12 @@ fn columns_of_text_from_file_to_predictions() {
         &["--column", "linear model is trained"],
     );
     place.refuses(
-        "train linear people.csv --label y --column q=number --out x",
+        "train svm people.csv --label y --column q=number --out x",
         2,
         &["--column", "no such column"],
     );
     place.refuses(
-        "train linear people.csv --label y --column age=text:3 --out x",
+        "train svm people.csv --label y --column age=text:3 --out x",
         2,
         &["text:3", "hash:BITS"],
     );

@@ -34,7 +34,7 @@ fn place() -> Place {
     place
 }
 
-const TRAIN: &str = "train linear train.csv --loss logistic --intercept free --scale standard";
+const TRAIN: &str = "train svm train.csv --loss logistic --intercept free --scale standard";
 
 /// Rows of class yes that the model finds, and rows taken for it.
 fn recall_and_precision(figures: &Value) -> (f64, f64) {
@@ -87,11 +87,11 @@ fn a_threshold_moves_the_decision() {
         let line = format!("eval run test.csv --threshold {threshold}");
         place.refuses(&line, 2, &["--threshold", part]);
     }
-    place.ok("train linear train.csv --loss l2 --out margin");
+    place.ok("train svm train.csv --loss squared-hinge --out margin");
     place.ok("eval margin test.csv --threshold 1.5");
     place.ok("eval margin test.csv --threshold -1.5");
     place.write("three.csv", "1,a\n2,b\n3,c\n1,a\n2,b\n3,c\n");
-    place.ok("train linear three.csv --out three");
+    place.ok("train svm three.csv --out three");
     place.refuses(
         "eval three three.csv --threshold 0.1",
         2,
@@ -145,7 +145,7 @@ fn a_threshold_is_chosen_on_test_data_and_kept_in_the_model() {
         (format!("{TRAIN} --threshold f1 --out x"), "--test"),
         (format!("{TRAIN} --threshold f1 --test test.csv --ranks 2 --out x"), "one rank"),
         (format!("{TRAIN} --threshold f3 --test test.csv --out x"), "balanced"),
-        ("train linear train.csv --label age --loss squared --threshold f1 --test test.csv --out x".to_string(), "two classes"),
+        ("train svm train.csv --label age --loss squared --threshold f1 --test test.csv --out x".to_string(), "two classes"),
     ] {
         place.refuses(&line, 2, &["--threshold", part]);
     }
@@ -181,7 +181,7 @@ fn a_report_shows_the_test_figures_the_weights_and_the_columns() {
         .rfind("<rect")
         .unwrap_or(0);
     assert!(rome > 0);
-    place.ok("train linear train.csv --out bare");
+    place.ok("train svm train.csv --out bare");
     let report = String::from_utf8(place.read("bare/report.html")).unwrap();
     let first = report.split("<dt>").nth(1).unwrap();
     assert!(first.starts_with("training accuracy"));
@@ -238,21 +238,21 @@ fn bad_weights_and_targets_name_their_line() {
     place.write("train.csv", "a,w,y\n1,1,0\n2,2,1\n3,-1,0\n4,1,1\n");
     let column = ["train.csv: line 4", "weight -1", "at least 0"];
     place.refuses(
-        "train linear train.csv --column w=weight --out x",
+        "train svm train.csv --column w=weight --out x",
         2,
         &column,
     );
     place.write("weights.txt", "1\n1\n1\n-2\n");
     let file = ["weights.txt: line 4", "weight -2", "at least 0"];
     place.refuses(
-        "train linear train.csv --sample-weights weights.txt --out x",
+        "train svm train.csv --sample-weights weights.txt --out x",
         2,
         &file,
     );
     place.write("counts.csv", "a,b,y\n1,2,3\n2,1,0\n3,2,-4\n4,7,1\n");
     place.write("good.csv", "a,b,y\n1,2,3\n2,1,0\n3,2,4\n4,7,1\n");
     let target = ["counts.csv: line 4", "target -4", "at least 0"];
-    place.refuses("train linear counts.csv --loss poisson --out x", 2, &target);
-    place.ok("train linear good.csv --loss poisson --out run");
+    place.refuses("train svm counts.csv --loss poisson --out x", 2, &target);
+    place.ok("train svm good.csv --loss poisson --out run");
     place.refuses("eval run counts.csv", 2, &target);
 }

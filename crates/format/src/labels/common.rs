@@ -33,7 +33,7 @@ pub(crate) fn check_targets(opened: &[Opened]) -> Result<(), FormatError> {
         return Ok(());
     };
     let what = format!(
-        "its labels are text, such as {:?}, and a regression needs numbers; name another column with `label`, or train a classifier with `loss` l1, l2 or logistic",
+        "its labels are text, such as {:?}, and a regression needs numbers; name another column with `label`, or train a classifier with `loss` hinge, squared-hinge or logistic",
         file.shard.names[0]
     );
     Err(FormatError::new(what).in_file(&file.path))

@@ -460,6 +460,8 @@ pub(crate) struct Classes {
     pub(crate) any: bool,
     /// Labels are targets, and a "class" is the bits of one as an f32.
     pub(crate) targets: bool,
+    /// What is subtracted from targets first.
+    pub(crate) centre: f64,
 }
 
 impl Classes {
@@ -471,7 +473,7 @@ impl Classes {
     #[inline]
     pub(crate) fn class_of(&self, value: f64) -> Option<u32> {
         if self.targets && !self.any {
-            let target = value as f32;
+            let target = (value - self.centre) as f32;
             return target.is_finite().then_some(target.to_bits());
         }
         let value = match self.positive {

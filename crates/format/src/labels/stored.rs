@@ -99,8 +99,19 @@ impl StoredLabels {
         StoredLabels {
             stored: StoredClasses::Same(classes),
             codes: Codes::One,
+            classes: Classes {
+                centre: 0.0,
+                ..self.classes.clone()
+            },
             ..self.clone()
         }
+    }
+
+    /// The same with `centre` subtracted from targets.
+    pub(crate) fn centred(&self, centre: f64) -> StoredLabels {
+        let mut centred = self.clone();
+        centred.classes.centre += centre;
+        centred
     }
 
     /// The class of record `record`, which states `label`.
@@ -108,6 +119,9 @@ impl StoredLabels {
     pub(crate) fn class(&self, record: u64, label: Label<'_>) -> Result<u32, Fault> {
         match label {
             Label::Number(value) => self.class_of(value),
+            Label::Code(bits) if self.classes.centre != 0.0 => {
+                self.class_of(f64::from(f32::from_bits(self.stored.class(bits)?)))
+            }
             Label::Code(code) => self.stored.class(code),
             Label::Listed => self.listed(record),
             Label::None if self.classes.targets && !self.classes.any => Err(Fault::NO_TARGET),

@@ -23,14 +23,20 @@ pub(crate) struct MissingValues {
 
 impl MissingValues {
     /// As the options say, for the tables among `opened`, which all have one width; `None` where there are no tables,
-    /// or nothing replaces missing cells.
+    /// or nothing replaces missing cells. `surveyed` are the means that a pass over the tables has found.
     pub(crate) fn of(
         opened: &[Opened],
         options: &OpenOptions,
+        surveyed: Option<Arc<[f32]>>,
     ) -> Result<Option<MissingValues>, FormatError> {
         let width = opened.iter().find_map(|file| file.shard.decoder.may_miss());
         let (Some(width), Some(kind)) = (width, options.missing) else {
             return Ok(None);
+        };
+        let kind = match kind {
+            Missing::Auto if surveyed.is_some() || options.means.is_some() => Missing::Mean,
+            Missing::Auto | Missing::Error => return Ok(None),
+            kind => kind,
         };
         if kind == Missing::Flag {
             return Err(FormatError::new(
@@ -40,7 +46,10 @@ impl MissingValues {
         let values = match (kind, &options.means) {
             (Missing::Zero, _) => vec![0.0; width].into(),
             (_, Some(means)) if means.len() == width => Arc::clone(means),
-            _ => means_of(opened, width, options)?,
+            _ => match surveyed.filter(|means| means.len() == width) {
+                Some(means) => means,
+                None => means_of(opened, width, options)?,
+            },
         };
         Ok(Some(MissingValues { values, kind }))
     }

@@ -66,7 +66,8 @@ impl Scale {
             Some(indices) => {
                 for (&index, value) in indices.iter().zip(values) {
                     if let Some(factor) = self.factors.get(index as usize) {
-                        *value = narrow(f64::from(*value) * factor);
+                        let shift = self.shifts.get(index as usize).unwrap_or(&0.0);
+                        *value = narrow((f64::from(*value) - shift) * factor);
                     }
                 }
             }

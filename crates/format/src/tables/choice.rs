@@ -110,14 +110,14 @@ fn code_of(
     notes: &mut Vec<String>,
 ) -> Option<ColumnCode> {
     let fill = |mean: f32| match missing {
-        None => None,
+        None | Some(Missing::Error) => None,
         Some(Missing::Zero) => Some(0.0),
-        Some(Missing::Mean | Missing::Flag) => Some(mean),
+        Some(Missing::Mean | Missing::Flag | Missing::Auto) => Some(mean),
     };
     Some(match kind {
         ColumnKind::Number => ColumnCode::Number {
             missing: fill(found.mean()),
-            flag: missing == Some(Missing::Flag) && found.missing > 0,
+            flag: matches!(missing, Some(Missing::Flag | Missing::Auto)) && found.missing > 0,
         },
         ColumnKind::Category => match found.values() {
             Some(values) => ColumnCode::Category { values },

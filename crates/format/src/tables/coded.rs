@@ -11,7 +11,7 @@ use crate::decoder::{Decoded, Decoder};
 use crate::error::{Fault, FormatError};
 use crate::formats::delimited::heading::excerpt_of_names;
 use crate::labels::stored::LabelForm;
-use crate::options::{Missing, OpenOptions};
+use crate::options::{Missing, OpenOptions, RowLayout};
 use crate::places::fingerprint::mix;
 use crate::rows::NewRow;
 use crate::tables::cells::{Cell, Cells};
@@ -23,6 +23,8 @@ use crate::tables::words::each_word;
 #[derive(Debug)]
 pub(crate) struct Coder {
     columns: Vec<CodedColumn>,
+    /// Which features are numbers.
+    numbers: Vec<bool>,
     /// The first feature of hashed columns, and the number of all.
     own: u32,
     features: usize,
@@ -66,6 +68,7 @@ impl Coder {
         let text = serde_json::to_string(schema).unwrap_or_default();
         Coder {
             columns,
+            numbers: schema.numbers(),
             own: at,
             features: schema.features().unwrap_or(0),
             fingerprint: hash_bytes(0, text.as_bytes()),
@@ -74,6 +77,11 @@ impl Coder {
 
     pub(crate) fn features(&self) -> usize {
         self.features
+    }
+
+    /// Whether a feature is a number rather than an indicator.
+    fn is_number(&self, feature: u32) -> bool {
+        self.numbers.get(feature as usize).is_some_and(|is| *is)
     }
 
     /// Entries of a row of so many bytes, about: all of it may be text.
@@ -225,6 +233,8 @@ pub(crate) struct Coded {
     places: Vec<Option<usize>>,
     /// What missing numbers become where the codes do not say.
     filled: Option<f32>,
+    /// Whether rows store the zeros of numbers.
+    keeps_zeros: bool,
 }
 
 /// The place of each of `names` among the columns `wanted` of `of`; `None` for those that are not wanted.
@@ -272,6 +282,7 @@ impl Coded {
             places,
             coder: Arc::clone(coder),
             filled: (options.missing == Some(Missing::Zero)).then_some(0.0),
+            keeps_zeros: options.rows == RowLayout::WithZeros,
             cells: decoder,
         })
     }
@@ -296,9 +307,11 @@ impl Decoder for Coded {
             }
             merge(&mut entries.all);
             row.entries(|indices, values| {
-                for &(at, value) in entries.all.iter().filter(|(_, value)| *value != 0.0) {
-                    indices.push(at);
-                    values.push(value);
+                for &(at, value) in &entries.all {
+                    if value != 0.0 || self.keeps_zeros && coder.is_number(at) {
+                        indices.push(at);
+                        values.push(value);
+                    }
                 }
                 Ok(())
             })?;

@@ -41,26 +41,40 @@ pub(crate) struct Coding {
     pub(crate) weights: Option<Arc<[f32]>>,
 }
 
+/// How the cells of tables become features.
+pub(crate) enum Codes {
+    /// By the codes of their columns.
+    Of(Coding),
+    /// As they are, with the mean of each column where a pass over all files has found it.
+    Numbers(Option<Arc<[f32]>>),
+}
+
 /// Gives tables features by the codes of their columns: those of the model, or those that a pass over all files
-/// finds; `None` where cells are features as they are. Remarks are added to `notes`.
+/// finds. Remarks are added to `notes`.
 pub(crate) fn code(
     opened: &mut [Opened],
     options: &OpenOptions,
     notes: &mut Vec<String>,
-) -> Result<Option<Coding>, FormatError> {
+) -> Result<Codes, FormatError> {
     let are_features = |file: &Opened| file.shard.contents == Contents::Features;
     if !options.codes_columns || !(options.features_only || opened.iter().all(are_features)) {
-        return Ok(None);
+        return Ok(Codes::Numbers(None));
     }
     let known = options.columns.as_ref().map(|known| &known.schema);
     let known = known.filter(|schema| !schema.codes.is_empty());
     let has_text = |file: &Opened| file.shard.decoder.cells().is_some_and(|c| c.has_text());
     let is_asked = !options.column_kinds.is_empty() || options.missing == Some(Missing::Flag);
-    let wanted = is_asked || opened.iter().any(has_text);
+    let has_text = opened.iter().any(has_text);
+    let are_tables = opened
+        .iter()
+        .all(|file| file.shard.decoder.cells().is_some());
+    // Whether cells are missing shows when all are read.
+    let is_auto = options.missing == Some(Missing::Auto) && are_tables;
+    let wanted = is_asked || has_text || is_auto;
     // A model of numbers reads other data as numbers.
     let is_new = options.columns.is_none();
     if known.is_none() && !(is_new && wanted) {
-        return Ok(None);
+        return Ok(Codes::Numbers(None));
     }
     if let Some(other) = (opened.iter()).find(|file| file.shard.decoder.cells().is_none()) {
         let Some(table) = (opened.iter()).find(|file| file.shard.decoder.cells().is_some()) else {
@@ -74,9 +88,14 @@ pub(crate) fn code(
         None => {
             let found = survey(opened, options)?;
             let all = found.columns.len();
+            let is_full = found.columns.iter().all(|column| column.missing == 0);
+            if is_auto && is_full && !is_asked && !has_text {
+                let means = found.columns.iter().map(|column| column.mean());
+                return Ok(Codes::Numbers(Some(means.collect())));
+            }
             let choice = choose(found, &opened[0], options, notes)?;
-            if !is_asked && choice.schema.is_numbers(all) {
-                return Ok(None);
+            if !is_asked && is_full && choice.schema.is_numbers(all) {
+                return Ok(Codes::Numbers(None));
             }
             let Choice {
                 schema,
@@ -100,5 +119,5 @@ pub(crate) fn code(
         shard.nonzeros = shard.records.saturating_mul(coder.entries(mean));
     }
     opened[0].shard.columns = Some(schema);
-    Ok(Some(Coding { columns, weights }))
+    Ok(Codes::Of(Coding { columns, weights }))
 }

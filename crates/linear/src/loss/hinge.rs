@@ -14,11 +14,11 @@ pub(super) struct Hinge;
 
 impl LossFunction for Hinge {
     fn name(&self) -> &'static str {
-        "l1"
+        "hinge"
     }
 
     fn about(&self) -> &'static str {
-        "l1 (hinge)"
+        "hinge"
     }
 
     fn liblinear(&self) -> &'static [&'static str] {

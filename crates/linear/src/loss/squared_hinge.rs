@@ -13,11 +13,11 @@ pub(super) struct SquaredHinge;
 
 impl LossFunction for SquaredHinge {
     fn name(&self) -> &'static str {
-        "l2"
+        "squared-hinge"
     }
 
     fn about(&self) -> &'static str {
-        "l2 (squared hinge)"
+        "squared-hinge"
     }
 
     fn liblinear(&self) -> &'static [&'static str] {

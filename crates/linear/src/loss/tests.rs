@@ -51,8 +51,8 @@ fn names_are_read_and_written() {
             assert!(own.iter().all(|name| !theirs.contains(name)));
         }
     }
-    let refused = "hinge".parse::<Loss>().unwrap_err();
-    assert!(refused.contains("use l1, l2, logistic"), "{refused}");
+    let refused = "l1".parse::<Loss>().unwrap_err();
+    assert!(refused.contains("use hinge, squared-hinge, logistic"), "{refused}");
     for (text, loss) in [
         ("huber", Loss::Huber(1.35)),
         ("huber:0.5", Loss::Huber(0.5)),
@@ -75,7 +75,7 @@ fn names_are_read_and_written() {
     assert!(refused.contains("`epsilon` does not apply to loss squared"));
     let help = Loss::help();
     assert!(
-        help.starts_with("Loss: l1 (hinge), l2 (squared hinge)"),
+        help.starts_with("Loss: hinge, squared-hinge"),
         "{help}"
     );
 }
@@ -383,6 +383,7 @@ fn what_a_loss_of_targets_cannot_do_is_refused() {
         weights: Weights::zeros(&problem),
         scale: None,
         threshold: None,
+        target_centre: 0.0,
         columns: None,
     };
     let path = std::path::Path::new("model.txt");

@@ -36,6 +36,8 @@ pub struct Model {
     pub scale: Option<Scale>,
     /// What decides between two classes other than the sign; LIBLINEAR's format does not hold it.
     pub threshold: Option<Threshold>,
+    /// What was subtracted from targets, and is added to predictions; 0 for classes.
+    pub target_centre: f64,
     /// The columns that the features come from, where they had names; LIBLINEAR's format does not hold them.
     pub columns: Option<Arc<Schema>>,
 }

@@ -21,7 +21,7 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 
 use super::contents::{Model, check_shape, first_repeated, malformed};
-use pelton_format::ClassMap;
+use pelton_format::{ClassMap, Scale};
 
 use crate::error::LinearError;
 use crate::loss::Loss;
@@ -87,14 +87,14 @@ pub(crate) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std:
     }
     writeln!(out, "nr_feature {}", weights.features())?;
     match &model.scale {
-        None => {
+        None if model.target_centre == 0.0 => {
             writeln!(out, "bias {}\nw", f64::from(weights.bias().unwrap_or(-1.0)))?;
             let vectors = (0..weights.subproblems()).map(|number| weights.vector(number));
             write_weights::<f32, _>(&vectors.collect::<Vec<_>>(), out)
         }
-        Some(scale) => {
+        scale => {
             let bias = match weights.bias() {
-                None if scale.has_shifts() => Some(1.0),
+                None if scale.as_ref().is_some_and(Scale::has_shifts) => Some(1.0),
                 bias => bias,
             };
             // Unscaled rows get the same value as scaled ones from the model.
@@ -287,6 +287,7 @@ pub(crate) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearErro
         weights: Weights::from_vectors(features, bias, columns),
         scale: None,
         threshold: None,
+        target_centre: 0.0,
         columns: None,
     })
 }

@@ -55,6 +55,9 @@ struct About {
     /// The score from which rows are given the positive class; not written where the sign decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     threshold: Option<f64>,
+    /// What is added to predictions of targets; not written where it is 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    target_centre: f64,
     /// The columns that the features come from; not written where they have no names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     columns: Option<Schema>,
@@ -62,6 +65,10 @@ struct About {
     /// need not have it.
     #[serde(default)]
     crc32c: Option<u32>,
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 impl About {
@@ -161,6 +168,7 @@ pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> 
         labels: model.classes.values().to_vec(),
         names: model.classes.names().to_vec(),
         threshold: model.threshold.map(|threshold| threshold.score()),
+        target_centre: model.target_centre,
         columns: model.columns.as_deref().cloned(),
         crc32c: None,
     };
@@ -276,6 +284,9 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     if threshold.is_some() && classes.len() != 2 {
         return Err(wrong("a threshold without two classes".to_string()));
     }
+    if !about.target_centre.is_finite() || about.target_centre != 0.0 && !loss.has_real_targets() {
+        return Err(wrong("a centre of targets that cannot be".to_string()));
+    }
     Ok(Model {
         loss,
         cost: about.cost,
@@ -287,6 +298,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
         weights: Weights::from_vectors(features, about.bias, vectors),
         scale,
         threshold,
+        target_centre: about.target_centre,
         columns: about.columns.map(Arc::new),
     })
 }

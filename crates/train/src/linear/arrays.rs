@@ -61,10 +61,15 @@ pub fn fit_rows(
     let mut scale = None;
     if config.scale != Scaling::None {
         let mut sums = FeatureSums::new(features);
+        let mut weights = weighting.of_records().unwrap_or_default().iter();
         for rows in &segments {
-            (0..rows.len()).for_each(|i| sums.add_row(rows.row(i)));
+            for i in 0..rows.len() {
+                let weight = weights.next().map_or(1.0, |weight| f64::from(*weight));
+                sums.add_row(rows.row(i), weight);
+            }
         }
-        scale = sums.scale(config.scale, shape.layout, &mut alone::<TrainError>)?;
+        let shifts = config.bias.is_some() && shape.layout != Layout::Sparse;
+        scale = sums.scale(config.scale, &[], shifts, &mut alone::<TrainError>)?;
     }
     if let Some(scale) = &scale {
         segments.iter_mut().for_each(|rows| rows.scale(scale));
@@ -113,6 +118,7 @@ pub fn fit_rows(
             weights: solved.weights,
             scale,
             threshold: None,
+            target_centre: 0.0,
             columns: None,
         },
         certificate: solved.certificate,

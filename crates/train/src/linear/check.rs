@@ -43,14 +43,6 @@ pub(super) fn check(config: &LinearConfig) -> Result<(), TrainError> {
             "`cache_fraction` {kept} is not a share of the block memory between 0 and 0.9",
         ));
     }
-    if config
-        .target
-        .is_some_and(|target| !(target > 0.0 && target < 1.0))
-    {
-        return wrong(
-            "`target` must be a relative difference between 0 and 1, such as 1e-3".to_string(),
-        );
-    }
     let of_classes = [
         (
             "class_weight",

@@ -2,8 +2,8 @@
 
 use pelton_data::OpenedData;
 use pelton_fetch::Access;
-use pelton_format::{Dataset, Layout};
-use pelton_linear::{MOST_NEWTON_FEATURES, Newton, Penalty, Problem, newton_pays};
+use pelton_format::{ClassMap, Dataset, Layout};
+use pelton_linear::{Loss, MOST_NEWTON_FEATURES, Newton, Penalty, Problem, newton_pays};
 use pelton_plan::Order;
 
 use super::budget::{self, asked_bytes};
@@ -17,6 +17,49 @@ const PAGE_BYTES: u64 = 4096;
 /// Share of the budget for rows kept as codes where nothing is said: more leaves blocks that are read
 /// in small pieces.
 const CODED_SHARE: f64 = 0.6;
+
+/// The loss where nobody says one: of a regression where labels are numbers rather than classes, else one with
+/// probabilities, of all classes together where the other settings permit it.
+pub(super) fn guess_loss(config: &LinearConfig, labels: &ClassMap, records: u64) -> Loss {
+    let is_of_classes = !config.class_weights.is_empty()
+        || config.balanced
+        || config.threshold.is_some()
+        || config.data.positive.is_some()
+        || config.data.classes.is_some();
+    let by_pairs = !is_free(config)
+        || config.penalty.l1_share() > 0.0
+        || !matches!(config.solver, Solver::Auto | Solver::Lbfgs);
+    if !is_of_classes && are_targets(labels, records) {
+        Loss::Squared
+    } else if labels.len() <= 2 || by_pairs {
+        Loss::Logistic
+    } else {
+        Loss::Multinomial
+    }
+}
+
+/// Whether labels are rather numbers to predict than classes: some are no whole numbers, or they are many and few records
+/// have each.
+fn are_targets(labels: &ClassMap, records: u64) -> bool {
+    const MANY: usize = 100;
+    const EACH: u64 = 20;
+    let values = labels.values();
+    let few = || values.len() > MANY && records < EACH * values.len() as u64;
+    labels.names().is_empty()
+        && values.len() > 2
+        && (values.iter().any(|value| value.fract() != 0.0) || few())
+}
+
+/// Whether no setting asks for coordinate descent.
+fn is_free(config: &LinearConfig) -> bool {
+    let defaults = LinearConfig::default();
+    config.order == defaults.order
+        && config.access == defaults.access
+        && config.inner_passes == defaults.inner_passes
+        && config.cache_fraction.is_none()
+        && config.blocks.is_none()
+        && !config.skip
+}
 
 /// Decides what the configuration of one of `ranks` ranks leaves open for a problem, where a process may take `limit`
 /// bytes; returns a note where that lowers the budget.
@@ -67,13 +110,7 @@ pub(super) fn choose_solver(
             "`solver` coordinate-descent runs on one rank, and there are {ranks}; use one rank, or leave `solver` out for Newton's method"
         )));
     }
-    let defaults = LinearConfig::default();
-    let free = config.order == defaults.order
-        && config.access == defaults.access
-        && config.inner_passes == defaults.inner_passes
-        && config.cache_fraction.is_none()
-        && config.blocks.is_none()
-        && !config.skip;
+    let free = is_free(config);
     if problem.penalty() != Penalty::L2 {
         return choose_working_set(config, free);
     }
@@ -165,7 +202,7 @@ fn choose_kept(config: &mut LinearConfig, dataset: &Dataset) -> Result<(), Train
         Layout::Dense { .. } if free && long => CODED_SHARE,
         Layout::Sparse
             if free
-                && config.target.is_some()
+                && config.target.gap().is_some()
                 && config.access == Access::Auto
                 && dataset.bytes() >= PAGE_BYTES * dataset.records() =>
         {

@@ -10,7 +10,7 @@ use pelton_linear::{OutOfCoreOptions, Problem, QuantizedCache, Scratch};
 use pelton_plan::{Batching, Order, Plan};
 
 use super::budget::Budget;
-use crate::config::LinearConfig;
+use crate::config::{LinearConfig, Target};
 use crate::error::TrainError;
 
 /// Share of the budget that a snapshot of w may take for free certificates.
@@ -113,8 +113,8 @@ pub(super) fn options(config: &LinearConfig, in_core: bool) -> OutOfCoreOptions 
     OutOfCoreOptions {
         inner: config.inner_passes,
         tighten: in_core.then_some(match config.target {
-            Some(_) => FINEST_TOLERANCE,
-            None => FINE_TOLERANCE,
+            Target::None => FINE_TOLERANCE,
+            Target::Auto | Target::Gap(_) => FINEST_TOLERANCE,
         }),
         skip: false,
         coded_rows: 0,

@@ -26,7 +26,7 @@ use super::resume::{KEPT, Kept};
 use super::rows::Rows;
 use super::task::Task;
 use super::weighting::Weighting;
-use crate::config::{LinearConfig, Optimum};
+use crate::config::{LinearConfig, Optimum, Target};
 use crate::error::TrainError;
 use crate::summary::{CostFigures, SearchFigures, Tested};
 
@@ -38,7 +38,7 @@ pub(super) fn configured(config: &LinearConfig) -> Option<LinearConfig> {
     config.folds?;
     Some(LinearConfig {
         cost: config.listed_costs()[0],
-        target: Some(config.target.unwrap_or(0.0).max(NEAR)),
+        target: Target::Gap(config.target.gap().unwrap_or(0.0).max(NEAR)),
         optimum: Optimum::Unknown,
         ..config.clone()
     })

@@ -27,7 +27,7 @@ use super::passes::{self, Over, Passes, WANTED};
 use super::problem::Shape;
 use super::ranks::Ranks;
 use crate::checkpoint::{Progress, State};
-use crate::config::{LinearConfig, Solver};
+use crate::config::{LinearConfig, Solver, Target};
 use crate::error::TrainError;
 
 /// Most visits of a row where nothing is said.
@@ -171,7 +171,7 @@ impl InMemory<'_> {
             // For more rows the model is good enough, and a false start costs seconds.
             is_open: self.is_open
                 && self.config.solver != Solver::WorkingSet
-                && self.config.target.is_some()
+                && self.config.target != Target::None
                 && is_small
                 && newton_can,
             newton_can,
@@ -434,14 +434,22 @@ impl Course<'_> {
         let Some(&(visits, gap)) = gaps.last() else {
             return Then::Epoch;
         };
-        let target = config.target.unwrap_or(WANTED);
+        let target = config.target.gap().unwrap_or(WANTED);
         let stuck = is_stuck(&gaps);
         // Newton's method takes rows by the features' own indices.
         let newton_can = self.race.newton_can && self.numbering.is_none();
         let is_fine = !fine && self.run.problem.loss().needs_fine_steps() && self.run.fine_fits();
         // Without a target, the precision of 32 bits is enough.
-        let suffices = gap <= target || stuck && config.target.is_none();
-        if suffices || self.is_over(visits, gaps.len() as u64) {
+        let most = config.target.most();
+        let is_near = most.is_none_or(|most| gap <= most) && config.target.gap().is_none();
+        let is_over = self.is_over(visits, gaps.len() as u64);
+        // Where nobody limited the visits, they end only what nothing else can.
+        let goes_on = newton_can && config.epochs == LinearConfig::default().epochs;
+        if gap <= target || stuck && is_near {
+            Then::Ends
+        } else if is_over && goes_on && !is_near {
+            Then::Newton
+        } else if is_over {
             Then::Ends
         } else if stuck && is_fine {
             Then::Fine

@@ -45,6 +45,7 @@ use std::time::Instant;
 use pelton_data::{self as data, DataError, OpenedData, SavedContent};
 use pelton_fetch::OnBadRecord;
 use pelton_format::RowLayout;
+use pelton_linear::Scaling;
 use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
 use pelton_storage::memory_limit;
 
@@ -106,7 +107,7 @@ fn train<T>(
     leaves_files: bool,
     end: impl FnOnce(&mut RunFolder, &Task<'_>, Ended) -> Result<T, TrainError>,
 ) -> Result<T, TrainError> {
-    let given = context.agreed(config)?;
+    let mut given = context.agreed(config)?;
     let RunContext {
         folder: options,
         comm,
@@ -115,7 +116,9 @@ fn train<T>(
     } = context;
     let (ranks, began) = (Ranks(comm), Instant::now());
     check(&given)?;
-    let data = open(&given, ranks, interrupt, observer)?;
+    let mut data = open(&mut given, ranks, interrupt, observer)?;
+    let centre = scaling::target_centre(&given, &data.dataset)?;
+    data = data.centred(centre);
 
     let mut config = given.clone();
     let scratch = &mut config.scratch_dir;
@@ -148,9 +151,11 @@ fn train<T>(
 
     let share = ranks.share(&data.dataset);
     let budget = Budget::new(&config, &data, share, interrupt, observer);
-    let rows = prepare(&config, data, &budget, before.as_ref(), ranks, observer)?;
     let context = RunContext::new(comm, interrupt, &mut *observer);
-    let weighting = Weighting::of(&config, &rows.data, context)?;
+    let weighting = Weighting::of(&config, &data, context)?;
+    let weights = weighting.of_records();
+    let before = before.as_ref();
+    let rows = prepare(&config, (data, centre), &budget, before, weights, ranks, observer)?;
     let pose = |config: &LinearConfig, rows: &Rows, weighting: &Weighting| {
         let problem = problem(config, rows.data.dataset.labels(), &Shape::of(&rows.data))?;
         weighting.apply(problem, &rows.data.dataset)
@@ -353,24 +358,48 @@ fn method_for<'a>(task: &'a Task<'a>) -> Box<dyn Method + 'a> {
     }
 }
 
-/// Opens the training data, and refuses such as no model can be trained on.
+/// Opens the training data, decides what of the configuration depends on it, and refuses such as no model can be
+/// trained on.
 fn open(
-    config: &LinearConfig,
+    config: &mut LinearConfig,
     ranks: Ranks<'_>,
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<OpenedData, TrainError> {
-    let paths = &config.data.paths;
+    let paths = &config.data.paths.clone();
     if paths.is_empty() {
         return Err(TrainError::config(
             "no data is given; name files, or demo:higgs to try generated data".to_string(),
         ));
     }
     let skips = config.on_bad_record != OnBadRecord::Fail;
-    let data = config.data.with_rows(RowLayout::DenseWhereFull);
-    let data = data.leaving_damage(skips).with_codes();
-    let data = data.with_targets(config.loss.has_real_targets());
-    let data = ranks.open(&data, paths, None, interrupt, observer)?;
+    let data = config.data.with_rows(match config.scale {
+        Scaling::None => RowLayout::DenseWhereFull,
+        _ => RowLayout::WithZeros,
+    });
+    let settings = data.leaving_damage(skips).with_codes();
+    let settings = settings.with_targets(config.loss.has_real_targets());
+    let mut data = ranks.open(&settings, paths, None, interrupt, observer)?;
+    if std::mem::take(&mut config.guesses_loss) {
+        config.loss = choice::guess_loss(config, data.dataset.labels(), data.dataset.records());
+    }
+    if config.loss.has_real_targets() && !settings.targets {
+        observer(Event::Note(&format!(
+            "{}: its {} labels are numbers rather than classes, so a regression is trained (`loss` squared); `loss` multinomial makes each a class",
+            paths.join(", "),
+            data.dataset.labels().len()
+        )));
+        let settings = settings.with_targets(true);
+        data = ranks.open(&settings, paths, None, interrupt, observer)?;
+    }
+    if config.scale == Scaling::Auto {
+        let is_table = data.dataset.columns().is_some();
+        config.scale = if is_table {
+            Scaling::Standard
+        } else {
+            Scaling::None
+        };
+    }
     let columns = data.dataset.column_uses().iter();
     let lines: String = columns.map(|column| format!("\n  {column}")).collect();
     if !lines.is_empty() {
@@ -379,7 +408,7 @@ fn open(
         )));
     }
     refuse_untrainable(config, &data, interrupt)?;
-    scaling::refuse_coarse(&data.dataset, config.scale, paths)?;
+    scaling::refuse_coarse(&data.dataset, config, paths)?;
     let records = data.dataset.records();
     if let Some(blocks) = config.blocks.filter(|&blocks| blocks > records) {
         return Err(TrainError::config(format!(
@@ -414,7 +443,10 @@ fn open_test(
     let skips = config.on_bad_record != OnBadRecord::Fail;
     let data = config
         .data
-        .with_rows(data::row_layout(scale.map(AsRef::as_ref)));
+        .with_rows(data::row_layout(
+            scale.map(AsRef::as_ref),
+            rows.data.dataset.columns().map(AsRef::as_ref),
+        ));
     let data = data.leaving_damage(skips).with_codes();
     let data = data.with_targets(config.loss.has_real_targets());
     let expected = rows.expected();
@@ -423,7 +455,7 @@ fn open_test(
     if !skips && opened.dataset.has_unknown_class() {
         read_all(config, &opened.dataset, interrupt)?;
     }
-    Ok(Some(opened.scaled(scale)))
+    Ok(Some(opened.scaled(scale).centred(rows.target_centre)))
 }
 
 /// The optimum that relative differences are to, which may have to be solved for first.
@@ -433,7 +465,7 @@ fn optimum(task: &Task<'_>, observer: Observer<'_>) -> Result<Option<f64>, Train
         Optimum::Value(value) => return Ok(Some(value)),
         // A hundredth of the target is as precise as the run can measure.
         Optimum::Auto => {
-            let target = task.config.target;
+            let target = task.config.target.gap();
             target.map_or(1e-6, |target| (0.01 * target).clamp(1e-6, 1e-4))
         }
     };
@@ -481,10 +513,15 @@ fn describe(task: &Task<'_>, observer: Observer<'_>) {
     } else {
         format!("{} classes", dataset.labels().len())
     };
+    let scaled = match task.config.scale {
+        Scaling::None => String::new(),
+        scale => format!(", numbers scaled ({scale})"),
+    };
     observer(Event::Note(&format!(
-        "{} records, {} features, {labels}, {:.1} MB; budget {:.1} MB{each}: {place}, {order}",
+        "{} records, {} features, {labels}, loss {}{scaled}, {:.1} MB; budget {:.1} MB{each}: {place}, {order}",
         dataset.records(),
         task.rows.features(),
+        task.config.loss,
         task.rows.data_bytes as f64 / 1e6,
         division.budget.bytes as f64 / 1e6,
     )));

@@ -14,7 +14,7 @@ use super::passes::PassSession;
 use super::reading::{Reading, hold};
 use super::resident::in_memory;
 use super::task::Task;
-use crate::config::LinearConfig;
+use crate::config::{LinearConfig, Target};
 use crate::error::TrainError;
 
 /// Most epochs or passes.
@@ -82,7 +82,7 @@ fn over_rows(
     observer: Observer<'_>,
 ) -> Result<Certificate, TrainError> {
     let config = LinearConfig {
-        target: Some(wanted_gap),
+        target: Target::Gap(wanted_gap),
         epochs: MOST_EPOCHS,
         ..task.config.clone()
     };
@@ -107,7 +107,7 @@ fn by_passes(
     wanted_gap: f64,
     observer: Observer<'_>,
 ) -> Result<Certificate, TrainError> {
-    let session = PassSession::new(task, Some(wanted_gap));
+    let session = PassSession::new(task, Target::Gap(wanted_gap));
     let (found, ..) = session.over(|mut solver, passes| {
         for number in 0.. {
             let found = passes.make(&mut *solver, &mut |_, _| {})?;

@@ -197,6 +197,7 @@ pub(super) fn model(task: &Task<'_>, weights: Weights) -> Model {
         weights,
         scale: task.rows.scale.as_deref().cloned(),
         threshold: None,
+        target_centre: task.rows.target_centre,
         columns: dataset.columns().cloned(),
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn pays(config: &LinearConfig, data: &OpenedData, ranks: Ranks<'_>) -
         && dataset.files().iter().all(DataFile::is_text_of_numbers)
         && PackedCopy::bytes_for(dataset)
             .is_some_and(|bytes| bytes <= dataset.bytes())
-        && !needs_files(dataset, config.scale)
+        && !needs_files(dataset, config)
 }
 
 /// Packs the rows, or says why they are read from text.

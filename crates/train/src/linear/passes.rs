@@ -26,7 +26,7 @@ use super::resume::{self, Before, digest_of};
 use super::scaling;
 use super::task::Task;
 use crate::checkpoint::{Progress, State, Totals};
-use crate::config::{LinearConfig, Solver};
+use crate::config::{LinearConfig, Solver, Target};
 use crate::error::TrainError;
 
 /// Relative gap that ends a run without a target: steps that are this near cost no more than those before.
@@ -47,7 +47,7 @@ pub(super) struct Needs<'a> {
 /// The method of passes that a configuration says, from its start.
 pub(super) fn solver_for(config: &LinearConfig, needs: &Needs<'_>) -> Box<dyn PassSolver> {
     let problem = Arc::clone(needs.problem);
-    let wanted = config.target.unwrap_or(WANTED);
+    let wanted = config.target.gap().unwrap_or(WANTED);
     let records = usize::try_from(needs.records).unwrap_or(usize::MAX);
     let (memory, interrupt, simd) = (needs.memory, needs.interrupt, Simd::best());
     match config.solver {
@@ -221,7 +221,7 @@ pub(super) fn train(
         };
         journal.checkpoint(progress, &State::Newton(solver.save()))
     };
-    let wanted = config.target.unwrap_or(WANTED);
+    let wanted = config.target.gap().unwrap_or(WANTED);
     let limit = most_passes(config, in_memory);
     let visits = passes.records * passes.problem.subproblems() as u64;
     let last = journal.epochs.get(epochs_before..).and_then(<[_]>::last);
@@ -292,7 +292,7 @@ pub(super) struct PassSession<'a> {
 
 impl<'a> PassSession<'a> {
     /// As the configuration of the task says, with this target.
-    pub fn new(task: &'a Task<'a>, target: Option<f64>) -> PassSession<'a> {
+    pub fn new(task: &'a Task<'a>, target: Target) -> PassSession<'a> {
         let config = LinearConfig {
             target,
             ..task.config.clone()

@@ -16,13 +16,14 @@ use crate::error::TrainError;
 /// Makes the passes that the configuration asks for, that pay, or that the run before made.
 pub(super) fn prepare(
     config: &LinearConfig,
-    data: OpenedData,
+    (data, target_centre): (OpenedData, f64),
     budget: &Budget,
     before: Option<&Progress>,
+    weights: Option<&[f32]>,
     ranks: Ranks<'_>,
     observer: Observer<'_>,
 ) -> Result<Rows, TrainError> {
-    let mut rows = Rows::located(data);
+    let mut rows = Rows::located(data, target_centre);
     let mut pass = FirstPass {
         feed: &budget.feed,
         ranks,
@@ -36,7 +37,7 @@ pub(super) fn prepare(
         _ => {}
     }
     if config.scale != Scaling::None {
-        scaling::scale(&mut rows, config.scale, &mut pass)?;
+        scaling::scale(&mut rows, config, weights, &mut pass)?;
     }
     let numbered = before.map(|before| before.numbered);
     let pays = || !budget.in_core && counting::pays(config, &rows.data.dataset);

@@ -18,6 +18,8 @@ pub(super) struct Rows {
     pub packed: bool,
     /// The scale that rows come with, and that those of others need.
     pub scale: Option<Arc<Scale>>,
+    /// What was subtracted from targets.
+    pub target_centre: f64,
     /// The indices that rows come with for their features, where these are not their own.
     pub numbering: Option<Arc<FeatureNumbering>>,
     /// What the passes took, over all ranks.
@@ -26,8 +28,9 @@ pub(super) struct Rows {
 
 impl Rows {
     /// Records as they were located.
-    pub fn located(data: OpenedData) -> Rows {
+    pub fn located(data: OpenedData, target_centre: f64) -> Rows {
         Rows {
+            target_centre,
             data_bytes: data.dataset.bytes(),
             data,
             packed: false,

@@ -8,21 +8,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pelton_data::fetch_bytes;
-use pelton_format::{COARSE, Dataset, Layout, Row, RowTable, Scale};
-use pelton_linear::{FeatureSums, Scaling};
+use pelton_format::{COARSE, Dataset, Layout, Row, RowTable, Rows as DecodedRows, Scale};
+use pelton_linear::{FeatureSums, Loss, Scaling};
 
 use super::first_pass::FirstPass;
 use super::rows::Rows;
+use crate::config::LinearConfig;
 use crate::error::TrainError;
 
 /// Fits the scale of the features, with which rows are decoded from then on.
 pub(super) fn scale(
     rows: &mut Rows,
-    scaling: Scaling,
+    config: &LinearConfig,
+    weights: Option<&[f32]>,
     pass: &mut FirstPass<'_>,
 ) -> Result<(), TrainError> {
-    let plain = Arc::clone(&rows.data.dataset);
-    let centre = coarse_centre(&plain).filter(|_| scaling == Scaling::Standard);
+    let (scaling, plain) = (config.scale, Arc::clone(&rows.data.dataset));
+    let centre = coarse_centre(&plain).filter(|_| centres(config));
     let about = centre.as_ref().and_then(|centre| {
         let scale = Scale::new(vec![1.0; centre.len()], centre.clone())?;
         Some(Arc::new(plain.scaled(Arc::new(scale))))
@@ -31,11 +33,15 @@ pub(super) fn scale(
     // There is memory for the problem, and so for several such tables.
     let mut sums = FeatureSums::new(dataset.features() as usize);
     let spent = pass.over(dataset, "fitting the scale", |batch| {
-        sums.add(&batch.rows);
+        sums.add(&batch.rows, weights);
         Ok(())
     })?;
     let ranks = pass.ranks;
-    let scale = ranks.together(|peers| sums.scale(scaling, dataset.layout(), peers))?;
+    let numbers = dataset.columns().map(|columns| columns.numbers());
+    let numbers = numbers.unwrap_or_default();
+    // Without an intercept a shift would make another problem.
+    let shifts = config.bias.is_some() && dataset.can_shift();
+    let scale = ranks.together(|peers| sums.scale(scaling, &numbers, shifts, peers))?;
     let scale = scale.and_then(|scale| match &centre {
         Some(centre) => moved(&scale, centre),
         None => Some(scale),
@@ -47,6 +53,11 @@ pub(super) fn scale(
     };
     rows.replace(scaled, &spent);
     Ok(())
+}
+
+/// Whether features are shifted before they are converted to f32.
+fn centres(config: &LinearConfig) -> bool {
+    config.scale == Scaling::Standard && config.bias.is_some()
 }
 
 /// The same scale of features from which a centre was not taken before it was fitted. Constant features are unchanged.
@@ -62,10 +73,10 @@ pub(super) fn moved(scale: &Scale, centre: &[f64]) -> Option<Scale> {
 /// Refuses features for which f32 is too coarse, unless they are centred before the conversion.
 pub(super) fn refuse_coarse(
     dataset: &Dataset,
-    scaling: Scaling,
+    config: &LinearConfig,
     paths: &[String],
 ) -> Result<(), TrainError> {
-    if scaling == Scaling::Standard {
+    if centres(config) {
         return Ok(());
     }
     let Some((feature, (mean, deviation))) = moments(dataset).and_then(|moments| {
@@ -76,14 +87,14 @@ pub(super) fn refuse_coarse(
     };
     let column = dataset.files()[0].numbering().of(feature as u64);
     Err(TrainError::config(format!(
-        "{}: column {column} has values about {mean:.9e} that differ by about {deviation:.1e}, too little for the solver's 32-bit floating point; give `scale` standard, which centres features in 64 bits, or subtract a constant",
+        "{}: column {column} has values about {mean:.9e} that differ by about {deviation:.1e}, too little for the solver's 32-bit floating point; give `scale` standard with an intercept, which centres features in 64 bits, or subtract a constant",
         paths.join(", ")
     )))
 }
 
 /// Whether the standard scale must be fitted to the files, not to rows of f32.
-pub(super) fn needs_files(dataset: &Dataset, scaling: Scaling) -> bool {
-    scaling == Scaling::Standard && coarse_centre(dataset).is_some()
+pub(super) fn needs_files(dataset: &Dataset, config: &LinearConfig) -> bool {
+    centres(config) && coarse_centre(dataset).is_some()
 }
 
 /// About the mean of each feature for which f32 is too coarse, and 0 for others; `None` if there is no such feature.
@@ -113,24 +124,12 @@ fn is_coarse(mean: f64, deviation: f64) -> bool {
 /// Mean and standard deviation of each feature over a few records in some places of the data, read as f64; `None` where
 /// files hold no more than f32, or records cannot be read, which training says better.
 fn moments(dataset: &Dataset) -> Option<Vec<(f64, f64)>> {
-    /// Number of positions, and of neighbouring records at each: a block of a table is decoded as a whole.
-    const PLACES: u64 = 8;
-    const TOGETHER: u64 = 16;
-    let records = dataset.records();
-    let mut ids: Vec<u64> = (0..PLACES)
-        .flat_map(|place| {
-            let first = records.saturating_sub(TOGETHER) * place / (PLACES - 1);
-            first..records.min(first + TOGETHER)
-        })
-        .collect();
-    ids.sort_unstable();
-    ids.dedup();
     let mut row = Vec::new();
     // About the first value, so that a mean far from 0 costs no digits.
     let mut pivots = Vec::new();
     let mut sums: Vec<(f64, f64)> = Vec::new();
     let mut count = 0.0;
-    for id in ids {
+    for id in few(dataset.records()) {
         let bytes = fetch_bytes(dataset, id).ok()?;
         if dataset.decode_wide(id, &bytes, &mut row)?.is_err() {
             continue;
@@ -151,6 +150,59 @@ fn moments(dataset: &Dataset) -> Option<Vec<(f64, f64)>> {
         (pivot + mean, (square / count - mean * mean).max(0.0).sqrt())
     };
     (count > 1.0).then(|| pivots.iter().zip(&sums).map(of).collect())
+}
+
+/// A few of so many records, in some places of the data.
+fn few(records: u64) -> Vec<u64> {
+    /// Number of positions, and of neighbouring records at each: a block of a table is decoded as a whole.
+    const PLACES: u64 = 8;
+    const TOGETHER: u64 = 16;
+    let mut ids: Vec<u64> = (0..PLACES)
+        .flat_map(|place| {
+            let first = records.saturating_sub(TOGETHER) * place / (PLACES - 1);
+            first..records.min(first + TOGETHER)
+        })
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// What is subtracted from targets in f64, so that f32 keeps their differences: about their mean, where that is far from
+/// 0 for how they differ. It changes nothing but the intercept of a model whose intercept is free; 0 for others.
+///
+/// Errors: targets that f32 would round to a few values, of such another model.
+pub(super) fn target_centre(config: &LinearConfig, dataset: &Dataset) -> Result<f64, TrainError> {
+    /// From this ratio of a mean to a standard deviation on, f32 rounds by more than a 100 000th of the deviation.
+    const FAR: f64 = 256.0;
+    if !config.loss.has_real_targets() || config.loss == Loss::Poisson {
+        return Ok(0.0);
+    }
+    let mut rows = DecodedRows::new(dataset.layout());
+    for id in few(dataset.records()) {
+        if let Ok(bytes) = fetch_bytes(dataset, id) {
+            // What cannot be read is said where it is trained on.
+            let _ = dataset.decode(id, &bytes, &mut rows);
+        }
+    }
+    let targets = (0..rows.len()).map(|i| f64::from(f32::from_bits(rows.label(i))));
+    let count = rows.len().max(1) as f64;
+    let mean = targets.clone().sum::<f64>() / count;
+    let variance = targets.map(|target| (target - mean).powi(2)).sum::<f64>() / count;
+    let deviation = variance.sqrt();
+    if mean.abs() <= FAR * deviation || rows.is_empty() {
+        return Ok(0.0);
+    }
+    if config.free_bias {
+        return Ok(mean);
+    }
+    if mean.abs() > COARSE * deviation && deviation > 0.0 {
+        return Err(TrainError::config(format!(
+            "{}: targets about {mean:.9e} differ by too little for the solver's 32-bit floating point; give `intercept` free, which centres them in 64 bits, or subtract a constant",
+            config.data.paths.join(", ")
+        )));
+    }
+    Ok(0.0)
 }
 
 /// Sizes that differ by more than this slow training down.

@@ -43,7 +43,7 @@ impl<'a> Session<'a> {
             cursor: Place::default(),
             in_epoch: false,
             unsaved: false,
-            attempt_below: task.config.target.unwrap_or(0.0),
+            attempt_below: task.config.target.gap().unwrap_or(0.0),
         }
     }
 
@@ -58,7 +58,7 @@ impl<'a> Session<'a> {
         // near, and in the second epoch: what was settled first was settled against weights that had
         // seen little, and where few epochs suffice this one ends the run.
         let near = journal.epochs.last().is_some_and(|last| {
-            let target = self.task.config.target;
+            let target = self.task.config.target.gap();
             target.is_some_and(|target| last.relative_gap <= 3.0 * target)
         });
         let reads_all = self.task.division.options.snapshots && (near || epoch == 1);
@@ -177,7 +177,7 @@ impl<'a> Session<'a> {
     /// Whether the estimate of an epoch without a certificate suggests that a separate pass would reach the
     /// target.
     fn is_promising(&self, record: &EpochRecord) -> bool {
-        self.task.config.target.is_some()
+        self.task.config.target.gap().is_some()
             && !self.task.division.options.snapshots
             && !record.certified
             && record.relative_gap <= self.attempt_below
@@ -191,7 +191,7 @@ impl<'a> Session<'a> {
         reading: &mut Reading,
         journal: &mut Journal<'_>,
     ) -> Result<Option<Certified>, TrainError> {
-        let target = self.task.config.target;
+        let target = self.task.config.target.gap();
         let meets =
             |record: &EpochRecord| target.is_some_and(|target| record.relative_gap <= target);
         if target.is_none() {

@@ -12,7 +12,7 @@ use pelton_run::{Event, Interrupt, Manifest, Observer, RunContext, Set, write_ch
 
 use super::RunOptions;
 use crate::checkpoint::{self, Progress};
-use crate::config::{LinearConfig, Solver};
+use crate::config::{LinearConfig, Solver, Target};
 use crate::error::TrainError;
 use crate::summary::LinearSummary;
 
@@ -130,7 +130,7 @@ fn a_model_is_the_same_without_a_run_folder_and_from_rows_in_memory() {
             },
             loss: Loss::SquaredHinge,
             bias: Some(2.0),
-            target: Some(1e-3),
+            target: Target::Gap(1e-3),
             solver,
             scale,
             ..LinearConfig::default()

@@ -108,6 +108,11 @@ impl Weighting {
         }
     }
 
+    /// Those of the records, where there are some.
+    pub fn of_records(&self) -> Option<&[f32]> {
+        self.samples.as_deref()
+    }
+
     /// [`Weighting::apply`] for rows in memory.
     pub fn apply_to_rows(&self, mut problem: Problem) -> Result<Problem, LinearError> {
         for (class, factor) in (0..).zip(&self.balance) {

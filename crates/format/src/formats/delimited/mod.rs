@@ -159,7 +159,7 @@ pub(crate) fn target(cell: &[u8], column: usize) -> Result<f64, Fault> {
     }
     let named = |found| {
         Fault::new(format!(
-            "target {found:?} in column {column} is not a number; correct it, name another column with `label`, or train a classifier with `loss` l1, l2 or logistic"
+            "target {found:?} in column {column} is not a number; correct it, name another column with `label`, or train a classifier with `loss` hinge, squared-hinge or logistic"
         ))
     };
     parse_f64(cell).map_err(|why| bad_number(why, column, cell, named))
