@@ -18,6 +18,7 @@ fn good() -> Vec<u8> {
         means: Some(vec![0.5, -1.0]),
         penalty: Penalty::L2,
         threshold: None,
+        target_centre: 0.0,
         bias_is_free: false,
         weights: Weights::from_vectors(2, Some(1.0), vec![vec![0.5, -1.0, 2.0]; 3]),
         scale: Scale::new(vec![2.0, 0.5], vec![0.0, -1.0]),

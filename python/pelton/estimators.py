@@ -244,7 +244,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
             "scale": self.scale,
             "memory_bytes": _pelton.memory_budget(1 << 30, ranks_here()) if self.memory is None else parse_bytes(self.memory),
             "seed": self._seed(),
-            "target": str(float(self.tol)),
+            "target": float(self.tol),
         }
         return config if self.max_epochs is None else {**config, "epochs": int(self.max_epochs)}
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use pelton_feed::Stages;
 use pelton_fetch::{Device, DeviceSpeed};
 use pelton_format::{
-    ClassMap, ColumnKind, DataFile, Dataset, FormatKind, KnownColumns, LabelColumn, Missing, OpenOptions,
-    Reach, RowLayout, Rows, Scale, Schema, is_remote,
+    ClassMap, ColumnKind, DataFile, Dataset, FormatKind, KnownColumns, LabelColumn, Missing,
+    OpenOptions, Reach, RowLayout, Rows, Scale, Schema, is_remote,
 };
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::{

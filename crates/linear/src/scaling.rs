@@ -98,7 +98,11 @@ impl FeatureSums {
 
     /// Adds one row of this weight, which may be invalid: what needs valid ones says so.
     pub fn add_row(&mut self, row: Row<'_>, weight: f64) {
-        let weight = if weight.is_finite() { weight.max(0.0) } else { 0.0 };
+        let weight = if weight.is_finite() {
+            weight.max(0.0)
+        } else {
+            0.0
+        };
         match row {
             Row::Dense(values) => self.add_dense(values, weight),
             Row::Sparse { indices, values } => self.add_sparse(indices, values, weight),
@@ -169,7 +173,13 @@ impl FeatureSums {
                     is_number && deviations[feature] > CONSTANT * means[feature].abs()
                 };
                 let of = |value: &dyn Fn(usize) -> f64, usual: f64| -> Vec<f64> {
-                    let one = |feature| if is_scaled(feature) { value(feature) } else { usual };
+                    let one = |feature| {
+                        if is_scaled(feature) {
+                            value(feature)
+                        } else {
+                            usual
+                        }
+                    };
                     (0..means.len()).map(one).collect()
                 };
                 let factors = of(&|feature| inverse_or_one(deviations[feature]), 1.0);

@@ -12,7 +12,7 @@ use pelton_plan::Order;
 use pelton_run::{Settings, decisive};
 use pelton_storage::{memory_budget, path_text};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::TrainError;
 
@@ -97,6 +97,31 @@ impl std::fmt::Display for Target {
             Target::None => f.write_str("none"),
             Target::Gap(gap) => write!(f, "{gap:e}"),
         }
+    }
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.gap() {
+            Some(gap) => to.serialize_f64(gap),
+            None => to.collect_str(self),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Target {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Target, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Stated {
+            Number(f64),
+            Text(String),
+        }
+        let text = match Stated::deserialize(from)? {
+            Stated::Number(gap) => gap.to_string(),
+            Stated::Text(text) => text,
+        };
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -264,7 +289,6 @@ pub struct LinearConfig {
     /// what saves most passes in full order.
     pub cache_fraction: Option<f64>,
     /// How near the optimum the model must be: auto, none or a relative difference.
-    #[serde(with = "as_text")]
     pub target: Target,
     /// What relative differences refer to.
     #[serde(with = "as_text")]

@@ -35,8 +35,12 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         Some(path) => read_over(&path, &default)?,
         None => (default, Stated::default()),
     };
-    let counted =
-        arguments.epochs.is_some() || arguments.blocks.is_some() || arguments.inner_passes.is_some();
+    if stated.has("free_bias") && !stated.has("bias") {
+        config.bias = config.free_bias.then_some(1.0);
+    }
+    let counted = arguments.epochs.is_some()
+        || arguments.blocks.is_some()
+        || arguments.inner_passes.is_some();
     let (targeted, states_loss) = (arguments.target.is_some(), arguments.loss.is_some());
     arguments.apply(&mut config).map_err(usage)?;
     config.guesses_loss &= !(states_loss || stated.has("loss"));

@@ -14,9 +14,9 @@ fn name(rest: &str) -> OsString {
 
 /// `pelton LINE` with `@` for the name in a word.
 fn run(place: &Place, line: &str) -> Ended {
-    let mut words = line.split_whitespace();
-    let mut command: Command = place.command(words.next().unwrap());
-    for word in words {
+    let words = place.words(line);
+    let mut command: Command = place.command(&words[0]);
+    for word in &words[1..] {
         match word.split_once('@') {
             Some((before, after)) => {
                 let mut whole = OsString::from(before);

@@ -323,11 +323,7 @@ fn faults_of_csv_cells() {
     place.write("table.csv", "a,b,label\n1,2,0\n4,5,1\n");
     for label in ["c", "7"] {
         let parts = ["table.csv", "label column", label, "--label"];
-        place.refuses(
-            &format!("train svm table.csv --label {label}"),
-            2,
-            &parts,
-        );
+        place.refuses(&format!("train svm table.csv --label {label}"), 2, &parts);
     }
     place.write("twice.csv", "y,x,y\n0,2,0\n1,5,1\n");
     for command in ["train svm", "index", "bench"] {
@@ -353,8 +349,7 @@ fn bad_records_are_skipped_up_to_a_limit_and_counted() {
     text += &libsvm(300);
     place.write("train", &text);
     for memory in ["64MiB", "400KiB --blocks 6"] {
-        let line =
-            format!("train svm train --epochs 40 --memory {memory} --overwrite --out run");
+        let line = format!("train svm train --epochs 40 --memory {memory} --overwrite --out run");
         let figures = place.json(&format!("{line} --on-bad-record skip"));
         assert_eq!(figures["skipped_records"], 3, "{memory}: {figures}");
         assert_eq!(figures["records"], 603, "{memory}: {figures}");

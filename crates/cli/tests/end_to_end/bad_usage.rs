@@ -94,15 +94,9 @@ fn wrong_flags_are_named() {
             "train svm train --inner-passes until:x",
             ["until:x", "--inner-passes"],
         ),
-        (
-            "train svm train --on-bad-record ignore",
-            ["ignore", "skip"],
-        ),
+        ("train svm train --on-bad-record ignore", ["ignore", "skip"]),
         ("train svm train --optimum best", ["best", "auto"]),
-        (
-            "train svm train --class-weight 1",
-            ["LABEL=FACTOR", "`1`"],
-        ),
+        ("train svm train --class-weight 1", ["LABEL=FACTOR", "`1`"]),
         ("train svm train --blocks 0", ["blocks", "0"]),
         (
             "train svm train --order block:20 --blocks 40",
@@ -167,14 +161,8 @@ fn absurd_numbers_are_refused() {
         place.refuses(&format!("{command} --scratch absent"), 2, &parts);
     }
     for (line, parts) in [
-        (
-            "train svm train --blocks 51",
-            ["--blocks 51", "50 records"],
-        ),
-        (
-            "train svm train --cost much",
-            ["--cost", "give a number"],
-        ),
+        ("train svm train --blocks 51", ["--blocks 51", "50 records"]),
+        ("train svm train --cost much", ["--cost", "give a number"]),
         (
             "train svm train --class-weight 1=2 --class-weight 1=3",
             ["--class-weight", "label 1"],
@@ -250,11 +238,7 @@ fn numbers_beyond_sense_or_the_machine_are_refused() {
         ),
         (text, "--hidden 1000000 --layers 1000", ["parameters", "GB"]),
         ("bench text", "--mix 1e308", ["weight", "1e30"]),
-        (
-            "train svm train",
-            "--optimum 1e308",
-            ["1e308", "--optimum"],
-        ),
+        ("train svm train", "--optimum 1e308", ["1e308", "--optimum"]),
         (
             "vocabulary text --out words",
             "--min-count 0",

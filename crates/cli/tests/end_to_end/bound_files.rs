@@ -319,10 +319,7 @@ fn another_problem_is_refused_by_the_setting_that_differs() {
         "run/run.toml",
         text.replace("elastic-net:0.3", "elastic-net:0.4"),
     );
-    for line in [
-        "eval run train",
-        "train svm --resume --epochs 9 --out run",
-    ] {
+    for line in ["eval run train", "train svm --resume --epochs 9 --out run"] {
         place.refuses(line, 2, &["run/run.toml", "--penalty elastic-net:0.3"]);
     }
     place.write("run/run.toml", text);

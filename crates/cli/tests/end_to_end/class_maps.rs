@@ -96,16 +96,11 @@ fn unknown_classes_are_told_before_the_work() {
     place.write("train.csv", rows(&[">50K", "<=50K"], 20));
     place.write("test.csv", rows(&[">50K", ">50K."], 4));
     let parts = ["test.csv", "line 2", ">50K."];
-    place.refuses(
-        "train svm train.csv --test test.csv --out run",
-        2,
-        &parts,
-    );
+    place.refuses("train svm train.csv --test test.csv --out run", 2, &parts);
     assert!(!place.path("run").exists(), "nothing was trained");
     // Where bad records are left out, so are these; too many leave the model.
     place.ok("train svm train.csv --test test.csv --on-bad-record skip --out skips");
-    let ended =
-        place.run("train svm train.csv --test test.csv --on-bad-record skip:1 --out most");
+    let ended = place.run("train svm train.csv --test test.csv --on-bad-record skip:1 --out most");
     assert_ne!(ended.code, Some(0));
     assert!(
         ended.stderr.contains("the model was written to most"),

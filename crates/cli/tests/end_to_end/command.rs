@@ -46,27 +46,29 @@ impl Place {
         config.to_string()
     }
 
-    /// The command `pelton LINE`, words separated by spaces, in this folder; `train svm` is `train linear` with a
-    /// [plain problem](plain).
+    /// The command `pelton LINE` in this folder, with the [words](Place::words) of the line.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(crate::program());
         self.prepare(&mut command);
-        match line.trim_start().strip_prefix("train svm") {
-            None => command.args(line.split_whitespace()),
-            Some(rest) => {
-                let words: Vec<&str> = rest.split_whitespace().collect();
-                let out = words.iter().position(|word| *word == "--out");
-                let run = out.and_then(|at| words.get(at + 1));
-                let goes_on = words.contains(&"--resume")
-                    && run.is_some_and(|run| self.path(run).join("run.toml").exists());
-                command.args(["train", "linear"]).args(&words);
-                if !goes_on && !words.contains(&"--config") {
-                    command.args(plain(&words));
-                }
-                &mut command
-            }
-        };
+        command.args(self.words(line));
         command
+    }
+
+    /// The words of a line, separated by spaces; `train svm` is `train linear` with a [plain problem](plain), unless it
+    /// continues a run or names a configuration.
+    pub fn words(&self, line: &str) -> Vec<String> {
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        if let ["train", svm @ "svm", ..] = &mut words[..] {
+            *svm = "linear";
+            let out = words.iter().position(|word| *word == "--out");
+            let run = out.and_then(|at| words.get(at + 1)).unwrap_or(&"run");
+            let goes_on = words.contains(&"--resume")
+                && (words.get(2) == Some(&"--resume") || self.path(run).join("run.toml").exists());
+            if !goes_on && !words.contains(&"--config") {
+                words.extend(plain(&words));
+            }
+        }
+        words.into_iter().map(str::to_string).collect()
     }
 
     /// A shell script in this folder, in which `$PELTON` is the binary.
@@ -74,7 +76,15 @@ impl Place {
         let mut command = Command::new("sh");
         self.prepare(&mut command);
         command.env("PELTON", crate::program());
-        Ended::from(command.args(["-c", script]).output().unwrap())
+        let script = match script.split_once("train svm") {
+            None => script.to_string(),
+            Some((before, rest)) => {
+                let end = rest.find(['\'', '"', ';']).unwrap_or(rest.len());
+                let words = self.words(&format!("train svm{}", &rest[..end])).join(" ");
+                format!("{before}{words}{}", &rest[end..])
+            }
+        };
+        Ended::from(command.args(["-c", &script]).output().unwrap())
     }
 
     fn prepare(&self, command: &mut Command) {

@@ -36,7 +36,8 @@ fn no_space_for_the_run_folder() {
 
 #[test]
 fn no_space_for_scratch_files() {
-    let line = "train svm higgs.prow --memory 2MiB --access scatter --epochs 2 --scratch full --out run";
+    let line =
+        "train svm higgs.prow --memory 2MiB --access scatter --epochs 2 --scratch full --out run";
     check("1m", line, 1, &["full", "free"]);
 }
 

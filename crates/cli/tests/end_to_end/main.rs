@@ -9,6 +9,7 @@ mod data;
 mod any_names;
 mod bad_data;
 mod bad_usage;
+mod bare_command;
 mod bound_files;
 mod buckets;
 mod changed_files;

@@ -87,7 +87,7 @@ fn what_penalties_do_not_go_with_is_refused() {
     for (flags, parts) in [
         (
             "--penalty l1",
-            ["loss l1 does not support penalty l1", "logistic"],
+            ["loss hinge does not support penalty l1", "logistic"],
         ),
         (
             "--penalty l1.5 --loss l2",

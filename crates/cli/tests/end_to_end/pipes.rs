@@ -36,16 +36,8 @@ fn no_command_waits_for_a_pipe() {
         ),
         (train, "run/run.toml", "train svm --resume --out run"),
         (train, "run/run.toml", "eval run train"),
-        (
-            train,
-            "run/.lock",
-            "train svm train --overwrite --out run",
-        ),
-        (
-            train,
-            "run/metrics.jsonl",
-            "train svm --resume --out run",
-        ),
+        (train, "run/.lock", "train svm train --overwrite --out run"),
+        (train, "run/metrics.jsonl", "train svm --resume --out run"),
         (
             train,
             "run/checkpoint/manifest.json",

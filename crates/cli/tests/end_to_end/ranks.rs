@@ -45,11 +45,7 @@ fn what_ranks_cannot_do_is_refused() {
         2,
         &["--ranks 0"],
     );
-    place.refuses(
-        "train svm none.prow --ranks 3 --out run",
-        2,
-        &["none.prow"],
-    );
+    place.refuses("train svm none.prow --ranks 3 --out run", 2, &["none.prow"]);
     for (flags, parts) in [
         (
             "--solver coordinate-descent",
@@ -69,11 +65,7 @@ fn what_ranks_cannot_do_is_refused() {
     );
     assert!(!place.path("run").exists());
     place.ok("train svm higgs.prow --ranks 2 --out run");
-    place.refuses(
-        "train svm higgs.prow --ranks 2 --out run",
-        2,
-        &["--resume"],
-    );
+    place.refuses("train svm higgs.prow --ranks 2 --out run", 2, &["--resume"]);
 }
 
 #[test]
@@ -122,13 +114,9 @@ fn rare_features_of_data_beyond_memory_get_other_numbers() {
         let line = "train svm wide --memory 4MB --threads 1 --out run --overwrite";
         let said = place.ok(&format!("{line} --epochs {epochs}")).stderr;
         assert_eq!(said.contains("features occur"), counts, "{said}");
-        let said = place
-            .ok("train svm --resume --out run --epochs 6")
-            .stderr;
+        let said = place.ok("train svm --resume --out run --epochs 6").stderr;
         assert_eq!(said.contains("features occur"), counts, "{said}");
-        let said = place
-            .ok("train svm --resume --out run --epochs 8")
-            .stderr;
+        let said = place.ok("train svm --resume --out run --epochs 8").stderr;
         assert_eq!(said.contains("features occur"), counts, "{said}");
     }
 }

@@ -148,8 +148,7 @@ fn tiny_demo_sets_are_trained_with_the_memory_they_are_given() {
     let place = Place::new();
     for rows in [3, 50, 10_000] {
         for ranks in [1, 4] {
-            let line =
-                format!("train svm demo:higgs:{rows} --ranks {ranks} --overwrite --out run");
+            let line = format!("train svm demo:higgs:{rows} --ranks {ranks} --overwrite --out run");
             let figures = place.json(&line);
             assert!(number(&figures, "memory_bytes") < 1e6, "{figures}");
         }
@@ -192,8 +191,7 @@ fn figures_of_communication_are_those_of_the_run() {
     let place = Place::new();
     place.higgs(5000);
     let sent = |ranks: u32| {
-        let line =
-            format!("train svm higgs.prow --epochs 3 --overwrite --out run --ranks {ranks}");
+        let line = format!("train svm higgs.prow --epochs 3 --overwrite --out run --ranks {ranks}");
         let figures = place.json(&line);
         assert_eq!(figures["ranks"], ranks);
         let seconds = number(&figures, "communication_s");

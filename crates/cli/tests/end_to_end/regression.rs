@@ -127,8 +127,7 @@ fn every_loss_in_memory_and_out_of_core() {
         } else {
             "rows.csv"
         };
-        let line =
-            format!("train svm {data} --loss {loss} --target 1e-4 --overwrite --epochs 100");
+        let line = format!("train svm {data} --loss {loss} --target 1e-4 --overwrite --epochs 100");
         let held = place.json(&format!("{line} --test {data} --out held"));
         let gap = number(&held, "relative_gap");
         assert!(gap <= 1e-4, "{loss}: {gap}");
@@ -230,8 +229,7 @@ fn what_is_no_regression_is_refused() {
         let parts = [&[name, "line 52"][..], &parts[..]].concat();
         place.refuses(&format!("train svm {name} --loss squared"), 2, &parts);
     }
-    let skipped =
-        place.json("train svm text.csv --loss squared --on-bad-record skip --overwrite");
+    let skipped = place.json("train svm text.csv --loss squared --on-bad-record skip --overwrite");
     assert_eq!(skipped["skipped_records"], 1);
     place.write(
         "names.csv",
@@ -240,7 +238,11 @@ fn what_is_no_regression_is_refused() {
     place.refuses(
         "train svm names.csv --loss huber",
         2,
-        &["names.csv", "is not a number", "--loss hinge, squared-hinge or logistic"],
+        &[
+            "names.csv",
+            "is not a number",
+            "--loss hinge, squared-hinge or logistic",
+        ],
     );
     place.write("negative.csv", "1,2,3\n2,1,-1\n0,1,4\n");
     place.refuses(

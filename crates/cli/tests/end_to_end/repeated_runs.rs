@@ -125,9 +125,8 @@ fn skipping_reaches_the_same_optimum() {
     let solved = place
         .json("train svm higgs.prow --memory 64MiB --epochs 1 --optimum auto --out runs/solved");
     let optimum = number(&solved, "optimum");
-    let line = format!(
-        "train svm higgs.prow --memory 1/8 --target 1e-3 --epochs 60 --optimum {optimum}"
-    );
+    let line =
+        format!("train svm higgs.prow --memory 1/8 --target 1e-3 --epochs 60 --optimum {optimum}");
     let plain = place.json(&format!("{line} --out runs/plain"));
     let skip = place.json(&format!("{line} --skip --out runs/skip"));
     for figures in [&plain, &skip] {
@@ -291,11 +290,7 @@ fn a_free_intercept_is_certified_by_both_solvers_and_goes_on() {
         ("--intercept none --bias 2", ["--intercept none", "--bias"]),
         ("--intercept some", ["some", "free"]),
     ] {
-        place.refuses(
-            &format!("train svm table.csv {flags} --out x"),
-            2,
-            &parts,
-        );
+        place.refuses(&format!("train svm table.csv {flags} --out x"), 2, &parts);
     }
     place.refuses(
         "train svm table.csv --intercept regularised --solver coordinate-descent --inner-passes 2 --epochs 9 --out parts --resume",

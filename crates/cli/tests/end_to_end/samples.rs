@@ -348,11 +348,7 @@ fn features_are_asked_for_in_one_sentence() {
     place.refuses("train svm x.tar --out run", 2, &parts);
     place.refuses("train svm train --test x.tar --out run", 2, &parts);
     place.refuses("pack x.tar -o x.prow", 2, &parts);
-    place.refuses(
-        "train svm images --out run",
-        2,
-        &["images", "is a folder"],
-    );
+    place.refuses("train svm images --out run", 2, &["images", "is a folder"]);
     place.refuses(
         "train svm train --format text --out run",
         2,

@@ -128,9 +128,9 @@ fn check(scaling: &str, sparse: bool, flags: &str) {
 
 #[test]
 fn a_scaled_model_is_that_of_a_file_scaled_beforehand() {
-    check("standard", false, "");
+    check("standard", false, "--intercept free");
     check("standard", false, "--bias 1 --loss logistic");
-    check("standard", false, "--ranks 2");
+    check("standard", false, "--bias 1 --ranks 2");
     check("standard", true, "--bias 1");
     check("max-abs", false, "--bias 1 --loss squared-hinge");
     check("max-abs", true, "--ranks 2");
@@ -169,11 +169,7 @@ fn a_run_goes_on_with_its_own_scale_only() {
     let model = place.read("run/model.safetensors");
     let refusal = ["the run was started with --scale standard and cannot continue with"];
     place.refuses("train svm --resume --scale none --out run", 2, &refusal);
-    place.refuses(
-        "train svm --resume --scale max-abs --out run",
-        2,
-        &refusal,
-    );
+    place.refuses("train svm --resume --scale max-abs --out run", 2, &refusal);
     place.ok("train svm --resume --out run");
     assert!(place.read("run/model.safetensors") == model);
     place.refuses(
@@ -203,10 +199,7 @@ fn the_verdict_recommends_a_scale() {
         last("train svm dense.csv --memory 1MiB --blocks 2 --out c"),
         standard
     );
-    assert_eq!(
-        last("train svm dense.csv --scale standard --out d"),
-        None
-    );
+    assert_eq!(last("train svm dense.csv --scale standard --out d"), None);
     assert_eq!(last("train svm even.svm --out e"), None);
 }
 

@@ -91,9 +91,8 @@ fn real_targets_and_one_cost_are_validated_too() {
     let place = Place::new();
     place.write("rows.libsvm", libsvm(400, 9));
     for (loss, figure) in [("squared", "mse"), ("poisson", "poisson_deviance")] {
-        let line = format!(
-            "train svm rows.libsvm --loss {loss} --cost 2 --folds 4 --overwrite --out run"
-        );
+        let line =
+            format!("train svm rows.libsvm --loss {loss} --cost 2 --folds 4 --overwrite --out run");
         let search = &place.json(&line)["search"];
         assert_eq!(search["figure"], figure);
         let cost = &search["costs"][0];

@@ -135,11 +135,7 @@ fn secrets_of_addresses_are_not_shown() {
     );
     // What is kept is enough to go on, and to begin again.
     check(&place, "train svm --resume --out run", true);
-    check(
-        &place,
-        "train svm --config run/run.toml --out again",
-        true,
-    );
+    check(&place, "train svm --config run/run.toml --out again", true);
     check(&place, &format!("eval run {a}"), true);
     check(&place, &format!("predict run {b} -o predictions"), true);
     check(&place, &format!("inspect {a}"), true);

@@ -121,6 +121,7 @@ fn a_file_beyond_the_limit_is_an_error() {
 
 fn started(place: &Place, before: &str) -> std::process::Child {
     let line = "train svm higgs.prow --epochs 100000 --checkpoint-every 0 --memory 1/8";
+    let line = place.words(line).join(" ");
     let mut command = std::process::Command::new("sh");
     let script = format!(
         "{before} exec {} {line} --out run",

@@ -271,7 +271,7 @@ fn missing_cells_are_filled_in_alike_everywhere() {
     place.refuses(
         "index bad.csv --missing median",
         2,
-        &["median", "zero, mean or flag"],
+        &["median", "zero, mean, flag"],
     );
 }
 
@@ -413,7 +413,8 @@ fn columns_of_text_from_file_to_predictions() {
         text += &format!("{i},n{i},{city},{age},2026-11-{:02},{class}\n", 1 + i % 28);
     }
     place.write("people.csv", text);
-    let line = "train svm people.csv --label y --loss logistic --missing flag --test people.csv --out run";
+    let line =
+        "train svm people.csv --label y --loss logistic --missing flag --test people.csv --out run";
     let said = place.ok(line).stderr;
     for what in [
         "id: left out: numbers the records",
@@ -431,7 +432,7 @@ fn columns_of_text_from_file_to_predictions() {
     let mut lines = out.lines();
     assert_eq!(
         lines.next(),
-        Some("city,id,y,label,score no,probability no,probability yes")
+        Some("city,id,y,label,score yes,probability no,probability yes")
     );
     let second = lines.nth(1).unwrap();
     assert!(second.starts_with("\"Bern, CH\",1,no,no,"), "{second}");

@@ -143,9 +143,19 @@ fn a_threshold_is_chosen_on_test_data_and_kept_in_the_model() {
     );
     for (line, part) in [
         (format!("{TRAIN} --threshold f1 --out x"), "--test"),
-        (format!("{TRAIN} --threshold f1 --test test.csv --ranks 2 --out x"), "one rank"),
-        (format!("{TRAIN} --threshold f3 --test test.csv --out x"), "balanced"),
-        ("train svm train.csv --label age --loss squared --threshold f1 --test test.csv --out x".to_string(), "two classes"),
+        (
+            format!("{TRAIN} --threshold f1 --test test.csv --ranks 2 --out x"),
+            "one rank",
+        ),
+        (
+            format!("{TRAIN} --threshold f3 --test test.csv --out x"),
+            "balanced",
+        ),
+        (
+            "train svm train.csv --label age --loss squared --threshold f1 --test test.csv --out x"
+                .to_string(),
+            "two classes",
+        ),
     ] {
         place.refuses(&line, 2, &["--threshold", part]);
     }
@@ -237,11 +247,7 @@ fn bad_weights_and_targets_name_their_line() {
     let place = Place::new();
     place.write("train.csv", "a,w,y\n1,1,0\n2,2,1\n3,-1,0\n4,1,1\n");
     let column = ["train.csv: line 4", "weight -1", "at least 0"];
-    place.refuses(
-        "train svm train.csv --column w=weight --out x",
-        2,
-        &column,
-    );
+    place.refuses("train svm train.csv --column w=weight --out x", 2, &column);
     place.write("weights.txt", "1\n1\n1\n-2\n");
     let file = ["weights.txt: line 4", "weight -2", "at least 0"];
     place.refuses(

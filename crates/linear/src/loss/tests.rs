@@ -52,7 +52,10 @@ fn names_are_read_and_written() {
         }
     }
     let refused = "l1".parse::<Loss>().unwrap_err();
-    assert!(refused.contains("use hinge, squared-hinge, logistic"), "{refused}");
+    assert!(
+        refused.contains("use hinge, squared-hinge, logistic"),
+        "{refused}"
+    );
     for (text, loss) in [
         ("huber", Loss::Huber(1.35)),
         ("huber:0.5", Loss::Huber(0.5)),
@@ -74,10 +77,7 @@ fn names_are_read_and_written() {
     let refused = Loss::Squared.with_epsilon(1.0).unwrap_err();
     assert!(refused.contains("`epsilon` does not apply to loss squared"));
     let help = Loss::help();
-    assert!(
-        help.starts_with("Loss: hinge, squared-hinge"),
-        "{help}"
-    );
+    assert!(help.starts_with("Loss: hinge, squared-hinge"), "{help}");
 }
 
 /// The curvature is minus the slope of α, the path minus that over τ, and the dual term is the loss and α u but

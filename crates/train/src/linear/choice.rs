@@ -38,16 +38,20 @@ pub(super) fn guess_loss(config: &LinearConfig, labels: &ClassMap, records: u64)
     }
 }
 
-/// Whether labels are rather numbers to predict than classes: some are no whole numbers, or they are many and few records
-/// have each.
+/// Whether labels are rather numbers to predict than classes: some are no whole numbers, or they are many, and few records
+/// have each or they do not count from 0 or 1 as classes do.
 fn are_targets(labels: &ClassMap, records: u64) -> bool {
+    const SOME: usize = 20;
     const MANY: usize = 100;
     const EACH: u64 = 20;
-    let values = labels.values();
-    let few = || values.len() > MANY && records < EACH * values.len() as u64;
+    let (values, count) = (labels.values(), labels.len());
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let counts = (least == 0.0 || least == 1.0) && most - least < 1.5 * count as f64;
+    let are_rare = count > MANY && records < EACH * count as u64;
     labels.names().is_empty()
-        && values.len() > 2
-        && (values.iter().any(|value| value.fract() != 0.0) || few())
+        && count > 2
+        && (values.iter().any(|value| value.fract() != 0.0) || are_rare || count > SOME && !counts)
 }
 
 /// Whether no setting asks for coordinate descent.
@@ -213,4 +217,30 @@ fn choose_kept(config: &mut LinearConfig, dataset: &Dataset) -> Result<(), Train
     };
     config.cache_fraction = Some(share);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_told_from_targets() {
+        let check = |labels: Vec<f64>, records: u64, expected: bool| {
+            let said = format!("{:?}", &labels[..labels.len().min(3)]);
+            let labels = ClassMap::from_first_appearance(labels);
+            assert_eq!(are_targets(&labels, records), expected, "{said}");
+        };
+        let range = |from: u32, to: u32, step: usize| -> Vec<f64> {
+            (from..to).step_by(step).map(f64::from).collect()
+        };
+        check(vec![0.5, 1.5], 100, false);
+        check(vec![0.5, 1.0, 1.5], 100, true);
+        check(vec![-1.0, 1.0], 100, false);
+        check(range(0, 1000, 1), 50_000, false);
+        check(range(0, 1000, 1), 5000, true);
+        check(range(1, 27, 1), 100, false);
+        check(range(1922, 2012, 1), 500_000, true);
+        check(range(320, 626, 9), 5000, true);
+        check(range(1, 8, 1), 20, false);
+    }
 }

@@ -155,7 +155,15 @@ fn train<T>(
     let weighting = Weighting::of(&config, &data, context)?;
     let weights = weighting.of_records();
     let before = before.as_ref();
-    let rows = prepare(&config, (data, centre), &budget, before, weights, ranks, observer)?;
+    let rows = prepare(
+        &config,
+        (data, centre),
+        &budget,
+        before,
+        weights,
+        ranks,
+        observer,
+    )?;
     let pose = |config: &LinearConfig, rows: &Rows, weighting: &Weighting| {
         let problem = problem(config, rows.data.dataset.labels(), &Shape::of(&rows.data))?;
         weighting.apply(problem, &rows.data.dataset)
@@ -441,12 +449,10 @@ fn open_test(
     }
     let scale = rows.scale.as_ref();
     let skips = config.on_bad_record != OnBadRecord::Fail;
-    let data = config
-        .data
-        .with_rows(data::row_layout(
-            scale.map(AsRef::as_ref),
-            rows.data.dataset.columns().map(AsRef::as_ref),
-        ));
+    let data = config.data.with_rows(data::row_layout(
+        scale.map(AsRef::as_ref),
+        rows.data.dataset.columns().map(AsRef::as_ref),
+    ));
     let data = data.leaving_damage(skips).with_codes();
     let data = data.with_targets(config.loss.has_real_targets());
     let expected = rows.expected();
