@@ -76,11 +76,15 @@ mod ranking;
 mod metrics;
 mod target_metrics;
 
+mod look;
+mod passes;
+
 mod lbfgs;
 mod newton;
-mod passes;
 mod side_by_side;
 mod working_set;
+
+mod costs;
 
 mod model;
 
@@ -95,6 +99,7 @@ mod spelling;
 pub use abandoned::GRACE;
 pub use block::Scratch;
 pub use certificate::{Certificate, DualBound, LossSum, dual_value};
+pub use costs::{lbfgs_cost, modelled_costs, newton_pays};
 pub use duals::Duals;
 pub use error::LinearError;
 pub use fine::FineDescent;
@@ -104,7 +109,7 @@ pub use lbfgs::Lbfgs;
 pub use loss::Loss;
 pub use metrics::{CalibrationBin, ClassFigures, Figures, Metrics};
 pub use model::Model;
-pub use newton::{MOST_NEWTON_FEATURES, Newton, modelled_costs, newton_pays};
+pub use newton::{MOST_NEWTON_FEATURES, Newton};
 pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
 pub use passes::{PassFigures, PassSolver};

@@ -27,6 +27,7 @@ impl SideBySide {
     /// Runs from w = 0 over `records` rows to the relative gap `wanted` of each. Panics where the classes have separate
     /// losses.
     pub fn new(problem: Arc<Problem>, records: usize, wanted: f64, simd: Simd) -> SideBySide {
+        assert!(problem.is_coupled());
         let solver = |model| Lbfgs::new(Arc::new(problem.of_model(model)), records, wanted, simd);
         SideBySide {
             solvers: (0..problem.models()).map(solver).collect(),
@@ -88,14 +89,12 @@ impl PassSolver for SideBySide {
     }
 
     fn restore(&mut self, saved: &[Vec<f64>]) -> Result<(), LinearError> {
-        let each = saved.len() / self.solvers.len();
-        if each == 0 || saved.len() != each * self.solvers.len() {
+        if saved.len() != self.solvers.len() {
             return Err(LinearError::StateMismatch {
                 part: "models side by side",
             });
         }
-        let states = saved.chunks(each);
-        let mut pairs = self.solvers.iter_mut().zip(states);
+        let mut pairs = self.solvers.iter_mut().zip(saved.chunks(1));
         pairs.try_for_each(|(solver, saved)| solver.restore(saved))
     }
 }

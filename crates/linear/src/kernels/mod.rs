@@ -25,7 +25,7 @@ use crate::step::Step;
 use crate::visit::Visit;
 
 pub(crate) use pass_loop::{BlockRows, Dots, Kernel, Vectors, pass_loop, prefetch_slice};
-pub(crate) use sums::{add_rows, sweep};
+pub(crate) use sums::{add_rows, norms, sweep};
 
 /// Which instructions the inner loops use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,10 +16,10 @@ const WEIGHTS_AHEAD: usize = 4;
 const LANES: usize = 16;
 
 /// Writes w·x of each row of `places` into `out`.
-pub(crate) fn sweep(
+pub(crate) fn sweep<W: Copy + Into<f64>>(
     simd: Simd,
     rows: &BlockRows<'_>,
-    w: &[f32],
+    w: &[W],
     places: &[RowAddress],
     out: &mut [f64],
 ) {
@@ -29,7 +29,20 @@ pub(crate) fn sweep(
         rows,
         places,
         touched,
-        stride: 4,
+        stride: size_of::<W>(),
+        each,
+    };
+    run(simd, walk);
+}
+
+/// Writes ‖x‖ of each row of `places` into `out`.
+pub(crate) fn norms(simd: Simd, rows: &BlockRows<'_>, places: &[RowAddress], out: &mut [f64]) {
+    let each = |s: usize, x: Values<'_>| out[s] = x.square().sqrt();
+    let walk = Walk {
+        rows,
+        places,
+        touched: std::ptr::null(),
+        stride: 0,
         each,
     };
     run(simd, walk);
@@ -70,7 +83,7 @@ struct Values<'a> {
 
 impl Values<'_> {
     #[inline(always)]
-    fn dot(&self, w: &[f32]) -> f64 {
+    fn dot<W: Copy + Into<f64>>(&self, w: &[W]) -> f64 {
         let mut sums = [0.0_f64; LANES];
         let mut dot = 0.0;
         match self.indices {
@@ -78,25 +91,41 @@ impl Values<'_> {
                 let (chunks, tail) = self.values.as_chunks::<LANES>();
                 for (x, w) in chunks.iter().zip(w.as_chunks::<LANES>().0) {
                     for ((sum, &x), &w) in sums.iter_mut().zip(x).zip(w) {
-                        *sum += f64::from(x) * f64::from(w);
+                        *sum += f64::from(x) * w.into();
                     }
                 }
                 for (&x, &w) in tail.iter().zip(&w[self.values.len() - tail.len()..]) {
-                    dot += f64::from(x) * f64::from(w);
+                    dot += f64::from(x) * w.into();
                 }
             }
             Some(indices) => {
                 for (indices, values) in indices.chunks(4).zip(self.values.chunks(4)) {
                     for ((sum, &index), &x) in sums.iter_mut().zip(indices).zip(values) {
-                        *sum += f64::from(x) * f64::from(w[index as usize]);
+                        *sum += f64::from(x) * w[index as usize].into();
                     }
                 }
             }
         }
         if self.bias != 0.0 {
-            dot += f64::from(self.bias) * f64::from(w[w.len() - 1]);
+            dot += f64::from(self.bias) * w[w.len() - 1].into();
         }
         dot + sums.iter().sum::<f64>()
+    }
+
+    /// ‖x‖².
+    #[inline(always)]
+    fn square(&self) -> f64 {
+        let mut sums = [0.0_f64; LANES];
+        let (chunks, tail) = self.values.as_chunks::<LANES>();
+        for x in chunks {
+            for (sum, &x) in sums.iter_mut().zip(x) {
+                *sum += f64::from(x) * f64::from(x);
+            }
+        }
+        for (sum, &x) in sums.iter_mut().zip(tail) {
+            *sum += f64::from(x) * f64::from(x);
+        }
+        sums.iter().sum::<f64>() + f64::from(self.bias) * f64::from(self.bias)
     }
 
     /// Adds scale·x; returns ‖x‖².

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::pass::Sizes;
 use crate::newton::cholesky::{self, dot};
-use crate::newton::factor_of;
+use crate::newton::{drop_dust, factor_of};
 
 /// Most pairs that are kept.
 pub(super) const PAIRS: usize = 10;
@@ -113,6 +113,13 @@ impl History {
         features.map(|(w, own)| own * dot(w, w)).sum()
     }
 
+    /// Makes weights 0 that are nothing but rounding.
+    pub fn drop_dust(&self, w: &mut [f64], left: f64, sizes: &Sizes) {
+        let each = |own: &f64| std::iter::repeat_n(*own, sizes.columns);
+        let diagonal: Vec<f64> = self.metric.diagonal.iter().flat_map(each).collect();
+        drop_dust(w, &diagonal, left);
+    }
+
     /// Remembers a step and the change of the gradient over it, unless that is mostly rounding.
     pub fn push(&mut self, step: Vec<f64>, change: Vec<f64>, sizes: &Sizes) {
         let product = dot(&step, &change);
@@ -173,34 +180,39 @@ impl History {
         (self.scale, pairs.chain(metric).collect())
     }
 
-    /// Back; `None` where the vectors do not fit.
-    pub fn from_numbers(scale: f64, vectors: &[Vec<f64>], sizes: &Sizes) -> Option<History> {
-        let (pairs, metric) = vectors.as_chunks::<2>();
-        let width = sizes.width;
-        let metric = match metric {
-            [numbers] if [width, width + width * width].contains(&numbers.len()) => {
-                let (diagonal, factor) = numbers.split_at(width);
-                Metric {
-                    diagonal: diagonal.to_vec(),
-                    factor: factor.to_vec(),
-                }
-            }
-            [] if pairs.is_empty() => Metric::default(),
-            _ => return None,
-        };
-        let fits = |pair: &[Vec<f64>; 2]| pair.iter().all(|v| v.len() == sizes.vector());
-        if pairs.len() > PAIRS || !pairs.iter().all(fits) {
+    /// How many pairs there are.
+    pub fn pairs(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// Back, from the pairs and the metric; `None` where these do not fit.
+    pub fn from_numbers(
+        scale: f64,
+        pairs: &[f64],
+        metric: &[f64],
+        sizes: &Sizes,
+    ) -> Option<History> {
+        let (width, count) = (sizes.width, pairs.len() / (2 * sizes.vector()));
+        let is_metric = [width, width + width * width].contains(&metric.len());
+        if count > PAIRS || !(is_metric || metric.is_empty() && count == 0) {
             return None;
         }
-        let pairs = pairs.iter().map(|[step, change]| Pair {
-            product: dot(step, change),
-            step: step.clone(),
-            change: change.clone(),
+        let (diagonal, factor) = metric.split_at(metric.len().min(width));
+        let pairs = pairs.chunks_exact(2 * sizes.vector()).map(|pair| {
+            let (step, change) = pair.split_at(sizes.vector());
+            Pair {
+                product: dot(step, change),
+                step: step.to_vec(),
+                change: change.to_vec(),
+            }
         });
         Some(History {
             pairs: pairs.collect(),
             scale,
-            metric,
+            metric: Metric {
+                diagonal: diagonal.to_vec(),
+                factor: factor.to_vec(),
+            },
         })
     }
 }

@@ -1,4 +1,4 @@
-//! One pass over the rows: the sums that a step and a certificate are made of.
+//! One pass over the rows for the loss of all classes: the sums that a step and a certificate are made of.
 //!
 //! Vectors of all classes lie feature by feature, the numbers of the classes next to one another, so that a value of a
 //! row meets those of all classes at once. Dense rows are copied side by side and multiplied in tiles; sparse ones are
@@ -42,7 +42,7 @@ pub(super) const CORRECT: usize = 6;
 /// Σ C h ‖x‖², the trace of what the metric has of these rows.
 pub(super) const TRACE: usize = 7;
 
-/// Sizes of the vectors of a problem.
+/// Sizes of the vectors of a point: of all classes, or of one subproblem.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sizes {
     pub classes: usize,
@@ -57,10 +57,16 @@ pub(super) struct Sizes {
 
 impl Sizes {
     pub fn of(problem: &Problem) -> Sizes {
+        let (classes, columns) = if problem.is_coupled() {
+            let classes = problem.classes();
+            (classes, classes.next_multiple_of(TILE_CLASSES))
+        } else {
+            (1, 1)
+        };
         Sizes {
-            classes: problem.classes(),
+            classes,
             length: problem.length(),
-            columns: problem.classes().next_multiple_of(TILE_CLASSES),
+            columns,
             width: problem.length().next_multiple_of(TILE),
             bias_is_free: problem.bias_is_free(),
         }

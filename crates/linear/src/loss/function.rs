@@ -145,6 +145,17 @@ pub(crate) trait LossFunction: Sync {
     /// All that Newton's method asks of a row.
     fn newton(&self, u: f64, target: f64, cost: f64, tau: f64, prepared: [f64; 2]) -> NewtonTerms;
 
+    /// The curvature of the parabola that has the slope −α at u and its least value where the loss has, for a model of a loss
+    /// that is straight or bends later: 0 or not a number where there is none.
+    #[inline(always)]
+    fn secant(&self, u: f64, target: f64, alpha: f64) -> f64 {
+        if self.has_real_targets() || u < 0.0 {
+            (alpha / (target - u)).abs()
+        } else {
+            0.0
+        }
+    }
+
     /// The logarithm of the probability of a class by its value; `None` if values are not log-odds.
     fn log_probability(&self) -> Option<fn(f64) -> f64> {
         None

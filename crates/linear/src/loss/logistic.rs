@@ -6,6 +6,7 @@
 //! add every row to w before the first pass, which out of core would be one more pass over the data.)
 
 use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Watch};
+use super::tube;
 use crate::step::Outcome;
 use crate::visit::Visit;
 
@@ -145,17 +146,20 @@ impl LossFunction for Logistic {
 
     #[inline(always)]
     fn newton_loss(&self, u: f64, target: f64, cost: f64) -> [f64; 2] {
-        [cost * self.value(u, target), cost]
+        let small = (-u.abs()).exp();
+        let share = if u >= 0.0 { small } else { 1.0 } / (1.0 + small);
+        let loss = cost * (small.ln_1p() + (-u).max(0.0));
+        [loss, slope(u, target, cost, cost * share)]
     }
 
     #[inline(always)]
-    fn newton(&self, u: f64, _: f64, cost: f64, _: f64, [small, log]: [f64; 2]) -> NewtonTerms {
+    fn newton(&self, u: f64, t: f64, cost: f64, _: f64, [small, log]: [f64; 2]) -> NewtonTerms {
         let whole = 1.0 / (1.0 + small);
         let alpha = cost * if u >= 0.0 { small * whole } else { whole };
         let loss = cost * (log + (-u).max(0.0));
         NewtonTerms {
             loss,
-            slope: cost,
+            slope: slope(u, t, cost, alpha),
             alpha,
             curvature: cost * small * whole * whole,
             path: 0.0,
@@ -170,6 +174,13 @@ impl LossFunction for Logistic {
     fn log_probability(&self) -> Option<fn(f64) -> f64> {
         Some(|value| value.min(0.0) - (-value.abs()).exp().ln_1p())
     }
+}
+
+/// A bound of the slope near u, where it is α: over a distance η it grows by e^η at most, and that is at most 1 + 2η up to
+/// η = 1.
+#[inline(always)]
+fn slope(u: f64, target: f64, cost: f64, alpha: f64) -> f64 {
+    (alpha * (1.0 + 2.0 * tube::slack(u, target).min(1.0))).min(cost)
 }
 
 /// ln(α / (C − α)) of a stored α; 0 for a row never visited.

@@ -82,6 +82,11 @@ impl LossFunction for Multinomial {
         Logistic.newton(u, target, cost, tau, at)
     }
 
+    #[inline(always)]
+    fn secant(&self, u: f64, target: f64, alpha: f64) -> f64 {
+        Logistic.secant(u, target, alpha)
+    }
+
     fn log_probability(&self) -> Option<fn(f64) -> f64> {
         Logistic.log_probability()
     }

@@ -98,6 +98,16 @@ impl LossFunction for Poisson {
         15.0
     }
 
+    /// A loss of t = 0 falls for ever.
+    #[inline(always)]
+    fn secant(&self, u: f64, target: f64, alpha: f64) -> f64 {
+        if target > 0.0 {
+            (alpha / (target.ln() - u)).abs()
+        } else {
+            0.0
+        }
+    }
+
     #[inline(always)]
     fn newton_loss(&self, u: f64, target: f64, cost: f64) -> [f64; 2] {
         let (mean, slack) = (u.exp(), tube::slack(u, target));

@@ -50,6 +50,7 @@ use crate::certificate::{Certificate, LossSum, balance};
 use crate::error::LinearError;
 use crate::kernels::Simd;
 use crate::kernels::gram::padded;
+use crate::look::{gamma, gamma_of_products};
 use crate::loss::{Bend, LossFunction};
 use crate::passes::{PassFigures, PassSolver, check_rows, deal};
 use crate::peers::{Exchange, Peers};
@@ -84,29 +85,6 @@ const HALF_A_UNIT: f64 = 0.5 * f32::EPSILON as f64;
 const MOST_IDLE: u32 = 3;
 /// A run of rows without a check for interruption.
 const RUN: usize = 1 << 14;
-
-/// The cost of each solver by a model of the shape: nanoseconds of a visit of coordinate descent, and of all
-/// of Newton's method (infinite beyond [`MOST_NEWTON_FEATURES`]).
-///
-/// Newton: 8 passes (hinge: 24) of 30 ns a row and subproblem, 1 ns a value, and 0.05 ns a product of the d²/2 of
-/// the matrix; d³/6 products at 0.25 ns a pass. A visit: 30 ns and 1 ns a value. `values` is the mean number of
-/// values of a row.
-pub fn modelled_costs(problem: &Problem, records: u64, values: f64) -> (f64, f64) {
-    let (n, d) = (records as f64, width_of(problem) as f64);
-    let passes = problem.loss().function().newton_passes();
-    let newton = passes * (n * (30.0 + d + 0.05 * d * d / 2.0) + 0.25 * d.powi(3) / 6.0);
-    let possible = d <= MOST_NEWTON_FEATURES as f64;
-    let newton = newton * problem.subproblems() as f64;
-    (30.0 + values, if possible { newton } else { f64::INFINITY })
-}
-
-/// Whether Newton's method takes less time than coordinate descent, by [`modelled_costs`] and 100 visits of a
-/// row, which coordinate descent needs to reach 1e-3 on overlapping classes, and far too few for smaller
-/// targets or features of different sizes.
-pub fn newton_pays(problem: &Problem, records: u64, values: f64) -> bool {
-    let (visit, newton) = modelled_costs(problem, records, values);
-    newton < 100.0 * visit * records as f64 * problem.subproblems() as f64
-}
 
 /// Whether the loss is smoothed from the start.
 fn smoothed_at_once(problem: &Problem) -> bool {
@@ -349,16 +327,15 @@ impl Point {
         let (wanted, largest) = (look.wanted, look.largest);
         let is_first = self.best_primal == f64::INFINITY;
         let width = self.w.len();
-        let gamma = |count: f64| {
-            let off = count * 0.5 * f64::EPSILON;
-            off / (1.0 - off)
-        };
         let additions = gamma(look.additions + 16.0);
         let norm = dot(&self.rounded, &self.rounded).sqrt();
-        let margins = gamma(width as f64 + 8.0) * norm * sums.loss_slope;
+        let margins = gamma_of_products(&self.rounded, width as f64 + 8.0) * norm * sums.loss_slope;
         let squares = self.product(&self.rounded, &self.rounded);
         let primal =
             (0.5 * squares + sums.loss) * (1.0 + additions + gamma(width as f64 + 8.0)) + margins;
+        if is_first {
+            self.first_primal = primal;
+        }
         if primal < self.best_primal {
             self.best_primal = primal;
             self.best_w.copy_from_slice(&self.rounded);
@@ -414,11 +391,10 @@ impl Point {
         }
         // Approximate change of the smoothed value by rounding w to f32: large if the cost is large and the bend
         // narrow.
-        let squares: f64 = (self.w.iter().enumerate())
-            .map(|(j, w)| sums.matrix[j * (width + 1)] * w * w)
-            .sum();
+        let diagonal: Vec<f64> = (0..width).map(|j| sums.matrix[j * (width + 1)]).collect();
+        let squares: f64 = (self.w.iter().zip(&diagonal)).map(|(w, h)| h * w * w).sum();
         let rounding = squares * HALF_A_UNIT.powi(2);
-        let trace: f64 = (0..width).map(|j| sums.matrix[j * (width + 1)]).sum();
+        let trace: f64 = diagonal.iter().sum();
         let Some(factor) = factor_of(sums.matrix, width, self.free_bias) else {
             self.done = true;
             return;
@@ -477,7 +453,8 @@ impl Point {
         self.exact |= gain <= FINE * primal || gain <= COARSE * rounding;
         if !self.done {
             self.before = Some((self.w.clone(), value, slope));
-            let w = self.w.iter().zip(&step).map(|(w, s)| w + s).collect();
+            let mut w: Vec<f64> = self.w.iter().zip(&step).map(|(w, s)| w + s).collect();
+            drop_dust(&mut w, &diagonal, self.best_primal / self.first_primal);
             self.step = step;
             self.go_to(w);
         }
@@ -512,6 +489,7 @@ impl Point {
             f64::from(self.idle),
             f64::from(self.searches),
             f64::from(u8::from(self.exact)),
+            self.first_primal,
         ];
         for vector in [&self.w, &self.step, &self.best_w] {
             numbers.extend(vector);
@@ -522,7 +500,7 @@ impl Point {
     }
 
     fn from_numbers(numbers: &[f64], width: usize, free_bias: Option<usize>) -> Option<Point> {
-        let (figures, rest) = numbers.split_first_chunk::<12>()?;
+        let (figures, rest) = numbers.split_first_chunk::<13>()?;
         let &[
             done,
             is_searching,
@@ -536,6 +514,7 @@ impl Point {
             idle,
             searches,
             exact,
+            first_primal,
         ] = figures;
         let (vectors, rest_len) = (rest.chunks_exact(width), rest.len());
         let count = 3 + usize::from(is_searching != 0.0) + usize::from(compares != 0.0);
@@ -561,8 +540,27 @@ impl Point {
             shrink,
             best_primal,
             best_dual,
+            first_primal,
             ..point
         })
+    }
+}
+
+/// Where hardly anything of the first value is left, makes weights 0 that move the value by less than rounding moves it:
+/// where the rows are fitted perfectly, they would be all that is left. `diagonal` has the curvature along each.
+pub(crate) fn drop_dust(w: &mut [f64], diagonal: &[f64], left: f64) {
+    const FITTED: f64 = 1e-12;
+    const DUST: f64 = 1e-28;
+    if left > FITTED {
+        return;
+    }
+    let pairs = w.iter().zip(diagonal);
+    let sizes: Vec<f64> = pairs.map(|(w, h)| (1.0 + h) * w * w).collect();
+    let least = DUST * sizes.iter().sum::<f64>();
+    for (w, size) in w.iter_mut().zip(sizes) {
+        if size < least {
+            *w = 0.0;
+        }
     }
 }
 

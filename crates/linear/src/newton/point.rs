@@ -27,6 +27,8 @@ pub(super) struct Point {
     pub best_w: Vec<f64>,
     pub best_primal: f64,
     pub best_dual: f64,
+    /// P at w = 0.
+    pub first_primal: f64,
     /// Whether steps are so close to the optimum that rounding w to f32 would matter. Before, passes look at w
     /// rounded, which saves them the losses of the rounded weights next to the others.
     pub exact: bool,
@@ -54,6 +56,7 @@ impl Point {
             best_primal: f64::INFINITY,
             // α = 0 is feasible.
             best_dual: 0.0,
+            first_primal: 0.0,
             exact: false,
             idle: 0,
             at_best: false,

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use pelton_format::{Row, RowTable};
+use pelton_format::RowTable;
 
 use crate::error::LinearError;
+use crate::look::for_each_value;
 use crate::peers::{Exchange, Peers};
 
 /// Stands for a feature without a column.
@@ -198,7 +199,7 @@ impl Collector {
             self.columns.labels.push(rows.label(i));
             self.columns.records.push(rows.id(i));
             let mut complete = true;
-            for_each_value(rows.row(i), |feature, value| {
+            for_each_value(rows.row(i), None, |feature, value| {
                 let place = self.places[feature] as usize;
                 if place == NONE as usize {
                     return;
@@ -275,27 +276,5 @@ impl Collector {
             all.starts.push(all.rows.len());
         }
         Ok(all)
-    }
-}
-
-/// Calls `each` with the features of a row that are not 0, and their values.
-#[inline(always)]
-pub(super) fn for_each_value(row: Row<'_>, mut each: impl FnMut(usize, f32)) {
-    match row {
-        Row::Dense(values) => {
-            for (feature, &value) in values.iter().enumerate() {
-                if value != 0.0 {
-                    each(feature, value);
-                }
-            }
-        }
-        Row::Sparse { indices, values } => {
-            for (&feature, &value) in indices.iter().zip(values) {
-                if value != 0.0 {
-                    each(feature as usize, value);
-                }
-            }
-        }
-        Row::Bytes(_) => {}
     }
 }

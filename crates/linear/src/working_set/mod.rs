@@ -25,6 +25,7 @@ mod columns;
 mod descent;
 mod point;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,28 +33,21 @@ use pelton_format::RowTable;
 use pelton_storage::in_parallel;
 use rayon::prelude::*;
 
-use crate::block::{block_rows, places_clipped};
-use crate::certificate::{Certificate, LossSum, predicted};
+use crate::certificate::{Certificate, LossSum};
 use crate::error::LinearError;
-use crate::kernels::{self, Simd};
+use crate::kernels::Simd;
+use crate::look::{self, CHUNK, Look, Sums, Total, View, for_each_value, sides};
 use crate::passes::{PassFigures, PassSolver, check_rows, deal};
 use crate::peers::{Exchange, Peers};
 use crate::problem::Problem;
 use crate::weights::Weights;
-use columns::{Collector, Columns, for_each_value};
+use columns::{Collector, Columns};
 use descent::{MOST_STEPS, Subproblem};
-use point::{MOST_IDLE, Point, Rounding, Side, Sums};
+use point::{MOST_IDLE, Point};
 
-/// Rows whose products are made at a time.
-const CHUNK: usize = 2048;
-/// Lanes that the rows of a block are dealt to, whatever the number of threads, and bytes of their sums.
-const LANES: usize = 8;
-const LANE_BYTES: usize = 256 << 20;
 /// Fewest features of a working set, and up to how many all are one.
 const LEAST_SET: usize = 256;
 const ALL_IN_SET: usize = 512;
-/// Features up to which the sums of a chunk are made apart, so that a coordinate is added to less often.
-const NARROW: usize = 1 << 14;
 /// Share of the largest violation outside a set to which those inside are reduced.
 const SHARE: f64 = 0.1;
 /// Features of weight 0 that join a set, for each one with a weight.
@@ -91,15 +85,10 @@ enum Pass {
     Collect(Collector),
 }
 
-/// What a look sums up of its rows.
+/// What a look sums up of its rows, and in the first one how many values each feature has, and their squares.
 #[derive(Clone, Debug, Default)]
 struct Lane {
-    rows: f64,
-    correct: f64,
-    /// Additions to a coordinate of a sum, at most, and values of a row.
-    additions: f64,
-    longest: f64,
-    sums: Vec<Sums>,
+    look: look::Lane,
     counts: Vec<u32>,
     squares: Vec<f64>,
 }
@@ -135,86 +124,14 @@ impl WorkingSet {
     /// Bytes next to the rows and the columns, for so many records.
     pub fn bytes(problem: &Problem, records: u64) -> u64 {
         let length = problem.length() as u64;
-        let (lanes, sides) = (lanes(problem) as u64, sides(problem) as u64);
+        let (lanes, sides) = (look::lanes(problem, 0) as u64, sides(problem) as u64);
         80 * records
             + length * problem.subproblems() as u64 * (20 + 8 * sides * (lanes + 1))
             + 28 * length
     }
 
-    fn look(&self, rows: &RowTable, range: std::ops::Range<usize>, lane: &mut Lane) {
-        let problem = &*self.problem;
-        let loss = problem.loss().function();
-        let has_classes = !problem.has_real_targets();
-        let (subproblems, sides) = (problem.subproblems(), sides(problem));
-        let weights: Vec<[Vec<f32>; 2]> = self.points.iter().map(Point::halves).collect();
-        let terms: Vec<_> = (0..subproblems).map(|s| problem.terms(s)).collect();
-        let block = block_rows(problem.features(), problem.bias(), rows);
-        let is_narrow = problem.length() <= NARROW;
-        let (mut places, mut values, mut rest) = (Vec::new(), Vec::new(), Vec::new());
-        let mut scales = vec![Vec::new(); sides];
-        for start in range.clone().step_by(CHUNK) {
-            let chunk = start..range.end.min(start + CHUNK);
-            let length = chunk.len();
-            places.clear();
-            places_clipped(problem.features(), rows, chunk.clone(), &mut places);
-            values.resize(length * subproblems, 0.0);
-            rest.resize(length, 0.0);
-            for (s, [high, low]) in weights.iter().enumerate() {
-                let sums = &mut lane.sums[s];
-                let out = &mut values[s * length..(s + 1) * length];
-                kernels::sweep(self.simd, &block, high, &places, out);
-                kernels::sweep(self.simd, &block, low, &places, &mut rest);
-                scales.iter_mut().for_each(|scales| {
-                    scales.clear();
-                    scales.resize(length, 0.0);
-                });
-                for i in 0..length {
-                    let row = terms[s].of(rows.label(start + i), rows.id(start + i));
-                    let (sign, target) = (f64::from(row.sign), f64::from(row.target));
-                    sums.loss += loss.newton_loss(sign * out[i], target, row.cost)[0];
-                    let m = sign * (out[i] + rest[i]);
-                    let found = loss.newton(m, target, row.cost, 0.0, loss.prepared(m));
-                    let scale = sign * found.alpha;
-                    let side = usize::from(sides == 2 && scale < 0.0);
-                    let figures = &mut sums.sides[side].terms;
-                    figures[0] += found.term;
-                    figures[1] += found.term.abs();
-                    figures[2] += found.rounding;
-                    sums.alphas += scale * scale;
-                    scales[side][i] = scale;
-                }
-                for (side, scales) in sums.sides.iter_mut().zip(&scales) {
-                    if is_narrow {
-                        let mut own = vec![0.0; side.sum.len()];
-                        sums.size +=
-                            kernels::add_rows(self.simd, &block, &places, scales, &mut own);
-                        side.sum
-                            .iter_mut()
-                            .zip(&own)
-                            .for_each(|(sum, own)| *sum += own);
-                    } else {
-                        sums.size +=
-                            kernels::add_rows(self.simd, &block, &places, scales, &mut side.sum);
-                    }
-                }
-            }
-            lane.rows += length as f64;
-            lane.additions += if is_narrow { 1.0 } else { length as f64 };
-            for (i, place) in places.iter().enumerate() {
-                lane.longest = lane.longest.max(f64::from(place.length));
-                if has_classes && predicted(&values, length, i) == rows.label(start + i) {
-                    lane.correct += 1.0;
-                }
-            }
-            if !lane.counts.is_empty() {
-                for i in chunk {
-                    for_each_value(rows.row(i), |feature, value| {
-                        lane.counts[feature] += 1;
-                        lane.squares[feature] += f64::from(value).powi(2);
-                    });
-                }
-            }
-        }
+    fn views(&self) -> Vec<View<'_>> {
+        self.points.iter().map(|point| View::of(&point.w)).collect()
     }
 
     /// Ends a look: bounds, and which features the next columns are of.
@@ -223,59 +140,29 @@ impl WorkingSet {
         lanes: Vec<Lane>,
         peers: &mut Peers<'_, LinearError>,
     ) -> Result<(), LinearError> {
-        let mut lanes = lanes.into_iter();
-        let mut total = lanes.next().unwrap_or_default();
-        let mut count = 1.0;
-        for lane in lanes {
-            total.add(&lane);
-            count += 1.0;
-        }
-        let mut most = [total.additions, total.longest, count];
-        peers(Exchange::Largest(&mut most))?;
-        let mut sums = vec![total.rows, total.correct, 1.0];
-        for own in &total.sums {
-            sums.extend([own.loss, own.size, own.alphas]);
-            own.sides.iter().for_each(|side| sums.extend(side.terms));
-        }
-        peers(Exchange::Sum(&mut sums))?;
-        self.losses.rows = sums[0] as u64;
-        self.losses.correct = sums[1] as u64;
-        let ranks = sums[2];
-        let mut rest = &sums[3..];
-        for own in &mut total.sums {
-            [own.loss, own.size, own.alphas] = [rest[0], rest[1], rest[2]];
-            rest = &rest[3..];
-            for side in &mut own.sides {
-                side.terms.copy_from_slice(&rest[..3]);
-                rest = &rest[3..];
-                peers(Exchange::Sum(&mut side.sum))?;
-            }
-        }
         if self.counts.is_empty() {
-            self.totals = total.counts.iter().map(|&count| f64::from(count)).collect();
-            (self.counts, self.squares) = (total.counts, total.squares);
+            for lane in &lanes {
+                self.counts.resize(lane.counts.len(), 0);
+                self.squares.resize(lane.squares.len(), 0.0);
+                let counts = self.counts.iter_mut().zip(&lane.counts);
+                counts.for_each(|(sum, own)| *sum += own);
+                let squares = self.squares.iter_mut().zip(&lane.squares);
+                squares.for_each(|(sum, own)| *sum += own);
+            }
+            self.totals = self.counts.iter().map(|&count| f64::from(count)).collect();
             peers(Exchange::Sum(&mut self.totals))?;
             peers(Exchange::Sum(&mut self.squares))?;
         }
-        let rounding = Rounding {
-            additions: most[0]
-                + most[2]
-                + ranks
-                + if self.problem.length() <= NARROW {
-                    CHUNK as f64
-                } else {
-                    0.0
-                },
-            rows: self.losses.rows as f64 + most[2] + ranks,
-            longest: most[1] + 20.0,
-        };
+        let total = Total::of(lanes.into_iter().map(|lane| lane.look), peers)?;
+        self.losses.rows = total.rows;
+        self.losses.correct = total.correct;
         let mut scores = Vec::new();
         for (s, sums) in total.sums.iter().enumerate() {
             self.losses.loss[s] = sums.loss;
             let v = self.points[s].end_look(
                 sums,
                 &self.problem,
-                &rounding,
+                &total.rounding,
                 self.wanted,
                 &self.totals,
                 &self.squares,
@@ -428,22 +315,13 @@ impl PassSolver for WorkingSet {
             self.pass = Pass::Collect(Collector::new(all, &self.counts));
             return;
         }
-        let side = Side {
-            terms: [0.0; 3],
-            sum: vec![0.0; self.problem.length()],
-        };
-        let sums = Sums {
-            sides: vec![side; sides(&self.problem)],
-            ..Sums::default()
-        };
         let counted = if self.counts.is_empty() { features } else { 0 };
         let lane = Lane {
-            sums: vec![sums; self.points.len()],
+            look: look::Lane::new(vec![Sums::new(&self.problem, 0); self.points.len()]),
             counts: vec![0; counted],
             squares: vec![0.0; counted],
-            ..Lane::default()
         };
-        self.pass = Pass::Look(vec![lane; lanes(&self.problem)]);
+        self.pass = Pass::Look(vec![lane; look::lanes(&self.problem, 0)]);
     }
 
     fn add(&mut self, rows: &RowTable, interrupt: &AtomicBool) -> Result<bool, LinearError> {
@@ -452,7 +330,17 @@ impl PassSolver for WorkingSet {
         let mut pass = std::mem::replace(&mut self.pass, Pass::None);
         let whole = match &mut pass {
             Pass::Look(lanes) => {
-                let add = |range, lane: &mut Lane| self.look(rows, range, lane);
+                let look = Look {
+                    problem: &self.problem,
+                    views: self.views(),
+                    stride: 1,
+                    is_first: false,
+                    simd: self.simd,
+                };
+                let add = |range: Range<usize>, lane: &mut Lane| {
+                    look.add(rows, range.clone(), &mut lane.look);
+                    lane.count(rows, range);
+                };
                 deal(lanes, count, CHUNK, interrupt, add)
             }
             Pass::Collect(collector) => {
@@ -528,40 +416,16 @@ impl PassSolver for WorkingSet {
 }
 
 impl Lane {
-    fn add(&mut self, other: &Lane) {
-        let add = |own: &mut [f64], other: &[f64]| {
-            own.iter_mut()
-                .zip(other)
-                .for_each(|(own, other)| *own += other)
-        };
-        self.rows += other.rows;
-        self.correct += other.correct;
-        self.additions = self.additions.max(other.additions);
-        self.longest = self.longest.max(other.longest);
-        for (own, other) in self.sums.iter_mut().zip(&other.sums) {
-            own.loss += other.loss;
-            own.size += other.size;
-            own.alphas += other.alphas;
-            for (own, other) in own.sides.iter_mut().zip(&other.sides) {
-                add(&mut own.terms, &other.terms);
-                add(&mut own.sum, &other.sum);
-            }
+    /// Counts the values of each feature where that is not known yet.
+    fn count(&mut self, rows: &RowTable, range: Range<usize>) {
+        if self.counts.is_empty() {
+            return;
         }
-        self.counts
-            .iter_mut()
-            .zip(&other.counts)
-            .for_each(|(own, other)| *own += other);
-        add(&mut self.squares, &other.squares);
+        for i in range {
+            for_each_value(rows.row(i), None, |feature, value| {
+                self.counts[feature] += 1;
+                self.squares[feature] += f64::from(value).powi(2);
+            });
+        }
     }
-}
-
-/// Lanes for a problem.
-fn lanes(problem: &Problem) -> usize {
-    let bytes = 8 * problem.length() * problem.subproblems() * sides(problem);
-    (LANE_BYTES / bytes.max(1)).clamp(1, LANES)
-}
-
-/// Parts of the sums of a subproblem.
-fn sides(problem: &Problem) -> usize {
-    1 + usize::from(problem.bias_is_free())
 }

@@ -1,6 +1,7 @@
 //! A subproblem between two passes, and its bounds by what a look has summed.
 
-use crate::certificate::{Certificate, balance};
+use crate::certificate::Certificate;
+use crate::look::{Bounds, Rounding, Sums, View, gamma};
 use crate::problem::Problem;
 
 /// Looks in a row without progress after which nothing is left to gain.
@@ -23,38 +24,6 @@ pub(super) struct Point {
     pub done: bool,
 }
 
-/// What it sums up of a subproblem: by the sign of α s where the bias is free.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sums {
-    /// Σ C ξ of the rounded weights, and Σ α ‖x‖.
-    pub loss: f64,
-    pub size: f64,
-    /// Σ α².
-    pub alphas: f64,
-    pub sides: Vec<Side>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Side {
-    /// Σ of the terms, of their magnitudes, of what they can be off by.
-    pub terms: [f64; 3],
-    /// v.
-    pub sum: Vec<f64>,
-}
-
-/// How often was added, at most: to a coordinate of v in a lane or over lanes, to a figure, and in a product.
-pub(super) struct Rounding {
-    pub additions: f64,
-    pub rows: f64,
-    pub longest: f64,
-}
-
-/// What `count` additions can be off by, as a share of the magnitudes.
-pub(super) fn gamma(count: f64) -> f64 {
-    let off = count * 0.5 * f64::EPSILON;
-    off / (1.0 - off)
-}
-
 impl Point {
     pub fn new(length: usize) -> Point {
         Point {
@@ -72,18 +41,6 @@ impl Point {
         }
     }
 
-    /// w rounded to f32, and what is left of it, rounded as well.
-    pub fn halves(&self) -> [Vec<f32>; 2] {
-        let high: Vec<f32> = self.w.iter().map(|&w| w as f32).collect();
-        let low = self
-            .w
-            .iter()
-            .zip(&high)
-            .map(|(w, &high)| (w - f64::from(high)) as f32);
-        let low = low.collect();
-        [high, low]
-    }
-
     /// Takes in what a look has found; returns v.
     pub fn end_look(
         &mut self,
@@ -94,50 +51,19 @@ impl Point {
         totals: &[f64],
         squares: &[f64],
     ) -> Vec<f64> {
-        let regularised = problem.regularised();
-        let rounded = || self.w.iter().map(|&w| f64::from(w as f32));
-        let norm = rounded().map(|w| w * w).sum::<f64>().sqrt();
-        // The slope of the loss is α, but for what moves with w's own rounding.
-        let products = 2.0 * gamma(rounding.longest) * norm * sums.size;
-        let rows = gamma(rounding.rows + 16.0);
-        let weights = gamma(problem.length() as f64 + 8.0);
-        let penalty = problem.penalty().of(rounded().take(regularised));
-        let primal = (penalty * (1.0 + weights) + sums.loss) * (1.0 + rows) + products;
+        let view = View::of(&self.w);
+        let Bounds {
+            primal,
+            terms,
+            v,
+            slack,
+        } = Bounds::of(sums, &view, problem, rounding);
         let improves = primal < self.best_primal;
         if improves {
             self.best_primal = primal;
-            self.best_w = self.w.iter().map(|&w| w as f32).collect();
+            self.best_w.clone_from(&view.rounded);
         }
-        self.at_best = self
-            .best_w
-            .iter()
-            .zip(&self.w)
-            .all(|(best, &w)| *best == w as f32);
-
-        let shares = match &sums.sides[..] {
-            [positive, negative] => balance(
-                positive.sum[regularised].abs(),
-                negative.sum[regularised].abs(),
-            ),
-            _ => [1.0; 2],
-        };
-        let entry = |j: usize| -> f64 {
-            sums.sides
-                .iter()
-                .zip(shares)
-                .map(|(side, share)| share * side.sum[j])
-                .sum()
-        };
-        let v: Vec<f64> = (0..regularised).map(entry).collect();
-        let slack = if sums.sides.len() == 2 { 5.0 } else { 1.0 };
-        let [terms, magnitudes, off] = [0, 1, 2].map(|figure| -> f64 {
-            sums.sides
-                .iter()
-                .zip(shares)
-                .map(|(side, share)| share * side.terms[figure])
-                .sum()
-        });
-        let terms = terms - slack * (rows * magnitudes + off);
+        self.at_best = self.best_w == view.rounded;
         // A coordinate is off by its additions times Σ abs(α x_j), which is at most ‖α‖ ‖x_j‖; the share of a side, by those
         // of the bias.
         let alphas = sums.alphas.sqrt();

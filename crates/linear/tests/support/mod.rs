@@ -147,6 +147,75 @@ pub fn dual_value(problem: &Problem, rows: &RowTable, duals: &Duals, subproblem:
     terms - 0.5 * w.iter().map(|w| w * w).sum::<f64>()
 }
 
+/// P over all subproblems from its definition: row by row, f64, nothing of the library.
+pub fn primal_value(problem: &Problem, rows: &RowTable, weights: &Weights) -> f64 {
+    let regularised = problem.features() + usize::from(problem.bias().is_some());
+    let regularised = regularised - usize::from(problem.bias_is_free());
+    let share = problem.penalty().l1_share();
+    let mut value = 0.0;
+    for s in 0..problem.subproblems() {
+        for &w in &weights.vector(s)[..regularised] {
+            let w = f64::from(w);
+            value += share * w.abs() + 0.5 * (1.0 - share) * w * w;
+        }
+    }
+    for i in 0..rows.len() {
+        let mut x = dense(rows.row(i), problem.features());
+        x.extend(problem.bias().map(f64::from));
+        let label = rows.label(i);
+        let is_real = problem.loss().has_real_targets();
+        let cost = problem.cost_of(if is_real { 0 } else { label }, rows.id(i));
+        let value_of = |s: usize| -> f64 {
+            let w = weights.vector(s).iter().map(|&w| f64::from(w));
+            w.zip(&x).map(|(w, x)| w * x).sum()
+        };
+        if problem.is_coupled() {
+            let own = value_of(label as usize);
+            let above: Vec<f64> = (0..problem.classes())
+                .filter(|class| *class != label as usize)
+                .map(|class| value_of(class) - own)
+                .collect();
+            let most = above.iter().copied().fold(0.0, f64::max);
+            let sum: f64 = above.iter().map(|above| (above - most).exp()).sum();
+            value += cost
+                * if most == 0.0 {
+                    sum.ln_1p()
+                } else {
+                    most + (sum + (-most).exp()).ln()
+                };
+            continue;
+        }
+        for s in 0..problem.subproblems() {
+            let (sign, target) = match is_real {
+                true => (1.0, f64::from(f32::from_bits(label))),
+                false => (f64::from(problem.sign(s, label)), 1.0),
+            };
+            value += cost * loss_value(problem.loss(), sign * value_of(s), target);
+        }
+    }
+    value
+}
+
+/// ξ(u; t) from its definition.
+fn loss_value(loss: Loss, u: f64, target: f64) -> f64 {
+    let off = (target - u).abs();
+    match loss {
+        Loss::Hinge => (1.0 - u).max(0.0),
+        Loss::SquaredHinge => (1.0 - u).max(0.0).powi(2),
+        Loss::Logistic | Loss::Multinomial => (-u.abs()).exp().ln_1p() + (-u).max(0.0),
+        Loss::Squared => 0.5 * off * off,
+        Loss::EpsilonInsensitive(epsilon) => (off - epsilon).max(0.0),
+        Loss::SquaredEpsilonInsensitive(epsilon) => (off - epsilon).max(0.0).powi(2),
+        Loss::Huber(epsilon) if off <= epsilon => 0.5 * off * off,
+        Loss::Huber(epsilon) => epsilon * off - 0.5 * epsilon * epsilon,
+        Loss::Poisson if target > 0.0 => {
+            let z = u - target.ln();
+            target * (z.exp_m1() - z)
+        }
+        Loss::Poisson => u.exp(),
+    }
+}
+
 /// The values of a row, zeros too.
 pub fn dense(row: Row<'_>, features: usize) -> Vec<f64> {
     let mut values = vec![0.0; features];

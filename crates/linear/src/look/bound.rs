@@ -1,0 +1,79 @@
+//! What a look proves: bounds of the optimum, with all rounding taken off.
+
+use super::{Rounding, Sums, View};
+use crate::certificate::balance;
+use crate::problem::Problem;
+
+/// What `count` additions can be off by, as a share of the magnitudes.
+pub(crate) fn gamma(count: f64) -> f64 {
+    let off = count * 0.5 * f64::EPSILON;
+    off / (1.0 - off)
+}
+
+/// What the additions of w·x can be off by, at most `count`: products are exact, and one alone is not added.
+pub(crate) fn gamma_of_products<W: Copy + Into<f64>>(w: &[W], count: f64) -> f64 {
+    let is_lone = w.iter().filter(|&&w| w.into() != 0.0).nth(1).is_none();
+    if is_lone { 0.0 } else { gamma(count) }
+}
+
+/// Bounds of one subproblem, and a feasible α.
+pub(crate) struct Bounds {
+    /// At least P of the rounded weights.
+    pub primal: f64,
+    /// At most Σ d(α), of α that are feasible.
+    pub terms: f64,
+    /// v of these α, of the weights that are regularised.
+    pub v: Vec<f64>,
+    /// Factor on what sums can be off by.
+    pub slack: f64,
+}
+
+impl Bounds {
+    pub fn of(sums: &Sums, view: &View<'_>, problem: &Problem, rounding: &Rounding) -> Bounds {
+        let regularised = problem.regularised();
+        let rounded = || view.rounded.iter().map(|&w| f64::from(w));
+        let norm = rounded().map(|w| w * w).sum::<f64>().sqrt();
+        let products = gamma_of_products(&view.rounded, rounding.longest) * norm * sums.slope;
+        let rows = gamma(rounding.rows + 16.0);
+        let weights = gamma(problem.length() as f64 + 8.0);
+        let penalty = problem.penalty().of(rounded().take(regularised));
+        let primal = (penalty * (1.0 + weights) + sums.loss) * (1.0 + rows) + products;
+        let shares = match &sums.sides[..] {
+            [positive, negative] => balance(
+                positive.sum[regularised].abs(),
+                negative.sum[regularised].abs(),
+            ),
+            _ => [1.0; 2],
+        };
+        let sides = || sums.sides.iter().zip(shares);
+        let entry = |j: usize| -> f64 { sides().map(|(side, share)| share * side.sum[j]).sum() };
+        let slack = if sums.sides.len() == 2 { 5.0 } else { 1.0 };
+        let [terms, magnitudes, off] = [0, 1, 2].map(|figure| -> f64 {
+            sides()
+                .map(|(side, share)| share * side.terms[figure])
+                .sum()
+        });
+        Bounds {
+            primal,
+            terms: terms - slack * (rows * magnitudes + off),
+            v: (0..regularised).map(entry).collect(),
+            slack,
+        }
+    }
+
+    /// At most the optimum with the penalty ½‖w‖².
+    ///
+    /// Terms are concave and 0 at α = 0, so those of θ α are at least θ times these: the best of such bounds, which counts far
+    /// from the optimum, where v is much too long.
+    pub fn dual(&self, sums: &Sums, rounding: &Rounding) -> f64 {
+        let squares: f64 = self.v.iter().map(|v| v * v).sum();
+        let off = self.slack * gamma(rounding.additions + 16.0) * sums.size;
+        let norm = (squares.sqrt() + off) * (1.0 + gamma(self.v.len() as f64 + 8.0));
+        let share = if norm > 0.0 {
+            (self.terms / (norm * norm)).clamp(0.0, 1.0)
+        } else {
+            1.0
+        };
+        share * self.terms - 0.5 * (share * norm).powi(2) - 4.0 * f64::EPSILON * self.terms.abs()
+    }
+}
