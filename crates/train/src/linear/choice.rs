@@ -3,7 +3,10 @@
 use pelton_data::OpenedData;
 use pelton_fetch::Access;
 use pelton_format::{ClassMap, Dataset, Layout};
-use pelton_linear::{Loss, MOST_NEWTON_FEATURES, Newton, Penalty, Problem, newton_pays};
+use pelton_linear::{
+    Lbfgs, Loss, MOST_NEWTON_FEATURES, Newton, Penalty, Problem, lbfgs_cost, modelled_costs,
+    newton_pays,
+};
 use pelton_plan::Order;
 
 use super::budget::{self, asked_bytes};
@@ -102,10 +105,11 @@ pub(super) fn choose_solver(
                 problem.classes()
             )));
         }
-        Solver::Lbfgs if !is_coupled => {
-            return Err(TrainError::config(
-                "`solver` l-bfgs is for `loss` multinomial of more than two classes; leave `solver` out".to_string(),
-            ));
+        Solver::Lbfgs if !Lbfgs::applies(problem) => {
+            return Err(TrainError::config(format!(
+                "`solver` l-bfgs needs a smooth loss and `penalty` l2, and `loss` {loss} with `penalty` {} is not smooth; leave `solver` out",
+                config.penalty
+            )));
         }
         _ => {}
     }
@@ -132,7 +136,20 @@ pub(super) fn choose_solver(
         config.solver = Solver::Lbfgs;
         return Ok(());
     }
+    if config.solver == Solver::Lbfgs {
+        return if free {
+            Ok(())
+        } else {
+            Err(TrainError::config(
+                "`solver` l-bfgs reads every row in each pass, in the order of the files, without `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave these or `solver` out".to_string(),
+            ))
+        };
+    }
     let width = problem.features() + usize::from(problem.bias().is_some());
+    if ranks > 1 && width > MOST_NEWTON_FEATURES && Lbfgs::applies(problem) && free {
+        config.solver = Solver::Lbfgs;
+        return Ok(());
+    }
     if ranks > 1 {
         if width > MOST_NEWTON_FEATURES {
             return Err(TrainError::config(format!(
@@ -157,14 +174,39 @@ pub(super) fn choose_solver(
         ));
     }
     if config.solver == Solver::Auto {
-        let pays = newton_pays(problem, shape.records, shape.values_of_a_row());
-        config.solver = if free && pays && Newton::fits(problem, memory) {
-            Solver::Newton
+        config.solver = if free {
+            cheapest(problem, shape, memory)
         } else {
             Solver::CoordinateDescent
         };
     }
     Ok(())
+}
+
+/// The solver of the least operations, by the models of their costs. Of many features, coordinate descent is tried first:
+/// on text it needs few visits, and where it does not, L-BFGS takes over. Rows that do not fit in memory are read in each
+/// pass, and L-BFGS makes many.
+fn cheapest(problem: &Problem, shape: &Shape, memory: u64) -> Solver {
+    let (records, values) = (shape.records, shape.values_of_a_row());
+    let is_narrow = problem.features() < MOST_NEWTON_FEATURES;
+    let row_bytes = match shape.layout {
+        Layout::Dense { .. } => 4.0,
+        _ => 8.0,
+    };
+    let bytes = row_bytes * values * records as f64;
+    let newton = if Newton::fits(problem, memory) {
+        modelled_costs(problem, records, values).1
+    } else {
+        f64::INFINITY
+    };
+    let fits = || bytes + Lbfgs::bytes(problem) as f64 <= memory as f64;
+    if is_narrow && lbfgs_cost(problem, records, values) < newton && fits() {
+        Solver::Lbfgs
+    } else if newton.is_finite() && newton_pays(problem, records, values) {
+        Solver::Newton
+    } else {
+        Solver::CoordinateDescent
+    }
 }
 
 fn choose_working_set(config: &mut LinearConfig, free: bool) -> Result<(), TrainError> {

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! coordinate descent in f32 → in f64, for losses with a kink, where f32 brings no more
-//!                           ↘ Newton's method, where that is expected to be sooner at the target
+//!                           ↘ Newton's method or L-BFGS, where visits bring no more, or are expected to be later at the
+//!                             target
 //! ```
 
 use std::ops::ControlFlow;
@@ -15,7 +16,7 @@ use pelton_fetch::Meters;
 use pelton_format::{Layout, RowTable};
 use pelton_key::{Stage as KeyStage, key};
 use pelton_linear::{
-    Certificate, FeatureNumbering, FineDescent, InnerPasses, LinearError, LossSum, Newton,
+    Certificate, FeatureNumbering, FineDescent, InnerPasses, Lbfgs, LinearError, LossSum, Newton,
     OutOfCore, PassSolver, Problem, Simd, modelled_costs,
 };
 use pelton_run::{EpochRecord, Interrupt};
@@ -142,7 +143,8 @@ impl InMemory<'_> {
                         content: None,
                         advice: None,
                     };
-                    return passes::train(newton, before, self.config, true, &mut passes, journal);
+                    let config = &self.config_of_passes();
+                    return passes::train(newton, before, config, true, &mut passes, journal);
                 }
             };
             stage = match next {
@@ -164,17 +166,33 @@ impl InMemory<'_> {
         };
         let is_small = 4.0 * self.values() * self.shape.records as f64 <= RACE_BYTES;
         let newton_can = Newton::fits(&self.problem, self.newton_room);
+        let lbfgs_can =
+            Lbfgs::applies(&self.problem) && Lbfgs::bytes(&self.problem) <= self.newton_room;
         let costs = modelled_costs(&self.problem, self.shape.records, self.values());
         Race {
             visit: 30.0 + a_value * self.values(),
             newton: 2.0 * costs.1,
-            // For more rows the model is good enough, and a false start costs seconds.
+            // For more rows the model is good enough, and a false start costs seconds; where L-BFGS applies it is always.
             is_open: self.is_open
+                && !Lbfgs::applies(&self.problem)
                 && self.config.solver != Solver::WorkingSet
                 && self.config.target != Target::None
                 && is_small
                 && newton_can,
-            newton_can,
+            passes_can: newton_can || lbfgs_can,
+        }
+    }
+
+    /// The configuration with the method of passes that takes over.
+    fn config_of_passes(&self) -> LinearConfig {
+        let solver = match self.config.solver {
+            solver if solver.is_by_passes() => solver,
+            _ if Newton::fits(&self.problem, self.newton_room) => Solver::Newton,
+            _ => Solver::Lbfgs,
+        };
+        LinearConfig {
+            solver,
+            ..self.config.clone()
         }
     }
 
@@ -203,7 +221,7 @@ impl InMemory<'_> {
             interrupt: self.interrupt,
             memory: self.newton_room,
         };
-        passes::solver_for(self.config, &needs)
+        passes::solver_for(&self.config_of_passes(), &needs)
     }
 
     /// Whether there is memory for w, α and the lengths of rows in f64.
@@ -221,8 +239,8 @@ struct Race {
     newton: f64,
     /// Whether it does so for being slower.
     is_open: bool,
-    /// Whether Newton's method can be used at all.
-    newton_can: bool,
+    /// Whether a method of passes can be used at all.
+    passes_can: bool,
 }
 
 impl Race {
@@ -268,7 +286,7 @@ enum Then {
     Ends,
     Epoch,
     Fine,
-    Newton,
+    Passes,
 }
 
 /// The epochs of coordinate descent over the rows of a run.
@@ -330,7 +348,7 @@ impl Course<'_> {
                 );
                 Ok(ControlFlow::Continue(Stage::Fine(solver, Vec::new())))
             }
-            Then::Newton => Ok(self.give_way(journal)),
+            Then::Passes => Ok(self.give_way(journal)),
             Then::Ends | Then::Epoch => {
                 let (certificate, losses, is_snapshot) = match found {
                     Some(found) => found,
@@ -347,7 +365,8 @@ impl Course<'_> {
     }
 
     fn give_way(&self, journal: &mut Journal<'_>) -> ControlFlow<Solved, Stage> {
-        journal.note("Newton's method takes over from coordinate descent");
+        let method = self.run.config_of_passes().solver.method();
+        journal.note(&format!("{method} takes over from coordinate descent"));
         ControlFlow::Continue(Stage::Passes(self.run.by_passes(), journal.epochs.len()))
     }
 
@@ -389,7 +408,7 @@ impl Course<'_> {
             })?;
             then = self.then(journal, true);
         }
-        if then == Then::Newton {
+        if then == Then::Passes {
             return Ok(self.give_way(journal));
         }
         let (weights, certificate) = match found {
@@ -436,25 +455,25 @@ impl Course<'_> {
         };
         let target = config.target.gap().unwrap_or(WANTED);
         let stuck = is_stuck(&gaps);
-        // Newton's method takes rows by the features' own indices.
-        let newton_can = self.race.newton_can && self.numbering.is_none();
+        // Passes take rows by the features' own indices.
+        let passes_can = self.race.passes_can && self.numbering.is_none();
         let is_fine = !fine && self.run.problem.loss().needs_fine_steps() && self.run.fine_fits();
         // Without a target, the precision of 32 bits is enough.
         let most = config.target.most();
         let is_near = most.is_none_or(|most| gap <= most) && config.target.gap().is_none();
         let is_over = self.is_over(visits, gaps.len() as u64);
         // Where nobody limited the visits, they end only what nothing else can.
-        let goes_on = newton_can && config.epochs == LinearConfig::default().epochs;
+        let goes_on = passes_can && config.epochs == LinearConfig::default().epochs;
         if gap <= target || stuck && is_near {
             Then::Ends
         } else if is_over && goes_on && !is_near {
-            Then::Newton
+            Then::Passes
         } else if is_over {
             Then::Ends
         } else if stuck && is_fine {
             Then::Fine
-        } else if self.race.is_lost(&gaps, target) || stuck && newton_can {
-            Then::Newton
+        } else if self.race.is_lost(&gaps, target) || stuck && passes_can {
+            Then::Passes
         } else {
             Then::Epoch
         }

@@ -55,11 +55,10 @@ pub(super) fn solver_for(config: &LinearConfig, needs: &Needs<'_>) -> Box<dyn Pa
             let interrupt = Arc::clone(interrupt);
             Box::new(WorkingSet::new(problem, wanted, memory, interrupt, simd))
         }
-        Solver::Lbfgs if problem.models() > 1 => {
+        Solver::Lbfgs if problem.is_coupled() && problem.models() > 1 => {
             Box::new(SideBySide::new(problem, records, wanted, simd))
         }
         Solver::Lbfgs => Box::new(Lbfgs::new(problem, records, wanted, simd)),
-        // Coordinate descent hands over to it.
         Solver::Newton | Solver::CoordinateDescent | Solver::Auto => {
             Box::new(Newton::new(problem, records, wanted, simd))
         }
