@@ -279,7 +279,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         if advice:
             return advice
         if self.solver == "coordinate-descent" and self.coef_.shape[-1] <= 1000:
-            return 'leave solver at "auto", which switches to Newton\'s method where coordinate descent is slow'
+            return 'leave solver at "auto", which takes another where coordinate descent is slow'
         if self.n_iter_ < (self.max_epochs or 30):
             return "weights of 32 bits come no nearer; scale the features, or choose a smaller C or a larger tol"
         return "raise max_epochs, or choose a smaller C or a larger tol"
@@ -419,9 +419,9 @@ class LinearClassifier(_Classifier):
     tol : the certified relative gap, (primal − dual) / dual, at which training ends.
     max_epochs : maximum number of epochs, or passes of Newton's method or L-BFGS; ``None`` for 1000 visits of a row, or 300
         passes (30 epochs for files that do not fit in memory, but 300 passes of L-BFGS).
-    solver : ``"newton"``, ``"coordinate-descent"``, or ``"auto"``: for up to 16 MB in memory, coordinate descent
-        while it is expected to be faster, then Newton's method; otherwise the faster one by a cost model. The multinomial
-        loss of more than two classes has ``"l-bfgs"`` only, which ``"auto"`` chooses.
+    solver : ``"newton"``, ``"l-bfgs"`` (smooth losses), ``"coordinate-descent"``, or ``"auto"``: the one of the fewest
+        operations; coordinate descent gives way where it stops getting nearer. The multinomial loss of more than two
+        classes has ``"l-bfgs"`` only.
     scale : ``"standard"`` or ``"max-abs"`` scales features before training; coefficients are for unscaled features.
     memory : memory for files: ``"512MiB"``, ``"2GB"`` or bytes; ``None`` for 1 GiB, or a quarter of what the
         machine or container has if that is less.

@@ -195,3 +195,29 @@ fn missing_numbers_are_filled_in_training_and_prediction() {
         &["--missing"],
     );
 }
+
+/// Coordinate descent alone does not solve these; more features than Newton's method supports.
+#[test]
+fn wide_rows_of_features_of_any_size_are_solved() {
+    let place = Place::new();
+    let mut state = 9;
+    let mut text = String::new();
+    for _ in 0..600 {
+        let mut row = String::new();
+        let mut sum = 0.0;
+        for feature in 0..1500 {
+            let value = random(&mut state);
+            if value.abs() > 0.1 {
+                continue;
+            }
+            sum += value * f64::from(feature % 7 - 3);
+            let size = 10_f64.powi(feature % 5);
+            write!(row, " {}:{:e}", feature + 1, size * (value + 0.3)).unwrap();
+        }
+        let label = if sum > 0.0 { 1 } else { -1 };
+        writeln!(text, "{label}{row}").unwrap();
+    }
+    place.write("wide.svm", text);
+    let figures = place.json("train linear wide.svm --out run");
+    assert!(number(&figures, "relative_gap") <= 1e-3, "{figures}");
+}

@@ -87,12 +87,12 @@ fn settings_of_other_solvers_are_refused() {
             ["L-BFGS", "leave these out"],
         ),
         (
-            "rows.csv --label colour --loss logistic --solver l-bfgs",
-            ["more than two classes", "leave --solver out"],
+            "rows.csv --label colour --loss hinge --solver l-bfgs",
+            ["smooth loss", "leave --solver out"],
         ),
         (
-            "two.csv --label y --loss multinomial --solver l-bfgs",
-            ["more than two classes", "leave --solver out"],
+            "two.csv --label y --loss logistic --solver l-bfgs --skip",
+            ["every row", "or --solver out"],
         ),
     ] {
         let ended = place.run(&format!("train svm {line}"));
