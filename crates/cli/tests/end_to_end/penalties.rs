@@ -90,19 +90,19 @@ fn what_penalties_do_not_go_with_is_refused() {
             ["loss hinge does not support penalty l1", "logistic"],
         ),
         (
-            "--penalty l1.5 --loss l2",
+            "--penalty l1.5 --loss squared-hinge",
             ["not a penalty", "elastic-net:SHARE"],
         ),
         (
-            "--penalty l1 --loss l2 --solver newton",
+            "--penalty l1 --loss squared-hinge --solver newton",
             ["--solver newton", "--penalty l1"],
         ),
         (
-            "--loss l2 --solver working-set",
+            "--loss squared-hinge --solver working-set",
             ["working-set", "leave it out"],
         ),
         (
-            "--penalty l1 --loss l2 --order page",
+            "--penalty l1 --loss squared-hinge --order page",
             ["--penalty l1", "--order"],
         ),
     ] {

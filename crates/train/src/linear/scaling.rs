@@ -196,7 +196,7 @@ pub(super) fn target_centre(config: &LinearConfig, dataset: &Dataset) -> Result<
     if config.free_bias {
         return Ok(mean);
     }
-    if mean.abs() > COARSE * deviation && deviation > 0.0 {
+    if is_coarse(mean, deviation) {
         return Err(TrainError::config(format!(
             "{}: targets about {mean:.9e} differ by too little for the solver's 32-bit floating point; give `intercept` free, which centres them in 64 bits, or subtract a constant",
             config.data.paths.join(", ")
