@@ -14,6 +14,7 @@ mod folder_indexes;
 mod fvecs;
 mod json_labels;
 mod json_lines;
+mod odd_tables;
 mod opening;
 mod packed_files;
 mod pixels;

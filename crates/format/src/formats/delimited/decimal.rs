@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Fault, excerpt};
 use crate::formats::delimited::cells::bare;
+use crate::formats::delimited::encoding::as_utf8;
 use crate::rows::number::parse_f64;
 
 /// What separates the fraction of numbers in CSV and TSV.
@@ -51,7 +52,7 @@ impl FromStr for Decimal {
     }
 }
 
-/// The bare text of a cell; a number with a decimal comma gets a point where these are `decimal_comma`.
+/// The bare text of a cell in UTF-8; a number with a decimal comma gets a point where these are `decimal_comma`.
 ///
 /// Errors: a number with a point among those with commas, in column `column` (from 0).
 #[inline]
@@ -60,7 +61,7 @@ pub(crate) fn cell_text(
     decimal_comma: bool,
     column: usize,
 ) -> Result<Cow<'_, [u8]>, Fault> {
-    let cell = bare(cell);
+    let cell = as_utf8(bare(cell));
     if decimal_comma {
         with_point(cell, column)
     } else {

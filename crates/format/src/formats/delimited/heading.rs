@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{FormatError, FormatErrorKind, excerpt};
 use crate::formats::delimited::cells::{Cells, bare, records};
 use crate::formats::delimited::decimal::{Decimal, cell_text};
+use crate::formats::delimited::encoding::as_utf8;
 use crate::formats::delimited::{LabelColumn, is_missing, is_number, is_number_with_comma, truth};
 use crate::labels::no_label_column;
 use crate::rows::number::{NotANumber, parse_f64};
@@ -51,7 +52,7 @@ pub(crate) fn cells(line: &[u8], delimiter: u8, decimal_comma: bool) -> Vec<Cow<
         let cells = cells.filter(|cell| !cell.is_empty());
         return cells.map(Cow::Borrowed).collect();
     }
-    let text = |cell| cell_text(cell, decimal_comma, 0).unwrap_or_else(|_| bare(cell));
+    let text = |cell| cell_text(cell, decimal_comma, 0).unwrap_or_else(|_| as_utf8(bare(cell)));
     Cells::new(line, delimiter).map(text).collect()
 }
 

@@ -7,8 +7,10 @@
 
 pub(crate) mod cells;
 pub(crate) mod decimal;
+pub(crate) mod encoding;
 pub(crate) mod heading;
 pub(crate) mod known_columns;
+pub(crate) mod preamble;
 pub(crate) mod table;
 pub(crate) mod table_columns;
 

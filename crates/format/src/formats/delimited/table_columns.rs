@@ -31,13 +31,14 @@ pub(crate) struct TableColumns {
     pub(crate) has_text: bool,
 }
 
-/// What separates the cells of a file, `usual` or something else, with a note; and whether numbers have decimal commas.
+/// What separates the cells of a table that begins at `start`, `usual` or something else, with a note; and whether numbers have decimal commas.
 pub(crate) fn delimiter_in(
     source: &Source<'_>,
+    start: u64,
     usual: u8,
     notes: &mut Vec<String>,
 ) -> Result<(u8, bool), FormatError> {
-    let lines = first_lines_of(source, may_delimit);
+    let lines = first_lines_of(source, start, may_delimit);
     let (delimiter, name, decimal_comma) = delimiter_of(&lines, usual, source.options.decimal)?;
     if !name.is_empty() {
         let numbers = if decimal_comma {
@@ -53,24 +54,29 @@ pub(crate) fn delimiter_in(
     Ok((delimiter, decimal_comma))
 }
 
-/// The first lines of a file.
-fn first_lines_of<'a>(source: &Source<'a>, is_delimiter: impl Fn(u8) -> bool) -> Vec<&'a [u8]> {
-    let text = source.head.get(source.start() as usize..);
+/// The first lines of a table.
+fn first_lines_of<'a>(
+    source: &Source<'a>,
+    start: u64,
+    is_delimiter: impl Fn(u8) -> bool,
+) -> Vec<&'a [u8]> {
+    let text = source.head.get(start as usize..);
     let is_whole = source.head.len() as u64 >= source.stamp.size;
     first_lines(text.unwrap_or_default(), is_whole, is_delimiter)
 }
 
 impl TableColumns {
-    /// Reads the columns of a file whose first non-blank line is `line`, whose cells `delimiter` separates, and whose
+    /// Reads the columns of a table that begins at `start`, whose first non-blank line is `line`, whose cells `delimiter` separates, and whose
     /// numbers have decimal commas or not.
     pub(crate) fn of(
         source: &Source<'_>,
+        start: u64,
         line: &[u8],
         (delimiter, decimal_comma): (u8, bool),
         notes: &mut Vec<String>,
     ) -> Result<TableColumns, FormatError> {
         let (path, options) = (source.path, source.options);
-        let lines = first_lines_of(source, |byte| byte == delimiter);
+        let lines = first_lines_of(source, start, |byte| byte == delimiter);
         let heading = Heading::read(line.trim_ascii_end(), delimiter, decimal_comma);
         let count = heading.columns;
         let wanted = &options.label;
