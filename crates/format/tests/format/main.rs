@@ -22,6 +22,8 @@ mod quoted_tables;
 mod real_data;
 mod remote;
 mod row_layouts;
+#[cfg(feature = "columns")]
+mod same_tables;
 mod samples;
 mod shards;
 mod sidecars;

@@ -1,12 +1,13 @@
 //! Lines before a table: comments, a line `sep=;` as Excel writes, and titles, which are refused.
 
-use std::borrow::Cow;
-
 use crate::error::{FormatError, FormatErrorKind, excerpt};
 use crate::format::Source;
 use crate::formats::delimited::cells::bare;
 use crate::formats::delimited::heading::{Header, cells, first_lines, is_word, may_delimit};
 use crate::formats::delimited::is_number_with_comma;
+
+/// What may separate the cells of the table.
+const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
 /// Where the table begins: after a byte order mark, leading lines that begin with `#`, and a line `sep=;`. `notes`
 /// name what is passed over.
@@ -46,7 +47,7 @@ pub(crate) fn table_start(
                 let mut cells = cells(first, delimiter, false).into_iter();
                 cells.any(|cell| is_number_with_comma(&cell))
             };
-            let is_record = [b',', b';', b'\t', b'|'].into_iter().any(has_numbers);
+            let is_record = DELIMITERS.into_iter().any(has_numbers);
             if !is_record && source.options.header != Header::Yes {
                 let what = "may be a comment or name the columns; remove it, or its #";
                 return Err(refused(said(text, begin, line, what)));
@@ -87,7 +88,7 @@ fn is_separator(line: &[u8]) -> bool {
 
 /// Whether a comment has as many cells as the line after it.
 fn may_be_names(comment: &[u8], next: &[u8]) -> bool {
-    [b',', b';', b'\t', b'|'].into_iter().any(|delimiter| {
+    DELIMITERS.into_iter().any(|delimiter| {
         let count = cells(comment, delimiter, false).len();
         count > 1 && count == cells(next, delimiter, false).len()
     })
@@ -98,22 +99,21 @@ fn refuse_title(text: &[u8], at: usize, lines: &[&[u8]]) -> Result<(), FormatErr
     let [first, second, third, ..] = lines else {
         return Ok(());
     };
-    let is_title = |delimiter| {
-        let [first, second, third] = [first, second, third].map(|line| {
-            let cells: Vec<Cow<'_, [u8]>> = cells(line, delimiter, false);
-            let filled = cells.iter().filter(|cell| !cell.is_empty()).count();
-            (cells, filled)
-        });
-        let columns = second.0.len();
-        let is_alone = first.0.len() == 1 || columns > 2 && first.0.len() == columns;
-        is_alone
-            && columns > 1
-            && first.1 == 1
-            && is_word(&first.0[0])
-            && second.1 > 1
-            && third.0.len() == columns
+    let filled = |line: &[u8], delimiter| {
+        let cells = cells(line, delimiter, false);
+        cells.iter().filter(|cell| !cell.is_empty()).count()
     };
-    if [b',', b';', b'\t', b'|'].into_iter().any(is_title) {
+    let is_word_alone = |delimiter| {
+        let cells = cells(first, delimiter, false);
+        is_word(&cells[0]) && cells[1..].iter().all(|cell| cell.is_empty())
+    };
+    let is_table = |delimiter| {
+        let [first, columns, third] =
+            [first, second, third].map(|line| cells(line, delimiter, false).len());
+        let is_title = first == 1 || columns > 2 && first == columns;
+        is_title && columns > 1 && third == columns && filled(second, delimiter) > 1
+    };
+    if DELIMITERS.into_iter().all(is_word_alone) && DELIMITERS.into_iter().any(is_table) {
         let what = "seems to be a title; remove it, so that the file begins with the names of the columns or with a record";
         return Err(refused(said(text, at, first, what)));
     }
