@@ -67,6 +67,8 @@ pub struct DelimitedRules {
     pub label: Option<usize>,
     /// The feature of each column, where columns are not in the order of the features.
     pub order: Option<Arc<[u32]>>,
+    /// How many columns are neither features nor the label; they come after the features in `order`.
+    pub extra: usize,
     /// The replacement for missing values, one a feature; missing values are faults where `None`.
     pub missing: Option<Arc<[f32]>>,
     /// What numbers features become.
@@ -76,7 +78,7 @@ pub struct DelimitedRules {
 impl DelimitedRules {
     /// Features a row.
     pub fn features(&self) -> usize {
-        self.columns - usize::from(self.label.is_some())
+        self.columns - usize::from(self.label.is_some()) - self.extra
     }
 
     /// The feature of a column that is not the label.
@@ -227,7 +229,14 @@ pub(crate) fn decode_cells<'b, T: Feature>(
         }
         let feature = match &rules.order {
             None => column - usize::from(column > label_at),
-            Some(order) => order[column] as usize,
+            Some(order) => {
+                let feature = order[column] as usize;
+                if feature >= row.len() && column != label_at {
+                    cells.next();
+                    continue;
+                }
+                feature
+            }
         };
         let line = cells.record();
         if column != label_at
@@ -401,6 +410,7 @@ mod tests {
             columns,
             label: Some(label),
             order: None,
+            extra: 0,
             missing: missing.map(Arc::from),
             dtype: FeatureType::F32,
         };
@@ -418,6 +428,7 @@ mod tests {
                 columns: 2,
                 label: None,
                 order: None,
+                extra: 0,
                 missing: None,
                 dtype,
             };
@@ -516,6 +527,7 @@ mod tests {
                 columns: 2,
                 label: None,
                 order: None,
+                extra: 0,
                 missing: None,
                 dtype: FeatureType::Checked,
             };
@@ -555,6 +567,7 @@ mod tests {
             columns: 3,
             label: None,
             order: None,
+            extra: 0,
             missing: None,
             dtype: FeatureType::F32,
         };
@@ -587,6 +600,7 @@ mod tests {
             columns: 4,
             label: Some(1),
             order: Some([2, 0, 0, 1].into()),
+            extra: 0,
             missing: Some([0.5, 1.5, 2.5].into()),
             dtype: FeatureType::F32,
         };

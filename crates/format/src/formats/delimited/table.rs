@@ -83,6 +83,7 @@ impl Format for Delimited {
             columns,
             label,
             order: table.order,
+            extra: table.extra,
             missing: None,
             dtype: source.options.feature_type(),
         });
