@@ -16,6 +16,7 @@ fuzz_target!(|line: &[u8]| {
             columns,
             label: Some(label),
             order: None,
+            extra: 0,
             dtype: FeatureType::F32,
             missing: Some(vec![FILLED; columns - 1].into()),
         };

@@ -26,7 +26,7 @@ def table_of(X: Any, is_wanted: bool) -> Any:
     if not is_frame or sparse.issparse(X):
         return None
     try:
-        pa, pc = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.compute")
+        pa = importlib.import_module("pyarrow")
     except ImportError as error:
         raise ImportError("data frames with columns of text are handed over by pyarrow; install it") from error
     if hasattr(X, "to_arrow"):
@@ -37,15 +37,13 @@ def table_of(X: Any, is_wanted: bool) -> Any:
         table = pa.Table.from_pandas(X, preserve_index=False)
     else:
         table = pa.table(X)
-    kind = pa.types
-    tests = [kind.is_integer, kind.is_floating, kind.is_boolean, kind.is_decimal]
-    if not is_wanted and all(any(test(field.type) for test in tests) for field in table.schema):
+    if not is_wanted and are_numbers(table):
         return None
+    # Dates and timestamps stay as they are: the reader takes them as it takes those of Parquet files, in UTC.
+    kind = pa.types
     for at, field in enumerate(table.schema):
         column = table.column(at)
-        if kind.is_timestamp(field.type) or kind.is_date(field.type):
-            column = pc.strftime(column, format="%Y-%m-%dT%H:%M:%S" if kind.is_timestamp(field.type) else "%Y-%m-%d")
-        elif kind.is_dictionary(field.type):
+        if kind.is_dictionary(field.type):
             # Categories that are numbers are names.
             column = column.cast(field.type.value_type).cast(pa.string())
         elif kind.is_uint64(field.type):
@@ -54,6 +52,13 @@ def table_of(X: Any, is_wanted: bool) -> Any:
             continue
         table = table.set_column(at, field.name, column)
     return table
+
+
+def are_numbers(table: Any) -> bool:
+    """Whether all columns of a pyarrow table are numbers or truth values."""
+    kind = importlib.import_module("pyarrow").types
+    tests = [kind.is_integer, kind.is_floating, kind.is_boolean, kind.is_decimal]
+    return all(any(test(field.type) for test in tests) for field in table.schema)
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from . import _pelton
 from ._checks import parse_bytes
 from ._classes import warn_of
-from ._frames import table_of, written
+from ._frames import are_numbers, table_of, written
 from ._load import load
 from ._names import file_name
 from ._world import ranks_here
@@ -123,6 +123,9 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, np.empty((len(y), 1)))
         classes, labels, config = self._labels(y, sample_weight)
+        if "missing" in data and are_numbers(table):
+            # The model keeps what stands for missing numbers in the codes of its columns, so `predict` fills them in, too.
+            data = {**data, "columns": {"*": "number", **(data.get("columns") or {})}}
         label = "y"
         while label in table.column_names:
             label += "_"
@@ -140,6 +143,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         if y is not None:
             raise TypeError("y is only for arrays; for files, name its column with `label`")
+        frame = None if config is None else X
         config = {
             **(self._config_of_files() if config is None else config),
             "data": _data_of(X, data),
@@ -152,7 +156,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         elif sample_weight is not None:
             weights = _weights(column_or_1d(sample_weight))
         found = _pelton.fit_linear(json.dumps(config), self._threads(), weights)
-        self._take(found, None)
+        self._take(found, None, frame)
         self._feature_names, self._schema = found[-2:]
         columns = self._feature_names
         self.n_features_in_ = self.coef_.shape[-1]
@@ -261,10 +265,11 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"threads={self.threads!r} is not a number of threads; give 1 or more, or None for all processors")
         return int(self.threads)
 
-    def _take(self, found: _pelton.Fitted, classes: np.ndarray | None) -> None:
-        """Takes over the solver's result; ``classes`` are those it used, unless files name theirs."""
+    def _take(self, found: _pelton.Fitted, classes: np.ndarray | None, frame: str | None = None) -> None:
+        """Takes over the solver's result; ``classes`` are those it used, unless files name theirs. Notes call the file
+        ``frame`` the data frame."""
         labels, names, vectors, (self.primal_, self.dual_, self.gap_), self.n_iter_, advice, notes, *_ = found
-        warn_of(notes)
+        warn_of([note.replace(frame, "the data frame") for note in notes] if frame else notes)
         coefficients = np.stack([np.asarray(vector) for vector, _ in vectors])
         self._use(coefficients, np.array([intercept for _, intercept in vectors]), classes, labels, names)
         if not self.gap_ <= self.tol:

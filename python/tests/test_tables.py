@@ -1,6 +1,7 @@
 """Estimators over data frames and files whose columns are text, categories and dates."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -113,3 +114,52 @@ def test_errors_name_the_row_of_a_frame() -> None:
     with pytest.raises(Exception, match="row 7 of the data frame") as found:
         LogisticRegression().fit(holed, y)
     assert ".arrow" not in str(found.value)
+
+
+def test_zones_are_utc_in_frames_and_files(tmp_path) -> None:
+    random = np.random.default_rng(0)
+    when = pd.Series(pd.date_range("2020-01-01", periods=400, freq="97min", tz="UTC").tz_convert("America/New_York"))
+    y = (when.dt.hour >= 12).astype(int)
+    frame = pd.DataFrame({"t": when, "z": random.normal(size=400)})
+    frame.assign(y=y).to_parquet(tmp_path / "zones.parquet")
+    frame.assign(y=y).to_csv(tmp_path / "zones.csv", index=False)
+    model = LogisticRegression(tol=1e-6, random_state=0).fit(frame, y)
+    values = model.decision_function(frame)
+    for name in ("zones.parquet", "zones.csv"):
+        np.testing.assert_allclose(model.decision_function(tmp_path / name), values, atol=1e-5)
+
+
+def test_columns_that_are_left_out_are_said() -> None:
+    frame, y = people()
+    odd = frame.assign(id=np.arange(len(frame)), same="s", none=None, year=np.arange(len(frame)) + 1900)
+    with pytest.warns(UserWarning, match="the data frame: columns are left out: id: numbers the records, same: the same") as said:
+        model = LogisticRegression().fit(odd, y)
+    assert "none: no value in any record" in str(said[0].message) and ".arrow" not in str(said[0].message)
+    names = list(model.get_feature_names_out())
+    assert "year" in names and "id" not in names
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        LogisticRegression().fit(odd, y, columns={name: "ignore" for name in ("id", "same", "none")})
+
+
+def test_rows_without_a_value_are_predicted() -> None:
+    frame, y = people()
+    frame["city"] = frame["city"].where(frame["city"] != "Oslo", None)
+    model = LogisticRegression().fit(frame, y)
+    row = frame[frame["city"].isna()].iloc[:1]
+    assert model.decision_function(row)[0] == model.decision_function(frame)[row.index[0]]
+    numbers = pd.DataFrame(np.random.default_rng(0).normal(size=(100, 2)), columns=["a", "b"])
+    numbers.loc[3, "b"] = np.nan
+    for missing in ("zero", "mean", "flag"):
+        of_numbers = LogisticRegression().fit(numbers, numbers["a"] > 0, missing=missing)
+        assert of_numbers.score(numbers, numbers["a"] > 0) > 0.9
+
+
+def test_text_of_people_is_numbers() -> None:
+    random = np.random.default_rng(0)
+    price = np.exp(random.normal(8, 1, 300)).round(2)
+    frame = pd.DataFrame({"price": [f"${value:,.2f}" for value in price], "z": random.normal(size=300)})
+    y = price > np.median(price)
+    model = LogisticRegression(scale="standard").fit(frame, y)
+    assert list(model.get_feature_names_out()) == ["price", "z"]
+    np.testing.assert_allclose(model.decision_function(frame.assign(price=price)), model.decision_function(frame), rtol=1e-5)

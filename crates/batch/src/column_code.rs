@@ -35,14 +35,30 @@ pub enum ColumnCode {
         /// Binary logarithm of the number of features.
         bits: u32,
     },
-    /// Years since 1970, and a feature for each day of the week, and with `hours` for each hour of the day. A missing
-    /// date is `missing` years without a day, or a fault where that is `None`.
+    /// Years after `centre`, and a feature for each day of the week, and with `hours` for each hour of the day. A
+    /// missing date is at the centre without a day, or a fault unless `missing`.
     Date {
-        /// What a missing date becomes.
-        missing: Option<f32>,
+        /// About the mean, in years since 1970: so that seconds survive in 32 bits.
+        centre: f64,
+        /// Whether a date may be missing.
+        missing: bool,
         /// Whether there are features for hours.
         hours: bool,
+        /// How dates such as 06/22/2020 begin.
+        slashes: Slashes,
     },
+}
+
+/// How dates with slashes before the year are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Slashes {
+    /// They are not dates: they may be read either way.
+    Refused,
+    /// 22/06/2020.
+    DayFirst,
+    /// 06/22/2020.
+    MonthFirst,
 }
 
 /// Most features of columns that are hashed, as a binary logarithm.
@@ -117,10 +133,24 @@ impl fmt::Display for ColumnCode {
                 let pairs = if *pairs { " and pairs of words" } else { "" };
                 write!(f, "text: words{pairs}, hashed to {bits} bits")
             }
-            ColumnCode::Date { missing, hours } => {
+            ColumnCode::Date {
+                missing,
+                hours,
+                slashes,
+                ..
+            } => {
+                f.write_str(match slashes {
+                    Slashes::Refused => "date",
+                    Slashes::DayFirst => "date, day first",
+                    Slashes::MonthFirst => "date, month first",
+                })?;
                 let hours = if *hours { ", hour" } else { "" };
-                write!(f, "date: years, day of the week{hours}")?;
-                missing_number(f, *missing)
+                let missing = if *missing {
+                    ", the mean where missing"
+                } else {
+                    ""
+                };
+                write!(f, ": years, day of the week{hours}{missing}")
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::FormatError;
 use crate::formats::delimited::cells::{Cells, bare};
-use crate::formats::delimited::is_missing;
+use crate::formats::delimited::is_missing_number;
 use crate::formats::delimited::is_number_with_comma;
 use crate::remote::without_query;
 use crate::rows::number::parse_f64;
@@ -224,7 +224,7 @@ fn text_look(name: &str, head: &[u8]) -> Look {
     let is_mostly_numbers = |line: &[u8], delimiter: u8| {
         let cells = Cells::new(line, delimiter).map(bare);
         let numbers = cells.clone().filter(|cell| is_number(cell)).count();
-        let missing = cells.clone().filter(|cell| is_missing(cell)).count();
+        let missing = cells.clone().filter(|cell| is_missing_number(cell)).count();
         numbers > 0 && 2 * (numbers + missing) > cells.count()
     };
     let is_table = |line: &[u8], delimiter: u8| {

@@ -12,6 +12,7 @@ use crate::contents::Contents;
 use crate::error::{FormatError, FormatErrorKind};
 use crate::format::{Format, Match, Opened, Source, scan_threads};
 use crate::formats::delimited::LabelColumn;
+use crate::formats::delimited::encoding::refuse_utf16;
 use crate::formats::delimited::known_columns::KnownColumns;
 use crate::formats::folder::{self, listed};
 use crate::formats::items;
@@ -204,6 +205,9 @@ fn open_file(
         options.format.as_ref().is_some_and(takes_any),
     ) {
         return Err(unread(codec));
+    }
+    if !options.format.as_ref().is_some_and(takes_any) {
+        refuse_utf16(&head)?;
     }
     let (guessed, format) = match &options.format {
         Some(kind) => (false, named(kind.name())),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Fault, excerpt};
 use crate::formats::delimited::decimal::cell_text;
-use crate::formats::delimited::{is_missing, numeric_label, target};
+use crate::formats::delimited::{is_missing_label, numeric_label, target};
 use crate::labels::codes::{Codes, NO_CLASS};
 use crate::labels::{Classes, FileLabels};
 
@@ -165,7 +165,7 @@ impl StoredLabels {
         let name = std::str::from_utf8(cell).ok();
         match name.and_then(|name| codes.get(name)) {
             Some(code) => self.stored.class(*code),
-            None if is_missing(cell) => Err(Fault::missing_label(column as u64 + 1)),
+            None if is_missing_label(cell) => Err(Fault::missing_label(column as u64 + 1)),
             None => Err(Fault::unknown_class(&excerpt(cell))),
         }
     }

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::bad_record::newlines_in;
 use crate::error::FormatError;
 use crate::formats::delimited::cells::{closing_quote, never_closes, opening_quote};
+use crate::formats::delimited::encoding::is_part_of_utf8;
 use crate::formats::delimited::{LabelCell, label_cell};
 use crate::formats::libsvm::label_token;
 use crate::labels::codes::Codes;
@@ -194,6 +195,8 @@ struct Merged {
     in_quotes: bool,
     /// A chunk assumed something else.
     is_irregular: bool,
+    /// Whether the text of a table is not UTF-8.
+    is_other_text: bool,
 }
 
 impl Merged {
@@ -211,6 +214,7 @@ impl Merged {
             longest: 0,
             in_quotes: false,
             is_irregular: false,
+            is_other_text: false,
         }
     }
 
@@ -250,6 +254,7 @@ impl Merged {
     fn add(&mut self, scan: &Scan<'_>, chunk: u64, found: &mut ChunkFound) {
         self.is_irregular |= found.begins_in_quotes != self.in_quotes;
         self.in_quotes = found.ends_in_quotes;
+        self.is_other_text |= found.is_other_text;
         self.starts_after(scan.from + chunk * CHUNK, &found.starts);
         for &label in &found.labels {
             self.label(label);
@@ -294,7 +299,8 @@ impl Merged {
             names,
             tallies: match shape {
                 LineShape::Libsvm | LineShape::LibsvmTargets => vec![self.queries, self.comments],
-                LineShape::Delimited { .. } | LineShape::Text => Vec::new(),
+                LineShape::Delimited { .. } => vec![u64::from(self.is_other_text)],
+                LineShape::Text => Vec::new(),
             },
             labels,
             index_end: self.index_end,
@@ -343,6 +349,7 @@ fn scan_lines(scan: &Scan<'_>) -> Result<Merged, FormatError> {
                 ..
             } => {
                 merged.nonzeros += shape.features();
+                merged.is_other_text |= !is_part_of_utf8(line);
                 let cell = label.and_then(|label| label_cell(line, delimiter, label, columns));
                 cell.and_then(|cell| shape.label_text(cell))
             }

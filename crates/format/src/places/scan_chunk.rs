@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use crate::formats::delimited::LabelCell;
 use crate::formats::delimited::cells::Cells;
 use crate::formats::delimited::decimal::cell_text;
+use crate::formats::delimited::encoding::is_part_of_utf8;
 use crate::formats::libsvm::QUERY;
 use crate::places::chunk_quotes::ChunkQuotes;
 use crate::places::chunks_in_order::CHUNK;
@@ -105,6 +106,8 @@ pub(crate) struct ChunkFound {
     pub(crate) text_bytes: u64,
     pub(crate) begins_in_quotes: bool,
     pub(crate) ends_in_quotes: bool,
+    /// Whether its text is not UTF-8, in a table.
+    pub(crate) is_other_text: bool,
 }
 
 /// Why a chunk has no result.
@@ -232,6 +235,9 @@ impl<'a> Worker<'a> {
                 text_bytes: 0,
                 begins_in_quotes: quotes.begins_in_quotes,
                 ends_in_quotes: quotes.ends_in_quotes,
+                is_other_text: scan.shape.delimiter().is_some()
+                    && !buffer[inside.clone()].is_ascii()
+                    && !is_part_of_utf8(&buffer[inside.clone()]),
                 ..spare
             },
         };

@@ -69,8 +69,8 @@ impl SidecarKey {
             }) => {
                 let delimiter = u64::from(delimiter) | u64::from(decimal_comma) << 8;
                 let label = label.map_or(u64::MAX, |label| label as u64);
-                // 2 were lines whose quotes hid no newlines.
-                (4, delimiter, label, columns as u64)
+                // 2 were lines whose quotes hid no newlines, 4 those whose text was UTF-8.
+                (20, delimiter, label, columns as u64)
             }
             RecordShape::Lines(LineShape::Text) => (3, 0, 0, 0),
             RecordShape::Classed { format, label } => (format, 0, label, 0),

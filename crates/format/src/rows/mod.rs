@@ -15,6 +15,7 @@ pub(crate) mod missing;
 pub(crate) mod number;
 pub(crate) mod sample;
 pub(crate) mod scale;
+pub(crate) mod written_number;
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 
 use crate::error::Fault;
-use crate::formats::delimited::{is_missing, truth};
+use crate::formats::delimited::{is_missing, is_missing_number, truth};
 use crate::labels::stored::Label;
 use crate::rows::number::parse_f64;
+use crate::rows::written_number::WrittenNumber;
 
 /// A cell of a column of features.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,9 +29,16 @@ impl Cell<'_> {
         match self {
             Cell::Missing => true,
             Cell::Number(value) => value.is_nan(),
-            Cell::Spelled(text) => is_missing(text),
-            Cell::Text(text) => text.is_empty(),
+            Cell::Spelled(text) | Cell::Text(text) => is_missing(text),
             Cell::Date(..) => false,
+        }
+    }
+
+    /// Whether there is no value if the column holds numbers or dates.
+    pub(crate) fn is_missing_number(&self) -> bool {
+        match self {
+            Cell::Spelled(text) | Cell::Text(text) => is_missing_number(text),
+            _ => self.is_missing(),
         }
     }
 
@@ -41,11 +49,25 @@ impl Cell<'_> {
 
     /// The number that it is or spells; truth values are 1 and 0.
     pub(crate) fn number(&self) -> Option<f64> {
+        let written = || Some(self.written()?.value);
+        self.plain_number().or_else(written)
+    }
+
+    /// The same of numbers as programs write them.
+    pub(crate) fn plain_number(&self) -> Option<f64> {
         match self {
             Cell::Number(value) => Some(*value).filter(|value| value.is_finite()),
             Cell::Spelled(text) | Cell::Text(text) => parse_f64(text).ok().or_else(|| truth(text)),
             Cell::Date(_, value) => Some(*value),
             Cell::Missing => None,
+        }
+    }
+
+    /// The number that its text is, with thousands or a unit; not a code that begins with 0.
+    pub(crate) fn written(&self) -> Option<WrittenNumber> {
+        match self {
+            Cell::Spelled(text) | Cell::Text(text) => WrittenNumber::parse(text, false),
+            Cell::Missing | Cell::Number(_) | Cell::Date(..) => None,
         }
     }
 

@@ -6,9 +6,11 @@ use pelton_batch::{ColumnCode, DType, FieldSpec, FieldSpecs, Schema};
 
 use crate::error::FormatError;
 use crate::format::Opened;
+use crate::formats::delimited::heading::excerpt_of_names;
 use crate::options::{Missing, OpenOptions};
+use crate::tables::column_found::{ColumnFound, MOST_VALUES};
 use crate::tables::kind::{ColumnKind, HASH_BITS};
-use crate::tables::survey::{ColumnFound, MOST_VALUES, Survey};
+use crate::tables::survey::Survey;
 
 /// What a column of a table became.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,28 +49,51 @@ pub(crate) struct Choice {
     pub(crate) weights: Option<Arc<[f32]>>,
 }
 
-/// The kind that a column seems to have, and what to remark on it.
-fn guess(name: &str, found: &ColumnFound) -> (ColumnKind, Option<String>) {
+/// Whether a column is named as those that number the records are.
+fn names_records(name: &str) -> bool {
+    const NAMES: [&str; 19] = [
+        "", "#", "id", "ids", "index", "idx", "row", "rows", "rowid", "rowname", "rownames", "no",
+        "no.", "nr", "nr.", "key", "uid", "uuid", "record",
+    ];
+    let name = name.trim();
+    let lower = name.to_lowercase();
+    // As in user_id, user.id and PassengerId; not as in paid and PAID.
+    let is_end = |rest: &str| rest.ends_with(|letter: char| !letter.is_alphanumeric());
+    let is_word = |rest: &str| rest.ends_with(char::is_lowercase);
+    let is_id = lower.strip_suffix("id").is_some_and(is_end)
+        || (name.strip_suffix("Id").or(name.strip_suffix("ID"))).is_some_and(is_word);
+    is_id || NAMES.contains(&&*lower) || lower.starts_with("unnamed: ")
+}
+
+/// The kind that a column seems to have, and what to remark on it. `is_named` says whether the file names it.
+fn guess(name: &str, is_named: bool, found: &mut ColumnFound) -> (ColumnKind, Option<String>) {
     /// Blanks a cell from which on cells are text rather than names.
     const BLANKS: f64 = 2.5;
     /// So few cells may be all different by chance.
     const FEW: u64 = 20;
-    let present = found.present;
-    if present == 0 || found.missing == 0 && found.distinct() == Some(1) {
+    if found.has_none() || found.is_constant() {
         return (ColumnKind::Ignore, None);
     }
     // Cells among numbers that are none are bad.
-    if 2 * found.numbers >= present {
-        let kind = if found.counts_rows() {
+    if found.are_mostly_numbers() || found.is_written() {
+        let is_number_of_record = if is_named {
+            names_records(name)
+        } else {
+            found.counts_in_order()
+        };
+        let kind = if is_number_of_record && found.counts_rows() {
             ColumnKind::Ignore
         } else {
             ColumnKind::Number
         };
         return (kind, None);
     }
-    if found.dates == present {
+    if found.are_dates() {
         return (ColumnKind::Date, None);
     }
+    let is_ambiguous = found.is_ambiguous();
+    found.settle_marks(ColumnKind::Category);
+    let present = found.present;
     let text = present - found.numbers;
     let is_prose = found.blanks as f64 >= BLANKS * text as f64;
     let is_varied = found.distinct().is_none_or(|n| 2 * n as u64 > present);
@@ -82,6 +107,12 @@ fn guess(name: &str, found: &ColumnFound) -> (ColumnKind, Option<String>) {
         None => ColumnKind::Hash(HASH_BITS),
     };
     let (first, example) = found.first_text.clone().unwrap_or_default();
+    if is_ambiguous {
+        let remark = format!(
+            "column {name}: its dates, such as {example:?}, may begin with the day or with the month, so each value is a name; write them as in 2020-06-22"
+        );
+        return (kind, Some(remark));
+    }
     let remark = (found.numbers > 0).then(|| {
         format!(
             "column {name}: {} of {present} cells are numbers and others are not, first {example:?} in record {first}, so each value is a name",
@@ -95,7 +126,7 @@ fn guess(name: &str, found: &ColumnFound) -> (ColumnKind, Option<String>) {
 fn why_ignored(found: &ColumnFound, is_told: bool) -> &'static str {
     match found.distinct() {
         _ if is_told => "left out as told",
-        _ if found.present == 0 => "left out: no value in any record",
+        _ if found.has_none() => "left out: no value in any record",
         Some(1) => "left out: the same in every record",
         _ if found.numbers > 0 => "left out: numbers the records",
         _ => "left out: another text in each record",
@@ -130,10 +161,16 @@ fn code_of(
         },
         ColumnKind::Hash(bits) => ColumnCode::Hash { bits },
         ColumnKind::Text { pairs, bits } => ColumnCode::Text { pairs, bits },
-        ColumnKind::Date => ColumnCode::Date {
-            missing: fill(found.mean_years()),
-            hours: found.timed > 0,
-        },
+        ColumnKind::Date => {
+            let slashes = found.slashes();
+            let (centre, hours) = found.dates(slashes);
+            ColumnCode::Date {
+                centre,
+                missing: missing.is_some(),
+                hours,
+                slashes,
+            }
+        }
         ColumnKind::Ignore | ColumnKind::Label | ColumnKind::Weight => return None,
     })
 }
@@ -145,9 +182,16 @@ fn said_of(code: &ColumnCode, missing: u64) -> String {
             missing: None,
             flag: *flag,
         },
-        ColumnCode::Date { hours, .. } if missing == 0 => ColumnCode::Date {
-            missing: None,
+        ColumnCode::Date {
+            centre,
+            hours,
+            slashes,
+            ..
+        } if missing == 0 => ColumnCode::Date {
+            centre: *centre,
+            missing: false,
             hours: *hours,
+            slashes: *slashes,
         },
         code => code.clone(),
     };
@@ -156,7 +200,7 @@ fn said_of(code: &ColumnCode, missing: u64) -> String {
 
 /// Chooses codes for the columns of tables, the first of which is `first`.
 pub(crate) fn choose(
-    survey: Survey,
+    mut survey: Survey,
     first: &Opened,
     options: &OpenOptions,
     notes: &mut Vec<String>,
@@ -170,11 +214,14 @@ pub(crate) fn choose(
     let path = first.path.display();
     let (mut fields, mut codes, mut columns) = (Vec::new(), Vec::new(), Vec::new());
     let mut weights = None;
-    for ((name, found), told) in names.iter().zip(&survey.columns).zip(&survey.kinds) {
+    let is_named = first.shard.columns.is_some();
+    let mut left_out = Vec::new();
+    for ((name, found), told) in names.iter().zip(&mut survey.columns).zip(&survey.kinds) {
         let (kind, remark) = match told {
             Some(kind) => (*kind, None),
-            None => guess(name, found),
+            None => guess(name, is_named, found),
         };
+        found.settle_marks(kind);
         notes.extend(remark.map(|remark| format!("{path}: {remark}")));
         let mut said = Vec::new();
         let code = code_of(name, kind, found, options.missing, &mut said);
@@ -186,6 +233,11 @@ pub(crate) fn choose(
             .in_file(&first.path));
         }
         let what = match (&code, kind) {
+            (Some(code @ ColumnCode::Number { .. }), _)
+                if let Some(example) = &found.first_written =>
+            {
+                format!("{}, written as {example}", said_of(code, found.missing))
+            }
             (Some(code), _) => said_of(code, found.missing),
             (None, ColumnKind::Weight) => "weight of the record".to_string(),
             (None, _) => why_ignored(found, told.is_some()).to_string(),
@@ -199,6 +251,9 @@ pub(crate) fn choose(
             features: (own + hashed) as u64,
             is_hashed: hashed > 0,
         });
+        if let (None, None, Some(column)) = (&code, told, columns.last()) {
+            left_out.push(column.to_string().replacen("left out: ", "", 1));
+        }
         if kind == ColumnKind::Weight {
             weights = Some(survey.weights.clone().into());
         }
@@ -214,6 +269,12 @@ pub(crate) fn choose(
             lines.join("; ")
         ));
         return Err(error.in_file(&first.path));
+    }
+    if !left_out.is_empty() {
+        notes.push(format!(
+            "{path}: columns are left out: {}; `column` NAME=number or NAME=category takes one, and NAME=ignore says that it is not wanted",
+            excerpt_of_names(&left_out)
+        ));
     }
     if survey.bad > 0 {
         notes.push(format!("{path}: {} records cannot be read", survey.bad));

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use pelton_batch::{ColumnCode, Schema};
+use pelton_batch::{ColumnCode, Schema, Slashes};
 
 use crate::decoder::{Decoded, Decoder};
 use crate::error::{Fault, FormatError};
 use crate::formats::delimited::heading::excerpt_of_names;
+use crate::formats::delimited::truth;
 use crate::labels::stored::LabelForm;
 use crate::options::{Missing, OpenOptions, RowLayout};
 use crate::places::fingerprint::mix;
@@ -53,14 +54,11 @@ impl Coder {
                 ColumnCode::Category { values } => values,
                 _ => &[],
             };
-            let places = (at..).zip(values);
             columns.push(CodedColumn {
                 name: field.name.to_string(),
                 code: code.clone(),
                 at,
-                values: places
-                    .map(|(i, value)| (value.as_bytes().into(), i))
-                    .collect(),
+                values: features_of(values, at),
                 seed: hash_bytes(0, field.name.as_bytes()),
             });
             at += code.width() as u32;
@@ -96,6 +94,36 @@ impl Coder {
     }
 }
 
+/// The feature of each value of a category, the first of which is `at`: of its text, and where no other value has it
+/// of the number that it spells, because another file may store 1 where this one had "01", "1.0" or "true".
+fn features_of(values: &[String], at: u32) -> HashMap<Box<[u8]>, u32> {
+    let spelled = (at..)
+        .zip(values)
+        .map(|(i, value)| (value.as_bytes().into(), i));
+    let mut features: HashMap<Box<[u8]>, u32> = spelled.collect();
+    for (i, value) in (at..).zip(values) {
+        if let Some(number) = Cell::Text(value.as_bytes().into()).plain_number() {
+            let text = number.to_string().into_bytes();
+            features.entry(text.into()).or_insert(i);
+        }
+    }
+    features
+}
+
+/// The text of the number that a cell is or spells; codes that begin with 0 are no numbers.
+fn number_text(cell: &Cell<'_>) -> Option<String> {
+    let number = match cell {
+        Cell::Spelled(text) | Cell::Text(text) => {
+            let written = cell.written().filter(|written| written.is_plain);
+            written
+                .map(|written| written.value)
+                .or_else(|| truth(text))?
+        }
+        _ => cell.plain_number()?,
+    };
+    Some(number.to_string())
+}
+
 /// The entries of a row in the making.
 #[derive(Default)]
 struct Entries {
@@ -120,7 +148,7 @@ impl CodedColumn {
         let all = &mut entries.all;
         match &self.code {
             ColumnCode::Number { missing, flag } => {
-                if cell.is_missing() {
+                if cell.is_missing_number() {
                     if *flag {
                         all.push((self.at + 1, 1.0));
                     }
@@ -131,7 +159,8 @@ impl CodedColumn {
                 }
             }
             ColumnCode::Category { .. } => {
-                if let Some(at) = self.values.get(&*cell.text()) {
+                let of_number = || self.values.get(number_text(cell)?.as_bytes());
+                if let Some(at) = self.values.get(&*cell.text()).or_else(of_number) {
                     all.push((*at, 1.0));
                 }
             }
@@ -158,21 +187,26 @@ impl CodedColumn {
                     all.extend(words.iter().map(|(at, count)| (own + at, count * factor)));
                 }
             }
-            ColumnCode::Date { missing, hours } => {
-                if cell.is_missing() {
-                    let value = missing.or(filled).ok_or_else(|| self.nothing())?;
-                    all.push((self.at, value));
-                    return Ok(());
+            ColumnCode::Date {
+                centre,
+                missing,
+                hours,
+                slashes,
+            } => {
+                if cell.is_missing_number() {
+                    let is_filled = *missing || filled.is_some();
+                    return is_filled.then_some(()).ok_or_else(|| self.nothing());
                 }
                 let text = cell.text();
-                let moment = Moment::parse(&text).ok_or_else(|| {
-                    self.odd(
-                        cell,
-                        "no date as in 2026-11-26 or 2026-11-26 20:51",
-                        "category",
-                    )
+                let moment = Moment::parse(&text, *slashes).ok_or_else(|| {
+                    let what = match slashes {
+                        Slashes::Refused => "no date as in 2026-11-26 or 2026-11-26 20:51",
+                        Slashes::DayFirst => "no date as in 26/11/2026 or 2026-11-26",
+                        Slashes::MonthFirst => "no date as in 11/26/2026 or 2026-11-26",
+                    };
+                    self.odd(cell, what, "category")
                 })?;
-                all.push((self.at, moment.years() as f32));
+                all.push((self.at, (moment.years() - centre) as f32));
                 all.push((self.at + 1 + moment.day() as u32, 1.0));
                 if let (true, Some(hour)) = (*hours, moment.hour()) {
                     all.push((self.at + 8 + hour as u32, 1.0));

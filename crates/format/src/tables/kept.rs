@@ -7,6 +7,7 @@ use crate::data_file::DataFile;
 use crate::dataset::Dataset;
 use crate::error::FormatError;
 use crate::formats::delimited::cells::bare;
+use crate::formats::delimited::encoding::as_utf8;
 use crate::formats::delimited::heading::excerpt_of_names;
 use crate::labels::stored::Label;
 use crate::tables::survey::read_span;
@@ -126,7 +127,9 @@ fn record_cells(
     let label = label.map_err(|fault| bad_record(file, record, fault))?;
     if let Some(place) = label_at {
         match label {
-            Label::Cell(text, ..) => cells[place].push_str(&String::from_utf8_lossy(&bare(text))),
+            Label::Cell(text, ..) => {
+                cells[place].push_str(&String::from_utf8_lossy(&as_utf8(bare(text))))
+            }
             Label::Number(value) => cells[place].push_str(&value.to_string()),
             _ => {}
         }

@@ -11,6 +11,7 @@
 pub(crate) mod cells;
 mod choice;
 mod coded;
+mod column_found;
 pub(crate) mod dates;
 mod hashing;
 pub(crate) mod kept;

@@ -3,182 +3,25 @@
 //! Threads take runs of records; what they find is put together in the order of the records, so that sums do not
 //! depend on the number of threads. Of a record that cannot be read, the cells before the fault count.
 //!
-//! Memory: up to [`MOST_VALUES`] values of each column, and 4 bytes a record where a column holds weights.
+//! Memory: up to [`MOST_VALUES`](crate::tables::column_found::MOST_VALUES) values of each column, and 4 bytes a record where a column holds weights.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::ops::Range;
 
 use pelton_storage::{AlignedBuffer, RangeRead, Storage, StorageError};
 
-use crate::error::{FormatError, excerpt};
+use crate::error::FormatError;
 use crate::format::{Opened, scan_threads};
 use crate::formats::delimited::heading::excerpt_of_names;
 use crate::options::OpenOptions;
 use crate::places::chunks_in_order::scan_in_order;
-use crate::rows::scale::COARSE;
-use crate::tables::cells::{Cell, Cells};
+use crate::tables::cells::Cells;
 use crate::tables::coded::places_of;
-use crate::tables::dates::Moment;
+use crate::tables::column_found::ColumnFound;
 use crate::tables::kind::ColumnKind;
 
-/// Most values of a column that get a feature each, and bytes of them.
-pub(crate) const MOST_VALUES: usize = 10_000;
-const MOST_VALUE_BYTES: usize = 4 << 20;
 /// About so many bytes of records are read at a time.
 const RUN_BYTES: u64 = 1 << 20;
-
-/// What one column holds.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ColumnFound {
-    /// Cells with a value, and without.
-    pub(crate) present: u64,
-    pub(crate) missing: u64,
-    /// Cells that are or spell numbers.
-    pub(crate) numbers: u64,
-    sum: f64,
-    /// Cells that spell dates, with the sum of their years, and those of them with a time other than midnight.
-    pub(crate) dates: u64,
-    years: f64,
-    pub(crate) timed: u64,
-    /// Blanks within cells.
-    pub(crate) blanks: u64,
-    /// The first value that is no number: its record and an excerpt.
-    pub(crate) first_text: Option<(u64, String)>,
-    /// The values, unless they are too many.
-    values: BTreeSet<Box<[u8]>>,
-    value_bytes: usize,
-    pub(crate) has_too_many: bool,
-    /// Whether all numbers are whole, their bounds, and the sum of their squares.
-    is_broken: bool,
-    bounds: Option<(f64, f64)>,
-    squares: f64,
-}
-
-impl ColumnFound {
-    fn add(&mut self, cell: &Cell<'_>, record: u64, keeps_values: bool) {
-        if cell.is_missing() {
-            self.missing += 1;
-            return;
-        }
-        self.present += 1;
-        match cell.number().filter(|_| !cell.is_text()) {
-            Some(value) => {
-                self.numbers += 1;
-                self.sum += f64::from(value as f32);
-                self.is_broken |= value.fract() != 0.0;
-                self.squares += value * value;
-                let (least, most) = self.bounds.unwrap_or((value, value));
-                self.bounds = Some((least.min(value), most.max(value)));
-            }
-            None => {
-                let text = cell.text();
-                if self.first_text.is_none() {
-                    self.first_text = Some((record, excerpt(&text)));
-                }
-                self.blanks += memchr::memchr_iter(b' ', &text).count() as u64;
-                if let Some(moment) = Moment::parse(&text) {
-                    self.dates += 1;
-                    self.years += moment.years();
-                    self.timed += u64::from(!moment.is_midnight());
-                }
-            }
-        }
-        if keeps_values && !self.has_too_many {
-            let text = cell.text();
-            if !self.values.contains(&*text) {
-                self.keep(text.into_owned().into_boxed_slice());
-            }
-        }
-    }
-
-    fn keep(&mut self, value: Box<[u8]>) {
-        self.value_bytes += value.len();
-        self.values.insert(value);
-        if self.values.len() > MOST_VALUES || self.value_bytes > MOST_VALUE_BYTES {
-            self.values.clear();
-            self.has_too_many = true;
-        }
-    }
-
-    /// Adds what later records hold.
-    fn merge(&mut self, later: ColumnFound) {
-        self.present += later.present;
-        self.missing += later.missing;
-        self.numbers += later.numbers;
-        self.sum += later.sum;
-        self.dates += later.dates;
-        self.years += later.years;
-        self.timed += later.timed;
-        self.blanks += later.blanks;
-        self.squares += later.squares;
-        self.is_broken |= later.is_broken;
-        self.bounds = match (self.bounds, later.bounds) {
-            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-            (a, b) => a.or(b),
-        };
-        self.first_text = self.first_text.take().or(later.first_text);
-        if later.has_too_many {
-            self.values.clear();
-            self.has_too_many = true;
-        }
-        for value in later.values {
-            if !self.has_too_many && !self.values.contains(&value) {
-                self.keep(value);
-            }
-        }
-    }
-
-    /// The mean of the numbers; 0 where there are none.
-    pub(crate) fn mean(&self) -> f32 {
-        (self.sum / self.numbers.max(1) as f64) as f32
-    }
-
-    /// The mean of the dates, in years.
-    pub(crate) fn mean_years(&self) -> f32 {
-        (self.years / self.dates.max(1) as f64) as f32
-    }
-
-    /// The values in order, and the empty one first where cells are missing; `None` where they are too many. Bytes
-    /// that are no UTF-8 are replaced.
-    pub(crate) fn values(&self) -> Option<Vec<String>> {
-        if self.has_too_many {
-            return None;
-        }
-        let missing = (self.missing > 0).then(String::new);
-        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
-        let all = self.values.iter().map(|value| text(value));
-        Some(missing.into_iter().chain(all).collect())
-    }
-
-    /// Number of values, where they are few.
-    pub(crate) fn distinct(&self) -> Option<usize> {
-        (!self.has_too_many).then_some(self.values.len())
-    }
-
-    /// Whether its numbers differ by so little, for their size, that 32 bits round the differences away.
-    pub(crate) fn is_coarse(&self) -> bool {
-        self.bounds.is_some_and(|(least, most)| {
-            least < most && least.abs().max(most.abs()) > COARSE * (most - least)
-        })
-    }
-
-    /// Whether every whole number from the least to the largest occurs once, as numbers of rows do: by their count,
-    /// sum and sum of squares.
-    pub(crate) fn counts_rows(&self) -> bool {
-        const FEW: u64 = 20;
-        let Some((least, most)) = self.bounds else {
-            return false;
-        };
-        let n = self.present as f64;
-        if self.present < FEW || self.is_broken || self.numbers < self.present {
-            return false;
-        }
-        let sum = n * (least + most) / 2.0;
-        let squares = n * ((least + most).powi(2) / 4.0 + (n * n - 1.0) / 12.0);
-        let is_near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs().max(1.0);
-        most - least + 1.0 == n && is_near(self.sum, sum) && is_near(self.squares, squares)
-    }
-}
 
 /// What a table holds.
 #[derive(Default)]
@@ -262,6 +105,7 @@ pub(crate) fn survey(opened: &[Opened], options: &OpenOptions) -> Result<Survey,
     };
     let keeps: Vec<Option<bool>> = all.kinds.iter().map(keeps_values).collect();
     let weight = (all.kinds.iter()).position(|kind| *kind == Some(ColumnKind::Weight));
+    let mut records = 0;
     for file in opened {
         let table = file.shard.decoder.cells().expect("a table");
         let places = places_of(
@@ -272,18 +116,22 @@ pub(crate) fn survey(opened: &[Opened], options: &OpenOptions) -> Result<Survey,
         .map_err(|error| error.in_file(&file.path))?;
         let table = Table {
             file,
+            first: records,
             cells: table,
             places: &places,
             keeps: &keeps,
             weight,
         };
         table.survey(options, &mut all)?;
+        records += file.shard.records;
     }
     Ok(all)
 }
 
 struct Table<'a> {
     file: &'a Opened,
+    /// Records of the files before.
+    first: u64,
     cells: &'a (dyn Cells + 'a),
     /// The column of the first file that each is.
     places: &'a [Option<usize>],
@@ -345,7 +193,7 @@ impl Table<'_> {
                     weight = cell.number().map_or(f32::NAN, |value| value as f32);
                 }
                 if let Some(keeps_values) = self.keeps[place] {
-                    columns[place].add(&cell, record, keeps_values);
+                    columns[place].add(&cell, (record, self.first + record), keeps_values);
                 }
             }
             Ok(())

@@ -14,6 +14,7 @@ mod folder_indexes;
 mod fvecs;
 mod json_labels;
 mod json_lines;
+mod odd_tables;
 mod opening;
 mod packed_files;
 mod pixels;
@@ -21,6 +22,8 @@ mod quoted_tables;
 mod real_data;
 mod remote;
 mod row_layouts;
+#[cfg(feature = "columns")]
+mod same_tables;
 mod samples;
 mod shards;
 mod sidecars;

@@ -141,7 +141,7 @@ pub(crate) struct ColumnFeatures {
     layout: Arc<RecordLayout>,
     label: Option<usize>,
     width: usize,
-    /// The columns that are features.
+    /// The columns that are features, and after them those that hold nothing but nulls.
     names: Vec<String>,
     /// Values for features that a record lacks.
     missing: Option<Arc<[f32]>>,
@@ -149,7 +149,11 @@ pub(crate) struct ColumnFeatures {
 
 impl ColumnFeatures {
     /// Every column but the label's is numeric, with the same count in each record, or else is read as cells.
-    pub(crate) fn new(layout: Arc<RecordLayout>, label: Option<usize>) -> ColumnFeatures {
+    pub(crate) fn new(
+        layout: Arc<RecordLayout>,
+        label: Option<usize>,
+        nulls: Vec<String>,
+    ) -> ColumnFeatures {
         let features = layout.columns().iter().enumerate().map(|(i, column)| {
             let elements = column.kind.fixed_bytes().unwrap_or(0) / column.kind.element_bytes();
             if Some(i) == label { 0 } else { elements }
@@ -159,7 +163,10 @@ impl ColumnFeatures {
         let kept = columns.filter(|(i, _)| Some(*i) != label);
         ColumnFeatures {
             width,
-            names: kept.map(|(_, column)| column.name.clone()).collect(),
+            names: kept
+                .map(|(_, column)| column.name.clone())
+                .chain(nulls)
+                .collect(),
             layout,
             label,
             missing: None,
@@ -274,10 +281,12 @@ impl Cells for ColumnFeatures {
 
     fn has_text(&self) -> bool {
         let mut columns = self.layout.columns().iter().enumerate();
-        columns.any(|(i, column)| {
-            let is_text = column.kind == ColumnKind::Bytes || column.units_a_day.is_some();
-            Some(i) != self.label && is_text
-        })
+        let has_nulls = self.names.len() > columns.len() - usize::from(self.label.is_some());
+        has_nulls
+            || columns.any(|(i, column)| {
+                let is_text = column.kind == ColumnKind::Bytes || column.units_a_day.is_some();
+                Some(i) != self.label && is_text
+            })
     }
 
     fn read<'b>(&self, _: u64, bytes: &'b [u8], take: &mut TakeCell<'_>) -> Decoded<'b> {

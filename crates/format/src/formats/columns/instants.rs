@@ -35,12 +35,13 @@ fn date_of(days: i64) -> (i64, i64, i64) {
 mod tests {
     use super::*;
     use crate::tables::dates::Moment;
+    use pelton_batch::Slashes;
 
     #[test]
     fn points_in_time_are_spelled_as_they_are_read() {
         for days in (-719_000..2_900_000).step_by(997).chain(-800..800) {
             let text = spelled(days, 1);
-            let found = Moment::parse(text.as_bytes()).expect(&text);
+            let found = Moment::parse(text.as_bytes(), Slashes::Refused).expect(&text);
             assert_eq!((found.years() * 365.2425).round() as i64, days, "{text}");
             assert_eq!(found.hour(), None);
         }
@@ -51,7 +52,7 @@ mod tests {
             (1_000_000_000, 1_000_000_000, "1970-01-01 00:00:01"),
         ] {
             assert_eq!(spelled(since, 86_400 * a_second), text);
-            assert!(Moment::parse(text.as_bytes()).is_some());
+            assert!(Moment::parse(text.as_bytes(), Slashes::Refused).is_some());
         }
     }
 }

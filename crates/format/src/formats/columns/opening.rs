@@ -168,14 +168,20 @@ fn choose(
         None => Err(no_column(name, listed(&names))),
     };
     let selects = !source.argument().is_empty();
-    let mut left_out = Vec::new();
+    let (mut left_out, mut nulls) = (Vec::new(), Vec::new());
     let mut columns: Vec<Column> = if selects {
         let wanted = selection(source.argument(), "columns").expect("it was checked");
         wanted.into_iter().map(named).collect::<Result<_, _>>()?
     } else {
         let (good, others): (Vec<Leaf>, Vec<Leaf>) =
             leaves.iter().cloned().partition(Result::is_ok);
-        left_out.extend(others.iter().map(name_of));
+        // In coded tables every cell of these is missing.
+        let is_null = |leaf: &&Leaf| {
+            let is_null = matches!(leaf, Err((_, found)) if found == "Null");
+            options.features_only && options.codes_columns && is_null
+        };
+        nulls.extend(others.iter().filter(is_null).map(name_of));
+        left_out.extend(others.iter().filter(|leaf| !is_null(leaf)).map(name_of));
         good.into_iter().flatten().collect()
     };
     let shown: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
@@ -268,13 +274,16 @@ fn choose(
             &[],
         ));
     }
-    if columns.len() == usize::from(label.is_some()) || columns.len() > MOST_COLUMNS {
+    let features = columns.len() - usize::from(label.is_some());
+    if features + nulls.len() == 0 || columns.len() > MOST_COLUMNS {
         return Err(FormatError::new(format!(
             "records need 1 to {MOST_COLUMNS} columns besides the label; its columns are {}; name some of them with `format`",
             listed(&names)
         )));
     }
-    in_known_order(columns, label, options.columns.as_ref())
+    let has_more = options.features.is_some();
+    let choice = in_known_order(columns, label, options.columns.as_ref(), has_more)?;
+    Ok(Choice { nulls, ..choice })
 }
 
 /// Names, for a message.
@@ -310,7 +319,12 @@ struct Scanned {
 fn found(
     source: &Source<'_>,
     table: Arc<dyn Table>,
-    Choice { label, schema, .. }: Choice,
+    Choice {
+        label,
+        schema,
+        nulls,
+        ..
+    }: Choice,
     notes: &mut Vec<String>,
 ) -> Result<Shard, FormatError> {
     let all = table.columns();
@@ -429,7 +443,7 @@ fn found(
         return Err(FormatError::new(MEAN_OF_FIELDS));
     }
     let shard = if source.options.features_only {
-        let decoder = ColumnFeatures::new(Arc::clone(&layout), label_number);
+        let decoder = ColumnFeatures::new(Arc::clone(&layout), label_number, nulls);
         let width = decoder.width();
         let nonzeros = records.saturating_mul(width as u64);
         Shard::features(

@@ -1,7 +1,7 @@
 //! Numbers with decimal commas, as in `1,5`.
 //!
-//! A number with a point among them is refused: `1.234` is a thousand times another number where points separate
-//! thousands.
+//! `1.234,5` has thousands. A number with a point alone is refused among them: `1.234` is a thousand times another
+//! number where points separate thousands.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Fault, excerpt};
 use crate::formats::delimited::cells::bare;
+use crate::formats::delimited::encoding::as_utf8;
 use crate::rows::number::parse_f64;
+use crate::rows::written_number::WrittenNumber;
 
 /// What separates the fraction of numbers in CSV and TSV.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +53,7 @@ impl FromStr for Decimal {
     }
 }
 
-/// The bare text of a cell; a number with a decimal comma gets a point where these are `decimal_comma`.
+/// The bare text of a cell in UTF-8; a number with a decimal comma gets a point where these are `decimal_comma`.
 ///
 /// Errors: a number with a point among those with commas, in column `column` (from 0).
 #[inline]
@@ -60,7 +62,7 @@ pub(crate) fn cell_text(
     decimal_comma: bool,
     column: usize,
 ) -> Result<Cow<'_, [u8]>, Fault> {
-    let cell = bare(cell);
+    let cell = as_utf8(bare(cell));
     if decimal_comma {
         with_point(cell, column)
     } else {
@@ -76,6 +78,15 @@ fn with_point(cell: Cow<'_, [u8]>, column: usize) -> Result<Cow<'_, [u8]>, Fault
             return Ok(Cow::Owned(number));
         }
         number.retain(|byte| *byte != b'.');
+    }
+    // As 1.234,5 and 12,30 €. A point alone may be a decimal one.
+    let points = memchr::memchr_iter(b'.', &cell).count();
+    if (cell.contains(&b',') || points != 1)
+        && WrittenNumber::parse(&cell, true).is_some_and(|found| !found.is_plain)
+    {
+        let point = |byte: &u8| if *byte == b',' { b'.' } else { *byte };
+        let digits = cell.iter().filter(|byte| **byte != b'.');
+        return Ok(Cow::Owned(digits.map(point).collect()));
     }
     if cell.contains(&b'.') && parse_f64(&number).is_ok() {
         return Err(point(&cell, column));
@@ -105,10 +116,13 @@ mod tests {
         };
         check("1,5", "1.5");
         check(" \"-0,25e3\" ", "-0.25e3");
-        for other in ["7", "", "NA", "a,b", "1,2,3", "01.02.2020", "1,5 kg"] {
+        check("1.234,5", "1234.5");
+        check("-1.234.567", "-1234567");
+        check("1.234,50 €", "1234.50 €");
+        for other in ["7", "", "NA", "a,b", "1,2,3", "01.02.2020", "1,5 kg", "$5"] {
             check(other, other);
         }
-        for point in ["1.5", "1.234", "\"1.5\"", "1.234,5"] {
+        for point in ["1.5", "1.234", "\"1.5\"", "1.23,5"] {
             check(point, "");
             assert_eq!(
                 cell_text(point.as_bytes(), false, 0).as_deref(),

@@ -14,9 +14,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::{FormatError, FormatErrorKind, excerpt};
 use crate::formats::delimited::cells::{Cells, bare, records};
 use crate::formats::delimited::decimal::{Decimal, cell_text};
-use crate::formats::delimited::{LabelColumn, is_missing, is_number, is_number_with_comma, truth};
+use crate::formats::delimited::encoding::as_utf8;
+use crate::formats::delimited::{
+    LabelColumn, is_missing_number, is_number, is_number_with_comma, truth,
+};
 use crate::labels::no_label_column;
 use crate::rows::number::{NotANumber, parse_f64};
+use crate::rows::written_number::WrittenNumber;
 
 /// Most lines that the first one is compared with.
 const MOST_LINES: usize = 100;
@@ -51,12 +55,12 @@ pub(crate) fn cells(line: &[u8], delimiter: u8, decimal_comma: bool) -> Vec<Cow<
         let cells = cells.filter(|cell| !cell.is_empty());
         return cells.map(Cow::Borrowed).collect();
     }
-    let text = |cell| cell_text(cell, decimal_comma, 0).unwrap_or_else(|_| bare(cell));
+    let text = |cell| cell_text(cell, decimal_comma, 0).unwrap_or_else(|_| as_utf8(bare(cell)));
     Cells::new(line, delimiter).map(text).collect()
 }
 
 pub(crate) fn is_word(cell: &[u8]) -> bool {
-    !is_missing(cell)
+    !is_missing_number(cell)
         && truth(cell).is_none()
         && matches!(parse_f64(cell), Err(NotANumber::Malformed))
 }
@@ -96,8 +100,15 @@ pub(crate) fn delimiter_of(
         Some(found) => found,
     };
     let all = lines.iter().flat_map(|line| cells(line, delimiter, false));
-    let numbers: Vec<_> = all.filter(|cell| is_number_with_comma(cell)).collect();
-    let have = |byte: u8| numbers.iter().any(|number| number.contains(&byte));
+    let is_grouped =
+        |cell: &[u8]| cell.contains(&b',') && WrittenNumber::parse(cell, true).is_some();
+    let numbers: Vec<_> = all
+        .filter(|cell| is_number_with_comma(cell) || is_grouped(cell))
+        .collect();
+    let have = |byte: u8| {
+        let mut numbers = numbers.iter();
+        numbers.any(|number| number.contains(&byte) && (byte == b',' || !is_grouped(number)))
+    };
     let decimal_comma = match decimal {
         Decimal::Comma => true,
         Decimal::Point => false,
@@ -252,7 +263,7 @@ impl Heading {
     /// Whether some column of features holds a word, and none a number.
     fn is_header(&self, label: Option<usize>) -> bool {
         self.features(label).any(is_word)
-            && (self.features(label)).all(|cell| is_word(cell) || is_missing(cell))
+            && (self.features(label)).all(|cell| is_word(cell) || is_missing_number(cell))
     }
 
     /// Whether at least half of the words in columns of features occur again in their column, as those of records do.
@@ -282,7 +293,7 @@ impl Heading {
         let is_over_numbers = |at: &usize| {
             is_word(&self.cells[*at])
                 && below(*at).any(is_number)
-                && below(*at).all(|cell| is_number(cell) || is_missing(cell))
+                && below(*at).all(|cell| is_number(cell) || is_missing_number(cell))
         };
         // A record would have a wrong cell or two.
         if 2 * (0..self.columns).filter(is_over_numbers).count() >= self.columns {
@@ -481,6 +492,8 @@ mod tests {
         check("a;y\n1,5;2\n3;0\n", auto, Some(true));
         check("1,5;2\n3;0\n", auto, Some(true));
         check("a;y\n1.5;2\n3;0\n", auto, Some(false));
+        check("a;y\n1.234,50;2\n999,99;0\n", auto, Some(true));
+        check("a;y\n$1,234.50;2\n3;0\n", auto, Some(false));
         check("a;y\n\"b, c\";2\n3;0\n", auto, Some(false));
         // Thousands, perhaps.
         check("a;y\n1,500;2\n3.5;0\n", auto, None);

@@ -35,10 +35,21 @@ impl KnownColumns {
         }
     }
 
-    /// The index of each known field in `found`.
-    pub(crate) fn places(&self, found: &FieldSpecs) -> Result<Vec<usize>, FormatError> {
-        let places = self.schema.places_in(found);
-        places.map_err(|difference| other_columns(&difference, &self.of))
+    /// The index of each known field in `found`, which may have others too if `has_more`.
+    pub(crate) fn places(
+        &self,
+        found: &FieldSpecs,
+        has_more: bool,
+    ) -> Result<Vec<usize>, FormatError> {
+        let names: HashSet<&str> = { self.schema.fields.0.iter() }
+            .map(|field| &*field.name)
+            .collect();
+        let is_kept = |at: &usize| !has_more || names.contains(&*found.0[*at].name);
+        let kept: Vec<usize> = (0..found.0.len()).filter(is_kept).collect();
+        let fields = FieldSpecs(kept.iter().map(|at| found.0[*at].clone()).collect());
+        let places = self.schema.places_in(&fields);
+        let places = places.map_err(|difference| other_columns(&difference, &self.of))?;
+        Ok(places.into_iter().map(|place| kept[place]).collect())
     }
 }
 

@@ -2,13 +2,15 @@
 //!
 //! `heading.rs` decides whether the first line is the header. Cells may be in double quotes (`cells.rs`), so that a
 //! record may have several lines, and have blanks around them; empty lines are skipped. Rows are dense: every row must
-//! have as many cells as the first. Truth values among features are 1 and 0. A cell that is empty or says NA, NaN, null
-//! or `?` is missing: a fault, unless a value replaces missing ones.
+//! have as many cells as the first. Truth values among features are 1 and 0. A cell that is empty or says NA, NaN,
+//! None, `?` or the like is missing: a fault, unless a value replaces missing ones.
 
 pub(crate) mod cells;
 pub(crate) mod decimal;
+pub(crate) mod encoding;
 pub(crate) mod heading;
 pub(crate) mod known_columns;
+pub(crate) mod preamble;
 pub(crate) mod table;
 pub(crate) mod table_columns;
 
@@ -22,6 +24,7 @@ use crate::labels::{LABEL_LIMIT, checked_label};
 use crate::rows::bad_number::bad_number;
 use crate::rows::feature_type::FeatureType;
 use crate::rows::number::{Feature, NotANumber, is_rounded, parse_f64};
+use crate::rows::written_number::WrittenNumber;
 
 /// Which column of a table is the label, or which key of a sample's member `json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,6 +67,8 @@ pub struct DelimitedRules {
     pub label: Option<usize>,
     /// The feature of each column, where columns are not in the order of the features.
     pub order: Option<Arc<[u32]>>,
+    /// How many columns are neither features nor the label; they come after the features in `order`.
+    pub extra: usize,
     /// The replacement for missing values, one a feature; missing values are faults where `None`.
     pub missing: Option<Arc<[f32]>>,
     /// What numbers features become.
@@ -73,7 +78,7 @@ pub struct DelimitedRules {
 impl DelimitedRules {
     /// Features a row.
     pub fn features(&self) -> usize {
-        self.columns - usize::from(self.label.is_some())
+        self.columns - usize::from(self.label.is_some()) - self.extra
     }
 
     /// The feature of a column that is not the label.
@@ -86,10 +91,34 @@ impl DelimitedRules {
     }
 }
 
-/// Whether a cell means that there is no value.
+/// Whether a cell of any column means that there is no value: the words that `pandas.read_csv` takes for it.
 pub(crate) fn is_missing(cell: &[u8]) -> bool {
-    const WORDS: [&[u8]; 5] = [b"", b"?", b"na", b"nan", b"null"];
-    WORDS.iter().any(|word| cell.eq_ignore_ascii_case(word))
+    const WORDS: [&str; 14] = [
+        "", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>", "#N/A", "#NA",
+        "-NaN", "-nan",
+    ];
+    is_word_of(cell) && WORDS.iter().any(|word| cell == word.as_bytes())
+}
+
+/// Whether a cell among numbers or dates means that there is no value; among names it is one.
+pub(crate) fn is_missing_number(cell: &[u8]) -> bool {
+    const WORDS: [&str; 8] = ["?", "-", ".", "na", "n/a", "nan", "null", "none"];
+    let is_one = |word: &&str| cell.eq_ignore_ascii_case(word.as_bytes());
+    is_missing(cell) || is_word_of(cell) && WORDS.iter().any(is_one)
+}
+
+/// Whether a cell may be one of these words: most cells are numbers.
+fn is_word_of(cell: &[u8]) -> bool {
+    const LONGEST: usize = 4;
+    cell.len() <= LONGEST && !cell.first().is_some_and(u8::is_ascii_digit)
+}
+
+/// Whether a cell is no label. Other words for missing values may name a class.
+pub(crate) fn is_missing_label(cell: &[u8]) -> bool {
+    const WORDS: [&str; 5] = ["", "?", "na", "nan", "null"];
+    WORDS
+        .iter()
+        .any(|word| cell.eq_ignore_ascii_case(word.as_bytes()))
 }
 
 /// The number of a truth value among numbers.
@@ -128,7 +157,7 @@ impl LabelCell<'_> {
         const LONGEST_NAME: usize = 256;
         match parse_f64(cell) {
             Ok(value) if value.abs() < LABEL_LIMIT => LabelCell::Number(value),
-            Err(NotANumber::Malformed) if !is_missing(cell) && cell.len() <= LONGEST_NAME => {
+            Err(NotANumber::Malformed) if !is_missing_label(cell) && cell.len() <= LONGEST_NAME => {
                 std::str::from_utf8(cell).map_or(LabelCell::Neither, LabelCell::Name)
             }
             _ => LabelCell::Neither,
@@ -139,7 +168,7 @@ impl LabelCell<'_> {
 /// The label in a cell of column `column` (from 0), where labels are numbers.
 pub(crate) fn numeric_label(cell: &[u8], column: usize) -> Result<f64, Fault> {
     let column = column as u64 + 1;
-    if is_missing(cell) {
+    if is_missing_label(cell) {
         return Err(Fault::missing_label(column));
     }
     let named = |found| {
@@ -154,7 +183,7 @@ pub(crate) fn numeric_label(cell: &[u8], column: usize) -> Result<f64, Fault> {
 /// The target in a cell of column `column` (from 0).
 pub(crate) fn target(cell: &[u8], column: usize) -> Result<f64, Fault> {
     let column = column as u64 + 1;
-    if is_missing(cell) {
+    if is_missing_number(cell) {
         return Err(Fault::missing_label(column));
     }
     let named = |found| {
@@ -200,7 +229,14 @@ pub(crate) fn decode_cells<'b, T: Feature>(
         }
         let feature = match &rules.order {
             None => column - usize::from(column > label_at),
-            Some(order) => order[column] as usize,
+            Some(order) => {
+                let feature = order[column] as usize;
+                if feature >= row.len() && column != label_at {
+                    cells.next();
+                    continue;
+                }
+                feature
+            }
         };
         let line = cells.record();
         if column != label_at
@@ -264,7 +300,12 @@ fn unusual_value<T: Feature>(
     if let Some(value) = truth(cell) {
         return Ok(T::of(value));
     }
-    if !is_missing(cell) {
+    if !is_missing_number(cell) {
+        if let (Err(NotANumber::Malformed), Some(written)) =
+            (parse_f64(cell), WrittenNumber::parse(cell, false))
+        {
+            return Ok(T::of(written.value));
+        }
         let bad = |found| {
             let remedy = if is_number_with_comma(cell) {
                 "if the comma is a decimal one, give `decimal` comma".to_string()
@@ -369,6 +410,7 @@ mod tests {
             columns,
             label: Some(label),
             order: None,
+            extra: 0,
             missing: missing.map(Arc::from),
             dtype: FeatureType::F32,
         };
@@ -386,6 +428,7 @@ mod tests {
                 columns: 2,
                 label: None,
                 order: None,
+                extra: 0,
                 missing: None,
                 dtype,
             };
@@ -484,6 +527,7 @@ mod tests {
                 columns: 2,
                 label: None,
                 order: None,
+                extra: 0,
                 missing: None,
                 dtype: FeatureType::Checked,
             };
@@ -498,7 +542,8 @@ mod tests {
             assert!(fault.starts_with(expected), "{fault}");
         };
         refuses("1;1.234\n", true, "column 2 holds 1.234, whose point");
-        refuses("1.234,5;1\n", true, "column 1 holds 1.234,5, whose point");
+        assert_eq!(decode("1.234,5;1\n", true), Ok([1234.5, 1.0]));
+        refuses("1.23,5;1\n", true, "column 1 holds 1.23,5, whose point");
         refuses(
             "16777217,5;1\n",
             true,
@@ -522,6 +567,7 @@ mod tests {
             columns: 3,
             label: None,
             order: None,
+            extra: 0,
             missing: None,
             dtype: FeatureType::F32,
         };
@@ -554,6 +600,7 @@ mod tests {
             columns: 4,
             label: Some(1),
             order: Some([2, 0, 0, 1].into()),
+            extra: 0,
             missing: Some([0.5, 1.5, 2.5].into()),
             dtype: FeatureType::F32,
         };

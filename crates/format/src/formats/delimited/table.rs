@@ -6,6 +6,7 @@ use crate::decoder::{Decoded, Decoder};
 use crate::error::FormatError;
 use crate::format::{Format, Match, Shard, Source};
 use crate::formats::delimited::decimal::cell_text;
+use crate::formats::delimited::preamble::table_start;
 use crate::formats::delimited::table_columns::{TableColumns, delimiter_in};
 use crate::formats::delimited::{DelimitedRules, LabelColumn, decode_cells, each_cell};
 use crate::kind::{Head, Look};
@@ -48,12 +49,14 @@ impl Format for Delimited {
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let file = source.input()?;
-        let (delimiter, decimal_comma) = delimiter_in(source, self.delimiter, notes)?;
-        let first = first_record_from(&file, source.start(), source.stamp.size, delimiter)?;
+        let begin = table_start(source, notes)?;
+        let (delimiter, decimal_comma) = delimiter_in(source, begin, self.delimiter, notes)?;
+        let first = first_record_from(&file, begin, source.stamp.size, delimiter)?;
         let Some((start, line)) = first else {
             return Err(FormatError::empty());
         };
-        let table = TableColumns::of(source, &line, (delimiter, decimal_comma), notes)?;
+        let separators = (delimiter, decimal_comma);
+        let table = TableColumns::of(source, begin, &line, separators, notes)?;
         let (label, columns) = (table.label, table.count);
         let from = match table.schema {
             Some(_) => start + line.len() as u64,
@@ -68,12 +71,19 @@ impl Format for Delimited {
         };
         let (mut contents, index) = source.lines(shape, from, notes)?;
         note_a_class_each(source, &contents, notes);
+        if contents.tallies.first() == Some(&1) {
+            notes.push(format!(
+                "{}: its text is not UTF-8 and is read as Windows-1252",
+                source.path.display()
+            ));
+        }
         let mut decoder = DelimitedDecoder::new(DelimitedRules {
             delimiter,
             decimal_comma,
             columns,
             label,
             order: table.order,
+            extra: table.extra,
             missing: None,
             dtype: source.options.feature_type(),
         });

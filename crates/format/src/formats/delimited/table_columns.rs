@@ -1,6 +1,5 @@
 //! The columns of a CSV or TSV file: what its first line says, compared with the known columns.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use pelton_batch::Schema;
@@ -22,22 +21,25 @@ pub(crate) struct TableColumns {
     pub(crate) count: usize,
     pub(crate) label: Option<usize>,
     pub(crate) order: Order,
+    /// Columns that are neither features nor the label.
+    pub(crate) extra: usize,
     /// The names in the order of the features, where the first line says them.
     pub(crate) schema: Option<Schema>,
-    /// The same, or positions from 1 where the first line says none.
+    /// The same and those of further columns, or positions from 1 where the first line says none.
     pub(crate) names: Vec<String>,
     /// Whether some of the first cells of features are neither numbers nor missing, or a column has no name, as
     /// that of row numbers.
     pub(crate) has_text: bool,
 }
 
-/// What separates the cells of a file, `usual` or something else, with a note; and whether numbers have decimal commas.
+/// What separates the cells of a table that begins at `start`, `usual` or something else, with a note; and whether numbers have decimal commas.
 pub(crate) fn delimiter_in(
     source: &Source<'_>,
+    start: u64,
     usual: u8,
     notes: &mut Vec<String>,
 ) -> Result<(u8, bool), FormatError> {
-    let lines = first_lines_of(source, may_delimit);
+    let lines = first_lines_of(source, start, may_delimit);
     let (delimiter, name, decimal_comma) = delimiter_of(&lines, usual, source.options.decimal)?;
     if !name.is_empty() {
         let numbers = if decimal_comma {
@@ -53,29 +55,35 @@ pub(crate) fn delimiter_in(
     Ok((delimiter, decimal_comma))
 }
 
-/// The first lines of a file.
-fn first_lines_of<'a>(source: &Source<'a>, is_delimiter: impl Fn(u8) -> bool) -> Vec<&'a [u8]> {
-    let text = source.head.get(source.start() as usize..);
+/// The first lines of a table.
+fn first_lines_of<'a>(
+    source: &Source<'a>,
+    start: u64,
+    is_delimiter: impl Fn(u8) -> bool,
+) -> Vec<&'a [u8]> {
+    let text = source.head.get(start as usize..);
     let is_whole = source.head.len() as u64 >= source.stamp.size;
     first_lines(text.unwrap_or_default(), is_whole, is_delimiter)
 }
 
 impl TableColumns {
-    /// Reads the columns of a file whose first non-blank line is `line`, whose cells `delimiter` separates, and whose
+    /// Reads the columns of a table that begins at `start`, whose first non-blank line is `line`, whose cells `delimiter` separates, and whose
     /// numbers have decimal commas or not.
     pub(crate) fn of(
         source: &Source<'_>,
+        start: u64,
         line: &[u8],
         (delimiter, decimal_comma): (u8, bool),
         notes: &mut Vec<String>,
     ) -> Result<TableColumns, FormatError> {
         let (path, options) = (source.path, source.options);
-        let lines = first_lines_of(source, |byte| byte == delimiter);
+        let lines = first_lines_of(source, start, |byte| byte == delimiter);
         let heading = Heading::read(line.trim_ascii_end(), delimiter, decimal_comma);
         let count = heading.columns;
         let wanted = &options.label;
         let all_features = options.are_all_features(count);
-        if count == 1 && !all_features {
+        let is_predicted = options.any_label && options.columns.is_some();
+        if count == 1 && !all_features && !is_predicted {
             return Err(FormatError::new(
                 "has one column, the label, and no features; check the file, or read its lines with `format` text",
             ));
@@ -101,12 +109,13 @@ impl TableColumns {
         };
         let named = heading.names_columns(header, guess, &others)?;
         let is_coded = |known: &KnownColumns| !known.schema.codes.is_empty();
+        let mut more = Vec::new();
         let (label, order) = match &options.columns {
             Some(known) if named && is_coded(known) => (
                 label_among(known, &heading, wanted, options.any_label)?,
                 None,
             ),
-            Some(known) if named => take(known, path, &heading, wanted, options.any_label, notes)?,
+            Some(known) if named => take(known, source, &heading, &mut more, notes)?,
             known => {
                 if let (Some(known), true) = (known.as_ref().filter(|k| !is_coded(k)), count > 1) {
                     notes.push(format!(
@@ -135,7 +144,8 @@ impl TableColumns {
         let names: Vec<String> = match &schema {
             Some(schema) => {
                 let names = schema.fields.0.iter();
-                names.map(|field| field.name.to_string()).collect()
+                let names = names.map(|field| field.name.to_string());
+                names.chain(more.iter().cloned()).collect()
             }
             None => {
                 let columns = (0..count).filter(|column| Some(*column) != label);
@@ -155,6 +165,7 @@ impl TableColumns {
             count,
             label,
             order,
+            extra: more.len(),
             schema,
             names,
             has_text,
@@ -175,10 +186,12 @@ fn label_among(
     let label = match &meant {
         LabelColumn::Name(name) if any_label && !heading.has(name) => None,
         LabelColumn::Name(_) => Some(heading.label(&meant, true)?),
-        // A column of features in the label's usual position is not the label.
+        // A column of features in the label's usual position is not the label, nor is one of several others.
         _ => {
             let label = heading.label(&meant, true)?;
-            Some(label).filter(|at| features.get(&names[*at]).is_none())
+            let is_other = |name: &String| features.get(name).is_none();
+            let is_only = names.iter().filter(|name| is_other(name)).count() == 1;
+            Some(label).filter(|at| is_only && is_other(&names[*at]))
         }
     };
     if let (None, false) = (label, any_label) {
@@ -191,32 +204,40 @@ fn label_among(
     Ok(label)
 }
 
-/// The label's column and the order of the features in a first line that names columns; a label may be missing where
-/// `any_label`.
+/// The label's column and the order of the features in a first line that names columns; a label may be missing if it
+/// does not matter. The names of columns that a model does not know are added to `more`.
 fn take(
     known: &KnownColumns,
-    path: &Path,
+    source: &Source<'_>,
     heading: &Heading,
-    wanted: &LabelColumn,
-    any_label: bool,
+    more: &mut Vec<String>,
     notes: &mut Vec<String>,
 ) -> Result<(Option<usize>, Order), FormatError> {
     let names = heading.names();
+    let (wanted, any_label) = (&source.options.label, source.options.any_label);
     let label = label_among(known, heading, wanted, any_label)?;
-    let places = known.places(&heading.fields(label))?;
+    let fields = heading.fields(label);
+    let mut places = known.places(&fields, source.options.features.is_some())?;
+    if places.len() < fields.0.len() {
+        let mut is_known = vec![false; fields.0.len()];
+        places.iter().for_each(|place| is_known[*place] = true);
+        let others: Vec<usize> = (0..is_known.len()).filter(|at| !is_known[*at]).collect();
+        more.extend(others.iter().map(|at| fields.0[*at].name.to_string()));
+        places.extend(others);
+    }
     if let (Some(at), Some(name), false) = (label, &known.schema.label, any_label)
         && names[at] != *name
         && !matches!(wanted, LabelColumn::Name(_))
     {
         notes.push(format!(
             "{}: takes the column {:?} for the label, which is {name:?} in {}",
-            path.display(),
+            source.path.display(),
             names[at],
             known.of
         ));
     }
     let mut order = None;
-    if !places.is_sorted() {
+    if !places.is_sorted() || !more.is_empty() {
         let mut features = vec![0; heading.columns];
         for (feature, place) in (0..).zip(places) {
             let column = place + usize::from(label.is_some_and(|label| place >= label));

@@ -8,6 +8,8 @@ use serde_json::{Map, Number, Value};
 use crate::error::{Fault, excerpt};
 use crate::places::located::{text_of, words_of};
 
+/// Why a key is left out whose values are all null.
+pub(crate) const NULLS: &str = "every line has null";
 /// Most keys of all records together.
 const MOST_KEYS: usize = 4096;
 /// Longest name of a field; each row stores it after one byte for its length.
@@ -157,7 +159,7 @@ impl Keys {
         for (name, key) in self.known {
             match (key.why, key.kind) {
                 (Some(why), _) => schema.left_out.push((name, why)),
-                (None, Kind::Null) => schema.left_out.push((name, "every line has null".into())),
+                (None, Kind::Null) => schema.left_out.push((name, NULLS.into())),
                 (None, _) => {
                     schema.known.push(Known {
                         bytes: key.payload,

@@ -22,7 +22,7 @@ use crate::decoder::{Decoded, Decoder};
 use crate::error::{Fault, FormatError, excerpt};
 use crate::format::{Format, Match, Shard, Source};
 use crate::formats::delimited::LabelColumn;
-use crate::formats::json_lines::kinds::{Keys, Kind, Known, Schema, array, described};
+use crate::formats::json_lines::kinds::{Keys, Kind, Known, NULLS, Schema, array, described};
 use crate::kind::Head;
 use crate::labels::classes_so_far::ClassesSoFar;
 use crate::labels::stored::Label;
@@ -101,7 +101,12 @@ impl Format for JsonLines {
             are_names: !names.is_empty(),
             are_numbers: names.is_empty() && !located.labels.is_empty(),
         };
-        let decoder = JsonDecoder::new(kinds, label, source.options.missing.is_some());
+        let mut decoder = JsonDecoder::new(kinds, label, source.options.missing.is_some());
+        if source.options.features_only {
+            // Every cell of these is missing.
+            let nulls = schema.left_out.iter().filter(|(_, why)| why == NULLS);
+            decoder.names.extend(nulls.map(|(key, _)| key.clone()));
+        }
         if let Some((unlabelled, line)) = schema.unlabelled {
             notes.push(format!(
                 "{}: {unlabelled} of {records} records, the first in line {line}, have no {:?} and count as labelled 0",
@@ -109,7 +114,7 @@ impl Format for JsonLines {
                 decoder.label.key
             ));
         }
-        if decoder.kinds.is_empty() && records > 0 {
+        if decoder.kinds.is_empty() && decoder.names.is_empty() && records > 0 {
             let what =
                 "no key has values of one kind in every record; write the same keys in every line";
             return Err(FormatError::malformed(first, what));
@@ -134,7 +139,9 @@ fn chosen<'a>(
     }
     let fills = source.options.missing.is_some() || has_cells;
     let alike = "write values of one kind under it in every line";
-    let mut left_out: Vec<(String, String, &str)> = (schema.left_out.iter())
+    let left_out = schema.left_out.iter();
+    let mut left_out: Vec<(String, String, &str)> = left_out
+        .filter(|(_, why)| !(has_cells && why == NULLS))
         .map(|(key, why)| (key.clone(), why.clone(), alike))
         .collect();
     let mut kinds = Vec::new();
