@@ -3,7 +3,7 @@
 //! Threads take runs of records; what they find is put together in the order of the records, so that sums do not
 //! depend on the number of threads. Of a record that cannot be read, the cells before the fault count.
 //!
-//! Memory: up to [`MOST_VALUES`](crate::tables::column_found::MOST_VALUES) values of each column, and 4 bytes a record where a column holds weights.
+//! Memory: up to `MOST_VALUES` values of each column, and 4 bytes a record where a column holds weights.
 
 use std::collections::HashSet;
 use std::ops::Range;

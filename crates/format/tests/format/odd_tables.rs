@@ -393,6 +393,27 @@ fn a_column_of_type_null_is_missing() {
     }
 }
 
+/// Bytes of Parquet and Arrow that are not UTF-8 are read like those of CSV.
+#[cfg(feature = "columns")]
+#[test]
+fn binary_columns_are_text() {
+    use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
+    let folder = tempdir().unwrap();
+    let cities: BinaryArray = [&b"Troms\xf8"[..], b"Oslo"].into_iter().map(Some).collect();
+    let labels: ArrayRef = Arc::new(Int64Array::from(vec![0, 1]));
+    let batch = RecordBatch::try_from_iter([("city", Arc::new(cities) as ArrayRef), ("y", labels)]);
+    let (batch, mut parquet) = (batch.unwrap(), Vec::new());
+    let mut writer =
+        parquet::arrow::ArrowWriter::try_new(&mut parquet, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    let path = file(folder.path(), "b.parquet", parquet);
+    let dataset = open(&path, &coded(folder.path(), &[])).unwrap();
+    let names = dataset.columns().unwrap().feature_names();
+    assert_eq!(names, ["city=Oslo", "city=Tromsø"]);
+    assert_eq!(entries(&dataset), [[(1, 1.0)], [(0, 1.0)]]);
+}
+
 /// Models of numbers refused files with further columns.
 #[test]
 fn further_columns_do_no_harm() {

@@ -9,6 +9,7 @@ use super::record::RecordLayout;
 use super::values::UNEVEN;
 use crate::decoder::{Decoded, Decoder};
 use crate::error::Fault;
+use crate::formats::delimited::encoding::as_utf8;
 use crate::labels::checked_label;
 use crate::labels::stored::Label;
 use crate::numbering::Numbering;
@@ -310,7 +311,7 @@ impl Cells for ColumnFeatures {
                         None => Cell::Number(number),
                     }
                 }
-                (Some(value), _) => Cell::Text(Cow::Borrowed(value)),
+                (Some(value), _) => Cell::Text(as_utf8(Cow::Borrowed(value))),
             };
             take(at - 1, cell)
         });
