@@ -29,20 +29,26 @@ pub fn newton_pays(problem: &Problem, records: u64, values: f64) -> bool {
     newton < 100.0 * visit * records as f64 * problem.subproblems() as f64
 }
 
-/// Nanoseconds of L-BFGS to a gap of 1e-6, about; infinite where it does not apply. `values` is the mean number of
-/// values of a row.
+/// Nanoseconds of L-BFGS to a gap of 1e-6, about, next to those of [`modelled_costs`]; infinite where it does not apply.
+/// `values` is the mean number of values of a row.
 ///
-/// A pass: 40 ns a row and subproblem, and 0.7 ns a value. Matrices are made twice, over four rows a feature, each row of d²/2
-/// products at 0.05 ns, and their factors take d³/6 at 0.25 ns; each step takes 50 d, and 2 d² products with a factor.
+/// 12 passes (60 without a matrix) of 90 ns a row and subproblem, and 0.7 ns a value; two matrices of d²/2 products at
+/// 0.05 ns a row that they are summed over, and their factors of d³/6 at 0.25 ns. A step takes 50 d, and d² with a factor.
+/// Where matrices are of all rows and the curvature is constant, two passes are enough.
 pub fn lbfgs_cost(problem: &Problem, records: u64, values: f64) -> f64 {
     if !Lbfgs::applies(problem) {
         return f64::INFINITY;
     }
     let (n, d) = (records as f64, problem.length() as f64);
-    let has_matrix = d <= MOST_NEWTON_FEATURES as f64;
-    let passes = if has_matrix { 14.0 } else { 60.0 };
-    let matrix = 2.0 * (n.min(8.0 * d) * 0.05 * d * d / 2.0 + 0.25 * d.powi(3) / 6.0);
-    let step = 50.0 * d + if has_matrix { 2.0 * d * d } else { 0.0 };
-    let pass = n * (40.0 + 0.7 * values) + 0.5 * step;
-    problem.subproblems() as f64 * (passes * pass + if has_matrix { matrix } else { 0.0 })
+    let stride = Lbfgs::stride(problem, records as usize) as f64;
+    let pass = n * (90.0 + 0.7 * values) + 50.0 * d;
+    let matrix = n / stride * 0.05 * d * d / 2.0 + 0.25 * d.powi(3) / 6.0;
+    let whole = if d > MOST_NEWTON_FEATURES as f64 {
+        60.0 * pass
+    } else if stride == 1.0 && problem.loss().is_quadratic() {
+        2.0 * pass + matrix
+    } else {
+        12.0 * (pass + d * d) + 2.0 * matrix
+    };
+    problem.subproblems() as f64 * whole
 }

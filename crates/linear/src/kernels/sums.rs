@@ -23,27 +23,25 @@ pub(crate) fn sweep<W: Copy + Into<f64>>(
     places: &[RowAddress],
     out: &mut [f64],
 ) {
-    let each = |s: usize, x: Values<'_>| out[s] = x.dot(w);
     let touched = w.as_ptr().cast();
     let walk = Walk {
         rows,
         places,
         touched,
         stride: size_of::<W>(),
-        each,
+        each: Dot { w, out },
     };
     run(simd, walk);
 }
 
 /// Writes ‖x‖ of each row of `places` into `out`.
 pub(crate) fn norms(simd: Simd, rows: &BlockRows<'_>, places: &[RowAddress], out: &mut [f64]) {
-    let each = |s: usize, x: Values<'_>| out[s] = x.square().sqrt();
     let walk = Walk {
         rows,
         places,
         touched: std::ptr::null(),
         stride: 0,
-        each,
+        each: Norm { out },
     };
     run(simd, walk);
 }
@@ -58,10 +56,10 @@ pub(crate) fn add_rows(
 ) -> f64 {
     let mut size = 0.0;
     let touched = sum.as_ptr().cast();
-    let each = |s: usize, x: Values<'_>| {
-        if scales[s] != 0.0 {
-            size += scales[s].abs() * x.add_to(scales[s], sum).sqrt();
-        }
+    let each = Add {
+        scales,
+        sum,
+        size: &mut size,
     };
     let walk = Walk {
         rows,
@@ -72,6 +70,51 @@ pub(crate) fn add_rows(
     };
     run(simd, walk);
     size
+}
+
+/// What is done with each row. Its method must be inlined always: a closure may be compiled apart, without the processor's
+/// features.
+trait Each {
+    fn each(&mut self, s: usize, x: Values<'_>);
+}
+
+struct Dot<'a, W> {
+    w: &'a [W],
+    out: &'a mut [f64],
+}
+
+impl<W: Copy + Into<f64>> Each for Dot<'_, W> {
+    #[inline(always)]
+    fn each(&mut self, s: usize, x: Values<'_>) {
+        self.out[s] = x.dot(self.w);
+    }
+}
+
+struct Norm<'a> {
+    out: &'a mut [f64],
+}
+
+impl Each for Norm<'_> {
+    #[inline(always)]
+    fn each(&mut self, s: usize, x: Values<'_>) {
+        self.out[s] = x.square().sqrt();
+    }
+}
+
+struct Add<'a> {
+    scales: &'a [f64],
+    sum: &'a mut [f64],
+    size: &'a mut f64,
+}
+
+impl Each for Add<'_> {
+    #[inline(always)]
+    fn each(&mut self, s: usize, x: Values<'_>) {
+        let scale = self.scales[s];
+        if scale != 0.0 {
+            *self.size += scale.abs() * x.add_to(scale, self.sum).sqrt();
+        }
+    }
 }
 
 /// The values of a row, its constant feature next to them.
@@ -89,13 +132,15 @@ impl Values<'_> {
         match self.indices {
             None => {
                 let (chunks, tail) = self.values.as_chunks::<LANES>();
-                for (x, w) in chunks.iter().zip(w.as_chunks::<LANES>().0) {
-                    for ((sum, &x), &w) in sums.iter_mut().zip(x).zip(w) {
-                        *sum += f64::from(x) * w.into();
+                let (ws, w_tail) = w[..self.values.len()].as_chunks::<LANES>();
+                // Loops and no iterator adapters, which would be compiled apart too.
+                for c in 0..chunks.len() {
+                    for k in 0..LANES {
+                        sums[k] += f64::from(chunks[c][k]) * ws[c][k].into();
                     }
                 }
-                for (&x, &w) in tail.iter().zip(&w[self.values.len() - tail.len()..]) {
-                    dot += f64::from(x) * w.into();
+                for k in 0..tail.len() {
+                    dot += f64::from(tail[k]) * w_tail[k].into();
                 }
             }
             Some(indices) => {
@@ -117,13 +162,14 @@ impl Values<'_> {
     fn square(&self) -> f64 {
         let mut sums = [0.0_f64; LANES];
         let (chunks, tail) = self.values.as_chunks::<LANES>();
-        for x in chunks {
-            for (sum, &x) in sums.iter_mut().zip(x) {
-                *sum += f64::from(x) * f64::from(x);
+        for chunk in chunks {
+            for k in 0..LANES {
+                let x = f64::from(chunk[k]);
+                sums[k] += x * x;
             }
         }
-        for (sum, &x) in sums.iter_mut().zip(tail) {
-            *sum += f64::from(x) * f64::from(x);
+        for k in 0..tail.len() {
+            sums[k] += f64::from(tail[k]) * f64::from(tail[k]);
         }
         sums.iter().sum::<f64>() + f64::from(self.bias) * f64::from(self.bias)
     }
@@ -136,17 +182,17 @@ impl Values<'_> {
             None => {
                 let (chunks, tail) = self.values.as_chunks::<LANES>();
                 let (sums, rest) = sum[..self.values.len()].as_chunks_mut::<LANES>();
-                for (x, sums) in chunks.iter().zip(sums) {
-                    for ((square, sum), &x) in squares.iter_mut().zip(sums).zip(x) {
-                        let x = f64::from(x);
-                        *sum += scale * x;
-                        *square += x * x;
+                for c in 0..chunks.len() {
+                    for k in 0..LANES {
+                        let x = f64::from(chunks[c][k]);
+                        sums[c][k] += scale * x;
+                        squares[k] += x * x;
                     }
                 }
-                for ((square, sum), &x) in squares.iter_mut().zip(rest).zip(tail) {
-                    let x = f64::from(x);
-                    *sum += scale * x;
-                    *square += x * x;
+                for k in 0..tail.len() {
+                    let x = f64::from(tail[k]);
+                    rest[k] += scale * x;
+                    squares[k] += x * x;
                 }
             }
             Some(indices) => {
@@ -178,7 +224,7 @@ struct Walk<'a, F> {
     each: F,
 }
 
-impl<F: FnMut(usize, Values<'_>)> Kernel for Walk<'_, F> {
+impl<F: Each> Kernel for Walk<'_, F> {
     type Output = ();
 
     #[inline(always)]
@@ -197,7 +243,7 @@ impl<F: FnMut(usize, Values<'_>)> Kernel for Walk<'_, F> {
                         prefetch(values.as_ptr().wrapping_add(ahead.start as usize * width));
                     }
                     let values = &segment.values[start..start + used];
-                    (self.each)(
+                    self.each.each(
                         s,
                         Values {
                             indices: None,
@@ -221,7 +267,7 @@ impl<F: FnMut(usize, Values<'_>)> Kernel for Walk<'_, F> {
                     let start = place.start as usize;
                     let values =
                         &rows.segments[place.segment as usize].values[start..start + indices.len()];
-                    (self.each)(
+                    self.each.each(
                         s,
                         Values {
                             indices: Some(indices),

@@ -14,7 +14,7 @@
 //! Numerical Optimization, 2006, alg. 7.4) from ten pairs. Newton's method would need (K d)² products a row. The metric is
 //! M = I + Σ C h x xᵀ for each class, at first with h = ½, which is at least the Hessian (Böhning, Annals of the Institute
 //! of Statistical Mathematics 1992): so how features are scaled and correlated hardly counts. Rows that are classified well
-//! have less curvature; where the sum of the curvatures has fallen to a half or doubled, and every ten passes, M is made
+//! have less curvature; where the sum of the curvatures has fallen to a half or doubled, or changed in ten passes, M is made
 //! again, with h = 2 max_k p_k (1 − p_k). Of a vector alone h is the curvature of the loss, at first at least the slope over
 //! the distance to the least loss. Between, M is divided by sᵀy / yᵀM⁻¹y of the last pair (eq. 7.20, in the metric). Beyond
 //! [`crate::MOST_NEWTON_FEATURES`] features it is its diagonal, and where features are many for the classes it is summed
@@ -58,11 +58,11 @@ use pass::{CORRECT, LOSS, Lane, Pass, Sizes, Sums, TRACE, VALUE};
 use point::{Found, Point};
 use tree::Tree;
 
-/// Passes of the cost of which the matrix of all classes may be.
+/// Passes of the cost of which the matrix may be.
 const MATRIX_PASSES: usize = 4;
-/// Rows a feature that it is summed over at least, and that of a vector alone.
+/// Rows a feature that are enough for it, and the fewest that one of a vector alone is summed over.
 const MATRIX_ROWS: usize = 16;
-const MATRIX_ROWS_ALONE: usize = 4;
+const LEAST_MATRIX_ROWS: usize = 4;
 /// Share of the cost of all rows below which a class has none, for a free bias.
 const NONE: f64 = 1e-12;
 /// A run of rows without a check for interruption.
@@ -98,15 +98,9 @@ impl Lbfgs {
         assert!(Lbfgs::applies(&problem));
         assert!(!problem.is_coupled() || problem.models() == 1);
         let sizes = Sizes::of(&problem);
-        let stride = if problem.is_coupled() {
-            let dear = sizes.length / (4 * MATRIX_PASSES * sizes.classes);
-            dear.min(records / (MATRIX_ROWS * sizes.length))
-        } else {
-            records / (MATRIX_ROWS_ALONE * sizes.length)
-        };
         Lbfgs {
             wanted,
-            stride: stride.max(1) as u64,
+            stride: Lbfgs::stride(&problem, records),
             points: vec![Point::new(&sizes); points_of(&problem)],
             sizes,
             lanes: Lanes::None,
@@ -114,6 +108,21 @@ impl Lbfgs {
             simd,
             problem,
         }
+    }
+
+    /// The matrix is summed over each so many of the records.
+    pub(crate) fn stride(problem: &Problem, records: usize) -> u64 {
+        let sizes = Sizes::of(problem);
+        let enough = records / (MATRIX_ROWS * sizes.length);
+        let stride = if problem.is_coupled() {
+            enough.min(sizes.length / (4 * MATRIX_PASSES * sizes.classes))
+        } else {
+            // A product of a pass, which waits for memory, takes as long as four of the matrix.
+            let dear = sizes.length / (16 * MATRIX_PASSES);
+            let least = records / (LEAST_MATRIX_ROWS * sizes.length);
+            enough.max(dear).min(least)
+        };
+        stride.max(1) as u64
     }
 
     /// Whether loss and penalty are smooth.

@@ -19,8 +19,9 @@ const COARSE: f64 = 10.0;
 const HALF_A_UNIT: f64 = 0.5 * f32::EPSILON as f64;
 /// Passes in a row after which nothing is left to gain.
 const MOST_IDLE: u32 = 3;
-/// Part of its trace, and passes after it was made, at which the metric is made again.
-const FALLEN: f64 = 0.5;
+/// Change of the logarithm of its trace at which the metric is made again, and at which it is once it is so many passes old.
+const FAR: f64 = std::f64::consts::LN_2;
+const NEAR: f64 = 0.05;
 const OLD: u32 = 10;
 /// Numbers of a point that are no vectors, in a saved state.
 const FIGURES: usize = 15;
@@ -129,8 +130,10 @@ impl Point {
             self.age = 0;
         }
         self.age += 1;
-        let has_changed = trace < FALLEN * self.trace || FALLEN * trace > self.trace;
-        self.wants_metric = has_changed || self.age >= OLD;
+        let change = (trace / self.trace).ln().abs();
+        // That of all classes begins as a bound.
+        let is_old = self.age >= OLD && (change > NEAR || sizes.classes > 1);
+        self.wants_metric = change > FAR || is_old;
         let mut failed = false;
         if let Some(before) = self.before.take() {
             let most = before.value + ENOUGH * before.slope + 1e-13 * before.value.abs();

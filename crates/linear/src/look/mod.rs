@@ -175,6 +175,8 @@ pub(crate) struct Lane {
     /// Additions to a coordinate of a sum, at most, and values of a row.
     additions: f64,
     longest: f64,
+    /// Rows of a chunk, at most.
+    chunk: f64,
     work: Work,
 }
 
@@ -220,12 +222,13 @@ impl Total {
             total.correct += lane.correct;
             total.additions = total.additions.max(lane.additions);
             total.longest = total.longest.max(lane.longest);
+            total.chunk = total.chunk.max(lane.chunk);
             for (own, other) in total.sums.iter_mut().zip(&mut lane.sums) {
                 own.add(other);
             }
             count += 1.0;
         }
-        let mut most = [total.additions, total.longest, count];
+        let mut most = [total.additions, total.longest, count, total.chunk];
         peers(Exchange::Largest(&mut most))?;
         let mut counts = [total.rows, total.correct, 1.0];
         peers(Exchange::Sum(&mut counts))?;
@@ -238,7 +241,7 @@ impl Total {
             rows: counts[0] as u64,
             correct: counts[1] as u64,
             rounding: Rounding {
-                additions: most[0] + others + CHUNK as f64,
+                additions: most[0] + others + most[3],
                 rows: counts[0] + others,
                 longest: most[1] + 20.0,
             },
@@ -313,6 +316,7 @@ impl Look<'_> {
             }
             let work = &lane.work;
             lane.rows += length as f64;
+            lane.chunk = lane.chunk.max(length as f64);
             lane.additions += if problem.length() <= NARROW {
                 1.0
             } else {
@@ -507,8 +511,8 @@ impl<L: LossFunction> Kernel for SlopesOf<'_, L> {
         let is_rounded = work.exact.is_empty();
         let (mut value, mut slope) = (0.0, 0.0);
         if losses_only || !is_rounded {
-            for i in 0..count {
-                let m = work.signs[i] * values[i];
+            for (i, product) in values.iter().enumerate() {
+                let m = work.signs[i] * product;
                 let [own, steep] = loss.newton_loss(m, work.targets[i], work.costs[i]);
                 value += own;
                 slope += steep * work.norms[i];
@@ -521,8 +525,8 @@ impl<L: LossFunction> Kernel for SlopesOf<'_, L> {
         }
         let values = if is_rounded { values } else { &work.exact };
         work.margins.clear();
-        for i in 0..count {
-            work.margins.push(work.signs[i] * values[i]);
+        for (value, sign) in values.iter().zip(&work.signs) {
+            work.margins.push(sign * value);
         }
         for prepared in &mut work.prepared {
             prepared.clear();

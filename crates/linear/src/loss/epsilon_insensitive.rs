@@ -89,7 +89,12 @@ impl LossFunction for EpsilonInsensitive {
 
     #[inline(always)]
     fn newton_loss(&self, u: f64, target: f64, cost: f64) -> [f64; 2] {
-        [cost * self.value(u, target), cost]
+        let inside = self.epsilon - (target - u).abs();
+        let is_level = inside > tube::slack(u, target);
+        [
+            cost * self.value(u, target),
+            if is_level { 0.0 } else { cost },
+        ]
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 //! between 0 and Cτ a row.
 
 use super::function::{Bend, Dual, LossFunction, NewtonTerms, RowTerms, Watch};
-use super::quadratic;
+use super::{quadratic, tube};
 use crate::step::Outcome;
 use crate::visit::Visit;
 
@@ -88,7 +88,11 @@ impl LossFunction for Hinge {
 
     #[inline(always)]
     fn newton_loss(&self, u: f64, target: f64, cost: f64) -> [f64; 2] {
-        [cost * self.value(u, target), cost]
+        let is_level = u - target > tube::slack(u, target);
+        [
+            cost * self.value(u, target),
+            if is_level { 0.0 } else { cost },
+        ]
     }
 
     #[inline(always)]

@@ -81,6 +81,8 @@ const FINE: f64 = 1e-9;
 const COARSE: f64 = 10.0;
 /// Half a unit in the last place of an f32 of 1.
 const HALF_A_UNIT: f64 = 0.5 * f32::EPSILON as f64;
+/// Factor on what smoothing may leave after each look that gained nothing: rounding w to f32 takes a part of the gap too.
+const LESS: f64 = 0.25;
 /// Looks in a row after which nothing is left to gain.
 const MOST_IDLE: u32 = 3;
 /// A run of rows without a check for interruption.
@@ -418,7 +420,8 @@ impl Point {
             let [unit, least] = loss.narrow(&Bend {
                 tau,
                 smoothing: sums.smoothing,
-                over: 0.5 * wanted * self.best_primal / sums.smoothing,
+                over: LESS.powi(self.idle as i32) * 0.5 * wanted * self.best_primal
+                    / sums.smoothing,
                 curvature: sums.curvature,
                 trace,
                 margin,
@@ -447,7 +450,11 @@ impl Point {
             return;
         }
         let ends = !shrinks && gain <= 1e-15 * primal && rise <= 1e-3 * gap;
-        self.idle = if ends { self.idle + 1 } else { 0 };
+        if ends {
+            self.idle += 1;
+        } else if !shrinks {
+            self.idle = 0;
+        }
         // The target over all subproblems follows from that of each.
         self.done = gap <= wanted * self.best_dual || self.idle >= MOST_IDLE;
         self.exact |= gain <= FINE * primal || gain <= COARSE * rounding;
