@@ -1,7 +1,7 @@
 //! The solver against what its solutions must satisfy: the certificate closes, the optimality
 //! conditions hold, and nothing depends on how rows are stored or which instructions are used.
 
-mod support;
+use crate::support;
 
 use pelton_format::{Layout, Row, RowTable, Rows};
 use pelton_linear::*;

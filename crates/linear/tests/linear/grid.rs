@@ -1,6 +1,6 @@
 //! Models trained side by side are those that are trained one by one: each cost on the records of each part of the folds.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

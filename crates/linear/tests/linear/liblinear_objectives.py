@@ -1,5 +1,5 @@
 """Writes liblinear_objectives.txt: the objective values that LIBLINEAR reaches on the data sets of
-tests/liblinear.rs. Needs `pip install liblinear-official numpy scipy`; usage:
+tests/linear/liblinear.rs. Needs `pip install liblinear-official numpy scipy`; usage:
 
     python liblinear_objectives.py DATA_FOLDER > liblinear_objectives.txt
 

@@ -1,6 +1,6 @@
 //! Models survive writing and reading, and LIBLINEAR reads ours.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -330,7 +330,10 @@ fn liblinear_predicts_the_same_from_our_files() {
         }
         let data = folder.path().join("data");
         std::fs::write(&data, text).unwrap();
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/liblinear_predicts.py");
+        let script = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/linear/liblinear_predicts.py"
+        );
         let output = std::process::Command::new(&python)
             .args([script.as_ref(), path.as_os_str(), data.as_os_str()])
             .output()

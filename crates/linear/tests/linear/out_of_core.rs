@@ -1,7 +1,7 @@
 //! Training block by block with rows left unread: it still reaches the optimum, and a pass over all
 //! rows finds those that were left out wrongly.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! Newton's method: against coordinate descent, where coordinate descent stalls, in pieces, over ranks, from a saved
 //! state.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,7 +1,7 @@
 //! L-BFGS for the multinomial loss: against Newton's method on all classes at once, in pieces, over ranks, from a saved
 //! state.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -4,7 +4,7 @@
 //! Primal values are made again from their definition in f64. A dual value is false where it is above the primal value of a
 //! solution that was solved far closer, by any solver.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

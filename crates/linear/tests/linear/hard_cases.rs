@@ -1,6 +1,6 @@
 //! Problems that once ended far from their optimum, through every solver of passes that they have.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -4,7 +4,7 @@
 //! The optimum is bounded from above by a reference that shares nothing with the library: coordinate descent in f64 over
 //! plain vectors, and the primal value of its w from the definition. `PELTON_CERTIFICATES` sets the number of problems.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -4,7 +4,7 @@
 //! The optimum is bounded from above by a reference that shares nothing with the library: proximal gradient steps with
 //! momentum in f64 over plain vectors, and the objective from its definition.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

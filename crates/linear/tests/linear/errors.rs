@@ -1,6 +1,6 @@
 //! Each error says what is wrong, where, and what to do.
 
-mod support;
+use crate::support;
 
 use std::sync::atomic::AtomicBool;
 

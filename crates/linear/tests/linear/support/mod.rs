@@ -1,7 +1,5 @@
 //! Synthetic rows with a planted separator, shared by the tests.
 
-#![allow(dead_code)] // each test binary uses a part
-
 use std::sync::atomic::AtomicBool;
 use std::sync::{Barrier, Mutex};
 

@@ -1,7 +1,7 @@
 //! Objectives and predictions against LIBLINEAR on real data. The reference values are in
 //! `liblinear_objectives.txt`, written by `liblinear_objectives.py` (LIBLINEAR 2.50 with its iteration cap raised).
 
-mod support;
+use crate::support;
 
 use std::io::Read;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! L-BFGS for losses of single vectors: against Newton's method, over more columns than that supports, over ranks, from a
 //! saved state. Random problems are in `random_problems.rs`.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -215,7 +215,7 @@ fn a_palette_gives_the_numbers_of_its_colours() {
 fn classes_of_other_formats_are_whole_or_refused() {
     let (mut mask, mut colours) = (Pixels::new(), Pixels::new());
     let limits = Limits::default();
-    let file = include_bytes!("images/palette.bmp");
+    let file = include_bytes!("../images/palette.bmp");
     decode_mask(file, &limits, &mut mask).unwrap();
     decode(file, &limits, &mut colours).unwrap();
     assert_eq!(mask.channels(), 1);
@@ -223,12 +223,12 @@ fn classes_of_other_formats_are_whole_or_refused() {
     let of = |&i: &u8| [2, 1, 0].map(|channel| file[54 + 4 * usize::from(i) + channel]);
     let coloured: Vec<u8> = mask.data().iter().flat_map(of).collect();
     assert_eq!(colours.data(), coloured);
-    decode_mask(include_bytes!("images/rgb.bmp"), &limits, &mut mask).unwrap();
+    decode_mask(include_bytes!("../images/rgb.bmp"), &limits, &mut mask).unwrap();
     assert_eq!(mask.channels(), 3);
     for file in [
-        &include_bytes!("images/deep_grey.png")[..],
-        include_bytes!("images/deep_grey.tif"),
-        include_bytes!("images/deep.png"),
+        &include_bytes!("../images/deep_grey.png")[..],
+        include_bytes!("../images/deep_grey.tif"),
+        include_bytes!("../images/deep.png"),
     ] {
         decode_mask(file, &limits, &mut mask).unwrap();
         decode(file, &limits, &mut colours).unwrap();
@@ -242,9 +242,9 @@ fn classes_of_other_formats_are_whole_or_refused() {
     }
     // Black and white are 0 and 1.
     for file in [
-        &include_bytes!("images/bits.png")[..],
-        include_bytes!("images/bits.pbm"),
-        include_bytes!("images/bits.tif"),
+        &include_bytes!("../images/bits.png")[..],
+        include_bytes!("../images/bits.pbm"),
+        include_bytes!("../images/bits.tif"),
     ] {
         decode_mask(file, &limits, &mut mask).unwrap();
         decode(file, &limits, &mut colours).unwrap();
@@ -252,7 +252,7 @@ fn classes_of_other_formats_are_whole_or_refused() {
         let bits = mask.data().iter().map(|bit| 255 * bit);
         assert!(bits.eq(colours.data().iter().copied()));
     }
-    let refused = decode_mask(include_bytes!("images/palette.gif"), &limits, &mut mask);
+    let refused = decode_mask(include_bytes!("../images/palette.gif"), &limits, &mut mask);
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("convert it to PNG"), "{refused}");
 }
