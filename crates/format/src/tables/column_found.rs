@@ -212,6 +212,11 @@ impl ColumnFound {
         (self.sum / self.summed.max(1) as f64) as f32
     }
 
+    /// Whether every cell is a number as it stands.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.missing == 0 && self.marks == 0 && self.numbers == self.present
+    }
+
     /// Whether at least half of the cells are numbers, and none have different units, so that others are bad cells rather
     /// than [codes](ColumnFound::are_codes).
     pub(crate) fn are_mostly_numbers(&self) -> bool {

@@ -32,6 +32,7 @@ use crate::rows::Layout;
 pub use crate::tables::choice::ColumnUse;
 use crate::tables::choice::{Choice, choose};
 use crate::tables::coded::{Coded, Coder};
+use crate::tables::column_found::ColumnFound;
 use crate::tables::survey::survey;
 
 /// What the columns of a table became.
@@ -89,7 +90,7 @@ pub(crate) fn code(
         None => {
             let found = survey(opened, options)?;
             let all = found.columns.len();
-            let is_full = found.columns.iter().all(|column| column.missing == 0);
+            let is_full = found.columns.iter().all(ColumnFound::is_plain);
             if is_auto && is_full && !is_asked && !has_text {
                 let means = found.columns.iter().map(|column| column.mean());
                 return Ok(Codes::Numbers(Some(means.collect())));
