@@ -1,6 +1,6 @@
 //! How long each solver takes by a model of operations, so that a caller can choose.
 //!
-//! The figures come from `examples/solver_times.rs`, on one core.
+//! The figures are rough; `examples/solver_times.rs` prints measured times next to them.
 
 use crate::lbfgs::Lbfgs;
 use crate::newton::MOST_NEWTON_FEATURES;

@@ -301,7 +301,7 @@ fn faults_of_csv_cells() {
         ),
         (
             "1,x,1\n2,3,-1\n",
-            &["line 1", "column 2", "\"x\"", "not a number"],
+            &["line 1", "column 2", "\"x\"", "no number"],
         ),
         (
             "1e400,1,1\n2,3,-1\n",

@@ -11,7 +11,7 @@
 //! Rows are read in place, a chunk that fits the second-level cache at a time: products with w, α, sums. The rows of a block
 //! are dealt to a number of lanes that does not depend on the number of threads, so sums have the same bits on any machine.
 //!
-//! Cost: two visits of each value, three where w is not rounded to f32.
+//! Cost: two visits of each value, three where w is not rounded to f32, and one more for the lengths of rows.
 
 mod bound;
 
