@@ -42,7 +42,7 @@ def test_logistic_regression_with_few_weights_is_scikit_learns():
 
 def test_what_the_penalty_does_not_go_with_is_refused():
     X, u = _problem(3)
-    with pytest.raises(ValueError, match="loss l1 does not support penalty l1"):
+    with pytest.raises(ValueError, match="loss hinge does not support penalty l1"):
         LinearClassifier(l1_ratio=1.0).fit(X, u > 0)
     with pytest.raises(ValueError, match="loss multinomial does not support penalty elastic-net:0.5"):
         LogisticRegression(l1_ratio=0.5).fit(X, np.digitize(u, [0, 1]))

@@ -26,7 +26,7 @@ pub enum LinearError {
     Exchange,
     /// The penalty needs a loss without kinks, of single vectors.
     #[error(
-        "loss {loss} does not support penalty {penalty}; give l2 (squared hinge), logistic, squared, huber, squared-epsilon-insensitive or poisson, or leave the penalty out"
+        "loss {loss} does not support penalty {penalty}; give squared-hinge, logistic, squared, huber, squared-epsilon-insensitive or poisson, or leave the penalty out"
     )]
     Penalty {
         /// The penalty.
