@@ -268,7 +268,10 @@ fn damaged_tensor_models() {
         damaged("version\\\":1", "version\\\":2"),
         "version 2 instead of 1",
     );
-    check(damaged("\\\"l1\\\"", "\\\"l9\\\""), "the loss `l9`");
+    check(
+        damaged("\\\"hinge\\\"", "\\\"binge\\\""),
+        "the loss `binge`",
+    );
     check(damaged("F32", "I32"), "weights of I32");
     check(
         damaged("[1.0,-1.0]", "[1.0,-1,2]"),
