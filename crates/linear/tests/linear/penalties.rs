@@ -349,7 +349,7 @@ fn what_is_asked_too_much_is_refused_by_a_sentence() {
     let problem = Problem::new(Loss::Hinge, 1.0, 5, 2).unwrap();
     let refused = problem.with_penalty(Penalty::L1).unwrap_err().to_string();
     assert!(
-        refused.contains("penalty l1") && refused.contains("squared hinge"),
+        refused.contains("penalty l1") && refused.contains("squared-hinge"),
         "{refused}"
     );
     for wrong in ["l3", "elastic-net:2", "elastic-net:x", "elastic-net:-1"] {
