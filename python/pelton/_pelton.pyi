@@ -101,6 +101,8 @@ Fitted = tuple[
     int,
     str | None,
     list[str],
+    str | None,
+    str | None,
     list[str],
     str | None,
 ]
@@ -110,13 +112,20 @@ class LinearRows:
     def push_dense(self, classes: bytes, values: bytes) -> None: ...
     def push_sparse(self, classes: bytes, lengths: bytes, features: bytes, values: bytes) -> None: ...
     def fit(
-        self, config: str, classes: int, threads: int, centre: list[float] | None = None, weights: bytes | None = None
+        self,
+        config: str,
+        classes: int,
+        threads: int,
+        centre: list[float] | None = None,
+        target_centre: float = 0.0,
+        weights: bytes | None = None,
+        start: str | None = None,
     ) -> Fitted: ...
 
 def cached_copy(cache_dir: str | None, stem: str, suffix: str, fill: Any) -> str: ...
 def memory_budget(usual: int, ranks: int) -> int: ...
 def without_secrets(text: str) -> str: ...
-def fit_linear(config: str, threads: int, weights: bytes | None = None) -> Fitted: ...
+def fit_linear(config: str, threads: int, weights: bytes | None = None, start: str | None = None) -> Fitted: ...
 def linear_rows(data: str, features: int, columns: str | None = None) -> tuple[Array, Array, Array]: ...
 
 class Listener:

@@ -15,7 +15,7 @@ use pelton_data::{DataConfig, DataError as JobError, Expected, check_threads, ho
 use pelton_fetch::FetchOptions;
 use pelton_format::{ClassMap, FormatErrorKind, Layout, Row, RowLayout, Rows, Schema};
 use pelton_run::{Event, Interrupt, RunContext};
-use pelton_train::linear::{Fitted, fit, fit_rows};
+use pelton_train::linear::{Fitted, Start, fit, fit_rows};
 use pelton_train::{LinearConfig, TrainError};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
@@ -121,8 +121,9 @@ impl LinearRows {
     }
 
     /// Trains on the rows, which have the classes 0, 1, … below `classes`, and gives them up; what is in `centre` was
-    /// subtracted from each feature.
-    #[pyo3(signature = (config, classes, threads, centre=None, weights=None))]
+    /// subtracted from each feature, and `target_centre` from targets.
+    #[pyo3(signature = (config, classes, threads, centre=None, target_centre=0.0, weights=None, start=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
     fn fit(
         &mut self,
         py: Python<'_>,
@@ -130,18 +131,20 @@ impl LinearRows {
         classes: usize,
         threads: usize,
         centre: Option<Vec<f64>>,
+        target_centre: f64,
         weights: Option<&[u8]>,
+        start: Option<&str>,
     ) -> PyResult<Found> {
-        let config = parse(config, weights)?;
+        let config = parse(config, weights, start)?;
         let segments = std::mem::take(&mut self.segments);
         let (labels, features) = (ClassMap::counted(classes), self.features);
-        train(py, threads, move |interrupt| {
+        train(py, threads, start.is_some(), move |interrupt| {
             fit_rows(
                 &config,
                 segments,
                 labels,
                 features,
-                centre.as_deref(),
+                (centre.as_deref(), target_centre),
                 interrupt,
             )
         })
@@ -176,8 +179,9 @@ fn push(rows: &mut Rows, class: u32, indices: &[u32], values: &[f32]) {
 }
 
 /// A model as Python takes it: label values and names of the classes, for each subproblem coefficients and intercept,
-/// primal and dual value, their relative gap, epochs, advice for easier training, notes on the data, the names of the
-/// features if they have some, and the columns that they come from in JSON.
+/// primal and dual value, their relative gap, epochs, advice for easier training, notes on the data, how sure the coefficients
+/// are where there is no penalty and what another training can begin from if that is wanted, the names of the features if
+/// they have some, and the columns that they come from: these three in JSON.
 type Found = (
     Vec<f64>,
     Vec<String>,
@@ -186,21 +190,24 @@ type Found = (
     u64,
     Option<String>,
     Vec<String>,
+    Option<String>,
+    Option<String>,
     Vec<String>,
     Option<String>,
 );
 
 /// Trains on the files that a configuration in JSON names.
 #[pyfunction]
-#[pyo3(signature = (config, threads, weights=None))]
+#[pyo3(signature = (config, threads, weights=None, start=None))]
 pub(crate) fn fit_linear(
     py: Python<'_>,
     config: &str,
     threads: usize,
     weights: Option<&[u8]>,
+    start: Option<&str>,
 ) -> PyResult<Found> {
-    let config = parse(config, weights)?;
-    train(py, threads, move |interrupt| {
+    let config = parse(config, weights, start)?;
+    train(py, threads, start.is_some(), move |interrupt| {
         let comm = Comm::alone();
         let observer = &mut |_: Event<'_>| {};
         fit(&config, RunContext::new(&comm, interrupt, observer))
@@ -268,12 +275,15 @@ pub(crate) fn linear_rows(
     ))
 }
 
-/// The settings, with the f32 of the records' weights.
-fn parse(config: &str, weights: Option<&[u8]>) -> PyResult<LinearConfig> {
+/// The settings, with the f32 of the records' weights, and what training begins from: nothing where that is empty.
+fn parse(config: &str, weights: Option<&[u8]>, start: Option<&str>) -> PyResult<LinearConfig> {
     let config: LinearConfig = serde_json::from_str(config).map_err(|error| of_settings(&error))?;
     let weights = weights.map(numbers::<f32>).transpose()?;
+    let start = start.filter(|start| !start.is_empty());
+    let start = start.map(serde_json::from_str::<Start>).transpose();
     Ok(LinearConfig {
         given_weights: weights.map(|weights| weights.into()),
+        given_start: start.map_err(|error| of_settings(&error))?.map(Arc::new),
         ..config
     })
 }
@@ -282,6 +292,7 @@ fn parse(config: &str, weights: Option<&[u8]>) -> PyResult<LinearConfig> {
 fn train(
     py: Python<'_>,
     threads: usize,
+    keeps_start: bool,
     work: impl FnOnce(&Interrupt) -> Result<Fitted, TrainError> + Send,
 ) -> PyResult<Found> {
     check_threads("`threads`", threads).map_err(|error| of_job(py, &error))?;
@@ -297,6 +308,9 @@ fn train(
     });
     let vectors = vectors.collect();
     let gap = certificate.relative_gap();
+    let start = keeps_start
+        .then(|| serde_json::to_string(&Start::of(model)).ok())
+        .flatten();
     let columns = model.columns.as_deref();
     let schema = columns.and_then(|columns| serde_json::to_string(columns).ok());
     let columns = columns.map(|columns| columns.feature_names());
@@ -308,6 +322,11 @@ fn train(
         fitted.epochs,
         fitted.advice,
         fitted.notes,
+        fitted
+            .inference
+            .as_ref()
+            .and_then(|found| serde_json::to_string(found).ok()),
+        start,
         columns.unwrap_or_default(),
         schema,
     ))

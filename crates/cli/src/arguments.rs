@@ -13,6 +13,7 @@ use pelton_train::{
 use crate::bytes::Memory;
 use crate::data_arguments::{DataArguments, name, order_help, set, set_option};
 use crate::glyph_arguments::GlyphsArguments;
+use crate::linear_values::{ClassWeight, Costs, Intercept, class_weight, costs};
 #[cfg(feature = "nets")]
 use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments};
 use crate::peer_arguments::PeerArguments;
@@ -100,12 +101,17 @@ pub struct LinearArguments {
     /// which on huber is linear (default: 1.35, as in scikit-learn)
     #[arg(long)]
     pub epsilon: Option<f64>,
-    /// Penalty on the weights: l2, l1, or elastic-net:SHARE with this share of l1 (default: l2). l1 leaves most weights 0
+    /// Penalty on the weights: l2, l1, elastic-net:SHARE with this share of l1, or none (default: l2). l1 leaves most
+    /// weights 0; none gives standard errors, p values and intervals of the coefficients
     #[arg(long)]
     pub penalty: Option<Penalty>,
-    /// Cost C of a unit of loss (default: 1); several with commas between, for --folds to choose from
-    #[arg(long, value_delimiter = ',')]
-    pub cost: Vec<f64>,
+    /// Begin from the weights of this run folder or model file: features by name, classes by label
+    #[arg(long, value_name = "MODEL")]
+    pub warm_start: Option<PathBuf>,
+    /// Cost C of a unit of loss (default: 1); several with commas between, or auto (10 from 1e-4 to 1e4), for --folds to
+    /// choose from
+    #[arg(long, value_parser = costs)]
+    pub cost: Option<Costs>,
     /// Cross-validation, 2 to 50: models of all costs and of all records but one of this many parts are trained side by
     /// side, and the cost that predicts the left-out parts best is trained on all records
     #[arg(long)]
@@ -229,10 +235,11 @@ impl LinearArguments {
             config.loss = loss.map_err(anyhow::Error::msg)?;
         }
         set(&mut config.penalty, self.penalty);
-        match std::mem::take(&mut self.cost)[..] {
-            [] => {}
-            [cost] => (config.cost, config.costs) = (cost, Vec::new()),
-            ref costs => config.costs = costs.to_vec(),
+        set_option(&mut config.warm_start, self.warm_start.take());
+        match self.cost.take().map(|costs| costs.0) {
+            None => {}
+            Some(costs) if costs.len() == 1 => (config.cost, config.costs) = (costs[0], Vec::new()),
+            Some(costs) => config.costs = costs,
         }
         set_option(&mut config.folds, self.folds);
         if !self.class_weight.is_empty() {
@@ -293,39 +300,6 @@ impl LinearArguments {
             None => {}
         }
         Ok(())
-    }
-}
-
-/// A value of `--intercept`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Intercept {
-    /// Not regularised.
-    Free,
-    /// Regularised as the other weights.
-    Regularised,
-    /// There is none.
-    None,
-}
-
-/// A value of `--class-weight`.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ClassWeight {
-    /// One over the share of each class.
-    Balanced,
-    /// A factor on the cost of one label.
-    Factor(ClassName, f64),
-}
-
-fn class_weight(text: &str) -> Result<ClassWeight, String> {
-    if text == "balanced" {
-        return Ok(ClassWeight::Balanced);
-    }
-    let wrong =
-        || format!("`{text}` is not LABEL=FACTOR, for example 1=2.5 or -1=0.5, nor balanced");
-    let (label, factor) = text.rsplit_once('=').ok_or_else(wrong)?;
-    match (label.parse(), factor.parse()) {
-        (Ok(label), Ok(factor)) => Ok(ClassWeight::Factor(label, factor)),
-        _ => Err(wrong()),
     }
 }
 

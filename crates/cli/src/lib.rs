@@ -26,6 +26,7 @@ mod commands;
 mod data_arguments;
 pub mod flags;
 mod glyph_arguments;
+mod linear_values;
 mod logging;
 mod negative_values;
 #[cfg(feature = "nets")]

@@ -24,16 +24,33 @@ pub enum LinearError {
     /// Ranks could not exchange sums.
     #[error("the ranks could not add up their sums")]
     Exchange,
-    /// The penalty needs a loss without kinks, of single vectors.
+    /// The penalty needs a loss without kinks, of single vectors; without one, a likelihood.
     #[error(
-        "loss {loss} does not support penalty {penalty}; give squared-hinge, logistic, squared, huber, squared-epsilon-insensitive or poisson, or leave the penalty out"
+        "loss {loss} does not support penalty {penalty}; give {others}, or leave the penalty out"
     )]
     Penalty {
         /// The penalty.
         penalty: String,
         /// The loss.
         loss: String,
+        /// The losses that do.
+        others: &'static str,
     },
+    /// Without a penalty, classes that a hyperplane separates.
+    #[error(
+        "the classes can be separated without an error, so that without a penalty ever larger weights are ever better; give penalty l2, or leave out the features that tell the label"
+    )]
+    Separable,
+    /// Without a penalty, targets that are all 0.
+    #[error(
+        "every target is 0, so that without a penalty the intercept has no optimum; give penalty l2"
+    )]
+    NoCounts,
+    /// An offset with a problem that has none.
+    #[error(
+        "an offset needs a smooth loss, penalty l2 or none, one vector a class, and an intercept that is free or none; train with loss poisson, squared or logistic"
+    )]
+    Offset,
     /// The columns of the features with a weight do not fit in memory.
     #[error(
         "the columns of the features that have a weight take {needed} bytes, and {memory} are set aside for them; give more memory, or a lower cost for fewer weights"

@@ -79,9 +79,11 @@ mod target_metrics;
 mod look;
 mod passes;
 
+mod inference;
 mod lbfgs;
 mod newton;
 mod side_by_side;
+mod unpenalised;
 mod working_set;
 
 mod costs;
@@ -104,6 +106,7 @@ pub use duals::Duals;
 pub use error::LinearError;
 pub use fine::FineDescent;
 pub use gap::gap_of_rows;
+pub use inference::{CONFIDENCE, Coefficient, Inference, Precise};
 pub use kernels::Simd;
 pub use lbfgs::Lbfgs;
 pub use loss::Loss;
@@ -126,6 +129,7 @@ pub use skip::{SETTLED_SLACK, SkipTable};
 pub use solve::{BlockReport, InnerPasses, solve_block};
 pub use target_metrics::{TargetFigures, TargetMetrics};
 pub use threshold::{Threshold, positive_class};
+pub use unpenalised::{Precision, Unpenalised};
 pub use weights::Weights;
 pub use working_set::WorkingSet;
 

@@ -11,19 +11,25 @@ use crate::certificate::{Certificate, LossSum};
 use crate::error::LinearError;
 use crate::peers::Peers;
 use crate::problem::Problem;
+use crate::unpenalised::Precision;
 use crate::weights::Weights;
 
 /// What a pass found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PassFigures {
-    /// The best primal and the best dual value so far: both are exact bounds.
+    /// The best primal and the best dual value so far.
     pub certificate: Certificate,
+    /// Whether both are exact bounds; else the dual value is an estimate of the optimum.
+    pub is_proved: bool,
     /// Whether the target gap is reached, or no progress is possible.
     pub done: bool,
 }
 
 /// A method on a problem, between two passes.
 pub trait PassSolver: Debug + Send {
+    /// Begins at these weights instead of at 0, before the first pass.
+    fn start(&mut self, weights: &Weights);
+
     /// Begins a pass over all rows.
     fn begin_pass(&mut self);
 
@@ -39,6 +45,11 @@ pub trait PassSolver: Debug + Send {
 
     /// The weights of least primal value, and their losses where the last pass looked at these very weights.
     fn best(&self) -> (Weights, Option<LossSum>);
+
+    /// How precise the weights of each subproblem are, where they are those of maximum likelihood.
+    fn precision(&self) -> Option<Vec<Precision>> {
+        None
+    }
 
     /// The state between two passes as plain numbers, for checkpoints: of each subproblem.
     fn save(&self) -> Vec<Vec<f64>>;

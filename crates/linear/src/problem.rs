@@ -24,6 +24,7 @@ use std::sync::Arc;
 use crate::error::LinearError;
 use crate::loss::{Loss, LossFunction, RowTerms};
 use crate::penalty::Penalty;
+use crate::unpenalised::Unpenalised;
 
 /// A training problem. With two classes there is one subproblem, class 0 being positive (LIBLINEAR's convention:
 /// the first label); with more, one per class against the rest. A loss of real targets has one subproblem, and all
@@ -42,6 +43,8 @@ pub struct Problem {
     samples: Option<Arc<[f32]>>,
     heaviest: f64,
     grid: Option<Arc<Grid>>,
+    /// The feature whose weight is 1.
+    offset: Option<usize>,
 }
 
 /// Several models of one problem.
@@ -82,7 +85,20 @@ impl Problem {
             samples: None,
             heaviest: 1.0,
             grid: None,
+            offset: None,
         })
+    }
+
+    /// Makes the last feature an offset: its weight is 1 and no part of the penalty.
+    ///
+    /// Errors: a loss of all classes or with kinks, a penalty of ‖w‖₁, or a regularised bias.
+    pub fn with_offset(mut self) -> Result<Problem, LinearError> {
+        let is_smooth = self.loss.is_smooth() && self.penalty.l1_share() == 0.0;
+        if !is_smooth || self.is_coupled() || self.bias.is_some() && !self.bias_is_free {
+            return Err(LinearError::Offset);
+        }
+        self.offset = Some(self.features - 1);
+        Ok(self)
     }
 
     /// Appends a constant feature of this value, with a regularised weight.
@@ -103,12 +119,23 @@ impl Problem {
 
     /// Replaces the penalty.
     ///
-    /// Errors: a loss with kinks, where the penalty is not ½‖w‖².
+    /// Errors: a loss with kinks, where the penalty is not ½‖w‖²; one that is no likelihood, where there is none.
     pub fn with_penalty(mut self, penalty: Penalty) -> Result<Problem, LinearError> {
-        if penalty != Penalty::L2 && (!self.loss.is_smooth() || self.is_coupled()) {
+        let is_usable = match penalty {
+            Penalty::L2 => true,
+            Penalty::None => Unpenalised::applies_to(self.loss),
+            Penalty::L1 | Penalty::ElasticNet(_) => self.loss.is_smooth() && !self.is_coupled(),
+        };
+        if !is_usable {
             return Err(LinearError::Penalty {
                 penalty: penalty.to_string(),
                 loss: self.loss.to_string(),
+                others: match penalty {
+                    Penalty::None => "logistic, squared or poisson",
+                    _ => {
+                        "squared-hinge, logistic, squared, huber, squared-epsilon-insensitive or poisson"
+                    }
+                },
             });
         }
         self.penalty = penalty;
@@ -227,9 +254,42 @@ impl Problem {
         self.bias_is_free.then_some(self.features)
     }
 
-    /// The entries of a weight vector that count in ‖w‖².
+    /// The entries of a weight vector that count in ‖w‖², which are its first.
     pub(crate) fn regularised(&self) -> usize {
-        self.length() - usize::from(self.bias_is_free)
+        self.length() - usize::from(self.bias_is_free) - usize::from(self.offset.is_some())
+    }
+
+    /// The feature whose weight is 1, if there is one: the last.
+    pub fn offset(&self) -> Option<usize> {
+        self.offset
+    }
+
+    /// The factor on the cost in a subproblem of a row without weights.
+    pub(crate) fn unit_cost(&self, subproblem: usize) -> f64 {
+        self.factor(subproblem) * self.costs[0] / self.weights[0]
+    }
+
+    /// Less than the logistic loss of any row on the wrong side.
+    pub(crate) fn least_loss_of_a_wrong_row(&self, subproblem: usize) -> f64 {
+        let samples = self.samples.iter().flat_map(|samples| samples.iter());
+        let lightest = samples
+            .filter(|weight| **weight > 0.0)
+            .fold(f32::INFINITY, |a, b| a.min(*b));
+        let lightest = if lightest.is_finite() {
+            f64::from(lightest)
+        } else {
+            1.0
+        };
+        let least = self.costs.iter().copied().fold(f64::INFINITY, f64::min);
+        0.999 * std::f64::consts::LN_2 * self.factor(subproblem) * least * lightest
+    }
+
+    /// How many rows there are where each counts by its weight, of so many.
+    pub fn weight_of_records(&self, records: u64) -> f64 {
+        match &self.samples {
+            Some(samples) => samples.iter().map(|weight| f64::from(*weight)).sum(),
+            None => records as f64,
+        }
     }
 
     /// The same problem over rows of another number of features.

@@ -15,6 +15,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::TrainError;
+use crate::evaluate::open_model;
+use crate::linear::Start;
 
 /// What relative differences refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -229,9 +231,15 @@ pub struct LinearConfig {
     /// Whether the loss becomes squared where labels are numbers rather than classes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub guesses_loss: bool,
-    /// The penalty on the weights: l2, l1 or elastic-net:SHARE.
+    /// The penalty on the weights: l2, l1, elastic-net:SHARE or none.
     #[serde(with = "as_text", skip_serializing_if = "is_usual")]
     pub penalty: Penalty,
+    /// Run folder or model file whose weights training begins from.
+    #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
+    pub warm_start: Option<PathBuf>,
+    /// The same in memory; wins over the file.
+    #[serde(skip)]
+    pub given_start: Option<Arc<Start>>,
     /// Cost C of a unit of loss; where there are `costs`, the best of them once that is known.
     pub cost: f64,
     /// Costs from which cross-validation chooses.
@@ -369,6 +377,22 @@ impl LinearConfig {
         all
     }
 
+    /// Whether training begins from the weights of a model.
+    pub(crate) fn is_warm(&self) -> bool {
+        self.warm_start.is_some() || self.given_start.is_some()
+    }
+
+    /// The weights that training begins from.
+    ///
+    /// Errors: a model that cannot be read.
+    pub(crate) fn start(&self) -> Result<Option<Arc<Start>>, TrainError> {
+        if let Some(start) = &self.given_start {
+            return Ok(Some(Arc::clone(start)));
+        }
+        let read = |path: &PathBuf| Ok(Arc::new(Start::of(&open_model(path)?.model)));
+        self.warm_start.as_ref().map(read).transpose()
+    }
+
     /// The costs of which models are trained on folds.
     pub(crate) fn listed_costs(&self) -> &[f64] {
         match &self.costs[..] {
@@ -449,6 +473,8 @@ impl Default for LinearConfig {
             loss: Loss::Hinge,
             guesses_loss: false,
             penalty: Penalty::L2,
+            warm_start: None,
+            given_start: None,
             cost: 1.0,
             costs: Vec::new(),
             folds: None,

@@ -109,6 +109,48 @@ pub struct CostFigures {
     pub r2: Option<f64>,
     /// Mean area under the ROC curve, where the scores fit in memory of one rank.
     pub auc: Option<f64>,
+    /// Mean number of weights that are not 0, where the penalty makes some 0.
+    #[serde(default)]
+    pub nonzero_weights: Option<f64>,
+}
+
+/// The coefficients of a model without a penalty, and how sure they are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InferenceFigures {
+    /// What `statistic` is: `t` of least squares, `z` of other losses.
+    pub statistic: String,
+    /// Of `t`: records less coefficients.
+    pub degrees_of_freedom: Option<f64>,
+    /// Share of samples whose interval holds the true coefficient.
+    pub confidence: f64,
+    /// The intercept and one of each feature; of each class, where there are more than two.
+    pub coefficients: Vec<CoefficientFigures>,
+}
+
+/// One coefficient, of a feature as the data has it. What is absent was not found: the feature is a combination of those
+/// before it, or its weight grew without end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CoefficientFigures {
+    /// The class, where each is modelled against the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// The feature.
+    pub name: String,
+    /// The coefficient, of two classes for the positive one.
+    pub estimate: f64,
+    /// Its standard error.
+    pub standard_error: Option<f64>,
+    /// The estimate over its standard error.
+    pub statistic: Option<f64>,
+    /// Probability of one at least so large where the coefficient is 0.
+    pub p: Option<f64>,
+    /// Lower end of the interval.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Whether it grew without end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unbounded: bool,
 }
 
 /// Figures of `train linear` and `eval`. Absent figures were not measured.
@@ -123,6 +165,9 @@ pub struct LinearSummary {
     /// What a search among costs found.
     #[serde(default)]
     pub search: Option<SearchFigures>,
+    /// The coefficients, where there is no penalty; the gap is then estimated.
+    #[serde(default)]
+    pub inference: Option<InferenceFigures>,
     /// (primal − optimum) / optimum where the optimum is known.
     pub relative_difference: Option<f64>,
     /// The optimum that relative differences refer to.

@@ -27,6 +27,7 @@ mod glyphs;
 mod injected_faults;
 mod interruption;
 mod kept_classes;
+mod likelihood;
 mod logging;
 mod memory;
 #[cfg(feature = "nets")]

@@ -32,9 +32,25 @@ impl Metric {
                 1.0
             }
         };
-        let sum = |j: usize| sums[if is_matrix { j * (width + 1) } else { j }];
+        let place = |j: usize| if is_matrix { j * (width + 1) } else { j };
+        let sum = |j: usize| {
+            if sizes.offset == Some(j) {
+                0.0
+            } else {
+                sums[place(j)]
+            }
+        };
         let factor = if is_matrix {
-            factor_of(sums.to_vec(), width, free_bias)
+            let mut sums = sums.to_vec();
+            // No step moves its weight.
+            for j in sizes
+                .offset
+                .into_iter()
+                .flat_map(|offset| (0..width).map(move |j| (j, offset)))
+            {
+                sums[j.0.max(j.1) * width + j.0.min(j.1)] = 0.0;
+            }
+            factor_of(sums, width, free_bias)
         } else {
             None
         };

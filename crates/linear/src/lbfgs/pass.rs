@@ -53,6 +53,8 @@ pub(super) struct Sizes {
     pub width: usize,
     /// Whether there is a bias that is not regularised: the last feature.
     pub bias_is_free: bool,
+    /// The feature whose weight is 1.
+    pub offset: Option<usize>,
 }
 
 impl Sizes {
@@ -69,6 +71,7 @@ impl Sizes {
             columns,
             width: problem.length().next_multiple_of(TILE),
             bias_is_free: problem.bias_is_free(),
+            offset: problem.offset(),
         }
     }
 
@@ -79,7 +82,8 @@ impl Sizes {
 
     /// Numbers of a vector that count in its norm.
     pub fn regularised(&self) -> usize {
-        (self.length - usize::from(self.bias_is_free)) * self.columns
+        let others = usize::from(self.bias_is_free) + usize::from(self.offset.is_some());
+        (self.length - others) * self.columns
     }
 
     fn shifts(&self) -> usize {

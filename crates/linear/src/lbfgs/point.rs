@@ -82,10 +82,14 @@ struct Before {
 
 impl Point {
     pub fn new(sizes: &Sizes) -> Point {
+        let mut w = vec![0.0; sizes.vector()];
+        if let Some(offset) = sizes.offset {
+            w[offset] = 1.0;
+        }
         Point {
-            w: vec![0.0; sizes.vector()],
-            rounded: vec![0.0; sizes.vector()],
-            best_w: vec![0.0; sizes.vector()],
+            rounded: w.clone(),
+            best_w: w.clone(),
+            w,
             best_primal: f64::INFINITY,
             // α = 0 is feasible, and for the loss of all classes α = C (1[y = k] − 1[y = k]).
             best_dual: 0.0,
@@ -179,6 +183,9 @@ impl Point {
         self.w = w.collect();
         let left = self.best_primal / self.first_primal;
         self.history.drop_dust(&mut self.w, left, sizes);
+        if let Some(offset) = sizes.offset {
+            self.w[offset] = 1.0;
+        }
         self.rounded = self.w.iter().map(|&w| f64::from(w as f32)).collect();
         if !self.exact {
             self.w.clone_from(&self.rounded);

@@ -20,7 +20,7 @@ pub(crate) fn gamma_of_products<W: Copy + Into<f64>>(w: &[W], count: f64) -> f64
 pub(crate) struct Bounds {
     /// At least P of the rounded weights.
     pub primal: f64,
-    /// At most Σ d(α), of α that are feasible.
+    /// At most Σ d(α), of α that are feasible, less what an offset takes.
     pub terms: f64,
     /// v of these α, of the weights that are regularised.
     pub v: Vec<f64>,
@@ -39,10 +39,10 @@ impl Bounds {
         let penalty = problem.penalty().of(rounded().take(regularised));
         let primal = (penalty * (1.0 + weights) + sums.loss) * (1.0 + rows) + products;
         let shares = match &sums.sides[..] {
-            [positive, negative] => balance(
-                positive.sum[regularised].abs(),
-                negative.sum[regularised].abs(),
-            ),
+            [positive, negative] => {
+                let bias = problem.features();
+                balance(positive.sum[bias].abs(), negative.sum[bias].abs())
+            }
             _ => [1.0; 2],
         };
         let sides = || sums.sides.iter().zip(shares);
@@ -53,9 +53,13 @@ impl Bounds {
                 .map(|(side, share)| share * side.terms[figure])
                 .sum()
         });
+        // Σ α s o of an offset o, which margins have whatever w is.
+        let offset = problem.offset().map_or(0.0, |offset| {
+            entry(offset) + slack * gamma(rounding.additions + 16.0) * sums.size
+        });
         Bounds {
             primal,
-            terms: terms - slack * (rows * magnitudes + off),
+            terms: terms - slack * (rows * magnitudes + off) - offset,
             v: (0..regularised).map(entry).collect(),
             slack,
         }

@@ -59,7 +59,9 @@ pub(crate) fn integer_labels(model: &Model, path: &Path) -> Result<Vec<i32>, Lin
         return Err(LinearError::NotInLiblinear {
             path: path.to_path_buf(),
             loss: match model.penalty {
-                Penalty::ElasticNet(_) => format!("{} with penalty {}", model.loss, model.penalty),
+                Penalty::ElasticNet(_) | Penalty::None => {
+                    format!("{} with penalty {}", model.loss, model.penalty)
+                }
                 _ => model.loss.to_string(),
             },
         });

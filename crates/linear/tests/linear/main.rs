@@ -14,3 +14,4 @@ mod penalties;
 mod random_problems;
 mod solve;
 mod support;
+mod unpenalised;

@@ -13,6 +13,7 @@ use pelton_run::{Interrupt, RunFolder};
 use super::check::check;
 use super::choice;
 use super::in_memory::InMemory;
+use super::inference;
 use super::journal::Journal;
 use super::outcome::Fitted;
 use super::problem::{Shape, problem};
@@ -23,8 +24,8 @@ use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
 /// Trains a linear model on the rows of some segments, which `labels` has the classes of; they are scaled in
-/// place. `centre` was subtracted from each feature before conversion to f32; the standard scale includes it. Settings
-/// of files, orders or blocks are ignored. The same rows from files that fit
+/// place. `centre` was subtracted from each feature, and `target_centre` from targets, before conversion to f32; the standard
+/// scale, and the intercept, include them. Settings of files, orders or blocks are ignored. The same rows from files that fit
 /// in memory give the same model to the last bit.
 ///
 /// Errors: a bad configuration; rows of fewer than two classes or of no features; an interruption.
@@ -33,7 +34,7 @@ pub fn fit_rows(
     mut segments: Vec<Rows>,
     labels: ClassMap,
     features: usize,
-    centre: Option<&[f64]>,
+    (centre, target_centre): (Option<&[f64]>, f64),
     interrupt: &Interrupt,
 ) -> Result<Fitted, TrainError> {
     check(config)?;
@@ -79,6 +80,10 @@ pub fn fit_rows(
         None => Some(scale),
     });
     let rows = table(segments);
+    let start = config
+        .start()?
+        .map(|start| start.weights(&problem, &labels, &[], (scale.as_ref(), target_centre)));
+    let start = start.transpose()?.map(|(start, _)| start);
     let advice = match &scale {
         Some(_) => None,
         None => scaling::advice(&rows),
@@ -89,6 +94,7 @@ pub fn fit_rows(
         problem: Arc::clone(&problem),
         shape,
         interrupt,
+        start: start.as_ref(),
         ranks: Ranks(&comm),
         is_open,
         newton_room: memory,
@@ -106,25 +112,31 @@ pub fn fit_rows(
             error
         }
     })?;
+    let model = Model {
+        loss: config.loss,
+        cost: (weighting.digest() == 0).then_some(config.cost),
+        class_weights: problem.class_weights().to_vec(),
+        classes: labels,
+        means: None,
+        penalty: problem.penalty(),
+        bias_is_free: problem.bias_is_free(),
+        weights: solved.weights,
+        scale,
+        threshold: None,
+        target_centre,
+        columns: None,
+    };
+    let name = |at: usize| format!("feature {at}");
+    let inference = solved
+        .precision
+        .map(|found| inference::inference(&problem, &found, records as u64, &model, name));
     Ok(Fitted {
-        model: Model {
-            loss: config.loss,
-            cost: (weighting.digest() == 0).then_some(config.cost),
-            class_weights: problem.class_weights().to_vec(),
-            classes: labels,
-            means: None,
-            penalty: problem.penalty(),
-            bias_is_free: problem.bias_is_free(),
-            weights: solved.weights,
-            scale,
-            threshold: None,
-            target_centre: 0.0,
-            columns: None,
-        },
+        model,
         certificate: solved.certificate,
         epochs: journal.epochs.len() as u64,
         advice,
-        notes: Vec::new(),
+        notes: inference.iter().flat_map(inference::warnings).collect(),
+        inference,
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pelton_data::{self as data, OpenedData};
 use pelton_fetch::FetchOptions;
 use pelton_format::Dataset;
-use pelton_linear::Problem;
+use pelton_linear::{Penalty, Problem};
 use pelton_plan::Order;
 use pelton_run::Interrupt;
 
@@ -37,6 +37,9 @@ pub(super) fn check(config: &LinearConfig) -> Result<(), TrainError> {
         ));
     }
     check_costs(config)?;
+    if config.penalty == Penalty::None && (config.cost != 1.0 || !config.costs.is_empty()) {
+        return wrong("`cost` weighs losses against the penalty, and `penalty` none has none; leave `cost` out".to_string());
+    }
     let kept = config.cache_fraction.unwrap_or(0.0);
     if !(0.0..=0.9).contains(&kept) {
         return wrong(format!(

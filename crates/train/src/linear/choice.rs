@@ -30,7 +30,7 @@ pub(super) fn guess_loss(config: &LinearConfig, labels: &ClassMap, records: u64)
         || config.data.positive.is_some()
         || config.data.classes.is_some();
     let by_pairs = !is_free(config)
-        || config.penalty.l1_share() > 0.0
+        || config.penalty != Penalty::L2
         || !matches!(config.solver, Solver::Auto | Solver::Lbfgs);
     if !is_of_classes && are_targets(labels, records) {
         Loss::Squared
@@ -119,8 +119,10 @@ pub(super) fn choose_solver(
         )));
     }
     let free = is_free(config);
-    if problem.penalty() != Penalty::L2 {
-        return choose_working_set(config, free);
+    match problem.penalty() {
+        Penalty::L2 => {}
+        Penalty::None => return choose_unpenalised(config, problem, free),
+        Penalty::L1 | Penalty::ElasticNet(_) => return choose_working_set(config, free),
     }
     if config.solver == Solver::WorkingSet {
         return Err(TrainError::config(
@@ -144,6 +146,9 @@ pub(super) fn choose_solver(
                 "`solver` l-bfgs reads every row in each pass, in the order of the files, without `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave these or `solver` out".to_string(),
             ))
         };
+    }
+    if config.is_warm() || problem.offset().is_some() {
+        return choose_special(config, problem, free);
     }
     let width = problem.features() + usize::from(problem.bias().is_some());
     if ranks > 1 && width > MOST_NEWTON_FEATURES && Lbfgs::applies(problem) && free {
@@ -183,9 +188,9 @@ pub(super) fn choose_solver(
     Ok(())
 }
 
-/// The solver of the least operations, by the models of their costs. Of many features, coordinate descent is tried first:
-/// on text it needs few visits, and where it does not, L-BFGS takes over. Rows that do not fit in memory are read in each
-/// pass, and L-BFGS makes many.
+/// The solver of the least operations, by the models of their costs. Of many features, coordinate descent is tried first for
+/// classes: on text it needs few visits, and where it does not, L-BFGS takes over. For real targets it needs three times the
+/// time of L-BFGS. Rows that do not fit in memory are read in each pass, and L-BFGS makes many.
 fn cheapest(problem: &Problem, shape: &Shape, memory: u64) -> Solver {
     let (records, values) = (shape.records, shape.values_of_a_row());
     let is_narrow = problem.features() < MOST_NEWTON_FEATURES;
@@ -200,13 +205,62 @@ fn cheapest(problem: &Problem, shape: &Shape, memory: u64) -> Solver {
         f64::INFINITY
     };
     let fits = || bytes + Lbfgs::bytes(problem) as f64 <= memory as f64;
-    if is_narrow && lbfgs_cost(problem, records, values) < newton && fits() {
+    let can_pass = is_narrow || problem.loss().has_real_targets();
+    if can_pass && lbfgs_cost(problem, records, values) < newton && fits() {
         Solver::Lbfgs
     } else if newton.is_finite() && newton_pays(problem, records, values) {
         Solver::Newton
     } else {
         Solver::CoordinateDescent
     }
+}
+
+fn choose_unpenalised(
+    config: &mut LinearConfig,
+    problem: &Problem,
+    free: bool,
+) -> Result<(), TrainError> {
+    let width = problem.features() + usize::from(problem.bias().is_some());
+    if width > MOST_NEWTON_FEATURES {
+        return Err(TrainError::config(format!(
+            "`penalty` none supports at most {MOST_NEWTON_FEATURES} features, and the data has {width} with the bias; leave `penalty` out"
+        )));
+    }
+    if !free || !matches!(config.solver, Solver::Auto | Solver::Newton) {
+        return Err(TrainError::config(
+            "`penalty` none needs Newton's method, which reads every row in each pass, in the order of the files, without another `solver`, `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave these out".to_string(),
+        ));
+    }
+    config.solver = Solver::Newton;
+    Ok(())
+}
+
+/// Refuses what cannot begin from given weights, or have an offset, and chooses among what can.
+fn choose_special(
+    config: &mut LinearConfig,
+    problem: &Problem,
+    free: bool,
+) -> Result<(), TrainError> {
+    let setting = if config.is_warm() {
+        "warm_start"
+    } else {
+        "offset"
+    };
+    let is_smooth = Lbfgs::applies(problem);
+    if !is_smooth || !free || config.solver == Solver::CoordinateDescent {
+        return Err(TrainError::config(format!(
+            "`{setting}` needs a smooth loss, and a solver that reads every row in each pass, in the order of the files, without `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave these out, or use loss logistic or squared"
+        )));
+    }
+    if problem.offset().is_some() && config.solver == Solver::Newton {
+        return Err(TrainError::config(
+            "an offset with `penalty` l2 needs `solver` l-bfgs; leave `solver` out".to_string(),
+        ));
+    }
+    if config.solver == Solver::Auto {
+        config.solver = Solver::Lbfgs;
+    }
+    Ok(())
 }
 
 fn choose_working_set(config: &mut LinearConfig, free: bool) -> Result<(), TrainError> {

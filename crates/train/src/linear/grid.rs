@@ -65,6 +65,7 @@ pub(super) fn task<'a>(
         interrupt,
         rows,
         problem: Arc::new(problem),
+        start: None,
         weighting,
         division,
     })
@@ -82,11 +83,20 @@ pub(super) fn search(
     let trained = train(task, method, records, observer)?;
     let found = &trained.found.solved;
     let relative_gap = found.certificate.relative_gap();
-    let (scores, meters) = score(task, &found.weights, observer)?;
+    let weights = &found.weights;
+    let (scores, meters) = score(task, weights, observer)?;
     let labels = task.rows.data.dataset.labels();
     let tested: Vec<Tested> = scores.iter().map(|scores| scores.tested(labels)).collect();
     let passes = (trained.totals.rows + records) as f64 / records.max(1) as f64;
     let mut found = figures(task.config, &tested);
+    if task.problem.penalty().l1_share() > 0.0 {
+        let each = task.problem.subproblems_of_model() * found.folds as usize;
+        for (at, cost) in found.costs.iter_mut().enumerate() {
+            let vectors = (at * each..(at + 1) * each).map(|k| weights.vector(k));
+            let nonzero = vectors.flatten().filter(|weight| **weight != 0.0).count();
+            cost.nonzero_weights = Some(nonzero as f64 / f64::from(found.folds));
+        }
+    }
     (found.relative_gap, found.passes) = (relative_gap, passes);
     found.wall_s = began.elapsed().as_secs_f64();
     task.check_bad_records(&meters)?;
@@ -267,6 +277,7 @@ fn figures(config: &LinearConfig, tested: &[Tested]) -> SearchFigures {
             accuracy: mean_of(&of_classes),
             auc: mean_of(&|tested| tested.classes.as_ref()?.figures.auc),
             r2: mean_of(&|tested| tested.targets.as_ref()?.r2),
+            nonzero_weights: None,
         }
     };
     let of_costs = config
@@ -332,6 +343,7 @@ pub(super) fn described(found: &SearchFigures) -> String {
         ("accuracy", of(|cost| cost.accuracy)),
         ("AUC", of(|cost| cost.auc)),
         ("R²", of(|cost| cost.r2)),
+        ("weights", of(|cost| cost.nonzero_weights)),
     ];
     others.retain(|(other, values)| *other != name && values.iter().any(Option::is_some));
     let mut text = format!(
@@ -346,6 +358,8 @@ pub(super) fn described(found: &SearchFigures) -> String {
         text += &format!("\n  {:>10}  {mean:>16.6} ± {deviation:<9.6}", cost.cost);
         for (_, values) in &others {
             text += &match values[at] {
+                // A count has no more to say.
+                Some(value) if value >= 100.0 => format!("  {value:>9.0}"),
                 Some(value) => format!("  {value:>9.4}"),
                 None => format!("  {:>9}", "-"),
             };

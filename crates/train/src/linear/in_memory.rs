@@ -17,7 +17,7 @@ use pelton_format::{Layout, RowTable};
 use pelton_key::{Stage as KeyStage, key};
 use pelton_linear::{
     Certificate, FeatureNumbering, FineDescent, InnerPasses, Lbfgs, LinearError, LossSum, Newton,
-    OutOfCore, PassSolver, Problem, Simd, modelled_costs,
+    OutOfCore, PassSolver, Penalty, Problem, Simd, Weights, modelled_costs,
 };
 use pelton_run::{EpochRecord, Interrupt};
 
@@ -42,6 +42,8 @@ pub(super) struct InMemory<'a> {
     pub problem: Arc<Problem>,
     pub shape: Shape,
     pub interrupt: &'a Interrupt,
+    /// Weights to begin from.
+    pub start: Option<&'a Weights>,
     /// The single rank.
     pub ranks: Ranks<'a>,
     /// Whether the configuration leaves the solver open; it then has the one preferred by the cost model.
@@ -175,7 +177,7 @@ impl InMemory<'_> {
             // For more rows the model is good enough, and a false start costs seconds; where L-BFGS applies it is always.
             is_open: self.is_open
                 && !Lbfgs::applies(&self.problem)
-                && self.config.solver != Solver::WorkingSet
+                && self.problem.penalty() == Penalty::L2
                 && self.config.target != Target::None
                 && is_small
                 && newton_can,
@@ -220,6 +222,7 @@ impl InMemory<'_> {
             records: self.shape.records,
             interrupt: self.interrupt,
             memory: self.newton_room,
+            start: self.start,
         };
         passes::solver_for(&self.config_of_passes(), &needs)
     }
@@ -255,7 +258,8 @@ impl Race {
         let pace = (was / gap).ln() / (visit * (visits - before) as f64);
         let left = (gap / target).ln() / pace;
         let late = !(pace > 0.0 && left < 0.5 * newton);
-        self.is_open && (spent > 0.2 * newton && late || spent > newton)
+        // `newton` is twice what the model says, which is too little for many features.
+        self.is_open && (spent > 0.1 * newton && late || spent > 0.25 * newton)
     }
 }
 
@@ -359,6 +363,7 @@ impl Course<'_> {
                     certificate,
                     accuracy: losses.accuracy(),
                     solver: Solver::CoordinateDescent,
+                    precision: None,
                 }))
             }
         }
@@ -425,6 +430,7 @@ impl Course<'_> {
             certificate,
             accuracy: losses.accuracy(),
             solver: Solver::CoordinateDescent,
+            precision: None,
         }))
     }
 

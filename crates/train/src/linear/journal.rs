@@ -7,7 +7,7 @@ use std::time::Instant;
 use pelton_data::{DataError, summed};
 use pelton_fetch::Meters;
 use pelton_format::{ContentSum, Dataset};
-use pelton_linear::{Certificate, Weights};
+use pelton_linear::{Certificate, Precision, Weights};
 use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder, Set, write_checkpoint};
 
 use super::ranks::{Agreed, Ranks};
@@ -24,6 +24,8 @@ pub(super) struct Solved {
     pub accuracy: f64,
     /// What found it.
     pub solver: Solver,
+    /// How precise the weights of each subproblem are, without a penalty.
+    pub precision: Option<Vec<Precision>>,
 }
 
 /// What training found, and how.

@@ -15,7 +15,7 @@ pub(super) fn largest_weights(model: &Model, dataset: &Dataset) -> Vec<SignedBar
     let vectors = model.weights.subproblems();
     let most = if vectors == 1 { MOST } else { MOST_EACH };
     let class = |class: u32| model.classes.describe(class);
-    let names = Names::new(model, dataset);
+    let names = Names::new(model.columns.as_deref(), dataset);
     let scaled = match &model.scale {
         Some(_) => " They are for scaled features.",
         None => "",
@@ -62,7 +62,7 @@ pub(super) fn largest_weights(model: &Model, dataset: &Dataset) -> Vec<SignedBar
 }
 
 /// The names of features: those of their columns, or else their indices as the file counts them.
-struct Names {
+pub(super) struct Names {
     columns: Vec<String>,
     /// Whether features without a name of their own are those that hashed columns share.
     are_hashed: bool,
@@ -70,8 +70,7 @@ struct Names {
 }
 
 impl Names {
-    fn new(model: &Model, dataset: &Dataset) -> Names {
-        let schema = model.columns.as_deref();
+    pub fn new(schema: Option<&Schema>, dataset: &Dataset) -> Names {
         Names {
             columns: schema.map_or(Vec::new(), Schema::feature_names),
             are_hashed: schema.is_some_and(|schema| !schema.codes.is_empty()),
@@ -83,7 +82,8 @@ impl Names {
         self.are_hashed && at >= self.columns.len()
     }
 
-    fn of(&self, at: usize) -> String {
+    /// What a feature is called.
+    pub fn of(&self, at: usize) -> String {
         match (self.columns.get(at), self.numbering) {
             (Some(name), _) => name.clone(),
             (None, _) if self.are_hashed => format!("hash{}", at - self.columns.len()),

@@ -17,6 +17,7 @@ mod evaluation;
 mod first_pass;
 mod grid;
 mod in_memory;
+mod inference;
 mod journal;
 mod largest_weights;
 mod method;
@@ -35,6 +36,7 @@ mod resume;
 mod rows;
 mod scaling;
 mod session;
+mod start;
 mod task;
 mod weighting;
 
@@ -54,6 +56,7 @@ pub(crate) use evaluation::{Scores, decided, evaluate, for_each_batch};
 pub use outcome::Fitted;
 pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use pelton_run::RunOptions;
+pub use start::Start;
 
 use crate::checkpoint::Progress;
 use crate::config::{LinearConfig, Optimum, Solver};
@@ -63,6 +66,7 @@ use budget::Budget;
 use check::{check, read_all, refuse_untrainable};
 use division::Division;
 use journal::Journal;
+use largest_weights::Names;
 use method::Method;
 use outcome::{Ended, many_classes};
 use passes::PassSession;
@@ -233,12 +237,31 @@ fn train<T>(
     if let Some(found) = &searched {
         config.cost = found.best;
     }
+    let posed = pose(&config, &rows, &weighting)?;
+    let start = config.start()?.map(|start| {
+        let (dataset, scale) = (
+            &rows.data.dataset,
+            (rows.scale.as_deref(), rows.target_centre),
+        );
+        let columns = dataset.columns().map(|columns| columns.feature_names());
+        start.weights(
+            &posed,
+            dataset.labels(),
+            &columns.unwrap_or_default(),
+            scale,
+        )
+    });
+    let (start, note) = start.transpose()?.unzip();
+    if let Some(note) = note.flatten() {
+        observer(Event::Note(&note));
+    }
     let task = &Task {
         config: &config,
         is_open,
         ranks,
         interrupt,
-        problem: Arc::new(pose(&config, &rows, &weighting)?),
+        start,
+        problem: Arc::new(posed),
         rows,
         weighting,
         division,
@@ -306,6 +329,18 @@ fn train<T>(
         ));
     }
     let mut model = outcome::model(task, std::mem::take(&mut trained.found.solved.weights));
+    let inference = trained.found.solved.precision.take().map(|found| {
+        let (dataset, problem) = (&task.rows.data.dataset, &task.problem);
+        let names = Names::new(model.columns.as_deref(), dataset);
+        let records = dataset.records() - left_out.len() as u64;
+        inference::inference(problem, &found, records, &model, |at| names.of(at))
+    });
+    if let Some(found) = &inference {
+        observer(Event::Note(&inference::text(found)));
+        for warning in inference::warnings(found) {
+            observer(Event::Note(&warning));
+        }
+    }
     if folder.is_written() {
         outcome::write_model(&folder, task, &model).map_err(in_folder)?;
     }
@@ -329,6 +364,7 @@ fn train<T>(
         test,
         optimum,
         search: searched,
+        inference,
     };
     end(&mut folder, task, ended).map_err(in_folder)
 }

@@ -7,11 +7,12 @@ use pelton_linear::{Certificate, Loss, Model, Weights};
 use pelton_plan::{Batching, Order};
 use pelton_run::{Entries, EpochRecord, RunError, RunFolder, Set, peak_rss_bytes};
 
+use super::inference;
 use super::journal::Trained;
 use super::report::{Results, report};
 use super::task::Task;
 use crate::error::TrainError;
-use crate::summary::{LinearSummary, SearchFigures, Tested, ThresholdFigures};
+use crate::summary::{InferenceFigures, LinearSummary, SearchFigures, Tested, ThresholdFigures};
 
 /// Name of the model in the run folder.
 pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
@@ -34,6 +35,8 @@ pub struct Fitted {
     pub advice: Option<String>,
     /// Notes for the user about the data, such as columns that were left out.
     pub notes: Vec<String>,
+    /// How sure the coefficients are, where there is no penalty.
+    pub inference: Option<InferenceFigures>,
 }
 
 /// A finished run.
@@ -43,6 +46,7 @@ pub(super) struct Ended {
     pub test: Tested,
     pub optimum: Option<f64>,
     pub search: Option<SearchFigures>,
+    pub inference: Option<InferenceFigures>,
 }
 
 /// The model for the caller.
@@ -52,7 +56,9 @@ pub(super) fn fitted(task: &Task<'_>, ended: Ended) -> Fitted {
     Fitted {
         notes: notes
             .chain(many_classes(dataset, task.config.loss))
+            .chain(ended.inference.iter().flat_map(inference::warnings))
             .collect(),
+        inference: ended.inference,
         certificate: ended.trained.found.solved.certificate,
         epochs: ended.trained.epochs.len() as u64,
         advice: ended.trained.found.advice,
@@ -87,6 +93,7 @@ pub(super) fn write(
         test,
         optimum,
         search,
+        inference,
     } = ended;
     let (config, division) = (task.config, &task.division);
     let (found, totals) = (&trained.found, &trained.totals);
@@ -110,6 +117,7 @@ pub(super) fn write(
         relative_difference: optimum.map(|optimum| (primal - optimum) / optimum),
         optimum,
         search,
+        inference,
         test_accuracy: test.classes.as_ref().map(|test| test.figures.accuracy),
         test: test.classes,
         test_targets: test.targets,

@@ -10,8 +10,8 @@ use pelton_data::check_limit;
 use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::{ContentSum, Dataset, RowTable};
 use pelton_linear::{
-    Certificate, Exchange, Lbfgs, LinearError, LossSum, Newton, PassFigures, PassSolver, Problem,
-    SideBySide, Simd, Weights, WorkingSet,
+    Certificate, Exchange, Lbfgs, LinearError, LossSum, Newton, PassFigures, PassSolver, Penalty,
+    Problem, SideBySide, Simd, Unpenalised, Weights, WorkingSet,
 };
 use pelton_run::{EpochRecord, Interrupt};
 use pelton_storage::in_parallel;
@@ -42,6 +42,8 @@ pub(super) struct Needs<'a> {
     pub interrupt: &'a Interrupt,
     /// Bytes next to the rows.
     pub memory: u64,
+    /// Weights to begin from.
+    pub start: Option<&'a Weights>,
 }
 
 /// The method of passes that a configuration says, from its start.
@@ -50,7 +52,8 @@ pub(super) fn solver_for(config: &LinearConfig, needs: &Needs<'_>) -> Box<dyn Pa
     let wanted = config.target.gap().unwrap_or(WANTED);
     let records = usize::try_from(needs.records).unwrap_or(usize::MAX);
     let (memory, interrupt, simd) = (needs.memory, needs.interrupt, Simd::best());
-    match config.solver {
+    let mut solver: Box<dyn PassSolver> = match config.solver {
+        _ if problem.penalty() == Penalty::None => Box::new(Unpenalised::new(problem, simd)),
         Solver::WorkingSet => {
             let interrupt = Arc::clone(interrupt);
             Box::new(WorkingSet::new(problem, wanted, memory, interrupt, simd))
@@ -62,7 +65,11 @@ pub(super) fn solver_for(config: &LinearConfig, needs: &Needs<'_>) -> Box<dyn Pa
         Solver::Newton | Solver::CoordinateDescent | Solver::Auto => {
             Box::new(Newton::new(problem, records, wanted, simd))
         }
+    };
+    if let Some(start) = needs.start {
+        solver.start(start);
     }
+    solver
 }
 
 /// Most passes of a run.
@@ -224,9 +231,11 @@ pub(super) fn train(
     let limit = most_passes(config, in_memory);
     let visits = passes.records * passes.problem.subproblems() as u64;
     let last = journal.epochs.get(epochs_before..).and_then(<[_]>::last);
-    let mut done = last.is_some_and(|last| last.relative_gap <= wanted);
-    // Working sets look again at the weights they resume from, which have their line of metrics.
-    let looks_again = passes.problem.penalty().l1_share() > 0.0;
+    // Working sets look again at the weights they resume from, which have their line of metrics, and so does what is to say
+    // how precise weights are.
+    let is_precise = passes.problem.penalty() == Penalty::None;
+    let looks_again = is_precise || passes.problem.penalty().l1_share() > 0.0;
+    let mut done = !is_precise && last.is_some_and(|last| last.relative_gap <= wanted);
     let mut recorded = last
         .filter(|_| looks_again)
         .map(|last| (last.primal, last.dual));
@@ -255,7 +264,7 @@ pub(super) fn train(
             primal: found.certificate.primal,
             dual: found.certificate.dual,
             relative_gap: found.certificate.relative_gap(),
-            certified: true,
+            certified: found.is_proved,
             ..journal.end_epoch(visits, passes.records)
         };
         if recorded.take() != Some((record.primal, record.dual)) {
@@ -278,6 +287,7 @@ pub(super) fn train(
         },
         accuracy,
         solver: config.solver.by_passes(),
+        precision: solver.precision(),
     })
 }
 
@@ -301,6 +311,7 @@ impl<'a> PassSession<'a> {
             records: task.rows.data.dataset.records(),
             interrupt: task.interrupt,
             memory: task.division.budget.bytes / 2,
+            start: task.start.as_ref(),
         };
         PassSession {
             task,

@@ -5,10 +5,11 @@ use pelton_format::{ColumnUse, Dataset};
 use pelton_linear::Model;
 use pelton_run::{Bars, EpochRecord, Plot, Report, StageUse, Table};
 
+use super::inference;
 use super::largest_weights::largest_weights;
 use super::quality::{self, Figure};
 use crate::config::LinearConfig;
-use crate::summary::LinearSummary;
+use crate::summary::{CostFigures, LinearSummary};
 
 /// What the report is of.
 pub(super) struct Results<'a> {
@@ -34,6 +35,7 @@ pub(super) fn report(
         curves: quality::curves(summary, &results.roc),
         signed: largest_weights(results.model, results.dataset),
         tables: [
+            summary.inference.as_ref().map(inference::table),
             costs(summary),
             quality::classes(summary),
             columns(results.dataset),
@@ -41,7 +43,7 @@ pub(super) fn report(
         .into_iter()
         .flatten()
         .collect(),
-        series: plots(epochs),
+        series: plots(epochs).into_iter().chain(path(summary)).collect(),
         stages: vec![
             StageUse {
                 name: "loading".to_string(),
@@ -80,7 +82,10 @@ fn figures(summary: &LinearSummary) -> Vec<Figure> {
         rows.push(row(
             "relative gap",
             format!("{gap:.2e}"),
-            "largest possible distance from the optimum",
+            match summary.inference {
+                Some(_) => "estimated distance from the optimum, by Newton's decrement",
+                None => "largest possible distance from the optimum",
+            },
         ));
     }
     let seconds = |value: f64| format!("{value:.2} s");
@@ -111,7 +116,10 @@ fn figures(summary: &LinearSummary) -> Vec<Figure> {
             row(
                 "dual value",
                 format!("{dual:.6e}"),
-                "a lower bound of the optimum",
+                match summary.inference {
+                    Some(_) => "an estimate of the optimum",
+                    None => "a lower bound of the optimum",
+                },
             ),
         ]);
     }
@@ -235,6 +243,46 @@ fn plots(epochs: &[EpochRecord]) -> Vec<Plot> {
     plots
         .into_iter()
         .filter(|plot| !plot.lines.is_empty())
+        .collect()
+}
+
+/// The deciding figure over the costs of a search, and the number of weights.
+fn path(summary: &LinearSummary) -> Vec<Plot> {
+    let Some(search) = summary
+        .search
+        .as_ref()
+        .filter(|search| search.costs.len() > 1)
+    else {
+        return Vec::new();
+    };
+    let line = |value: &dyn Fn(&CostFigures) -> Option<f64>| {
+        let points = search
+            .costs
+            .iter()
+            .filter_map(|cost| Some((cost.cost.log10(), value(cost)?)));
+        let mut points: Vec<(f64, f64)> = points.filter(|(_, value)| value.is_finite()).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points
+    };
+    let name = search.figure.replace('_', " ");
+    let plot = |title: &str, name: &str, points| Plot {
+        title: title.to_string(),
+        x_label: "log10 of the cost".to_string(),
+        y_label: name.to_string(),
+        log_y: false,
+        lines: vec![(name.to_string(), points)],
+    };
+    let plots = [
+        plot("Validation by cost", &name, line(&|cost| Some(cost.mean))),
+        plot(
+            "Weights by cost",
+            "weights other than 0",
+            line(&|cost| cost.nonzero_weights),
+        ),
+    ];
+    plots
+        .into_iter()
+        .filter(|plot| plot.lines[0].1.len() > 1)
         .collect()
 }
 

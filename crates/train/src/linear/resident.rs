@@ -26,6 +26,7 @@ pub(super) fn in_memory<'a>(task: &'a Task<'a>, config: &'a LinearConfig) -> InM
         problem: task.problem.clone(),
         shape: Shape::of(data),
         interrupt: task.interrupt,
+        start: task.start.as_ref(),
         ranks: task.ranks,
         is_open: task.is_open,
         // Columns are wanted even where the rows leave little.

@@ -329,6 +329,7 @@ impl Method for Session<'_> {
                 certificate: certified.certificate,
                 accuracy: certified.accuracy,
                 solver: Solver::CoordinateDescent,
+                precision: None,
             },
             access,
             meters,

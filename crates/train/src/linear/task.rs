@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pelton_comm::Alike;
 use pelton_fetch::Meters;
-use pelton_linear::{OutOfCore, OutOfCoreOptions, Problem};
+use pelton_linear::{OutOfCore, OutOfCoreOptions, Problem, Weights};
 use pelton_run::Interrupt;
 
 use super::division::Division;
@@ -25,6 +25,8 @@ pub(super) struct Task<'a> {
     pub interrupt: &'a Interrupt,
     pub rows: Rows,
     pub problem: Arc<Problem>,
+    /// Weights to begin from.
+    pub start: Option<Weights>,
     pub weighting: Weighting,
     pub division: Division,
 }

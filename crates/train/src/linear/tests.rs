@@ -163,8 +163,15 @@ fn a_model_is_the_same_without_a_run_folder_and_from_rows_in_memory() {
         }
         let labels = dataset.labels().clone();
         let features = dataset.features() as usize;
-        let found =
-            super::fit_rows(&config, rows.into(), labels, features, None, &interrupt).unwrap();
+        let found = super::fit_rows(
+            &config,
+            rows.into(),
+            labels,
+            features,
+            (None, 0.0),
+            &interrupt,
+        )
+        .unwrap();
         assert_eq!(found.model, written, "{solver} {scale}");
         assert_eq!(found.certificate, fitted.certificate);
         assert_eq!(found.epochs, fitted.epochs);
