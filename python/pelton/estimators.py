@@ -41,6 +41,7 @@ from ._names import file_name
 from ._world import ranks_here
 
 if TYPE_CHECKING:
+    import pandas as pd
     from typing_extensions import Self
 
 __all__ = ["LinearClassifier", "LinearRegressor", "LogisticRegression"]
@@ -99,7 +100,10 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         for name in ("_schema", "_feature_names"):
             self.__dict__.pop(name, None)
         numeric = isinstance(self, RegressorMixin)
+        before = getattr(self, "n_features_in_", None)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=numeric)
+        if self._begins() and before != X.shape[1]:
+            raise ValueError(f"warm_start=True: the model has {before} features, and X {X.shape[1]}; fit a new estimator")
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X)
         classes, labels, config = self._labels(y, sample_weight)
@@ -109,8 +113,19 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         _hand_over(rows, X, labels, centre)
         centre = None if centre is None else centre.tolist()
         weights = None if sample_weight is None else _weights(sample_weight)
-        self._take(rows.fit(json.dumps(config), len(classes), self._threads(), centre, weights), classes)
+        config_text, target_centre = json.dumps(config), getattr(self, "_target_centre", 0.0)
+        found = rows.fit(config_text, len(classes), self._threads(), centre, target_centre, weights, self._begins(classes))
+        self._take(found, classes)
         return self
+
+    def _begins(self, classes: Any = ()) -> str | None:
+        """What training begins from: nothing yet where that is empty, and never where there is none."""
+        if not self.warm_start:
+            return None
+        start = getattr(self, "_start", None) or ""
+        if start and len(classes) and not np.array_equal(classes, self.classes_):
+            raise ValueError("warm_start=True: y has other classes than the model; fit a new estimator")
+        return start
 
     def _fit_table(self, table: Any, y: Any, sample_weight: Any, data: dict[str, Any]) -> Self:
         if others := set(data) - {"columns", "missing"}:
@@ -129,11 +144,16 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         label = "y"
         while label in table.column_names:
             label += "_"
-        column = labels.astype(np.int64) if len(classes) else labels.view(np.float32)
+        # Far targets are centred where files are read.
+        column = labels.astype(np.int64) if len(classes) else y.astype(np.float64)
+        self._begins(classes)
         with written(table.append_column(label, [column])) as file:
             self._fit_files(file, None, sample_weight, {**data, "label": label}, config)
         if len(classes):
             self.classes_: np.ndarray = classes[self.classes_]
+        for found in (self._inference or {}).get("coefficients", []):
+            if "class" in found:
+                found["class"] = _plain(classes[int(found["class"])])
         self.feature_names_in_ = np.array(table.column_names, dtype=object)
         self.n_features_in_ = len(table.column_names)
         return self
@@ -155,7 +175,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
             config["sample_weights"] = file_name(sample_weight)
         elif sample_weight is not None:
             weights = _weights(column_or_1d(sample_weight))
-        found = _pelton.fit_linear(json.dumps(config), self._threads(), weights)
+        found = _pelton.fit_linear(json.dumps(config), self._threads(), weights, self._begins())
         self._take(found, None, frame)
         self._feature_names, self._schema = found[-2:]
         columns = self._feature_names
@@ -183,6 +203,28 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
             names = [f"x{at}" for at in range(count)]
         # Hashed columns share the last ones.
         return np.array(names + [f"hash{at}" for at in range(count - len(names))], dtype=object)
+
+    def summary_frame(self) -> pd.DataFrame:
+        """The coefficients of a model without a penalty, ``C=np.inf``, as a pandas data frame.
+
+        A row has the estimate, its standard error, the z statistic (t of least squares), its p value, and the ends of the 95 %
+        interval: of two classes for ``classes_[1]``, of more by ``class`` and name. Coefficients of combinations of the
+        features before them are 0, and have no standard error.
+        """
+        import pandas as pd
+
+        check_is_fitted(self)
+        if self._inference is None:
+            raise ValueError(f"standard errors are of models without a penalty, and C={self.C!r}; give C=np.inf")
+        rows = [dict(row) for row in self._inference["coefficients"]]
+        names = self.get_feature_names_out()
+        for row in rows:
+            row.pop("is_unbounded", None)
+            if not hasattr(self, "_feature_names") and row["name"] != "intercept":
+                # An array's are numbered.
+                row["name"] = names[int(row["name"].split()[-1])]
+        frame = pd.DataFrame(rows).rename(columns={"statistic": self._inference["statistic"]})
+        return frame.set_index([name for name in ("class", "name") if name in frame]).astype(float)
 
     def _rows(self, X: Any) -> Any:
         """The features of an array, a data frame or files."""
@@ -231,17 +273,23 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         return np.where(is_coarse, mean, 0.0) if is_coarse.any() else None
 
     def _config(self) -> dict[str, Any]:
-        _check_number("C", self.C, 0.0, np.inf)
+        is_penalised = self.C != np.inf
+        if is_penalised:
+            _check_number("C", self.C, 0.0, np.inf)
+        elif self.l1_ratio:
+            raise ValueError(f"C=inf leaves the penalty out, of which l1_ratio={self.l1_ratio!r} is a share; give only one of them")
         _check_number("tol", self.tol, 0.0, 1.0)
         if not (isinstance(self.l1_ratio, numbers.Real) and 0.0 <= float(self.l1_ratio) <= 1.0):
             raise ValueError(f"l1_ratio={self.l1_ratio!r} is not a share; give 0 for ½‖w‖², 1 for ‖w‖₁, or a number between")
         _check_number("intercept_scaling", self.intercept_scaling, 0.0, np.inf)
         if self.max_epochs is not None and not (isinstance(self.max_epochs, numbers.Integral) and self.max_epochs >= 1):
             raise ValueError(f"max_epochs={self.max_epochs!r} is not a number of epochs; give 1 or more, or None")
+        if self.warm_start and self._loss().startswith(("hinge", "epsilon")):
+            raise ValueError(f"warm_start=True needs a smooth loss, and loss={self.loss!r} has a kink; leave it out")
         config = {
             "loss": self._loss(),
-            "penalty": f"elastic-net:{float(self.l1_ratio)}",
-            "cost": float(self.C),
+            "penalty": f"elastic-net:{float(self.l1_ratio)}" if is_penalised else "none",
+            "cost": float(self.C) if is_penalised else 1.0,
             "bias": float(self.intercept_scaling) if self.fit_intercept else None,
             "free_bias": bool(self.fit_intercept and not self.regularise_intercept),
             "solver": self.solver,
@@ -268,10 +316,14 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
     def _take(self, found: _pelton.Fitted, classes: np.ndarray | None, frame: str | None = None) -> None:
         """Takes over the solver's result; ``classes`` are those it used, unless files name theirs. Notes call the file
         ``frame`` the data frame."""
-        labels, names, vectors, (self.primal_, self.dual_, self.gap_), self.n_iter_, advice, notes, *_ = found
+        labels, names, vectors, (self.primal_, self.dual_, self.gap_), self.n_iter_, advice, notes, inference, self._start, *_ = found
+        self._inference: dict[str, Any] | None = None if inference is None else json.loads(inference)
         warn_of([note.replace(frame, "the data frame") for note in notes] if frame else notes)
         coefficients = np.stack([np.asarray(vector) for vector, _ in vectors])
         self._use(coefficients, np.array([intercept for _, intercept in vectors]), classes, labels, names)
+        for coefficient in (self._inference or {}).get("coefficients", []):
+            if classes is not None and len(classes) and "class" in coefficient:
+                coefficient["class"] = _plain(classes[int(coefficient["class"])])
         if not self.gap_ <= self.tol:
             warnings.warn(
                 f"after {self.n_iter_} epochs the objective is certified to be within {self.gap_:.1e} of the optimum, which is "
@@ -326,6 +378,7 @@ class _Classifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
         threads: int | None = None,
         scratch_dir: str | os.PathLike[str] | None = None,
         random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
     ) -> None:
         self.C = C
         self.l1_ratio = l1_ratio
@@ -341,6 +394,7 @@ class _Classifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
         self.threads = threads
         self.scratch_dir = scratch_dir
         self.random_state = random_state
+        self.warm_start = warm_start
 
     def _labels(self, y: np.ndarray, sample_weight: Any = None) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         """The classes, the index of that of each row, and the settings."""
@@ -412,7 +466,8 @@ class LinearClassifier(_Classifier):
 
     Parameters
     ----------
-    C : cost of a unit of loss.
+    C : cost of a unit of loss; ``np.inf`` for no penalty, with the loss ``"multinomial"`` of two classes: the gap is then
+        estimated, and :meth:`summary_frame` has standard errors and p values.
     loss : ``"hinge"`` or ``"squared_hinge"``. Or
         ``"multinomial"``, one loss of all classes, as :class:`LogisticRegression` has it, with ``predict_proba``.
     l1_ratio : the share r of ‖w‖₁ in the penalty, r ‖w‖₁ + (1 − r) ½‖w‖²: 0 for ½‖w‖², 1 for ‖w‖₁, which leaves most weights
@@ -433,6 +488,7 @@ class LinearClassifier(_Classifier):
     threads : compute threads, and loading threads for files; by default as many as there are processors, and 3 that load.
     scratch_dir : folder for temporary copies of files; by default the system's temporary folder.
     random_state : seed of the order in which rows are visited; a number is the command's ``--seed``.
+    warm_start : whether ``fit`` begins from the weights of the ``fit`` before, of features by name or place; for smooth losses.
 
     Attributes
     ----------
@@ -464,6 +520,7 @@ class LinearClassifier(_Classifier):
         threads: int | None = None,
         scratch_dir: str | os.PathLike[str] | None = None,
         random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
     ) -> None:
         super().__init__(
             C,
@@ -480,6 +537,7 @@ class LinearClassifier(_Classifier):
             threads=threads,
             scratch_dir=scratch_dir,
             random_state=random_state,
+            warm_start=warm_start,
         )
         self.loss = loss
 
@@ -516,6 +574,7 @@ class LogisticRegression(_Classifier):
         threads: int | None = None,
         scratch_dir: str | os.PathLike[str] | None = None,
         random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
     ) -> None:
         super().__init__(
             C,
@@ -532,6 +591,7 @@ class LogisticRegression(_Classifier):
             threads=threads,
             scratch_dir=scratch_dir,
             random_state=random_state,
+            warm_start=warm_start,
         )
         self.loss = loss
 
@@ -548,7 +608,8 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
 
     Parameters
     ----------
-    C : cost of a unit of loss; for ``"squared"`` it is 1 / alpha of scikit-learn's ``Ridge``.
+    C : cost of a unit of loss; for ``"squared"`` it is 1 / alpha of scikit-learn's ``Ridge``. ``np.inf`` for no penalty, with
+        ``"squared"`` or ``"poisson"``: the gap is then estimated, and :meth:`summary_frame` has standard errors and p values.
     loss : with r = y − (w·x + b), ``"squared"`` (½ r²), ``"epsilon_insensitive"`` (|r| beyond epsilon, as
         ``LinearSVR``), ``"squared_epsilon_insensitive"`` (its square), ``"huber"`` (½ r², from |r| = epsilon on linear;
         without the scale that ``HuberRegressor`` estimates), or ``"poisson"`` (half the deviance of y ≥ 0 from
@@ -557,7 +618,7 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
     l1_ratio : as of :class:`LinearClassifier`; with ``"squared"``, C = 1 / (n alpha) and n rows, 1 is scikit-learn's ``Lasso`` and
         a share its ``ElasticNet``.
     fit_intercept, regularise_intercept, intercept_scaling, tol, max_epochs, solver, scale, memory, threads, scratch_dir,
-    random_state : as of :class:`LinearClassifier`.
+    random_state, warm_start : as of :class:`LinearClassifier`.
 
     Attributes
     ----------
@@ -583,6 +644,7 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
         threads: int | None = None,
         scratch_dir: str | os.PathLike[str] | None = None,
         random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -599,6 +661,7 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
         self.threads = threads
         self.scratch_dir = scratch_dir
         self.random_state = random_state
+        self.warm_start = warm_start
 
     def _loss(self) -> str:
         name = str(self.loss).replace("_", "-")
@@ -614,7 +677,7 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
 
     def _labels(self, y: np.ndarray, sample_weight: Any = None) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         """No classes, the bits of the target of each row, and the settings."""
-        self._target_centre = self._centre_of(y)
+        self._target_centre: float = self._centre_of(y)
         with np.errstate(over="ignore"):
             targets = (y - self._target_centre).astype(np.float32)
         wrong = np.flatnonzero(~np.isfinite(targets))
@@ -624,21 +687,28 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
 
     def _centre_of(self, y: np.ndarray) -> float:
         """What is subtracted from targets before they become float32: their mean, where they are far from 0 for how they
-        differ. With a free intercept it changes nothing else.
+        differ. With a free intercept it changes nothing else; without one such targets are refused.
         """
-        if not self.fit_intercept or self.regularise_intercept or self.loss == "poisson":
+        if self.loss == "poisson":
             return 0.0
         with np.errstate(all="ignore"):
             mean, deviation = float(np.mean(y, dtype=np.float64)), float(np.std(y, dtype=np.float64))
-        return mean if np.isfinite(mean) and abs(mean) > _FAR * deviation else 0.0
+        if not (np.isfinite(mean) and abs(mean) > _FAR * deviation):
+            return 0.0
+        if self.fit_intercept and not self.regularise_intercept:
+            return mean
+        if deviation > 0:
+            raise ValueError(
+                f"y has values about {mean:.9g} that differ by about {deviation:.1g}, too little for the solver's 32-bit floating "
+                "point; leave fit_intercept and regularise_intercept at their defaults, or subtract a constant"
+            )
+        return 0.0
 
     def _config_of_files(self) -> dict[str, Any]:
-        # The solver centres those of files itself.
-        self._target_centre = 0.0
         return self._config()
 
     def _use(self, coefficients: Any, intercepts: Any, classes: Any, labels: list[float], names: list[str]) -> None:
-        self.coef_, self.intercept_ = coefficients[0], float(intercepts[0]) + self._target_centre
+        self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
 
     def predict(self, X: Any) -> np.ndarray:
         """The predicted target of each row."""

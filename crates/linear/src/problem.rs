@@ -123,7 +123,7 @@ impl Problem {
     pub fn with_penalty(mut self, penalty: Penalty) -> Result<Problem, LinearError> {
         let is_usable = match penalty {
             Penalty::L2 => true,
-            Penalty::None => Unpenalised::applies_to(self.loss),
+            Penalty::None => Unpenalised::applies_to(self.loss) && !self.is_coupled(),
             Penalty::L1 | Penalty::ElasticNet(_) => self.loss.is_smooth() && !self.is_coupled(),
         };
         if !is_usable {

@@ -140,9 +140,10 @@ impl Unpenalised {
         }
     }
 
-    /// Whether a loss is minus the logarithm of a likelihood, but for a constant.
+    /// Whether a loss is minus the logarithm of a likelihood, but for a constant; multinomial of two classes.
     pub fn applies_to(loss: Loss) -> bool {
-        matches!(loss, Loss::Logistic | Loss::Squared | Loss::Poisson)
+        use Loss::{Logistic, Multinomial, Poisson, Squared};
+        matches!(loss, Logistic | Multinomial | Squared | Poisson)
     }
 
     fn metric(&self) -> usize {
@@ -276,7 +277,7 @@ impl Point {
                 return Ok(());
             }
         }
-        if problem.loss() == Loss::Logistic && value < problem.least_loss_of_a_wrong_row(s) {
+        if !problem.has_real_targets() && value < problem.least_loss_of_a_wrong_row(s) {
             return Err(LinearError::Separable);
         }
         if let Some(before) = self.before.take() {
