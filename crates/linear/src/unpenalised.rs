@@ -48,7 +48,7 @@ const NOTHING: f64 = 1e-15;
 const INDEPENDENT: f64 = 1e-11;
 /// Share of its own curvature that rounding leaves.
 const ROUNDING: f64 = 1e-15;
-/// Share of its first curvature below which a feature's weight has no bound.
+/// Share of its first precision below which a weight has no bound.
 const UNBOUNDED: f64 = 1e-7;
 /// Share of the decrease that the slope promises which a step must bring.
 const ENOUGH: f64 = 1e-4;
@@ -90,8 +90,8 @@ pub struct Precision {
 #[derive(Clone, Debug, Default)]
 struct Point {
     w: Vec<f64>,
-    /// Entries that are no combination of those before them, in the order of elimination, and the curvature that each had
-    /// left there in the first look.
+    /// Entries that are no combination of those before them, in the order of elimination, and how precise each was by the first
+    /// look: the inverse of its entry of H⁻¹.
     kept: Vec<usize>,
     curvatures: Vec<f64>,
     /// The place before, and the step from it that led here.
@@ -260,21 +260,28 @@ impl Point {
             let order = bias.into_iter().chain(0..problem.features());
             let order = order.filter(|j| Some(*j) != problem.offset()).collect();
             self.keep_independent(order, &sums.metric, width);
-            let is_cold = self
-                .w
-                .iter()
-                .enumerate()
-                .all(|(j, w)| *w == 0.0 || Some(j) == problem.offset());
-            if let (Loss::Poisson, true, Some(bias)) = (problem.loss(), is_cold, bias) {
-                // From the mean on steps of full length are good; from 1 they end far beyond it.
+            let mut others = self.w.iter().enumerate();
+            let is_cold = others.all(|(j, w)| *w == 0.0 || Some(j) == problem.offset());
+            if let (true, Some(bias)) = (is_cold, bias) {
+                // What the curvature is where the bias alone has been found.
                 let constant = problem.bias().map_or(1.0, f64::from);
-                let mean = 1.0 + v[bias] * constant / own(bias);
-                if mean <= 0.0 {
-                    return Err(LinearError::NoCounts);
+                let ratio = v[bias] * constant / own(bias);
+                let curvature = match problem.loss() {
+                    Loss::Squared => 1.0,
+                    Loss::Poisson => 1.0 + ratio,
+                    _ => 1.0 - 0.25 * ratio * ratio,
+                };
+                let first = self.curvatures.iter_mut();
+                first.for_each(|first| *first *= curvature.max(f64::MIN_POSITIVE));
+                if problem.loss() == Loss::Poisson {
+                    // From the mean on steps of full length are good; from 1 they end far beyond it.
+                    if curvature <= 0.0 {
+                        return Err(LinearError::NoCounts);
+                    }
+                    self.w[bias] = curvature.ln() / constant;
+                    self.value = value;
+                    return Ok(());
                 }
-                self.w[bias] = mean.ln() / constant;
-                self.value = value;
-                return Ok(());
             }
         }
         if !problem.has_real_targets() && value < problem.least_loss_of_a_wrong_row(s) {
@@ -355,17 +362,31 @@ impl Point {
         let largest = (0..width)
             .map(|j| metric[j * (width + 1)])
             .fold(0.0, f64::max);
-        let (mut kept, mut curvatures) = (Vec::new(), Vec::new());
-        eliminate(&order, metric, width, |j, all, left| {
+        let mut kept = Vec::new();
+        self.factor = eliminate(&order, metric, width, |j, all, left| {
             // Rows of weight 0 count next to nothing.
             let is_own = left > INDEPENDENT * all && all > 1e-25 * largest;
             is_own.then(|| {
                 kept.push(j);
-                curvatures.push(left);
                 left
             })
         });
-        (self.kept, self.curvatures) = (kept, curvatures);
+        self.kept = kept;
+        let (inverse, count) = (self.inverse(), self.kept.len());
+        self.curvatures = (0..count)
+            .map(|at| 1.0 / inverse[at * (count + 1)])
+            .collect();
+    }
+
+    /// H⁻¹ over the entries kept.
+    fn inverse(&self) -> Vec<f64> {
+        let count = self.kept.len();
+        let mut inverse = vec![0.0; count * count];
+        for (at, column) in inverse.chunks_exact_mut(count.max(1)).enumerate() {
+            column[at] = 1.0;
+            cholesky::solve(&self.factor, column);
+        }
+        inverse
     }
 
     fn precision(&self) -> Option<Precision> {
@@ -373,15 +394,10 @@ impl Point {
         if !self.done || self.factor.len() != count * count {
             return None;
         }
-        let mut inverse = vec![0.0; count * count];
-        for (at, column) in inverse.chunks_exact_mut(count).enumerate() {
-            column[at] = 1.0;
-            cholesky::solve(&self.factor, column);
-        }
-        let left = |at: usize| self.factor[at * (count + 1)].powi(2);
+        let inverse = self.inverse();
         let is_unbounded = |at: &usize| {
-            let share = left(*at) / self.curvatures[*at];
-            share.is_nan() || share < UNBOUNDED
+            let share = inverse[at * (count + 1)] * self.curvatures[*at];
+            share.is_nan() || share * UNBOUNDED > 1.0
         };
         Some(Precision {
             weights: self.w.clone(),

@@ -133,12 +133,16 @@ fn print_summary(summary: &LinearSummary, out: &Path) {
     if let Some(test) = &summary.test_targets {
         say!("test              {}", figures_of_targets(test));
     }
-    say!(
-        "certificate       primal {}, dual {}: at most {} from the optimum",
-        figure(summary.primal),
-        figure(summary.dual),
-        figure(summary.relative_gap)
-    );
+    let (primal, gap) = (figure(summary.primal), figure(summary.relative_gap));
+    match &summary.inference {
+        Some(_) => {
+            say!("objective         {primal}: about {gap} from the optimum, which is not proved")
+        }
+        None => say!(
+            "certificate       primal {primal}, dual {}: at most {gap} from the optimum",
+            figure(summary.dual)
+        ),
+    }
     if let Some([nonzero, all]) = summary
         .nonzero_weights
         .filter(|[nonzero, all]| nonzero < all)

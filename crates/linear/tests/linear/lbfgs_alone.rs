@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::*;
-use support::{dense, over_ranks, planted, primal_value, push, table};
+use support::{dense, over_ranks, passes, planted, primal_value, push, table};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 const LOSSES: [Loss; 6] = [
@@ -42,15 +42,8 @@ fn lbfgs(problem: &Arc<Problem>, records: usize, wanted: f64) -> Lbfgs {
 
 /// Passes to the end; how many there were.
 fn solve(solver: &mut dyn PassSolver, rows: &RowTable) -> (Certificate, usize) {
-    for pass in 1.. {
-        solver.begin_pass();
-        assert!(solver.add(rows, &NEVER).unwrap());
-        let found = solver.end_pass(&mut alone::<LinearError>).unwrap();
-        if found.done || pass == 300 {
-            return (found.certificate, pass);
-        }
-    }
-    unreachable!()
+    let (found, made) = passes(solver, rows).unwrap();
+    (found.certificate, made)
 }
 
 #[test]

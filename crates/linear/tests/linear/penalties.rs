@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::*;
-use support::{Numbers, dense, over_ranks, push, table};
+use support::{Numbers, dense, over_ranks, passes, push, table};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
@@ -205,17 +205,7 @@ fn solver(case: &Case, wanted: f64) -> WorkingSet {
 
 /// Passes to the end.
 fn train(solver: &mut WorkingSet, rows: &RowTable) -> PassFigures {
-    let mut found = None;
-    for _ in 0..300 {
-        solver.begin_pass();
-        assert!(solver.add(rows, &NEVER).unwrap());
-        let figures = solver.end_pass(&mut alone).unwrap();
-        found = Some(figures);
-        if figures.done {
-            break;
-        }
-    }
-    found.unwrap()
+    passes(solver, rows).unwrap().0
 }
 
 #[test]

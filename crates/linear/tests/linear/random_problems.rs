@@ -7,13 +7,11 @@
 use crate::support;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::*;
-use support::{Numbers, primal_value, push, table};
+use support::{Numbers, passes, primal_value, push, table};
 
-static NEVER: AtomicBool = AtomicBool::new(false);
 const TARGETS: [f64; 4] = [1e-2, 1e-4, 1e-6, 1e-8];
 
 struct Case {
@@ -142,15 +140,7 @@ fn solvers(case: &Case, wanted: f64) -> Vec<(&'static str, Box<dyn PassSolver>)>
 
 /// Passes to the end.
 fn solve(solver: &mut dyn PassSolver, rows: &RowTable) -> Certificate {
-    for pass in 1.. {
-        solver.begin_pass();
-        assert!(solver.add(rows, &NEVER).unwrap());
-        let found = solver.end_pass(&mut alone::<LinearError>).unwrap();
-        if found.done || pass == 300 {
-            return found.certificate;
-        }
-    }
-    unreachable!()
+    passes(solver, rows).unwrap().0.certificate
 }
 
 #[test]

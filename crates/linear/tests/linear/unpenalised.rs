@@ -7,26 +7,10 @@ use std::sync::atomic::AtomicBool;
 
 use pelton_format::{Layout, RowTable, Rows, Scale};
 use pelton_linear::*;
-use support::{Numbers, over_ranks, primal_value, push, table};
+use support::{Numbers, over_ranks, passes, primal_value, push, table};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 const LOSSES: [Loss; 3] = [Loss::Logistic, Loss::Squared, Loss::Poisson];
-
-/// Passes to the end; how many there were.
-fn solve(
-    solver: &mut dyn PassSolver,
-    rows: &RowTable,
-) -> Result<(PassFigures, usize), LinearError> {
-    for pass in 1.. {
-        solver.begin_pass();
-        assert!(solver.add(rows, &NEVER)?);
-        let found = solver.end_pass(&mut alone::<LinearError>)?;
-        if found.done || pass == 300 {
-            return Ok((found, pass));
-        }
-    }
-    unreachable!()
-}
 
 /// Rows of correlated features, and labels that they say something about.
 fn rows(numbers: &mut Numbers, loss: Loss, count: usize, features: usize) -> Vec<(Vec<f32>, f64)> {
@@ -188,9 +172,9 @@ fn weights_and_standard_errors_are_those_of_maximum_likelihood() {
         }
         let problem = Arc::new(problem);
         let mut solver = Unpenalised::new(Arc::clone(&problem), Simd::best());
-        let (found, passes) = solve(&mut solver, &table).unwrap();
+        let (found, made) = passes(&mut solver, &table).unwrap();
         let (value, w, covariance) = optimum(loss, &rows, &costs, features + 1);
-        assert!(!found.is_proved && passes < 15, "{loss}: {passes} passes");
+        assert!(!found.is_proved && made < 15, "{loss}: {made} passes");
         let off = (found.certificate.primal - value).abs();
         assert!(
             off <= 1e-9 * value.abs(),
@@ -265,7 +249,7 @@ fn combinations_and_separable_classes_are_told() {
             .with_penalty(Penalty::None);
         let problem = Arc::new(problem.unwrap().with_free_bias());
         let mut solver = Unpenalised::new(Arc::clone(&problem), Simd::best());
-        let found = solve(&mut solver, &row_table(loss, Layout::Dense { width }, all));
+        let found = passes(&mut solver, &row_table(loss, Layout::Dense { width }, all));
         found.map(|_| {
             (
                 Inference::of(
@@ -338,7 +322,7 @@ fn passes_resume_bit_for_bit_and_ranks_find_the_same() {
         let problem = Arc::new(problem.unwrap().with_free_bias());
         let solver = || Unpenalised::new(Arc::clone(&problem), Simd::best());
         let mut whole = solver();
-        solve(&mut whole, &table).unwrap();
+        passes(&mut whole, &table).unwrap();
         let mut resumed = solver();
         for _ in 0..300 {
             resumed.begin_pass();
@@ -389,7 +373,7 @@ fn offsets_have_the_weight_1_and_true_certificates() {
         }
         let problem = Arc::new(problem.with_offset().unwrap());
         let mut solver = Lbfgs::new(Arc::clone(&problem), 150, 1e-7, Simd::best());
-        let (found, _) = solve(&mut solver, &table).unwrap();
+        let (found, _) = passes(&mut solver, &table).unwrap();
         let weights = solver.best().0;
         assert_eq!(weights.vector(0)[features - 1], 1.0);
         assert!(found.certificate.relative_gap() < 1e-6, "{loss}: {found:?}");
@@ -416,7 +400,7 @@ fn offsets_have_the_weight_1_and_true_certificates() {
                 plain = plain.with_free_bias();
             }
             let mut solver = Lbfgs::new(Arc::new(plain), 150, 1e-9, Simd::best());
-            let (expected, _) = solve(&mut solver, &table).unwrap();
+            let (expected, _) = passes(&mut solver, &table).unwrap();
             assert!((found.certificate.primal / expected.certificate.primal - 1.0).abs() < 1e-5);
         }
         // Without a penalty, too.
@@ -427,7 +411,7 @@ fn offsets_have_the_weight_1_and_true_certificates() {
                 .unwrap();
             let problem = Arc::new(problem.with_free_bias().with_offset().unwrap());
             let mut solver = Unpenalised::new(Arc::clone(&problem), Simd::best());
-            let (found, _) = solve(&mut solver, &table).unwrap();
+            let (found, _) = passes(&mut solver, &table).unwrap();
             assert_eq!(solver.best().0.vector(0)[features - 1], 1.0);
             let inference = Inference::of(
                 &problem,
@@ -474,13 +458,13 @@ fn a_start_near_the_optimum_saves_passes() {
         };
         for which in 0..4 {
             let mut cold = new(which);
-            let (expected, passes) = solve(&mut *cold, &table).unwrap();
+            let (expected, made) = passes(&mut *cold, &table).unwrap();
             let mut warm = new(which);
             warm.start(&cold.best().0);
-            let (found, again) = solve(&mut *warm, &table).unwrap();
+            let (found, again) = passes(&mut *warm, &table).unwrap();
             assert!(
-                again <= 3 && again <= passes,
-                "{loss} {which}: {again} passes for {passes}"
+                again <= 3 && again <= made,
+                "{loss} {which}: {again} passes for {made}"
             );
             let [a, b] = [found, expected].map(|found| found.certificate.primal);
             assert!((a / b - 1.0).abs() < 2e-6, "{loss} {which}: {a} {b}");
@@ -499,8 +483,8 @@ fn a_start_near_the_optimum_saves_passes() {
     );
     let new = || Lbfgs::new(Arc::clone(&problem), 300, 1e-6, Simd::best());
     let mut cold = new();
-    solve(&mut cold, &table).unwrap();
+    passes(&mut cold, &table).unwrap();
     let mut warm = new();
     warm.start(&cold.best().0);
-    assert!(solve(&mut warm, &table).unwrap().1 <= 2);
+    assert!(passes(&mut warm, &table).unwrap().1 <= 2);
 }

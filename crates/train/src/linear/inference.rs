@@ -104,7 +104,7 @@ pub(super) fn table(found: &InferenceFigures) -> Table {
     if has_classes {
         head.insert(0, "class");
     }
-    let number = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.6}"));
+    let number = |value: Option<f64>| value.map_or("-".to_string(), digits);
     let row = |found: &CoefficientFigures| {
         let numbers = [
             Some(found.estimate),
@@ -129,6 +129,14 @@ pub(super) fn table(found: &InferenceFigures) -> Table {
         note: format!(
             "Of features as the data has them. p is of the hypothesis that a coefficient is 0, and the interval of {share} %,{freedom}."
         ),
+    }
+}
+
+/// A number with its first digits, however small or large it is.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        size if size == 0.0 || (1e-3..1e6).contains(&size) => format!("{value:.6}"),
+        _ => format!("{value:.4e}"),
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::{Barrier, Mutex};
 
 use pelton_format::{Layout, Row, RowTable, Rows};
 use pelton_linear::{
-    Certificate, Duals, Exchange, LinearError, Loss, PassSolver, Problem, Weights,
+    Certificate, Duals, Exchange, LinearError, Loss, PassFigures, PassSolver, Problem, Weights,
+    alone,
 };
 
 /// Numbers for test data: xorshift64*, Vigna 2016.
@@ -284,6 +285,22 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// Makes passes over rows to the end; what the last found, and how many there were.
+pub fn passes(
+    solver: &mut dyn PassSolver,
+    rows: &RowTable,
+) -> Result<(PassFigures, usize), LinearError> {
+    for pass in 1.. {
+        solver.begin_pass();
+        assert!(solver.add(rows, &AtomicBool::new(false))?);
+        let found = solver.end_pass(&mut alone::<LinearError>)?;
+        if found.done || pass == 300 {
+            return Ok((found, pass));
+        }
+    }
+    unreachable!()
 }
 
 /// What a method of passes finds on ranks that deal the rows of `rows` to one another, each with a solver of `new`:
