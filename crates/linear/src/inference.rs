@@ -101,7 +101,8 @@ impl Inference {
             } else {
                 0.0
             };
-            let estimate = sign * (sum + centre);
+            // 0 has no sign.
+            let estimate = sign * (sum + centre) + 0.0;
             let kept: Vec<(usize, f64)> = shares
                 .iter()
                 .filter_map(|(j, share)| Some((places[*j]?, *share)))

@@ -11,8 +11,9 @@
 //! of the optimum, which is as good as P is a parabola: w is about √(2δ / C) standard errors from the optimum, and training
 //! ends where that is [`NEAR`].
 //!
-//! **Combinations.** A feature that is a combination of those before it, the bias being the first, keeps the weight 0, as in
-//! R's `glm`: the last of the features of a category next to an intercept, for instance.
+//! **Combinations.** A feature that is a combination of those before it keeps the weight 0, as in R's `glm`. The bias is
+//! the first, and features of 0 and 1 come last in reverse, so that of a category the first value is what others are
+//! compared with.
 //!
 //! **No optimum.** Where a hyperplane separates the classes, ever longer w are ever better. A value that no w with a row
 //! on the wrong side has is an error that says so. Where a feature alone can tell some rows, its weight grows until
@@ -257,8 +258,16 @@ impl Point {
         let own = |j: usize| sums.metric[j * (width + 1)];
         if self.kept.is_empty() {
             self.first_value = value;
-            let order = bias.into_iter().chain(0..problem.features());
-            let order = order.filter(|j| Some(*j) != problem.offset()).collect();
+            let own_features = (0..problem.features()).filter(|j| Some(*j) != problem.offset());
+            // A feature of 0 and 1 is its square, and those of a category add up to the constant feature.
+            let constant = problem.bias().map_or(0.0, f64::from);
+            let product = |j: usize| bias.map_or(0.0, |bias| entry(&sums.metric, width, j, bias));
+            let is_indicator =
+                |j: &usize| (own(*j) * constant - product(*j)).abs() <= 1e-9 * own(*j) * constant;
+            let (indicators, numbers): (Vec<usize>, Vec<usize>) =
+                own_features.partition(|j| bias.is_some() && is_indicator(j));
+            let order = bias.into_iter().chain(numbers);
+            let order = order.chain(indicators.into_iter().rev()).collect();
             self.keep_independent(order, &sums.metric, width);
             let mut others = self.w.iter().enumerate();
             let is_cold = others.all(|(j, w)| *w == 0.0 || Some(j) == problem.offset());

@@ -74,7 +74,7 @@ fn coefficients_have_standard_errors() {
         for said in [
             "standard error",
             "intercept",
-            "twice: combinations of the features before them",
+            "twice: combinations of other features",
         ] {
             assert!(ended.stderr.contains(said), "{said} in\n{}", ended.stderr);
         }

@@ -147,10 +147,15 @@ pub(super) fn choose_solver(
             ))
         };
     }
-    if config.is_warm() || problem.offset().is_some() {
-        return choose_special(config, problem, free);
-    }
     let width = problem.features() + usize::from(problem.bias().is_some());
+    if config.solver == Solver::Newton && width > MOST_NEWTON_FEATURES {
+        return Err(TrainError::config(format!(
+            "`solver` newton supports at most {MOST_NEWTON_FEATURES} features, and the data has {width} with the bias; leave `solver` out"
+        )));
+    }
+    if config.is_warm() || problem.offset().is_some() {
+        return choose_special(config, problem, shape, memory, free);
+    }
     if ranks > 1 && width > MOST_NEWTON_FEATURES && Lbfgs::applies(problem) && free {
         config.solver = Solver::Lbfgs;
         return Ok(());
@@ -167,11 +172,6 @@ pub(super) fn choose_solver(
             )));
         }
         config.solver = Solver::Newton;
-    }
-    if config.solver == Solver::Newton && width > MOST_NEWTON_FEATURES {
-        return Err(TrainError::config(format!(
-            "`solver` newton supports at most {MOST_NEWTON_FEATURES} features, and the data has {width} with the bias; leave `solver` out"
-        )));
     }
     if config.solver == Solver::Newton && !free {
         return Err(TrainError::config(
@@ -239,6 +239,8 @@ fn choose_unpenalised(
 fn choose_special(
     config: &mut LinearConfig,
     problem: &Problem,
+    shape: &Shape,
+    memory: u64,
     free: bool,
 ) -> Result<(), TrainError> {
     let setting = if config.is_warm() {
@@ -258,7 +260,10 @@ fn choose_special(
         ));
     }
     if config.solver == Solver::Auto {
-        config.solver = Solver::Lbfgs;
+        config.solver = match cheapest(problem, shape, memory) {
+            Solver::Newton if problem.offset().is_none() => Solver::Newton,
+            _ => Solver::Lbfgs,
+        };
     }
     Ok(())
 }

@@ -83,7 +83,7 @@ pub(super) fn warnings(found: &InferenceFigures) -> Vec<String> {
     let combined =
         named(&|found| found.standard_error.is_none() && !found.is_unbounded).map(|names| {
             format!(
-                "{names}: combinations of the features before them, so their coefficients are 0"
+                "{names}: combinations of other features, so their coefficients are 0 and what others are compared with"
             )
         });
     unbounded.into_iter().chain(combined).collect()

@@ -307,15 +307,23 @@ fn costs(summary: &LinearSummary) -> Option<Table> {
             cost.cost.to_string(),
             format!("{:.6}", cost.mean),
             format!("{:.6}", cost.deviation),
+            cost.nonzero_weights
+                .map_or("-".to_string(), |count| format!("{count:.1}")),
             mark.to_string(),
         ]
     });
     let name = search.figure.replace('_', " ");
     Some(Table {
         title: "Costs".to_string(),
-        head: ["cost", name.as_str(), "deviation", ""]
-            .map(str::to_string)
-            .to_vec(),
+        head: [
+            "cost",
+            name.as_str(),
+            "deviation",
+            "weights other than 0",
+            "",
+        ]
+        .map(str::to_string)
+        .to_vec(),
         rows: rows.collect(),
         note: format!(
             "Of records that the models did not see: mean and standard deviation over {} folds.",
