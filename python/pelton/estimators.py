@@ -18,7 +18,7 @@ import json
 import numbers
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from . import _pelton
+from ._array_rows import bytes_of, hand_over
 from ._checks import parse_bytes
 from ._classes import warn_of
 from ._frames import are_numbers, table_of, written
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LinearClassifier", "LinearRegressor", "LogisticRegression"]
 
-# Values of an array that are handed over at a time.
-_PIECE_VALUES = 2 << 20
 # Rows examined to see whether float32 is precise enough for a column: whether its mean is more than this many standard
 # deviations from 0. From the next number on, float32 leaves out whole numbers.
 _LOOKED_AT = 4096
@@ -106,7 +105,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         count, features = X.shape
         rows = _pelton.LinearRows(count, features, X.nnz if sparse.issparse(X) else None)
         centre = self._centre(X)
-        _hand_over(rows, X, labels, centre)
+        hand_over(rows, X, labels, centre)
         centre = None if centre is None else centre.tolist()
         weights = None if sample_weight is None else _weights(sample_weight)
         self._take(rows.fit(json.dumps(config), len(classes), self._threads(), centre, weights), classes)
@@ -668,7 +667,7 @@ def _weights(values: np.ndarray) -> bytes:
     wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(wrong):
         raise ValueError(f"sample_weight[{wrong[0]}] is {values[wrong[0]]}; weights are numbers of at least 0")
-    return _bytes_of(values, np.float32)
+    return bytes_of(values, np.float32)
 
 
 def _check_number(name: str, value: Any, above: float, below: float) -> None:
@@ -678,39 +677,3 @@ def _check_number(name: str, value: Any, above: float, below: float) -> None:
 
 def _plain(name: Any) -> Any:
     return name.item() if isinstance(name, np.generic) else name
-
-
-def _hand_over(rows: _pelton.LinearRows, X: Any, places: np.ndarray, centre: np.ndarray | None) -> None:
-    """Copies rows piece by piece, with the indices of their classes, to where the solver reads them."""
-    if not sparse.issparse(X):
-        step = max(1, _PIECE_VALUES // X.shape[1])
-        for start in range(0, X.shape[0], step):
-            piece = slice(start, start + step)
-            values = X[piece] if centre is None else X[piece] - centre
-            rows.push_dense(places[piece].tobytes(), _bytes_of(values, np.float32))
-        return
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    lengths = np.diff(X.indptr)
-    for start, end in _cuts(X.indptr):
-        values = slice(X.indptr[start], X.indptr[end])
-        rows.push_sparse(
-            places[start:end].tobytes(),
-            _bytes_of(lengths[start:end], np.uint32),
-            _bytes_of(X.indices[values], np.uint32),
-            _bytes_of(X.data[values], np.float32),
-        )
-
-
-def _cuts(ends: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Runs of rows with this many values together."""
-    inner = np.searchsorted(ends, np.arange(_PIECE_VALUES, ends[-1], _PIECE_VALUES))
-    cuts = np.unique(np.concatenate([[0], inner, [len(ends) - 1]])).tolist()
-    return zip(cuts, cuts[1:])
-
-
-def _bytes_of(values: np.ndarray, dtype: Any) -> bytes:
-    # What does not fit becomes infinite, which the solver refuses with its place.
-    with np.errstate(over="ignore"):
-        return values.astype(dtype, order="C", copy=False).tobytes()

@@ -315,12 +315,12 @@ def test_any_layout_of_memory_is_the_same_problem(tmp_path):
 
 
 def test_pieces_of_an_array_are_the_array(monkeypatch):
-    from pelton import estimators
+    from pelton import _array_rows
 
     X, y = problem()
     rows = sparse.random_array((600, 5000), density=1e-3, format="csr", dtype=np.float32, rng=np.random.default_rng(0))
     whole = [make("hinge").fit(X, y).coef_, make("hinge").fit(rows, y).coef_]
-    monkeypatch.setattr(estimators, "_PIECE_VALUES", 17)
+    monkeypatch.setattr(_array_rows, "_PIECE_VALUES", 17)
     np.testing.assert_array_equal(make("hinge").fit(X, y).coef_, whole[0])
     np.testing.assert_array_equal(make("hinge").fit(rows, y).coef_, whole[1])
 
