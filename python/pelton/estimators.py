@@ -42,9 +42,10 @@ from ._names import file_name
 from ._world import ranks_here
 
 if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
     from typing_extensions import Self
 
-__all__ = ["LinearClassifier", "LinearRegressor", "LogisticRegression"]
+__all__ = ["LinearClassifier", "LinearRegressor", "LogisticRegression", "to_sklearn"]
 
 # Rows examined to see whether float32 is precise enough for a column: whether its mean is more than this many standard
 # deviations from 0. From the next number on, float32 leaves out whole numbers.
@@ -292,6 +293,11 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         """w·x + b of each row."""
         check_is_fitted(self)
         return safe_sparse_dot(self._rows(X), self.coef_.T, dense_output=True) + self.intercept_
+
+    def to_sklearn(self) -> Pipeline:
+        """A pipeline of scikit-learn's own classes that predicts the same: :func:`to_sklearn`."""
+        check_is_fitted(self)
+        return to_sklearn(self)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -648,6 +654,18 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = self.loss == "poisson"
         return tags
+
+
+def to_sklearn(model: _LinearModel | str | os.PathLike[str]) -> Pipeline:
+    """A pipeline of scikit-learn's own classes that predicts what a model predicts, and needs no Pelton.
+
+    ``model`` is a fitted estimator, or the run folder or model file of ``pelton train linear``. The pipeline takes data
+    frames with the columns of the training data by their names, and further ones, or arrays if these have no names. A
+    column that scikit-learn has no equal of, a date or hashed text, is an error.
+    """
+    from ._export import pipeline_of
+
+    return pipeline_of(model)
 
 
 def _names_files(X: Any) -> bool:
