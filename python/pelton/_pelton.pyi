@@ -1,5 +1,6 @@
 """The native part of the package; `python/src` has what each name does."""
 
+from os import PathLike
 from typing import Any
 
 __version__: str
@@ -107,6 +108,12 @@ Fitted = tuple[
     str | None,
 ]
 
+# Loss, values and names of the classes, coefficients and intercept of each subproblem, the columns in JSON, what missing
+# numbers become, the score that decides between two classes.
+Finished = tuple[
+    str, list[float], list[str], list[tuple[Array, float]], str | None, list[float] | None, float | None
+]
+
 class LinearRows:
     def __new__(cls, rows: int, features: int, stored: int | None = None) -> LinearRows: ...
     def push_dense(self, classes: bytes, values: bytes) -> None: ...
@@ -126,6 +133,7 @@ def cached_copy(cache_dir: str | None, stem: str, suffix: str, fill: Any) -> str
 def memory_budget(usual: int, ranks: int) -> int: ...
 def without_secrets(text: str) -> str: ...
 def fit_linear(config: str, threads: int, weights: bytes | None = None, start: str | None = None) -> Fitted: ...
+def linear_model(path: str | PathLike[str]) -> Finished: ...
 def linear_rows(data: str, features: int, columns: str | None = None) -> tuple[Array, Array, Array]: ...
 
 class Listener:

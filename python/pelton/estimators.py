@@ -18,7 +18,7 @@ import json
 import numbers
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from . import _pelton
+from ._array_rows import bytes_of, hand_over
 from ._checks import parse_bytes
 from ._classes import warn_of
 from ._frames import are_numbers, table_of, written
@@ -42,12 +43,11 @@ from ._world import ranks_here
 
 if TYPE_CHECKING:
     import pandas as pd
+    from sklearn.pipeline import Pipeline
     from typing_extensions import Self
 
-__all__ = ["LinearClassifier", "LinearRegressor", "LogisticRegression"]
+__all__ = ["LinearClassifier", "LinearRegressor", "LogisticRegression", "to_sklearn"]
 
-# Values of an array that are handed over at a time.
-_PIECE_VALUES = 2 << 20
 # Rows examined to see whether float32 is precise enough for a column: whether its mean is more than this many standard
 # deviations from 0. From the next number on, float32 leaves out whole numbers.
 _LOOKED_AT = 4096
@@ -110,7 +110,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         count, features = X.shape
         rows = _pelton.LinearRows(count, features, X.nnz if sparse.issparse(X) else None)
         centre = self._centre(X)
-        _hand_over(rows, X, labels, centre)
+        hand_over(rows, X, labels, centre)
         centre = None if centre is None else centre.tolist()
         weights = None if sample_weight is None else _weights(sample_weight)
         config_text, target_centre = json.dumps(config), getattr(self, "_target_centre", 0.0)
@@ -345,6 +345,11 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         """w·x + b of each row."""
         check_is_fitted(self)
         return safe_sparse_dot(self._rows(X), self.coef_.T, dense_output=True) + self.intercept_
+
+    def to_sklearn(self) -> Pipeline:
+        """A pipeline of scikit-learn's own classes that predicts the same: :func:`to_sklearn`."""
+        check_is_fitted(self)
+        return to_sklearn(self)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -721,6 +726,18 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
         return tags
 
 
+def to_sklearn(model: _LinearModel | str | os.PathLike[str]) -> Pipeline:
+    """A pipeline of scikit-learn's own classes that predicts what a model predicts, and needs no Pelton.
+
+    ``model`` is a fitted estimator, or the run folder or model file of ``pelton train linear``. The pipeline takes data
+    frames with the columns of the training data by their names, and further ones, or arrays if these have no names. A
+    column that scikit-learn has no equal of, a date or hashed text, is an error.
+    """
+    from ._export import pipeline_of
+
+    return pipeline_of(model)
+
+
 def _names_files(X: Any) -> bool:
     if isinstance(X, (list, tuple)):
         return len(X) > 0 and all(isinstance(name, (str, bytes, os.PathLike)) for name in X)
@@ -738,7 +755,7 @@ def _weights(values: np.ndarray) -> bytes:
     wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(wrong):
         raise ValueError(f"sample_weight[{wrong[0]}] is {values[wrong[0]]}; weights are numbers of at least 0")
-    return _bytes_of(values, np.float32)
+    return bytes_of(values, np.float32)
 
 
 def _check_number(name: str, value: Any, above: float, below: float) -> None:
@@ -748,39 +765,3 @@ def _check_number(name: str, value: Any, above: float, below: float) -> None:
 
 def _plain(name: Any) -> Any:
     return name.item() if isinstance(name, np.generic) else name
-
-
-def _hand_over(rows: _pelton.LinearRows, X: Any, places: np.ndarray, centre: np.ndarray | None) -> None:
-    """Copies rows piece by piece, with the indices of their classes, to where the solver reads them."""
-    if not sparse.issparse(X):
-        step = max(1, _PIECE_VALUES // X.shape[1])
-        for start in range(0, X.shape[0], step):
-            piece = slice(start, start + step)
-            values = X[piece] if centre is None else X[piece] - centre
-            rows.push_dense(places[piece].tobytes(), _bytes_of(values, np.float32))
-        return
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    lengths = np.diff(X.indptr)
-    for start, end in _cuts(X.indptr):
-        values = slice(X.indptr[start], X.indptr[end])
-        rows.push_sparse(
-            places[start:end].tobytes(),
-            _bytes_of(lengths[start:end], np.uint32),
-            _bytes_of(X.indices[values], np.uint32),
-            _bytes_of(X.data[values], np.float32),
-        )
-
-
-def _cuts(ends: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Runs of rows with this many values together."""
-    inner = np.searchsorted(ends, np.arange(_PIECE_VALUES, ends[-1], _PIECE_VALUES))
-    cuts = np.unique(np.concatenate([[0], inner, [len(ends) - 1]])).tolist()
-    return zip(cuts, cuts[1:])
-
-
-def _bytes_of(values: np.ndarray, dtype: Any) -> bytes:
-    # What does not fit becomes infinite, which the solver refuses with its place.
-    with np.errstate(over="ignore"):
-        return values.astype(dtype, order="C", copy=False).tobytes()

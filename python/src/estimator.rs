@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -15,8 +16,9 @@ use pelton_data::{DataConfig, DataError as JobError, Expected, check_threads, ho
 use pelton_fetch::FetchOptions;
 use pelton_format::{ClassMap, FormatErrorKind, Layout, Row, RowLayout, Rows, Schema};
 use pelton_run::{Event, Interrupt, RunContext};
+use pelton_train::evaluate::open_model;
 use pelton_train::linear::{Fitted, Start, fit, fit_rows};
-use pelton_train::{LinearConfig, TrainError};
+use pelton_train::{LinearConfig, Missing, Model, TrainError};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 
@@ -301,12 +303,7 @@ fn train(
     let fitted = interruptible(py, |interrupt| pool.install(|| work(interrupt)))?;
     let fitted = fitted.map_err(|error| of_train(py, &error))?;
     let (model, certificate) = (&fitted.model, fitted.certificate);
-    let vectors = (0..model.weights.subproblems()).map(|subproblem| {
-        let (coefficients, intercept) = model.coefficients(subproblem);
-        let coefficients = Array::of(pelton_batch::Array::of(&coefficients));
-        (coefficients, intercept)
-    });
-    let vectors = vectors.collect();
+    let vectors = vectors_of(model);
     let gap = certificate.relative_gap();
     let start = keeps_start
         .then(|| serde_json::to_string(&Start::of(model)).ok())
@@ -329,6 +326,47 @@ fn train(
         start,
         columns.unwrap_or_default(),
         schema,
+    ))
+}
+
+/// Coefficients for unscaled features and the intercept of each subproblem.
+fn vectors_of(model: &Model) -> Vec<(Array, f64)> {
+    let vectors = (0..model.weights.subproblems()).map(|subproblem| {
+        let (coefficients, intercept) = model.coefficients(subproblem);
+        let coefficients = Array::of(pelton_batch::Array::of(&coefficients));
+        (coefficients, intercept)
+    });
+    vectors.collect()
+}
+
+/// A finished model: its loss, label values and names of the classes, for each subproblem coefficients and intercept, the
+/// columns in JSON, what missing numbers become, and the score that decides between two classes if it is not 0.
+type Finished = (
+    String,
+    Vec<f64>,
+    Vec<String>,
+    Vec<(Array, f64)>,
+    Option<String>,
+    Option<Vec<f32>>,
+    Option<f64>,
+);
+
+/// The model of a run folder or a model file.
+#[pyfunction]
+pub(crate) fn linear_model(py: Python<'_>, path: PathBuf) -> PyResult<Finished> {
+    let opened = open_model(&path).map_err(|error| of_train(py, &error))?;
+    let (model, features) = (&opened.model, opened.model.weights.features());
+    let fills_zeros = (opened.config).is_some_and(|run| run.data.missing == Some(Missing::Zero));
+    let zeros = || fills_zeros.then(|| vec![0.0; features]);
+    let columns = model.columns.as_deref();
+    Ok((
+        model.loss.to_string(),
+        model.classes.values().to_vec(),
+        model.classes.names().to_vec(),
+        vectors_of(model),
+        columns.and_then(|columns| serde_json::to_string(columns).ok()),
+        model.means.clone().or_else(zeros),
+        model.threshold.map(|threshold| threshold.score()),
     ))
 }
 

@@ -40,7 +40,7 @@ mod _pelton {
     #[pymodule_export]
     use crate::error::{BadRecordError, ConfigurationError, DataError, StateError};
     #[pymodule_export]
-    use crate::estimator::{LinearRows, fit_linear, linear_rows};
+    use crate::estimator::{LinearRows, fit_linear, linear_model, linear_rows};
     #[pymodule_export]
     use crate::head::Head;
     #[pymodule_export]

@@ -103,6 +103,10 @@ impl FeatureSums {
         } else {
             0.0
         };
+        // Such a row is as one that is not there.
+        if weight == 0.0 {
+            return;
+        }
         match row {
             Row::Dense(values) => self.add_dense(values, weight),
             Row::Sparse { indices, values } => self.add_sparse(indices, values, weight),
@@ -306,24 +310,30 @@ mod tests {
 
     #[test]
     fn rows_count_as_often_as_their_weights_say() {
-        let row = |i: u32| [(i * i % 17) as f32, 3.0, (i % 2) as f32];
-        let mut sums = FeatureSums::new(3);
-        (0..40).for_each(|i| sums.add_row(Row::Dense(&row(i)), f64::from(i % 4)));
-        let mut repeated = FeatureSums::new(3);
-        for i in (0..40).flat_map(|i| (0..i % 4).map(move |_| i)) {
-            repeated.add_row(Row::Dense(&row(i)), 1.0);
+        // The row with the largest value has no weight.
+        let first = |i: u32| if i == 36 { 99.0 } else { (i * i % 17) as f32 };
+        let row = |i: u32| [first(i), 3.0, (i % 2) as f32];
+        for scaling in [Scaling::MaxAbs, Scaling::Standard] {
+            let mut sums = FeatureSums::new(3);
+            (0..40).for_each(|i| sums.add_row(Row::Dense(&row(i)), f64::from(i % 4)));
+            let mut repeated = FeatureSums::new(3);
+            for i in (0..40).flat_map(|i| (0..i % 4).map(move |_| i)) {
+                repeated.add_row(Row::Dense(&row(i)), 1.0);
+            }
+            let scale = |sums: FeatureSums| {
+                let alone = &mut crate::peers::alone::<Infallible>;
+                let scale = sums.scale(scaling, &[true, true, false], true, alone);
+                scale.unwrap().unwrap()
+            };
+            let (found, expected) = (scale(sums), scale(repeated));
+            check(found.factors(), expected.factors());
+            check(found.shifts(), expected.shifts());
+            if scaling == Scaling::Standard {
+                // An indicator, and a constant.
+                assert_eq!((found.factors()[2], found.shifts()[2]), (1.0, 0.0));
+                assert_eq!((found.factors()[1], found.shifts()[1]), (1.0, 0.0));
+            }
         }
-        let scale = |sums: FeatureSums| {
-            let alone = &mut crate::peers::alone::<Infallible>;
-            let scale = sums.scale(Scaling::Standard, &[true, true, false], true, alone);
-            scale.unwrap().unwrap()
-        };
-        let (found, expected) = (scale(sums), scale(repeated));
-        check(found.factors(), expected.factors());
-        check(found.shifts(), expected.shifts());
-        // An indicator, and a constant.
-        assert_eq!((found.factors()[2], found.shifts()[2]), (1.0, 0.0));
-        assert_eq!((found.factors()[1], found.shifts()[1]), (1.0, 0.0));
     }
 
     /// Two ranks that take turns at the one exchange, each in a thread.

@@ -79,7 +79,7 @@ pub use pelton_data::{
 pub use pelton_fetch::{Access, OnBadRecord};
 pub use pelton_format::{ClassName, Decimal, FeatureType, Header, Missing, NamedKind};
 pub use pelton_linear::TargetFigures;
-pub use pelton_linear::{InnerPasses, Loss, Penalty, Scaling, ThresholdGoal};
+pub use pelton_linear::{InnerPasses, Loss, Model, Penalty, Scaling, ThresholdGoal};
 pub use pelton_plan::Order;
 pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};
 pub use pelton_storage::{
