@@ -15,6 +15,14 @@ pub enum ColumnCode {
         missing: Option<f32>,
         /// Whether there is a feature for missing numbers.
         flag: bool,
+        /// Whether it is ln(1 + x), of x below 0 −ln(1 − x).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        log: bool,
+    },
+    /// The last feature, after those that hashed columns share, whose weight is 1: the number, or with `log` its logarithm.
+    Offset {
+        /// Whether cells are exposures, whose logarithm counts.
+        log: bool,
     },
     /// A feature for each value, which is 1 where the cell holds it. The empty value is a missing cell. Other values
     /// have no feature.
@@ -72,7 +80,7 @@ impl ColumnCode {
         match self {
             ColumnCode::Number { flag, .. } => 1 + usize::from(*flag),
             ColumnCode::Category { values } => values.len(),
-            ColumnCode::Hash { .. } | ColumnCode::Text { .. } => 0,
+            ColumnCode::Hash { .. } | ColumnCode::Text { .. } | ColumnCode::Offset { .. } => 0,
             ColumnCode::Date { hours, .. } => 1 + DAYS.len() + if *hours { 24 } else { 0 },
         }
     }
@@ -102,7 +110,9 @@ impl ColumnCode {
                 };
                 values.iter().map(name).collect()
             }
-            ColumnCode::Hash { .. } | ColumnCode::Text { .. } => Vec::new(),
+            ColumnCode::Hash { .. } | ColumnCode::Text { .. } | ColumnCode::Offset { .. } => {
+                Vec::new()
+            }
             ColumnCode::Date { hours, .. } => {
                 let mut names = vec![format!("{column} years")];
                 names.extend(DAYS.iter().map(|day| format!("{column} {day}")));
@@ -118,8 +128,16 @@ impl ColumnCode {
 impl fmt::Display for ColumnCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ColumnCode::Number { missing, flag } => {
-                f.write_str("number")?;
+            ColumnCode::Offset { log: false } => f.write_str("offset, of weight 1"),
+            ColumnCode::Offset { log: true } => {
+                f.write_str("exposure, whose logarithm has weight 1")
+            }
+            ColumnCode::Number { missing, flag, log } => {
+                f.write_str(if *log {
+                    "number, as ln(1 + x)"
+                } else {
+                    "number"
+                })?;
                 missing_number(f, *missing)?;
                 f.write_str(if *flag {
                     ", and a feature for missing"

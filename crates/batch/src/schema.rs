@@ -33,7 +33,18 @@ impl Schema {
             return None;
         }
         let own: usize = self.codes.iter().map(ColumnCode::width).sum();
-        Some(own + self.hashed())
+        Some(own + self.hashed() + usize::from(self.has_offset()))
+    }
+
+    fn has_offset(&self) -> bool {
+        let is_offset = |code: &ColumnCode| matches!(code, ColumnCode::Offset { .. });
+        self.codes.iter().any(is_offset)
+    }
+
+    /// The feature whose weight is 1, if there is one: the last.
+    pub fn offset(&self) -> Option<usize> {
+        let features = self.features().filter(|_| self.has_offset());
+        features.and_then(|features| features.checked_sub(1))
     }
 
     /// Whether it has this many columns, all of which are coded as numbers.
@@ -63,9 +74,12 @@ impl Schema {
         if self.codes.is_empty() {
             return fields.flat_map(FieldSpec::element_names).collect();
         }
-        let coded = fields.zip(&self.codes);
-        coded
-            .flat_map(|(field, code)| code.feature_names(&field.name))
+        let coded = || self.fields.0.iter().zip(&self.codes);
+        let own = coded().flat_map(|(field, code)| code.feature_names(&field.name));
+        // Behind hashed features, which have no names, there are none.
+        let offset = coded()
+            .filter(|(_, code)| self.hashed() == 0 && matches!(code, ColumnCode::Offset { .. }));
+        own.chain(offset.map(|(field, _)| field.name.to_string()))
             .collect()
     }
 

@@ -32,6 +32,13 @@ impl Model {
         if self.bias_is_free {
             problem = problem.with_free_bias();
         }
+        if self
+            .columns
+            .as_ref()
+            .is_some_and(|columns| columns.offset().is_some())
+        {
+            problem = problem.with_offset()?;
+        }
         for (class, &weight) in (0..).zip(&self.class_weights) {
             problem = problem.with_class_weight(class, weight)?;
         }

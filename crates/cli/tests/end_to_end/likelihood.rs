@@ -224,3 +224,137 @@ fn costs_of_a_path_show_how_many_weights_there_are() {
         ended.stderr
     );
 }
+
+/// Counts of claims that are proportional to the years of a policy, next to a file in which every policy has one year.
+#[test]
+fn counts_have_an_exposure() {
+    let place = Place::new();
+    let mut state = 9;
+    let (mut unequal, mut yearly) = (
+        "age,claims,years,kind\n".to_string(),
+        "age,claims,kind\n".to_string(),
+    );
+    for _ in 0..2000 {
+        let age = (40.0 + 30.0 * random(&mut state)).round();
+        let kind = ["car", "van"][usize::from(random(&mut state) > 0.0)];
+        let years = [1, 2, 4][((random(&mut state) + 1.0) * 1.499) as usize];
+        let mut sum = 0;
+        for _ in 0..years {
+            let claims = usize::from(random(&mut state) > 0.01 * age)
+                + usize::from(random(&mut state) > 0.8);
+            writeln!(yearly, "{age},{claims},{kind}").unwrap();
+            sum += claims;
+        }
+        writeln!(unequal, "{age},{sum},{years},{kind}").unwrap();
+    }
+    place.write("unequal.csv", &unequal);
+    place.write("yearly.csv", yearly);
+    let line = "--label claims --loss poisson --target 1e-8";
+    // Sums over the years of a policy have the same likelihood: unscaled, the models are the same.
+    for penalty in ["l2", "none"] {
+        let flags = format!("{line} --penalty {penalty} --scale none");
+        place.json(&format!(
+            "train linear yearly.csv {flags} --out yearly-{penalty}"
+        ));
+        let years = format!(
+            "train linear unequal.csv {flags} --column years=exposure --out sums-{penalty}"
+        );
+        let ended = place.ok(&years);
+        assert!(
+            ended
+                .stderr
+                .contains("years: exposure, whose logarithm has weight 1"),
+            "{}",
+            ended.stderr
+        );
+        let predicted = |run: &str, table: &str| -> Vec<f64> {
+            place.write("new.csv", table);
+            let ended = place.ok(&format!("predict {run} new.csv"));
+            ended
+                .stdout
+                .lines()
+                .map(|line| line.parse().unwrap())
+                .collect()
+        };
+        let of_years = predicted(
+            &format!("sums-{penalty}"),
+            "age,years,kind\n30,1,car\n30,4,car\n55,2,van\n",
+        );
+        let of_one = predicted(&format!("yearly-{penalty}"), "age,kind\n30,car\n55,van\n");
+        for (found, expected) in [
+            (of_years[0], of_one[0]),
+            (of_years[1], 4.0 * of_one[0]),
+            (of_years[2], 2.0 * of_one[1]),
+        ] {
+            assert!(
+                (found / expected - 1.0).abs() < 1e-3,
+                "{penalty}: {of_years:?} {of_one:?}"
+            );
+        }
+    }
+    // The standard scale leaves it as it is.
+    let figures = place.json(&format!(
+        "train linear unequal.csv {line} --column years=exposure --scale max-abs --out scaled"
+    ));
+    assert!(number(&figures, "relative_gap") <= 1e-8, "{figures}");
+    let eval = place.json("eval scaled unequal.csv");
+    assert!((number(&eval, "primal") / number(&figures, "primal") - 1.0).abs() < 1e-6);
+    place.write("none.csv", "age,claims,years\n1,2,1\n2,1,0\n");
+    for (flags, said) in [
+        ("--column years=exposure", "an exposure of 0 or less"),
+        (
+            "--column years=exposure --column age=offset",
+            "several columns of offsets or exposures",
+        ),
+        (
+            "--column years=offset --penalty l1",
+            "an offset needs a smooth loss, penalty l2 or none",
+        ),
+    ] {
+        place.refuses(
+            &format!("train linear none.csv --label claims --loss poisson --out refused {flags}"),
+            2,
+            &[said],
+        );
+    }
+}
+
+#[test]
+fn amounts_of_many_sizes_are_logarithms() {
+    let place = Place::new();
+    let (mut plain, mut logs) = ("amount,y\n".to_string(), "amount,y\n".to_string());
+    let mut state = 4;
+    for row in 0..300 {
+        let amount =
+            (10_f64.powf(3.0 + 3.0 * random(&mut state))).round() * f64::from(1 - 2 * (row % 2));
+        let log = amount.signum() * amount.abs().ln_1p();
+        let y = 0.5 * log + random(&mut state);
+        let amount = if row == 7 {
+            String::new()
+        } else {
+            amount.to_string()
+        };
+        let log = if row == 7 {
+            String::new()
+        } else {
+            log.to_string()
+        };
+        writeln!(plain, "{amount},{y}").unwrap();
+        writeln!(logs, "{log},{y}").unwrap();
+    }
+    place.write("plain.csv", plain);
+    place.write("logs.csv", logs);
+    let primal = |table: &str| {
+        number(
+            &place.json(&format!(
+                "train linear {table} --label y --out run --overwrite"
+            )),
+            "primal",
+        )
+    };
+    let (found, expected) = (
+        primal("plain.csv --column amount=log1p"),
+        primal("logs.csv"),
+    );
+    assert!((found / expected - 1.0).abs() < 1e-5, "{found} {expected}");
+}

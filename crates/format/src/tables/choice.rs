@@ -146,9 +146,13 @@ fn code_of(
         Some(Missing::Mean | Missing::Flag | Missing::Auto) => Some(mean),
     };
     Some(match kind {
-        ColumnKind::Number => ColumnCode::Number {
+        ColumnKind::Number | ColumnKind::Log => ColumnCode::Number {
             missing: fill(found.mean()),
             flag: matches!(missing, Some(Missing::Flag | Missing::Auto)) && found.missing > 0,
+            log: kind == ColumnKind::Log,
+        },
+        ColumnKind::Offset | ColumnKind::Exposure => ColumnCode::Offset {
+            log: kind == ColumnKind::Exposure,
         },
         ColumnKind::Category => match found.values() {
             Some(values) => ColumnCode::Category { values },
@@ -178,9 +182,10 @@ fn code_of(
 /// A code in words, without what becomes of missing cells where there are none.
 fn said_of(code: &ColumnCode, missing: u64) -> String {
     let code = match code {
-        ColumnCode::Number { flag, .. } if missing == 0 => ColumnCode::Number {
+        ColumnCode::Number { flag, log, .. } if missing == 0 => ColumnCode::Number {
             missing: None,
             flag: *flag,
+            log: *log,
         },
         ColumnCode::Date {
             centre,
@@ -226,7 +231,7 @@ pub(crate) fn choose(
         let mut said = Vec::new();
         let code = code_of(name, kind, found, options.missing, &mut said);
         notes.extend(said.into_iter().map(|said| format!("{path}: {said}")));
-        if kind == ColumnKind::Number && found.is_coarse() {
+        if matches!(kind, ColumnKind::Number | ColumnKind::Log) && found.is_coarse() {
             return Err(FormatError::new(format!(
                 "column {name} has numbers that differ by too little, for their size, for features of 32 bits; subtract a constant, or leave the column out with `column` {name}=ignore"
             ))
@@ -244,6 +249,7 @@ pub(crate) fn choose(
         };
         let hashed = code.as_ref().map_or(0, ColumnCode::hashed);
         let own = code.as_ref().map_or(0, ColumnCode::width);
+        let own = own + usize::from(matches!(code, Some(ColumnCode::Offset { .. })));
         columns.push(ColumnUse {
             name: name.clone(),
             what,

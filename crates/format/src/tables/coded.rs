@@ -77,6 +77,11 @@ impl Coder {
         self.features
     }
 
+    /// The first feature of hashed columns, and the last of all.
+    fn firsts(&self) -> (u32, u32) {
+        (self.own, self.features.saturating_sub(1) as u32)
+    }
+
     /// Whether a feature is a number rather than an indicator.
     fn is_number(&self, feature: u32) -> bool {
         self.numbers.get(feature as usize).is_some_and(|is| *is)
@@ -141,22 +146,37 @@ impl CodedColumn {
     fn code(
         &self,
         cell: &Cell<'_>,
-        own: u32,
+        (own, last): (u32, u32),
         filled: Option<f32>,
         entries: &mut Entries,
     ) -> Result<(), Fault> {
         let all = &mut entries.all;
         match &self.code {
-            ColumnCode::Number { missing, flag } => {
+            ColumnCode::Number { missing, flag, log } => {
                 if cell.is_missing_number() {
                     if *flag {
                         all.push((self.at + 1, 1.0));
                     }
                     let value = missing.or(filled).ok_or_else(|| self.nothing())?;
                     all.push((self.at, value));
+                } else if *log {
+                    all.push((self.at, self.number(&cell.clone().log())?));
                 } else {
                     all.push((self.at, self.number(cell)?));
                 }
+            }
+            ColumnCode::Offset { log } => {
+                if cell.is_missing_number() {
+                    return Err(self.no_offset("is empty or holds no value"));
+                }
+                let value = match cell.number() {
+                    Some(value) if *log && value <= 0.0 => {
+                        return Err(self.no_offset("holds an exposure of 0 or less"));
+                    }
+                    Some(value) if *log => value.ln(),
+                    _ => f64::from(self.number(cell)?),
+                };
+                all.push((last, value as f32));
             }
             ColumnCode::Category { .. } => {
                 let of_number = || self.values.get(number_text(cell)?.as_bytes());
@@ -233,6 +253,16 @@ impl CodedColumn {
             &format!(
                 "holds {found:?}, which is {what}; correct it, leave such records out with `on_bad_record` skip, or train with `column` {}={kind}",
                 self.name
+            ),
+        )
+    }
+
+    #[cold]
+    fn no_offset(&self, what: &str) -> Fault {
+        Fault::column(
+            &self.name,
+            &format!(
+                "{what}, and it is an offset or exposure; correct it, or leave such records out with `on_bad_record` skip"
             ),
         )
     }
@@ -334,7 +364,7 @@ impl Decoder for Coded {
                     return Ok(());
                 };
                 seen += 1;
-                coder.columns[place].code(&cell, coder.own, self.filled, entries)
+                coder.columns[place].code(&cell, coder.firsts(), self.filled, entries)
             })?;
             if seen < coder.columns.len() {
                 self.fill(record, bytes, cells, entries)?;
@@ -394,7 +424,7 @@ impl Coded {
             Ok(())
         })?;
         for (column, _) in coder.columns.iter().zip(seen).filter(|(_, seen)| !seen) {
-            column.code(&Cell::Missing, coder.own, self.filled, entries)?;
+            column.code(&Cell::Missing, coder.firsts(), self.filled, entries)?;
         }
         Ok(())
     }

@@ -280,7 +280,7 @@ impl ColumnFound {
         );
         if matches!(
             kind,
-            ColumnKind::Number | ColumnKind::Date | ColumnKind::Ignore
+            ColumnKind::Number | ColumnKind::Log | ColumnKind::Date | ColumnKind::Ignore
         ) {
             self.missing += marks;
             return;

@@ -30,6 +30,12 @@ pub enum ColumnKind {
     Label,
     /// How often the record counts.
     Weight,
+    /// Numbers x of many sizes, as ln(1 + x).
+    Log,
+    /// What is added to w·x.
+    Offset,
+    /// What the count of the record is proportional to: its logarithm is an offset.
+    Exposure,
 }
 
 /// Binary logarithm of the number of features of hashed columns, unless another is given.
@@ -48,6 +54,9 @@ impl fmt::Display for ColumnKind {
             ColumnKind::Ignore => f.write_str("ignore"),
             ColumnKind::Label => f.write_str("label"),
             ColumnKind::Weight => f.write_str("weight"),
+            ColumnKind::Log => f.write_str("log1p"),
+            ColumnKind::Offset => f.write_str("offset"),
+            ColumnKind::Exposure => f.write_str("exposure"),
         }
     }
 }
@@ -88,6 +97,9 @@ impl FromStr for ColumnKind {
                 "ignore" => Some(ColumnKind::Ignore),
                 "label" => Some(ColumnKind::Label),
                 "weight" => Some(ColumnKind::Weight),
+                "log1p" => Some(ColumnKind::Log),
+                "offset" => Some(ColumnKind::Offset),
+                "exposure" => Some(ColumnKind::Exposure),
                 _ => None,
             },
             Some(("hash", bits)) => bits_of(bits).map(ColumnKind::Hash),
@@ -96,7 +108,7 @@ impl FromStr for ColumnKind {
         };
         found.ok_or_else(|| {
             format!(
-                "`{text}` is no kind of column: use number, category, hash:BITS (1 to {MOST_HASH_BITS}), text, text:words,1 (without pairs of words), text:words,2,BITS, date, ignore, label or weight"
+                "`{text}` is no kind of column: use number, log1p, category, hash:BITS (1 to {MOST_HASH_BITS}), text, text:words,1 (without pairs of words), text:words,2,BITS, date, offset, exposure, ignore, label or weight"
             )
         })
     }
@@ -173,6 +185,9 @@ mod tests {
             "a=ignore",
             "14*=label",
             "a=weight",
+            "a=log1p",
+            "a=offset",
+            "a=exposure",
         ] {
             let kind: NamedKind = text.parse().unwrap();
             assert_eq!(kind.to_string(), text);

@@ -74,14 +74,18 @@ fn kinds_of(
             .map(|given| given.kind)
     };
     let kinds: Vec<Option<ColumnKind>> = names.iter().map(kind).collect();
-    if kinds
-        .iter()
-        .filter(|kind| **kind == Some(ColumnKind::Weight))
-        .count()
-        > 1
-    {
+    let several = |what: &[ColumnKind]| {
+        let found = kinds.iter().flatten().filter(|kind| what.contains(kind));
+        found.count() > 1
+    };
+    if several(&[ColumnKind::Weight]) {
         return Err(FormatError::new(
             "`column` names several columns of weights; name one",
+        ));
+    }
+    if several(&[ColumnKind::Offset, ColumnKind::Exposure]) {
+        return Err(FormatError::new(
+            "`column` names several columns of offsets or exposures; name one",
         ));
     }
     Ok(kinds)
@@ -100,7 +104,7 @@ pub(crate) fn survey(opened: &[Opened], options: &OpenOptions) -> Result<Survey,
     // Whether the values of a column are kept; `None` where nothing must be known of it.
     let keeps_values = |kind: &Option<ColumnKind>| match kind {
         None | Some(ColumnKind::Category) => Some(true),
-        Some(ColumnKind::Number | ColumnKind::Date) => Some(false),
+        Some(ColumnKind::Number | ColumnKind::Log | ColumnKind::Date) => Some(false),
         Some(_) => None,
     };
     let keeps: Vec<Option<bool>> = all.kinds.iter().map(keeps_values).collect();
@@ -120,6 +124,7 @@ pub(crate) fn survey(opened: &[Opened], options: &OpenOptions) -> Result<Survey,
             cells: table,
             places: &places,
             keeps: &keeps,
+            kinds: &all.kinds.clone(),
             weight,
         };
         table.survey(options, &mut all)?;
@@ -137,6 +142,7 @@ struct Table<'a> {
     places: &'a [Option<usize>],
     /// Of which columns of the first file the values are kept; `None` where nothing must be known.
     keeps: &'a [Option<bool>],
+    kinds: &'a [Option<ColumnKind>],
     weight: Option<usize>,
 }
 
@@ -193,6 +199,10 @@ impl Table<'_> {
                     weight = cell.number().map_or(f32::NAN, |value| value as f32);
                 }
                 if let Some(keeps_values) = self.keeps[place] {
+                    let cell = match self.kinds[place] {
+                        Some(ColumnKind::Log) => cell.log(),
+                        _ => cell,
+                    };
                     columns[place].add(&cell, (record, self.first + record), keeps_values);
                 }
             }

@@ -21,6 +21,8 @@ pub(super) struct Shape {
     pub features: u64,
     /// Stored values of sparse rows.
     pub stored: u64,
+    /// Whether the last feature is an offset.
+    pub has_offset: bool,
 }
 
 impl Shape {
@@ -33,6 +35,9 @@ impl Shape {
             records: dataset.records(),
             features: dataset.features(),
             stored: dataset.nonzeros(),
+            has_offset: dataset
+                .columns()
+                .is_some_and(|columns| columns.offset().is_some()),
         }
     }
 
@@ -59,6 +64,9 @@ pub(super) fn problem(
     }
     if config.free_bias {
         problem = problem.with_free_bias();
+    }
+    if shape.has_offset {
+        problem = problem.with_offset()?;
     }
     let mut weighted = Vec::new();
     for (label, weight) in &config.class_weights {
