@@ -300,6 +300,26 @@ fn odd_columns_are_the_same_in_all_formats() {
         "x: category of 3",
     );
     check(
+        numbers(|i| (i % 5 != 2).then_some(10_f64.powi(i as i32 % 7 - 1))),
+        &["x=log1p"],
+        "x: number, as ln(1 + x), ",
+    );
+    check(
+        text(&["$1,234.50", "$7", "~", "$-12.00"]),
+        &["x=log1p"],
+        "where missing, and a feature for missing (10 missing), written as $1,234.50",
+    );
+    check(
+        numbers(|i| Some(0.5 + i as f64)),
+        &["x=exposure"],
+        "x: exposure, whose logarithm has weight 1",
+    );
+    check(
+        text(&["-1.5", "2", "0"]),
+        &["x=offset"],
+        "x: offset, of weight 1",
+    );
+    check(
         each(|i| format!("k{i}")),
         &[],
         "x: left out: another text in each record",
