@@ -49,7 +49,7 @@ pub fn costs(text: &str) -> Result<Costs, String> {
     }
     let wrong = |cost: &str| {
         format!(
-            "`{cost}` is not a cost: use a number such as 1, several with commas between, or auto"
+            "`{cost}` is not a cost: give a number such as 1, several with commas between, or auto"
         )
     };
     let cost = |cost: &str| cost.trim().parse().map_err(|_| wrong(cost));

@@ -9,8 +9,8 @@ use pelton_format::Scale;
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use crate::loss::Loss;
+use crate::passes::Precision;
 use crate::problem::Problem;
-use crate::unpenalised::Precision;
 
 /// Share of samples whose interval holds the coefficient.
 pub const CONFIDENCE: f64 = 0.95;

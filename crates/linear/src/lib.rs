@@ -115,7 +115,7 @@ pub use model::Model;
 pub use newton::{MOST_NEWTON_FEATURES, Newton};
 pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
-pub use passes::{PassFigures, PassSolver};
+pub use passes::{PassFigures, PassSolver, Precision};
 pub use peers::{Exchange, Peers, alone};
 pub use penalty::Penalty;
 pub use predict::{Prediction, predict, predict_some, probabilities};
@@ -129,7 +129,7 @@ pub use skip::{SETTLED_SLACK, SkipTable};
 pub use solve::{BlockReport, InnerPasses, solve_block};
 pub use target_metrics::{TargetFigures, TargetMetrics};
 pub use threshold::{Threshold, positive_class};
-pub use unpenalised::{Precision, Unpenalised};
+pub use unpenalised::Unpenalised;
 pub use weights::Weights;
 pub use working_set::WorkingSet;
 

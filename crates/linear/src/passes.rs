@@ -11,7 +11,6 @@ use crate::certificate::{Certificate, LossSum};
 use crate::error::LinearError;
 use crate::peers::Peers;
 use crate::problem::Problem;
-use crate::unpenalised::Precision;
 use crate::weights::Weights;
 
 /// What a pass found.
@@ -23,6 +22,21 @@ pub struct PassFigures {
     pub is_proved: bool,
     /// Whether the target gap is reached, or no progress is possible.
     pub done: bool,
+}
+
+/// How precise the weights of one vector are.
+#[derive(Clone, Debug)]
+pub struct Precision {
+    /// The weights, the bias last.
+    pub weights: Vec<f64>,
+    /// P there.
+    pub value: f64,
+    /// Which weights were found; the others are combinations of those before them and 0.
+    pub kept: Vec<usize>,
+    /// H⁻¹ over these, in rows.
+    pub inverse: Vec<f64>,
+    /// Weights that grew without end.
+    pub unbounded: Vec<usize>,
 }
 
 /// A method on a problem, between two passes.

@@ -24,7 +24,6 @@ use std::sync::Arc;
 use crate::error::LinearError;
 use crate::loss::{Loss, LossFunction, RowTerms};
 use crate::penalty::Penalty;
-use crate::unpenalised::Unpenalised;
 
 /// A training problem. With two classes there is one subproblem, class 0 being positive (LIBLINEAR's convention:
 /// the first label); with more, one per class against the rest. A loss of real targets has one subproblem, and all
@@ -123,7 +122,7 @@ impl Problem {
     pub fn with_penalty(mut self, penalty: Penalty) -> Result<Problem, LinearError> {
         let is_usable = match penalty {
             Penalty::L2 => true,
-            Penalty::None => Unpenalised::applies_to(self.loss) && !self.is_coupled(),
+            Penalty::None => self.loss.is_likelihood() && !self.is_coupled(),
             Penalty::L1 | Penalty::ElasticNet(_) => self.loss.is_smooth() && !self.is_coupled(),
         };
         if !is_usable {

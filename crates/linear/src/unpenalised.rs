@@ -35,7 +35,7 @@ use crate::look::{self, Look, Sums, Total, View};
 use crate::loss::Loss;
 use crate::newton::MOST_NEWTON_FEATURES;
 use crate::newton::cholesky::{self, dot};
-use crate::passes::{PassFigures, PassSolver, check_rows, deal};
+use crate::passes::{PassFigures, PassSolver, Precision, check_rows, deal};
 use crate::peers::Peers;
 use crate::problem::Problem;
 use crate::weights::Weights;
@@ -70,21 +70,6 @@ pub struct Unpenalised {
     points: Vec<Point>,
     lanes: Vec<look::Lane>,
     losses: LossSum,
-}
-
-/// How precise the weights of one vector are.
-#[derive(Clone, Debug)]
-pub struct Precision {
-    /// The weights, the bias last.
-    pub weights: Vec<f64>,
-    /// P there.
-    pub value: f64,
-    /// Which weights were found; the others are combinations of those before them and 0.
-    pub kept: Vec<usize>,
-    /// H⁻¹ over these, in rows.
-    pub inverse: Vec<f64>,
-    /// Weights that grew without end.
-    pub unbounded: Vec<usize>,
 }
 
 /// One vector: where the next pass looks.
@@ -139,12 +124,6 @@ impl Unpenalised {
             losses: LossSum::new(&problem),
             problem,
         }
-    }
-
-    /// Whether a loss is minus the logarithm of a likelihood, but for a constant; multinomial of two classes.
-    pub fn applies_to(loss: Loss) -> bool {
-        use Loss::{Logistic, Multinomial, Poisson, Squared};
-        matches!(loss, Logistic | Multinomial | Squared | Poisson)
     }
 
     fn metric(&self) -> usize {

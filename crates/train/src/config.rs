@@ -15,8 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::TrainError;
-use crate::evaluate::open_model;
-use crate::linear::Start;
+use crate::start::Start;
 
 /// What relative differences refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -380,17 +379,6 @@ impl LinearConfig {
     /// Whether training begins from the weights of a model.
     pub(crate) fn is_warm(&self) -> bool {
         self.warm_start.is_some() || self.given_start.is_some()
-    }
-
-    /// The weights that training begins from.
-    ///
-    /// Errors: a model that cannot be read.
-    pub(crate) fn start(&self) -> Result<Option<Arc<Start>>, TrainError> {
-        if let Some(start) = &self.given_start {
-            return Ok(Some(Arc::clone(start)));
-        }
-        let read = |path: &PathBuf| Ok(Arc::new(Start::of(&open_model(path)?.model)));
-        self.warm_start.as_ref().map(read).transpose()
     }
 
     /// The costs of which models are trained on folds.

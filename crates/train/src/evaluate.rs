@@ -1,85 +1,20 @@
 //! The jobs `eval` and `predict`: a trained model on data.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_data::{self as data, DataConfig, DataError, Expected, OpenedData};
 use pelton_fetch::{FetchOptions, OnBadRecord};
 use pelton_format::{ClassMap, KeptCells, Missing};
-use pelton_linear::{
-    LinearError, Model, Prediction, Threshold, positive_class, predict, probabilities,
-};
-use pelton_run::{Event, Interrupt, Manifest, RunContext, Set, peak_rss_bytes};
+use pelton_linear::{Model, Prediction, Threshold, positive_class, predict, probabilities};
+use pelton_run::{Event, Interrupt, RunContext, peak_rss_bytes};
 
-use crate::config::LinearConfig;
 use crate::error::TrainError;
 use crate::linear::{Scores, decided, evaluate, for_each_batch};
 use crate::summary::{LinearSummary, ThresholdFigures};
-
-/// A model and how the data it was trained on was read.
-#[derive(Debug)]
-pub struct TrainedModel {
-    /// The model.
-    pub model: Model,
-    /// The run's configuration, where the model came from a run folder.
-    pub config: Option<LinearConfig>,
-}
-
-/// Opens the model of a run folder, all files of which must be those that the run wrote, or a model file by itself:
-/// safetensors, or LIBLINEAR's text format.
-pub fn open_model(path: &Path) -> Result<TrainedModel, TrainError> {
-    std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
-    if !path.is_dir() {
-        return Ok(TrainedModel {
-            model: read_model(path)?,
-            config: None,
-        });
-    }
-    let manifest = finished_model(path)?;
-    let config = LinearConfig::read(&path.join("run.toml"))?;
-    manifest.check_settings(&config.decisive())?;
-    let file = crate::linear::MODEL_SAFETENSORS;
-    Ok(TrainedModel {
-        model: Model::parse_safetensors(&manifest.contents(file)?, &manifest.path(file))?,
-        config: Some(config),
-    })
-}
-
-/// The files of the model in a run folder.
-pub(crate) fn finished_model(run: &Path) -> Result<Manifest, TrainError> {
-    Manifest::open(run, Set::Model)?.ok_or_else(|| {
-        TrainError::config(format!(
-            "{}: contains no finished model; finish the run with `resume` first",
-            run.display()
-        ))
-    })
-}
-
-fn read_model(path: &Path) -> Result<Model, TrainError> {
-    let model = if path.extension().is_some_and(|name| name == "safetensors") {
-        Model::read_safetensors(path)
-    } else {
-        Model::read_liblinear(path)
-    };
-    model.map_err(|error| match &error {
-        LinearError::Io { source, .. } => unreadable(path, source),
-        _ => error.into(),
-    })
-}
-
-pub(crate) fn unreadable(path: &Path, error: &io::Error) -> TrainError {
-    let path = path.display();
-    TrainError::config(match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => format!(
-            "{path}: there is no run folder or model file; check the path, or train a model first"
-        ),
-        _ => format!(
-            "{path}: the model cannot be read ({error}); check the file and its permissions"
-        ),
-    })
-}
+pub use crate::trained::{TrainedModel, open_model};
 
 /// The data, and the memory for it.
 #[derive(Clone, Debug)]

@@ -25,11 +25,12 @@ use crate::deep::{
     FitConfig, MODEL, Prepared, Ready, Shards, Targets, load_parameters, measure, thread_pool,
 };
 use crate::error::TrainError;
-use crate::evaluate::{EvaluateConfig, finished_model, heading, unreadable, unwritten};
+use crate::evaluate::{EvaluateConfig, heading, unwritten};
 use crate::image::{CLASSES, Classes, ImageConfig, PLAIN, fits, resolved};
 use crate::language::{LanguageConfig, LanguageNet, MEASURED_ROWS, VOCABULARY};
 pub use crate::ranked::{Ranked, best_classes};
 use crate::ranked::{likeliest, softmax};
+use crate::trained::{finished_model, unreadable};
 
 /// Figures of a finished net on data.
 #[derive(Clone, Debug, PartialEq, Serialize)]

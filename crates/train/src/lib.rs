@@ -27,7 +27,9 @@
 mod checkpoint;
 mod config;
 mod error;
+mod start;
 mod summary;
+mod trained;
 
 #[cfg(feature = "nets")]
 mod deep;

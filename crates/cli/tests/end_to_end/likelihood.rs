@@ -64,10 +64,10 @@ fn coefficient<'a>(summary: &'a Value, name: &str) -> &'a Value {
 #[test]
 fn coefficients_have_standard_errors() {
     let place = Place::new();
-    let (text, rows) = line(20_000);
+    let (text, rows) = line(60_000);
     place.write("line.csv", text);
     // In memory and streamed.
-    for (memory, out) in [("1GiB", "held"), ("300KB", "streamed")] {
+    for (memory, out) in [("1GiB", "held"), ("700KB", "streamed")] {
         let ended = place.ok(&format!(
             "train linear line.csv --label y --loss squared --penalty none --memory {memory} --out {out}"
         ));
@@ -91,13 +91,13 @@ fn coefficients_have_standard_errors() {
             };
             close("estimate", estimate);
             close("standard_error", error);
-            // t of 19 997 degrees of freedom at 0.975.
-            close("high", estimate + 1.960_082_6 * error);
+            // t of 59 997 degrees of freedom at 0.975.
+            close("high", estimate + 1.9600035 * error);
         }
         assert_eq!(summary["inference"]["statistic"], "t");
         assert_eq!(
             number(&summary["inference"], "degrees_of_freedom"),
-            19_997.0
+            59_997.0
         );
         assert_eq!(number(coefficient(&summary, "twice"), "estimate"), 0.0);
         let report = String::from_utf8(place.read(&format!("{out}/report.html"))).unwrap();

@@ -125,6 +125,12 @@ impl Loss {
         self.function().has_real_targets()
     }
 
+    /// Whether it is minus the logarithm of a likelihood, but for a constant; multinomial of two classes.
+    pub(crate) fn is_likelihood(self) -> bool {
+        use Loss::{Logistic, Multinomial, Poisson, Squared};
+        matches!(self, Logistic | Multinomial | Squared | Poisson)
+    }
+
     /// Whether it has a slope everywhere.
     pub fn is_smooth(self) -> bool {
         !matches!(self, Loss::Hinge | Loss::EpsilonInsensitive(_))

@@ -82,7 +82,8 @@ pub fn fit_rows(
     });
     let rows = table(segments);
     let start = config
-        .start()?
+        .given_start
+        .as_ref()
         .map(|start| start.weights(&problem, &labels, &[], (scale.as_ref(), target_centre)));
     let start = start.transpose()?.map(|(start, _)| start);
     let advice = match &scale {

@@ -36,7 +36,6 @@ mod resume;
 mod rows;
 mod scaling;
 mod session;
-mod start;
 mod task;
 mod weighting;
 
@@ -51,17 +50,17 @@ use pelton_linear::Scaling;
 use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
 use pelton_storage::memory_limit;
 
+pub use crate::start::Start;
 pub use arrays::fit_rows;
 pub(crate) use evaluation::{Scores, decided, evaluate, for_each_batch};
 pub use outcome::Fitted;
-pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use pelton_run::RunOptions;
-pub use start::Start;
 
 use crate::checkpoint::Progress;
 use crate::config::{LinearConfig, Optimum, Solver};
 use crate::error::TrainError;
 use crate::summary::LinearSummary;
+use crate::trained::open_model;
 use budget::Budget;
 use check::{check, read_all, refuse_untrainable};
 use division::Division;
@@ -238,7 +237,12 @@ fn train<T>(
         config.cost = found.best;
     }
     let posed = pose(&config, &rows, &weighting)?;
-    let start = config.start()?.map(|start| {
+    let start = match (&config.given_start, &config.warm_start) {
+        (Some(start), _) => Some(Arc::clone(start)),
+        (None, Some(model)) => Some(Arc::new(Start::of(&open_model(model)?.model))),
+        (None, None) => None,
+    };
+    let start = start.map(|start| {
         let (dataset, scale) = (
             &rows.data.dataset,
             (rows.scale.as_deref(), rows.target_centre),

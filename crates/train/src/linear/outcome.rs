@@ -13,9 +13,8 @@ use super::report::{Results, report};
 use super::task::Task;
 use crate::error::TrainError;
 use crate::summary::{InferenceFigures, LinearSummary, SearchFigures, Tested, ThresholdFigures};
+use crate::trained::MODEL_SAFETENSORS;
 
-/// Name of the model in the run folder.
-pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
 /// The same in LIBLINEAR's format.
 const MODEL_TEXT: &str = "model.txt";
 

@@ -141,7 +141,7 @@ fn a_model_is_the_same_without_a_run_folder_and_from_rows_in_memory() {
             ..RunOptions::default()
         };
         let summary = run(&config, &options, &interrupt, &mut |_| {}).unwrap();
-        let written = Model::read_safetensors(&options.out.join(super::MODEL_SAFETENSORS));
+        let written = Model::read_safetensors(&options.out.join(crate::trained::MODEL_SAFETENSORS));
         let written = written.unwrap();
 
         let observer = &mut |_: Event<'_>| {};

@@ -36,7 +36,7 @@ impl Start {
     /// Weights for a problem over features of these names and this scale, and a sentence about what is not taken over.
     ///
     /// Errors: a model of other classes.
-    pub(super) fn weights(
+    pub(crate) fn weights(
         &self,
         problem: &Problem,
         labels: &ClassMap,
