@@ -307,7 +307,7 @@ fn odd_columns_are_the_same_in_all_formats() {
     check(
         text(&["$1,234.50", "$7", "~", "$-12.00"]),
         &["x=log1p"],
-        "where missing, and a feature for missing (10 missing), written as $1,234.50",
+        "x: number, as ln(1 + x), 2.2112412 where missing, and a feature for missing (10 missing)",
     );
     check(
         numbers(|i| Some(0.5 + i as f64)),
