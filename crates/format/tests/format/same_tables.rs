@@ -325,6 +325,33 @@ fn odd_columns_are_the_same_in_all_formats() {
         &["x=hash:8"],
         "hashed to 8 bits",
     );
+    let quarters = |i: usize| (i % 5 != 2).then_some(i as f64 / 4.0 - 3.0);
+    check(numbers(quarters), &["x=log1p"], "x: number, as ln(1+x), ");
+    check(
+        numbers(quarters),
+        &["x=bins:4"],
+        "x: number in 4 bins, and a feature for missing (8 missing)",
+    );
+    check(
+        numbers(|i| Some(i as f64 - 3.0)),
+        &["x=offset"],
+        "x: offset",
+    );
+    check(
+        numbers(|i| Some(i as f64 / 4.0 + 0.5)),
+        &["x=exposure"],
+        "x: exposure",
+    );
+    check(
+        numbers(quarters),
+        &["x:other=cross:20"],
+        "x:other: cross, hashed to 20 bits",
+    );
+    check(
+        text(&["1.0", "01", "~", "u"]),
+        &["x:other=cross:20"],
+        "x:other: cross, hashed to 20 bits",
+    );
     check(
         Column::Whole((1980..1980 + ROWS as i64).collect()),
         &[],
