@@ -83,7 +83,8 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         """Trains on an array, CSR matrix or data frame ``X`` with classes or targets ``y``, or on files.
 
         A data frame (pandas, polars, pyarrow) may have columns of text, categories and dates, which become features as in
-        ``pelton train linear``; ``columns={"age": "category"}`` says what a column is, and ``missing`` is ``"zero"``,
+        ``pelton train linear``; ``columns={"age": "category"}`` says what a column is, and
+        ``{"a:b": "cross"}`` crosses two; ``missing`` is ``"zero"``,
         ``"mean"`` or ``"flag"``. Both apply to files, too.
 
         ``sample_weight`` has a factor on ``C`` for each row.

@@ -8,21 +8,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ColumnCode {
-    /// One feature, the number. A missing one is `missing`, or a fault where that is `None`; `flag` adds a feature
+    /// One feature, the number, or its logarithm with `log1p`. A missing one is `missing`, or a fault where that is `None`; `flag` adds a feature
     /// that is 1 where it is missing.
     Number {
         /// What a missing number becomes.
         missing: Option<f32>,
         /// Whether there is a feature for missing numbers.
         flag: bool,
-        /// Whether it is ln(1 + x), of x below 0 −ln(1 − x).
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        log: bool,
+        /// Whether it is sign(x) ln(1 + |x|) of the number x.
+        log1p: bool,
     },
-    /// The last feature, after those that hashed columns share, whose weight is 1: the number, or with `log` its logarithm.
-    Offset {
-        /// Whether cells are exposures, whose logarithm counts.
-        log: bool,
+    /// A feature for each interval of numbers, which is 1 where the number is in it.
+    Bins {
+        /// Where each interval but the first begins, ascending.
+        edges: Vec<f64>,
+        /// Whether there is a feature for missing numbers.
+        missing: bool,
     },
     /// A feature for each value, which is 1 where the cell holds it. The empty value is a missing cell. Other values
     /// have no feature.
@@ -55,6 +56,30 @@ pub enum ColumnCode {
         /// How dates such as 06/22/2020 begin.
         slashes: Slashes,
     },
+    /// One feature, the number or the natural logarithm of an `exposure`, which models add with weight 1.
+    Offset {
+        /// Whether it is the logarithm.
+        exposure: bool,
+    },
+    /// No features of its own: only crosses use the column.
+    Crossed,
+}
+
+/// One of 2^`bits` features, by the hash of the values of several columns together, which is 1 or −1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cross {
+    /// The columns, by their index among the fields.
+    pub columns: Vec<usize>,
+    /// Binary logarithm of the number of features.
+    pub bits: u32,
+}
+
+/// As the rest of a line about a cross.
+impl fmt::Display for Cross {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cross, hashed to {} bits", self.bits)
+    }
 }
 
 /// How dates with slashes before the year are read.
@@ -72,6 +97,10 @@ pub enum Slashes {
 /// Most features of columns that are hashed, as a binary logarithm.
 pub const MOST_HASH_BITS: u32 = 30;
 
+pub(crate) fn are_bits(bits: u32) -> bool {
+    (1..=MOST_HASH_BITS).contains(&bits)
+}
+
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
 impl ColumnCode {
@@ -79,8 +108,10 @@ impl ColumnCode {
     pub fn width(&self) -> usize {
         match self {
             ColumnCode::Number { flag, .. } => 1 + usize::from(*flag),
+            ColumnCode::Bins { edges, missing } => edges.len() + 1 + usize::from(*missing),
+            ColumnCode::Offset { .. } => 1,
             ColumnCode::Category { values } => values.len(),
-            ColumnCode::Hash { .. } | ColumnCode::Text { .. } | ColumnCode::Offset { .. } => 0,
+            ColumnCode::Hash { .. } | ColumnCode::Text { .. } | ColumnCode::Crossed => 0,
             ColumnCode::Date { hours, .. } => 1 + DAYS.len() + if *hours { 24 } else { 0 },
         }
     }
@@ -92,6 +123,15 @@ impl ColumnCode {
                 1 << (*bits).min(MOST_HASH_BITS)
             }
             _ => 0,
+        }
+    }
+
+    /// Whether its bits and edges are within their limits.
+    pub(crate) fn is_sound(&self) -> bool {
+        match self {
+            ColumnCode::Hash { bits } | ColumnCode::Text { bits, .. } => are_bits(*bits),
+            ColumnCode::Bins { edges, .. } => edges.is_sorted_by(|a, b| a < b),
+            _ => true,
         }
     }
 
@@ -110,9 +150,30 @@ impl ColumnCode {
                 };
                 values.iter().map(name).collect()
             }
-            ColumnCode::Hash { .. } | ColumnCode::Text { .. } | ColumnCode::Offset { .. } => {
-                Vec::new()
+            ColumnCode::Bins { edges, missing } => {
+                let mut names: Vec<String> = match (edges.first(), edges.last()) {
+                    (Some(first), Some(last)) => {
+                        let between = edges.windows(2);
+                        let between =
+                            between.map(|ends| format!("{column} {} to {}", ends[0], ends[1]));
+                        let first = std::iter::once(format!("{column} < {first}"));
+                        let last = std::iter::once(format!("{column} >= {last}"));
+                        first.chain(between).chain(last).collect()
+                    }
+                    _ => vec![format!("{column} present")],
+                };
+                names.extend(missing.then(|| format!("{column} missing")));
+                names
             }
+            ColumnCode::Offset { exposure } => {
+                let name = if *exposure {
+                    format!("ln {column}")
+                } else {
+                    column.to_string()
+                };
+                vec![name]
+            }
+            ColumnCode::Hash { .. } | ColumnCode::Text { .. } | ColumnCode::Crossed => Vec::new(),
             ColumnCode::Date { hours, .. } => {
                 let mut names = vec![format!("{column} years")];
                 names.extend(DAYS.iter().map(|day| format!("{column} {day}")));
@@ -128,13 +189,13 @@ impl ColumnCode {
 impl fmt::Display for ColumnCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ColumnCode::Offset { log: false } => f.write_str("offset, of weight 1"),
-            ColumnCode::Offset { log: true } => {
-                f.write_str("exposure, whose logarithm has weight 1")
-            }
-            ColumnCode::Number { missing, flag, log } => {
-                f.write_str(if *log {
-                    "number, as ln(1 + x)"
+            ColumnCode::Number {
+                missing,
+                flag,
+                log1p,
+            } => {
+                f.write_str(if *log1p {
+                    "number, as ln(1+x)"
                 } else {
                     "number"
                 })?;
@@ -145,6 +206,19 @@ impl fmt::Display for ColumnCode {
                     ""
                 })
             }
+            ColumnCode::Bins { edges, missing } => {
+                write!(f, "number in {} bins", edges.len() + 1)?;
+                f.write_str(if *missing {
+                    ", and a feature for missing"
+                } else {
+                    ""
+                })
+            }
+            ColumnCode::Offset { exposure: false } => f.write_str("offset"),
+            ColumnCode::Offset { exposure: true } => {
+                f.write_str("exposure: the offset is its logarithm")
+            }
+            ColumnCode::Crossed => f.write_str("used by crosses alone"),
             ColumnCode::Category { values } => write!(f, "category of {}", values.len()),
             ColumnCode::Hash { bits } => write!(f, "category, hashed to {bits} bits"),
             ColumnCode::Text { pairs, bits } => {

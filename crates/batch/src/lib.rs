@@ -29,7 +29,7 @@ mod spec;
 pub use array::Array;
 pub use batch::{Batch, Fields};
 pub use buffer::{Buffer, Pool};
-pub use column_code::{ColumnCode, MOST_HASH_BITS, Slashes};
+pub use column_code::{ColumnCode, Cross, MOST_HASH_BITS, Slashes};
 pub use dtype::{DType, Element};
 pub use schema::{Difference, Schema};
 pub use shape::{Layout, Shape};

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::column_code::ColumnCode;
+use crate::column_code::{ColumnCode, Cross, MOST_HASH_BITS, are_bits};
 use crate::spec::{FieldSpec, FieldSpecs};
 
 /// The fields that every record of some data has.
@@ -21,30 +21,39 @@ pub struct Schema {
     /// How each of the fields becomes features; none where fields are features as they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub codes: Vec<ColumnCode>,
+    /// Fields that are hashed together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub crosses: Vec<Cross>,
 }
 
 impl Schema {
-    /// Features of a row, where the dimensions of all fields are known.
+    /// Features of a row, where the dimensions of all fields are known; `None` if codes or crosses are not valid, as
+    /// in a damaged model.
     pub fn features(&self) -> Option<usize> {
         if self.codes.is_empty() {
-            return self.fields.elements();
+            return self.fields.elements().filter(|_| self.crosses.is_empty());
         }
-        if self.codes.len() != self.fields.0.len() {
+        let is_cross = |cross: &Cross| {
+            let are_known = cross.columns.iter().all(|at| *at < self.codes.len());
+            are_bits(cross.bits) && cross.columns.len() > 1 && are_known
+        };
+        let is_offset = |code: &&ColumnCode| matches!(code, ColumnCode::Offset { .. });
+        if self.codes.len() != self.fields.0.len()
+            || !self.codes.iter().all(ColumnCode::is_sound)
+            || !self.crosses.iter().all(is_cross)
+            || self.codes.iter().filter(is_offset).count() > 1
+        {
             return None;
         }
         let own: usize = self.codes.iter().map(ColumnCode::width).sum();
-        Some(own + self.hashed() + usize::from(self.has_offset()))
+        Some(own + self.hashed())
     }
 
-    fn has_offset(&self) -> bool {
-        let is_offset = |code: &ColumnCode| matches!(code, ColumnCode::Offset { .. });
-        self.codes.iter().any(is_offset)
-    }
-
-    /// The feature whose weight is 1, if there is one: the last.
+    /// The feature that models add with weight 1, if a column is an offset or exposure.
     pub fn offset(&self) -> Option<usize> {
-        let features = self.features().filter(|_| self.has_offset());
-        features.and_then(|features| features.checked_sub(1))
+        let is_offset = |code: &ColumnCode| matches!(code, ColumnCode::Offset { .. });
+        let at = self.codes.iter().position(is_offset)?;
+        Some(self.codes[..at].iter().map(ColumnCode::width).sum())
     }
 
     /// Whether it has this many columns, all of which are coded as numbers.
@@ -53,7 +62,8 @@ impl Schema {
         self.codes.len() == columns && self.codes.iter().all(is_number)
     }
 
-    /// Which of the features that columns have of their own are numbers; others are indicators, which are 0 or 1.
+    /// Which of the features that columns have of their own are numbers; others are indicators, which are 0 or 1,
+    /// or the offset, which is never scaled.
     pub fn numbers(&self) -> Vec<bool> {
         let own = self.codes.iter().flat_map(|code| {
             let is_number = matches!(code, ColumnCode::Number { .. } | ColumnCode::Date { .. });
@@ -65,7 +75,9 @@ impl Schema {
     /// Features that hashed columns share: the last ones of a row.
     fn hashed(&self) -> usize {
         let hashed = self.codes.iter().map(ColumnCode::hashed);
-        hashed.max().unwrap_or(0)
+        let crossed = self.crosses.iter();
+        let crossed = crossed.map(|cross| 1 << cross.bits.min(MOST_HASH_BITS));
+        hashed.chain(crossed).max().unwrap_or(0)
     }
 
     /// The names of the features, in order, up to those that hashed columns share.
@@ -74,12 +86,9 @@ impl Schema {
         if self.codes.is_empty() {
             return fields.flat_map(FieldSpec::element_names).collect();
         }
-        let coded = || self.fields.0.iter().zip(&self.codes);
-        let own = coded().flat_map(|(field, code)| code.feature_names(&field.name));
-        // Behind hashed features, which have no names, there are none.
-        let offset = coded()
-            .filter(|(_, code)| self.hashed() == 0 && matches!(code, ColumnCode::Offset { .. }));
-        own.chain(offset.map(|(field, _)| field.name.to_string()))
+        let coded = fields.zip(&self.codes);
+        coded
+            .flat_map(|(field, code)| code.feature_names(&field.name))
             .collect()
     }
 
@@ -174,6 +183,7 @@ mod tests {
             fields: fields(&["a", "b", "c"]),
             label: None,
             codes: Vec::new(),
+            crosses: Vec::new(),
         };
         let places = known.places_in(&fields(found));
         let places = places.map_err(|difference| difference.to_string());
@@ -198,6 +208,7 @@ mod tests {
             fields: fields(&["a", "a"]),
             label: None,
             codes: Vec::new(),
+            crosses: Vec::new(),
         };
         assert_eq!(twice.places_in(&fields(&["a", "a"])), Ok(vec![0, 1]));
         let wide = FieldSpecs(vec![FieldSpec::new("a", DType::F32, &[Some(2)])]);
@@ -205,6 +216,7 @@ mod tests {
             fields: fields(&["a"]),
             label: None,
             codes: Vec::new(),
+            crosses: Vec::new(),
         };
         let error = one.places_in(&wide).unwrap_err().to_string();
         assert_eq!(error, "has a different number of values in \"a\"");
@@ -219,6 +231,7 @@ mod tests {
             ]),
             label: Some("y".to_string()),
             codes: Vec::new(),
+            crosses: Vec::new(),
         };
         let text = serde_json::to_string(&schema).unwrap();
         assert!(
@@ -226,5 +239,41 @@ mod tests {
             "{text}"
         );
         assert_eq!(serde_json::from_str::<Schema>(&text).unwrap(), schema);
+    }
+
+    #[test]
+    fn damaged_codes_have_no_features() {
+        let with = |codes: Vec<ColumnCode>, crosses: Vec<Cross>| Schema {
+            fields: fields(&["a", "b"]),
+            label: None,
+            codes,
+            crosses,
+        };
+        let bins = |edges: &[f64]| ColumnCode::Bins {
+            edges: edges.to_vec(),
+            missing: true,
+        };
+        let offset = || ColumnCode::Offset { exposure: true };
+        let cross = |columns: &[usize], bits| Cross {
+            columns: columns.to_vec(),
+            bits,
+        };
+        let both = || vec![bins(&[1.0, 2.0]), offset()];
+        let sound = with(both(), vec![cross(&[0, 1], 3)]);
+        assert_eq!((sound.features(), sound.offset()), (Some(13), Some(4)));
+        let names = ["a < 1", "a 1 to 2", "a >= 2", "a missing", "ln b"];
+        assert_eq!(sound.feature_names(), names);
+        for damaged in [
+            with(both(), vec![cross(&[0, 2], 3)]),
+            with(both(), vec![cross(&[0], 3)]),
+            with(both(), vec![cross(&[0, 1], 0)]),
+            with(both(), vec![cross(&[0, 1], 31)]),
+            with(vec![bins(&[2.0, 1.0]), offset()], Vec::new()),
+            with(vec![offset(), offset()], Vec::new()),
+            with(vec![ColumnCode::Hash { bits: 0 }, offset()], Vec::new()),
+            with(Vec::new(), vec![cross(&[0, 1], 3)]),
+        ] {
+            assert_eq!(damaged.features(), None, "{damaged:?}");
+        }
     }
 }

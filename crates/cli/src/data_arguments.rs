@@ -58,9 +58,9 @@ pub struct DataArguments {
     #[arg(long)]
     pub missing: Option<Missing>,
     /// What a column of a table is for a linear model, as in age=number, where it is not what it seems: number,
-    /// log1p (ln(1 + x)), category (a feature a value), hash:BITS (values by their hash), text (words and pairs of
-    /// words by their hash), date, offset (added to the score), exposure (its logarithm is), ignore, label or weight;
-    /// columns without names by position, and a * at the end stands for any
+    /// category (a feature a value), hash:BITS (values by their hash), text (words and pairs of words by their
+    /// hash), date, log1p (ln(1+x)), bins:N (a feature an interval), offset or exposure (added with weight 1, as it is
+    /// or as its logarithm), ignore, label or weight; a:b=cross:BITS hashes several together; columns without names by position, and a * at the end stands for any
     /// rest of a name (repeatable; the last one that fits a column counts)
     #[arg(long, value_name = "NAME=KIND")]
     pub column: Vec<NamedKind>,

@@ -89,7 +89,11 @@ impl LossSum {
         (0..weights.subproblems())
             .map(|subproblem| {
                 let penalty = match problem.penalty() {
-                    Penalty::L2 => 0.5 * weights.squared_norm(subproblem, entries),
+                    Penalty::L2 => {
+                        // An offset has the weight 1.
+                        let offset = f64::from(u8::from(problem.offset().is_some()));
+                        0.5 * (weights.squared_norm(subproblem, entries) - offset)
+                    }
                     other => {
                         let vector = &weights.vector(subproblem)[..entries];
                         other.of(vector.iter().map(|&w| f64::from(w)))

@@ -48,7 +48,7 @@ pub enum LinearError {
     NoCounts,
     /// An offset with a problem that has none.
     #[error(
-        "an offset needs a smooth loss, penalty l2 or none, one vector a class, and an intercept that is free or none; train with loss poisson, squared or logistic"
+        "an offset needs a smooth loss, penalty l2 or none, and one vector a class; train with loss poisson, squared or logistic"
     )]
     Offset,
     /// The columns of the features with a weight do not fit in memory.

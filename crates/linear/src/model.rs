@@ -32,12 +32,9 @@ impl Model {
         if self.bias_is_free {
             problem = problem.with_free_bias();
         }
-        if self
-            .columns
-            .as_ref()
-            .is_some_and(|columns| columns.offset().is_some())
-        {
-            problem = problem.with_offset()?;
+        let offset = self.columns.as_ref().and_then(|columns| columns.offset());
+        if let Some(offset) = offset.filter(|offset| *offset < features) {
+            problem = problem.with_offset(offset)?;
         }
         for (class, &weight) in (0..).zip(&self.class_weights) {
             problem = problem.with_class_weight(class, weight)?;

@@ -88,15 +88,16 @@ impl Problem {
         })
     }
 
-    /// Makes the last feature an offset: its weight is 1 and no part of the penalty.
+    /// Makes a feature an offset: its weight is 1 and no part of the penalty.
     ///
-    /// Errors: a loss of all classes or with kinks, a penalty of ‖w‖₁, or a regularised bias.
-    pub fn with_offset(mut self) -> Result<Problem, LinearError> {
+    /// Errors: a loss of all classes or with kinks, or a penalty of ‖w‖₁. Panics if there is no such feature.
+    pub fn with_offset(mut self, feature: usize) -> Result<Problem, LinearError> {
+        assert!(feature < self.features);
         let is_smooth = self.loss.is_smooth() && self.penalty.l1_share() == 0.0;
-        if !is_smooth || self.is_coupled() || self.bias.is_some() && !self.bias_is_free {
+        if !is_smooth || self.is_coupled() {
             return Err(LinearError::Offset);
         }
-        self.offset = Some(self.features - 1);
+        self.offset = Some(feature);
         Ok(self)
     }
 
@@ -253,12 +254,12 @@ impl Problem {
         self.bias_is_free.then_some(self.features)
     }
 
-    /// The entries of a weight vector that count in ‖w‖², which are its first.
+    /// The entries of a weight vector that count in ‖w‖², which are its first, but for an offset.
     pub(crate) fn regularised(&self) -> usize {
-        self.length() - usize::from(self.bias_is_free) - usize::from(self.offset.is_some())
+        self.length() - usize::from(self.bias_is_free)
     }
 
-    /// The feature whose weight is 1, if there is one: the last.
+    /// The feature whose weight is 1, if there is one.
     pub fn offset(&self) -> Option<usize> {
         self.offset
     }

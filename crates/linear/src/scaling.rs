@@ -164,7 +164,12 @@ impl FeatureSums {
             Scaling::MaxAbs => {
                 let mut largest: Vec<f64> = self.largest.into_iter().map(f64::from).collect();
                 peers(Exchange::Largest(&mut largest))?;
-                let factors = largest.into_iter().map(inverse_or_one).collect();
+                // The largest of an indicator is 1, and an offset is not scaled.
+                let factor = |(feature, largest)| match numbers.get(feature) {
+                    Some(false) => 1.0,
+                    _ => inverse_or_one(largest),
+                };
+                let factors = largest.into_iter().enumerate().map(factor).collect();
                 Scale::new(factors, Vec::new())
             }
             Scaling::Standard => {

@@ -263,7 +263,7 @@ fn counts_have_an_exposure() {
         assert!(
             ended
                 .stderr
-                .contains("years: exposure, whose logarithm has weight 1"),
+                .contains("years: exposure: the offset is its logarithm"),
             "{}",
             ended.stderr
         );
@@ -301,10 +301,10 @@ fn counts_have_an_exposure() {
     assert!((number(&eval, "primal") / number(&figures, "primal") - 1.0).abs() < 1e-6);
     place.write("none.csv", "age,claims,years\n1,2,1\n2,1,0\n");
     for (flags, said) in [
-        ("--column years=exposure", "an exposure of 0 or less"),
+        ("--column years=exposure", "no exposure above 0"),
         (
             "--column years=exposure --column age=offset",
-            "several columns of offsets or exposures",
+            "several offsets or exposures",
         ),
         (
             "--column years=offset --penalty l1",

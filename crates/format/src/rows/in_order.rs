@@ -74,6 +74,7 @@ pub(crate) fn put_in_order(opened: &mut [Opened]) -> Result<(), FormatError> {
         fields: first.shard.decoder.fields().specs().clone(),
         label: None,
         codes: Vec::new(),
+        crosses: Vec::new(),
     };
     for file in others {
         let specs = file.shard.decoder.fields().specs();

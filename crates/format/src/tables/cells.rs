@@ -53,14 +53,6 @@ impl Cell<'_> {
         self.plain_number().or_else(written)
     }
 
-    /// ln(1 + x) of a number x, with its sign; other cells are as they are.
-    pub(crate) fn log(self) -> Self {
-        match self.number().filter(|_| !self.is_missing_number()) {
-            Some(value) => Cell::Number(value.signum() * value.abs().ln_1p()),
-            None => self,
-        }
-    }
-
     /// The same of numbers as programs write them.
     pub(crate) fn plain_number(&self) -> Option<f64> {
         match self {

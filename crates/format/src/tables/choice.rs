@@ -146,14 +146,17 @@ fn code_of(
         Some(Missing::Mean | Missing::Flag | Missing::Auto) => Some(mean),
     };
     Some(match kind {
-        ColumnKind::Number | ColumnKind::Log => ColumnCode::Number {
+        ColumnKind::Number | ColumnKind::Log1p => ColumnCode::Number {
+            log1p: kind == ColumnKind::Log1p,
             missing: fill(found.mean()),
             flag: matches!(missing, Some(Missing::Flag | Missing::Auto)) && found.missing > 0,
-            log: kind == ColumnKind::Log,
         },
-        ColumnKind::Offset | ColumnKind::Exposure => ColumnCode::Offset {
-            log: kind == ColumnKind::Exposure,
+        ColumnKind::Bins(bins) => ColumnCode::Bins {
+            edges: found.edges(bins),
+            missing: found.missing > 0,
         },
+        ColumnKind::Offset => ColumnCode::Offset { exposure: false },
+        ColumnKind::Exposure => ColumnCode::Offset { exposure: true },
         ColumnKind::Category => match found.values() {
             Some(values) => ColumnCode::Category { values },
             None => {
@@ -175,17 +178,20 @@ fn code_of(
                 slashes,
             }
         }
-        ColumnKind::Ignore | ColumnKind::Label | ColumnKind::Weight => return None,
+        // Crosses are of no column alone.
+        ColumnKind::Ignore | ColumnKind::Label | ColumnKind::Weight | ColumnKind::Cross(_) => {
+            return None;
+        }
     })
 }
 
 /// A code in words, without what becomes of missing cells where there are none.
 fn said_of(code: &ColumnCode, missing: u64) -> String {
     let code = match code {
-        ColumnCode::Number { flag, log, .. } if missing == 0 => ColumnCode::Number {
+        ColumnCode::Number { flag, log1p, .. } if missing == 0 => ColumnCode::Number {
             missing: None,
             flag: *flag,
-            log: *log,
+            log1p: *log1p,
         },
         ColumnCode::Date {
             centre,
@@ -221,7 +227,9 @@ pub(crate) fn choose(
     let mut weights = None;
     let is_named = first.shard.columns.is_some();
     let mut left_out = Vec::new();
-    for ((name, found), told) in names.iter().zip(&mut survey.columns).zip(&survey.kinds) {
+    let mut field_of = vec![0; names.len()];
+    let all = names.iter().zip(&mut survey.columns).zip(&survey.kinds);
+    for (at, ((name, found), told)) in all.enumerate() {
         let (kind, remark) = match told {
             Some(kind) => (*kind, None),
             None => guess(name, is_named, found),
@@ -229,9 +237,12 @@ pub(crate) fn choose(
         found.settle_marks(kind);
         notes.extend(remark.map(|remark| format!("{path}: {remark}")));
         let mut said = Vec::new();
+        let mut crosses = survey.crosses.iter();
+        let is_crossed = crosses.any(|(_, cross)| cross.columns.contains(&at));
         let code = code_of(name, kind, found, options.missing, &mut said);
+        let code = code.or(is_crossed.then_some(ColumnCode::Crossed));
         notes.extend(said.into_iter().map(|said| format!("{path}: {said}")));
-        if matches!(kind, ColumnKind::Number | ColumnKind::Log) && found.is_coarse() {
+        if kind == ColumnKind::Number && found.is_coarse() {
             return Err(FormatError::new(format!(
                 "column {name} has numbers that differ by too little, for their size, for features of 32 bits; subtract a constant, or leave the column out with `column` {name}=ignore"
             ))
@@ -249,7 +260,6 @@ pub(crate) fn choose(
         };
         let hashed = code.as_ref().map_or(0, ColumnCode::hashed);
         let own = code.as_ref().map_or(0, ColumnCode::width);
-        let own = own + usize::from(matches!(code, Some(ColumnCode::Offset { .. })));
         columns.push(ColumnUse {
             name: name.clone(),
             what,
@@ -264,9 +274,24 @@ pub(crate) fn choose(
             weights = Some(survey.weights.clone().into());
         }
         if let Some(code) = code {
+            field_of[at] = fields.len();
             fields.push(FieldSpec::new(name, DType::F32, &[]));
             codes.push(code);
         }
+    }
+    let mut crosses = Vec::new();
+    for (name, mut cross) in survey.crosses {
+        for column in &mut cross.columns {
+            *column = field_of[*column];
+        }
+        columns.push(ColumnUse {
+            name,
+            what: cross.to_string(),
+            missing: 0,
+            features: 1 << cross.bits,
+            is_hashed: true,
+        });
+        crosses.push(cross);
     }
     if codes.is_empty() {
         let lines: Vec<String> = columns.iter().map(ColumnUse::to_string).collect();
@@ -295,6 +320,7 @@ pub(crate) fn choose(
             fields: FieldSpecs(fields),
             label,
             codes,
+            crosses,
         },
         columns,
         weights,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use pelton_batch::{ColumnCode, Schema, Slashes};
+use pelton_batch::{ColumnCode, Cross, Schema, Slashes};
 
 use crate::decoder::{Decoded, Decoder};
 use crate::error::{Fault, FormatError};
@@ -16,6 +16,7 @@ use crate::options::{Missing, OpenOptions, RowLayout};
 use crate::places::fingerprint::mix;
 use crate::rows::NewRow;
 use crate::tables::cells::{Cell, Cells};
+use crate::tables::column_found::log1p;
 use crate::tables::dates::Moment;
 use crate::tables::hashing::{hash_bytes, place};
 use crate::tables::words::each_word;
@@ -24,6 +25,7 @@ use crate::tables::words::each_word;
 #[derive(Debug)]
 pub(crate) struct Coder {
     columns: Vec<CodedColumn>,
+    crosses: Vec<CodedCross>,
     /// Which features are numbers.
     numbers: Vec<bool>,
     /// The first feature of hashed columns, and the number of all.
@@ -42,6 +44,15 @@ struct CodedColumn {
     values: HashMap<Box<[u8]>, u32>,
     /// The start of its hashes.
     seed: u64,
+    is_crossed: bool,
+}
+
+#[derive(Debug)]
+struct CodedCross {
+    columns: Vec<usize>,
+    bits: u32,
+    /// The hash of the names of its columns.
+    seed: u64,
 }
 
 impl Coder {
@@ -49,7 +60,7 @@ impl Coder {
     pub(crate) fn new(schema: &Schema) -> Coder {
         let mut at = 0_u32;
         let mut columns = Vec::with_capacity(schema.codes.len());
-        for (field, code) in schema.fields.0.iter().zip(&schema.codes) {
+        for (i, (field, code)) in schema.fields.0.iter().zip(&schema.codes).enumerate() {
             let values: &[String] = match code {
                 ColumnCode::Category { values } => values,
                 _ => &[],
@@ -60,26 +71,35 @@ impl Coder {
                 at,
                 values: features_of(values, at),
                 seed: hash_bytes(0, field.name.as_bytes()),
+                is_crossed: (schema.crosses.iter()).any(|cross| cross.columns.contains(&i)),
             });
             at += code.width() as u32;
         }
+        let cross = |cross: &Cross| {
+            let seeds = cross.columns.iter().map(|at| columns[*at].seed);
+            CodedCross {
+                columns: cross.columns.clone(),
+                bits: cross.bits,
+                seed: seeds.fold(0, mix),
+            }
+        };
+        // Those of a damaged schema may name columns that are not there.
+        let features = schema.features();
+        let crosses = schema.crosses.iter().filter(|_| features.is_some());
+        let crosses = crosses.map(cross).collect();
         let text = serde_json::to_string(schema).unwrap_or_default();
         Coder {
+            crosses,
             columns,
             numbers: schema.numbers(),
             own: at,
-            features: schema.features().unwrap_or(0),
+            features: features.unwrap_or(0),
             fingerprint: hash_bytes(0, text.as_bytes()),
         }
     }
 
     pub(crate) fn features(&self) -> usize {
         self.features
-    }
-
-    /// The first feature of hashed columns, and the last of all.
-    fn firsts(&self) -> (u32, u32) {
-        (self.own, self.features.saturating_sub(1) as u32)
     }
 
     /// Whether a feature is a number rather than an indicator.
@@ -95,7 +115,7 @@ impl Coder {
             ColumnCode::Date { hours, .. } => 2 + u64::from(*hours),
             _ => 1,
         };
-        self.columns.iter().map(entries).sum()
+        self.columns.iter().map(entries).sum::<u64>() + self.crosses.len() as u64
     }
 }
 
@@ -129,12 +149,27 @@ fn number_text(cell: &Cell<'_>) -> Option<String> {
     Some(number.to_string())
 }
 
+/// The hash of a cell in crosses: of the number that it is or spells, which files of another format may write
+/// differently, or else of its text.
+fn crossed_hash(seed: u64, cell: &Cell<'_>) -> u64 {
+    let number = match cell {
+        Cell::Date(..) => None,
+        _ => number_text(cell),
+    };
+    match number {
+        Some(number) => hash_bytes(seed, number.as_bytes()),
+        None => hash_bytes(seed, &cell.text()),
+    }
+}
+
 /// The entries of a row in the making.
 #[derive(Default)]
 struct Entries {
     all: Vec<(u32, f32)>,
     /// The hashes of a cell of text.
     words: Vec<(u32, f32)>,
+    /// By column the hash of its cell, where a cross needs it.
+    crossed: Vec<u64>,
 }
 
 thread_local! {
@@ -146,38 +181,52 @@ impl CodedColumn {
     fn code(
         &self,
         cell: &Cell<'_>,
-        (own, last): (u32, u32),
+        own: u32,
         filled: Option<f32>,
         entries: &mut Entries,
     ) -> Result<(), Fault> {
         let all = &mut entries.all;
         match &self.code {
-            ColumnCode::Number { missing, flag, log } => {
+            ColumnCode::Number {
+                missing,
+                flag,
+                log1p: is_log,
+            } => {
                 if cell.is_missing_number() {
                     if *flag {
                         all.push((self.at + 1, 1.0));
                     }
                     let value = missing.or(filled).ok_or_else(|| self.nothing())?;
                     all.push((self.at, value));
-                } else if *log {
-                    all.push((self.at, self.number(&cell.clone().log())?));
                 } else {
-                    all.push((self.at, self.number(cell)?));
+                    let convert: fn(f64) -> f64 = if *is_log { log1p } else { |value| value };
+                    all.push((self.at, self.number(cell, convert)? as f32));
                 }
             }
-            ColumnCode::Offset { log } => {
+            ColumnCode::Bins { edges, missing } => {
+                if !cell.is_missing_number() {
+                    let value = self.number(cell, |value| value)?;
+                    let bin = edges.partition_point(|edge| *edge <= value);
+                    all.push((self.at + bin as u32, 1.0));
+                } else if *missing {
+                    all.push((self.at + 1 + edges.len() as u32, 1.0));
+                }
+            }
+            ColumnCode::Offset { exposure } => {
                 if cell.is_missing_number() {
-                    return Err(self.no_offset("is empty or holds no value"));
+                    return Err(Fault::column(
+                        &self.name,
+                        "is empty, and an offset has no value to fill in; correct it, or leave such records out with `on_bad_record` skip",
+                    ));
                 }
-                let value = match cell.number() {
-                    Some(value) if *log && value <= 0.0 => {
-                        return Err(self.no_offset("holds an exposure of 0 or less"));
-                    }
-                    Some(value) if *log => value.ln(),
-                    _ => f64::from(self.number(cell)?),
-                };
-                all.push((last, value as f32));
+                let value = self.number(cell, |value| value)?;
+                if *exposure && value <= 0.0 {
+                    return Err(self.odd(cell, "no exposure above 0", "offset"));
+                }
+                let value = if *exposure { libm::log(value) } else { value };
+                all.push((self.at, value as f32));
             }
+            ColumnCode::Crossed => {}
             ColumnCode::Category { .. } => {
                 let of_number = || self.values.get(number_text(cell)?.as_bytes());
                 if let Some(at) = self.values.get(&*cell.text()).or_else(of_number) {
@@ -236,9 +285,9 @@ impl CodedColumn {
         Ok(())
     }
 
-    fn number(&self, cell: &Cell<'_>) -> Result<f32, Fault> {
-        let value = cell.number().map(|value| value as f32);
-        let value = value.filter(|value| value.is_finite());
+    fn number(&self, cell: &Cell<'_>, convert: impl Fn(f64) -> f64) -> Result<f64, Fault> {
+        let value = cell.number().map(convert);
+        let value = value.filter(|value| (*value as f32).is_finite());
         value.ok_or_else(|| self.odd(cell, "no number of 32 bits", "category"))
     }
 
@@ -253,16 +302,6 @@ impl CodedColumn {
             &format!(
                 "holds {found:?}, which is {what}; correct it, leave such records out with `on_bad_record` skip, or train with `column` {}={kind}",
                 self.name
-            ),
-        )
-    }
-
-    #[cold]
-    fn no_offset(&self, what: &str) -> Fault {
-        Fault::column(
-            &self.name,
-            &format!(
-                "{what}, and it is an offset or exposure; correct it, or leave such records out with `on_bad_record` skip"
             ),
         )
     }
@@ -359,15 +398,29 @@ impl Decoder for Coded {
             let coder = &*self.coder;
             let cells = self.cells.cells().ok_or(Fault::NO_RECORD)?;
             let mut seen = 0;
+            entries.crossed.clear();
+            let seeds = coder.columns.iter().map(|column| column.seed);
+            if !coder.crosses.is_empty() {
+                (entries.crossed).extend(seeds.map(|seed| crossed_hash(seed, &Cell::Missing)));
+            }
             let label = cells.read(record, bytes, &mut |column, cell| {
                 let Some(place) = self.places[column] else {
                     return Ok(());
                 };
                 seen += 1;
-                coder.columns[place].code(&cell, coder.firsts(), self.filled, entries)
+                let column = &coder.columns[place];
+                if column.is_crossed {
+                    entries.crossed[place] = crossed_hash(column.seed, &cell);
+                }
+                column.code(&cell, coder.own, self.filled, entries)
             })?;
             if seen < coder.columns.len() {
                 self.fill(record, bytes, cells, entries)?;
+            }
+            for cross in &coder.crosses {
+                let hashes = cross.columns.iter().map(|at| entries.crossed[*at]);
+                let (at, sign) = place(hashes.fold(cross.seed, mix), cross.bits);
+                entries.all.push((coder.own + at, sign));
             }
             merge(&mut entries.all);
             row.entries(|indices, values| {
@@ -424,7 +477,7 @@ impl Coded {
             Ok(())
         })?;
         for (column, _) in coder.columns.iter().zip(seen).filter(|(_, seen)| !seen) {
-            column.code(&Cell::Missing, coder.firsts(), self.filled, entries)?;
+            column.code(&Cell::Missing, coder.own, self.filled, entries)?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use pelton_batch::Slashes;
+use pelton_key::mix;
 
 use crate::error::excerpt;
 use crate::rows::scale::COARSE;
@@ -56,6 +57,62 @@ pub(crate) struct ColumnFound {
     /// Numbers less the index of their record: of the first, and whether others differ.
     lead: Option<f64>,
     is_shuffled: bool,
+    sample: Sample,
+}
+
+/// What must be known of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Counts and sums.
+    Sums,
+    /// The same, with sums of sign(x) ln(1 + |x|).
+    Logs,
+    /// The values, too.
+    Values,
+    /// A sample of the numbers, too.
+    Sample,
+}
+
+/// sign(x) ln(1 + |x|).
+pub(crate) fn log1p(x: f64) -> f64 {
+    libm::log1p(x.abs()).copysign(x)
+}
+
+/// Numbers of records drawn by a hash of their index: of those with `level` zero bits at its end, where `level` is the
+/// least for which they are at most `MOST`. So the sample depends neither on threads nor on how runs are merged.
+#[derive(Clone, Debug, Default)]
+struct Sample {
+    level: u32,
+    /// Zero bits of the hash, and the number.
+    drawn: Vec<(u32, f64)>,
+}
+
+impl Sample {
+    const MOST: usize = 1 << 16;
+
+    fn add(&mut self, zeros: u32, value: f64) {
+        if zeros < self.level {
+            return;
+        }
+        self.drawn.push((zeros, value));
+        while self.drawn.len() > Sample::MOST && self.level < u64::BITS {
+            self.raise(self.level + 1);
+        }
+    }
+
+    fn raise(&mut self, level: u32) {
+        self.level = level;
+        self.drawn.retain(|(zeros, _)| *zeros >= level);
+    }
+
+    fn merge(&mut self, later: Sample) {
+        if later.level > self.level {
+            self.raise(later.level);
+        }
+        for (zeros, value) in later.drawn {
+            self.add(zeros, value);
+        }
+    }
 }
 
 /// Dates of a column, in one order of day and month.
@@ -86,7 +143,8 @@ impl DatesFound {
 
 impl ColumnFound {
     /// Adds a cell of a record, which is number `index` in its file and number `record` of all files.
-    pub(crate) fn add(&mut self, cell: &Cell<'_>, (index, record): (u64, u64), keeps_values: bool) {
+    pub(crate) fn add(&mut self, cell: &Cell<'_>, (index, record): (u64, u64), wanted: Wanted) {
+        let keeps_values = wanted == Wanted::Values;
         if cell.is_missing() {
             self.missing += 1;
             return;
@@ -103,7 +161,11 @@ impl ColumnFound {
         let is_plain = plain.is_some() && !cell.is_text();
         let written = if is_plain { None } else { cell.written() };
         if let Some(value) = plain.or(written.map(|written| written.value)) {
-            self.add_number(value, record);
+            if wanted == Wanted::Sample {
+                self.sample.add(mix(record).trailing_zeros(), value);
+            }
+            let is_log = wanted == Wanted::Logs;
+            self.add_number(if is_log { log1p(value) } else { value }, record);
         }
         if is_plain {
             self.numbers += 1;
@@ -188,6 +250,7 @@ impl ColumnFound {
         if let Some(lead) = later.lead {
             self.is_shuffled |= later.is_shuffled || *self.lead.get_or_insert(lead) != lead;
         }
+        self.sample.merge(later.sample);
         self.blanks += later.blanks;
         self.squares += later.squares;
         self.is_broken |= later.is_broken;
@@ -210,6 +273,21 @@ impl ColumnFound {
     /// The mean of the numbers; 0 where there are none.
     pub(crate) fn mean(&self) -> f32 {
         (self.sum / self.summed.max(1) as f64) as f32
+    }
+
+    /// Where each of `bins` intervals but the first begins, so that they hold about as many numbers each; fewer where
+    /// one number is frequent.
+    pub(crate) fn edges(&self, bins: u32) -> Vec<f64> {
+        let mut sorted: Vec<f64> = self.sample.drawn.iter().map(|(_, value)| *value).collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let Some(&least) = sorted.first() else {
+            return Vec::new();
+        };
+        let bins = bins as usize;
+        let mut edges: Vec<f64> = (1..bins).map(|k| sorted[k * sorted.len() / bins]).collect();
+        edges.dedup();
+        edges.retain(|edge| *edge > least);
+        edges
     }
 
     /// Whether every cell is a number as it stands.
@@ -280,7 +358,13 @@ impl ColumnFound {
         );
         if matches!(
             kind,
-            ColumnKind::Number | ColumnKind::Log | ColumnKind::Date | ColumnKind::Ignore
+            ColumnKind::Number
+                | ColumnKind::Log1p
+                | ColumnKind::Bins(_)
+                | ColumnKind::Date
+                | ColumnKind::Offset
+                | ColumnKind::Exposure
+                | ColumnKind::Ignore
         ) {
             self.missing += marks;
             return;

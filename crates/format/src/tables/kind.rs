@@ -22,24 +22,32 @@ pub enum ColumnKind {
         /// Binary logarithm of the number of features.
         bits: u32,
     },
+    /// Numbers, as sign(x) ln(1 + |x|).
+    Log1p,
+    /// Numbers, with a feature for each of so many intervals of about as many cells.
+    Bins(u32),
     /// Dates.
     Date,
+    /// Several columns together, with 2^bits features by the hash of their values.
+    Cross(u32),
+    /// A number that the model adds with weight 1.
+    Offset,
+    /// A number above 0; the model adds its natural logarithm with weight 1.
+    Exposure,
     /// Nothing of use.
     Ignore,
     /// The class or target of the record.
     Label,
     /// How often the record counts.
     Weight,
-    /// Numbers x of many sizes, as ln(1 + x).
-    Log,
-    /// What is added to w·x.
-    Offset,
-    /// What the count of the record is proportional to: its logarithm is an offset.
-    Exposure,
 }
 
 /// Binary logarithm of the number of features of hashed columns, unless another is given.
 pub(crate) const HASH_BITS: u32 = 18;
+
+/// Most intervals of a column of numbers, and how many unless a number is given.
+const MOST_BINS: u32 = 1000;
+const BINS: u32 = 10;
 
 impl fmt::Display for ColumnKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,13 +58,15 @@ impl fmt::Display for ColumnKind {
             ColumnKind::Text { pairs, bits } => {
                 write!(f, "text:words,{},{bits}", 1 + u8::from(*pairs))
             }
+            ColumnKind::Log1p => f.write_str("log1p"),
+            ColumnKind::Bins(bins) => write!(f, "bins:{bins}"),
             ColumnKind::Date => f.write_str("date"),
+            ColumnKind::Cross(bits) => write!(f, "cross:{bits}"),
+            ColumnKind::Offset => f.write_str("offset"),
+            ColumnKind::Exposure => f.write_str("exposure"),
             ColumnKind::Ignore => f.write_str("ignore"),
             ColumnKind::Label => f.write_str("label"),
             ColumnKind::Weight => f.write_str("weight"),
-            ColumnKind::Log => f.write_str("log1p"),
-            ColumnKind::Offset => f.write_str("offset"),
-            ColumnKind::Exposure => f.write_str("exposure"),
         }
     }
 }
@@ -64,6 +74,11 @@ impl fmt::Display for ColumnKind {
 fn bits_of(text: &str) -> Option<u32> {
     let bits = text.parse().ok()?;
     (1..=MOST_HASH_BITS).contains(&bits).then_some(bits)
+}
+
+fn bins_of(text: &str) -> Option<u32> {
+    let bins = text.parse().ok()?;
+    (2..=MOST_BINS).contains(&bins).then_some(bins)
 }
 
 fn text_of(argument: &str) -> Option<ColumnKind> {
@@ -93,22 +108,26 @@ impl FromStr for ColumnKind {
                 "category" => Some(ColumnKind::Category),
                 "hash" => Some(ColumnKind::Hash(HASH_BITS)),
                 "text" => text_of("words,2"),
+                "log1p" => Some(ColumnKind::Log1p),
+                "bins" => Some(ColumnKind::Bins(BINS)),
+                "cross" => Some(ColumnKind::Cross(HASH_BITS)),
+                "offset" => Some(ColumnKind::Offset),
+                "exposure" => Some(ColumnKind::Exposure),
                 "date" => Some(ColumnKind::Date),
                 "ignore" => Some(ColumnKind::Ignore),
                 "label" => Some(ColumnKind::Label),
                 "weight" => Some(ColumnKind::Weight),
-                "log1p" => Some(ColumnKind::Log),
-                "offset" => Some(ColumnKind::Offset),
-                "exposure" => Some(ColumnKind::Exposure),
                 _ => None,
             },
             Some(("hash", bits)) => bits_of(bits).map(ColumnKind::Hash),
+            Some(("bins", bins)) => bins_of(bins).map(ColumnKind::Bins),
+            Some(("cross", bits)) => bits_of(bits).map(ColumnKind::Cross),
             Some(("text", argument)) => text_of(argument),
             Some(_) => None,
         };
         found.ok_or_else(|| {
             format!(
-                "`{text}` is no kind of column: use number, log1p, category, hash:BITS (1 to {MOST_HASH_BITS}), text, text:words,1 (without pairs of words), text:words,2,BITS, date, offset, exposure, ignore, label or weight"
+                "`{text}` is no kind of column: use number, log1p, bins:N (2 to {MOST_BINS}), category, hash:BITS (1 to {MOST_HASH_BITS}), text, text:words,1 (without pairs of words), text:words,2,BITS, date, offset, exposure, ignore, label or weight, or cross:BITS for several columns as in a:b=cross"
             )
         })
     }
@@ -118,6 +137,7 @@ impl FromStr for ColumnKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedKind {
     /// Its name, or its position from 1 where columns have no names; with `*` at the end all whose names begin so.
+    /// Several, separated by `:`, for a cross.
     pub column: String,
     /// What it holds.
     pub kind: ColumnKind,
@@ -182,18 +202,22 @@ mod tests {
             "a=text:words,1,18",
             "a=text:words,2,10",
             "x=y=date",
+            "a=log1p",
+            "a=bins:1000",
+            "a:b=cross:20",
+            "a=offset",
+            "a=exposure",
             "a=ignore",
             "14*=label",
             "a=weight",
-            "a=log1p",
-            "a=offset",
-            "a=exposure",
         ] {
             let kind: NamedKind = text.parse().unwrap();
             assert_eq!(kind.to_string(), text);
         }
         let short = |text: &str| text.parse::<ColumnKind>().unwrap().to_string();
         assert_eq!(short("hash"), "hash:18");
+        assert_eq!(short("bins"), "bins:10");
+        assert_eq!(short("cross"), "cross:18");
         assert_eq!(short("text"), "text:words,2,18");
         assert_eq!(short("text:words"), "text:words,2,18");
         for text in [
@@ -205,6 +229,9 @@ mod tests {
             "a=hash:31",
             "a=text:2",
             "a=text:words,3",
+            "a=bins:1",
+            "a=bins:1001",
+            "a:b=cross:31",
         ] {
             assert!(text.parse::<NamedKind>().is_err(), "{text}");
         }

@@ -5,9 +5,10 @@
 //!
 //! Memory: up to `MOST_VALUES` values of each column, and 4 bytes a record where a column holds weights.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use pelton_batch::Cross;
 use pelton_storage::{AlignedBuffer, RangeRead, Storage, StorageError};
 
 use crate::error::FormatError;
@@ -17,8 +18,8 @@ use crate::options::OpenOptions;
 use crate::places::chunks_in_order::scan_in_order;
 use crate::tables::cells::Cells;
 use crate::tables::coded::places_of;
-use crate::tables::column_found::ColumnFound;
-use crate::tables::kind::ColumnKind;
+use crate::tables::column_found::{ColumnFound, Wanted};
+use crate::tables::kind::{ColumnKind, NamedKind};
 
 /// About so many bytes of records are read at a time.
 const RUN_BYTES: u64 = 1 << 20;
@@ -30,6 +31,9 @@ pub(crate) struct Survey {
     pub(crate) columns: Vec<ColumnFound>,
     /// What the user says that they hold.
     pub(crate) kinds: Vec<Option<ColumnKind>>,
+    /// Columns that are hashed together: as the user names them, with their indices and the binary logarithm of the
+    /// number of features.
+    pub(crate) crosses: Vec<(String, Cross)>,
     /// The weights of records; NaN where a record has none.
     pub(crate) weights: Vec<f32>,
     /// Records that cannot be read.
@@ -57,7 +61,8 @@ fn kinds_of(
             "has several columns named {twice:?}; give each a name of its own"
         )));
     }
-    for given in &options.column_kinds {
+    let is_cross = |given: &NamedKind| matches!(given.kind, ColumnKind::Cross(_));
+    for given in options.column_kinds.iter().filter(|given| !is_cross(given)) {
         let is_label = given.kind == ColumnKind::Label;
         if !is_label && !names.iter().any(|name| given.is_of(name)) {
             return Err(FormatError::new(format!(
@@ -70,25 +75,101 @@ fn kinds_of(
     let kind = |name: &String| {
         let mut given = options.column_kinds.iter().rev();
         given
-            .find(|given| given.is_of(name))
+            .find(|given| !is_cross(given) && given.is_of(name))
             .map(|given| given.kind)
     };
     let kinds: Vec<Option<ColumnKind>> = names.iter().map(kind).collect();
-    let several = |what: &[ColumnKind]| {
-        let found = kinds.iter().flatten().filter(|kind| what.contains(kind));
-        found.count() > 1
-    };
-    if several(&[ColumnKind::Weight]) {
+    if kinds
+        .iter()
+        .filter(|kind| **kind == Some(ColumnKind::Weight))
+        .count()
+        > 1
+    {
         return Err(FormatError::new(
             "`column` names several columns of weights; name one",
         ));
     }
-    if several(&[ColumnKind::Offset, ColumnKind::Exposure]) {
-        return Err(FormatError::new(
-            "`column` names several columns of offsets or exposures; name one",
-        ));
+    let is_offset =
+        |kind: &Option<ColumnKind>| matches!(kind, Some(ColumnKind::Offset | ColumnKind::Exposure));
+    let offsets: Vec<&str> = (names.iter().zip(&kinds))
+        .filter(|(_, kind)| is_offset(kind))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    if let [first, second, ..] = offsets[..] {
+        return Err(FormatError::new(format!(
+            "`column` names several offsets or exposures, {first} and {second}; name one, such as their sum or product"
+        )));
     }
     Ok(kinds)
+}
+
+/// The crosses that the user names, as indices of `names`.
+///
+/// Names may contain `:`, so the parts are looked up among the names. Errors: they are not there, or can be read in
+/// two ways, or one of them holds weights.
+fn crosses_of(
+    names: &[String],
+    kinds: &[Option<ColumnKind>],
+    given: &[NamedKind],
+) -> Result<Vec<(String, Cross)>, FormatError> {
+    let known: HashMap<&str, usize> = names.iter().map(String::as_str).zip(0..).collect();
+    let mut crosses: Vec<(String, Cross)> = Vec::new();
+    for given in given {
+        let ColumnKind::Cross(bits) = given.kind else {
+            continue;
+        };
+        let mut found = Vec::new();
+        readings(&given.column, &known, &mut Vec::new(), &mut found);
+        let wrong = |what: &str| FormatError::new(format!("`column` {given}: {what}"));
+        let columns = match found.len() {
+            0 => {
+                return Err(wrong(&format!(
+                    "a cross is of several different columns of features, as in a:b=cross; they are {}",
+                    excerpt_of_names(names)
+                )));
+            }
+            1 => found.swap_remove(0),
+            _ => {
+                return Err(wrong(
+                    "because names contain `:` it can be read as different columns; rename one of them",
+                ));
+            }
+        };
+        let is_weight = |at: &&usize| kinds[**at] == Some(ColumnKind::Weight);
+        if let Some(at) = columns.iter().find(is_weight) {
+            let what = format!("column {} holds weights; cross other columns", names[*at]);
+            return Err(wrong(&what));
+        }
+        // The last one counts.
+        crosses.retain(|(_, cross)| cross.columns != columns);
+        crosses.push((given.column.clone(), Cross { columns, bits }));
+    }
+    Ok(crosses)
+}
+
+/// Adds to `found` how `text` divides into different names, two or more with those `before`; two ways are enough.
+fn readings(
+    text: &str,
+    known: &HashMap<&str, usize>,
+    before: &mut Vec<usize>,
+    found: &mut Vec<Vec<usize>>,
+) {
+    let ends = text.match_indices(':').map(|(at, _)| at);
+    for end in ends.chain([text.len()]) {
+        let Some(at) = known.get(&text[..end]).filter(|at| !before.contains(at)) else {
+            continue;
+        };
+        if found.len() > 1 {
+            return;
+        }
+        before.push(*at);
+        if end < text.len() {
+            readings(&text[end + 1..], known, before, found);
+        } else if before.len() > 1 {
+            found.push(before.clone());
+        }
+        before.pop();
+    }
 }
 
 /// Reads every record of the tables `opened`.
@@ -96,18 +177,22 @@ pub(crate) fn survey(opened: &[Opened], options: &OpenOptions) -> Result<Survey,
     let first = opened[0].shard.decoder.cells().expect("a table");
     let names = first.names();
     let kinds = kinds_of(names, options).map_err(|error| error.in_file(&opened[0].path))?;
+    let crosses = crosses_of(names, &kinds, &options.column_kinds)
+        .map_err(|error| error.in_file(&opened[0].path))?;
     let mut all = Survey {
         columns: vec![ColumnFound::default(); names.len()],
+        crosses,
         kinds,
         ..Survey::default()
     };
-    // Whether the values of a column are kept; `None` where nothing must be known of it.
-    let keeps_values = |kind: &Option<ColumnKind>| match kind {
-        None | Some(ColumnKind::Category) => Some(true),
-        Some(ColumnKind::Number | ColumnKind::Log | ColumnKind::Date) => Some(false),
+    let wanted = |kind: &Option<ColumnKind>| match kind {
+        None | Some(ColumnKind::Category) => Some(Wanted::Values),
+        Some(ColumnKind::Number | ColumnKind::Date) => Some(Wanted::Sums),
+        Some(ColumnKind::Log1p) => Some(Wanted::Logs),
+        Some(ColumnKind::Bins(_)) => Some(Wanted::Sample),
         Some(_) => None,
     };
-    let keeps: Vec<Option<bool>> = all.kinds.iter().map(keeps_values).collect();
+    let wanted: Vec<Option<Wanted>> = all.kinds.iter().map(wanted).collect();
     let weight = (all.kinds.iter()).position(|kind| *kind == Some(ColumnKind::Weight));
     let mut records = 0;
     for file in opened {
@@ -123,8 +208,7 @@ pub(crate) fn survey(opened: &[Opened], options: &OpenOptions) -> Result<Survey,
             first: records,
             cells: table,
             places: &places,
-            keeps: &keeps,
-            kinds: &all.kinds.clone(),
+            wanted: &wanted,
             weight,
         };
         table.survey(options, &mut all)?;
@@ -140,9 +224,8 @@ struct Table<'a> {
     cells: &'a (dyn Cells + 'a),
     /// The column of the first file that each is.
     places: &'a [Option<usize>],
-    /// Of which columns of the first file the values are kept; `None` where nothing must be known.
-    keeps: &'a [Option<bool>],
-    kinds: &'a [Option<ColumnKind>],
+    /// What must be known of each column of the first file; `None` where nothing must be.
+    wanted: &'a [Option<Wanted>],
     weight: Option<usize>,
 }
 
@@ -173,7 +256,7 @@ impl Table<'_> {
 
     fn run(&self, range: Range<u64>, buffer: &mut AlignedBuffer) -> Result<Run, FormatError> {
         let mut run = Run {
-            columns: vec![ColumnFound::default(); self.keeps.len()],
+            columns: vec![ColumnFound::default(); self.wanted.len()],
             ..Run::default()
         };
         let places = &self.file.shard.places;
@@ -198,12 +281,8 @@ impl Table<'_> {
                 if Some(place) == self.weight {
                     weight = cell.number().map_or(f32::NAN, |value| value as f32);
                 }
-                if let Some(keeps_values) = self.keeps[place] {
-                    let cell = match self.kinds[place] {
-                        Some(ColumnKind::Log) => cell.log(),
-                        _ => cell,
-                    };
-                    columns[place].add(&cell, (record, self.first + record), keeps_values);
+                if let Some(wanted) = self.wanted[place] {
+                    columns[place].add(&cell, (record, self.first + record), wanted);
                 }
             }
             Ok(())
@@ -212,7 +291,7 @@ impl Table<'_> {
             run.weights.push(weight);
         }
         run.bad += u64::from(read.is_err());
-        if read.is_ok() && seen < self.keeps.len() {
+        if read.is_ok() && seen < self.wanted.len() {
             self.lacking(record, bytes, columns);
         }
     }

@@ -389,3 +389,170 @@ fn kept_cells_are_text_as_it_was_written() {
         "{error}"
     );
 }
+
+/// 12 rows, of which the third has no number.
+fn clicks(folder: &Path, e: f64) -> PathBuf {
+    let row = |i: i32| {
+        let x = if i == 2 {
+            String::new()
+        } else {
+            (i * 7 % 12 - 3).to_string()
+        };
+        format!(
+            "{x},{x},{},u{},v{},{}\n",
+            e + f64::from(i),
+            i % 3,
+            i % 2,
+            i % 2
+        )
+    };
+    let rows: String = (0..12).map(row).collect();
+    file(folder, "clicks.csv", format!("x,z,e,p:q,r,y\n{rows}"))
+}
+
+#[test]
+fn numbers_become_logarithms_bins_and_offsets() {
+    let folder = tempdir().unwrap();
+    let path = clicks(folder.path(), 0.5);
+    let kinds = [
+        "x=log1p",
+        "z=bins:4",
+        "e=exposure",
+        "p:q=ignore",
+        "r=ignore",
+    ];
+    let dataset = open(&[path], &coded(folder.path(), &kinds, Some(Missing::Flag))).unwrap();
+    let lines = lines_of(&dataset);
+    for said in [
+        "x: number, as ln(1+x), ",
+        "z: number in 4 bins, and a feature for missing (1 missing)",
+        "e: exposure: the offset is its logarithm",
+    ] {
+        assert!(lines.contains(said), "{said}: {lines}");
+    }
+    let columns = dataset.columns().unwrap();
+    let offset = columns.offset().unwrap();
+    assert_eq!(columns.feature_names()[offset], "ln e");
+    assert!(!columns.numbers()[offset]);
+    let text = serde_json::to_string(&**columns).unwrap();
+    assert_eq!(
+        serde_json::from_str::<pelton_batch::Schema>(&text).unwrap(),
+        **columns
+    );
+
+    let number = |i: i32| (i != 2).then_some(f64::from(i * 7 % 12 - 3));
+    let mut sorted: Vec<f64> = (0..12).filter_map(number).collect();
+    sorted.sort_by(f64::total_cmp);
+    let edges = [1, 2, 3].map(|k| sorted[k * 11 / 4]);
+    let log = |x: f64| {
+        if x < 0.0 {
+            -(1.0 - x).ln()
+        } else {
+            (1.0 + x).ln()
+        }
+    };
+    let mean = sorted.iter().map(|x| log(*x)).sum::<f64>() / 11.0;
+    for (i, found) in (0..).zip(records(&dataset)) {
+        let value = |name: &str| {
+            let found = found.iter().find(|(known, _)| known == name);
+            found.map_or(0.0, |(_, value)| f64::from(*value))
+        };
+        let x = number(i);
+        assert!((value("x") - x.map_or(mean, log)).abs() < 1e-6, "{found:?}");
+        assert!(
+            (value("ln e") - (0.5 + f64::from(i)).ln()).abs() < 1e-6,
+            "{found:?}"
+        );
+        let bin = match x {
+            None => "z missing".to_string(),
+            Some(x) if x < edges[0] => format!("z < {}", edges[0]),
+            Some(x) if x >= edges[2] => format!("z >= {}", edges[2]),
+            Some(x) if x < edges[1] => format!("z {} to {}", edges[0], edges[1]),
+            Some(_) => format!("z {} to {}", edges[1], edges[2]),
+        };
+        assert_eq!(value(&bin), 1.0, "{bin}: {found:?}");
+        assert_eq!(
+            found
+                .iter()
+                .filter(|(name, _)| name.starts_with('z'))
+                .count(),
+            1
+        );
+    }
+}
+
+#[test]
+fn crosses_are_of_pairs_of_values() {
+    let folder = tempdir().unwrap();
+    let path = clicks(folder.path(), 0.5);
+    let kinds = ["*=ignore", "p:q:r=cross:20"];
+    let dataset = open(&[path], &coded(folder.path(), &kinds, None)).unwrap();
+    let lines = lines_of(&dataset);
+    for said in [
+        "p:q: used by crosses alone",
+        "p:q:r: cross, hashed to 20 bits",
+    ] {
+        assert!(lines.contains(said), "{said}: {lines}");
+    }
+    assert_eq!(dataset.features(), 1 << 20);
+    // Of 3 and 2 values, in turn.
+    let found = records(&dataset);
+    for (i, a) in found.iter().enumerate() {
+        assert!(a.len() == 1 && a[0].1.abs() == 1.0, "{a:?}");
+        for (j, b) in found.iter().enumerate() {
+            assert_eq!(a == b, i % 6 == j % 6, "{i} {j}");
+        }
+    }
+}
+
+#[test]
+fn wrong_crosses_and_offsets_are_refused() {
+    let folder = tempdir().unwrap();
+    let path = clicks(folder.path(), 0.0);
+    let opened = |kinds: &[&str]| {
+        open(
+            std::slice::from_ref(&path),
+            &coded(folder.path(), kinds, Some(Missing::Flag)),
+        )
+    };
+    for (kinds, said) in [
+        (
+            &["x:nowhere=cross"][..],
+            "a cross is of several different columns",
+        ),
+        (&["x:x=cross"], "a cross is of several different columns"),
+        (&["p:q=cross"], "a cross is of several different columns"),
+        (&["e=weight", "x:e=cross"], "column e holds weights"),
+        (
+            &["x=offset", "e=exposure"],
+            "several offsets or exposures, x and e",
+        ),
+    ] {
+        let error = opened(kinds).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    for (kind, said) in [
+        (
+            "e=exposure",
+            "clicks.csv: line 2: column e holds \"0\", which is no exposure above 0",
+        ),
+        (
+            "x=offset",
+            "clicks.csv: line 4: column x is empty, and an offset has no value",
+        ),
+    ] {
+        let error = rows(&opened(&[kind]).unwrap()).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    let names = file(
+        folder.path(),
+        "names.csv",
+        "a,b:c,a:b,c,y\n1,2,3,4,0\n2,3,4,5,1\n",
+    );
+    let error = open(&[names], &coded(folder.path(), &["a:b:c=cross"], None));
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("can be read as different columns"),
+        "{error}"
+    );
+}

@@ -300,26 +300,6 @@ fn odd_columns_are_the_same_in_all_formats() {
         "x: category of 3",
     );
     check(
-        numbers(|i| (i % 5 != 2).then_some(10_f64.powi(i as i32 % 7 - 1))),
-        &["x=log1p"],
-        "x: number, as ln(1 + x), ",
-    );
-    check(
-        text(&["$1,234.50", "$7", "~", "$-12.00"]),
-        &["x=log1p"],
-        "x: number, as ln(1 + x), 2.2112412 where missing, and a feature for missing (10 missing)",
-    );
-    check(
-        numbers(|i| Some(0.5 + i as f64)),
-        &["x=exposure"],
-        "x: exposure, whose logarithm has weight 1",
-    );
-    check(
-        text(&["-1.5", "2", "0"]),
-        &["x=offset"],
-        "x: offset, of weight 1",
-    );
-    check(
         each(|i| format!("k{i}")),
         &[],
         "x: left out: another text in each record",
@@ -344,6 +324,33 @@ fn odd_columns_are_the_same_in_all_formats() {
         text(&["ø, \"quoted\"", "two\nlines", "tab\there"]),
         &["x=hash:8"],
         "hashed to 8 bits",
+    );
+    let quarters = |i: usize| (i % 5 != 2).then_some(i as f64 / 4.0 - 3.0);
+    check(numbers(quarters), &["x=log1p"], "x: number, as ln(1+x), ");
+    check(
+        numbers(quarters),
+        &["x=bins:4"],
+        "x: number in 4 bins, and a feature for missing (8 missing)",
+    );
+    check(
+        numbers(|i| Some(i as f64 - 3.0)),
+        &["x=offset"],
+        "x: offset",
+    );
+    check(
+        numbers(|i| Some(i as f64 / 4.0 + 0.5)),
+        &["x=exposure"],
+        "x: exposure",
+    );
+    check(
+        numbers(quarters),
+        &["x:other=cross:20"],
+        "x:other: cross, hashed to 20 bits",
+    );
+    check(
+        text(&["1.0", "01", "~", "u"]),
+        &["x:other=cross:20"],
+        "x:other: cross, hashed to 20 bits",
     );
     check(
         Column::Whole((1980..1980 + ROWS as i64).collect()),

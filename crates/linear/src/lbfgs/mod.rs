@@ -218,11 +218,10 @@ impl Lbfgs {
             }
             let view = View::of(&point.w[..sizes.length]);
             let bounds = Bounds::of(&sums, &view, &self.problem, &total.rounding);
-            let mut pull = sums.pull();
+            let (value, mut gradient) = point.value(sums.value, &sums.pull(), sizes);
             if let Some(offset) = sizes.offset {
-                pull[offset] = 0.0;
+                gradient[offset] = 0.0;
             }
-            let (value, gradient) = point.value(sums.value, &pull, sizes);
             let found = Found {
                 primal: bounds.primal,
                 dual: bounds.dual(&sums, &total.rounding),

@@ -82,8 +82,7 @@ impl Sizes {
 
     /// Numbers of a vector that count in its norm.
     pub fn regularised(&self) -> usize {
-        let others = usize::from(self.bias_is_free) + usize::from(self.offset.is_some());
-        (self.length - others) * self.columns
+        (self.length - usize::from(self.bias_is_free)) * self.columns
     }
 
     fn shifts(&self) -> usize {

@@ -36,7 +36,9 @@ impl Bounds {
         let products = gamma_of_products(&view.rounded, rounding.longest) * norm * sums.slope;
         let rows = gamma(rounding.rows + 16.0);
         let weights = gamma(problem.length() as f64 + 8.0);
-        let penalty = problem.penalty().of(rounded().take(regularised));
+        let counting = rounded().take(regularised).enumerate();
+        let counting = counting.filter(|(j, _)| Some(*j) != problem.offset());
+        let penalty = problem.penalty().of(counting.map(|(_, w)| w));
         let primal = (penalty * (1.0 + weights) + sums.loss) * (1.0 + rows) + products;
         let shares = match &sums.sides[..] {
             [positive, negative] => {
@@ -60,7 +62,15 @@ impl Bounds {
         Bounds {
             primal,
             terms: terms - slack * (rows * magnitudes + off) - offset,
-            v: (0..regularised).map(entry).collect(),
+            v: (0..regularised)
+                .map(|j| {
+                    if Some(j) == problem.offset() {
+                        0.0
+                    } else {
+                        entry(j)
+                    }
+                })
+                .collect(),
             slack,
         }
     }

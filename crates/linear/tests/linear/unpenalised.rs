@@ -366,53 +366,58 @@ fn offsets_have_the_weight_1_and_true_certificates() {
         let (loss, features) = (*loss, 2 + case % 4);
         let rows = rows(&mut numbers, loss, 150, features);
         let table = row_table(loss, Layout::Dense { width: features }, &rows);
-        let cost = [0.01, 1.0, 100.0][case / 3 % 3];
-        let mut problem = Problem::new(loss, cost, features, 2).unwrap();
-        if case % 2 == 0 {
-            problem = problem.with_free_bias();
-        }
-        let problem = Arc::new(problem.with_offset().unwrap());
+        let (cost, at) = ([0.01, 1.0, 100.0][case / 3 % 3], case % features);
+        let pose = |features: usize| {
+            let problem = Problem::new(loss, cost, features, 2).unwrap();
+            match case % 3 {
+                0 => problem,
+                1 => problem.with_bias(1.0).unwrap(),
+                _ => problem.with_free_bias(),
+            }
+        };
+        let problem = Arc::new(pose(features).with_offset(at).unwrap());
         let mut solver = Lbfgs::new(Arc::clone(&problem), 150, 1e-7, Simd::best());
         let (found, _) = passes(&mut solver, &table).unwrap();
         let weights = solver.best().0;
-        assert_eq!(weights.vector(0)[features - 1], 1.0);
+        assert_eq!(weights.vector(0)[at], 1.0);
         assert!(found.certificate.relative_gap() < 1e-6, "{loss}: {found:?}");
         // That of the other weights is in the penalty.
         let primal = primal_value(&problem, &table, &weights) - 0.5;
-        assert!(
-            primal <= found.certificate.primal * (1.0 + 1e-12) && primal >= found.certificate.dual
-        );
+        assert!(primal <= found.certificate.primal * (1.0 + 1e-12));
+        assert!(primal >= found.certificate.dual);
         assert!((primal / found.certificate.primal - 1.0).abs() < 1e-9);
+        let mut losses = LossSum::new(&problem);
+        losses
+            .add(&problem, &table, &weights, Simd::best())
+            .unwrap();
+        assert!((losses.primal(&problem, &weights) / primal - 1.0).abs() < 1e-9);
         if loss == Loss::Squared {
-            let off: Vec<(Vec<f32>, f64)> = rows
-                .iter()
-                .map(|(x, y)| (x[..features - 1].to_vec(), y - f64::from(x[features - 1])))
-                .collect();
-            let table = row_table(
-                loss,
-                Layout::Dense {
-                    width: features - 1,
-                },
-                &off,
-            );
-            let mut plain = Problem::new(loss, cost, features - 1, 2).unwrap();
-            if case % 2 == 0 {
-                plain = plain.with_free_bias();
-            }
-            let mut solver = Lbfgs::new(Arc::new(plain), 150, 1e-9, Simd::best());
-            let (expected, _) = passes(&mut solver, &table).unwrap();
-            assert!((found.certificate.primal / expected.certificate.primal - 1.0).abs() < 1e-5);
+            let off = rows.iter().map(|(x, y)| {
+                let mut others = x.clone();
+                let offset = f64::from(others.remove(at));
+                (others, y - offset)
+            });
+            let off: Vec<(Vec<f32>, f64)> = off.collect();
+            let layout = Layout::Dense {
+                width: features - 1,
+            };
+            let plain = Arc::new(pose(features - 1));
+            let mut solver = Lbfgs::new(plain, 150, 1e-9, Simd::best());
+            let (expected, _) = passes(&mut solver, &row_table(loss, layout, &off)).unwrap();
+            let ratio = found.certificate.primal / expected.certificate.primal;
+            assert!((ratio - 1.0).abs() < 1e-5, "{ratio}");
         }
         // Without a penalty, too.
-        if case % 2 == 0 {
-            let problem = Problem::new(loss, 1.0, features, 2)
-                .unwrap()
+        if case % 3 == 2 {
+            let problem = Problem::new(loss, 1.0, features, 2).unwrap();
+            let problem = problem
                 .with_penalty(Penalty::None)
-                .unwrap();
-            let problem = Arc::new(problem.with_free_bias().with_offset().unwrap());
+                .unwrap()
+                .with_free_bias();
+            let problem = Arc::new(problem.with_offset(at).unwrap());
             let mut solver = Unpenalised::new(Arc::clone(&problem), Simd::best());
             let (found, _) = passes(&mut solver, &table).unwrap();
-            assert_eq!(solver.best().0.vector(0)[features - 1], 1.0);
+            assert_eq!(solver.best().0.vector(0)[at], 1.0);
             let inference = Inference::of(
                 &problem,
                 &solver.precision().unwrap()[0],
@@ -427,7 +432,7 @@ fn offsets_have_the_weight_1_and_true_certificates() {
     }
     let refused = Problem::new(Loss::Hinge, 1.0, 2, 2)
         .unwrap()
-        .with_offset()
+        .with_offset(0)
         .unwrap_err();
     assert!(refused.to_string().contains("smooth loss"));
 }

@@ -52,7 +52,7 @@ pub fn fit_rows(
         records: records as u64,
         features: features as u64,
         stored: stored as u64,
-        has_offset: false,
+        offset: None,
     };
     let problem = problem(&config, &labels, &shape)?;
     let weighting = Weighting::of_rows(&config, shape.records)?;

@@ -66,7 +66,6 @@ pub(super) struct Names {
     columns: Vec<String>,
     /// Whether features without a name of their own are those that hashed columns share.
     are_hashed: bool,
-    offset: Option<usize>,
     numbering: Option<Numbering>,
 }
 
@@ -75,20 +74,18 @@ impl Names {
         Names {
             columns: schema.map_or(Vec::new(), Schema::feature_names),
             are_hashed: schema.is_some_and(|schema| !schema.codes.is_empty()),
-            offset: schema.and_then(Schema::offset),
             numbering: dataset.files().first().map(|file| file.numbering()),
         }
     }
 
     fn is_hashed(&self, at: usize) -> bool {
-        self.are_hashed && at >= self.columns.len() && Some(at) != self.offset
+        self.are_hashed && at >= self.columns.len()
     }
 
     /// What a feature is called.
     pub fn of(&self, at: usize) -> String {
         match (self.columns.get(at), self.numbering) {
             (Some(name), _) => name.clone(),
-            (None, _) if Some(at) == self.offset => "offset".to_string(),
             (None, _) if self.are_hashed => format!("hash{}", at - self.columns.len()),
             (None, Some(numbering)) => format!("feature {}", numbering.of(at as u64)),
             (None, None) => format!("feature {at}"),

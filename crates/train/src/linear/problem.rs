@@ -21,8 +21,8 @@ pub(super) struct Shape {
     pub features: u64,
     /// Stored values of sparse rows.
     pub stored: u64,
-    /// Whether the last feature is an offset.
-    pub has_offset: bool,
+    /// The feature that is an offset.
+    pub offset: Option<usize>,
 }
 
 impl Shape {
@@ -35,9 +35,7 @@ impl Shape {
             records: dataset.records(),
             features: dataset.features(),
             stored: dataset.nonzeros(),
-            has_offset: dataset
-                .columns()
-                .is_some_and(|columns| columns.offset().is_some()),
+            offset: dataset.columns().and_then(|columns| columns.offset()),
         }
     }
 
@@ -65,8 +63,8 @@ pub(super) fn problem(
     if config.free_bias {
         problem = problem.with_free_bias();
     }
-    if shape.has_offset {
-        problem = problem.with_offset()?;
+    if let Some(offset) = shape.offset {
+        problem = problem.with_offset(offset)?;
     }
     let mut weighted = Vec::new();
     for (label, weight) in &config.class_weights {

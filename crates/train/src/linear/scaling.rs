@@ -46,11 +46,6 @@ pub(super) fn scale(
         Some(centre) => moved(&scale, centre),
         None => Some(scale),
     });
-    let offset = dataset.columns().and_then(|columns| columns.offset());
-    let scale = scale.and_then(|scale| match offset {
-        Some(offset) => without_one(&scale, offset),
-        None => Some(scale),
-    });
     rows.scale = scale.map(Arc::new);
     let scaled = match &rows.scale {
         Some(scale) => Arc::new(plain.scaled(Arc::clone(scale))),
@@ -58,18 +53,6 @@ pub(super) fn scale(
     };
     rows.replace(scaled, &spent);
     Ok(())
-}
-
-/// The same scale with one feature as it is.
-fn without_one(scale: &Scale, feature: usize) -> Option<Scale> {
-    let (mut factors, mut shifts) = (scale.factors().to_vec(), scale.shifts().to_vec());
-    *factors.get_mut(feature)? = 1.0;
-    shifts
-        .iter_mut()
-        .skip(feature)
-        .take(1)
-        .for_each(|shift| *shift = 0.0);
-    Scale::new(factors, shifts)
 }
 
 /// Whether features are shifted before they are converted to f32.

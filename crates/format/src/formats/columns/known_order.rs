@@ -49,6 +49,7 @@ pub(super) fn in_known_order(
             fields,
             label: label_name,
             codes: Vec::new(),
+            crosses: Vec::new(),
         },
     })
 }

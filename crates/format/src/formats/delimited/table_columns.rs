@@ -140,6 +140,7 @@ impl TableColumns {
             fields: fields(),
             label: label.map(|at| heading.names().swap_remove(at)),
             codes: Vec::new(),
+            crosses: Vec::new(),
         });
         let names: Vec<String> = match &schema {
             Some(schema) => {
