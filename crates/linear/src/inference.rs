@@ -65,7 +65,7 @@ impl Inference {
         let count = found.kept.len();
         let unit = problem.unit_cost(0);
         let records = problem.weight_of_records(records);
-        let freedom = (problem.loss() == Loss::Squared).then(|| records - count as f64);
+        let freedom = (problem.loss() == Loss::Squared).then_some(records - count as f64);
         // P is half the sum of squares.
         let dispersion = freedom.map_or(1.0, |freedom| 2.0 * found.value / unit / freedom);
         let factor = |j: usize| scale.map_or(1.0, |scale| scale.factors()[j]);
