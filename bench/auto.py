@@ -56,7 +56,7 @@ def main() -> None:
                             folder / "run", "--overwrite", "--json", "--cache-dir", folder / "cache"]
                     best = min((statistics.median(taken) for taken in runs.values() if taken), default=np.inf)
                     try:
-                        done = subprocess.run(list(map(str, line)), capture_output=True, text=True, timeout=max(30, 20 * min(best, 1e3)))
+                        done = subprocess.run(list(map(str, line)), capture_output=True, text=True, timeout=max(10, 20 * min(best, 1e3)))
                     except subprocess.TimeoutExpired:
                         done = None
                     if done is None or not done.stdout:
