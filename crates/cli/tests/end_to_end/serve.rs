@@ -410,6 +410,7 @@ fn many_of_the_largest_requests_take_bounded_memory_and_time() {
             scope.spawn(move || {
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     let Ok(mut stream) = TcpStream::connect(address) else {
+                        std::thread::sleep(Duration::from_millis(10));
                         continue;
                     };
                     let mut answer = Vec::new();
@@ -418,16 +419,26 @@ fn many_of_the_largest_requests_take_bounded_memory_and_time() {
                 }
             });
         }
+        // The clients end also where this fails.
+        let _stops = Stops(&stop);
         std::thread::sleep(Duration::from_millis(500));
         let began = Instant::now();
         server.end(rustix::process::Signal::TERM).succeeded("serve");
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(
             began.elapsed() <= Duration::from_millis(1500),
             "{:?}",
             began.elapsed()
         );
     });
+}
+
+/// Sets a flag when it goes.
+struct Stops<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
 }
 
 /// The connection was reset while the client still sent, and the refusal was lost with it.
