@@ -7,7 +7,6 @@ of cells, and every text that Pelton takes for one value has the coefficient of 
 from __future__ import annotations
 
 import json
-import os
 import re
 from typing import Any
 
@@ -22,9 +21,6 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from sklearn.svm import LinearSVC
 
-from . import _pelton
-from .estimators import LinearClassifier, LinearRegressor
-
 # Texts that stand for no value; NumPy makes some of them of None, NaN and pandas.NA.
 _MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>", "#N/A", "#NA", "-NaN", "-nan")
 _TRUTH = {"true": 1.0, "false": 0.0}
@@ -34,11 +30,8 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _OTHERS = {"hash": "a category of hashed values", "text": "text of hashed words", "date": "a date"}
 
 
-def pipeline_of(model: Any) -> Pipeline:
-    """The pipeline of a fitted estimator, or of the model of a run folder or file."""
-    means = threshold = None
-    if isinstance(model, (str, os.PathLike)):
-        model, means, threshold = _saved(model)
+def pipeline_of(model: Any, means: list[float] | None = None, threshold: float | None = None) -> Pipeline:
+    """The pipeline of a fitted estimator, with what missing numbers become, and the score that decides between two classes."""
     fields = json.loads(getattr(model, "_schema", None) or "{}")
     if not fields and hasattr(model, "feature_names_in_"):
         fields = {"fields": [{"name": name} for name in model.feature_names_in_]}
@@ -57,17 +50,6 @@ def pipeline_of(model: Any) -> Pipeline:
         predictor = FixedThresholdClassifier(frozen, threshold=threshold, response_method="decision_function")
         predictor.fit(np.zeros((2, 1)), model.classes_)
     return Pipeline([*steps, ("model", predictor)])
-
-
-def _saved(path: str | os.PathLike[str]) -> tuple[Any, list[float] | None, float | None]:
-    """A saved model as an estimator has it, what missing numbers become, and the score that decides between two classes."""
-    loss, labels, names, vectors, schema, means, threshold = _pelton.linear_model(path)
-    loss = loss.partition(":")[0].replace("-", "_")
-    model: Any = LinearClassifier(loss=loss) if labels else LinearRegressor(loss=loss)
-    coefficients = np.stack([np.asarray(vector) for vector, _ in vectors])
-    model._use(coefficients, np.array([intercept for _, intercept in vectors]), None, labels, names)
-    model._schema = schema
-    return model, means, threshold
 
 
 def _columns(names: list[str], codes: Any, means: list[float] | None) -> tuple[ColumnTransformer, list[int]]:

@@ -693,7 +693,7 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
 
     def _centre_of(self, y: np.ndarray) -> float:
         """What is subtracted from targets before they become float32: their mean, where they are far from 0 for how they
-        differ. With a free intercept it changes nothing else; without one such targets are refused.
+        differ. With a free intercept it changes nothing else; without one, as with files, those much further are refused.
         """
         if self.loss == "poisson":
             return 0.0
@@ -703,7 +703,7 @@ class LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
             return 0.0
         if self.fit_intercept and not self.regularise_intercept:
             return mean
-        if deviation > 0:
+        if 0 < deviation < abs(mean) / _COARSE:
             raise ValueError(
                 f"y has values about {mean:.9g} that differ by about {deviation:.1g}, too little for the solver's 32-bit floating "
                 "point; leave fit_intercept and regularise_intercept at their defaults, or subtract a constant"
@@ -736,7 +736,15 @@ def to_sklearn(model: _LinearModel | str | os.PathLike[str]) -> Pipeline:
     """
     from ._export import pipeline_of
 
-    return pipeline_of(model)
+    if not isinstance(model, (str, os.PathLike)):
+        return pipeline_of(model)
+    loss, labels, names, vectors, schema, means, threshold = _pelton.linear_model(model)
+    loss = loss.partition(":")[0].replace("-", "_")
+    saved: Any = LinearClassifier(loss=loss) if labels else LinearRegressor(loss=loss)
+    coefficients = np.stack([np.asarray(vector) for vector, _ in vectors])
+    saved._use(coefficients, np.array([intercept for _, intercept in vectors]), None, labels, names)
+    saved._schema = schema
+    return pipeline_of(saved, means, threshold)
 
 
 def _names_files(X: Any) -> bool:

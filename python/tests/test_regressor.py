@@ -182,3 +182,12 @@ def test_what_is_wrong_is_said(tmp_path):
     (tmp_path / "text.csv").write_text("a,b\n1,2\n2,cheap\n")
     with pytest.raises(DataError, match='text.csv.*line 3.*"cheap" in column 2 is not a number'):
         LinearRegressor().fit(tmp_path / "text.csv")
+
+
+def test_targets_that_32_bits_do_not_tell_apart_need_an_intercept():
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    y = 1e9 + X[:, 0]
+    assert LinearRegressor().fit(X, y).score(X, y) > 0.9
+    with pytest.raises(ValueError, match="subtract a constant"):
+        LinearRegressor(fit_intercept=False).fit(X, y)
+    assert np.isfinite(LinearRegressor(fit_intercept=False).fit(X, 1e3 + X[:, 0]).coef_).all()
