@@ -33,71 +33,51 @@
 //! which; [`members`] splits a sample, [`RecordFields`] a row of arrays. A format is a file of `formats/` and a line in its
 //! list.
 
-mod dataset;
-mod open;
-mod origin;
-mod remote;
-
-mod data_file;
-mod decoder;
-mod format;
-mod kind;
-mod options;
-
-mod formats;
-mod labels;
-mod places;
-mod rows;
-mod tables;
-
-mod content;
-mod contents;
-mod numbering;
-
-mod bad_record;
-mod in_place;
-mod packed_copy;
-mod packed_writer;
-
-mod error;
-
-pub use content::ContentSum;
-pub use contents::Contents;
-pub use data_file::{Blocks, DataFile, Reach};
-pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
-pub use error::{Fault, FormatError, FormatErrorKind};
-pub use formats::delimited::LabelColumn;
-pub use formats::delimited::decimal::Decimal;
-pub use formats::delimited::heading::Header;
-pub use formats::delimited::known_columns::KnownColumns;
-pub use formats::folder::EXTENSIONS as PICTURE_EXTENSIONS;
-pub use formats::idx::writer::IdxWriter;
-pub use formats::mixture::Mixture;
-pub use formats::npy::numbers::npy_numbers;
-pub use formats::npy::{NpyHeader, npy_array};
-pub use formats::packed::{IndexCoding, PackedShape};
-pub use formats::tar::members::{Member, Members, members};
-pub use in_place::{InPlace, InPlaceClass};
-pub use kind::FormatKind;
-pub use labels::ClassMap;
-pub use labels::class_name::ClassName;
-pub use labels::file_classes::FileClasses;
-pub use labels::json::{JsonKey, json_numbers};
-pub use numbering::Numbering;
-pub use options::{Missing, OpenOptions, RowLayout, StorageChoice};
-pub use packed_copy::PackedCopy;
-pub use packed_writer::{PackedSummary, PackedWriter};
-pub use pelton_batch::Schema;
-pub use places::IndexSource;
-pub use remote::{OpenRemote, RemoteFile, is_remote};
-pub use rows::feature_type::FeatureType;
-pub use rows::fields::{Field, RecordFields, element_value};
-pub use rows::scale::{COARSE, Scale};
-pub use rows::{Layout, Row, RowTable, Rows, Slot};
-pub use tables::ColumnUse;
-pub use tables::kept::KeptCells;
-pub use tables::kind::{ColumnKind, NamedKind};
-
+pub(crate) mod arrays;
+#[cfg(feature = "columns")]
+pub(crate) mod columns;
+pub(crate) mod dataset;
+pub(crate) mod locate;
 /// Entry points over plain bytes, for fuzzing and measurements.
 #[doc(hidden)]
 pub mod raw;
+pub(crate) mod record;
+pub(crate) mod samples;
+pub(crate) mod text;
+
+pub use crate::arrays::idx::writer::IdxWriter;
+pub use crate::arrays::mixture::Mixture;
+pub use crate::arrays::npy::numbers::npy_numbers;
+pub use crate::arrays::npy::{NpyHeader, npy_array};
+pub use crate::arrays::packed::{IndexCoding, PackedShape};
+pub use crate::dataset::content::ContentSum;
+pub use crate::dataset::data_file::{Blocks, DataFile, Reach};
+pub use crate::dataset::in_place::{InPlace, InPlaceClass};
+pub use crate::dataset::kept::KeptCells;
+pub use crate::dataset::packed_copy::PackedCopy;
+pub use crate::dataset::packed_writer::{PackedSummary, PackedWriter};
+pub use crate::dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
+pub use crate::locate::places::IndexSource;
+pub use crate::record::cells::column_kind::{ColumnKind, NamedKind};
+pub use crate::record::cells::decimal::Decimal;
+pub use crate::record::cells::heading::Header;
+pub use crate::record::cells::known_columns::KnownColumns;
+pub use crate::record::contents::Contents;
+pub use crate::record::error::{Fault, FormatError, FormatErrorKind};
+pub use crate::record::kind::FormatKind;
+pub use crate::record::labels::ClassMap;
+pub use crate::record::labels::class_name::ClassName;
+pub use crate::record::labels::file_classes::FileClasses;
+pub use crate::record::labels::json::{JsonKey, json_numbers};
+pub use crate::record::numbering::Numbering;
+pub use crate::record::options::{Missing, OpenOptions, RowLayout, StorageChoice};
+pub use crate::record::remote::{OpenRemote, RemoteFile, is_remote};
+pub use crate::record::rows::feature_type::FeatureType;
+pub use crate::record::rows::fields::{Field, RecordFields, element_value};
+pub use crate::record::rows::scale::{COARSE, Scale};
+pub use crate::record::rows::{Layout, Row, RowTable, Rows, Slot};
+pub use crate::samples::folder::EXTENSIONS as PICTURE_EXTENSIONS;
+pub use crate::samples::tar::members::{Member, Members, members};
+pub use crate::text::delimited::LabelColumn;
+pub use crate::text::tables::ColumnUse;
+pub use pelton_batch::Schema;

@@ -6,38 +6,38 @@ use std::time::SystemTime;
 
 use pelton_storage::FileSet;
 
-use crate::formats::array_record::riegeli;
-use crate::formats::delimited::LabelColumn;
-pub use crate::formats::delimited::{DelimitedRules, decode_delimited_line};
-use crate::formats::folder::index::{self, FolderKey};
-use crate::formats::folder::listing::{Listing, Remarks};
-use crate::formats::framed::example_fields::ExampleFields;
-use crate::formats::framed::scan::ExampleScan;
-pub use crate::formats::fvecs::load_fvecs;
-pub use crate::formats::idx::{IdxHeader, parse_idx_header};
-pub use crate::formats::json_lines::decode_json_line;
-pub use crate::formats::libsvm::{LibsvmRules, decode_libsvm_line};
-pub use crate::formats::npy::{NpyHeader, NpyRules, decode_npy_row, parse_npy_header};
-pub use crate::formats::npz::{ZipEntry, read_entries};
-use crate::formats::packed::reader::tables_from;
-use crate::formats::packed::{
+pub use crate::arrays::fvecs::load_fvecs;
+pub use crate::arrays::idx::{IdxHeader, parse_idx_header};
+pub use crate::arrays::npy::{NpyHeader, NpyRules, decode_npy_row, parse_npy_header};
+pub use crate::arrays::npz::{ZipEntry, read_entries};
+use crate::arrays::packed::reader::tables_from;
+use crate::arrays::packed::{
     END_MAGIC, HEADER_BYTES, Header, MAGIC, TRAILER_BYTES, VERSION, decode_packed_dense,
     decode_packed_sparse,
 };
-pub use crate::formats::raw_records::{RawLayout, parse as parse_raw_layout};
-use crate::formats::tar::members::check_group;
-use crate::formats::tar::scan_samples;
-pub use crate::formats::tfrecord::find_tfrecords;
-use crate::labels::codes::Codes;
-use crate::labels::json::{JsonClass, JsonKey, json_class};
-use crate::labels::table::LabelTable;
-pub use crate::places::elias_fano::{EliasFano, EliasFanoBuilder};
-use crate::places::located::text_of;
-use crate::places::scan_chunk::LineShape;
-use crate::places::sidecar::{self, RecordShape, SidecarKey};
-use crate::places::stamp::Stamp;
-use crate::rows::fields::{FieldWriter, RecordFields};
-use crate::rows::{Layout, Rows};
+pub use crate::arrays::raw_records::{RawLayout, parse as parse_raw_layout};
+pub use crate::locate::places::elias_fano::{EliasFano, EliasFanoBuilder};
+use crate::locate::places::located::text_of;
+use crate::locate::places::scan_chunk::LineShape;
+use crate::locate::places::sidecar::{self, RecordShape, SidecarKey};
+use crate::locate::places::stamp::Stamp;
+use crate::record::labels::codes::Codes;
+use crate::record::labels::json::{JsonClass, JsonKey, json_class};
+use crate::record::labels::table::LabelTable;
+use crate::record::rows::fields::{FieldWriter, RecordFields};
+use crate::record::rows::{Layout, Rows};
+use crate::samples::array_record::riegeli;
+use crate::samples::folder::index::{self, FolderKey};
+use crate::samples::folder::listing::{Listing, Remarks};
+use crate::samples::framed::example_fields::ExampleFields;
+use crate::samples::framed::scan::ExampleScan;
+use crate::samples::tar::members::check_group;
+use crate::samples::tar::scan_samples;
+pub use crate::samples::tfrecord::find_tfrecords;
+use crate::text::delimited::LabelColumn;
+pub use crate::text::delimited::{DelimitedRules, decode_delimited_line};
+pub use crate::text::json_lines::decode_json_line;
+pub use crate::text::libsvm::{LibsvmRules, decode_libsvm_line};
 
 /// Opens a packed file in memory and decodes every record; returns the rows and the classes' labels where all is
 /// sound.
@@ -308,5 +308,5 @@ pub fn load_elias_fano(words: &[u64]) -> Option<EliasFano> {
 /// Reads all records of a Parquet or Arrow file in memory; returns how many, where all is sound.
 #[cfg(feature = "columns")]
 pub fn read_table(bytes: &[u8]) -> Option<u64> {
-    crate::formats::columns::read_all(bytes)
+    crate::columns::read_all(bytes)
 }

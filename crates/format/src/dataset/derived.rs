@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::dataset::{Dataset, Renumber};
-use crate::rows::Layout;
-use crate::rows::scale::Scale;
+use crate::record::rows::Layout;
+use crate::record::rows::scale::Scale;
 
 impl Dataset {
     /// Whether a scale can shift features: all that it shifts are stored in every row.

@@ -1,0 +1,9 @@
+//! TODO
+
+pub(crate) mod cells;
+pub(crate) mod column_kind;
+pub(crate) mod decimal;
+pub(crate) mod encoding;
+pub(crate) mod heading;
+pub(crate) mod known_columns;
+pub(crate) mod table;
