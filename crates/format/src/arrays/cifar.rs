@@ -14,10 +14,10 @@ use crate::locate::format::{Format, Match, Shard, Source};
 use crate::locate::names_file::names_beside;
 use crate::locate::places::Places;
 use crate::locate::sample::{CIFAR_PIXELS, SampleShape};
+use crate::record::cells::label_column::LabelColumn;
 use crate::record::contents::Contents;
 use crate::record::error::FormatError;
 use crate::record::kind::Head;
-use crate::text::delimited::LabelColumn;
 
 /// Longer names files are ignored.
 const MOST_NAME_BYTES: u64 = 64 << 10;

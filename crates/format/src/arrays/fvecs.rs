@@ -12,11 +12,11 @@ use crate::locate::decoder::{Decoded, Decoder};
 use crate::locate::format::{Format, Match, Shard, Source};
 use crate::locate::places::Places;
 use crate::locate::places::byte_source::ByteSource;
+use crate::record::cells::label_column::LabelColumn;
 use crate::record::error::{Fault, FormatError};
 use crate::record::kind::Head;
 use crate::record::labels::stored::Label;
 use crate::record::rows::{Layout, NewRow, Rows};
-use crate::text::delimited::LabelColumn;
 
 /// The largest dimension: beyond it the file is hardly one of vectors.
 const MOST_NUMBERS: i32 = 1 << 20;

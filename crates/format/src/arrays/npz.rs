@@ -14,8 +14,7 @@ use pelton_storage::{CachedCopy, LocalFile, Storage};
 
 use crate::arrays::npy::{MOST_HEADER_BYTES, NpyHeader, REORDER, parse_npy_header};
 use crate::arrays::raw_records::RawDecoder;
-use crate::dataset::data_file::Reach;
-use crate::locate::fingerprint::mix;
+use crate::locate::field_labels::{Column, scan_labels};
 use crate::locate::format::{Format, Match, Shard, Source};
 use crate::locate::places::compressed::{cache_dir, hashed_name, not_decompressed, state_hash};
 use crate::locate::places::elias_fano::EliasFano;
@@ -23,11 +22,13 @@ use crate::locate::places::gathered::Gathered;
 use crate::locate::places::input::Input;
 use crate::locate::places::sidecar::RecordShape;
 use crate::locate::places::{IndexSource, Places};
+use crate::locate::reach::Reach;
+use crate::locate::scanned::Scanned;
+use crate::record::cells::label_column::no_label_column;
 use crate::record::error::FormatError;
 use crate::record::kind::Head;
-use crate::record::labels::no_label_column;
-use crate::record::rows::fields::{self, Column, check_name, selection};
-use crate::samples::framed::scan::Scanned;
+use crate::record::mixing::mix;
+use crate::record::rows::fields::{self, check_name, selection};
 
 /// Most entries.
 const MOST_ENTRIES: usize = 4096;
@@ -108,7 +109,7 @@ impl Format for Npz {
                 dtype: array.header.number,
             };
             let interrupt = &source.options.interrupt;
-            labels = fields::scan_labels(&input, column, interrupt)?;
+            labels = scan_labels(&input, column, interrupt)?;
             // In ascending order, as in the data set, so that no table translates between the two.
             labels.sort_by(f64::total_cmp);
         }

@@ -11,13 +11,15 @@
 use pelton_batch::{DType, FieldSpec};
 
 use crate::locate::decoder::{Cut, Decoded, Decoder};
+use crate::locate::field_labels::{Column, scan_labels};
 use crate::locate::format::{Format, Shard, Source};
 use crate::locate::places::Places;
+use crate::record::cells::label_column::no_label_column;
 use crate::record::error::{Fault, FormatError};
+use crate::record::labels::checked_label;
 use crate::record::labels::stored::Label;
-use crate::record::labels::{checked_label, no_label_column};
 use crate::record::rows::NewRow;
-use crate::record::rows::fields::{self, Column, MOST_DIMENSIONS, RecordFields, check_name};
+use crate::record::rows::fields::{self, MOST_DIMENSIONS, RecordFields, check_name};
 
 /// Longest record.
 const MOST_RECORD_BYTES: u64 = 1 << 32;
@@ -70,7 +72,7 @@ impl Format for RawRecords {
                 dtype: field.spec.dtype,
             };
             let (file, interrupt) = (source.input()?, &source.options.interrupt);
-            labels = fields::scan_labels(&file, column, interrupt)?;
+            labels = scan_labels(&file, column, interrupt)?;
             // In ascending order, as in the data set, so that no table translates between the two.
             labels.sort_by(f64::total_cmp);
         }

@@ -8,16 +8,16 @@ use crate::columns::instants::spelled;
 use crate::columns::record::RecordLayout;
 use crate::columns::values::UNEVEN;
 use crate::locate::decoder::{Decoded, Decoder};
-use crate::locate::fingerprint::mix;
+use crate::locate::table::{Cell, Cells, TakeCell};
 use crate::record::cells::encoding::as_utf8;
-use crate::record::cells::table::{Cell, Cells, TakeCell};
 use crate::record::error::Fault;
 use crate::record::labels::checked_label;
 use crate::record::labels::stored::Label;
+use crate::record::mixing::mix;
 use crate::record::numbering::Numbering;
+use crate::record::numbers::number::Feature;
 use crate::record::rows::NewRow;
 use crate::record::rows::fields::{RecordFields, element_value};
-use crate::record::rows::number::Feature;
 
 /// Columns as fields of a row.
 #[derive(Debug)]

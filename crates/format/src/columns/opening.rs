@@ -20,27 +20,26 @@ use crate::columns::record::{RecordLayout, can_be_label};
 use crate::columns::storage::{BlockCache, CACHE_BYTES, DecodedBlocks, InPlace, Records};
 use crate::columns::table::{Table, TableFile, Wrong};
 use crate::columns::values::Values;
-use crate::dataset::data_file::{Blocks, Reach};
-use crate::locate::fingerprint::mix;
 use crate::locate::format::{Format, Match, Shard, Source, scan_threads};
 use crate::locate::places::chunks_in_order::scan_in_order;
 use crate::locate::places::elias_fano::EliasFanoBuilder;
 use crate::locate::places::located::Located;
 use crate::locate::places::sidecar::RecordShape;
 use crate::locate::places::{IndexSource, Places};
+use crate::locate::reach::{Blocks, Reach};
+use crate::record::cells::label_column::LabelColumn;
+use crate::record::cells::label_column::no_label_column;
 use crate::record::error::{Fault, FormatError, FormatErrorKind};
 use crate::record::kind::Head;
 use crate::record::labels::classes_so_far::ClassesSoFar;
 use crate::record::labels::codes::{Codes, NO_CLASS};
-use crate::record::labels::{
-    LABEL_LIMIT, LabelCollector, MOST_LABELS, no_label_column, too_many_labels,
-};
+use crate::record::labels::{LABEL_LIMIT, LabelCollector, MOST_LABELS, too_many_labels};
+use crate::record::mixing::mix;
 use crate::record::options::{MEAN_OF_FIELDS, Missing};
 use crate::record::rows::Layout;
 use crate::record::rows::fields::{
     check_name, column_type, element_value, label_field, no_column, selection,
 };
-use crate::text::delimited::LabelColumn;
 
 /// How records of different lengths were found, in words.
 const LENGTHS: &str = "from the lengths of their values";

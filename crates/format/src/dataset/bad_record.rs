@@ -1,5 +1,6 @@
 //! The position of a record that cannot be decoded, for error messages.
 
+use crate::locate::places::newlines::newlines_in;
 use std::io::{self, Read};
 
 use crate::dataset::data_file::DataFile;
@@ -36,17 +37,5 @@ fn line_error(file: &DataFile, record: u64, offset: u64, fault: Fault) -> Format
     match newlines {
         Some(Ok(newlines)) => error.at_line(newlines + 1),
         _ => error.in_record(record, offset),
-    }
-}
-
-/// Counts the newlines of a text.
-pub(crate) fn newlines_in(mut text: impl Read) -> io::Result<u64> {
-    let mut buffer = vec![0; 256 << 10];
-    let mut newlines = 0;
-    loop {
-        match text.read(&mut buffer)? {
-            0 => return Ok(newlines),
-            length => newlines += memchr::memchr_iter(b'\n', &buffer[..length]).count() as u64,
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! One file of a data set: the offsets of its records and how to decode them.
 
+use crate::locate::reach::{Blocks, Reach};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -186,35 +187,4 @@ impl DataFile {
     pub fn decompressed(&self) -> Option<&Path> {
         (self.source != self.path).then_some(&self.source)
     }
-}
-
-/// What reading one record costs.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub enum Reach {
-    /// One read of its bytes.
-    #[default]
-    AsItLies,
-    /// One read for each column.
-    Gathered {
-        /// Offsets of the file that a record's values are at.
-        places: u32,
-    },
-    /// Computing it, which takes no longer for a single record.
-    Computed,
-    /// Reading and decoding its whole block.
-    Blocks(Blocks),
-}
-
-/// Blocks of records that are decoded as a whole.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Blocks {
-    /// How many there are.
-    pub count: u64,
-    /// Mean bytes of one, decoded.
-    pub bytes: f64,
-    /// Mean bytes of one in the file.
-    pub stored_bytes: f64,
-    /// Memory of the cached blocks of all files together, in bytes.
-    pub kept_bytes: u64,
 }

@@ -27,9 +27,9 @@ use crate::locate::common_labels::{
     check_targets, common_names, known_classes, labelled, labels_of, positive_value,
 };
 use crate::locate::common_layout::{check_layouts, widen_fields};
-use crate::locate::fingerprint::mix;
 use crate::locate::format::{Opened, changed};
 use crate::locate::in_order::put_in_order;
+use crate::locate::missing::MissingValues;
 use crate::locate::places::compressed::{hashed_name, state_hash};
 use crate::locate::places::elias_fano::Walk;
 use crate::locate::places::stamp::Stamp;
@@ -38,9 +38,9 @@ use crate::record::contents::Contents;
 use crate::record::error::{Fault, FormatError};
 use crate::record::labels::stored::{LabelForm, StoredLabels};
 use crate::record::labels::{ClassMap, Classes};
+use crate::record::mixing::mix;
 use crate::record::options::{OpenOptions, RowLayout};
 use crate::record::rows::fields::{LABEL, RecordFields};
-use crate::record::rows::missing::MissingValues;
 use crate::record::rows::scale::Scale;
 use crate::record::rows::{Layout, Rows};
 use crate::samples::shard::folder::shards;

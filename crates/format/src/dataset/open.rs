@@ -13,6 +13,7 @@ use crate::locate::format::{Format, Match, Opened, Source, scan_threads};
 use crate::locate::origin::Origin;
 use crate::record::cells::encoding::refuse_utf16;
 use crate::record::cells::known_columns::KnownColumns;
+use crate::record::cells::label_column::LabelColumn;
 use crate::record::contents::Contents;
 use crate::record::error::{FormatError, FormatErrorKind};
 use crate::record::kind::{FormatKind, Head, codec_by_name, unread, unread_codec};
@@ -22,7 +23,6 @@ use crate::record::remote::is_remote;
 use crate::record::rows::feature_type::FeatureType;
 use crate::samples::folder::{self, listed};
 use crate::samples::items;
-use crate::text::delimited::LabelColumn;
 
 /// Opens files; the first alone, because the others must have its columns. Remarks and errors come in the order of
 /// the files.

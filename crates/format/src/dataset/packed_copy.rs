@@ -13,9 +13,10 @@ use crate::arrays::packed::{
     IndexCoding, SPARSE_HEAD_BYTES, dense_record_bytes, encode_dense, encode_sparse,
 };
 use crate::dataset::Dataset;
-use crate::dataset::data_file::{DataFile, Reach};
+use crate::dataset::data_file::DataFile;
 use crate::locate::places::elias_fano::EliasFanoBuilder;
 use crate::locate::places::{IN_FILE, Places};
+use crate::locate::reach::Reach;
 use crate::record::kind::FormatKind;
 use crate::record::rows::{Layout, Row};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pelton_batch::FieldSpecs;
 
-use crate::record::cells::table::Cells;
+use crate::locate::table::Cells;
 use crate::record::error::Fault;
 use crate::record::labels::stored::{Label, LabelForm};
 use crate::record::numbering::Numbering;

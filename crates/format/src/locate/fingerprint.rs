@@ -3,15 +3,11 @@
 //! It distinguishes data sets and detects most edits that keep size and time; it does not prove equality. Reading the
 //! whole file was rejected: opening must not cost a pass.
 
+use crate::record::mixing::mix;
 use std::io::{self, Read, Seek, SeekFrom};
 
 const BLOCKS: u64 = 64;
 const BLOCK_BYTES: u64 = 4096;
-
-/// Mixes `value` into `hash`.
-pub(crate) fn mix(hash: u64, value: u64) -> u64 {
-    pelton_key::splitmix64(hash ^ value)
-}
 
 /// The fingerprint of the first `size` bytes; files of up to 256 KiB are read whole.
 pub(crate) fn sample(file: &mut (impl Read + Seek), size: u64) -> io::Result<u64> {

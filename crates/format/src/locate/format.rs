@@ -9,7 +9,6 @@ use std::sync::Arc;
 use pelton_batch::Schema;
 use pelton_storage::{FileSet, LocalFile, Storage, StorageError, StorageErrorKind, regular_file};
 
-use crate::dataset::data_file::Reach;
 use crate::locate::decoder::Decoder;
 use crate::locate::places::byte_source::FileWindow;
 use crate::locate::places::compressed::{cache_dir, cache_name, make_folder_of};
@@ -20,7 +19,9 @@ use crate::locate::places::scan_chunk::LineShape;
 use crate::locate::places::sidecar::{self, RecordShape, SidecarKey};
 use crate::locate::places::stamp::Stamp;
 use crate::locate::places::{IndexSource, Places};
+use crate::locate::reach::Reach;
 use crate::locate::sample::{SampleDecoder, SampleShape};
+use crate::record::cells::label_column::LabelColumn;
 use crate::record::contents::Contents;
 use crate::record::error::FormatError;
 use crate::record::kind::{FormatKind, Head};
@@ -28,7 +29,6 @@ use crate::record::labels::FileLabels;
 use crate::record::labels::codes::Codes;
 use crate::record::options::OpenOptions;
 use crate::record::rows::Layout;
-use crate::text::delimited::LabelColumn;
 
 /// How files of one format are recognised and opened.
 pub(crate) trait Format: Sync {

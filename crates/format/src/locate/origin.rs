@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use pelton_storage::{Storage, regular_file};
 
-use crate::locate::fingerprint::{mix, sample_file};
+use crate::locate::fingerprint::sample_file;
 use crate::locate::places::compressed::{cache_dir, decompressed};
 use crate::locate::places::input::{Input, input_of};
 use crate::locate::places::stamp::Stamp;
 use crate::record::error::FormatError;
 use crate::record::kind::Compression;
+use crate::record::mixing::mix;
 use crate::record::options::OpenOptions;
 use crate::record::remote::{RemoteFile, is_remote};
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::locate::decoder::{ClassByte, Cut, Decoded, Decoder};
+use crate::locate::tar::walk::check_group;
 use crate::record::error::Fault;
 use crate::record::labels::stored::Label;
 use crate::record::rows::NewRow;
-use crate::samples::tar::members::check_group;
 
 /// Bytes of the pixels of a CIFAR record.
 pub(crate) const CIFAR_PIXELS: usize = 3 * 32 * 32;

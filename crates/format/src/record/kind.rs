@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::record::cells::cells::{Cells, bare};
+use crate::record::cells::words::is_missing_number;
+use crate::record::cells::words::is_number_with_comma;
 use crate::record::error::FormatError;
+use crate::record::numbers::number::parse_f64;
 use crate::record::remote::without_query;
-use crate::record::rows::number::parse_f64;
-use crate::text::delimited::is_missing_number;
-use crate::text::delimited::is_number_with_comma;
 
 /// Name of the format of records that a program makes.
 pub(crate) const ITEMS: &str = "items";

@@ -14,15 +14,15 @@ use crate::record::cells::column_kind::NamedKind;
 use crate::record::cells::decimal::Decimal;
 use crate::record::cells::heading::Header;
 use crate::record::cells::known_columns::KnownColumns;
+use crate::record::cells::label_column::LabelColumn;
 use crate::record::error::{FormatError, check_interrupt};
+use crate::record::expected::Expected;
 use crate::record::kind::FormatKind;
 use crate::record::labels::ClassMap;
 use crate::record::labels::class_name::ClassName;
 use crate::record::labels::file_classes::FileClasses;
 use crate::record::remote::OpenRemote;
 use crate::record::rows::feature_type::FeatureType;
-use crate::samples::shard::checksum::Expected;
-use crate::text::delimited::LabelColumn;
 
 /// How files are opened for reading records.
 pub type StorageChoice = LocalOptions;

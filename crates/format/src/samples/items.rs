@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use pelton_storage::MemoryStorage;
 
-use crate::locate::fingerprint::mix;
 use crate::locate::format::{Opened, Shard};
 use crate::locate::places::Places;
 use crate::locate::places::stamp::Stamp;
@@ -14,6 +13,7 @@ use crate::locate::sample::SampleShape;
 use crate::record::contents::Contents;
 use crate::record::error::FormatError;
 use crate::record::kind::{FormatKind, ITEMS};
+use crate::record::mixing::mix;
 
 /// Count and digest of such records; `None` for other names.
 pub(crate) fn parse(path: &Path) -> Option<(u64, u64)> {

@@ -20,12 +20,13 @@ use crate::locate::places::byte_source::{ByteSource, FileWindow, STRETCH};
 use crate::locate::places::elias_fano::EliasFanoBuilder;
 use crate::locate::places::located::Located;
 use crate::locate::places::sidecar::RecordShape;
+use crate::locate::scanned::Scanned;
+use crate::record::cells::label_column::LabelColumn;
 use crate::record::error::{Fault, FormatError, FormatErrorKind};
 use crate::record::kind::Head;
 use crate::record::labels::{MOST_LABELS, too_many_labels};
-use crate::samples::framed::scan::{ExampleScan, Scanned};
+use crate::samples::framed::scan::ExampleScan;
 use crate::samples::framed::{self, AS_BYTES, FramedDecoder, Framing, Payload};
-use crate::text::delimited::LabelColumn;
 
 const NAME: &str = "tfrecord";
 /// Tells these sidecars from others.

@@ -6,19 +6,20 @@ use pelton_storage::Storage;
 
 use crate::arrays::npy::{self, NpyHeader, NpyRules, decode_numbers};
 use crate::arrays::raw_records::RawDecoder;
-use crate::dataset::data_file::Reach;
 use crate::locate::decoder::{Decoded, Decoder};
+use crate::locate::field_labels::{Column, scan_labels};
 use crate::locate::format::{Format, Match, Shard, Source};
 use crate::locate::places::Places;
 use crate::locate::places::gathered::Gathered;
+use crate::locate::reach::Reach;
 use crate::record::error::FormatError;
 use crate::record::kind::Head;
 use crate::record::labels::FileLabels;
 use crate::record::labels::stored::{Label, LabelForm};
 use crate::record::numbering::Numbering;
+use crate::record::numbers::number::Feature;
 use crate::record::rows::feature_type::FeatureType;
-use crate::record::rows::fields::{Column, RecordFields, scan_labels};
-use crate::record::rows::number::Feature;
+use crate::record::rows::fields::RecordFields;
 use crate::record::rows::{Layout, NewRow};
 
 /// A NumPy matrix.

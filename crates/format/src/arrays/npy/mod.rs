@@ -13,12 +13,14 @@ use std::io::Read;
 use pelton_batch::DType;
 
 use crate::locate::places::input::Input;
+use crate::record::cells::label_column::LabelColumn;
+use crate::record::cells::label_column::no_label_column;
 use crate::record::error::{Fault, FormatError};
-use crate::record::labels::{checked_label, no_label_column};
+use crate::record::labels::checked_label;
+use crate::record::numbers::bad_number::rounded;
+use crate::record::numbers::number::Feature;
 use crate::record::rows::feature_type::FeatureType;
 use crate::record::rows::fields::{MOST_DIMENSIONS, element_value};
-use crate::record::rows::number::Feature;
-use crate::text::delimited::{LabelColumn, rounded};
 
 /// The remedy for a file of another kind.
 pub(crate) const REMEDY: &str = "save an array of little-endian numbers: i1, i2, i4, i8, u1, u2, u4, f2, f4 or f8, and for features a matrix";

@@ -1,5 +1,6 @@
 //! Opens packed files: header, offsets and labels are read and verified before any record.
 
+use crate::locate::checksum::without_checksum;
 use std::io::{self, Read, Seek, SeekFrom};
 
 use crate::arrays::packed::{
@@ -79,12 +80,6 @@ fn read_section(source: &mut (impl Read + Seek), from: u64, length: u64) -> io::
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(bytes)
-}
-
-/// All but the last four bytes, where those are the CRC32C of the rest.
-pub(crate) fn without_checksum(bytes: &[u8]) -> Option<&[u8]> {
-    let (body, checksum) = bytes.split_last_chunk::<4>()?;
-    (u32::from_le_bytes(*checksum) == crc32c::crc32c(body)).then_some(body)
 }
 
 fn offsets_from(body: &[u8], header: &Header) -> Option<EliasFano> {

@@ -12,11 +12,11 @@ use std::sync::atomic::AtomicBool;
 use flate2::bufread::GzDecoder;
 use pelton_storage::{CachedCopy, StorageError, cache_folder, make_cache_folder};
 
-use crate::locate::fingerprint::mix;
 use crate::locate::places::input::Input;
 use crate::locate::places::stamp::Stamp;
 use crate::record::error::{FormatError, check_interrupt};
 use crate::record::kind::Compression;
+use crate::record::mixing::mix;
 use crate::record::options::OpenOptions;
 use crate::record::remote::without_query;
 

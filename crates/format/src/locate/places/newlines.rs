@@ -5,6 +5,8 @@
 //! scan must keep up with memory.
 
 #[cfg(target_arch = "x86_64")]
+use std::io::{self, Read};
+
 use pelton_cpu::Simd;
 
 /// What a chunk contains besides its newlines.
@@ -44,7 +46,9 @@ fn plain(bytes: &[u8], from: usize, newlines: &mut Vec<u32>) -> Tally {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use pelton_cpu::Simd;
+    use std::io::{self, Read};
+
+use pelton_cpu::Simd;
 
     use super::Tally;
 
@@ -126,6 +130,18 @@ mod avx2 {
                 at += 1;
             }
             newlines.set_len(length + count);
+        }
+    }
+}
+
+/// Counts the newlines of a text.
+pub(crate) fn newlines_in(mut text: impl Read) -> io::Result<u64> {
+    let mut buffer = vec![0; 256 << 10];
+    let mut newlines = 0;
+    loop {
+        match text.read(&mut buffer)? {
+            0 => return Ok(newlines),
+            length => newlines += memchr::memchr_iter(b'\n', &buffer[..length]).count() as u64,
         }
     }
 }

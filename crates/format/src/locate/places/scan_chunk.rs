@@ -16,8 +16,8 @@ use crate::locate::places::newlines::find_newlines;
 use crate::record::cells::cells::Cells;
 use crate::record::cells::decimal::cell_text;
 use crate::record::cells::encoding::is_part_of_utf8;
-use crate::text::delimited::LabelCell;
-use crate::text::libsvm::QUERY;
+use crate::record::cells::libsvm_token::QUERY;
+use crate::record::labels::label_cell::LabelCell;
 
 /// Bytes before a chunk that are read with it.
 const BEHIND: u64 = 256;

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use pelton_storage::WholeFile;
 
-use crate::arrays::packed::reader::without_checksum;
+use crate::locate::checksum::without_checksum;
 use crate::locate::places::elias_fano::EliasFano;
 use crate::locate::places::located::Located;
 use crate::locate::places::scan_chunk::LineShape;

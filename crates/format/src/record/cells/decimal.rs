@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::record::cells::cells::bare;
 use crate::record::cells::encoding::as_utf8;
 use crate::record::error::{Fault, excerpt};
-use crate::record::rows::number::parse_f64;
-use crate::record::rows::written_number::WrittenNumber;
+use crate::record::numbers::number::parse_f64;
+use crate::record::numbers::written_number::WrittenNumber;
 
 /// What separates the fraction of numbers in CSV and TSV.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

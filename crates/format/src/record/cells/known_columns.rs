@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use pelton_batch::{Difference, FieldSpecs, Schema};
 
+use crate::record::cells::label_column::LabelColumn;
 use crate::record::error::FormatError;
-use crate::text::delimited::LabelColumn;
 
 /// The columns that a file must have, in any order.
 #[derive(Clone, Debug)]

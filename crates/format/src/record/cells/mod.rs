@@ -6,4 +6,6 @@ pub(crate) mod decimal;
 pub(crate) mod encoding;
 pub(crate) mod heading;
 pub(crate) mod known_columns;
-pub(crate) mod table;
+pub(crate) mod label_column;
+pub(crate) mod libsvm_token;
+pub(crate) mod words;

@@ -4,7 +4,7 @@ pub(crate) mod class_name;
 pub(crate) mod classes_so_far;
 pub(crate) mod codes;
 pub(crate) mod file_classes;
-pub(crate) mod json;
+pub(crate) mod label_cell;
 pub(crate) mod stored;
 pub(crate) mod table;
 
@@ -14,9 +14,9 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::locate::fingerprint::mix;
 use crate::record::error::{Fault, FormatError, FormatErrorKind};
 use crate::record::labels::class_name::ClassName;
+use crate::record::mixing::mix;
 
 /// Up to this many classes are searched linearly.
 const FEW: usize = 8;
@@ -392,15 +392,6 @@ pub(crate) fn too_many_labels(limit: usize) -> FormatError {
         "has more than {limit} distinct labels, so they look like the targets of a regression; train one with `loss` squared, or name another column with `label`"
     );
     FormatError::new(what).of_kind(FormatErrorKind::Malformed)
-}
-
-/// No column is the label `wanted`; there are `columns`.
-#[cold]
-pub(crate) fn no_label_column(wanted: impl Display, columns: impl Display) -> FormatError {
-    let what = format!(
-        "has no label column {wanted}; its columns are {columns}; name one of them with `label`"
-    );
-    FormatError::new(what).of_kind(FormatErrorKind::LabelColumn)
 }
 
 /// Most labels that are not whole numbers from 0 on: more of them are targets of a regression.

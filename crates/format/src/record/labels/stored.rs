@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::record::cells::decimal::cell_text;
+use crate::record::cells::words::is_missing_label;
 use crate::record::error::{Fault, excerpt};
 use crate::record::labels::codes::{Codes, NO_CLASS};
+use crate::record::labels::label_cell::{numeric_label, target};
 use crate::record::labels::{Classes, FileLabels};
-use crate::text::delimited::{is_missing_label, numeric_label, target};
 
 /// The label that a record states.
 #[derive(Clone, Copy, Debug, PartialEq)]

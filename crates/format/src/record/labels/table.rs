@@ -8,8 +8,8 @@ use std::path::Path;
 
 use crate::record::cells::cells::{never_closes, records};
 use crate::record::cells::heading::{Heading, cells, may_delimit};
+use crate::record::cells::label_column::LabelColumn;
 use crate::record::error::{FormatError, excerpt};
-use crate::text::delimited::LabelColumn;
 
 /// Larger files are refused.
 const MOST_BYTES: u64 = 4 << 30;

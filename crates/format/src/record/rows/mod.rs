@@ -6,13 +6,9 @@
 //! contiguous batch was rejected for sparse rows: their length is known only after decoding, so it needs a second
 //! copy.
 
-pub(crate) mod bad_number;
 pub(crate) mod feature_type;
 pub(crate) mod fields;
-pub(crate) mod missing;
-pub(crate) mod number;
 pub(crate) mod scale;
-pub(crate) mod written_number;
 
 use std::cell::RefCell;
 use std::sync::Arc;

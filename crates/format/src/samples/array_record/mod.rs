@@ -26,14 +26,15 @@ use crate::locate::places::elias_fano::{EliasFano, EliasFanoBuilder};
 use crate::locate::places::located::Located;
 use crate::locate::places::sidecar::RecordShape;
 use crate::locate::places::{IN_FILE, IndexSource, Places};
+use crate::locate::scanned::Scanned;
+use crate::record::cells::label_column::LabelColumn;
 use crate::record::error::{Fault, FormatError};
 use crate::record::kind::Head;
 use crate::record::labels::{MOST_LABELS, too_many_labels};
 use crate::samples::array_record::riegeli::{BLOCK, CHUNK_HEADER, Chunk, Wrong, chunk};
 use crate::samples::framed::example::{delimited, varint};
-use crate::samples::framed::scan::{ExampleScan, Scanned};
+use crate::samples::framed::scan::ExampleScan;
 use crate::samples::framed::{self, AS_BYTES, FramedDecoder, Framing, Payload};
-use crate::text::delimited::LabelColumn;
 
 const NAME: &str = "array_record";
 /// Tells these sidecars from others.

@@ -20,13 +20,14 @@ use std::time::{Duration, SystemTime};
 
 use pelton_storage::{FileSet, WholeFile, changed_ns, regular_file};
 
-use crate::arrays::packed::reader::without_checksum;
-use crate::locate::fingerprint::{mix, sample_file};
+use crate::locate::checksum::without_checksum;
+use crate::locate::fingerprint::sample_file;
 use crate::locate::places::compressed::{cache_dir, cache_name, make_folder_of};
 use crate::locate::places::stamp::Stamp;
 use crate::record::error::FormatError;
 use crate::record::labels::MOST_LABELS;
 use crate::record::labels::codes::Codes;
+use crate::record::mixing::mix;
 use crate::record::options::OpenOptions;
 use crate::samples::folder::listing::{Listing, Remarks};
 

@@ -25,7 +25,6 @@ use std::time::{Instant, SystemTime};
 
 use pelton_storage::{FileSet, SetFile, Storage, changed_ns, on_threads, path_text, regular_file};
 
-use crate::locate::fingerprint::mix;
 use crate::locate::format::{Format, Opened, Shard, Source};
 use crate::locate::places::stamp::Stamp;
 use crate::locate::places::{IndexSource, Places};
@@ -36,6 +35,7 @@ use crate::record::kind::FormatKind;
 use crate::record::labels::LABEL_LIMIT;
 use crate::record::labels::codes::Codes;
 use crate::record::labels::table::LabelTable;
+use crate::record::mixing::mix;
 use crate::record::options::OpenOptions;
 use crate::samples::folder::index::FolderKey;
 use crate::samples::folder::listing::{Listing, Remarks};

@@ -12,13 +12,13 @@ use std::ops::Range;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 
+use crate::record::cells::label_column::LabelColumn;
+use crate::record::cells::label_column::no_label_column;
 use crate::record::error::{Fault, FormatError};
-use crate::record::labels::no_label_column;
 use crate::record::rows::fields::{FieldWriter, RecordFields, check_name};
 use crate::samples::framed::example::{
     Broken, Features, Kind, class_of, measure, push_numbers, strings,
 };
-use crate::text::delimited::LabelColumn;
 
 /// Most features of a record.
 pub(crate) const MOST_FEATURES: usize = 4096;

@@ -10,17 +10,17 @@ use std::sync::Arc;
 use pelton_batch::FieldSpecs;
 
 use crate::locate::decoder::{Decoded, Decoder};
-use crate::locate::fingerprint::mix;
 use crate::locate::format::Source;
 use crate::locate::places::located::text_of;
+use crate::record::cells::label_column::LabelColumn;
+use crate::record::cells::label_column::no_label_column;
 use crate::record::error::{Fault, FormatError};
-use crate::record::labels::no_label_column;
 use crate::record::labels::stored::Label;
+use crate::record::mixing::mix;
 use crate::record::rows::NewRow;
 use crate::record::rows::fields::RecordFields;
 use crate::samples::framed::example::stops_at;
 use crate::samples::framed::example_fields::ExampleFields;
-use crate::text::delimited::LabelColumn;
 
 /// The argument that asks for records as bytes.
 pub(crate) const AS_BYTES: &str = "bytes";

@@ -3,6 +3,7 @@
 //! A record that it does not understand is reported as bad when it is read, not here. A record with a new label or a
 //! new number of values counts only where its checksum fits: damage adds no classes, and does not make lengths vary.
 
+use crate::locate::scanned::Scanned;
 use std::io;
 use std::ops::Range;
 
@@ -52,44 +53,6 @@ enum Label {
     Number(f64),
     /// The range of its name in the buffer for names.
     Name,
-}
-
-/// What a scan found out.
-pub(crate) struct Scanned {
-    pub(crate) labels: Vec<f64>,
-    pub(crate) names: Vec<String>,
-    pub(crate) codes: Codes,
-    pub(crate) row_bytes: u64,
-    pub(crate) tallies: Vec<u64>,
-}
-
-impl Scanned {
-    /// Records that are bytes, whose rows take `row_bytes`.
-    pub(crate) fn of_bytes(row_bytes: u64) -> Scanned {
-        Scanned {
-            labels: Vec::new(),
-            names: Vec::new(),
-            codes: Codes::One,
-            row_bytes,
-            tallies: Vec::new(),
-        }
-    }
-
-    /// Adds the offsets of the records.
-    pub(crate) fn located(self, starts: EliasFano, end: u64, longest: u64) -> Located {
-        Located {
-            first_bad: None,
-            starts,
-            end,
-            labels: self.labels,
-            names: self.names,
-            codes: self.codes,
-            index_end: 0,
-            nonzeros: self.row_bytes,
-            longest,
-            tallies: self.tallies,
-        }
-    }
 }
 
 impl ExampleScan {

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::record::error::{FormatError, FormatErrorKind};
+use crate::record::expected::Expected;
 use crate::record::options::OpenOptions;
-use crate::samples::shard::checksum::Expected;
 
 /// The file that lists shards.
 pub(crate) const INDEX: &str = "index.json";

@@ -22,22 +22,24 @@ use std::ops::Range;
 use pelton_batch::{DType, FieldSpec};
 
 use crate::locate::decoder::{Decoded, Decoder};
-use crate::locate::fingerprint::mix;
 use crate::locate::format::{Shard, Source};
 use crate::locate::places::byte_source::{ByteSource, FileWindow};
 use crate::locate::places::elias_fano::EliasFanoBuilder;
 use crate::locate::places::sidecar::RecordShape;
 use crate::locate::places::{IN_FILE, IndexSource};
+use crate::locate::scanned::Scanned;
+use crate::record::cells::label_column::LabelColumn;
+use crate::record::cells::label_column::no_label_column;
 use crate::record::error::{Fault, FormatError};
 use crate::record::labels::classes_so_far::ClassesSoFar;
 use crate::record::labels::stored::Label;
-use crate::record::labels::{LABEL_LIMIT, MOST_LABELS, no_label_column, too_many_labels};
+use crate::record::labels::{LABEL_LIMIT, MOST_LABELS, too_many_labels};
+use crate::record::mixing::mix;
 use crate::record::rows::NewRow;
 use crate::record::rows::fields::{self, FieldWriter, RecordFields, check_name};
-use crate::samples::framed::scan::Scanned;
 use crate::samples::shard::cells::{Cell, Shape};
+use crate::samples::shard::checksum::pieces;
 use crate::samples::shard::litdata_json::json_text;
-use crate::text::delimited::LabelColumn;
 
 /// Tells these sidecars from others.
 const SIDECAR: u64 = 12;
@@ -144,7 +146,10 @@ pub(crate) fn open(
         };
         source.located(shape, 0, notes, || {
             if let Some((expected, _)) = sum {
-                expected.check_sum(&mut source.window()?, &|| source.options.check_interrupt())?;
+                let mut window = source.window()?;
+                expected.check_sum(|each| {
+                    pieces(&mut window, &|| source.options.check_interrupt(), each)
+                })?;
             }
             let scanned = match decoder.label {
                 Some(label) => scan_labels(source, &mut window, &decoder, label, &starts)?,

@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::record::error::Fault;
-use crate::samples::tar::walk::{Broken, Entry, Step, step};
+use crate::locate::tar::walk::{Entry, Step, step};
 
 /// One member of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,36 +99,6 @@ impl<'a> NameParts<'a> {
             stem: &file[..dot],
             extension: file.get(dot + 1..).unwrap_or_default(),
         })
-    }
-}
-
-/// Verifies that a group is whole: headers up to its very end.
-pub(crate) fn check_group(group: &[u8]) -> Result<(), Fault> {
-    let mut at = 0;
-    let mut files = 0;
-    let fault = |at, what| {
-        Fault::new(format!(
-            "byte {offset} of it: {what}; the archive is cut off, damaged or changed: fetch or make it again",
-            offset = at
-        ))
-    };
-    while at < group.len() as u64 {
-        match step(&mut &*group, at) {
-            Ok(Step::Entry(entry)) => {
-                files += usize::from(entry.is_file());
-                at = entry.end;
-            }
-            Ok(Step::End { .. }) => return Err(fault(at, "a block of zeros lies within it")),
-            Err(Broken::Damaged { at, what }) => return Err(fault(at, what)),
-            Err(Broken::Truncated { start, .. }) => {
-                return Err(fault(start, "a member reaches past its end"));
-            }
-            Err(Broken::Failed(_)) => return Err(fault(at, "it cannot be read")),
-        }
-    }
-    match files {
-        0 => Err(Fault::NO_RECORD),
-        _ => Ok(()),
     }
 }
 

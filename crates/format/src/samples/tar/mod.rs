@@ -15,29 +15,27 @@
 //! depends on the one before, and one thread keeps up with memory.
 
 pub(crate) mod classes;
-pub(crate) mod header;
 pub(crate) mod members;
-pub(crate) mod walk;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use crate::locate::fingerprint::mix;
 use crate::locate::format::{Format, Match, Shard, Source};
 use crate::locate::places::byte_source::ByteSource;
 use crate::locate::places::elias_fano::EliasFanoBuilder;
 use crate::locate::places::located::Located;
 use crate::locate::places::sidecar::RecordShape;
 use crate::locate::sample::SampleShape;
+use crate::locate::tar::header::BLOCK;
+use crate::record::cells::label_column::LabelColumn;
 use crate::record::contents::Contents;
 use crate::record::error::{FormatError, FormatErrorKind, excerpt};
+use crate::record::json::JsonKey;
 use crate::record::kind::Head;
-use crate::record::labels::json::JsonKey;
+use crate::record::mixing::mix;
 use crate::samples::tar::classes::TarClasses;
-use crate::samples::tar::header::BLOCK;
 use crate::samples::tar::members::NameParts;
-use crate::samples::tar::walk::{Broken, Entry, Step, step};
-use crate::text::delimited::LabelColumn;
+use crate::locate::tar::walk::{Broken, Entry, Step, step};
 
 /// Distinguishes its sidecars; version 4 allowed archives in which a sample has an extension twice.
 const SHAPE: u64 = 6;
@@ -134,7 +132,7 @@ impl Format for Tar {
     /// By the checksum of the first header, whatever dialect it is in.
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
         let first = head.bytes.first_chunk::<512>();
-        if first.is_some_and(crate::samples::tar::header::has_checksum) {
+        if first.is_some_and(crate::locate::tar::header::has_checksum) {
             Some(Match::Magic)
         } else {
             head.ends_in(&["tar", "tgz"]).then_some(Match::Name)
@@ -251,7 +249,7 @@ fn member_at(source: &mut impl ByteSource, why: &Broken) -> Option<String> {
         return None;
     }
     let block = source.bytes(start, BLOCK).ok()?;
-    let header = crate::samples::tar::header::parse(block.first_chunk()?).ok()??;
+    let header = crate::locate::tar::header::parse(block.first_chunk()?).ok()??;
     Some(excerpt(&block[header.name]))
 }
 
@@ -403,7 +401,7 @@ impl<'a> Samples<'a> {
         let block = source.bytes(at, (end - at) as usize)?;
         let header = block
             .first_chunk()
-            .and_then(|block| crate::samples::tar::header::parse(block).ok()?)
+            .and_then(|block| crate::locate::tar::header::parse(block).ok()?)
             .filter(|header| matches!(header.kind, b'0' | 0 | b'7'));
         let name = header.map(|header| match &block[header.prefix] {
             [] => block[header.name].to_vec(),

@@ -9,45 +9,22 @@ pub(crate) mod preamble;
 pub(crate) mod table;
 pub(crate) mod table_columns;
 
+use crate::record::cells::words::{
+    is_missing_label, is_missing_number, is_number_with_comma, truth,
+};
+use crate::record::labels::label_cell::{LabelCell, label_cell, numeric_label};
+use crate::record::numbers::bad_number::rounded;
 use std::sync::Arc;
 
 use crate::record::cells::cells::Cells;
 use crate::record::cells::decimal::cell_text;
 use crate::record::error::{Fault, excerpt};
-use crate::record::labels::json::JsonKey;
+use crate::record::json::JsonKey;
 use crate::record::labels::{LABEL_LIMIT, checked_label};
-use crate::record::rows::bad_number::bad_number;
+use crate::record::numbers::bad_number::bad_number;
+use crate::record::numbers::number::{Feature, NotANumber, is_rounded, parse_f64};
+use crate::record::numbers::written_number::WrittenNumber;
 use crate::record::rows::feature_type::FeatureType;
-use crate::record::rows::number::{Feature, NotANumber, is_rounded, parse_f64};
-use crate::record::rows::written_number::WrittenNumber;
-
-/// Which column of a table is the label, or which key of a sample's member `json`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum LabelColumn {
-    /// The first.
-    First,
-    /// The last.
-    #[default]
-    Last,
-    /// By position, from 1, as in messages.
-    Position(usize),
-    /// By the name in the header.
-    Name(String),
-    /// No column: for samples of a tar file, a key of their members `json`.
-    Json(JsonKey),
-}
-
-impl LabelColumn {
-    /// How a message calls it.
-    pub(crate) fn describe(&self) -> String {
-        match self {
-            LabelColumn::Name(name) => format!("{name:?}"),
-            LabelColumn::Position(place) => place.to_string(),
-            LabelColumn::First | LabelColumn::Last => "at its end".into(),
-            LabelColumn::Json(key) => format!("json:{key}"),
-        }
-    }
-}
 
 /// How rows are read.
 #[derive(Clone, Debug)]
@@ -84,109 +61,6 @@ impl DelimitedRules {
             Some(order) => order[column] as usize,
         }
     }
-}
-
-/// Whether a cell of any column means that there is no value: the words that `pandas.read_csv` takes for it.
-pub(crate) fn is_missing(cell: &[u8]) -> bool {
-    const WORDS: [&str; 14] = [
-        "", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>", "#N/A", "#NA",
-        "-NaN", "-nan",
-    ];
-    is_word_of(cell) && WORDS.iter().any(|word| cell == word.as_bytes())
-}
-
-/// Whether a cell among numbers or dates means that there is no value; among names it is one.
-pub(crate) fn is_missing_number(cell: &[u8]) -> bool {
-    const WORDS: [&str; 8] = ["?", "-", ".", "na", "n/a", "nan", "null", "none"];
-    let is_one = |word: &&str| cell.eq_ignore_ascii_case(word.as_bytes());
-    is_missing(cell) || is_word_of(cell) && WORDS.iter().any(is_one)
-}
-
-/// Whether a cell may be one of these words: most cells are numbers.
-fn is_word_of(cell: &[u8]) -> bool {
-    const LONGEST: usize = 4;
-    cell.len() <= LONGEST && !cell.first().is_some_and(u8::is_ascii_digit)
-}
-
-/// Whether a cell is no label. Other words for missing values may name a class.
-pub(crate) fn is_missing_label(cell: &[u8]) -> bool {
-    const WORDS: [&str; 5] = ["", "?", "na", "nan", "null"];
-    WORDS
-        .iter()
-        .any(|word| cell.eq_ignore_ascii_case(word.as_bytes()))
-}
-
-/// The number of a truth value among numbers.
-pub(crate) fn truth(cell: &[u8]) -> Option<f64> {
-    const WORDS: [(&[u8], f64); 2] = [(b"true", 1.0), (b"false", 0.0)];
-    let mut words = WORDS.iter();
-    let found = words.find(|(word, _)| cell.eq_ignore_ascii_case(word));
-    found.map(|(_, value)| *value)
-}
-
-/// Whether a cell is a number or a truth value.
-pub(crate) fn is_number(cell: &[u8]) -> bool {
-    parse_f64(cell).is_ok() || truth(cell).is_some()
-}
-
-/// A number with a point or a comma.
-pub(crate) fn is_number_with_comma(cell: &[u8]) -> bool {
-    match memchr::memchr(b',', cell) {
-        None => is_number(cell),
-        Some(comma) => is_number(&[&cell[..comma], b".", &cell[comma + 1..]].concat()),
-    }
-}
-
-/// What a label cell says.
-#[derive(Debug, PartialEq)]
-pub(crate) enum LabelCell<'a> {
-    Number(f64),
-    Name(&'a str),
-    /// Nothing that can name a class.
-    Neither,
-}
-
-impl LabelCell<'_> {
-    pub(crate) fn of(cell: &[u8]) -> LabelCell<'_> {
-        /// Longer text is prose.
-        const LONGEST_NAME: usize = 256;
-        match parse_f64(cell) {
-            Ok(value) if value.abs() < LABEL_LIMIT => LabelCell::Number(value),
-            Err(NotANumber::Malformed) if !is_missing_label(cell) && cell.len() <= LONGEST_NAME => {
-                std::str::from_utf8(cell).map_or(LabelCell::Neither, LabelCell::Name)
-            }
-            _ => LabelCell::Neither,
-        }
-    }
-}
-
-/// The label in a cell of column `column` (from 0), where labels are numbers.
-pub(crate) fn numeric_label(cell: &[u8], column: usize) -> Result<f64, Fault> {
-    let column = column as u64 + 1;
-    if is_missing_label(cell) {
-        return Err(Fault::missing_label(column));
-    }
-    let named = |found| {
-        Fault::new(format!(
-            "label {found:?} in column {column} is not a number, but other labels are; give all classes numbers or all names, or name another column with `label`"
-        ))
-    };
-    let value = parse_f64(cell).map_err(|why| bad_number(why, column, cell, named))?;
-    checked_label(value, || excerpt(cell))
-}
-
-/// The target in a cell of column `column` (from 0).
-pub(crate) fn target(cell: &[u8], column: usize) -> Result<f64, Fault> {
-    let column = column as u64 + 1;
-    if is_missing_number(cell) {
-        return Err(Fault::missing_label(column));
-    }
-    let named = |found| {
-        Fault::new(format!(
-            "target {found:?} in column {column} is not a number; correct it, name another column with `label`, or train a classifier with `loss` hinge, squared-hinge or logistic"
-        ))
-    };
-    parse_f64(cell).map_err(|why| bad_number(why, column, cell, named))
 }
 
 /// Writes the features of the first record of `bytes` to `row`; returns the label's cell as it is written, where rows
@@ -334,20 +208,6 @@ fn unusual_value<T: Feature>(
     }))
 }
 
-/// A whole number that this type of feature rounds.
-#[cold]
-pub(crate) fn rounded<T: Feature>(column: u64, found: String) -> Fault {
-    let remedy = if T::MOST_EXACT == f32::MOST_EXACT {
-        "features of 32 bits round; read them with `dtype` f64, or with `dtype` f32 as they are rounded"
-    } else {
-        "features of 64 bits round; store the table as Parquet, whose columns keep their types, or read it with `dtype` f32 as it is rounded"
-    };
-    Fault::column(
-        &column.to_string(),
-        &format!("holds {found}, which {remedy}"),
-    )
-}
-
 /// A record with more or fewer cells than the first.
 #[cold]
 fn ragged(record: &[u8], rules: &DelimitedRules) -> Fault {
@@ -361,25 +221,6 @@ fn ragged(record: &[u8], rules: &DelimitedRules) -> Fault {
     Fault::new(format!(
         "{found} columns where the first row has {expected}{lines}; make all rows alike"
     ))
-}
-
-/// The label's cell of a record, as it is written: the last cell where the label is the last column, however many there
-/// are.
-pub(crate) fn label_cell(
-    record: &[u8],
-    delimiter: u8,
-    label: usize,
-    columns: usize,
-) -> Option<&[u8]> {
-    let mut cells = Cells::new(record, delimiter);
-    if label == 0 {
-        cells.next()
-    } else if label + 1 == columns {
-        cells.by_ref().skip(1).last()
-    } else {
-        // A cell is complete only where another follows.
-        cells.nth(label).filter(|_| !cells.is_done())
-    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use crate::locate::format::Source;
 use crate::record::cells::cells::bare;
 use crate::record::cells::heading::{Header, cells, first_lines, is_word, may_delimit};
+use crate::record::cells::words::is_number_with_comma;
 use crate::record::error::{FormatError, FormatErrorKind, excerpt};
-use crate::text::delimited::is_number_with_comma;
 
 /// What may separate the cells of the table.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];

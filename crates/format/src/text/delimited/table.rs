@@ -8,20 +8,21 @@ use crate::locate::places::LINE_ENDS;
 use crate::locate::places::line_scan::first_record_from;
 use crate::locate::places::located::Located;
 use crate::locate::places::scan_chunk::LineShape;
+use crate::locate::table::{Cell, Cells, TakeCell};
 use crate::record::cells::decimal::cell_text;
-use crate::record::cells::table::{Cell, Cells, TakeCell};
+use crate::record::cells::label_column::LabelColumn;
 use crate::record::error::FormatError;
 use crate::record::kind::{Head, Look};
 use crate::record::labels::FileLabels;
 use crate::record::labels::stored::{Label, LabelForm};
 use crate::record::numbering::Numbering;
+use crate::record::numbers::number::Feature;
 use crate::record::rows::feature_type::FeatureType;
 use crate::record::rows::fields::RecordFields;
-use crate::record::rows::number::Feature;
 use crate::record::rows::{Layout, NewRow};
 use crate::text::delimited::preamble::table_start;
 use crate::text::delimited::table_columns::{TableColumns, delimiter_in};
-use crate::text::delimited::{DelimitedRules, LabelColumn, decode_cells, each_cell};
+use crate::text::delimited::{DelimitedRules, decode_cells, each_cell};
 
 /// Numbers separated by a delimiter.
 pub(crate) struct Delimited {

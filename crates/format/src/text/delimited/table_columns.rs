@@ -9,9 +9,9 @@ use crate::record::cells::heading::{
     Header, Heading, cells, delimiter_of, excerpt_of_names, first_lines, is_word, may_delimit,
 };
 use crate::record::cells::known_columns::KnownColumns;
+use crate::record::cells::label_column::LabelColumn;
+use crate::record::cells::label_column::no_label_column;
 use crate::record::error::FormatError;
-use crate::record::labels::no_label_column;
-use crate::text::delimited::LabelColumn;
 
 /// The feature of each column, where these have another order; the label's entry is unused.
 type Order = Option<Arc<[u32]>>;

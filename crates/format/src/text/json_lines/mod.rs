@@ -19,22 +19,22 @@ use pelton_batch::{DType, FieldSpec};
 use serde_json::{Map, Value};
 
 use crate::locate::decoder::{Decoded, Decoder};
-use crate::locate::fingerprint::mix;
 use crate::locate::format::{Format, Match, Shard, Source};
 use crate::locate::places::LINE_ENDS;
 use crate::locate::places::elias_fano::EliasFanoBuilder;
 use crate::locate::places::located::Located;
 use crate::locate::places::sidecar::RecordShape;
-use crate::record::cells::table::{Cell, Cells, TakeCell};
+use crate::locate::table::{Cell, Cells, TakeCell};
+use crate::record::cells::label_column::LabelColumn;
 use crate::record::error::{Fault, FormatError, excerpt};
 use crate::record::kind::Head;
 use crate::record::labels::classes_so_far::ClassesSoFar;
 use crate::record::labels::stored::Label;
 use crate::record::labels::{MOST_LABELS, checked_label, too_many_labels};
+use crate::record::mixing::mix;
 use crate::record::options::{MEAN_OF_FIELDS, Missing};
 use crate::record::rows::fields::{RecordFields, column_type, no_column, selection};
 use crate::record::rows::{Layout, NewRow, Rows};
-use crate::text::delimited::LabelColumn;
 use crate::text::json_lines::kinds::{Keys, Kind, Known, NULLS, Schema, array, described};
 
 /// The key of the label unless another is named.

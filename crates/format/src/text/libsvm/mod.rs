@@ -5,17 +5,18 @@
 //! Entries whose value is 0 are kept, as LIBLINEAR keeps them; they change no result.
 //!
 //! The index before a colon is found and converted eight bytes at a time, and a value of one digit, the most
-//! frequent, costs one comparison; all others go through [`crate::record::rows::number`].
+//! frequent, costs one comparison; all others go through [`crate::record::numbers::number`].
 
 pub(crate) mod lines;
 
+use crate::record::cells::libsvm_token::{QUERY, ends_token, is_blank, label_token, token};
 use crate::record::error::{Fault, excerpt};
 use crate::record::labels::checked_label;
-use crate::record::rows::bad_number::bad_number;
-use crate::record::rows::feature_type::FeatureType;
-use crate::record::rows::number::{
+use crate::record::numbers::bad_number::bad_number;
+use crate::record::numbers::number::{
     Feature, digits_to_integer, f32_prefix, is_rounded, leading_digits, parse_f32_slowly, parse_f64,
 };
+use crate::record::rows::feature_type::FeatureType;
 
 /// How lines are read.
 #[derive(Clone, Copy, Debug)]
@@ -26,22 +27,6 @@ pub struct LibsvmRules {
     pub features: u64,
     /// The type of features; f32 here.
     pub dtype: FeatureType,
-}
-
-#[inline]
-pub(crate) fn is_blank(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\r')
-}
-
-#[inline]
-fn ends_token(byte: Option<&u8>) -> bool {
-    byte.is_none_or(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b'#'))
-}
-
-fn token(line: &[u8], from: usize) -> &[u8] {
-    let rest = &line[from..];
-    let end = (0..rest.len()).find(|&i| ends_token(rest.get(i)));
-    &rest[..end.unwrap_or(rest.len())]
 }
 
 /// Appends the entries of the first line of `bytes` and returns its label. On a fault the entries
@@ -68,9 +53,6 @@ pub fn decode_libsvm_line(
     Ok(value)
 }
 
-/// Starts the query id of a row of a ranking.
-pub(crate) const QUERY: &[u8] = b"qid:";
-
 /// Skips a query id at `at`: classification does not use it.
 fn after_query(bytes: &[u8], mut at: usize) -> Result<usize, Fault> {
     while bytes.get(at).is_some_and(|&byte| is_blank(byte)) {
@@ -88,10 +70,6 @@ fn after_query(bytes: &[u8], mut at: usize) -> Result<usize, Fault> {
         )));
     }
     Ok(at + query.len())
-}
-
-pub(crate) fn label_token(bytes: &[u8]) -> &[u8] {
-    token(bytes, 0)
 }
 
 fn decode_entries(

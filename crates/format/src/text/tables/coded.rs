@@ -8,14 +8,14 @@ use std::sync::Arc;
 use pelton_batch::{ColumnCode, Cross, Schema, Slashes};
 
 use crate::locate::decoder::{Decoded, Decoder};
-use crate::locate::fingerprint::mix;
+use crate::locate::table::{Cell, Cells};
 use crate::record::cells::heading::excerpt_of_names;
-use crate::record::cells::table::{Cell, Cells};
+use crate::record::cells::words::truth;
 use crate::record::error::{Fault, FormatError};
 use crate::record::labels::stored::LabelForm;
+use crate::record::mixing::mix;
 use crate::record::options::{Missing, OpenOptions, RowLayout};
 use crate::record::rows::NewRow;
-use crate::text::delimited::truth;
 use crate::text::tables::column_found::log1p;
 use crate::text::tables::dates::Moment;
 use crate::text::tables::hashing::{hash_bytes, place};

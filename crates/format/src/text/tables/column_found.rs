@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use pelton_batch::Slashes;
 use pelton_key::mix;
 
+use crate::locate::table::Cell;
 use crate::record::cells::column_kind::ColumnKind;
-use crate::record::cells::table::Cell;
 use crate::record::error::excerpt;
+use crate::record::numbers::written_number::WrittenNumber;
 use crate::record::rows::scale::COARSE;
-use crate::record::rows::written_number::WrittenNumber;
 use crate::text::tables::dates::Moment;
 
 /// Most values of a column that get a feature each, and bytes of them.

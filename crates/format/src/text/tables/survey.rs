@@ -5,6 +5,7 @@
 //!
 //! Memory: up to `MOST_VALUES` values of each column, and 4 bytes a record where a column holds weights.
 
+use crate::locate::span::read_span;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -13,9 +14,9 @@ use pelton_storage::{AlignedBuffer, RangeRead, Storage, StorageError};
 
 use crate::locate::format::{Opened, scan_threads};
 use crate::locate::places::chunks_in_order::scan_in_order;
+use crate::locate::table::Cells;
 use crate::record::cells::column_kind::{ColumnKind, NamedKind};
 use crate::record::cells::heading::excerpt_of_names;
-use crate::record::cells::table::Cells;
 use crate::record::error::FormatError;
 use crate::record::options::OpenOptions;
 use crate::text::tables::coded::places_of;
@@ -310,24 +311,4 @@ impl Table<'_> {
             column.missing += 1;
         }
     }
-}
-
-/// Reads `length` bytes at `from`; returns where in the buffer they are.
-pub(crate) fn read_span(
-    storage: &dyn Storage,
-    from: u64,
-    length: u64,
-    buffer: &mut AlignedBuffer,
-) -> Result<Range<usize>, StorageError> {
-    let units = storage.granularity();
-    let (offset, whole) = units.align_out(from, length).unwrap_or((from, length));
-    buffer.resize(whole as usize, 0);
-    let mut read = [RangeRead {
-        offset,
-        buffer: &mut buffer[..],
-        filled: 0,
-    }];
-    storage.read_batch(&mut read)?;
-    let skip = (from - offset) as usize;
-    Ok(skip..skip + length as usize)
 }

@@ -22,22 +22,22 @@ use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::dataset::bad_record::newlines_in;
 use crate::locate::places::chunks_in_order::{CHUNK, scan_in_order};
 use crate::locate::places::elias_fano::EliasFanoBuilder;
 use crate::locate::places::input::{Input, InputReader};
 use crate::locate::places::located::Located;
+use crate::locate::places::newlines::newlines_in;
 use crate::locate::places::scan_chunk::{
     Backward, ChunkFound, LineShape, Scan, Stopped, Worker, count_queries, last_index,
 };
 use crate::locate::sample::without_line_end;
 use crate::record::cells::cells::{closing_quote, never_closes, opening_quote};
 use crate::record::cells::encoding::is_part_of_utf8;
+use crate::record::cells::libsvm_token::label_token;
 use crate::record::error::FormatError;
 use crate::record::labels::codes::Codes;
+use crate::record::labels::label_cell::{LabelCell, label_cell};
 use crate::record::labels::{LabelCollector, MOST_NAMES, too_many_labels};
-use crate::text::delimited::{LabelCell, label_cell};
-use crate::text::libsvm::label_token;
 
 /// Longer lines are not records, so a file without newlines does not fill the memory.
 const LONGEST_LINE: u64 = 1 << 30;

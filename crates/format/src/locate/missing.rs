@@ -9,11 +9,11 @@ use std::sync::Arc;
 use pelton_storage::AlignedBuffer;
 
 use crate::locate::decoder::Decoder;
-use crate::locate::fingerprint::mix;
 use crate::locate::format::Opened;
+use crate::locate::span::read_span;
 use crate::record::error::FormatError;
+use crate::record::mixing::mix;
 use crate::record::options::{Missing, OpenOptions};
-use crate::text::tables::survey::read_span;
 
 /// The replacement for a missing value of each feature.
 pub(crate) struct MissingValues {

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
+use crate::record::cells::words::{is_missing, is_missing_number, truth};
 use crate::record::error::Fault;
 use crate::record::labels::stored::Label;
-use crate::record::rows::number::parse_f64;
-use crate::record::rows::written_number::WrittenNumber;
-use crate::text::delimited::{is_missing, is_missing_number, truth};
+use crate::record::numbers::number::parse_f64;
+use crate::record::numbers::written_number::WrittenNumber;
 
 /// A cell of a column of features.
 #[derive(Clone, Debug, PartialEq)]

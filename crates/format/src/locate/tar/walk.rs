@@ -6,7 +6,8 @@ use std::io;
 use std::ops::Range;
 
 use crate::locate::places::byte_source::ByteSource;
-use crate::samples::tar::header::{BLOCK, Pax, parse, parse_pax};
+use crate::record::error::Fault;
+use crate::locate::tar::header::{BLOCK, Pax, parse, parse_pax};
 
 /// Longest name or pax header that is read: names of files have at most 4096 bytes, and other attributes a few more.
 const MOST_EXTENSION_BYTES: u64 = 1 << 20;
@@ -149,4 +150,34 @@ pub(crate) fn step(source: &mut impl ByteSource, start: u64) -> Result<Step, Bro
         at: start,
         what: "a member has too many headers before its own",
     })
+}
+
+/// Verifies that a group is whole: headers up to its very end.
+pub(crate) fn check_group(group: &[u8]) -> Result<(), Fault> {
+    let mut at = 0;
+    let mut files = 0;
+    let fault = |at, what| {
+        Fault::new(format!(
+            "byte {offset} of it: {what}; the archive is cut off, damaged or changed: fetch or make it again",
+            offset = at
+        ))
+    };
+    while at < group.len() as u64 {
+        match step(&mut &*group, at) {
+            Ok(Step::Entry(entry)) => {
+                files += usize::from(entry.is_file());
+                at = entry.end;
+            }
+            Ok(Step::End { .. }) => return Err(fault(at, "a block of zeros lies within it")),
+            Err(Broken::Damaged { at, what }) => return Err(fault(at, what)),
+            Err(Broken::Truncated { start, .. }) => {
+                return Err(fault(start, "a member reaches past its end"));
+            }
+            Err(Broken::Failed(_)) => return Err(fault(at, "it cannot be read")),
+        }
+    }
+    match files {
+        0 => Err(Fault::NO_RECORD),
+        _ => Ok(()),
+    }
 }

@@ -1,0 +1,4 @@
+//! TODO
+
+pub(crate) mod walk;
+pub(crate) mod header;

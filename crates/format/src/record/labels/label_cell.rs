@@ -1,0 +1,79 @@
+//! The labels in cells of tables.
+
+use crate::record::cells::cells::Cells;
+use crate::record::cells::words::{is_missing_label, is_missing_number};
+use crate::record::error::{Fault, excerpt};
+use crate::record::labels::{LABEL_LIMIT, checked_label};
+use crate::record::numbers::bad_number::bad_number;
+use crate::record::numbers::number::{NotANumber, parse_f64};
+
+/// What a label cell says.
+#[derive(Debug, PartialEq)]
+pub(crate) enum LabelCell<'a> {
+    Number(f64),
+    Name(&'a str),
+    /// Nothing that can name a class.
+    Neither,
+}
+
+impl LabelCell<'_> {
+    pub(crate) fn of(cell: &[u8]) -> LabelCell<'_> {
+        /// Longer text is prose.
+        const LONGEST_NAME: usize = 256;
+        match parse_f64(cell) {
+            Ok(value) if value.abs() < LABEL_LIMIT => LabelCell::Number(value),
+            Err(NotANumber::Malformed) if !is_missing_label(cell) && cell.len() <= LONGEST_NAME => {
+                std::str::from_utf8(cell).map_or(LabelCell::Neither, LabelCell::Name)
+            }
+            _ => LabelCell::Neither,
+        }
+    }
+}
+
+/// The label in a cell of column `column` (from 0), where labels are numbers.
+pub(crate) fn numeric_label(cell: &[u8], column: usize) -> Result<f64, Fault> {
+    let column = column as u64 + 1;
+    if is_missing_label(cell) {
+        return Err(Fault::missing_label(column));
+    }
+    let named = |found| {
+        Fault::new(format!(
+            "label {found:?} in column {column} is not a number, but other labels are; give all classes numbers or all names, or name another column with `label`"
+        ))
+    };
+    let value = parse_f64(cell).map_err(|why| bad_number(why, column, cell, named))?;
+    checked_label(value, || excerpt(cell))
+}
+
+/// The target in a cell of column `column` (from 0).
+pub(crate) fn target(cell: &[u8], column: usize) -> Result<f64, Fault> {
+    let column = column as u64 + 1;
+    if is_missing_number(cell) {
+        return Err(Fault::missing_label(column));
+    }
+    let named = |found| {
+        Fault::new(format!(
+            "target {found:?} in column {column} is not a number; correct it, name another column with `label`, or train a classifier with `loss` hinge, squared-hinge or logistic"
+        ))
+    };
+    parse_f64(cell).map_err(|why| bad_number(why, column, cell, named))
+}
+
+/// The label's cell of a record, as it is written: the last cell where the label is the last column, however many there
+/// are.
+pub(crate) fn label_cell(
+    record: &[u8],
+    delimiter: u8,
+    label: usize,
+    columns: usize,
+) -> Option<&[u8]> {
+    let mut cells = Cells::new(record, delimiter);
+    if label == 0 {
+        cells.next()
+    } else if label + 1 == columns {
+        cells.by_ref().skip(1).last()
+    } else {
+        // A cell is complete only where another follows.
+        cells.nth(label).filter(|_| !cells.is_done())
+    }
+}
