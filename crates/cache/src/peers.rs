@@ -13,7 +13,7 @@ use pelton_comm::Get;
 use pelton_storage::RangeRead;
 
 use crate::CacheError;
-use crate::CacheOptions;
+use crate::options::CacheOptions;
 use crate::backend::{BackendRead, Bounce, read_pieces};
 use crate::loads::Loads;
 use crate::meters::{Counters, add};

@@ -30,55 +30,62 @@
 //!
 //! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders), lines or runs of
 //! tokens of text, samples of a tar file, named arrays (raw records, JSON Lines, `.npy`, `.npz`). [`Dataset::contents`] says
-//! which; [`members`] splits a sample, [`RecordFields`] a row of arrays. A format is a file of `formats/` and a line in its
-//! list.
+//! which; [`members`] splits a sample, [`RecordFields`] a row of arrays.
+//!
+//! Seven folders, each of which imports only those before it (`text` to `arrays` none of one another):
+//!
+//! - `record`: errors, numbers, cells, labels, rows, options, the kinds of formats;
+//! - `locate`: the traits of a format and its decoder, offsets of records, scans, sidecars;
+//! - `text`, `columns`, `samples`, `arrays`: the formats;
+//! - `dataset`: the list of formats, opening, and the data set.
 
-pub(crate) mod arrays;
+mod arrays;
 #[cfg(feature = "columns")]
-pub(crate) mod columns;
-pub(crate) mod dataset;
-pub(crate) mod locate;
+mod columns;
+mod dataset;
+mod locate;
+mod record;
+mod samples;
+mod text;
+
+pub use arrays::idx::writer::IdxWriter;
+pub use arrays::mixture::Mixture;
+pub use arrays::npy::numbers::npy_numbers;
+pub use arrays::npy::{NpyHeader, npy_array};
+pub use arrays::packed::{IndexCoding, PackedShape};
+pub use dataset::content::ContentSum;
+pub use dataset::data_file::DataFile;
+pub use dataset::in_place::{InPlace, InPlaceClass};
+pub use dataset::kept::KeptCells;
+pub use dataset::packed_copy::PackedCopy;
+pub use dataset::packed_writer::{PackedSummary, PackedWriter};
+pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
+pub use locate::places::IndexSource;
+pub use locate::reach::{Blocks, Reach};
+pub use pelton_batch::Schema;
+pub use record::cells::column_kind::{ColumnKind, NamedKind};
+pub use record::cells::decimal::Decimal;
+pub use record::cells::heading::Header;
+pub use record::cells::known_columns::KnownColumns;
+pub use record::cells::label_column::LabelColumn;
+pub use record::contents::Contents;
+pub use record::error::{Fault, FormatError, FormatErrorKind};
+pub use record::json::{JsonKey, json_numbers};
+pub use record::kind::FormatKind;
+pub use record::labels::ClassMap;
+pub use record::labels::class_name::ClassName;
+pub use record::labels::file_classes::FileClasses;
+pub use record::numbering::Numbering;
+pub use record::options::{Missing, OpenOptions, RowLayout, StorageChoice};
+pub use record::remote::{OpenRemote, RemoteFile, is_remote};
+pub use record::rows::feature_type::FeatureType;
+pub use record::rows::fields::{Field, RecordFields, element_value};
+pub use record::rows::scale::{COARSE, Scale};
+pub use record::rows::{Layout, Row, RowTable, Rows, Slot};
+pub use samples::folder::EXTENSIONS as PICTURE_EXTENSIONS;
+pub use samples::tar::members::{Member, Members, members};
+pub use text::tables::ColumnUse;
+
 /// Entry points over plain bytes, for fuzzing and measurements.
 #[doc(hidden)]
 pub mod raw;
-pub(crate) mod record;
-pub(crate) mod samples;
-pub(crate) mod text;
-
-pub use crate::arrays::idx::writer::IdxWriter;
-pub use crate::arrays::mixture::Mixture;
-pub use crate::arrays::npy::numbers::npy_numbers;
-pub use crate::arrays::npy::{NpyHeader, npy_array};
-pub use crate::arrays::packed::{IndexCoding, PackedShape};
-pub use crate::dataset::content::ContentSum;
-pub use crate::dataset::data_file::DataFile;
-pub use crate::dataset::in_place::{InPlace, InPlaceClass};
-pub use crate::dataset::kept::KeptCells;
-pub use crate::dataset::packed_copy::PackedCopy;
-pub use crate::dataset::packed_writer::{PackedSummary, PackedWriter};
-pub use crate::dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
-pub use crate::locate::places::IndexSource;
-pub use crate::locate::reach::{Blocks, Reach};
-pub use crate::record::cells::column_kind::{ColumnKind, NamedKind};
-pub use crate::record::cells::decimal::Decimal;
-pub use crate::record::cells::heading::Header;
-pub use crate::record::cells::known_columns::KnownColumns;
-pub use crate::record::cells::label_column::LabelColumn;
-pub use crate::record::contents::Contents;
-pub use crate::record::error::{Fault, FormatError, FormatErrorKind};
-pub use crate::record::json::{JsonKey, json_numbers};
-pub use crate::record::kind::FormatKind;
-pub use crate::record::labels::ClassMap;
-pub use crate::record::labels::class_name::ClassName;
-pub use crate::record::labels::file_classes::FileClasses;
-pub use crate::record::numbering::Numbering;
-pub use crate::record::options::{Missing, OpenOptions, RowLayout, StorageChoice};
-pub use crate::record::remote::{OpenRemote, RemoteFile, is_remote};
-pub use crate::record::rows::feature_type::FeatureType;
-pub use crate::record::rows::fields::{Field, RecordFields, element_value};
-pub use crate::record::rows::scale::{COARSE, Scale};
-pub use crate::record::rows::{Layout, Row, RowTable, Rows, Slot};
-pub use crate::samples::folder::EXTENSIONS as PICTURE_EXTENSIONS;
-pub use crate::samples::tar::members::{Member, Members, members};
-pub use crate::text::tables::ColumnUse;
-pub use pelton_batch::Schema;

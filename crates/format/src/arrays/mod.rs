@@ -1,4 +1,4 @@
-//! TODO
+//! Formats of arrays of numbers: npy, npz, IDX, CIFAR, fvecs, packed rows, raw records, generated mixtures.
 
 pub(crate) mod cifar;
 pub(crate) mod fvecs;

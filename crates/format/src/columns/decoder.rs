@@ -15,7 +15,7 @@ use crate::record::labels::checked_label;
 use crate::record::labels::stored::Label;
 use crate::record::mixing::mix;
 use crate::record::numbering::Numbering;
-use crate::record::numbers::number::Feature;
+use crate::record::numbers::parse::Feature;
 use crate::record::rows::NewRow;
 use crate::record::rows::fields::{RecordFields, element_value};
 

@@ -1,7 +1,7 @@
 //! The position of a record that cannot be decoded, for error messages.
 
 use crate::locate::places::newlines::newlines_in;
-use std::io::{self, Read};
+use std::io::Read;
 
 use crate::dataset::data_file::DataFile;
 use crate::record::error::{Fault, FormatError};

@@ -6,9 +6,9 @@ use crate::dataset::Dataset;
 use crate::dataset::bad_record::bad_record;
 use crate::dataset::data_file::DataFile;
 use crate::locate::span::read_span;
-use crate::record::cells::cells::bare;
 use crate::record::cells::encoding::as_utf8;
 use crate::record::cells::heading::excerpt_of_names;
+use crate::record::cells::quoted::bare;
 use crate::record::error::FormatError;
 use crate::record::labels::stored::Label;
 

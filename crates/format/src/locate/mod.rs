@@ -1,6 +1,5 @@
-//! TODO
+//! Finding records in a file, and decoding one: the traits [`format::Format`] and [`decoder::Decoder`], offsets, sidecars.
 
-pub(crate) mod tar;
 pub(crate) mod checksum;
 pub(crate) mod common_labels;
 pub(crate) mod common_layout;
@@ -18,3 +17,4 @@ pub(crate) mod sample;
 pub(crate) mod scanned;
 pub(crate) mod span;
 pub(crate) mod table;
+pub(crate) mod tar;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::record::cells::words::{is_missing, is_missing_number, truth};
 use crate::record::error::Fault;
 use crate::record::labels::stored::Label;
-use crate::record::numbers::number::parse_f64;
+use crate::record::numbers::parse::parse_f64;
 use crate::record::numbers::written_number::WrittenNumber;
 
 /// A cell of a column of features.

@@ -4,11 +4,11 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::record::cells::cells::{Cells, bare};
+use crate::record::cells::quoted::{Cells, bare};
 use crate::record::cells::words::is_missing_number;
 use crate::record::cells::words::is_number_with_comma;
 use crate::record::error::FormatError;
-use crate::record::numbers::number::parse_f64;
+use crate::record::numbers::parse::parse_f64;
 use crate::record::remote::without_query;
 
 /// Name of the format of records that a program makes.

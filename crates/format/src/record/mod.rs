@@ -1,4 +1,4 @@
-//! TODO
+//! What records are made of, before anything knows a file: errors, numbers, cells of tables, labels, rows, options.
 
 pub(crate) mod cells;
 pub(crate) mod contents;

@@ -1,4 +1,5 @@
-//! TODO
+//! Formats with files or messages as records: folders, tar, TFRecord, ArrayRecord, shards of MDS and LitData, items of a
+//! program.
 
 pub(crate) mod array_record;
 pub(crate) mod folder;

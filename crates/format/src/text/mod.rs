@@ -1,4 +1,4 @@
-//! TODO
+//! Formats of text: tables of cells, LIBSVM, JSON Lines, lines, streams of tokens or bytes.
 
 pub(crate) mod delimited;
 pub(crate) mod json_lines;

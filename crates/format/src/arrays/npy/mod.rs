@@ -18,7 +18,7 @@ use crate::record::cells::label_column::no_label_column;
 use crate::record::error::{Fault, FormatError};
 use crate::record::labels::checked_label;
 use crate::record::numbers::bad_number::rounded;
-use crate::record::numbers::number::Feature;
+use crate::record::numbers::parse::Feature;
 use crate::record::rows::feature_type::FeatureType;
 use crate::record::rows::fields::{MOST_DIMENSIONS, element_value};
 

@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use crate::record::cells::cells::{closing_quote, opening_quote};
+use crate::record::cells::quoted::{closing_quote, opening_quote};
 
 /// The quoted cells of a chunk and its margins.
 #[derive(Debug, Default)]

@@ -46,9 +46,7 @@ fn plain(bytes: &[u8], from: usize, newlines: &mut Vec<u32>) -> Tally {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use std::io::{self, Read};
-
-use pelton_cpu::Simd;
+    use pelton_cpu::Simd;
 
     use super::Tally;
 

@@ -13,10 +13,10 @@ use crate::locate::places::chunk_quotes::ChunkQuotes;
 use crate::locate::places::chunks_in_order::CHUNK;
 use crate::locate::places::input::Input;
 use crate::locate::places::newlines::find_newlines;
-use crate::record::cells::cells::Cells;
 use crate::record::cells::decimal::cell_text;
 use crate::record::cells::encoding::is_part_of_utf8;
 use crate::record::cells::libsvm_token::QUERY;
+use crate::record::cells::quoted::Cells;
 use crate::record::labels::label_cell::LabelCell;
 
 /// Bytes before a chunk that are read with it.

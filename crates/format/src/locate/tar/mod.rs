@@ -1,4 +1,4 @@
-//! TODO
+//! The entries of a tar file.
 
-pub(crate) mod walk;
 pub(crate) mod header;
+pub(crate) mod walk;

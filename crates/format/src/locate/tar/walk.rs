@@ -6,8 +6,8 @@ use std::io;
 use std::ops::Range;
 
 use crate::locate::places::byte_source::ByteSource;
-use crate::record::error::Fault;
 use crate::locate::tar::header::{BLOCK, Pax, parse, parse_pax};
+use crate::record::error::Fault;
 
 /// Longest name or pax header that is read: names of files have at most 4096 bytes, and other attributes a few more.
 const MOST_EXTENSION_BYTES: u64 = 1 << 20;

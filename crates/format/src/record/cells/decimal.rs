@@ -9,10 +9,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::cells::cells::bare;
 use crate::record::cells::encoding::as_utf8;
+use crate::record::cells::quoted::bare;
 use crate::record::error::{Fault, excerpt};
-use crate::record::numbers::number::parse_f64;
+use crate::record::numbers::parse::parse_f64;
 use crate::record::numbers::written_number::WrittenNumber;
 
 /// What separates the fraction of numbers in CSV and TSV.

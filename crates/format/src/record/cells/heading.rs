@@ -11,14 +11,14 @@ use std::str::FromStr;
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use serde::{Deserialize, Serialize};
 
-use crate::record::cells::cells::{Cells, bare, records};
 use crate::record::cells::decimal::{Decimal, cell_text};
 use crate::record::cells::encoding::as_utf8;
 use crate::record::cells::label_column::LabelColumn;
 use crate::record::cells::label_column::no_label_column;
+use crate::record::cells::quoted::{Cells, bare, records};
 use crate::record::cells::words::{is_missing_number, is_number, is_number_with_comma, truth};
 use crate::record::error::{FormatError, FormatErrorKind, excerpt};
-use crate::record::numbers::number::{NotANumber, parse_f64};
+use crate::record::numbers::parse::{NotANumber, parse_f64};
 use crate::record::numbers::written_number::WrittenNumber;
 
 /// Most lines that the first one is compared with.

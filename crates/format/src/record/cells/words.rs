@@ -1,6 +1,6 @@
 //! The words of cells that are no names: missing values, truth values, numbers.
 
-use crate::record::numbers::number::parse_f64;
+use crate::record::numbers::parse::parse_f64;
 
 /// Whether a cell of any column means that there is no value: the words that `pandas.read_csv` takes for it.
 pub(crate) fn is_missing(cell: &[u8]) -> bool {

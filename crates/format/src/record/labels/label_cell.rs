@@ -1,11 +1,11 @@
 //! The labels in cells of tables.
 
-use crate::record::cells::cells::Cells;
+use crate::record::cells::quoted::Cells;
 use crate::record::cells::words::{is_missing_label, is_missing_number};
 use crate::record::error::{Fault, excerpt};
 use crate::record::labels::{LABEL_LIMIT, checked_label};
 use crate::record::numbers::bad_number::bad_number;
-use crate::record::numbers::number::{NotANumber, parse_f64};
+use crate::record::numbers::parse::{NotANumber, parse_f64};
 
 /// What a label cell says.
 #[derive(Debug, PartialEq)]
@@ -75,5 +75,23 @@ pub(crate) fn label_cell(
     } else {
         // A cell is complete only where another follows.
         cells.nth(label).filter(|_| !cells.is_done())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_cells() {
+        let check = |cell: &str, expected| assert_eq!(LabelCell::of(cell.as_bytes()), expected);
+        check("-1.5", LabelCell::Number(-1.5));
+        check("Class_1", LabelCell::Name("Class_1"));
+        check("true", LabelCell::Name("true"));
+        for cell in ["", "NA", "?", "nan", "inf", "1e400", "9007199254740992"] {
+            check(cell, LabelCell::Neither);
+        }
+        check(&"x".repeat(257), LabelCell::Neither);
+        assert_eq!(LabelCell::of(b"\xff"), LabelCell::Neither);
     }
 }

@@ -9,7 +9,6 @@ pub(crate) mod stored;
 pub(crate) mod table;
 
 use std::collections::HashSet;
-use std::fmt::Display;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};

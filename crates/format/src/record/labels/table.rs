@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::record::cells::cells::{never_closes, records};
 use crate::record::cells::heading::{Heading, cells, may_delimit};
 use crate::record::cells::label_column::LabelColumn;
+use crate::record::cells::quoted::{never_closes, records};
 use crate::record::error::{FormatError, excerpt};
 
 /// Larger files are refused.

@@ -1,9 +1,9 @@
 //! The fault of a token that is not a valid number.
 
-use crate::record::numbers::number::Feature;
+use crate::record::numbers::parse::Feature;
 
 use crate::record::error::{Fault, excerpt};
-use crate::record::numbers::number::NotANumber;
+use crate::record::numbers::parse::NotANumber;
 
 /// The fault of a token that should be a finite value.
 #[cold]

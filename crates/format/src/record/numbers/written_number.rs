@@ -5,7 +5,7 @@
 
 use std::str;
 
-use crate::record::numbers::number::parse_f64;
+use crate::record::numbers::parse::parse_f64;
 
 /// A number as it is written.
 #[derive(Clone, Copy, Debug, PartialEq)]

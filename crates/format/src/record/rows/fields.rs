@@ -12,15 +12,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::io::{BufReader, Read};
-use std::sync::atomic::AtomicBool;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 
 use crate::record::cells::label_column::LabelColumn;
 use crate::record::cells::label_column::no_label_column;
-use crate::record::error::{Fault, FormatError, check_interrupt};
-use crate::record::labels::{LABEL_LIMIT, LabelCollector, too_many_labels};
+use crate::record::error::{Fault, FormatError};
 use crate::record::mixing::mix;
 use crate::record::rows::feature_type::FeatureType;
 

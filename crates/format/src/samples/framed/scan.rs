@@ -8,11 +8,9 @@ use std::io;
 use std::ops::Range;
 
 use crate::locate::places::byte_source::ByteSource;
-use crate::locate::places::elias_fano::EliasFano;
-use crate::locate::places::located::{Located, words_of};
+use crate::locate::places::located::words_of;
 use crate::record::error::excerpt;
 use crate::record::labels::classes_so_far::ClassesSoFar;
-use crate::record::labels::codes::Codes;
 use crate::samples::framed::example::{Broken, Class, Feature, Features, Kind, class_of, measure};
 use crate::samples::framed::example_fields::ExampleFields;
 

@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 
+use crate::locate::tar::walk::Entry;
 use crate::record::error::{Fault, FormatError, FormatErrorKind, excerpt};
 use crate::record::json::{JsonClass, JsonKey, json_class};
 use crate::record::labels::codes::{Codes, NO_CLASS};
 use crate::record::labels::{LABEL_LIMIT, MOST_LABELS, bits, too_many_labels};
-use crate::record::numbers::number::parse_f64;
-use crate::locate::tar::walk::Entry;
+use crate::record::numbers::parse::parse_f64;
 
 /// Longest member `cls`.
 const MOST_CLASS_BYTES: u64 = 64;

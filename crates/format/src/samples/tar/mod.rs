@@ -27,6 +27,7 @@ use crate::locate::places::located::Located;
 use crate::locate::places::sidecar::RecordShape;
 use crate::locate::sample::SampleShape;
 use crate::locate::tar::header::BLOCK;
+use crate::locate::tar::walk::{Broken, Entry, Step, step};
 use crate::record::cells::label_column::LabelColumn;
 use crate::record::contents::Contents;
 use crate::record::error::{FormatError, FormatErrorKind, excerpt};
@@ -35,7 +36,6 @@ use crate::record::kind::Head;
 use crate::record::mixing::mix;
 use crate::samples::tar::classes::TarClasses;
 use crate::samples::tar::members::NameParts;
-use crate::locate::tar::walk::{Broken, Entry, Step, step};
 
 /// Distinguishes its sidecars; version 4 allowed archives in which a sample has an extension twice.
 const SHAPE: u64 = 6;

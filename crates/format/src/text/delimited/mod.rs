@@ -9,20 +9,15 @@ pub(crate) mod preamble;
 pub(crate) mod table;
 pub(crate) mod table_columns;
 
-use crate::record::cells::words::{
-    is_missing_label, is_missing_number, is_number_with_comma, truth,
-};
-use crate::record::labels::label_cell::{LabelCell, label_cell, numeric_label};
+use crate::record::cells::words::{is_missing_number, is_number_with_comma, truth};
 use crate::record::numbers::bad_number::rounded;
 use std::sync::Arc;
 
-use crate::record::cells::cells::Cells;
 use crate::record::cells::decimal::cell_text;
+use crate::record::cells::quoted::Cells;
 use crate::record::error::{Fault, excerpt};
-use crate::record::json::JsonKey;
-use crate::record::labels::{LABEL_LIMIT, checked_label};
 use crate::record::numbers::bad_number::bad_number;
-use crate::record::numbers::number::{Feature, NotANumber, is_rounded, parse_f64};
+use crate::record::numbers::parse::{Feature, NotANumber, is_rounded, parse_f64};
 use crate::record::numbers::written_number::WrittenNumber;
 use crate::record::rows::feature_type::FeatureType;
 
@@ -226,7 +221,9 @@ fn ragged(record: &[u8], rules: &DelimitedRules) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::cells::cells::bare;
+    use crate::record::cells::quoted::bare;
+    use crate::record::labels::LABEL_LIMIT;
+    use crate::record::labels::label_cell::numeric_label;
     use proptest::prelude::*;
 
     fn decode(line: &str, columns: usize, label: usize) -> Result<(f64, Vec<f32>), Fault> {
@@ -457,19 +454,6 @@ mod tests {
         for line in ["1,,2,3", "1,1,x,3", "1,1,2", "1,1,", "1,1,1e400,", ""] {
             assert!(filled(line).is_err(), "{line}");
         }
-    }
-
-    #[test]
-    fn label_cells() {
-        let check = |cell: &str, expected| assert_eq!(LabelCell::of(cell.as_bytes()), expected);
-        check("-1.5", LabelCell::Number(-1.5));
-        check("Class_1", LabelCell::Name("Class_1"));
-        check("true", LabelCell::Name("true"));
-        for cell in ["", "NA", "?", "nan", "inf", "1e400", "9007199254740992"] {
-            check(cell, LabelCell::Neither);
-        }
-        check(&"x".repeat(257), LabelCell::Neither);
-        assert_eq!(LabelCell::of(b"\xff"), LabelCell::Neither);
     }
 
     proptest! {

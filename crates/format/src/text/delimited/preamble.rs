@@ -1,8 +1,8 @@
 //! Lines before a table: comments, a line `sep=;` as Excel writes, and titles, which are refused.
 
 use crate::locate::format::Source;
-use crate::record::cells::cells::bare;
 use crate::record::cells::heading::{Header, cells, first_lines, is_word, may_delimit};
+use crate::record::cells::quoted::bare;
 use crate::record::cells::words::is_number_with_comma;
 use crate::record::error::{FormatError, FormatErrorKind, excerpt};
 

@@ -16,7 +16,7 @@ use crate::record::kind::{Head, Look};
 use crate::record::labels::FileLabels;
 use crate::record::labels::stored::{Label, LabelForm};
 use crate::record::numbering::Numbering;
-use crate::record::numbers::number::Feature;
+use crate::record::numbers::parse::Feature;
 use crate::record::rows::feature_type::FeatureType;
 use crate::record::rows::fields::RecordFields;
 use crate::record::rows::{Layout, NewRow};

@@ -5,7 +5,7 @@
 //! Entries whose value is 0 are kept, as LIBLINEAR keeps them; they change no result.
 //!
 //! The index before a colon is found and converted eight bytes at a time, and a value of one digit, the most
-//! frequent, costs one comparison; all others go through [`crate::record::numbers::number`].
+//! frequent, costs one comparison; all others go through [`crate::record::numbers::parse`].
 
 pub(crate) mod lines;
 
@@ -13,7 +13,7 @@ use crate::record::cells::libsvm_token::{QUERY, ends_token, is_blank, label_toke
 use crate::record::error::{Fault, excerpt};
 use crate::record::labels::checked_label;
 use crate::record::numbers::bad_number::bad_number;
-use crate::record::numbers::number::{
+use crate::record::numbers::parse::{
     Feature, digits_to_integer, f32_prefix, is_rounded, leading_digits, parse_f32_slowly, parse_f64,
 };
 use crate::record::rows::feature_type::FeatureType;

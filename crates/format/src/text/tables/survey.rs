@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use pelton_batch::Cross;
-use pelton_storage::{AlignedBuffer, RangeRead, Storage, StorageError};
+use pelton_storage::AlignedBuffer;
 
 use crate::locate::format::{Opened, scan_threads};
 use crate::locate::places::chunks_in_order::scan_in_order;

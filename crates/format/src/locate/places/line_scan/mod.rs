@@ -31,9 +31,9 @@ use crate::locate::places::scan_chunk::{
     Backward, ChunkFound, LineShape, Scan, Stopped, Worker, count_queries, last_index,
 };
 use crate::locate::sample::without_line_end;
-use crate::record::cells::cells::{closing_quote, never_closes, opening_quote};
 use crate::record::cells::encoding::is_part_of_utf8;
 use crate::record::cells::libsvm_token::label_token;
+use crate::record::cells::quoted::{closing_quote, never_closes, opening_quote};
 use crate::record::error::FormatError;
 use crate::record::labels::codes::Codes;
 use crate::record::labels::label_cell::{LabelCell, label_cell};

@@ -7,9 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use super::exchange::Exchange;
-use super::link::{Link, Message};
-use super::network::Network;
+use crate::local::exchange::Exchange;
+use crate::local::link::{Link, Message};
+use crate::local::network::Network;
 use crate::{Comm, CommError, RankError};
 
 /// Runs `job` on `ranks` threads, each with its own [`Comm`], and returns what each returned, by rank.
