@@ -75,8 +75,8 @@ mod peer_file;
 mod peers;
 
 pub use cache::{PeerCache, Pipeline};
-pub use options::CacheOptions;
 pub use error::CacheError;
 pub use load_size::loads_for;
 pub use meters::CacheMeters;
+pub use options::CacheOptions;
 pub use placement::Placement;

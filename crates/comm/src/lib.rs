@@ -43,9 +43,9 @@ mod transport;
 mod heartbeat;
 mod launcher;
 mod local;
-mod run;
 #[cfg(not(loom))]
 pub mod mpi;
+mod run;
 #[cfg(not(loom))]
 pub mod tcp;
 

@@ -31,7 +31,10 @@ pub fn of_files(files: &[(String, String)]) -> BTreeSet<Vec<String>> {
 /// The circles among the files and folders of one folder, where what is in a folder counts as the folder.
 pub fn of_folders(files: &[(String, String)]) -> BTreeSet<Vec<String>> {
     let uses = uses(files);
-    let is_folder = |module: &Module| uses.keys().any(|m| m.len() > module.len() && m.starts_with(module));
+    let is_folder = |module: &Module| {
+        uses.keys()
+            .any(|m| m.len() > module.len() && m.starts_with(module))
+    };
     // The file of a folder is one more file in it.
     let path = |module: &Module| {
         let own = is_folder(module).then(|| "mod".to_string());
@@ -341,11 +344,20 @@ fn a_folder_counts_as_what_is_in_it() {
     let upward = ("a/one.rs", "use crate::b::two::Two;");
     check(&[upward, ("b/two.rs", ""), ("b/three.rs", "")], &[]);
     check(
-        &[upward, ("b/two.rs", ""), ("b/three.rs", "use crate::a::four::Four;"), ("a/four.rs", "")],
+        &[
+            upward,
+            ("b/two.rs", ""),
+            ("b/three.rs", "use crate::a::four::Four;"),
+            ("a/four.rs", ""),
+        ],
         &[&["a", "b"]],
     );
     check(
-        &[("a/mod.rs", "use b::one::One;"), ("a/b/one.rs", ""), ("a/b/two.rs", "use crate::a::A;")],
+        &[
+            ("a/mod.rs", "use b::one::One;"),
+            ("a/b/one.rs", ""),
+            ("a/b/two.rs", "use crate::a::A;"),
+        ],
         &[&["a/b", "a/mod"]],
     );
 }

@@ -242,7 +242,9 @@ fn files_and_folders_import_one_another_in_one_direction() {
     let mut found = BTreeSet::new();
     for (name, _) in ARROWS {
         let files = shipped_files(name);
-        let circles = circles::of_files(&files).into_iter().chain(circles::of_folders(&files));
+        let circles = circles::of_files(&files)
+            .into_iter()
+            .chain(circles::of_folders(&files));
         found.extend(circles.map(|circle| (name.to_string(), circle)));
     }
     assert!(

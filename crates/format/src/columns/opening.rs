@@ -111,7 +111,7 @@ impl Format for Columns {
                 }
                 let choice = choose(source, table.leaves(), notes)?;
                 let table = table.choose(choice.columns.clone());
-                found(source, Arc::new(table), choice, notes)
+                shard_of(source, Arc::new(table), choice, notes)
             }
             Kind::Arrow => {
                 let schema = ArrowSchema::open(file(source)?).map_err(refused)?;
@@ -132,7 +132,7 @@ impl Format for Columns {
                 let table = schema.read(choice.columns.clone(), &interrupted);
                 let table = table.map_err(refused)?;
                 source.options.check_interrupt()?;
-                found(source, Arc::new(table), choice, notes)
+                shard_of(source, Arc::new(table), choice, notes)
             }
         }
     }
@@ -317,171 +317,194 @@ struct Scanned {
     unnamed: Option<u64>,
 }
 
-fn found(
+/// Where the records of a table are, and their labels.
+struct Found {
+    places: Places,
+    bytes: u64,
+    longest: u64,
+    index: IndexSource,
+    labels: Vec<f64>,
+    names: Vec<String>,
+    codes: Codes,
+    first_bad: Option<u64>,
+}
+
+impl Found {
+    /// Records of `each` bytes, with the labels that a scan found where there was one.
+    fn of_one_length(records: u64, each: u64, scanned: Option<Located>) -> Option<Found> {
+        let size = records.checked_mul(each);
+        let bytes = size.filter(|size| *size <= i64::MAX as u64)?;
+        let (labels, names, codes, first_bad) = match scanned {
+            Some(found) => (found.labels, found.names, found.codes, found.first_bad),
+            None => (Vec::new(), Vec::new(), Codes::One, None),
+        };
+        Some(Found {
+            places: Places::Fixed {
+                from: 0,
+                bytes: each,
+            },
+            bytes,
+            longest: each,
+            index: IndexSource::Arithmetic,
+            labels,
+            names,
+            codes,
+            first_bad,
+        })
+    }
+
+    /// Records of different lengths.
+    fn listed(located: Located, index: IndexSource) -> Found {
+        Found {
+            places: Places::listed(located.starts, located.end, LENGTHS),
+            bytes: located.end,
+            longest: located.longest,
+            index,
+            labels: located.labels,
+            names: located.names,
+            codes: located.codes,
+            first_bad: located.first_bad,
+        }
+    }
+}
+
+/// Finds the records of a table, by arithmetic unless lengths or labels must be read.
+fn find(
+    source: &Source<'_>,
+    table: &dyn Table,
+    layout: &RecordLayout,
+    wanted: &Wanted,
+    notes: &mut Vec<String>,
+) -> Result<Found, FormatError> {
+    let records = table.groups().last().copied().unwrap_or(0);
+    let scan = || scan(source, table, layout, wanted);
+    let mut found = if let Some(each) = layout.record_bytes() {
+        let scanned = wanted.label.map(|_| scan()).transpose()?;
+        Found::of_one_length(records, each, scanned).ok_or_else(too_long)?
+    } else {
+        // The version of the sidecar; the types of numbers in records depend on it.
+        let seed = format!("2 {:?} {:?}", table.columns(), wanted.label);
+        let hash = seed
+            .bytes()
+            .fold(0, |hash, byte| mix(hash, u64::from(byte)));
+        let (located, index) = source.located(RecordShape::Made { hash }, 0, notes, scan)?;
+        if located.starts.len() != records {
+            let what = "its index is of other records";
+            return Err(refused(Wrong::Damaged(what.into())));
+        }
+        Found::listed(located, index)
+    };
+    // In ascending order, as in the data set, so that no table translates between the two.
+    if found.names.is_empty() {
+        found.labels.sort_by(f64::total_cmp);
+    }
+    Ok(found)
+}
+
+fn too_long() -> FormatError {
+    refused(Wrong::Damaged("its records are longer than 4 GB".into()))
+}
+
+/// Reads the records in place, or decoded by blocks; and what reading one costs.
+fn storage_of(rows: Records, bytes: u64) -> (Arc<dyn Storage>, Reach) {
+    if rows.table.in_place() {
+        let places = rows.columns.len() as u32;
+        return (Arc::new(InPlace(rows)), Reach::Gathered { places });
+    }
+    static CACHE: LazyLock<Arc<BlockCache>> =
+        LazyLock::new(|| Arc::new(BlockCache::new(CACHE_BYTES)));
+    let groups = rows.table.groups().len() - 1;
+    let stored_bytes = rows.table.group_bytes() * groups as f64;
+    let decoded = DecodedBlocks::new(rows, Arc::clone(&CACHE));
+    let count = decoded.blocks();
+    let blocks = Blocks {
+        count,
+        bytes: bytes as f64 / count as f64,
+        stored_bytes: stored_bytes / count as f64,
+        kept_bytes: CACHE_BYTES,
+    };
+    (Arc::new(decoded), Reach::Blocks(blocks))
+}
+
+/// The shard of named arrays of records of `bytes` bytes in all.
+fn fields_of(layout: Arc<RecordLayout>, records: u64, bytes: u64, fields: ColumnFields) -> Shard {
+    let shard = Shard::fields(records, fields);
+    // Bytes of rows: their values, and the lengths of those that vary.
+    let columns = layout.columns().iter();
+    let nested = columns.filter(|column| column.kind.is_nested()).count();
+    let heads = layout.head_bytes() + 8 * nested;
+    let heads = records.saturating_mul(heads as u64);
+    Shard {
+        nonzeros: shard.nonzeros.saturating_add(bytes.saturating_sub(heads)),
+        ..shard
+    }
+}
+
+/// The shard of a table with the columns chosen.
+fn shard_of(
     source: &Source<'_>,
     table: Arc<dyn Table>,
-    Choice {
-        label,
-        schema,
-        nulls,
-        ..
-    }: Choice,
+    choice: Choice,
     notes: &mut Vec<String>,
 ) -> Result<Shard, FormatError> {
     let all = table.columns();
-    let groups = table.groups();
-    let records = groups.last().copied().unwrap_or(0);
-    let too_long = || refused(Wrong::Damaged("its records are longer than 4 GB".into()));
+    let records = table.groups().last().copied().unwrap_or(0);
     // A label that is a name is stored as a code outside the record; a number is in the record.
-    let by_name = label.filter(|at| all[*at].kind == ColumnKind::Bytes);
+    let by_name = { choice.label }.filter(|at| all[*at].kind == ColumnKind::Bytes);
     let columns: Vec<usize> = (0..all.len()).filter(|i| Some(*i) != by_name).collect();
     let in_record = columns.iter().map(|i| all[*i].clone()).collect();
     let layout = Arc::new(RecordLayout::new(in_record).ok_or_else(too_long)?);
-    let label_number = label.filter(|_| by_name.is_none());
+    let label_number = choice.label.filter(|_| by_name.is_none());
     if let (true, Some(at)) = (source.options.targets, by_name) {
         let what = "text, and a regression needs numbers there; name another column with `label`";
         let what = format!("column {} holds {what}", all[at].name);
         return Err(FormatError::new(what).of_kind(FormatErrorKind::LabelColumn));
     }
-    // Targets are no list of labels.
-    let listed = label.filter(|_| !source.options.targets);
     if records == 0 {
         return Err(FormatError::empty());
     }
-
+    let has_variable = |i: &usize| all[*i].kind.fixed_bytes().is_none();
     let wanted = Wanted {
-        variable: columns
-            .iter()
-            .copied()
-            .filter(|i| all[*i].kind.fixed_bytes().is_none())
-            .collect(),
-        label: listed,
+        variable: columns.iter().copied().filter(has_variable).collect(),
+        // Targets are no list of labels.
+        label: choice.label.filter(|_| !source.options.targets),
     };
-    let located = match (layout.record_bytes(), listed) {
-        (Some(_), None) => None,
-        (Some(_), Some(_)) => Some((
-            scan(source, &*table, &layout, &wanted)?,
-            IndexSource::Arithmetic,
-        )),
-        (None, _) => {
-            // The version of the sidecar; the types of numbers in records depend on it.
-            let seed = format!("2 {all:?} {listed:?}");
-            let hash = seed
-                .bytes()
-                .fold(0, |hash, byte| mix(hash, u64::from(byte)));
-            let shape = RecordShape::Made { hash };
-            let scan = || scan(source, &*table, &layout, &wanted);
-            Some(source.located(shape, 0, notes, scan)?)
-        }
-    };
-    let first_bad = located.as_ref().and_then(|(located, _)| located.first_bad);
-    let (places, bytes, longest, mut labels, names, codes, index) =
-        match (layout.record_bytes(), located) {
-            (Some(bytes), located) => {
-                let size = records
-                    .checked_mul(bytes)
-                    .filter(|size| *size <= i64::MAX as u64);
-                let size = size.ok_or_else(too_long)?;
-                let (labels, names, codes) = match located {
-                    Some((located, _)) => (located.labels, located.names, located.codes),
-                    None => (Vec::new(), Vec::new(), Codes::One),
-                };
-                let places = Places::Fixed { from: 0, bytes };
-                (
-                    places,
-                    size,
-                    bytes,
-                    labels,
-                    names,
-                    codes,
-                    IndexSource::Arithmetic,
-                )
-            }
-            (None, Some((located, index))) => {
-                let end = located.end;
-                if located.starts.len() != records {
-                    return Err(refused(Wrong::Damaged(
-                        "its index is of other records".into(),
-                    )));
-                }
-                let places = Places::listed(located.starts, end, LENGTHS);
-                let (labels, names, codes) = (located.labels, located.names, located.codes);
-                (places, end, located.longest, labels, names, codes, index)
-            }
-            (None, None) => unreachable!("records of different lengths were located"),
-        };
-    // In ascending order, as in the data set, so that no table translates between the two.
-    if names.is_empty() {
-        labels.sort_by(f64::total_cmp);
-    }
+    let found = find(source, &*table, &layout, &wanted, notes)?;
     let rows = Records {
         name: source.path.display().to_string(),
         table: Arc::clone(&table),
         layout: Arc::clone(&layout),
         columns,
-        places: places.clone(),
+        places: found.places.clone(),
         count: records,
     };
-    let (storage, reach): (Arc<dyn Storage>, Reach) = if table.in_place() {
-        let reach = Reach::Gathered {
-            places: rows.columns.len() as u32,
-        };
-        (Arc::new(InPlace(rows)), reach)
-    } else {
-        static CACHE: LazyLock<Arc<BlockCache>> =
-            LazyLock::new(|| Arc::new(BlockCache::new(CACHE_BYTES)));
-        let decoded = DecodedBlocks::new(rows, Arc::clone(&CACHE));
-        let count = decoded.blocks();
-        let reach = Reach::Blocks(Blocks {
-            count,
-            bytes: bytes as f64 / count as f64,
-            stored_bytes: table.group_bytes() * (groups.len() - 1) as f64 / count as f64,
-            kept_bytes: CACHE_BYTES,
-        });
-        (Arc::new(decoded), reach)
-    };
+    let (storage, reach) = storage_of(rows, found.bytes);
     if !source.options.features_only && source.options.missing.is_some_and(Missing::has_means) {
         return Err(FormatError::new(MEAN_OF_FIELDS));
     }
     let shard = if source.options.features_only {
-        let decoder = ColumnFeatures::new(Arc::clone(&layout), label_number, nulls);
+        let decoder = ColumnFeatures::new(layout, label_number, choice.nulls);
         let width = decoder.width();
         let nonzeros = records.saturating_mul(width as u64);
-        Shard::features(
-            Layout::Dense { width },
-            width as u64,
-            records,
-            nonzeros,
-            decoder,
-        )
+        let layout = Layout::Dense { width };
+        Shard::features(layout, width as u64, records, nonzeros, decoder)
     } else {
         let fills = source.options.missing.is_some();
-        let shard = Shard::fields(
-            records,
-            ColumnFields::new(Arc::clone(&layout), label_number, fills),
-        );
-        // Bytes of rows: their values, and the lengths of those that vary.
-        let columns = layout.columns().iter();
-        let nested = columns.filter(|column| column.kind.is_nested()).count();
-        let heads = layout.head_bytes() + 8 * nested;
-        let heads = records.saturating_mul(heads as u64);
-        Shard {
-            nonzeros: shard.nonzeros.saturating_add(bytes.saturating_sub(heads)),
-            ..shard
-        }
+        let fields = ColumnFields::new(Arc::clone(&layout), label_number, fills);
+        fields_of(layout, records, found.bytes, fields)
     };
     Ok(Shard {
-        places,
-        bytes,
-        longest,
-        labels: labels.into(),
-        names,
-        codes,
-        index,
-        first_bad,
+        places: found.places,
+        bytes: found.bytes,
+        longest: found.longest,
+        labels: found.labels.into(),
+        names: found.names,
+        codes: found.codes,
+        index: found.index,
+        first_bad: found.first_bad,
         storage: Some(storage),
         reach,
-        columns: Some(schema),
+        columns: Some(choice.schema),
         ..shard
     })
 }
