@@ -17,86 +17,51 @@ use crate::field_setting::{FieldKind, FieldSetting};
 use crate::options::{AutoEcho, BadExamples, EchoPoint};
 use crate::stages::{DecodeImages, Exif};
 
-/// How records are processed into batches.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct PipelineConfig {
-    /// How records become samples.
-    #[serde(with = "as_text")]
-    pub decode: DecodeSetting,
-    /// File of the vocabulary that text is decoded with; where absent, that of the data.
-    #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
-    pub vocabulary: Option<PathBuf>,
-    /// How to treat the orientations of pictures.
-    #[serde(with = "as_text")]
-    pub exif: Exif,
-    /// Most pixels of a picture, in millions; [`DecodeImages::MOST_PIXELS`] where absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_megapixels: Option<u64>,
-    /// Augmentation of pictures.
-    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-    pub augment: Option<Pipeline>,
-    /// Repeats.
-    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-    pub echo: Option<EchoSetting>,
-    /// How examples are batched by length.
-    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-    pub buckets: Option<BucketPolicy>,
-    /// The source of lengths, if not the records' bytes or tokens.
-    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-    pub lengths: Option<LengthSetting>,
-    /// How samples are collated.
-    #[serde(with = "as_text")]
-    pub collate: Collation,
-    /// What becomes of examples that fill no batch.
-    #[serde(with = "as_text")]
-    pub last: Last,
-    /// Whether pictures have channels first.
-    pub planar: bool,
-    /// Shares of the files in a mixture, in the order of the files.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mix: Option<Vec<f64>>,
-    /// The records of an epoch, if not each of them once.
-    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-    pub sample: Option<SampleSetting>,
-    /// Examples of an epoch of a mixture or of draws; as many as there are records where absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub epoch_examples: Option<u64>,
-    /// Lengths of records that are kept, in tokens where text is decoded and otherwise in bytes.
-    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-    pub keep_lengths: Option<LengthRange>,
-    /// Classes of records that are kept; where empty, all.
-    pub keep_classes: Vec<ClassName>,
-    /// What to do with bad examples.
-    #[serde(with = "as_text")]
-    pub bad_examples: BadExamples,
-    /// Threads that read, unless decided by the location of the data.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub read_threads: Option<usize>,
-}
-
-impl Default for PipelineConfig {
-    fn default() -> PipelineConfig {
-        PipelineConfig {
-            decode: DecodeSetting::None,
-            vocabulary: None,
-            exif: Exif::Ignore,
-            max_megapixels: None,
-            augment: None,
-            echo: None,
-            buckets: None,
-            lengths: None,
-            collate: Collation::default(),
-            last: Last::default(),
-            planar: false,
-            mix: None,
-            sample: None,
-            epoch_examples: None,
-            keep_lengths: None,
-            keep_classes: Vec::new(),
-            bad_examples: BadExamples::Fail,
-            read_threads: None,
-        }
+settings! {
+    /// How records are processed into batches.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct PipelineConfig: "Stages" {
+        #[serde(with = "as_text")]
+        decode: DecodeSetting = DecodeSetting::None, flag(One, value, and DecodeSetting::HELP), "";
+        #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
+        vocabulary: Option<PathBuf> = None, flag(One, path, of "FILE", needs "decode"),
+            "Vocabulary for decode words, as written by `pelton vocabulary` (default: the words of the data, counted once and kept in the cache folder)";
+        #[serde(with = "as_text")]
+        exif: Exif = Exif::Ignore, flag(One, value, and PipelineConfig::EXIF_HELP), "";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        max_megapixels: Option<u64> = None, flag(One, some, of "MILLIONS"),
+            "Largest picture in megapixels; larger ones are bad records (default: 100)";
+        #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+        augment: Option<Pipeline> = None, flag(One, some, and PipelineConfig::AUGMENT_HELP), "";
+        #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+        echo: Option<EchoSetting> = None, flag(One, some, and EchoSetting::HELP), "";
+        #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+        buckets: Option<BucketPolicy> = None, flag(One, some, and PipelineConfig::BUCKETS_HELP), "";
+        #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+        lengths: Option<LengthSetting> = None, flag(One, some, of "WHERE", and LengthSetting::HELP), "";
+        #[serde(with = "as_text")]
+        collate: Collation = Collation::default(), flag(One, value, and PipelineConfig::COLLATE_HELP), "";
+        #[serde(with = "as_text")]
+        last: Last = Last::default(), flag(One, value, of "even|short|drop", and PipelineConfig::LAST_HELP), "";
+        planar: bool = false, flag(Switch, on), "Output pictures with channels first";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        mix: Option<Vec<f64>> = None, flag(Commas, some_list, of "SHARE"),
+            "Shares of the files in a mixture, such as 0.7,0.3, in the order of the files";
+        #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+        sample: Option<SampleSetting> = None, flag(One, some, of "WHICH", and SampleSetting::HELP), "";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        epoch_examples: Option<u64> = None, flag(One, some, of "N"),
+            "Examples of an epoch of mix, or of sample balanced or weights (default: as many as there are records)";
+        #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+        keep_lengths: Option<LengthRange> = None, flag(One, some, of "FROM..TO", and LengthRange::HELP), "";
+        keep_classes: Vec<ClassName> = Vec::new(), flag(Commas, list, of "CLASS"),
+            "Keep records of these classes only, such as cat,dog or 3,5: by name where classes have names, otherwise by label";
+        #[serde(with = "as_text")]
+        bad_examples: BadExamples = BadExamples::Fail, "What to do with bad examples";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        read_threads: Option<usize> = None, flag(One, some),
+            "Threads that read, in addition to those of the stages (default: 2, or 8 for data on a server)";
     }
 }
 

@@ -29,6 +29,7 @@
 //! memory budget, and batches come in exactly the plan's order. [`Samples`] makes those that are asked for.
 
 pub mod as_text;
+pub mod settings;
 
 mod config;
 

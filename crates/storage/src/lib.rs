@@ -37,6 +37,7 @@ mod memory;
 mod open_files;
 mod page_cache;
 pub mod path_text;
+mod size;
 mod pread;
 mod read_ahead;
 mod resident;
@@ -80,6 +81,7 @@ pub use open_files::{allow_open_files, open_file, open_with, read_file, read_tex
 pub use output::{Output, check_output, output_file, refuse_address};
 pub use page_cache::cached_fraction;
 pub use path_text::{path_of_text, path_text};
+pub use size::{Memory, size};
 pub use probe::{
     DeviceProbe, PROBE_BLOCKS, PROBE_DEPTHS, ProbeOptions, ProbePattern, ProbePoint, QuickProbe,
     probe_dir, quick_probe,

@@ -85,7 +85,7 @@ pub use pelton_linear::{InnerPasses, Loss, Model, Penalty, Scaling, ThresholdGoa
 pub use pelton_plan::Order;
 pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};
 pub use pelton_storage::{
-    Output, memory_budget, path_text, refuse_address, shown_address, without_secrets,
+    Memory, Output, memory_budget, path_text, refuse_address, shown_address, without_secrets,
 };
 pub use summary::{CostFigures, LinearSummary, SearchFigures, TestFigures, ThresholdFigures};
 
