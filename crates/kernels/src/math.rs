@@ -13,7 +13,7 @@
 /// x = n·ln 2 + r with |r| ≤ ½ ln 2, and a polynomial in r (Cephes, `expf`).
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Adding 1.5·2^23 rounds to a whole number and leaves it in the low bits.
+    // Adding 1.5·2^23 rounds to an integer and leaves it in the low bits.
     const ROUND: f32 = 12_582_912.0;
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
@@ -41,11 +41,11 @@ pub fn sigmoid(x: f32) -> f32 {
 
 /// tanh x. Relative error below 6e-7; NaN of NaN.
 ///
-/// An odd polynomial over an even one, as in Eigen; ±1 beyond 7.905, where f32 has nothing nearer.
+/// An odd polynomial over an even one, as in Eigen; ±1 beyond 7.905, the nearest f32 there.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     const END: f32 = 7.905_311_107_635_498;
-    // Where tanh x is x to f32; the fraction would lose digits to tiny products.
+    // Here tanh x is x in f32; the fraction would lose digits to tiny products.
     let small = x.abs() < 4e-4;
     let same = x;
     let x = if x > END { END } else { x };
