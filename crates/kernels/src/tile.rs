@@ -27,7 +27,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) depth: usize,
     /// Lines.
     pub(crate) lines: usize,
-    /// Each number of `a` and `b` is two, in bf16, as [`Operand`](crate::precision::Operand) makes them; only at a level that has
+    /// Each number of `a` and `b` is a pair in bf16 from [`Operand`](crate::precision::Operand); only at a level with
     /// bf16.
     pub(crate) pairs: bool,
     /// Element (i, p) of line l is at `i·a_row + p·a_column + l·a_line`.

@@ -1,4 +1,4 @@
-//! What cannot be done, and what to do instead.
+//! Errors of heads, and their remedies.
 
 use pelton_comm::CommError;
 
@@ -51,7 +51,7 @@ pub enum HeadError {
         /// Its label.
         label: u64,
     },
-    /// Features or logits that are no numbers, or too large for f32.
+    /// Features or logits that are NaN, or too large for f32.
     #[error(
         "the features or the logits of example {example} of the batch are not finite; lower the learning rate"
     )]
@@ -59,7 +59,7 @@ pub enum HeadError {
         /// Place in the batch.
         example: usize,
     },
-    /// Weights that are no numbers, or too large for f32.
+    /// Weights that are NaN, or too large for f32.
     #[error(
         "the weights of class {class} of the head are not a number or too large; lower the learning rate"
     )]
