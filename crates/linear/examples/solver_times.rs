@@ -4,8 +4,8 @@
 //! cargo run --release -p pelton-linear --example solver_times [ROWS COLUMNS] > times.csv
 //! ```
 //!
-//! Columns follow one another with a correlation of 0.5. A line has the median of three runs: loss, rows, columns, solver,
-//! milliseconds of all threads, passes or visits a row, gap, and milliseconds by the model.
+//! Columns follow one another with a correlation of 0.5. A line has the median of three runs: loss, rows, columns,
+//! solver, milliseconds of all threads, passes or visits a row, gap, and milliseconds by the model.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,9 +1,9 @@
-//! How well a model predicts real targets: R², mean absolute and root mean squared error, and for a loss with a logarithmic
-//! link the mean Poisson deviance. They are scikit-learn's `r2_score`, `mean_absolute_error`,
+//! How well a model predicts real targets: R², mean absolute and root mean squared error, and for a loss with a
+//! logarithmic link the mean Poisson deviance. They are scikit-learn's `r2_score`, `mean_absolute_error`,
 //! `root_mean_squared_error` and `mean_poisson_deviance`.
 //!
-//! Sums are in f64 over the rows as they come. The variance of the targets is updated about their running mean (Welford,
-//! Technometrics 1962), so that targets far from 0 lose no digits, and those of ranks about the mean of all.
+//! Sums are in f64 over the rows as they come. The variance of the targets is updated about their running mean
+//! (Welford, Technometrics 1962), so that targets far from 0 lose no digits, and those of ranks about the mean of all.
 
 use serde::{Deserialize, Serialize};
 

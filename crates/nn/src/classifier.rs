@@ -47,7 +47,7 @@ pub(crate) struct Classifier {
     waited_s: f64,
 }
 
-/// A micro-batch on its way.
+/// A micro-batch in progress.
 struct Micro<'c> {
     /// Rows of each rank.
     counts: Vec<usize>,
@@ -59,7 +59,7 @@ struct Micro<'c> {
     here: Vec<f32>,
 }
 
-/// A net whose rows are the features of a head over very many classes, both divided over the ranks of `comm`.
+/// A net with outputs that are the features of a head over very many classes, both divided over the ranks of `comm`.
 ///
 /// Errors: a head for another number of features, or that cannot be made.
 pub fn classifier(
@@ -126,7 +126,7 @@ impl Classifier {
         Ok(all)
     }
 
-    /// What only rank 0 reports: sums of all ranks.
+    /// Reported by rank 0 only: sums of all ranks.
     fn reported(&self, loss: f64, correct: usize, rows: u64) -> Counts {
         match self.comm.rank() {
             0 => Counts {
@@ -412,7 +412,7 @@ impl Trainer for Classifier {
 }
 
 impl Micro<'_> {
-    /// What travelled.
+    /// The data received.
     fn arrived(&mut self) -> Result<Vec<f32>, NnError> {
         Ok(match self.travelling.take() {
             Some(pending) => pending.wait()?,

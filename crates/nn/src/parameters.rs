@@ -106,7 +106,7 @@ pub(crate) fn publish(parameter: &Parameter, values: Vec<f32>) -> NamedArray {
     }
 }
 
-/// The numbers of each parameter from what was saved under PyTorch's names.
+/// The numbers of each parameter from arrays saved under PyTorch's names.
 pub(crate) fn collect(
     parameters: &[Parameter],
     saved: Vec<NamedArray>,

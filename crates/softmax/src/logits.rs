@@ -34,8 +34,8 @@ pub enum Logits {
 /// When m₁·θ + m₂ passes π, at the angle θ₀, a cosine would rise again. From there it is the line cos θ − (π − θ₀)·sin
 /// θ₀ − m₃: with m₁ = 1 that of ArcFace, cos θ − m₂·sin m₂.
 ///
-/// Differs from insightface: there the cosine rises beyond π, and in arcface_torch the gradient leaves the slope of the margin
-/// out. The slope here is the derivative.
+/// Differs from insightface: there the cosine rises beyond π, and in arcface_torch the gradient leaves the slope of the
+/// margin out. The slope here is the derivative.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Margin {
     /// m₁, above 0.

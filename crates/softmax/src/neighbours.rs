@@ -348,7 +348,8 @@ impl Recall {
         });
         let mut lost = [lost.reduce(|| 0.0, f32::max)];
         comm.all_reduce(&mut lost, Reduction::Max)?;
-        // x̃·w̃ − x·w = (x̃ − x)·w̃ + x·(w̃ − w), and each of the sums of d products is rounded at most 1.5 d + 4 times.
+        // x̃·w̃ − x·w = (x̃ − x)·w̃ + x·(w̃ − w), and each of the sums of d products is rounded at most 1.5 d + 4
+        // times.
         let of_sums = (own.d as f32 + 4.0) / (1 << 21) as f32;
         let slack = 2.0 * (lost[0] * (2.0 + lost[0]) * 1.001 + of_sums);
         Ok(Recall { precision, slack })

@@ -1,8 +1,8 @@
 //! A class index with its vectors in bf16, half of the bytes.
 //!
-//! Its scores are off by up to 2⁻⁸·|x||w|, so [`ClassIndex::search_exactly`] takes some more candidates and ranks them by
-//! the exact vectors, which may be on disk. It sees by the scores whether another class could be among the best, and then
-//! takes more. Finding the candidates by the exact vectors of whole lists would take as much memory as they have.
+//! Its scores are off by up to 2⁻⁸·|x||w|, so [`ClassIndex::search_exactly`] takes some more candidates and ranks them
+//! by the exact vectors, which may be on disk. It sees by the scores whether another class could be among the best, and
+//! then takes more. Finding the candidates by the exact vectors of whole lists would take as much memory as they have.
 
 use std::borrow::Cow;
 

@@ -83,8 +83,9 @@ impl Factors {
 
 /// Rows `first..first + len` of the class weights \[classes, d\], and their momentum.
 ///
-/// A row that takes no part in a step moves with its momentum, as if its gradient were 0, unless the rule is AdamW. It does
-/// so late: in all steps that it has waited at once, before it takes part again or all are [settled](ClassRows::settle).
+/// A row that takes no part in a step moves with its momentum, as if its gradient were 0, unless the rule is AdamW. It
+/// does so late: in all steps that it has waited at once, before it takes part again or all are
+/// [settled](ClassRows::settle).
 #[derive(Clone, Debug)]
 pub struct ClassRows {
     d: usize,

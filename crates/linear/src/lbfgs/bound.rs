@@ -1,6 +1,7 @@
 //! The certificate of a pass.
 //!
-//! α_ik = C_i (1[y_i = k] − p_ik) is dual feasible for any probabilities p_i: with H their entropy and v_k = Σ_i α_ik x_i,
+//! α_ik = C_i (1[y_i = k] − p_ik) is dual feasible for any probabilities p_i: with H their entropy and v_k = Σ_i α_ik
+//! x_i,
 //!
 //! D(α) = Σ_i C_i H(p_i) − ½ Σ_k ‖v_k‖² ≤ optimum.
 //!
@@ -14,10 +15,10 @@
 //! Farther from the optimum, D(s α) at the best share s: H is concave and 0 at α = 0, so its terms are at least s times
 //! those of α.
 //!
-//! **Rounding.** With ε = 2^-53, n additions err by at most γ = nε / (1 − nε) of the sum of magnitudes (Higham, Accuracy
-//! and Stability of Numerical Algorithms, 2002, §4.2). Each p_ik is computed to some ε of itself, from the distances
-//! between the values of its row, and 1 − p_iy without the p_iy; so α_ik errs by some ε of itself, Σ_k |α_ik| is
-//! 2 C_i (1 − p_iy), and v by γ 2 Σ C (1 − p_y) ‖x‖. All parts of H are positive.
+//! **Rounding.** With ε = 2^-53, n additions err by at most γ = nε / (1 − nε) of the sum of magnitudes (Higham,
+//! Accuracy and Stability of Numerical Algorithms, 2002, §4.2). Each p_ik is computed to some ε of itself, from the
+//! distances between the values of its row, and 1 − p_iy without the p_iy; so α_ik errs by some ε of itself, Σ_k |α_ik|
+//! is 2 C_i (1 − p_iy), and v by γ 2 Σ C (1 − p_y) ‖x‖. All parts of H are positive.
 
 use super::pass::{LOSS, LOSS_SIZE, MASS, SIZE, Sizes, Sums, TERMS};
 use super::tree::Tree;
@@ -44,7 +45,8 @@ pub(super) struct Precision {
 
 /// At least P of the weights `rounded`, which are numbers of f32.
 ///
-/// A loss moves by at most (1 − p_y) (e^(2η) − 1) if the values of its row move by η, and these are known to γ ‖w_k‖ ‖x‖.
+/// A loss moves by at most (1 − p_y) (e^(2η) − 1) if the values of its row move by η, and these are known to γ ‖w_k‖
+/// ‖x‖.
 pub(super) fn primal(sums: &Sums<'_>, rounded: &[f64], sizes: &Sizes, known: &Precision) -> f64 {
     let additions = gamma(known.additions + sizes.classes as f64 + ROUNDINGS);
     let counting = &rounded[..sizes.regularised()];

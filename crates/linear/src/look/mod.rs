@@ -9,8 +9,9 @@
 //! | v = Σ α s x | minus the gradient of the losses |
 //! | h | curvature of the loss of a row, as the metric of L-BFGS has it |
 //!
-//! Rows are read in place, a chunk that fits the second-level cache at a time: products with w, α, sums. The rows of a block
-//! are dealt to a number of lanes that does not depend on the number of threads, so sums have the same bits on any machine.
+//! Rows are read in place, a chunk that fits the second-level cache at a time: products with w, α, sums. The rows of a
+//! block are dealt to a number of lanes that does not depend on the number of threads, so sums have the same bits on
+//! any machine.
 //!
 //! Cost: two visits of each value, three if w is not rounded to f32, and one more for the lengths of rows.
 

@@ -1,8 +1,8 @@
 //! The losses, one file each, and their list.
 //!
-//! A loss is one implementation of [`LossFunction`]; solvers, certificates, models and commands use only that.
-//! To add one: its file, with its `mod` line, and a line in the list below. A loss may have one number, ε, which is part
-//! of its name in configurations and models, as in `huber:1.35`.
+//! A loss is one implementation of [`LossFunction`]; solvers, certificates, models and commands use only that. To add
+//! one: its file, with its `mod` line, and a line in the list below. A loss may have one number, ε, which is part of
+//! its name in configurations and models, as in `huber:1.35`.
 
 mod epsilon_insensitive;
 mod function;

@@ -90,8 +90,8 @@ impl Column<'_> {
         }
     }
 
-    /// Calls `each` with row and value of the entries from `first` on that are in `rows`; returns how many are before their
-    /// end.
+    /// Calls `each` with row and value of the entries from `first` on that are in `rows`; returns how many are before
+    /// their end.
     #[inline(always)]
     pub fn for_each_in(
         self,

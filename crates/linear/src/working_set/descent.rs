@@ -31,7 +31,8 @@ const LANES: usize = 4;
 /// Passes over products after which the equations of the non-zero weights are solved, and one more for each eight of
 /// these.
 const FACE_PASSES: u32 = 8;
-/// Share of the first violation of the optimality conditions at which the model of a loss that is not quadratic is solved.
+/// Share of the first violation of the optimality conditions at which the model of a loss that is not quadratic is
+/// solved.
 const FORCING: f64 = 0.1;
 /// Most halvings of a step.
 const MOST_HALVINGS: u32 = 40;

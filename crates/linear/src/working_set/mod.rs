@@ -19,8 +19,9 @@
 //! computed from the rows in f64, for v at the w of the solver and for P at w rounded to f32, as in the model; the
 //! bounds subtract their rounding errors.
 //!
-//! Memory: 8 bytes a value of the columns, 80 a row while it solves, and 40 a feature, with 8 or 16 more a lane of threads
-//! and subproblem. Cost: a pass that looks, two products and one sum of rows; one that collects, a look at each value.
+//! Memory: 8 bytes a value of the columns, 80 a row while it solves, and 40 a feature, with 8 or 16 more a lane of
+//! threads and subproblem. Cost: a pass that looks, two products and one sum of rows; one that collects, a look at each
+//! value.
 
 mod columns;
 mod descent;

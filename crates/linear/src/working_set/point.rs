@@ -64,8 +64,8 @@ impl Point {
             self.best_w.clone_from(&view.rounded);
         }
         self.at_best = self.best_w == view.rounded;
-        // A coordinate is off by its additions times Σ abs(α x_j), which is at most ‖α‖ ‖x_j‖; the share of a side, by those
-        // of the bias.
+        // A coordinate is off by its additions times Σ abs(α x_j), which is at most ‖α‖ ‖x_j‖; the share of a side, by
+        // those of the bias.
         let alphas = sums.alphas.sqrt();
         let records = rounding.rows;
         let off = |j: usize| {

@@ -1,8 +1,9 @@
 //! A certificate is a proof: on random problems no dual value is above the optimum and no primal value below it, for
 //! any solver, loss, weights of classes and records, bias and blocks.
 //!
-//! The optimum is bounded from above by a reference that shares nothing with the library: coordinate descent in f64 over
-//! plain vectors, and the primal value of its w from the definition. `PELTON_CERTIFICATES` sets the number of problems.
+//! The optimum is bounded from above by a reference that shares nothing with the library: coordinate descent in f64
+//! over plain vectors, and the primal value of its w from the definition. `PELTON_CERTIFICATES` sets the number of
+//! problems.
 
 use crate::support;
 
@@ -173,8 +174,8 @@ fn best_of_target(loss: Loss, (target, cost): (f64, f64), alpha: f64, u: f64, q:
     alpha + (0.5 * (low + high) - u) / q
 }
 
-/// The least primal value found by coordinate descent in f64, over all subproblems. A free bias is found by descent with
-/// a constant feature that is large, and then again with the other weights as they are, by halving the slope.
+/// The least primal value found by coordinate descent in f64, over all subproblems. A free bias is found by descent
+/// with a constant feature that is large, and then again with the other weights as they are, by halving the slope.
 fn reference(case: &Case) -> f64 {
     let Case { problem, rows, .. } = case;
     let features = problem.features();

@@ -1,4 +1,5 @@
-//! Models trained side by side are those that are trained one by one: each cost on the records of each part of the folds.
+//! Models trained side by side are those that are trained one by one: each cost on the records of each part of the
+//! folds.
 
 use crate::support;
 

@@ -98,8 +98,8 @@ fn rows_that_wait_move_with_their_momentum() {
     }
 }
 
-/// With AdamW rows that take no part stay, the others take the steps of its definition with their own counts of steps, and a
-/// velocity of another rule is taken to its end first.
+/// With AdamW rows that take no part stay, the others take the steps of its definition with their own counts of steps,
+/// and a velocity of another rule is taken to its end first.
 #[test]
 fn rows_of_adamw_wait_where_they_are() {
     let (classes, d) = (5, 4);
