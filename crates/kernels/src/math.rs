@@ -1,14 +1,13 @@
 //! exp, tanh, sigmoid and erf of f32, written so that the compiler turns a loop over them into vector code:
 //! no branch, no table, no call. The library's own would be called once a number.
 //!
-//! Multiplication and addition stay apart (no fused form), so that every level of instructions gives the
-//! same numbers.
+//! Multiplication and addition stay separate (no fused form), so that every level of instructions gives the same
+//! numbers.
 
 // Coefficients are given as published, with more digits than f32 keeps.
 #![allow(clippy::excessive_precision)]
 
-/// e^x. Relative error below 1.2e-7; 0 below −86.9, where the exact value is
-/// under 1.9e-38; infinite from 88.73; NaN of NaN.
+/// e^x. Relative error below 1.2e-7; 0 below −86.9 (exact: under 1.9e-38); infinite from 88.73; NaN of NaN.
 ///
 /// x = n·ln 2 + r with |r| ≤ ½ ln 2, and a polynomial in r (Cephes, `expf`).
 #[inline(always)]

@@ -104,7 +104,7 @@ impl BatchNorm<'_> {
         self.apply(Simd::current(), x, residual, mean, &inverse, y);
     }
 
-    /// Gradients of what `train` computed.
+    /// Gradients of the operation of `train`.
     pub fn backward(&self, from: Backward<'_>, to: Gradients<'_>) {
         self.backward_at(Simd::current(), from, to);
     }

@@ -63,7 +63,7 @@ fn wait_until(ready: impl Fn() -> bool) {
 mod tests {
     use super::*;
 
-    /// Each part of each step once, none before its step, with more and with fewer threads than parts.
+    /// Every part of every step runs once, in its step, with more and with fewer threads than parts.
     #[test]
     fn parts_run_once_and_in_order() {
         for threads in [1, 2, 5] {
@@ -83,7 +83,7 @@ mod tests {
         }
     }
 
-    /// Two runs at once in one pool, as two layers or two models may be.
+    /// Two concurrent runs in one pool, as of two layers or two models.
     #[test]
     fn runs_beside_each_other_end() {
         let count = AtomicUsize::new(0);

@@ -1,9 +1,9 @@
 //! Hybrid parallel classification over very many classes: the data of a feature net is divided over the ranks, and
 //! so are the classes of the head after it (Song et al., KDD 2020, section 3.1).
 //!
-//! For each micro-batch all ranks gather all features, score them against their classes, and get back the
-//! gradients of their own features. With overlap a part's later micro-batches go forward while the features of
-//! earlier ones travel, and earlier ones go backward while the gradients of later ones travel (section 3.3.1).
+//! For each micro-batch all ranks gather all features, score them against their classes, and get back the gradients of
+//! their own features. With overlap a part's later micro-batches run forward while the features of earlier ones are
+//! sent, and earlier ones run backward while the gradients of later ones are sent (section 3.3.1).
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -31,7 +31,7 @@ pub struct ClassifierOptions {
     pub overlap: bool,
     /// Learning rate of the head as a multiple of that of the net.
     pub head_rate: f32,
-    /// Part of the gradients of the net's large parameters that travels; 1 for all.
+    /// Part of the gradients of the net's large parameters that is sent; 1 for all.
     pub density: f64,
 }
 
@@ -53,7 +53,7 @@ struct Micro<'c> {
     counts: Vec<usize>,
     /// Labels of all ranks.
     labels: Vec<u64>,
-    /// Numbers that travel: features of all ranks, then gradients of this one's; padded to the rank with most rows.
+    /// Numbers in transfer: features of all ranks, then gradients of this one's; padded to the rank with most rows.
     travelling: Option<Pending<'c, f32>>,
     /// The same on a single rank.
     here: Vec<f32>,

@@ -55,8 +55,8 @@ pub(crate) struct DataParallel {
     sparse: Option<Sparsifier>,
 }
 
-/// A net that trains on the CPU; all ranks of `comm` begin with the same parameters, and each takes a part of
-/// every batch.
+/// A net that trains on the CPU; all ranks of `comm` start from the same parameters, and each takes a part of every
+/// batch.
 pub fn trainer(net: Net, seed: u64, comm: Comm) -> Box<dyn Trainer> {
     Box::new(DataParallel::new(net, seed, comm))
 }
@@ -97,7 +97,7 @@ impl DataParallel {
         }
     }
 
-    /// Has only this part of the gradients of large parameters travel.
+    /// Sends only this part of the gradients of large parameters.
     pub(crate) fn with_density(mut self, density: f64) -> DataParallel {
         let parameters = self.net.summary.parameters.iter();
         self.sparse = (density < 1.0).then(|| Sparsifier::new(parameters, density, &self.comm));

@@ -71,7 +71,7 @@ pub enum Layer {
         words: usize,
         /// Width of a row.
         width: usize,
-        /// Longest sequence of a net that knows positions; 0 for none.
+        /// Longest sequence of a net with positions; 0 for none.
         positions: usize,
     },
     /// One layer of an LSTM.

@@ -21,7 +21,7 @@ pub struct NamedArray {
 /// File name of saved parameters.
 pub const PARAMETERS: &str = "model.safetensors";
 
-/// The numbers a parameter begins with: a function of `seed` and its name.
+/// The initial numbers of a parameter: a function of `seed` and its name.
 pub(crate) fn begin(parameter: &Parameter, seed: u64) -> Vec<f32> {
     let stage = key(seed, 0, Stage::Parameters);
     let key = parameter

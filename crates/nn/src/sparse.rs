@@ -14,7 +14,7 @@ use crate::error::NnError;
 use crate::layer::{Parameter, Role};
 use crate::parameters::NamedArray;
 
-/// Parameters of fewer numbers travel whole.
+/// Parameters with fewer numbers are sent whole.
 const SMALL: usize = 1024;
 
 /// The gradients of a net that a rank has not sent yet.
@@ -63,7 +63,7 @@ impl Sparsifier {
         }
     }
 
-    /// Whether only the largest of a parameter's gradient travel.
+    /// Whether only the largest numbers of a parameter's gradient are sent.
     pub(crate) fn takes(&self, parameter: usize) -> bool {
         self.kept[parameter].is_some()
     }

@@ -29,7 +29,7 @@ fn seed_of(name: &str) -> u32 {
         .fold(0, |seed, byte| (seed * 31 + u32::from(byte)) % 65521)
 }
 
-/// The numbers a parameter begins with.
+/// The initial numbers of a parameter.
 fn begin(parameter: &mut NamedArray) {
     let name = &parameter.name;
     let of = numbers(seed_of(name), parameter.values.len());

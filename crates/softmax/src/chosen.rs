@@ -422,7 +422,7 @@ impl ClassHead for ChosenHead {
                 graph: Some((neighbours, _)),
                 ..
             } => {
-                // Numbers of classes in two parts that single precision holds exactly.
+                // Class ids in two parts that are exact in single precision.
                 let ids = (0..rows.len()).flat_map(|row| neighbours.of(row));
                 let parts = ids.flat_map(|id| [(id >> 16) as f32, (id & 0xffff) as f32]);
                 let parts: Vec<f32> = parts.collect();
@@ -460,7 +460,7 @@ impl ClassHead for ChosenHead {
         };
         let weights = read(WEIGHTS, own.clone()).ok_or_else(|| missing(WEIGHTS))?;
         let rows = ClassRows::new(own.start, d, of_width(weights, d, WEIGHTS)?);
-        // The rows of before are freed first, so that memory holds no more than in a step.
+        // The old rows are freed first, so that this takes no more memory than a step.
         self.replace(rows);
         if let Some(velocity) = read(VELOCITY, own.clone()) {
             let waited = read(WAITED, own.clone()).ok_or_else(|| missing(WAITED))?;

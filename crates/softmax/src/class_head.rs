@@ -20,7 +20,7 @@ pub enum HeadKind {
     Full,
     /// The nearest classes of those of the batch, by an exact graph (Song et al., KDD 2020, Algorithm 1).
     Knn {
-        /// Nearest classes that the graph knows of each, itself among them.
+        /// Nearest classes of each in the graph, including itself.
         neighbours: usize,
         /// Part of the classes that take part.
         active: f64,

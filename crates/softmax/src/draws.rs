@@ -49,7 +49,7 @@ impl Draws {
         window
     }
 
-    /// Round and name in parts that single precision holds exactly.
+    /// Round and name in parts that are exact in single precision.
     pub(crate) fn numbers(self) -> Vec<f32> {
         let words = [self.round, self.at].into_iter();
         let parts = words.flat_map(|word| (0..4).map(move |part| word >> (16 * part) & 0xffff));

@@ -34,7 +34,7 @@ pub enum HeadError {
     /// A label names no class.
     #[error("example {example} of the batch has label {label}, but there are {classes} classes")]
     Label {
-        /// Place in the batch.
+        /// Index in the batch.
         example: usize,
         /// Its label.
         label: u64,
@@ -46,7 +46,7 @@ pub enum HeadError {
         "class {label} of example {example} is not in the active set; an active set holds the classes of its batch"
     )]
     Inactive {
-        /// Place in the batch.
+        /// Index in the batch.
         example: usize,
         /// Its label.
         label: u64,
@@ -56,7 +56,7 @@ pub enum HeadError {
         "the features or the logits of example {example} of the batch are not finite; lower the learning rate"
     )]
     NotFinite {
-        /// Place in the batch.
+        /// Index in the batch.
         example: usize,
     },
     /// Weights that are NaN, or too large for f32.

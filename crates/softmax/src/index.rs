@@ -82,7 +82,7 @@ pub struct ClassIndex<T = f32> {
 impl ClassIndex {
     /// Of the class vectors `weights` \[classes, d\], without lists: every search looks at all.
     ///
-    /// Panics where they are not whole rows, or 2³² or more.
+    /// Panics unless they are whole rows, fewer than 2³².
     pub fn exact(weights: &[f32], d: usize, logits: Logits) -> ClassIndex {
         ClassIndex {
             logits,
@@ -92,7 +92,7 @@ impl ClassIndex {
 
     /// Of rows \[any, d\] that are compared by products, as they are; every search looks at all.
     ///
-    /// Panics where they are not whole rows, or 2³² or more.
+    /// Panics unless they are whole rows, fewer than 2³².
     pub fn of_rows(rows: Vec<f32>, d: usize) -> ClassIndex {
         assert!(d > 0 && rows.len().is_multiple_of(d), "whole rows");
         let classes = u32::try_from(rows.len() / d).expect("fewer than 2^32 classes");

@@ -405,7 +405,7 @@ fn numbers_that_are_none_are_refused() {
                 } else {
                     case.weights[place] = value
                 }
-                // A product with so large a weight is one that f32 holds.
+                // A product with such a large weight is still finite in f32.
                 if logits == Logits::Product && value == 1e38 && !of_features {
                     continue;
                 }

@@ -60,7 +60,7 @@ pub struct LstmInput<'a> {
     pub h0: &'a [f32],
     /// \[B, H\].
     pub c0: &'a [f32],
-    /// \[T, B\]; all `Next` if none.
+    /// \[T, B\]; by default all `Next`.
     pub positions: Option<&'a [Position]>,
 }
 

@@ -137,8 +137,8 @@ pub fn resnet50(image: [usize; 3], classes: usize, width: f64) -> Vec<Layer> {
 }
 
 /// 18 layers that embed images of 16² to 112², as faces: insightface's `iresnet18`. A block begins with a batch norm,
-/// has its stride in the second convolution and no ReLU behind the sum; at the end all positions feed a linear layer of
-/// `features`, and a batch norm without learned scale makes each feature as wide as the others.
+/// has its stride in the second convolution and no ReLU after the sum; at the end all positions feed a linear layer of
+/// `features`, and a batch norm without learned scale gives each feature the same variance.
 ///
 /// Differs from insightface: ReLU instead of PReLU, and no dropout (there its rate is 0).
 pub fn iresnet18(features: usize, width: f64) -> Vec<Layer> {

@@ -17,8 +17,8 @@ fn norm<'a>(gamma: &'a Tensor, beta: &'a Tensor, relu: bool) -> BatchNorm<'a> {
     }
 }
 
-/// A batch norm over the last axis of an image or of rows, then plus `residual`, then the ReLU that `mode` may ask for.
-/// In training `running` (mean, variance) follows the batch; gradients flow in training only.
+/// A batch norm over the last axis of an image or of rows, then plus `residual`, then the ReLU, if `mode` has one. In
+/// training `running` (mean, variance) follows the batch; gradients flow in training only.
 pub(crate) fn batch_norm(
     tape: &mut Tape,
     x: &Taped,

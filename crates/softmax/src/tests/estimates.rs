@@ -39,7 +39,7 @@ fn corrected_sums_have_no_bias() {
                 .collect();
             let mean = sums.iter().sum::<f64>() / 400.0;
             let square: f64 = sums.iter().map(|x| (x - mean).powi(2)).sum();
-            // Draws in turn scatter less than this says, which is for independent ones.
+            // Draws in turn scatter less than this bound for independent ones.
             let deviation = (square / 400.0 / 400.0).sqrt();
             assert!(deviation < 0.05 * exact, "{kind}: {deviation} of {exact}");
             ((mean - exact) / deviation, mean / exact)

@@ -120,7 +120,7 @@ pub(super) fn assert_close(what: &str, a: &[f64], b: &[f64]) {
     }
 }
 
-/// All that a head saves, which then may change.
+/// Everything that a head saves, as owned blocks.
 pub(super) fn saved(head: &dyn ClassHead) -> Vec<RowBlock<'static>> {
     let blocks = head.save(true).into_iter();
     blocks.map(RowBlock::into_owned).collect()
