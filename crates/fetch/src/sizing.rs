@@ -2,9 +2,9 @@
 //!
 //! With `n` sections to a sweep, a pane is loaded over `n` steps: while one pane is consumed, the others hold 1/n,
 //! 2/n … of their rows, so n + 3 half panes are in memory, the tables of all n + 1 of them, and a sweep serves `n`
-//! panes. Memory for a fraction f of the rows thus gives sweeps that serve T = 2·n/(n + 3)·f of an epoch: 1.68·f at n
-//! = 16, against f/2 for disjoint windows behind a second buffer. Read amplification is (1/T)·(1 − e^(−T·r)) for r
-//! records a page.
+//! panes. Memory for a fraction f of the rows thus gives sweeps that serve T = 2·n/(n + 3)·f of an epoch: 1.68·f at
+//! n = 16, against f/2 for disjoint windows behind a second buffer. Read amplification is (1/T)·(1 − e^(−T·r)) for
+//! r records a page.
 
 use pelton_format::{Dataset, Layout};
 use pelton_plan::Spread;
