@@ -27,8 +27,8 @@ use crate::turns::Turns;
 /// Options of a cache.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
-    /// Memory of this rank for data. Where all data fits exactly, a rank may take less than one unit of the backend
-    /// (a page) more, so that no byte is read by two. In addition there are 16 MiB while data is loaded from a
+    /// Memory of this rank for data. If all data fits exactly, a rank may exceed it by less than one unit of the
+    /// backend (a page), so that no byte is read by two. In addition there are 16 MiB while data is loaded from a
     /// backend with alignment, and 8 MiB for each thread that reads missing data from it.
     pub memory_bytes: u64,
     /// Epoch and position at which reading begins.
@@ -36,7 +36,7 @@ pub struct CacheOptions {
     /// Whether records are read after the consumer has passed them, for instance from a bucket or for an echo. They
     /// come from the backend at once.
     pub stragglers: bool,
-    /// The epoch before which reading ends; `None` where that is unknown. Loads of later epochs are not started.
+    /// The epoch before which reading ends; `None` if unknown. Loads of later epochs are not started.
     pub end_epoch: Option<u64>,
     /// How long a reader waits for a load that in turn waits for this rank's consumer, before it reads from the
     /// backend; see [`PeerCache::received`].
@@ -131,7 +131,7 @@ pub struct PeerCache {
     loading: Option<Loading>,
 }
 
-/// The loader that runs next to the readers where loads come and go.
+/// The loader of opportunistic orders, which runs concurrently with the readers.
 struct Loading {
     turns: Arc<Turns>,
     /// Taken at the end.
@@ -153,7 +153,7 @@ impl fmt::Debug for PeerCache {
 
 impl PeerCache {
     /// Loads the initial content into memory. All ranks call it with the same data and plan; their memory may differ.
-    /// Where one fails, all get an error.
+    /// If one fails, all get an error.
     ///
     /// Cost: the bytes loaded, once, in reads of 1 MiB, many in flight.
     pub fn new(
@@ -184,19 +184,19 @@ impl PeerCache {
         Arc::clone(&self.dataset)
     }
 
-    /// Which rank holds a record while `epoch` reads it; `None` where only the backend does.
+    /// Which rank holds a record while `epoch` reads it; `None` if only the backend does.
     pub fn holder(&self, epoch: u64, id: u64) -> Option<u32> {
         self.placement.holder(epoch, id)
     }
 
-    /// The function behind [`PeerCache::holder`], for keeping elsewhere.
+    /// The function behind [`PeerCache::holder`], independent of the cache's lifetime.
     pub fn placement(&self) -> Arc<Placement> {
         Arc::clone(&self.placement)
     }
 
     /// Reports that this rank's consumer has received its part of all records before `position` of an epoch's order.
     /// Once every rank has reported the end of a load, the load's memory is reused. Call it after each step, in
-    /// order, even where this rank has no part of the step.
+    /// order, even if this rank has no part of the step.
     ///
     /// Readers may look ahead by one load, no more: a batch is not received before it is read whole, and the load
     /// after next is not read before this one is received. A reader that looks further waits for
@@ -209,7 +209,7 @@ impl PeerCache {
         }
     }
 
-    /// What this rank has read so far.
+    /// Bytes that this rank has read so far, by source.
     pub fn meters(&self) -> CacheMeters {
         self.peers.counters.read()
     }
@@ -249,7 +249,7 @@ fn prepare(dataset: &Dataset, plan: &Plan) -> Result<Space, CacheError> {
     Ok(Space::new(dataset)?)
 }
 
-/// Every rank's memory, after checking that all use the same data.
+/// Checks that all ranks use the same data, and returns every rank's memory.
 fn exchange(
     comm: &Comm,
     dataset: &Dataset,

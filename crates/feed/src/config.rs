@@ -24,13 +24,13 @@ pub struct PipelineConfig {
     /// How records become samples.
     #[serde(with = "as_text")]
     pub decode: DecodeSetting,
-    /// File of the vocabulary that text is decoded with; where absent, that of the data.
+    /// Vocabulary file for decoding text; by default that of the data.
     #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<PathBuf>,
     /// How to treat the orientations of pictures.
     #[serde(with = "as_text")]
     pub exif: Exif,
-    /// Most pixels of a picture, in millions; [`DecodeImages::MOST_PIXELS`] where absent.
+    /// Most pixels of a picture, in millions; by default [`DecodeImages::MOST_PIXELS`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_megapixels: Option<u64>,
     /// Augmentation of pictures.
@@ -48,7 +48,7 @@ pub struct PipelineConfig {
     /// How samples are collated.
     #[serde(with = "as_text")]
     pub collate: Collation,
-    /// What becomes of examples that fill no batch.
+    /// How examples that do not fill a batch are used.
     #[serde(with = "as_text")]
     pub last: Last,
     /// Whether pictures have channels first.
@@ -59,13 +59,13 @@ pub struct PipelineConfig {
     /// The records of an epoch, if not each of them once.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub sample: Option<SampleSetting>,
-    /// Examples of an epoch of a mixture or of draws; as many as there are records where absent.
+    /// Examples of an epoch of a mixture or of draws; by default as many as there are records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_examples: Option<u64>,
-    /// Lengths of records that are kept, in tokens where text is decoded and otherwise in bytes.
+    /// Lengths of records that are kept, in tokens if text is decoded, otherwise in bytes.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub keep_lengths: Option<LengthRange>,
-    /// Classes of records that are kept; where empty, all.
+    /// Classes of records that are kept; if empty, all.
     pub keep_classes: Vec<ClassName>,
     /// What to do with bad examples.
     #[serde(with = "as_text")]
@@ -141,7 +141,7 @@ impl PipelineConfig {
     }
 }
 
-/// A line of help for each setting whose parser is in another module.
+/// A line of help for each setting parsed in another module.
 impl PipelineConfig {
     /// On `exif`.
     pub const EXIF_HELP: &str = "EXIF orientation of pictures, as phones write it: ignore (default, as in torchvision) or apply";
@@ -164,7 +164,7 @@ pub enum DecodeSetting {
     None,
     /// Pictures of the named kind, or any.
     Image(String),
-    /// Text as numbers of a vocabulary, which is counted first unless it is named or was kept.
+    /// Text as numbers of a vocabulary, which is built first unless it is given or cached.
     Text(Tokenizer),
     /// The same of two sentences with a tab between them.
     Pairs(Tokenizer),
@@ -242,7 +242,7 @@ pub enum EchoSetting {
     Examples(Echo, EchoPoint),
     /// Of batches.
     Batches(Echo),
-    /// Where the consumer would wait.
+    /// Whenever the consumer would wait.
     Auto(AutoEcho),
 }
 
@@ -298,7 +298,7 @@ impl EchoSetting {
     /// A line of help.
     pub const HELP: &str = "Repeats: read:FACTOR[:WINDOW] (records before they are decoded), before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only where the consumer would wait); a factor such as 2 or 1.5, a window of WINDOW examples (1024) or batches (4) held for repeats, at most a tenth of an epoch unless given";
 
-    /// Repeats of examples that it asks of a plan.
+    /// Repeats of examples for the plan.
     pub fn of_examples(self) -> Echo {
         match self {
             EchoSetting::Examples(echo, _) => echo,
@@ -306,7 +306,7 @@ impl EchoSetting {
         }
     }
 
-    /// Repeats of batches that it asks of a plan.
+    /// Repeats of batches for the plan.
     pub fn of_batches(self) -> Echo {
         match self {
             EchoSetting::Batches(echo) => echo,
@@ -314,7 +314,7 @@ impl EchoSetting {
         }
     }
 
-    /// Where repeats of examples come in.
+    /// The stage at which examples are repeated.
     pub fn point(self) -> EchoPoint {
         match self {
             EchoSetting::Examples(_, point) => point,
@@ -372,11 +372,10 @@ impl fmt::Display for SampleSetting {
     }
 }
 
-/// What says how long records are, as text: `field:NAME`, or an `.npy` file of one number a record.
+/// The source of record lengths, as text: `field:NAME`, or an `.npy` file of one number a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LengthSetting {
-    /// A field of the records: its value where it is one whole number, otherwise its elements along the first
-    /// dimension.
+    /// A field of the records: its value if it is one whole number, otherwise its elements along the first dimension.
     Field(String),
     /// A file.
     File(PathBuf),
